@@ -1,0 +1,73 @@
+# Everything a newcomer runs. Each target installs what it needs, once: stamps remember what pyproject.toml asked for.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PROJECT := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all lint format docs golden bench constraints clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+	  printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+run: $(VENV)/.stamp-run  ## install, check this machine, run a small example
+	@$(BIN)/pumice doctor
+	@$(BIN)/python examples/hello.py
+
+test: $(VENV)/.stamp-dev  ## install the test tools, run the tests
+	@tools/install-test-deps.sh
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
+
+test-all: $(VENV)/.stamp-dev  ## the slow tests too
+	@tools/install-test-deps.sh
+	@$(BIN)/python -m pytest -n $(WORKERS) -q
+
+lint: $(VENV)/.stamp-dev  ## style, types and import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/generate_docs.py --check
+
+format: $(VENV)/.stamp-dev  ## rewrite the code in the house style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(VENV)/.stamp-dev  ## write the generated pages
+	@$(BIN)/python tools/generate_docs.py
+
+golden: $(VENV)/.stamp-dev  ## accept the kernels that are emitted now
+	@$(BIN)/python -m pytest -q tests/golden --update-golden
+
+bench: $(VENV)/.stamp-run  ## measure this machine
+	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+constraints: $(VENV)/.stamp-dev  ## resolve the pinned versions anew
+	@$(PIP) install --dry-run --ignore-installed --report $(VENV)/resolved.json '.[cpu,llm,serve,packs,ray,dev]'
+	@$(BIN)/python tools/write_constraints.py $(VENV)/resolved.json > $(VENV)/constraints.new
+	@mv $(VENV)/constraints.new constraints.txt
+
+clean:  ## remove the environment, caches and builds
+	@rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@find src tests examples bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Pumice needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -1). Try: make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); echo "Python's venv module is missing. On Debian or Ubuntu: sudo apt-get install -y python3-venv" >&2; exit 1; }
+
+$(VENV)/.stamp-run: $(PROJECT) | $(BIN)/python
+	@echo "installing pumice into $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[cpu]'
+	@touch $@
+
+$(VENV)/.stamp-dev: $(PROJECT) | $(BIN)/python
+	@echo "installing pumice and its test tools into $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[cpu,dev]'
+	@touch $@ $(VENV)/.stamp-run

@@ -1,0 +1,65 @@
+"""Pumice: a machine-learning engine over WebGPU. Names load on first use, so that importing costs nothing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumice import errors as errors
+    from pumice import ops as ops
+    from pumice.core.caps import Caps as Caps
+    from pumice.errors import PumiceError as PumiceError
+    from pumice.functions import *  # noqa: F403
+    from pumice.ir.graph import Graph as Graph
+    from pumice.run.compile import compile as compile
+    from pumice.run.executable import Executable as Executable
+    from pumice.tensor import Tensor as Tensor
+    from pumice.tracing import Spec as Spec
+    from pumice.tracing import capture as capture
+    from pumice.tracing import interpret as interpret
+    from pumice.tracing import set_state as set_state
+    from pumice.tracing import spec as spec
+    from pumice.tracing import state as state
+    from pumice.tracing import trace as trace
+
+__version__ = "0.1.0"
+
+_MODULES = ("errors", "ops")
+# Where each name lives. Tests compare the functions with `pumice.functions.__all__`.
+_HOMES = {
+    "pumice.core.caps": "Caps",
+    "pumice.errors": "PumiceError",
+    "pumice.functions": """
+        abs absolute add all any arange arccos arcsin arctan arctan2 argmax argmin argsort astype attention bitwise_and
+        bitwise_or bitwise_xor broadcast_to cast ceil clip concat concatenate cos cosh cumsum dequantize divide dot_general
+        dropout einsum embedding equal erf exp exp2 expand_dims expm1 flatten flip floor floor_divide full full_like gather
+        gelu greater greater_equal invert isinf isnan layer_norm left_shift less less_equal log log1p log2 log_softmax
+        logical_and logical_not logical_or logical_xor matmul max maximum mean min minimum mod moveaxis multiply narrow
+        negative not_equal one_hot ones ones_like pad permute_dims power prod qmatmul random ravel reciprocal relu repeat
+        reshape right_shift rms_norm roll rope round rsqrt scatter_add scatter_set sigmoid sign silu sin sinh softmax
+        softplus sort split sqrt square squeeze stack std subtract sum swapaxes take take_along_axis tan tanh tile top_k
+        transpose trunc var where zeros zeros_like""",
+    "pumice.ir.graph": "Graph",
+    "pumice.run.compile": "compile",
+    "pumice.run.executable": "Executable",
+    "pumice.tensor": "Tensor",
+    "pumice.tracing": "Spec capture interpret set_state spec state trace",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted([*_MODULES, *_HOME_OF])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"pumice.{name}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'pumice' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,252 @@
+"""The host device: plans opened over NumPy buffers and run on this machine's cores."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.base import Session
+from pumice.backends.host import jit
+from pumice.backends.host.program import Layout, Program, aligned_bytes, storage_shape
+from pumice.core.caps import Caps
+from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
+from pumice.ir.graph import Node
+from pumice.ir.registry import Array
+from pumice.ir.types import TensorType
+from pumice.plan.plan import Plan
+
+# Programs kept per session: one per set of symbol values and outputs that was run lately.
+_PROGRAMS = 8
+
+
+class HostDevice:
+    """This machine's processor, through NumPy, BLAS and, where it is installed, numba.
+
+    >>> HostDevice().caps.target
+    'host'
+    """
+
+    name = "host"
+
+    def __init__(self) -> None:
+        self.caps = Caps.preset("host")
+
+    def describe(self) -> dict[str, Any]:
+        """Processor, cores, memory and the libraries that do the work.
+
+        >>> HostDevice().describe()["backend"]
+        'host'
+        """
+        return {
+            "name": self.name,
+            "backend": "host",
+            "cpu": _cpu_model(),
+            "cores": jit.thread_count(),
+            "memory_bytes": _memory_bytes(),
+            "numpy": np.__version__,
+            "blas": _blas(),
+            "numba": jit.available(),
+        }
+
+    def open(self, plan: Plan) -> HostSession:
+        """Buffers for a plan made for the host."""
+        if plan.caps.target != "host":
+            raise PlanError(
+                f"the plan was made for {plan.caps.name}, the host runs plans of the target 'host'",
+                hint="plan the graph for Caps.preset('host')",
+                target=plan.caps.target,
+            )
+        return HostSession(plan)
+
+
+class HostSession:
+    """A plan with its buffers in memory."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._layout = Layout(plan)
+        # Inputs are read where the caller has them, so they get no memory here.
+        self._buffers: list[Array | None] = [None if b.kind == "input" else aligned_bytes(b.nbytes) for b in plan.buffers]
+        self._scratch = aligned_bytes(0)
+        self._programs: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], Program] = OrderedDict()
+        self._symbols = tuple(name for name, _ in plan.graph.symbols)
+        self._closed = False
+        self._runs = 0
+        self._uploaded = 0
+        self._read_back = 0
+        self._initialise()
+
+    def _initialise(self) -> None:
+        for n in self.plan.graph.nodes:
+            if n.id not in self._layout.parts:
+                continue
+            data = n.attr["data"] if n.op == "constant" else n.attr.get("init") if n.op == "state" else None
+            if data is not None:
+                memory = self._memory(n, "set")
+                np.copyto(memory, data.array(memory.dtype, memory.shape))
+
+    # --- the Session protocol ---
+
+    def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
+        """Runs every step, applies state updates and returns the values `outputs` as fresh arrays."""
+        self._check_open()
+        program = self._program(env, outputs)
+        # Integer wrap-around, infinities and NaN are results here, not accidents to report.
+        with np.errstate(all="ignore"):
+            results = program.run(inputs)
+        self._runs += 1
+        self._uploaded += sum(a.nbytes for a in inputs.values())
+        self._read_back += sum(a.nbytes for a in results)
+        return results
+
+    def write(self, node: int, array: Array) -> None:
+        """Sets a param or a state; the array is copied straight into the buffer."""
+        self._check_open()
+        source = self._node(node)
+        memory = self._memory(source, "write")
+        if array.dtype != memory.dtype:
+            raise DTypeError(
+                f"{source.op} {source.name!r} is stored as {memory.dtype}, the array has {array.dtype}",
+                name=source.name,
+                expected=str(memory.dtype),
+                got=str(array.dtype),
+            )
+        if array.shape != memory.shape:
+            raise ShapeError(
+                f"{source.op} {source.name!r} is stored with shape {memory.shape}, the array has {array.shape}",
+                name=source.name,
+                expected=memory.shape,
+                got=array.shape,
+            )
+        np.copyto(memory, array)
+        self._uploaded += array.nbytes
+
+    def read(self, node: int) -> Array:
+        """A copy of a param or a state."""
+        self._check_open()
+        found = self._memory(self._node(node), "read").copy()
+        self._read_back += found.nbytes
+        return found
+
+    def share_params(self, other: Session, nodes: Mapping[int, int]) -> None:
+        """Uses the other session's param buffers in place of own ones; whoever holds one last frees it."""
+        self._check_open()
+        if not isinstance(other, HostSession):
+            raise PlanError("params are shared between sessions of one device, the other one is not on the host")
+        other._check_open()
+        for own, theirs in nodes.items():
+            mine, from_other = self._layout.parts[own], other._layout.parts[theirs]
+            same_type = self._node(own).type == other._node(theirs).type
+            buffer = other._buffers[from_other.buffer]
+            if not same_type or mine.offset != from_other.offset or buffer is None or len(buffer) < mine.offset + mine.nbytes:
+                raise PlanError(
+                    f"param {self._node(own).name!r} is not laid out as {other._node(theirs).name!r} of the other session",
+                    hint="share params of equal type",
+                    own=own,
+                    other=theirs,
+                )
+            self._buffers[mine.buffer] = buffer
+        self._programs.clear()
+
+    def counters(self) -> dict[str, int]:
+        """Totals since the session was opened; steps count as dispatches, runs as submits."""
+        held = [b for b in self._buffers if b is not None]
+        return {
+            "pipelines": 0,
+            "buffers": len(held),
+            "buffer_bytes": sum(len(b) for b in held) + len(self._scratch),
+            "submits": self._runs,
+            "dispatches": self._runs * len(self.plan.steps),
+            "uploads_bytes": self._uploaded,
+            "readback_bytes": self._read_back,
+        }
+
+    def close(self) -> None:
+        """Frees the buffers."""
+        self._closed = True
+        self._programs.clear()
+        self._buffers = []
+        self._scratch = aligned_bytes(0)
+
+    def fill_buffer(self, index: int, word: int) -> None:
+        """Fills a buffer with one 32-bit word; inputs have none here."""
+        self._check_open()
+        buffer = self._buffers[index]
+        if buffer is not None:
+            buffer[:] = np.resize(np.array([word], "<u4").view(np.uint8), len(buffer))
+
+    def dump_buffer(self, index: int) -> Array:
+        """A copy of a buffer's bytes; empty for inputs, which are read where the caller has them."""
+        self._check_open()
+        buffer = self._buffers[index]
+        return np.empty(0, np.uint8) if buffer is None else buffer.copy()
+
+    # --- parts ---
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the session is closed", hint="compile again, or keep the executable open while it is used")
+
+    def _program(self, env: Mapping[str, int], outputs: Sequence[int]) -> Program:
+        key = (tuple(env[s] for s in self._symbols), tuple(outputs))
+        found = self._programs.get(key)
+        if found is None:
+            found = Program(self._layout, self._buffers, dict(env), outputs)
+            if found.scratch_bytes > len(self._scratch):
+                # Older programs look at the smaller scratch; they are bound again when they are next run.
+                self._programs.clear()
+                self._scratch = aligned_bytes(found.scratch_bytes)
+            found.attach(self._scratch)
+            self._programs[key] = found
+            if len(self._programs) > _PROGRAMS:
+                self._programs.popitem(last=False)
+        else:
+            self._programs.move_to_end(key)
+        return found
+
+    def _node(self, node: int) -> Node:
+        nodes = self.plan.graph.nodes
+        if not 0 <= node < len(nodes) or node not in self._layout.parts:
+            raise UnknownName(f"the plan stores no value %{node}", node=node)
+        return nodes[node]
+
+    def _memory(self, node: Node, verb: str) -> Array:
+        """A source's whole memory as an array, symbols at their maxima."""
+        if node.op not in ("param", "state", "constant"):
+            raise UnknownName(f"cannot {verb} %{node.id}, a {node.op}", hint="params and states can be read and written")
+        type: TensorType = node.type.at(self.plan.maxima)
+        part = self._layout.parts[node.id]
+        buffer = self._buffers[part.buffer]
+        assert buffer is not None
+        shape, dtype = storage_shape(type), type.dtype.np
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        found: Array = buffer[part.offset : part.offset + size].view(dtype).reshape(shape)
+        return found
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            for line in f:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor() or platform.machine()
+
+
+def _memory_bytes() -> int:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return 0
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _blas() -> str:
+    built: Any = np.show_config(mode="dicts")
+    found = built.get("Build Dependencies", {}).get("blas", {})
+    return f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()

@@ -1,0 +1,250 @@
+"""Compiles one step of a host plan to calls over slots: routines one by one, elementwise nodes as fused regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pumice.backends.host.calls import Call, NpDType, Routine, is_half, overlap, widen
+from pumice.backends.host.region import Instruction, Region, RegionLeaf
+from pumice.backends.host.routines import bind_routine
+from pumice.backends.host.scalars import bind_scalar
+from pumice.ir.registry import Scalar, get_op
+from pumice.plan.plan import Part, Step
+
+if TYPE_CHECKING:
+    from pumice.backends.host.program import Program
+
+Thunk = Callable[[], None]
+_F32: NpDType = np.dtype(np.float32)
+_SCATTERS = ("scatter_set", "scatter_add")
+
+
+def compile_step(program: Program, step: Step) -> list[Thunk]:
+    """The calls that compute a step's nodes and store its root."""
+    return _Compiler(program, step).compile()
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A value that is in memory: its slot, the dtype of the array there (None: packed) and whether it is dense."""
+
+    slot: int
+    dtype: NpDType | None
+    dense: bool = True
+
+
+class _Compiler:
+    def __init__(self, program: Program, step: Step) -> None:
+        self.program, self.step, self.graph = program, step, program.layout.graph
+        self.nodes = [n for n in step.nodes if self.graph.nodes[n].op != "constant"]
+        self.root = step.root
+        self.code: list[Thunk] = []
+        self.loose: list[int] = []
+        self.values: dict[int, _Operand] = {}
+        self.wide: dict[int, _Operand] = {}
+        self.target = program.slot(self.root)
+        self.target_dtype = program.type(self.root).dtype.np
+        self.readers: dict[int, list[int]] = {}
+        for n in self.nodes:
+            for arg in self.graph.nodes[n].args:
+                self.readers.setdefault(arg, []).append(n)
+        self.heads = self._group()
+        inside = set(self.nodes)
+        self.shared = [leaf for leaf in self.readers if leaf not in inside and self._shares_memory(leaf)]
+        self.lent = False
+
+    def compile(self) -> list[Thunk]:
+        for n in self.nodes:
+            if self.heads[n] != n:
+                continue
+            if self._is_scalar(n):
+                self._emit_region(n)
+            else:
+                self._emit_routine(n)
+        if self.loose:
+            self.code.append(self._drop())
+        return self.code
+
+    # --- structure ---
+
+    def _is_scalar(self, n: int) -> bool:
+        op = self.graph.nodes[n].op
+        return op == "cast" or isinstance(get_op(op).lowering, Scalar)
+
+    def _shape(self, n: int) -> tuple[int, ...]:
+        return self.program.type(n).static_shape
+
+    def _group(self) -> dict[int, int]:
+        """For each node the head of its region: the one node of it that is written to memory.
+
+        A scalar node joins the region of its readers if they are all in one region and have its shape; otherwise it heads
+        a region of its own. Every other node stands alone.
+        """
+        heads: dict[int, int] = {}
+        for n in reversed(self.nodes):
+            joined = {heads[r] if self._is_scalar(r) and self._shape(r) == self._shape(n) else n for r in self.readers.get(n, [])}
+            alone = n == self.root or not self._is_scalar(n) or len(joined) != 1
+            heads[n] = n if alone else joined.pop()
+        return heads
+
+    def _shares_memory(self, leaf: int) -> bool:
+        mine, other = self._part(self.root), self._part(leaf)
+        return mine is not None and other is not None and overlap(mine, other)
+
+    def _part(self, node: int) -> Part | None:
+        return self.program.layout.parts.get(node)
+
+    def _operand(self, node: int) -> _Operand:
+        found = self.values.get(node)
+        if found is None:
+            dtype = self.program.type(node).dtype
+            found = self.values[node] = _Operand(self.program.slot(node), None if dtype.is_quant else dtype.np)
+        return found
+
+    def _store(self, slot: int) -> None:
+        """Copies a computed slot to the step's target, rounding or wrapping as the dtype needs."""
+        slots, target = self.program.slots, self.target
+        self.code.append(lambda: np.copyto(slots[target], slots[slot], casting="unsafe"))
+
+    def _drop(self) -> Thunk:
+        slots, loose = self.program.slots, tuple(self.loose)
+
+        def drop() -> None:
+            for slot in loose:
+                slots[slot] = None
+
+        return drop
+
+    # --- regions ---
+
+    def _emit_region(self, head: int) -> None:
+        members = [n for n in self.nodes if self.heads[n] == head]
+        shape = self._shape(head)
+        region = Region(shape)
+        for n in members:
+            node = self.graph.nodes[n]
+            dtypes = tuple(region.dtype(a) if a in region else self._operand(a).dtype for a in node.args)
+            call = self._call(n, dtypes)
+            kernel = bind_scalar(call)
+            names = []
+            for arg in node.args:
+                if arg not in region:
+                    operand = self._operand(arg)
+                    region.add_leaf(RegionLeaf(arg, operand.slot, self._shape(arg), operand.dtype, operand.dense))
+                names.append(arg if kernel.raw else region.widened(arg))
+            region.add(Instruction(kernel.run, tuple(names), n, kernel.result, kernel.in_place))
+        if head == self.root and self._may_write_target(set(members)):
+            self.code += region.emit(self.program, self.target, self.target_dtype)
+            return
+        dtype = self.target_dtype if head == self.root else region.dtype(head)
+        slot = self.program.temporary(shape, dtype)
+        self.code += region.emit(self.program, slot, dtype)
+        self.values[head] = _Operand(slot, dtype)
+        if head == self.root:
+            self._store(slot)
+
+    def _may_write_target(self, members: set[int]) -> bool:
+        """Whether a region may write the target while it reads: each value there is read at the index that is written."""
+        for leaf in self.shared:
+            same = self._part(leaf) == self._part(self.root) and self.program.type(leaf) == self.program.type(self.root)
+            if not same or not members.issuperset(self.readers[leaf]):
+                return False
+        return True
+
+    # --- routines ---
+
+    def _call(self, n: int, dtypes: tuple[NpDType | None, ...], in_place: bool = False) -> Call:
+        node, program = self.graph.nodes[n], self.program
+        ins = tuple(None if i is None else program.type(i) for i in node.inputs)
+        target = self.target_dtype if n == self.root else None
+        if len(dtypes) != len(ins):  # optional operands that are absent
+            given = iter(dtypes)
+            dtypes = tuple(None if i is None else next(given) for i in node.inputs)
+        return Call(get_op(node.op), program.attrs(n), ins, program.type(n), dtypes, target, in_place)
+
+    def _emit_routine(self, n: int) -> None:
+        node = self.graph.nodes[n]
+        in_place = n == self.root and node.op in _SCATTERS and self._updates_in_place(n)
+        routine = bind_routine(self._call(n, tuple(self._operand(a).dtype for a in node.args), in_place))
+        operands = [None if i is None else self._ready(i, routine) for i in node.inputs]
+        args = [None if o is None else o.slot for o in operands]
+        if n != self.root:
+            self.values[n] = self._emit_inner(n, routine, args)
+        elif not routine.writes:
+            self._store_result(routine, args)
+        elif in_place or (routine.result == self.target_dtype and not self.shared):
+            self.code.append(self._thunk(routine, args, self.target))
+        else:
+            slot = self.program.temporary(self._shape(n), routine.result)
+            self.code.append(self._thunk(routine, args, slot))
+            self._store(slot)
+
+    def _updates_in_place(self, n: int) -> bool:
+        """Whether the result takes the place of the first operand, which nothing else in the step reads."""
+        first = self.graph.nodes[n].args[0]
+        same = first in self.shared and self._part(first) == self._part(n)
+        return same and self.shared == [first] and self.readers[first] == [n]
+
+    def _ready(self, node: int, routine: Routine) -> _Operand:
+        operand = self._operand(node)
+        if routine.raw or not is_half(operand.dtype):
+            return operand
+        found = self.wide.get(node)
+        if found is None:
+            slots, source = self.program.slots, operand.slot
+            slot = self.program.temporary(self._shape(node), _F32)
+            self.code.append(lambda: _discard(widen(slots[source], slots[slot])))
+            found = self.wide[node] = _Operand(slot, _F32)
+        return found
+
+    def _emit_inner(self, n: int, routine: Routine, args: Sequence[int | None]) -> _Operand:
+        """A value that stays inside the step."""
+        program = self.program
+        if routine.writes:
+            slot = self.target if self._may_borrow_target(n, routine) else program.temporary(self._shape(n), routine.result)
+            self.lent |= slot == self.target
+            self.code.append(self._thunk(routine, args, slot))
+            return _Operand(slot, routine.result)
+        slot, run, slots = program.add(), routine.run, program.slots
+        static = all(a is None or (slots[a] is not None and a not in program.dynamic) for a in args)
+        if routine.view and static:
+            # A view of memory that stays where it is: made once, here.
+            slots[slot] = run([None if a is None else slots[a] for a in args], None)
+            return _Operand(slot, routine.result, dense=False)
+
+        def call() -> None:
+            slots[slot] = run([None if a is None else slots[a] for a in args], None)
+
+        self.code.append(call)
+        self.loose.append(slot)
+        return _Operand(slot, routine.result, dense=False)
+
+    def _may_borrow_target(self, n: int, routine: Routine) -> bool:
+        """Whether a routine's result may wait in the step's target for the elementwise nodes that finish it there."""
+        if self.lent or self.shared or routine.result != self.target_dtype or self._shape(n) != self._shape(self.root):
+            return False
+        return self._is_scalar(self.root) and all(self.heads[r] == self.root for r in self.readers[n])
+
+    def _thunk(self, routine: Routine, args: Sequence[int | None], out: int) -> Thunk:
+        slots, run = self.program.slots, routine.run
+
+        def call() -> None:
+            run([None if a is None else slots[a] for a in args], slots[out])
+
+        return call
+
+    def _store_result(self, routine: Routine, args: Sequence[int | None]) -> None:
+        slots, run, target = self.program.slots, routine.run, self.target
+
+        def call() -> None:
+            np.copyto(slots[target], run([None if a is None else slots[a] for a in args], None), casting="unsafe")
+
+        self.code.append(call)
+
+
+def _discard(value: Any) -> None:
+    return None

@@ -1,0 +1,300 @@
+"""Matrix products, quantised products, attention and rotary embedding over BLAS, with scratch of bounded size."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.host import jit
+from pumice.backends.host.calls import Binder, Call, Routine, as_f32, is_half, numel, row_blocks, widen
+from pumice.core.blocks import CODECS
+from pumice.core.dtypes import DType
+from pumice.ir.registry import Array, Attrs
+
+# Elements of a tile of weights unpacked to float32 (4 MiB) and of a block of attention scores (8 MiB).
+_TILE = 1 << 20
+_SCORES = 1 << 21
+# Up to this many rows of x a quantised product is bound by reading weights, and unpacking them once per row block pays.
+_FEW_ROWS = 8
+# Queries of one block under a causal mask: scores that nobody may see are not computed beyond this granularity.
+_CAUSAL_QUERIES = 256
+
+_local = threading.local()
+
+
+def _scratch(name: str, elements: int) -> Array:
+    """A float32 array kept for this thread: fresh large allocations would fault in every page on every call."""
+    found: Array | None = getattr(_local, name, None)
+    if found is None or found.size < elements:
+        found = np.empty(elements, np.float32)
+        setattr(_local, name, found)
+    return found[:elements]
+
+
+# --- matmul ---
+
+
+def _for_blas(x: Array) -> Array:
+    """x itself if BLAS can read it through strides (one of the last two axes dense), else a dense copy."""
+    if x.ndim < 2 or x.flags.c_contiguous:
+        return x if x.ndim > 1 or x.strides[0] == x.itemsize else np.ascontiguousarray(x)
+    (rows, columns), (down, right), item = x.shape[-2:], x.strides[-2:], x.itemsize
+    by_rows = right == item and (rows == 1 or down >= columns * item)
+    by_columns = down == item and (columns == 1 or right >= rows * item)
+    return x if by_rows or by_columns else np.ascontiguousarray(x)
+
+
+def _bind_matmul(call: Call) -> Routine:
+    a, b = call.ins
+    assert a is not None and b is not None
+    a_shape, b_shape = a.static_shape, b.static_shape
+    result = call.out.dtype.compute_np
+    if not call.out.dtype.is_float:
+        return Routine(lambda operands, out: np.matmul(operands[0], operands[1], out=out), result)
+    # [..., M, K] by [K, N] is one product of all rows rather than one per batch entry.
+    one_product = len(a_shape) >= 2 and len(b_shape) == 2
+    tiled = one_product and is_half(call.dtypes[1]) and numel(b_shape) > _TILE
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, y = operands
+        x = _for_blas(as_f32(x))
+        if one_product and (x.ndim == 2 or x.flags.c_contiguous):
+            x, out = x.reshape(-1, a_shape[-1]), out.reshape(-1, b_shape[-1])
+            if tiled:
+                _half_tiles(x, y, out)
+                return
+        np.matmul(x, _for_blas(as_f32(y)), out=out)
+
+    return Routine(run, result, raw=True)
+
+
+def _half_tiles(x: Array, y: Array, out: Array) -> None:
+    """x @ y for a large f16 or bf16 y, widening a tile of its columns at a time."""
+    inner, columns = y.shape
+    by_columns = abs(y.strides[0]) < abs(y.strides[1])
+    for part in row_blocks(columns, inner, _TILE):
+        piece, count = y[:, part], part.stop - part.start
+        if by_columns:
+            tile = widen(piece.T, _scratch("tile", count * inner).reshape(count, inner)).T
+        else:
+            tile = widen(piece, _scratch("tile", count * inner).reshape(inner, count))
+        np.matmul(x, tile, out=out[:, part])
+
+
+# --- quantised weights ---
+
+
+def _unpack(dtype: DType, data: Array, out: Array) -> None:
+    """Packed rows [n, row bytes] as float32 [n, k]."""
+    kernels = jit.kernels() if data.flags.c_contiguous else None
+    if kernels is not None:
+        kernels.unpack_rows(dtype.name, data, out)
+    else:
+        CODECS[dtype].decode(data.reshape(-1, dtype.block_bytes), out.reshape(-1, dtype.block))
+
+
+def _bind_qmatmul(call: Call) -> Routine:
+    x_type, w_type = call.ins
+    assert x_type is not None and w_type is not None
+    (n, k), dtype = w_type.static_shape, w_type.dtype
+    rows = numel(x_type.static_shape) // k
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, w = operands
+        x = np.ascontiguousarray(x).reshape(rows, k)
+        out = out.reshape(rows, n)
+        kernels = jit.kernels() if rows <= _FEW_ROWS else None
+        if kernels is not None:
+            kernels.qmatvec(dtype.name, x, w.data, out)
+            return
+        for part in row_blocks(n, k, _TILE):
+            tile = _scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
+            _unpack(dtype, w.data[part], tile)
+            np.matmul(x, tile.T, out=out[:, part])
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+def _bind_dequantize(call: Call) -> Routine:
+    w = call.ins[0]
+    assert w is not None
+    dtype, columns = w.dtype, w.static_shape[-1]
+
+    def run(operands: list[Any], out: Array) -> None:
+        data = operands[0].data
+        data, rows = data.reshape(-1, data.shape[-1]), out.reshape(-1, columns)
+        for part in row_blocks(len(rows), columns, _TILE):
+            _unpack(dtype, data[part], rows[part])
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+# --- rope ---
+
+
+def _bind_rope(call: Call) -> Routine:
+    rotary: int = call.attrs["rotary_dim"]
+    half = rotary // 2
+    if call.attrs["interleaved"]:
+        first, second = (..., slice(0, rotary, 2)), (..., slice(1, rotary, 2))
+    else:
+        first, second = (..., slice(0, half)), (..., slice(half, rotary))
+    rest = (..., slice(rotary, None))
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, cos, sin = operands
+        a, b, left, right = x[first], x[second], out[first], out[second]
+        np.multiply(a, cos, out=left)
+        np.subtract(left, b * sin, out=left)
+        np.multiply(b, cos, out=right)
+        np.add(right, a * sin, out=right)
+        out[rest] = x[rest]
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+# --- attention ---
+
+
+class _Attention:
+    """Attention in blocks of heads and queries, so that scores stay in bounded scratch and unseen keys are never read."""
+
+    def __init__(self, attrs: Attrs, q: tuple[int, ...], k: tuple[int, ...]) -> None:
+        self.swap = attrs["layout"] == "bshd"
+        if self.swap:
+            q, k = (q[0], q[2], q[1], q[3]), (k[0], k[2], k[1], k[3])
+        self.batch, self.heads, self.sq, self.depth = q
+        _, self.kv_heads, self.sk, _ = k
+        self.group = self.heads // self.kv_heads
+        self.causal, self.window, self.softcap = attrs["causal"], attrs["window"], attrs["softcap"]
+        self.scale = np.float32(1 / math.sqrt(self.depth) if attrs["scale"] is None else attrs["scale"])
+        self.full = (self.batch, self.heads, self.sq, self.sk)
+
+    def run(self, operands: list[Any], out: Array) -> None:
+        q, k, v, mask, bias, offset, kv_len = operands
+        if self.swap:
+            q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
+        starts = np.broadcast_to(self.sk - self.sq if offset is None else offset, (self.batch,)).tolist()
+        lengths = np.broadcast_to(self.sk if kv_len is None else kv_len, (self.batch,)).tolist()
+        mask = None if mask is None else np.broadcast_to(mask, self.full)
+        bias = None if bias is None else np.broadcast_to(as_f32(bias), self.full)
+        for b in range(self.batch):
+            extras = (None if mask is None else mask[b], None if bias is None else bias[b])
+            length = max(0, min(self.sk, lengths[b]))
+            if self.causal:
+                length = max(0, min(length, starts[b] + self.sq))
+            self._entry(q[b], k[b, :, :length], v[b, :, :length], extras, starts[b], out[b])
+
+    def _entry(self, q: Array, k: Array, v: Array, extras: tuple[Array | None, Array | None], start: int, out: Array) -> None:
+        """One batch entry: q [H, Sq, D], k and v [Hkv, length, …]."""
+        length, group = k.shape[1], self.group
+        if length == 0:
+            out.fill(0)
+            return
+        grouped = q.reshape(self.kv_heads, group, self.sq, self.depth)
+        results = _split(out, self.kv_heads, group)
+        queries, heads = self._blocks(length)
+        for h in range(0, self.kv_heads, heads):
+            part = slice(h, min(self.kv_heads, h + heads))
+            keys, values = as_f32(k[part]), as_f32(v[part])
+            for first in range(0, self.sq, queries):
+                last = min(self.sq, first + queries)
+                self._block(grouped[part, :, first:last], keys, values, extras, h * group, (first, last), start, results[part])
+
+    def _blocks(self, length: int) -> tuple[int, int]:
+        """Queries and key heads per block."""
+        per_query = self.group * length
+        queries = min(self.sq, max(1, _SCORES // per_query))
+        if self.causal:
+            queries = min(queries, _CAUSAL_QUERIES)
+        return queries, max(1, min(self.kv_heads, _SCORES // (per_query * queries)))
+
+    def _block(
+        self,
+        q: Array,
+        keys: Array,
+        values: Array,
+        extras: tuple[Array | None, Array | None],
+        head: int,
+        span: tuple[int, int],
+        start: int,
+        out: Array,
+    ) -> None:
+        first, last = span
+        low, high = 0, keys.shape[1]
+        if self.causal:
+            high = min(high, max(0, start + last))
+        if self.window is not None:
+            low = min(high, max(0, start + first - self.window + 1))
+        target = out[:, :, first:last]
+        if low == high:
+            target.fill(0)
+            return
+        heads, group, count = q.shape[:3]
+        rows, seen = group * count, high - low
+        scaled = np.empty((heads, group, count, self.depth), np.float32)
+        np.multiply(as_f32(q), self.scale, out=scaled)
+        scores = _scratch("scores", heads * rows * seen).reshape(heads, rows, seen)
+        np.matmul(scaled.reshape(heads, rows, self.depth), keys[:, low:high].swapaxes(1, 2), out=scores)
+        if self.softcap is not None:
+            np.divide(scores, self.softcap, out=scores)
+            np.tanh(scores, out=scores)
+            np.multiply(scores, self.softcap, out=scores)
+        grid = scores.reshape(heads, group, count, seen)
+        where = (slice(head, head + heads * group), slice(first, last), slice(low, high))
+        mask, bias = extras
+        if bias is not None:
+            np.add(grid, bias[where].reshape(grid.shape), out=grid)
+        if mask is not None:
+            np.copyto(grid, -np.inf, where=~mask[where].reshape(grid.shape))
+        hidden = self._hidden(start + first, start + last, low, high)
+        if hidden is not None:
+            np.copyto(grid, -np.inf, where=hidden)
+        top = np.maximum.reduce(scores, axis=2, keepdims=True)
+        # A row with nothing to attend has the maximum -inf; 0 instead leaves its weights at exp(-inf) = 0.
+        np.copyto(top, 0, where=top == -np.inf)
+        np.subtract(scores, top, out=scores)
+        np.exp(scores, out=scores)
+        total = np.add.reduce(scores, axis=2, keepdims=True)
+        np.copyto(total, 1, where=total == 0)
+        found = np.matmul(scores, values[:, low:high])
+        np.divide(found, total, out=found)
+        target[...] = found.reshape(target.shape)
+
+    def _hidden(self, first: int, last: int, low: int, high: int) -> Array | None:
+        """Which of the keys low…high-1 the queries at positions first…last-1 may not see by position; None for none."""
+        late = self.causal and high - 1 > first
+        early = self.window is not None and low <= last - 1 - self.window
+        if not late and not early:
+            return None
+        key, query = np.arange(low, high), np.arange(first, last)[:, None]
+        hidden = np.zeros((last - first, high - low), np.bool_)
+        if late:
+            hidden |= key > query
+        if early:
+            hidden |= key <= query - self.window
+        return hidden
+
+
+def _split(out: Array, kv_heads: int, group: int) -> Array:
+    """[H, Sq, Dv] as [Hkv, group, Sq, Dv]; a view whatever the strides, since only the head axis is split."""
+    _, count, depth = out.shape
+    return out.reshape(kv_heads, group, count, depth)
+
+
+def _bind_attention(call: Call) -> Routine:
+    q, k = call.ins[0], call.ins[1]
+    assert q is not None and k is not None
+    return Routine(_Attention(call.attrs, q.static_shape, k.static_shape).run, call.out.dtype.compute_np, raw=True)
+
+
+LINEAR: dict[str, Binder] = {
+    "matmul": _bind_matmul,
+    "qmatmul": _bind_qmatmul,
+    "dequantize": _bind_dequantize,
+    "rope": _bind_rope,
+    "attention": _bind_attention,
+}

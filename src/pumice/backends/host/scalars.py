@@ -1,0 +1,250 @@
+"""Elementwise kernels: each op as NumPy ufuncs that write into a given array, so that temporaries can be reused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.host.calls import Call, NpDType, as_f32, is_half
+from pumice.core.dtypes import dtype as named_dtype
+from pumice.ir.registry import Array
+
+Run = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """`run(*operands, out)`; `in_place` says whether `out` may be one of the operands."""
+
+    run: Run
+    result: NpDType
+    in_place: bool = True
+    raw: bool = False
+
+
+def _maximum(a: Array, b: Array, out: Array) -> None:
+    np.maximum(a, b, out=out)  # these two alone do not take `out` by position
+
+
+def _minimum(a: Array, b: Array, out: Array) -> None:
+    np.minimum(a, b, out=out)
+
+
+# Ops that are one ufunc for every dtype the op takes.
+_UFUNCS: dict[str, Run] = {
+    "neg": np.negative,
+    "abs": np.absolute,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "reciprocal": np.reciprocal,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "round": np.rint,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "sign": np.sign,
+    "logical_not": np.logical_not,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": _maximum,
+    "min": _minimum,
+    "atan2": np.arctan2,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+}
+
+
+def _relu(x: Array, out: Array) -> None:
+    np.maximum(x, 0, out=out)
+
+
+def _rsqrt(x: Array, out: Array) -> None:
+    np.sqrt(x, out)
+    np.reciprocal(out, out)
+
+
+def _sigmoid(x: Array, out: Array) -> None:
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, 1, out)
+    np.reciprocal(out, out)
+
+
+def _silu(x: Array, out: Array) -> None:
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, 1, out)
+    np.divide(x, out, out)
+
+
+def _softplus(x: Array, out: Array) -> None:
+    # log(1 + e^x) = max(x, 0) + log1p(e^-|x|), which neither overflows nor loses small results.
+    np.absolute(x, out)
+    np.negative(out, out)
+    np.exp(out, out)
+    np.log1p(out, out)
+    np.add(out, np.maximum(x, 0), out)
+
+
+# erf(x) on [-4, 4] as x P(x²)/Q(x²), float32 accurate; beyond, it is ±1 in float32.
+_ERF_P = (
+    -2.72614225801306e-10,
+    2.77068142495902e-08,
+    -2.10102402082508e-06,
+    -5.69250639462346e-05,
+    -7.34990630326855e-04,
+    -2.95459980854025e-03,
+    -1.60960333262415e-02,
+)
+_ERF_Q = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03, -1.42647390514189e-02)
+
+
+def _polynomial(x: Array, coefficients: tuple[float, ...], out: Array) -> None:
+    np.multiply(x, coefficients[0], out)
+    for c in coefficients[1:-1]:
+        np.add(out, c, out)
+        np.multiply(out, x, out)
+    np.add(out, coefficients[-1], out)
+
+
+def _erf(x: Array, out: Array) -> None:
+    clamped = np.clip(x, -4, 4)
+    square = np.square(clamped)
+    bottom = np.empty_like(square)
+    _polynomial(square, _ERF_Q, bottom)
+    _polynomial(square, _ERF_P, out)
+    np.multiply(out, clamped, out)
+    np.divide(out, bottom, out)
+
+
+def _gelu(x: Array, out: Array) -> None:
+    _erf(x * np.float32(math.sqrt(0.5)), out)
+    np.add(out, 1, out)
+    np.multiply(out, x, out)
+    np.multiply(out, 0.5, out)
+
+
+def _gelu_tanh(x: Array, out: Array) -> None:
+    scale = math.sqrt(2 / math.pi)
+    np.square(x, out)
+    np.multiply(out, 0.044715 * scale, out)
+    np.add(out, scale, out)
+    np.multiply(out, x, out)
+    np.tanh(out, out)
+    np.add(out, 1, out)
+    np.multiply(out, x, out)
+    np.multiply(out, 0.5, out)
+
+
+def _where(cond: Array, a: Array, b: Array, out: Array) -> None:
+    np.copyto(out, b)
+    np.copyto(out, a, where=cond)
+
+
+# Name → kernel, whether it may write over its operand.
+_FLOAT: dict[str, tuple[Run, bool]] = {
+    "rsqrt": (_rsqrt, True),
+    "sigmoid": (_sigmoid, True),
+    "silu": (_silu, False),
+    "softplus": (_softplus, False),
+    "erf": (_erf, False),
+    "gelu": (_gelu, False),
+    "gelu_tanh": (_gelu_tanh, False),
+}
+
+
+def bind_scalar(call: Call) -> Elementwise:
+    """The kernel of an elementwise node; ops without one of their own run their reference."""
+    name, result = call.spec.name, call.out.dtype.compute_np
+    if name in _UFUNCS:
+        return Elementwise(_UFUNCS[name], result)
+    if name == "relu":
+        return Elementwise(_relu, result)
+    if name == "where":
+        return Elementwise(_where, result, in_place=False)
+    if name == "cast":
+        return _bind_cast(call)
+    first = call.ins[0]
+    if first is not None and first.dtype.is_float:
+        if name in _FLOAT:
+            run, in_place = _FLOAT[name]
+            return Elementwise(run, result, in_place)
+        if name == "clamp":
+            return Elementwise(_clamp(call.attrs["lo"], call.attrs["hi"]), result)
+
+    def run_reference(*operands: Any) -> None:
+        *given, out = operands
+        np.copyto(out, call.reference(given), casting="unsafe")
+
+    return Elementwise(run_reference, result)
+
+
+def _clamp(lo: float | None, hi: float | None) -> Run:
+    def run(x: Array, out: Array) -> None:
+        if lo is not None:
+            x = np.maximum(x, lo, out=out)
+        if hi is not None:
+            np.minimum(x, hi, out=out)
+        elif lo is None:
+            np.copyto(out, x)
+
+    return run
+
+
+def _bind_cast(call: Call) -> Elementwise:
+    source, target = call.ins[0], named_dtype(call.attrs["dtype"])
+    assert source is not None
+    # A cast to f16 or bf16 is the one place where a value is rounded inside a step, so its result is a real half.
+    result = target.np
+    if target.kind == "bool":
+        return Elementwise(lambda x, out: np.not_equal(x, 0, out), result, raw=False)
+    if source.dtype.is_float and target.is_integer:
+
+        def saturate(x: Array, out: Array) -> None:
+            np.copyto(out, call.reference([x]), casting="unsafe")
+
+        return Elementwise(saturate, result)
+
+    if is_half(call.dtypes[0]) and is_half(result):
+
+        def between_halves(x: Array, out: Array) -> None:
+            np.copyto(out, as_f32(x), casting="unsafe")
+
+        return Elementwise(between_halves, result, raw=True)
+
+    def convert(x: Array, out: Array) -> None:
+        np.copyto(out, x, casting="unsafe")
+
+    return Elementwise(convert, result)

@@ -1,0 +1,124 @@
+"""NullDevice: takes plans for any Caps, records every call and computes nothing: results are zeros of the right type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.base import Array, Session
+from pumice.core.caps import Caps
+from pumice.core.dims import evaluate
+from pumice.errors import ClosedError, PlanError
+from pumice.ir.types import TensorType
+from pumice.plan.plan import Plan
+
+Call = tuple[str, dict[str, Any]]
+
+
+class NullDevice:
+    """For tests only: the planner, the runtime and the command line run on it in any machine. Its zeros mean nothing.
+
+    >>> device = NullDevice(Caps.preset("h200"))
+    >>> device.caps.name, device.calls
+    ('h200', [])
+    """
+
+    name = "null"
+
+    def __init__(self, caps: Caps | None = None) -> None:
+        self.caps = caps or Caps.preset("browser-baseline")
+        self.calls: list[Call] = []
+
+    def describe(self) -> dict[str, Any]:
+        """What it stands in for."""
+        return {"name": self.name, "backend": "null", "caps": self.caps.name, "computes": False}
+
+    def open(self, plan: Plan) -> NullSession:
+        """A session that records into the device's `calls`."""
+        self.calls.append(("open", {"steps": len(plan.steps), "kernels": len(plan.kernels), "buffers": len(plan.buffers)}))
+        return NullSession(self, plan)
+
+
+class NullSession:
+    """A plan that is never run; params and states keep what was written to them."""
+
+    def __init__(self, device: NullDevice, plan: Plan) -> None:
+        self.device, self.plan = device, plan
+        self._closed = False
+        self._stored: dict[int, Array] = {}
+        self._counters = {
+            "pipelines": len(plan.kernels),
+            "buffers": len(plan.buffers),
+            "buffer_bytes": sum(b.nbytes for b in plan.buffers),
+            **dict.fromkeys(("submits", "dispatches", "uploads_bytes", "readback_bytes"), 0),
+        }
+
+    def _record(self, method: str, **details: Any) -> None:
+        if self._closed:
+            raise ClosedError("the session was closed", hint="compile the graph again")
+        self.device.calls.append((method, details))
+
+    def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
+        """Zeros of the outputs' types at `env`."""
+        labels = [s.label for s in self.plan.steps if evaluate(s.groups, env) > 0]
+        self._record("run", env=dict(env), inputs={k: v.shape for k, v in inputs.items()}, outputs=list(outputs), steps=labels)
+        results = [_zeros(self._type(node).at(env)) for node in outputs]
+        self._count("submits", 1)
+        self._count("dispatches", len(labels))
+        self._count("uploads_bytes", sum(a.nbytes for a in inputs.values()))
+        self._count("readback_bytes", sum(a.nbytes for a in results))
+        return results
+
+    def write(self, node: int, array: Array) -> None:
+        """Keep a copy of the array."""
+        self._record("write", node=node, shape=array.shape, dtype=str(array.dtype))
+        self._stored[node] = array.copy()
+        self._count("uploads_bytes", array.nbytes)
+
+    def read(self, node: int) -> Array:
+        """What was written, or zeros."""
+        self._record("read", node=node)
+        array = self._stored.get(node)
+        array = _zeros(self._type(node).at(self.plan.maxima)) if array is None else array.copy()
+        self._count("readback_bytes", array.nbytes)
+        return array
+
+    def share_params(self, other: Session, nodes: Mapping[int, int]) -> None:
+        """Recorded; what the other session holds now is what this one reads."""
+        self._record("share_params", nodes=dict(nodes))
+        if isinstance(other, NullSession):
+            self._stored.update({own: other._stored[theirs] for own, theirs in nodes.items() if theirs in other._stored})
+
+    def counters(self) -> dict[str, int]:
+        """As every session has them; sizes are those of the plan."""
+        return dict(self._counters)
+
+    def close(self) -> None:
+        """Recorded once."""
+        if not self._closed:
+            self._record("close")
+            self._closed = True
+
+    def fill_buffer(self, index: int, word: int) -> None:
+        """Recorded."""
+        self._record("fill_buffer", index=index, word=word)
+
+    def dump_buffer(self, index: int) -> Array:
+        """Zeros of the buffer's size."""
+        self._record("dump_buffer", index=index)
+        return np.zeros(self.plan.buffers[index].nbytes, np.uint8)
+
+    def _count(self, name: str, amount: int) -> None:
+        self._counters[name] += amount
+
+    def _type(self, node: int) -> TensorType:
+        value = self.plan.values.get(node)
+        if value is None:
+            raise PlanError(f"the plan does not keep the value %{node}")
+        return value.type
+
+
+def _zeros(type: TensorType) -> Array:
+    return np.zeros(type.stored_shape, type.dtype.np)

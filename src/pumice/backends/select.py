@@ -1,0 +1,79 @@
+"""Device selection: which device a spec such as `auto`, `host` or `webgpu:0` means, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumice import config
+from pumice.backends.base import Device
+from pumice.core.caps import Caps
+from pumice.errors import DeviceError, InputError
+
+SPECS = "auto, host, webgpu, webgpu:N, webgpu:NAME or null"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a spec came to: a definite spec, and the reason in a sentence."""
+
+    spec: str
+    reason: str
+
+
+def choose(spec: str = "auto") -> Choice:
+    """The definite device that a spec means on this machine; only `auto` leaves anything to decide.
+
+    >>> choose("host").spec
+    'host'
+    """
+    if spec in ("host", "null", "webgpu") or (spec.startswith("webgpu:") and spec != "webgpu:"):
+        return Choice(spec, f"asked for {spec}")
+    if spec != "auto":
+        raise InputError(f"there is no device {spec!r}", hint=f"use {SPECS}", got=spec)
+    wanted = config.get("device")
+    if wanted != "auto":
+        return Choice(choose(wanted).spec, f"PUMICE_DEVICE asks for {wanted}")
+    return _automatic()
+
+
+def _automatic() -> Choice:
+    """A hardware GPU, else the host: a software adapter is right but many times slower than the host on the same cores."""
+    from pumice.backends.webgpu.adapters import INSTALL_HINT, list_adapters
+
+    try:
+        adapters = list_adapters()
+    except DeviceError as e:
+        return Choice("host", f"no GPU: {e.message}")
+    for a in adapters:
+        if a.hardware:
+            return Choice(f"webgpu:{a.index}", f"{a.title} is the best GPU found")
+    software = [a for a in adapters if not a.is_opengl]
+    if not software:
+        what = "OpenGL adapters only" if adapters else "no adapter"
+        return Choice("host", f"no GPU: WebGPU finds {what}. If there is a GPU, {INSTALL_HINT}")
+    return Choice("host", f"no GPU: {software[0].title} is a software adapter, the host backend is faster on the same cores")
+
+
+def open_device(spec: str = "auto", caps: Caps | None = None) -> Device:
+    """The device that `spec` names. `caps` narrows what a WebGPU or null device promises, to run plans for smaller targets.
+
+    `auto` is PUMICE_DEVICE where set, else a hardware GPU, else the host; a software adapter must be asked for by name.
+
+    >>> open_device("host").name
+    'host'
+    """
+    choice = choose(spec)
+    kind, _, which = choice.spec.partition(":")
+    if kind == "webgpu":
+        from pumice.backends.webgpu.device import WebGpuDevice
+
+        return WebGpuDevice(which, caps)
+    if kind == "null":
+        from pumice.backends.null import NullDevice
+
+        return NullDevice(caps)
+    if caps is not None and caps.target != "host":
+        raise InputError(f"the host device cannot stand in for {caps.name}", hint="use webgpu or null with these caps")
+    from pumice.backends.host.device import HostDevice
+
+    return HostDevice()

@@ -1,0 +1,123 @@
+"""Device memory: reference-counted buffers, the ledger that counts them, and byte spans of values that lie in several parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.base import Array
+from pumice.errors import DeviceError
+
+# Bindings of vec4 arrays need whole 16-byte elements, and no buffer may be empty.
+GRAIN = 16
+UPLOAD_CHUNK = 32 << 20
+
+
+def rounded(nbytes: int, to: int = GRAIN) -> int:
+    """`nbytes` rounded up.
+
+    >>> rounded(17), rounded(5, 4), rounded(0)
+    (32, 8, 0)
+    """
+    return -(-nbytes // to) * to
+
+
+@dataclass
+class Ledger:
+    """What is alive on a device because of us; back at its start when every session is closed."""
+
+    buffers: int = 0
+    buffer_bytes: int = 0
+    sessions: int = 0
+
+    def snapshot(self) -> dict[str, int]:
+        return {"buffers": self.buffers, "buffer_bytes": self.buffer_bytes, "sessions": self.sessions}
+
+
+class DeviceBuffer:
+    """A GPU buffer with an owner count. All calls are made under the device's lock.
+
+    Sessions own buffers one count each; the last to let go destroys the buffer, exactly once. Runs finish before the
+    lock is free again, so no pending submit can refer to a buffer that is destroyed here.
+    """
+
+    __slots__ = ("_ledger", "handle", "label", "nbytes", "owners", "raw")
+
+    def __init__(self, raw: Any, nbytes: int, label: str, ledger: Ledger) -> None:
+        self.raw, self.nbytes, self.label = raw, nbytes, label
+        self.handle = raw._internal
+        self.owners = 1
+        self._ledger = ledger
+        ledger.buffers += 1
+        ledger.buffer_bytes += nbytes
+
+    def retain(self) -> None:
+        if not self.owners:
+            raise DeviceError(f"the buffer {self.label!r} was destroyed before it was shared")
+        self.owners += 1
+
+    def release(self) -> None:
+        if not self.owners:
+            raise DeviceError(f"the buffer {self.label!r} is released twice")
+        self.owners -= 1
+        if not self.owners:
+            self._ledger.buffers -= 1
+            self._ledger.buffer_bytes -= self.nbytes
+            self.raw.destroy()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one part of a value is."""
+
+    buffer: DeviceBuffer
+    offset: int
+    nbytes: int
+
+    @property
+    def binding(self) -> tuple[int, int]:
+        """Offset and size to bind: whole 16-byte elements, and never nothing. An empty part binds the buffer's head."""
+        return (self.offset, rounded(self.nbytes)) if self.nbytes else (0, GRAIN)
+
+
+def spans(places: Iterable[Place], nbytes: int) -> Iterator[tuple[Place, int, int]]:
+    """(part, first byte of the value in it, bytes in it) for the first `nbytes` bytes of a value."""
+    start = 0
+    for place in places:
+        size = min(place.nbytes, nbytes - start)
+        if size > 0:
+            yield place, start, size
+            start += size
+    if start < nbytes:
+        raise DeviceError(f"a value of {nbytes} bytes has room for {start} on the device")
+
+
+class ByteSource:
+    """An array as a run of bytes that is read in pieces, so that a memory-mapped file never is in memory twice."""
+
+    def __init__(self, array: Array) -> None:
+        self.nbytes = array.nbytes
+        self._flat = array.reshape(-1).view(np.uint8) if array.flags.c_contiguous and array.size else None
+        self._array, self._item = array, array.itemsize
+
+    def piece(self, start: int, size: int) -> Array:
+        """Bytes start…start+size, followed by zeros up to a whole word as the queue wants them."""
+        if self._flat is not None:
+            part = self._flat[start : start + size]
+        else:
+            first, last = start // self._item, -(-(start + size) // self._item)
+            bytes_ = np.ascontiguousarray(self._array.flat[first:last]).view(np.uint8)
+            part = bytes_[start - first * self._item :][:size]
+        if size % 4 == 0:
+            return part
+        padded = np.zeros(rounded(size, 4), np.uint8)
+        padded[:size] = part
+        return padded
+
+    def pieces(self, start: int, size: int) -> Iterator[tuple[int, Array]]:
+        """(offset from start, bytes) in chunks that bound the queue's staging memory."""
+        for at in range(0, size, UPLOAD_CHUNK):
+            yield at, self.piece(start + at, min(UPLOAD_CHUNK, size - at))

@@ -1,0 +1,343 @@
+"""WebGpuSession: a plan on a WebGPU device; everything is prepared once, a run is one loop, one submit and one read-back."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.base import Array, Session
+from pumice.backends.webgpu.device import READBACK_BYTES, Gpu, Pipeline
+from pumice.backends.webgpu.encode import Dispatch
+from pumice.backends.webgpu.memory import DeviceBuffer, Place, rounded
+from pumice.backends.webgpu.uniforms import Sizes
+from pumice.errors import ClosedError, DeviceError, DTypeError, LimitError, MissingName, PlanError, ShapeError, UnknownName
+from pumice.ir.graph import ConstData, Node
+from pumice.ir.types import TensorType
+from pumice.plan.plan import Plan, Step, fold_grid
+
+
+class WebGpuSession:
+    """Implements `pumice.backends.base.Session`. Calls on one session must not overlap; sessions are independent."""
+
+    def __init__(self, gpu: Gpu, plan: Plan) -> None:
+        self.plan = plan
+        self._gpu = gpu
+        self._closed = False
+        # Every buffer that this session owns a count of; one list object for life, the finaliser holds it too.
+        self._owned: list[DeviceBuffer] = []
+        self._counters = dict.fromkeys(
+            ("pipelines", "buffers", "buffer_bytes", "submits", "dispatches", "uploads_bytes", "readback_bytes"), 0
+        )
+        _check_kernels(plan)
+        self._inputs = plan.graph.sources("input")
+        pipelines = gpu.compile(plan.kernels)
+        self._counters["pipelines"] = len({p.handle for p in pipelines})
+        with gpu.lock:
+            gpu.settle()
+            try:
+                self._allocate(pipelines)
+            except BaseException:
+                self._release()
+                raise
+            gpu.ledger.sessions += 1
+        self._finalizer = weakref.finalize(self, gpu.bury, self._owned)
+        self._finalizer.atexit = False
+
+    # -- preparation ------------------------------------------------------------------------------------------------
+    def _allocate(self, pipelines: Sequence[Pipeline]) -> None:
+        plan = self.plan
+        self._buffers = [self._own(b.nbytes, f"{b.kind} {b.name}") for b in plan.buffers]
+        self._places = {
+            v.id: tuple(Place(self._buffers[p.buffer], p.offset, p.nbytes) for p in v.parts) for v in plan.values.values()
+        }
+        self._pipelines = [pipelines[s.kernel] for s in plan.steps]
+        align = max(plan.caps.uniform_alignment, self._gpu.caps.uniform_alignment)
+        self._sizes = Sizes(plan.steps, plan.maxima, align)
+        self._uniform = self._own(self._sizes.nbytes, "sizes", "uniform") if self._sizes.nbytes else None
+        self._groups = [self._bind(i, self._places) for i in range(len(plan.steps))]
+        self._copies = [self._copy(*pair) for pair in plan.copies]
+        self._dispatches: list[Dispatch] = []
+        with self._gpu.guard("the upload of constants"):
+            for node in plan.graph.sources("constant") + plan.graph.sources("state"):
+                data = node.attr.get("data" if node.op == "constant" else "init")
+                # Buffers start as zeros, which is what a state without a value of its own starts with.
+                if isinstance(data, ConstData) and node.id in self._places:
+                    self._upload(node.id, np.frombuffer(data.data, np.uint8))
+
+    def _own(self, nbytes: int, label: str, use: str = "storage") -> DeviceBuffer:
+        buffer = self._gpu.create_buffer(nbytes, label, use)
+        self._owned.append(buffer)
+        self._counters["buffers"] += 1
+        self._counters["buffer_bytes"] += buffer.nbytes
+        return buffer
+
+    def _bind(self, index: int, places: Mapping[int, tuple[Place, ...]]) -> Any:
+        """The bind group of a step, checked first: what WebGPU would refuse later gets a name here."""
+        step, caps = self.plan.steps[index], self._gpu.caps
+        ranges, use = [], dict[DeviceBuffer, bool]()
+        for b in step.bindings:
+            place = places[b.value][b.part]
+            offset, size = place.binding
+            if offset % caps.storage_alignment or offset + size > place.buffer.nbytes:
+                raise PlanError(f"{step.label}: value %{b.value} at byte {offset} is misaligned or outside its buffer")
+            if size > caps.max_binding_bytes:
+                raise LimitError(f"{step.label}: value %{b.value} binds {size} bytes, the device allows {caps.max_binding_bytes}")
+            writes = b.access != "read"
+            if use.setdefault(place.buffer, writes) != writes:
+                raise PlanError(f"{step.label} reads and writes the buffer {place.buffer.label!r} in one dispatch")
+            ranges.append((place.buffer, offset, size))
+        if step.uniforms and self._uniform is not None:
+            ranges.append((self._uniform, *self._sizes.slot(index)))
+        return self._gpu.bind(self._pipelines[index], ranges, step.label)
+
+    def _copy(self, state: int, value: int) -> tuple[int, int]:
+        to, source = self._places[state], self._places[value]
+        if len(to) != 1 or len(source) != 1:
+            raise PlanError(f"the update of state %{state} from %{value} would copy sharded values")
+        if to[0].buffer is source[0].buffer and to[0] != source[0]:
+            raise PlanError(f"the update of state %{state} from %{value} would copy within one buffer")
+        return state, value
+
+    def _upload(self, node: int, array: Array) -> None:
+        self._counters["uploads_bytes"] += self._gpu.upload(self._places[node], array)
+
+    def _prepare(self, env: Mapping[str, int]) -> None:
+        """Bring uniforms and grids to `env`; nothing to do when it is the env of the last run."""
+        if not self._sizes.bind(env):
+            return
+        # A failure below must not leave old grids behind for a later run of the same env.
+        self._sizes.bound = False
+        limit = min(self.plan.caps.max_groups, self._gpu.caps.max_groups)
+        dispatches: list[Dispatch] = []
+        current: Any = None
+        for step, pipeline, group in zip(self.plan.steps, self._pipelines, self._groups, strict=True):
+            count = self._sizes.value(step.groups)
+            if count <= 0:
+                continue
+            x, y, z = fold_grid(count, limit)
+            if z > limit:
+                raise LimitError(f"{step.label} needs {count} workgroups, a grid holds {limit}³", wanted=count, limit=limit)
+            dispatches.append((None if pipeline is current else pipeline.handle, group._internal, x, y, z))
+            current = pipeline
+        if self._uniform is not None:
+            self._gpu.queue.write_buffer(self._uniform.raw, 0, self._sizes.words)
+            self._counters["uploads_bytes"] += self._sizes.words.nbytes
+        self._dispatches = dispatches
+        self._sizes.bound = True
+
+    # -- Session ----------------------------------------------------------------------------------------------------
+    def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
+        """Upload the inputs, run every step in one submit, apply state updates, read the values `outputs` back."""
+        self._check_open()
+        uploads = self._check_inputs(env, inputs)
+        types = [self._type(node).at(env) for node in outputs]
+        sizes = [_nbytes(t) for t in types]
+        with self._gpu.lock:
+            self._check_open()
+            with self._gpu.guard("a run"):
+                self._prepare(env)
+                for node, array in uploads:
+                    self._upload(node, array)
+                raw = self._submit(outputs, sizes, env)
+            self._counters["dispatches"] += len(self._dispatches)
+        return [_shaped(bytes_, t) for bytes_, t in zip(raw, types, strict=True)]
+
+    def _submit(self, outputs: Sequence[int], sizes: Sequence[int], env: Mapping[str, int]) -> list[Array]:
+        gpu, total = self._gpu, 0
+        inline: list[int] = []
+        for i, size in enumerate(sizes):
+            if total + rounded(size) <= READBACK_BYTES:
+                inline.append(i)
+                total += rounded(size)
+
+        def steps(encoder: Any) -> None:
+            if self._dispatches:
+                compute = encoder.begin_compute_pass()
+                gpu.encode.encode_steps(compute._internal, self._dispatches)
+                compute.end()
+
+        def updates(encoder: Any) -> None:
+            for state, value in self._copies:
+                to, source = self._places[state][0], self._places[value][0]
+                nbytes = rounded(_nbytes(self._type(value).at(env)), 4)
+                if to != source and nbytes:
+                    encoder.copy_buffer_to_buffer(source.buffer.raw, source.offset, to.buffer.raw, to.offset, nbytes)
+
+        # Outputs leave before the updates: an output that is a state shows the value from before the run.
+        got = gpu.execute([(self._places[outputs[i]], sizes[i]) for i in inline], steps, updates)
+        self._counters["submits"] += 1
+        self._counters["readback_bytes"] += sum(sizes[i] for i in inline)
+        found = dict(zip(inline, got, strict=True))
+        return [found[i] if i in found else self._fetch(self._places[n], sizes[i]) for i, n in enumerate(outputs)]
+
+    def _fetch(self, places: Sequence[Place], nbytes: int) -> Array:
+        before = self._gpu.submits
+        raw = self._gpu.fetch(places, nbytes)
+        self._counters["submits"] += self._gpu.submits - before
+        self._counters["readback_bytes"] += nbytes
+        return raw
+
+    def write(self, node: int, array: Array) -> None:
+        """Set a param or a state, streaming from the array without a second full copy."""
+        n = self._resident(node)
+        _check_array(n, self._type(node), array)
+        with self._gpu.lock:
+            self._check_open()
+            with self._gpu.guard(f"the upload of {n.name!r}"):
+                self._upload(node, array)
+
+    def read(self, node: int) -> Array:
+        """A param or a state back on the host."""
+        n = self._resident(node)
+        type = self._type(node)
+        with self._gpu.lock:
+            self._check_open()
+            with self._gpu.guard(f"the read of {n.name!r}"):
+                raw = self._fetch(self._places[node], _nbytes(type))
+        return _shaped(raw, type)
+
+    def share_params(self, other: Session, nodes: Mapping[int, int]) -> None:
+        """Use the other session's buffers for some params; whichever session closes last frees them."""
+        if not isinstance(other, WebGpuSession) or other._gpu is not self._gpu:
+            raise DeviceError("params can be shared between sessions on one device only", hint="compile both for one device")
+        with self._gpu.lock:
+            self._check_open()
+            other._check_open()
+            moved: dict[int, list[tuple[int, int, Place]]] = {}
+            for own, theirs in nodes.items():
+                mine, source = self._resident(own), other._resident(theirs)
+                parts, places = self.plan.values[own].parts, other._places[theirs]
+                if self._type(own) != other._type(theirs) or [p.nbytes for p in parts] != [p.nbytes for p in places]:
+                    raise ShapeError(
+                        f"{mine.name!r} is {mine.type.describe()}, the shared {source.name!r} is {source.type.describe()}",
+                        hint="share params of equal shape and dtype, planned for the same caps",
+                    )
+                for part, place in zip(parts, places, strict=True):
+                    moved.setdefault(part.buffer, []).append((part.offset, part.nbytes, place))
+            self._repoint(moved)
+
+    def _repoint(self, moved: Mapping[int, Sequence[tuple[int, int, Place]]]) -> None:
+        """Move byte ranges of own buffers to other places; views of a param lie in its range and move along."""
+        places = dict(self._places)
+        for value in self.plan.values.values():
+            new = list(places[value.id])
+            for k, part in enumerate(value.parts):
+                for offset, nbytes, place in moved.get(part.buffer, ()):
+                    if offset <= part.offset and part.offset + part.nbytes <= offset + nbytes:
+                        new[k] = Place(place.buffer, place.offset + part.offset - offset, part.nbytes)
+            places[value.id] = tuple(new)
+        changed = {v for v, p in places.items() if p != self._places[v]}
+        groups = {i: self._bind(i, places) for i, s in enumerate(self.plan.steps) if any(b.value in changed for b in s.bindings)}
+        # From here on nothing fails: old buffers that no value lies in any more are let go, after the groups that name them.
+        fresh = {p.buffer for v in changed for p in places[v]} - set(self._owned)
+        for buffer in fresh:
+            buffer.retain()
+        self._owned.extend(fresh)
+        self._places = places
+        for i, group in groups.items():
+            self._groups[i] = group
+        self._sizes.bound, self._dispatches = False, []
+        used = {p.buffer for parts in places.values() for p in parts}
+        for buffer in {self._buffers[b] for b in moved} - used:
+            self._owned.remove(buffer)
+            buffer.release()
+
+    def counters(self) -> dict[str, int]:
+        """What this session made and moved; the liveness word of each run and the device's staging pool are not in it."""
+        return dict(self._counters)
+
+    def close(self) -> None:
+        """Free everything; a second call does nothing."""
+        with self._gpu.lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._finalizer.detach()
+            self._gpu.ledger.sessions -= 1
+            self._release()
+
+    def _release(self) -> None:
+        self._dispatches, self._groups = [], []
+        while self._owned:
+            self._owned.pop().release()
+
+    # -- raw access, for tests and debugging ------------------------------------------------------------------------
+    def fill_buffer(self, index: int, word: int) -> None:
+        """Fill a buffer of the plan with one 32-bit word: poison that shows reads of what was never written."""
+        with self._gpu.lock:
+            self._check_open()
+            buffer = self._buffers[index]
+            with self._gpu.guard("a fill"):
+                self._gpu.upload([Place(buffer, 0, buffer.nbytes)], np.full(buffer.nbytes // 4, word, np.uint32))
+
+    def dump_buffer(self, index: int) -> Array:
+        """All bytes of a buffer of the plan."""
+        with self._gpu.lock:
+            self._check_open()
+            buffer = self._buffers[index]
+            with self._gpu.guard("a dump"):
+                return self._gpu.fetch([Place(buffer, 0, buffer.nbytes)], buffer.nbytes)
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the session was closed", hint="compile the graph again")
+
+    def _type(self, node: int) -> TensorType:
+        """The type of a value; params and states are as large as their symbols allow."""
+        value = self.plan.values.get(node)
+        if value is None:
+            raise PlanError(f"the plan does not keep the value %{node}", hint="make it an output, a capture or a state")
+        graph = self.plan.graph
+        resident = node < len(graph) and graph.nodes[node].op in ("param", "state")
+        return value.type.at(self.plan.maxima) if resident else value.type
+
+    def _resident(self, node: int) -> Node:
+        graph = self.plan.graph
+        if not 0 <= node < len(graph) or graph.nodes[node].op not in ("param", "state"):
+            raise UnknownName(f"%{node} is no param and no state")
+        return graph.nodes[node]
+
+    def _check_inputs(self, env: Mapping[str, int], inputs: Mapping[str, Array]) -> list[tuple[int, Array]]:
+        uploads = []
+        unknown = sorted(set(inputs) - {n.name for n in self._inputs})
+        if unknown:
+            known = " ".join(n.name for n in self._inputs)
+            raise UnknownName(f"there is no input {unknown[0]!r}", hint=f"the inputs are {known}")
+        for n in self._inputs:
+            if n.name not in inputs:
+                raise MissingName(f"the input {n.name!r} is missing")
+            _check_array(n, n.type.at(env), inputs[n.name])
+            if n.id in self._places:
+                uploads.append((n.id, inputs[n.name]))
+        return uploads
+
+
+def _check_kernels(plan: Plan) -> None:
+    def fits(step: Step) -> bool:
+        if not 0 <= step.kernel < len(plan.kernels):
+            return False
+        kernel = plan.kernels[step.kernel]
+        return kernel.access == tuple(b.access for b in step.bindings) and kernel.uniform_words == len(step.uniforms)
+
+    for step in plan.steps:
+        if not fits(step):
+            raise PlanError(f"{step.label}: the step does not fit its kernel {step.kernel}", hint="plan for a webgpu target")
+
+
+def _nbytes(type: TensorType) -> int:
+    return type.max_nbytes({})
+
+
+def _shaped(raw: Array, type: TensorType) -> Array:
+    return raw.view(type.dtype.np).reshape(type.stored_shape)
+
+
+def _check_array(node: Node, type: TensorType, array: Array) -> None:
+    if array.dtype != type.dtype.np:
+        raise DTypeError(f"{node.name!r} is {type.describe()}, the array has dtype {array.dtype}", name=node.name)
+    if array.shape != type.stored_shape and not (type.dtype.is_quant and array.nbytes == _nbytes(type)):
+        raise ShapeError(f"{node.name!r} is {type.describe()}, the array has shape {array.shape}", name=node.name)

@@ -1,0 +1,191 @@
+"""`pumice doctor`: what is in this machine, which device `auto` takes and why, and a kernel checked on every device."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import sys
+import time
+from typing import Any
+
+from pumice import __version__
+from pumice.errors import PumiceError
+
+# The check's own bound: f32 softmax of a small matmul, far above rounding and far below any real fault.
+TOLERANCE = 1e-5
+_PACKAGES = ("numpy", "wgpu", "numba", "ml_dtypes")
+
+
+def collect() -> dict[str, Any]:
+    """Everything that the report says, as data. `exit_code`: 0 all well, 3 no device works, 4 a device gives wrong results."""
+    adapters, problem = _adapters()
+    report: dict[str, Any] = {
+        "pumice": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "adapters": adapters,
+        "auto": _auto(),
+        "checks": [check(spec) for spec in ["host", *(f"webgpu:{a['index']}" for a in adapters if a["usable"])]],
+        "hints": [],
+    }
+    if not any(a["usable"] for a in adapters):
+        from pumice.backends.webgpu.adapters import INSTALL_HINT
+
+        what = problem or ("WebGPU finds OpenGL adapters only" if adapters else "WebGPU finds no adapter")
+        report["hints"].append(f"{what}; Pumice runs on the host. For a GPU, {INSTALL_HINT}")
+    if report["packages"]["numba"] is None:
+        report["hints"].append("the host backend is faster with numba: pip install 'pumice[cpu]'")
+    states = [c["status"] for c in report["checks"]]
+    if "ok" not in states and "wrong" not in states:
+        report["exit_code"] = 3
+    else:
+        report["exit_code"] = 0 if set(states) == {"ok"} else 4
+    report["ok"] = report["exit_code"] == 0
+    return report
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _adapters() -> tuple[list[dict[str, Any]], str]:
+    from pumice.backends.webgpu.adapters import list_adapters
+
+    try:
+        found = list_adapters()
+    except PumiceError as e:
+        return [], e.message
+    # OpenGL adapters mostly repeat a device that a better API shows too; `auto` never takes one, so none is checked.
+    return [{**a.describe(), "usable": not a.is_opengl} for a in found], ""
+
+
+def _auto() -> dict[str, str]:
+    from pumice.backends.select import choose
+
+    try:
+        choice = choose("auto")
+    except PumiceError as e:
+        return {"device": "", "reason": e.message}
+    return {"device": choice.spec, "reason": choice.reason}
+
+
+def check(spec: str) -> dict[str, Any]:
+    """Compile softmax(x @ w + b) for a device, run it and compare with the reference interpreter.
+
+    >>> check("host")["status"]
+    'ok'
+    """
+    result: dict[str, Any] = {"device": spec, "name": "", "status": "error", "max_error": None, "message": ""}
+    start = time.perf_counter()
+    try:
+        result.update(_compare(spec))
+    except PumiceError as e:
+        result["message"] = f"{e.message}; {e.hint}" if e.hint else e.message
+    except Exception as e:  # a doctor reports what it finds, whatever it is
+        result["message"] = f"{type(e).__name__}: {e}"
+    result["seconds"] = round(time.perf_counter() - start, 4)
+    return result
+
+
+def _compare(spec: str) -> dict[str, Any]:
+    import numpy as np
+
+    import pumice as pm
+    from pumice.backends.select import open_device
+    from pumice.reference.interpreter import evaluate_graph
+
+    def layer(params: Any, x: Any) -> Any:
+        return pm.softmax(x @ params["w"] + params["b"])
+
+    rng = np.random.default_rng(7)
+    params = {"w": rng.normal(size=(48, 33)).astype(np.float32), "b": rng.normal(size=33).astype(np.float32)}
+    x = rng.normal(size=(19, 48)).astype(np.float32)
+    device = open_device(spec)
+    graph = pm.trace(layer, params={k: pm.spec(*v.shape) for k, v in params.items()}, x=pm.spec("B", 48))
+    with pm.compile(graph, device=device, max={"B": 32}) as exe:
+        exe.set_params(params)
+        got = exe.run(x=x)
+        start = time.perf_counter()
+        exe.run(x=x)
+        seconds = time.perf_counter() - start
+    want = evaluate_graph(graph, {"x": x}, params).outputs[0]
+    error = float(np.max(np.abs(np.asarray(got, np.float64) - want)))
+    good = bool(np.isfinite(error) and error <= TOLERANCE)
+    return {
+        "name": device.name,
+        "status": "ok" if good else "wrong",
+        "max_error": error,
+        "run_ms": round(seconds * 1e3, 3),
+        "message": "" if good else f"off by {error:.3g}, allowed is {TOLERANCE:g}",
+    }
+
+
+def run(*, as_json: bool) -> int:
+    """Print the report; returns the exit code."""
+    report = collect()
+    if as_json:
+        print(json.dumps(report))
+    else:
+        _print(report)
+    code: int = report["exit_code"]
+    if code:
+        bad = next(c for c in report["checks"] if c["status"] != "ok")
+        what = "no device works" if code == 3 else f"the check failed on {bad['device']}"
+        print(f"pumice: {what}: {bad['message']}", file=sys.stderr)
+    return code
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    out = Console(highlight=False, soft_wrap=True)
+    packages = ", ".join(f"{name} {version or 'not installed'}" for name, version in report["packages"].items())
+    out.print(f"[bold]Pumice {report['pumice']}[/] · Python {report['python']} · {report['platform']}")
+    out.print(packages, style="dim", markup=False)
+    out.print()
+    for a in report["adapters"]:
+        lim = a["limits"]
+        out.print(f"[bold]webgpu:{a['index']}[/]  {_plain(a['name'])} · {a['kind']} · {a['api']} · {_plain(a['driver'])}")
+        out.print(
+            f"          buffer {_size(lim['max_buffer_bytes'])}, binding {_size(lim['max_binding_bytes'])}, "
+            f"{lim['max_storage_buffers']} bindings, workgroup {lim['max_invocations']} × {_size(lim['workgroup_memory'])}"
+        )
+        out.print(f"          {' '.join(a['features']) or 'no optional features'}")
+    if not report["adapters"]:
+        out.print("no WebGPU adapter")
+    out.print()
+    out.print(f"auto takes [bold]{report['auto']['device'] or 'nothing'}[/]: {_plain(report['auto']['reason'])}")
+    out.print()
+    table = Table(title="softmax(x @ w + b) against the reference", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for head in ("device", "result", "largest error", "one run", "all"):
+        table.add_column(head)
+    for c in report["checks"]:
+        good = c["status"] == "ok"
+        table.add_row(
+            c["device"],
+            "[green]ok[/]" if good else f"[red]{c['status']}[/] {_plain(c['message'])}",
+            "-" if c["max_error"] is None else f"{c['max_error']:.1e}",
+            f"{c['run_ms']:.2f} ms" if "run_ms" in c else "-",
+            f"{c['seconds']:.2f} s",
+        )
+    out.print(table)
+    for hint in report["hints"]:
+        out.print(f"\nhint: {_plain(hint)}")
+
+
+def _plain(text: str) -> str:
+    """Text that rich prints as it is: square brackets in names are no markup."""
+    return text.replace("[", r"\[")
+
+
+def _size(nbytes: int) -> str:
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if nbytes >= 1 << shift:
+            return f"{nbytes / (1 << shift):.3g} {unit}"
+    return f"{nbytes} B"

@@ -1,0 +1,138 @@
+"""The exception tree: every error has a stable code, structured fields, a hint and, where known, the user's call site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PumiceError(Exception):
+    """Base of every error Pumice raises.
+
+    `code` is stable across releases, `fields` holds the values the message was made of,
+    `hint` says what to do about it, `where` is the user's source line if it is known.
+
+    >>> e = ShapeError("cannot add (2,) and (3,)", op="add", hint="make the shapes broadcast")
+    >>> e.code, e.fields["op"]
+    ('shape', 'add')
+    >>> print(e)
+    [shape] cannot add (2,) and (3,)
+      hint: make the shapes broadcast
+    """
+
+    code = "error"
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "", where: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.where = where
+        self.fields = fields
+
+    def __str__(self) -> str:
+        text = f"[{self.code}] {self.message}"
+        if self.where:
+            text += f"\n  at: {self.where}"
+        if self.hint:
+            text += f"\n  hint: {self.hint}"
+        return text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keyword-only fields would be lost by the default pickling, and errors cross process borders.
+        return _rebuild, (type(self), self.message, self.hint, self.where, self.fields)
+
+
+def _rebuild(cls: type[PumiceError], message: str, hint: str, where: str, fields: dict[str, Any]) -> PumiceError:
+    return cls(message, hint=hint, where=where, **fields)
+
+
+class InputError(PumiceError):
+    """Something the caller passed is wrong; nothing has been dispatched."""
+
+    code = "input"
+    exit_code = 2
+
+
+class UnknownName(InputError):
+    """A name that the graph, the registry or the configuration does not have."""
+
+    code = "unknown-name"
+
+
+class MissingName(InputError):
+    """A name that had to be given and was not."""
+
+    code = "missing-name"
+
+
+class ShapeError(InputError):
+    """Shapes that do not fit the rule of an op, a spec or a parameter."""
+
+    code = "shape"
+
+
+class DTypeError(InputError):
+    """A dtype that an op, a spec or a parameter does not take."""
+
+    code = "dtype"
+
+
+class SymbolError(InputError):
+    """Symbolic dims that contradict each other or exceed their maximum."""
+
+    code = "symbol"
+
+
+class IndexRangeError(InputError):
+    """Index values outside the tensor that they select from."""
+
+    code = "index-range"
+
+
+class FormatError(InputError):
+    """A file or text that does not follow its format."""
+
+    code = "format"
+
+
+class GraphError(PumiceError):
+    """A graph that breaks a rule of the IR."""
+
+    code = "graph"
+
+
+class PlanError(PumiceError):
+    """A plan that would be unsound to run, or a graph that cannot be planned."""
+
+    code = "plan"
+
+
+class LimitError(PlanError):
+    """Something needs more than the target has; names the thing, its size and the limit."""
+
+    code = "limit"
+
+
+class DeviceError(PumiceError):
+    """The device or its driver failed."""
+
+    code = "device"
+
+
+class NoDevice(DeviceError):
+    """No device that could serve the request."""
+
+    code = "no-device"
+    exit_code = 3
+
+
+class DeviceLost(DeviceError):
+    """The device stopped answering; the executable must be rebuilt on a new one."""
+
+    code = "device-lost"
+
+
+class ClosedError(PumiceError):
+    """The executable or the device was closed before this call."""
+
+    code = "closed"

@@ -1,0 +1,155 @@
+"""x[...]: ints, slices, None and Ellipsis become one slice and one reshape; one integer tensor becomes a gather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pumice.core.dims import Dim, Expr, dim_min, shape_text
+from pumice.errors import IndexRangeError, ShapeError
+from pumice.functions.build import as_dim, as_indices, emit, fail
+from pumice.functions.shape import reshape
+from pumice.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What one axis keeps: a normalised slice, and whether the axis stays."""
+
+    start: Dim
+    stop: Dim
+    step: int
+    keep: bool
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """x[index] with ints, slices (any step), None, Ellipsis, symbolic dims, and at most one integer tensor or array.
+
+    On a symbolic axis bounds that count from the end become expressions: of size T, `x[-1:]` starts at T-1.
+
+    >>> import pumice as pm
+    >>> pm.interpret(lambda x: x[1:, None, ::-1], [[1, 2], [3, 4]])
+    array([[[4, 3]]], dtype=int32)
+    >>> str(pm.trace(lambda x: x[-1], x=pm.spec("T", 4)).nodes[-1].type)
+    'f32[4]'
+    """
+    items = _expanded(x, index if isinstance(index, tuple) else (index,))
+    cuts: list[_Cut] = []
+    shape: list[Dim] = []
+    chosen: tuple[int, Any] | None = None
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        axis = len(cuts)
+        dim = x.shape[axis]
+        if isinstance(item, slice):
+            cuts.append(_slice(item, dim, axis))
+            shape.append(-1)
+        elif _is_dim(item):
+            cuts.append(_at(as_dim(item), dim, axis))
+        else:
+            chosen = (len(shape), item)
+            cuts.append(_Cut(0, dim, 1, True))
+            shape.append(-1)
+    taken = _cut(x, cuts)
+    kept = iter([d for d, c in zip(taken.shape, cuts, strict=True) if c.keep])
+    taken = reshape(taken, tuple(next(kept) if d == -1 else d for d in shape))
+    if chosen is None:
+        return taken
+    axis, values = chosen
+    return emit("gather", [taken, index_tensor(values, taken, axis)], axis=axis)
+
+
+def index_tensor(indices: Any, x: Tensor, axis: int) -> Tensor:
+    """Indices into an axis of x as a tensor; those known while tracing are checked against a static axis."""
+    size = x.shape[axis]
+    if not isinstance(indices, Tensor | Expr):
+        array = np.asarray(indices)
+        if isinstance(size, int) and array.size and array.dtype.kind in "iu":
+            worst = int(array.max()) if array.max() >= size else int(array.min())
+            if not -size <= worst < size:
+                raise fail(
+                    IndexRangeError,
+                    f"index {worst} is out of range for axis {axis} of size {size}",
+                    index=worst,
+                    axis=axis,
+                    size=size,
+                )
+        if array.size == 0:
+            indices = array.astype(np.int32)
+    return as_indices(indices, near=x)
+
+
+def _is_dim(item: Any) -> bool:
+    return isinstance(item, int | Expr | np.integer) and not isinstance(item, bool)
+
+
+def _expanded(x: Tensor, index: tuple[Any, ...]) -> list[Any]:
+    """The index with the Ellipsis, given or implied at the end, written out as whole slices."""
+    used = sum(1 for i in index if i is not None and i is not Ellipsis)
+    dots = [p for p, i in enumerate(index) if i is Ellipsis]
+    if used > x.ndim or len(dots) > 1:
+        raise fail(
+            IndexRangeError,
+            f"{used} indices and {len(dots)} ellipses for {shape_text(x.shape)}, which has {x.ndim} axes",
+            hint="at most one index per axis and one Ellipsis",
+        )
+    at = dots[0] if dots else len(index)
+    items = [*index[:at], *[slice(None)] * (x.ndim - used), *index[at + 1 :]]
+    tensors = [p for p, i in enumerate(items) if not (i is None or isinstance(i, slice) or _is_dim(i))]
+    if len(tensors) > 1:
+        raise fail(ShapeError, "more than one axis is indexed by a tensor", hint="index in two steps, or use pm.take_along_axis")
+    if tensors and not _joined([p for p, i in enumerate(items) if _is_dim(i) or p in tensors]):
+        # NumPy moves such axes to the front; a rule that surprises is better refused.
+        raise fail(ShapeError, "an int and a tensor index with a slice between them", hint="index in two steps")
+    return items
+
+
+def _joined(positions: list[int]) -> bool:
+    return positions[-1] - positions[0] == len(positions) - 1
+
+
+def _cut(x: Tensor, cuts: list[_Cut]) -> Tensor:
+    whole = all(c.start == 0 and c.stop == d and c.step == 1 for c, d in zip(cuts, x.shape, strict=True))
+    if whole:
+        return x
+    starts, stops, steps = (tuple(getattr(c, part) for c in cuts) for part in ("start", "stop", "step"))
+    return emit("slice", [x], starts=starts, stops=stops, steps=steps)
+
+
+def _at(index: Dim, dim: Dim, axis: int) -> _Cut:
+    if isinstance(index, int) and isinstance(dim, int) and not -dim <= index < dim:
+        raise fail(
+            IndexRangeError, f"index {index} is out of range for axis {axis} of size {dim}", index=index, axis=axis, size=dim
+        )
+    start = _from_end(index, dim)
+    return _Cut(start, start + 1, 1, False)
+
+
+def _slice(s: slice, dim: Dim, axis: int) -> _Cut:
+    step = 1 if s.step is None else as_dim(s.step)
+    if not isinstance(step, int) or step == 0:
+        raise fail(ShapeError, f"the step of a slice must be an int other than 0, not {s.step}", axis=axis)
+    start, stop = (None if b is None else as_dim(b) for b in (s.start, s.stop))
+    if isinstance(dim, int) and not isinstance(start, Expr) and not isinstance(stop, Expr):
+        first, end, _ = slice(start, stop, step).indices(dim)
+        if not range(first, end, step):
+            return _Cut(0, 0, 1, True)
+        return _Cut(first, end, step, True)
+    if step > 0:
+        return _Cut(0 if start is None else _from_end(start, dim), dim if stop is None else _ahead(stop, dim), step, True)
+    return _Cut(dim - 1 if start is None else _from_end(start, dim), -1 if stop is None else _from_end(stop, dim), step, True)
+
+
+def _from_end(bound: Dim, dim: Dim) -> Dim:
+    negative = bound < 0 if isinstance(bound, int) else all(coef < 0 for _, coef in bound.terms)
+    return bound + dim if negative else bound
+
+
+def _ahead(stop: Dim, dim: Dim) -> Dim:
+    """The end of a slice; an int past a symbolic size is cut to it, an expression is taken at its word."""
+    stop = _from_end(stop, dim)
+    return dim_min(stop, dim) if isinstance(stop, int) and isinstance(dim, Expr) else stop

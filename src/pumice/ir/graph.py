@@ -1,0 +1,226 @@
+"""Graph: frozen, typed SSA over the registry's ops; pure data, no device in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pumice.core.dims import Dim, Expr, evaluate
+from pumice.core.dtypes import DType
+from pumice.errors import GraphError, PumiceError
+from pumice.ir.registry import SOURCE_OPS, get_op
+from pumice.ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class ConstData:
+    """The bytes of a constant, C-contiguous in its dtype.
+
+    >>> ConstData.of(np.float32([1, 2])).array(np.dtype("f4"), (2,))
+    array([1., 2.], dtype=float32)
+    """
+
+    data: bytes
+
+    @staticmethod
+    def of(array: np.ndarray[Any, Any]) -> ConstData:
+        return ConstData(np.ascontiguousarray(array).tobytes())
+
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """A read-only array over the bytes."""
+        return np.frombuffer(self.data, dtype=dtype).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation and the value it makes. Its id is its position in the graph.
+
+    Sources (`input`, `param`, `constant`, `state`) carry the user's name in `name`. `where` is the user's
+    source line: it helps in errors and is no part of equality or of the hash.
+    """
+
+    id: int
+    op: str
+    inputs: tuple[int | None, ...]
+    attrs: tuple[tuple[str, Any], ...]
+    type: TensorType
+    name: str = ""
+    where: str = field(default="", compare=False)
+
+    @cached_property
+    def attr(self) -> Mapping[str, Any]:
+        return dict(self.attrs)
+
+    @property
+    def args(self) -> tuple[int, ...]:
+        """The inputs that are there."""
+        return tuple(i for i in self.inputs if i is not None)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A frozen program: nodes in topological order, named outputs, state updates, symbols with maxima.
+
+    `updates` pairs a state node with the value it takes after the run; reads of the state node see the value
+    from before. `tree` says how the outputs are nested for the user: JSON of output positions.
+    """
+
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[str, int], ...]
+    updates: tuple[tuple[int, int], ...] = ()
+    captures: tuple[tuple[str, int], ...] = ()
+    symbols: tuple[tuple[str, int | None], ...] = ()
+    tree: str = ""
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def sources(self, op: str) -> list[Node]:
+        """The source nodes of one storage class, in order."""
+        return [n for n in self.nodes if n.op == op]
+
+    @property
+    def maxima(self) -> dict[str, int]:
+        """Symbol maxima; symbols without one are left out."""
+        return {name: m for name, m in self.symbols if m is not None}
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Every value that must exist after a run."""
+        ids = [i for _, i in self.outputs] + [i for _, i in self.captures] + [v for _, v in self.updates]
+        return tuple(dict.fromkeys(ids))
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """For each node, the nodes that read it, once per operand."""
+        found: list[list[int]] = [[] for _ in self.nodes]
+        for n in self.nodes:
+            for i in n.args:
+                found[i].append(n.id)
+        return tuple(tuple(f) for f in found)
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of the printed graph: equal graphs have equal hashes in every process."""
+        from pumice.ir.text import print_graph
+
+        return hashlib.sha256(print_graph(self).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        from pumice.ir.text import print_graph
+
+        return print_graph(self)
+
+
+def bind_attrs(attrs: Mapping[str, Any], env: Mapping[str, int]) -> dict[str, Any]:
+    """Attributes with every dim expression replaced by its value.
+
+    >>> from pumice.core.dims import sym
+    >>> bind_attrs({"shape": (sym("T"), 2)}, {"T": 3})
+    {'shape': (3, 2)}
+    """
+
+    def bind(v: Any) -> Any:
+        if isinstance(v, Expr):
+            return evaluate(v, env)
+        return tuple(bind(x) for x in v) if isinstance(v, tuple) else v
+
+    return {k: bind(v) for k, v in attrs.items()}
+
+
+class GraphBuilder:
+    """Builds a Graph node by node, inferring and checking each type as it goes.
+
+    >>> b = GraphBuilder()
+    >>> from pumice.core import dtypes
+    >>> x = b.source("input", "x", TensorType(dtypes.f32, (2, 3)))
+    >>> y = b.add("relu", [x])
+    >>> g = b.build(outputs=[("y", y)])
+    >>> str(g.nodes[y].type)
+    'f32[2,3]'
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._names: dict[tuple[str, str], int] = {}
+
+    def type(self, node: int) -> TensorType:
+        return self.nodes[node].type
+
+    def source(
+        self, op: str, name: str, type: TensorType, *, where: str = "", attrs: Mapping[str, Any] | None = None
+    ) -> int:
+        """An input, param or state."""
+        if op not in SOURCE_OPS:
+            raise GraphError(f"{op!r} is no source", hint="one of " + " ".join(SOURCE_OPS))
+        if op != "constant":
+            clash = next((o for o in SOURCE_OPS if (o, name) in self._names), None)
+            if clash or not name:
+                raise GraphError(f"the name {name!r} is empty or already a {clash}", where=where)
+            self._names[op, name] = len(self.nodes)
+        return self._append(op, (), tuple(sorted((attrs or {}).items())), type, name, where)
+
+    def constant(self, array: np.ndarray[Any, Any], dtype: DType, *, where: str = "") -> int:
+        """A constant with the array's shape; the array must already have the dtype's NumPy dtype."""
+        type = TensorType(dtype, tuple(int(d) for d in array.shape))
+        return self.source("constant", "", type, where=where, attrs={"data": ConstData.of(array)})
+
+    def add(
+        self, op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any] | None = None, *, where: str = "", name: str = ""
+    ) -> int:
+        """Append an op; its type comes from the op's rule."""
+        spec = get_op(op)
+        try:
+            full = spec.complete_attrs(attrs or {})
+            spec.check_arity(inputs)
+            type = spec.infer([None if i is None else self.nodes[i].type for i in inputs], full)
+        except PumiceError as e:
+            raise self._explain(e, op, inputs, where) from None
+        return self._append(op, tuple(inputs), tuple(sorted(full.items())), type, name, where)
+
+    def _explain(self, e: PumiceError, op: str, inputs: Sequence[int | None], where: str) -> PumiceError:
+        types = ["-" if i is None else self.nodes[i].type.describe() for i in inputs]
+        fields = {**e.fields, "op": op, "node": len(self.nodes), "inputs": types}
+        message = f"{op} (node %{len(self.nodes)}) of {', '.join(types) or 'nothing'}: {e.message}"
+        return type(e)(message, hint=e.hint, where=where or e.where, **fields)
+
+    def _append(
+        self, op: str, inputs: tuple[int | None, ...], attrs: tuple[tuple[str, Any], ...], type: TensorType, name: str, where: str
+    ) -> int:
+        self.nodes.append(Node(len(self.nodes), op, inputs, attrs, type, name, where))
+        return len(self.nodes) - 1
+
+    def build(
+        self,
+        outputs: Sequence[tuple[str, int]],
+        *,
+        updates: Sequence[tuple[int, int]] = (),
+        captures: Sequence[tuple[str, int]] = (),
+        maxima: Mapping[str, int] | None = None,
+        tree: str = "",
+    ) -> Graph:
+        """The finished graph; symbols are collected from all shapes."""
+        found: set[str] = set()
+        for n in self.nodes:
+            found |= n.type.symbols
+        table = tuple((s, (maxima or {}).get(s)) for s in sorted(found))
+        return Graph(tuple(self.nodes), tuple(outputs), tuple(updates), tuple(captures), table, tree)
+
+
+def static_dim(d: Dim, what: str) -> int:
+    """The int that a dim must be here.
+
+    >>> static_dim(3, "k")
+    3
+    """
+    if isinstance(d, int):
+        return d
+    raise GraphError(f"{what} must be static, it is {d}")

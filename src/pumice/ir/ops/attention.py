@@ -1,0 +1,363 @@
+"""Rotary position embedding and scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.core import dtypes
+from pumice.core.dims import Dim, Shape, shape_text
+from pumice.core.dtypes import DType
+from pumice.errors import DTypeError, InputError, ShapeError
+from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Routine, Sample, Types, register
+from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
+from pumice.ir.types import TensorType
+
+_ATTENTION_ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "softcap": None}
+
+
+def _check_kind(t: TensorType, name: str, kind: str) -> None:
+    try:
+        require_kind(t, kind)
+    except DTypeError as e:
+        raise DTypeError(f"{name} {e.message}", hint=e.hint, operand=name, **e.fields) from None
+
+
+def _check_fits(t: TensorType, name: str, target: Shape, meaning: str) -> None:
+    """Refuses an operand that does not broadcast to `target` as it stands; `meaning` names the target's axes."""
+    try:
+        fits = broadcast(t.shape, target) == target
+    except ShapeError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{name} must broadcast to {meaning} = {shape_text(target)}, its shape is {shape_text(t.shape)}",
+            hint="each axis, counted from the last, is 1 or equal to the target's",
+            operand=name,
+            target=target,
+            got=t.shape,
+        )
+
+
+def _infer_rope(types: Types, attrs: Attrs) -> TensorType:
+    x, cos, sin = given(types)
+    rotary = attrs["rotary_dim"]
+    for t, name in ((x, "x"), (cos, "cos"), (sin, "sin")):
+        _check_kind(t, name, "float")
+    same_dtype((cos, sin))
+    depth = x.shape[-1] if x.rank >= 2 else None
+    if not isinstance(depth, int):
+        raise ShapeError(
+            f"x must have the shape [..., S, D] with a static D, it is {shape_text(x.shape)}",
+            hint="the rotated entries lie along the last axis",
+            x=x.shape,
+        )
+    if rotary % 2 or not 2 <= rotary <= depth:
+        raise ShapeError(
+            f"rotary_dim must be even and lie in 2…{depth}, the last axis of x {shape_text(x.shape)}; it is {rotary}",
+            hint="it counts the entries that rotate, two for each angle",
+            rotary_dim=rotary,
+            x=x.shape,
+        )
+    target = (*x.shape[:-1], rotary // 2)
+    for t, name in ((cos, "cos"), (sin, "sin")):
+        _check_fits(t, name, target, "x's leading axes and rotary_dim/2")
+    return x
+
+
+def _rope(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    x, cos, sin = arrays
+    rotary: int = attrs["rotary_dim"]
+    half = rotary // 2
+    pair = (slice(0, rotary, 2), slice(1, rotary, 2)) if attrs["interleaved"] else (slice(0, half), slice(half, rotary))
+    first, second = (x[..., s] for s in pair)
+    result: Array = x.copy()
+    result[..., pair[0]] = first * cos - second * sin
+    result[..., pair[1]] = second * cos + first * sin
+    return result
+
+
+def _axes(shape: Shape, layout: str) -> tuple[Dim, Dim, Dim, Dim]:
+    """Batch, heads, sequence and depth of a rank 4 shape."""
+    b, x, y, d = shape
+    return (b, x, y, d) if layout == "bhsd" else (b, y, x, d)
+
+
+def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
+    q, k, v = given(types[:3])
+    for t, name in ((q, "q"), (k, "k"), (v, "v")):
+        _check_kind(t, name, "float")
+    dtype = same_dtype((q, k, v))
+    _check_attention_attrs(attrs)
+    layout = attrs["layout"]
+    order = "[B, H, S, D]" if layout == "bhsd" else "[B, S, H, D]"
+    shapes = f"q {shape_text(q.shape)}, k {shape_text(k.shape)}, v {shape_text(v.shape)}"
+    fields = {"q": q.shape, "k": k.shape, "v": v.shape, "layout": layout}
+    if not q.rank == k.rank == v.rank == 4:
+        raise ShapeError(f"q, k and v must have rank 4, {order}: {shapes}", hint="add a batch axis of 1", **fields)
+    batch, heads, sq, depth = _axes(q.shape, layout)
+    kv_batch, kv_heads, sk, k_depth = _axes(k.shape, layout)
+    if _axes(v.shape, layout)[:3] != (kv_batch, kv_heads, sk):
+        raise ShapeError(f"k and v must agree in batch, heads and sequence, {order}: {shapes}", **fields)
+    if kv_batch != batch or k_depth != depth:
+        raise ShapeError(f"q and k must agree in batch and depth, {order}: {shapes}", **fields)
+    static = [d for d in (heads, kv_heads, depth, v.shape[3]) if isinstance(d, int) and d > 0]
+    if len(static) < 4:
+        raise ShapeError(f"heads and depths must be static and at least 1, {order}: {shapes}", **fields)
+    if static[0] % static[1]:
+        raise ShapeError(
+            f"the {heads} heads of q must be a multiple of the {kv_heads} heads of k and v, {order}: {shapes}",
+            hint="layout='bshd' puts the sequence before the heads, layout='bhsd' after them",
+            **fields,
+        )
+    _check_attention_extras(types[3:], batch, (batch, heads, sq, sk))
+    return TensorType(dtype, (*q.shape[:3], v.shape[3]))
+
+
+def _check_attention_attrs(attrs: Attrs) -> None:
+    rules = (
+        ("layout", attrs["layout"] in ("bhsd", "bshd"), "'bhsd' or 'bshd'"),
+        ("window", attrs["window"] is None or attrs["window"] >= 1, "None or at least 1"),
+        ("scale", attrs["scale"] is None or math.isfinite(attrs["scale"]), "None or finite"),
+        ("softcap", attrs["softcap"] is None or 0 < attrs["softcap"] < math.inf, "None or positive and finite"),
+    )
+    for name, holds, rule in rules:
+        if not holds:
+            raise InputError(f"{name} must be {rule}, it is {attrs[name]!r}", attr=name, got=attrs[name])
+
+
+def _check_attention_extras(types: Types, batch: Dim, scores: Shape) -> None:
+    mask, bias, offset, kv_len = types
+    for t, name, kind in ((mask, "mask", "bool"), (bias, "bias", "float")):
+        if t is not None:
+            _check_kind(t, name, kind)
+            _check_fits(t, name, scores, "[B, H, Sq, Sk]")
+    for t, name in ((offset, "offset"), (kv_len, "kv_len")):
+        if t is not None:
+            if t.dtype != dtypes.i32:
+                raise DTypeError(f"{name} takes i32, not {t.dtype}", hint="cast with .astype('i32')", operand=name)
+            _check_fits(t, name, (batch,), "[B]")
+
+
+def _attention(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    q, k, v, mask, bias, offset, kv_len = arrays
+    if attrs["layout"] == "bshd":
+        q, k, v = (a.swapaxes(1, 2) for a in (q, k, v))
+    (batch, heads, sq, depth), (_, kv_heads, sk, _) = q.shape, k.shape
+    # Heads that share keys become an axis of their own, so that matmul broadcasts k and v over them without a copy.
+    group = heads // kv_heads
+    grouped = q.reshape(batch, kv_heads, group, sq, depth)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scores = np.matmul(grouped, k[:, :, None].swapaxes(-1, -2)).reshape(batch, heads, sq, sk)
+        scores *= 1 / math.sqrt(depth) if attrs["scale"] is None else attrs["scale"]
+        if attrs["softcap"] is not None:
+            scores /= attrs["softcap"]
+            np.tanh(scores, out=scores)
+            scores *= attrs["softcap"]
+        if bias is not None:
+            scores += bias
+        np.copyto(scores, -np.inf, where=_hidden(attrs, batch, sq, sk, mask, offset, kv_len))
+        # A row with nothing to attend has the maximum -inf; 0 instead leaves its weights at exp(-inf) = 0.
+        top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+        scores -= np.where(top == -np.inf, 0, top)
+        weights = np.exp(scores, out=scores)
+        total = weights.sum(axis=-1, keepdims=True)
+        weights /= np.where(total == 0, 1, total)
+        result: Array = np.matmul(weights.reshape(batch, kv_heads, group, sq, sk), v[:, :, None])
+    result = result.reshape(batch, heads, sq, v.shape[3])
+    return result.swapaxes(1, 2) if attrs["layout"] == "bshd" else result
+
+
+def _hidden(attrs: Attrs, batch: int, sq: int, sk: int, mask: Array | None, offset: Array | None, kv_len: Array | None) -> Array:
+    """Which scores do not count; broadcasts to [B, H, Sq, Sk]."""
+    per_batch = (-1, 1, 1, 1)
+    key = np.arange(sk)
+    start = np.array(sk - sq) if offset is None else offset.astype(np.int64)
+    query = start.reshape(per_batch) + np.arange(sq)[:, None]
+    hidden = np.zeros((1, 1, 1, 1), np.bool_)
+    if mask is not None:
+        hidden = hidden | ~mask
+    if kv_len is not None:
+        hidden = hidden | (key >= kv_len.reshape(per_batch))
+    if attrs["causal"]:
+        hidden = hidden | (key > query)
+    if attrs["window"] is not None:
+        hidden = hidden | (key <= query - attrs["window"])
+    return hidden
+
+
+def _angles(positions: Array, half: int) -> tuple[Array, Array]:
+    """Cosines and sines of the usual angles, [..., S, half]."""
+    angle = positions[..., None] * 10000.0 ** -(np.arange(half) / half)
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+
+
+def _rope_samples() -> Iterator[Sample]:
+    def sample(
+        label: str,
+        shape: tuple[int, ...],
+        rotary: int,
+        positions: Array,
+        *,
+        interleaved: bool = False,
+        dtype: DType = dtypes.f32,
+        table: DType = dtypes.f32,
+    ) -> Sample:
+        x = rng().standard_normal(shape).astype(dtype.np)
+        cos, sin = (a.astype(table.np) for a in _angles(positions, rotary // 2))
+        return Sample(label, (x, cos, sin), {"rotary_dim": rotary, "interleaved": interleaved})
+
+    six = np.arange(6)
+    yield sample("full", (6, 8), 8, six)
+    yield sample("full interleaved", (6, 8), 8, six, interleaved=True)
+    yield sample("partial", (6, 10), 6, six)
+    yield sample("partial interleaved", (6, 10), 6, six, interleaved=True)
+    yield sample("odd depth", (6, 9), 8, six)
+    yield sample("odd depth interleaved", (6, 9), 4, six, interleaved=True)
+    yield sample("one angle", (6, 2), 2, six)
+    yield sample("heads share the table", (2, 3, 6, 16), 16, six)
+    yield sample("positions per batch", (2, 3, 6, 16), 8, np.stack([six, six + 40])[:, None])
+    yield sample("sequence before heads", (2, 6, 3, 16), 16, six[:, None])
+    yield sample("sequence before heads, per batch", (2, 6, 3, 16), 12, np.stack([six, six + 5])[:, :, None], interleaved=True)
+    yield sample("table of full rank", (2, 3, 6, 8), 8, np.broadcast_to(six, (2, 3, 6)))
+    yield sample("offset positions", (2, 6, 8), 8, six + 1000)
+    yield sample("one step at 70", (1, 4, 1, 64), 64, np.array([70]))
+    yield sample("empty sequence", (2, 0, 8), 8, six[:0])
+    yield sample("f16", (3, 6, 10), 10, six, dtype=dtypes.f16, table=dtypes.f16)
+    yield sample("f16 odd depth, f32 table", (3, 6, 7), 6, six, dtype=dtypes.f16)
+    yield sample("bf16 interleaved, f32 table", (3, 6, 8), 4, six, interleaved=True, dtype=dtypes.bf16)
+
+
+def _attention_sample(
+    label: str,
+    *,
+    b: int = 2,
+    h: int = 4,
+    hkv: int | None = None,
+    sq: int = 6,
+    sk: int | None = None,
+    d: int = 16,
+    dv: int | None = None,
+    dtype: DType = dtypes.f32,
+    mask: Array | None = None,
+    bias: Array | None = None,
+    offset: Sequence[int] | int | None = None,
+    kv_len: Sequence[int] | int | None = None,
+    **attrs: Any,
+) -> Sample:
+    r = rng()
+    hkv, sk, dv = (h if hkv is None else hkv), (sq if sk is None else sk), (d if dv is None else dv)
+    shapes = ((b, h, sq, d), (b, hkv, sk, d), (b, hkv, sk, dv))
+    qkv = [r.standard_normal(s).astype(np.float32).astype(dtype.np) for s in shapes]
+    if attrs.get("layout") == "bshd":
+        qkv = [np.ascontiguousarray(a.swapaxes(1, 2)) for a in qkv]
+    ints = (None if p is None else np.array(p, np.int32) for p in (offset, kv_len))
+    return Sample(label, (*qkv, mask, bias, *ints), {**_ATTENTION_ATTRS, **attrs})
+
+
+def _attention_samples() -> Iterator[Sample]:
+    make, r = _attention_sample, rng(1)
+    yield make("one head", b=1, h=1, sq=5, d=8)
+    yield make("MHA")
+    yield make("GQA", hkv=2)
+    yield make("MQA", hkv=1)
+    yield make("MHA bshd", layout="bshd")
+    yield make("GQA bshd causal", hkv=2, sk=9, layout="bshd", causal=True)
+    yield make("causal square", causal=True)
+    yield make("causal, more keys", sq=3, sk=11, causal=True)
+    yield make("causal, fewer keys: first rows are zeros", sq=7, sk=4, causal=True)
+    yield make("causal, one offset", sk=20, causal=True, offset=5)
+    yield make("causal, offset per batch", hkv=2, sk=20, causal=True, offset=[0, 9])
+    yield make("causal, offset of one entry", sk=9, causal=True, offset=[2])
+    yield make("kv_len", sk=12, kv_len=7)
+    yield make("kv_len per batch", sk=12, kv_len=[3, 12])
+    yield make(
+        "kv_len and offset per batch, bshd", hkv=1, sq=2, sk=24, causal=True, offset=[3, 17], kv_len=[5, 19], layout="bshd"
+    )
+    yield make("kv_len 0 gives zeros", sk=5, kv_len=[0, 5])
+    yield make("kv_len beyond the keys", sk=5, kv_len=9)
+    yield make("window", sq=9, causal=True, window=3)
+    yield make("window 1 attends to itself", sq=5, causal=True, window=1)
+    yield make("window, not causal", sq=5, sk=9, window=4)
+    yield make("window and offset, several chunks", sq=2, sk=130, causal=True, window=40, offset=[60, 120])
+    yield make("softcap", softcap=1.5)
+    yield make("scale", scale=0.5)
+    yield make("scale, softcap, causal", hkv=2, scale=2.0, softcap=3.0, causal=True)
+    yield make("mask [1,1,Sq,Sk]", sk=8, mask=r.random((1, 1, 6, 8)) < 0.6)
+    yield make("mask [B,1,1,Sk]", sk=8, mask=r.random((2, 1, 1, 8)) < 0.6)
+    yield make("mask [Sq,Sk] and causal, bshd", sk=8, mask=r.random((6, 8)) < 0.7, causal=True, layout="bshd")
+    yield make("mask of full shape, GQA", hkv=2, sk=8, mask=r.random((2, 4, 6, 8)) < 0.6)
+    empty = np.ones((1, 1, 6, 6), np.bool_)
+    empty[..., 2, :] = False
+    yield make("a row masked in full gives zeros", mask=empty)
+    yield make("nothing to attend anywhere", mask=np.zeros((1, 1, 1, 1), np.bool_))
+    yield make("bias", sk=8, bias=r.standard_normal((2, 4, 6, 8)).astype(np.float32))
+    yield make("bias per head, causal", bias=r.standard_normal((1, 4, 1, 6)).astype(np.float32), causal=True)
+    yield make("bias after softcap", softcap=1.0, bias=3 * r.standard_normal((6, 6)).astype(np.float32))
+    yield make("bias and mask", bias=r.standard_normal((6, 6)).astype(np.float32), mask=r.random((2, 1, 6, 6)) < 0.6)
+    yield make("decode", b=1, hkv=2, sq=1, sk=67, d=64, causal=True)
+    yield make("decode, batch with offsets", sq=1, sk=67, d=64, causal=True, offset=[20, 66], kv_len=[21, 67])
+    for d in (1, 8, 40, 64, 128):
+        yield make(f"D={d}", b=1, h=2, d=d)
+    yield make("Dv other than D", d=16, dv=24)
+    yield make("Dv odd, bshd", hkv=2, d=8, dv=5, layout="bshd")
+    yield make("several chunks", b=1, h=2, sq=5, sk=130)
+    yield make("several chunks, causal square", b=1, h=2, hkv=1, sq=130, sk=130, d=8, causal=True)
+    yield make("large scores", scale=40.0)
+    yield make("f16", sk=9, dtype=dtypes.f16)
+    yield make("f16 GQA causal, odd sizes", b=1, hkv=2, sq=5, sk=7, d=9, dtype=dtypes.f16, causal=True)
+    half_bias = r.standard_normal((6, 6)).astype(np.float16)
+    yield make("f16 with bias, bshd", dtype=dtypes.f16, bias=half_bias, layout="bshd")
+    yield make("bf16", hkv=2, dtype=dtypes.bf16, causal=True)
+    yield make("no queries", sq=0, sk=5)
+    yield make("no keys gives zeros", sq=3, sk=0)
+    yield make("no batch", b=0)
+
+
+register(
+    OpSpec(
+        name="rope",
+        family="attention",
+        summary="rotary position embedding from tables of cosines and sines",
+        operands=("x", "cos", "sin"),
+        infer=_infer_rope,
+        reference=_rope,
+        lowering=Pull("rope"),
+        samples=_rope_samples,
+        attrs={"rotary_dim": REQUIRED, "interleaved": False},
+        rules=(
+            "x is [..., S, D]; cos and sin broadcast to x's leading axes and rotary_dim/2, so any axis may hold the positions. "
+            "Pair i is (i, i + rotary_dim/2), or (2i, 2i+1) if interleaved; (a, b) becomes (a cos - b sin, b cos + a sin). "
+            "Entries from rotary_dim on pass through unchanged. rotary_dim is even and lies in 2…D. cos and sin share a float "
+            "dtype, which may differ from x's; the arithmetic is f32 and the result has x's dtype."
+        ),
+    )
+)
+
+register(
+    OpSpec(
+        name="attention",
+        family="attention",
+        summary="scaled dot-product attention with grouped heads, masks and key caches",
+        operands=("q", "k", "v", "mask?", "bias?", "offset?", "kv_len?"),
+        infer=_infer_attention,
+        reference=_attention,
+        lowering=Routine("attention"),
+        samples=_attention_samples,
+        attrs=_ATTENTION_ATTRS,
+        cost="compute",
+        rules=(
+            "The order is: scale, softcap, bias, masks, softmax. s = scale * (q . k), scale None is 1/sqrt(D); then "
+            "s = softcap * tanh(s / softcap); then s + bias; then every score that a mask hides is left out of the softmax. "
+            "Hidden are: mask False; key index >= kv_len; causal: key index > offset + query index; window w: key index <= "
+            "offset + query index - w, which alone, without causal, leaves later keys visible. A bias of -inf hides too. "
+            "offset is the key index of query 0, one for each batch entry or for all; absent, it is Sk - Sq, whatever kv_len is. "
+            "A row with nothing to attend gives zeros, never NaN. Query head h reads key head h // (H / Hkv). mask and bias "
+            "broadcast to [B, H, Sq, Sk] in both layouts. q, k and v share a dtype, bias may be any float; the arithmetic is "
+            "f32, the result has q's dtype, layout and Dv. Hidden keys must hold finite values: a weight of 0 may be multiplied."
+        ),
+    )
+)

@@ -1,0 +1,256 @@
+"""Matrix products, plain and with quantised weights, and the conversion of quantised tensors to floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.core import dtypes
+from pumice.core.blocks import dequantize_rows, quantize_rows
+from pumice.core.dims import Shape, shape_text
+from pumice.core.dtypes import DType
+from pumice.errors import DTypeError, ShapeError
+from pumice.ir.registry import Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
+from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
+from pumice.ir.types import TensorType
+
+_MATMUL_DTYPES = (dtypes.f32, dtypes.f16, dtypes.bf16, dtypes.i32, dtypes.u32)
+# Weights are unpacked this many elements at a time: a whole layer as f32 would be eight times the packed tensor.
+_UNPACK_ELEMENTS = 1 << 22
+
+
+def _infer_matmul(types: Types, attrs: Attrs) -> TensorType:
+    a, b = given(types)
+    dtype = same_dtype(types)
+    if dtype not in _MATMUL_DTYPES:
+        raise DTypeError(
+            f"takes {', '.join(d.name for d in _MATMUL_DTYPES)}, not {dtype}",
+            hint="use qmatmul for quantised weights" if dtype.is_quant else "cast with .astype(...)",
+            dtype=dtype.name,
+        )
+    return TensorType(dtype, _product_shape(a.shape, b.shape))
+
+
+def _product_shape(a: Shape, b: Shape) -> Shape:
+    shapes = f"{shape_text(a)} and {shape_text(b)}"
+    if not a or not b:
+        raise ShapeError(
+            f"a matrix product needs operands of rank 1 or more, the shapes are {shapes}",
+            hint="multiply by a scalar with *",
+            a=a,
+            b=b,
+        )
+    inner = b[0] if len(b) == 1 else b[-2]
+    if a[-1] != inner:
+        which = "only axis" if len(b) == 1 else "last axis but one"
+        raise ShapeError(
+            f"the last axis of the first operand, {a[-1]}, must equal the {which} of the second, {inner}: shapes {shapes}",
+            hint="transpose one operand if its axes are swapped",
+            a=a,
+            b=b,
+        )
+    try:
+        batch = broadcast(a[:-2], b[:-2])
+    except ShapeError as e:
+        raise ShapeError(
+            f"the axes before the last two must broadcast, those of {shapes} do not: {e.message}", hint=e.hint, a=a, b=b
+        ) from None
+    return batch + a[-2:-1] + (b[-1:] if len(b) > 1 else ())
+
+
+def _matmul(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    a, b = arrays
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.matmul(a, b))
+
+
+def _check_blocks(w: TensorType) -> None:
+    """Refuses a tensor that is not quantised, or whose rows are no known whole number of blocks."""
+    require_kind(w, "quant")
+    k = w.shape[-1] if w.shape else 0
+    if not w.shape or not isinstance(k, int) or k % w.dtype.block:
+        raise ShapeError(
+            f"the last axis of a {w.dtype} tensor must be static and a multiple of {w.dtype.block}, "
+            f"the shape is {shape_text(w.shape)}",
+            hint="pad the rows before quantising, or keep the tensor in f16",
+            shape=w.shape,
+        )
+
+
+def _infer_qmatmul(types: Types, attrs: Attrs) -> TensorType:
+    x, w = given(types)
+    require_kind(x, "float")
+    _check_blocks(w)
+    if w.rank != 2 or not x.shape or x.shape[-1] != w.shape[1]:
+        raise ShapeError(
+            f"takes x [..., K] and w [N, K] with the same K, the shapes are {shape_text(x.shape)} and {shape_text(w.shape)}",
+            hint="w holds one row of K weights for each of the N outputs, as linear layers store it",
+            x=x.shape,
+            w=w.shape,
+        )
+    return TensorType(x.dtype, (*x.shape[:-1], w.shape[0]))
+
+
+def _qmatmul(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    x, w = arrays
+    n, k = w.shape
+    result = np.empty(out.static_shape, x.dtype)
+    step = max(1, _UNPACK_ELEMENTS // max(k, 1))
+    for start in range(0, n, step):
+        rows = dequantize_rows(w.dtype, w.data[start : start + step], k)
+        result[..., start : start + step] = x @ rows.T
+    return result
+
+
+def _infer_dequantize(types: Types, attrs: Attrs) -> TensorType:
+    (w,) = given(types)
+    _check_blocks(w)
+    return TensorType(dtypes.f32, w.shape)
+
+
+def _dequantize(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    (w,) = arrays
+    return dequantize_rows(w.dtype, w.data, w.shape[-1])
+
+
+def _pair(label: str, a: tuple[int, ...], b: tuple[int, ...], dtype: DType = dtypes.f32) -> Sample:
+    r = rng()
+    if dtype.is_float:
+        arrays = tuple(r.standard_normal(s).astype(dtype.np) for s in (a, b))
+    else:
+        low = 0 if dtype.kind == "uint" else -9
+        arrays = tuple(r.integers(low, 10, s).astype(dtype.np) for s in (a, b))
+    return Sample(label, arrays, {})
+
+
+def _matmul_samples() -> Iterator[Sample]:
+    yield _pair("vector by vector", (37,), (37,))
+    yield _pair("vector by matrix", (7,), (7, 5))
+    yield _pair("matrix by vector", (5, 7), (7,))
+    yield _pair("vector by batch", (4,), (3, 4, 5))
+    yield _pair("batch by vector", (3, 5, 4), (4,))
+    yield _pair("1x1x1", (1, 1), (1, 1))
+    yield _pair("5x7x3", (5, 7), (7, 3))
+    yield _pair("33x65x17", (33, 65), (65, 17))
+    yield _pair("64x64x64", (64, 64), (64, 64))
+    yield _pair("130x70x129", (130, 70), (70, 129))
+    yield _pair("K=1", (6, 1), (1, 9))
+    yield _pair("K=0 gives zeros", (3, 0), (0, 4))
+    yield _pair("M=0", (0, 5), (5, 4))
+    yield _pair("N=0", (3, 5), (5, 0))
+    yield _pair("batch", (3, 4, 5), (3, 5, 6))
+    yield _pair("batch of zero", (0, 4, 5), (0, 5, 6))
+    yield _pair("broadcast batches", (2, 1, 3, 4), (5, 4, 2))
+    yield _pair("2D by 3D", (3, 4), (5, 4, 6))
+    yield _pair("3D by 2D", (5, 3, 4), (4, 6))
+    yield _pair("M=1, matvec", (1, 300), (300, 256))
+    yield _pair("batch of M=1", (3, 1, 64), (3, 64, 40))
+    yield _pair("N=1", (70, 33), (33, 1))
+    yield _pair("large K", (3, 2000), (2000, 5))
+    yield _pair("i32", (9, 20), (20, 11), dtypes.i32)
+    yield _pair("u32", (9, 20), (20, 11), dtypes.u32)
+    yield _pair("i32 matvec", (1, 40), (40, 33), dtypes.i32)
+    big = rng(7).integers(-(2**31), 2**31, (2, 6, 6)).astype(np.int32)
+    yield Sample("i32 wraps", (big[0], big[1]), {})
+    yield _pair("f16", (17, 34), (34, 19), dtypes.f16)
+    yield _pair("f16, odd rows", (5, 7), (7, 3), dtypes.f16)
+    yield _pair("f16 matvec", (1, 96), (96, 65), dtypes.f16)
+    yield _pair("bf16", (17, 34), (34, 19), dtypes.bf16)
+    yield _pair("bf16 batch", (2, 3, 7), (2, 7, 5), dtypes.bf16)
+
+
+def _packed(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Packed:
+    return Packed(dtype, shape, quantize_rows(dtype, rng(seed).standard_normal(shape)))
+
+
+def _qmatmul_samples() -> Iterator[Sample]:
+    for q in dtypes.QUANT:
+        for lead, n, k, dtype in (
+            ((1,), 7, 32, dtypes.f32),
+            ((1,), 64, 256, dtypes.f32),
+            ((1,), 130, 96, dtypes.f32),
+            ((5,), 7, 96, dtypes.f32),
+            ((5,), 130, 32, dtypes.f32),
+            ((40,), 64, 96, dtypes.f32),
+            ((40,), 130, 256, dtypes.f32),
+            ((), 7, 96, dtypes.f32),
+            ((2, 3), 64, 32, dtypes.f32),
+            ((2, 1), 7, 96, dtypes.f32),
+            ((0,), 7, 32, dtypes.f32),
+            ((1,), 64, 96, dtypes.f16),
+            ((5,), 7, 32, dtypes.f16),
+            ((40,), 130, 96, dtypes.f16),
+            ((3,), 64, 96, dtypes.bf16),
+        ):
+            x = rng(n + k).standard_normal((*lead, k)).astype(dtype.np)
+            label = f"{q} {dtype} x {shape_text(x.shape)}, w {shape_text((n, k))}"
+            yield Sample(label, (x, _packed(q, (n, k), seed=n)), {})
+
+
+def _dequantize_samples() -> Iterator[Sample]:
+    for q in dtypes.QUANT:
+        for shape in ((32,), (5, 96), (2, 3, 64), (0, 32)):
+            yield Sample(f"{q} {shape_text(shape)}", (_packed(q, shape),), {})
+        zeros = Packed(q, (2, 32), quantize_rows(q, np.zeros((2, 32))))
+        yield Sample(f"{q} zeros", (zeros,), {})
+
+
+register(
+    OpSpec(
+        name="matmul",
+        family="matmul",
+        summary="matrix product over the last two axes",
+        operands=("a", "b"),
+        infer=_infer_matmul,
+        reference=_matmul,
+        lowering=Routine("matmul"),
+        samples=_matmul_samples,
+        cost="compute",
+        rules=(
+            "[..., M, K] by [..., K, N] gives [..., M, N]; the axes before the last two broadcast. A rank 1 operand is a row "
+            "on the left and a column on the right, and its added axis is dropped from the result, so vector by vector is a "
+            "scalar; rank 0 is refused. Both operands have one dtype out of f32, f16, bf16, i32, u32, and so has the result. "
+            "f16 and bf16 sum in f32 and round once at the end; i32 and u32 wrap modulo 2^32. The order of summation is not "
+            "fixed. K = 0 gives zeros."
+        ),
+    )
+)
+
+register(
+    OpSpec(
+        name="qmatmul",
+        family="matmul",
+        summary="x times the transpose of a quantised weight",
+        operands=("x", "w"),
+        infer=_infer_qmatmul,
+        reference=_qmatmul,
+        lowering=Routine("qmatmul"),
+        samples=_qmatmul_samples,
+        cost="compute",
+        rules=(
+            "x [..., K] by w [N, K] gives [..., N] in x's dtype. w is quantised along K, which is static and a multiple of the "
+            "block. Each weight has the value dequantize gives it; x is not quantised; products sum in f32 and an f16 or bf16 "
+            "result rounds once at the end."
+        ),
+    )
+)
+
+register(
+    OpSpec(
+        name="dequantize",
+        family="matmul",
+        summary="the f32 values of a quantised tensor",
+        operands=("w",),
+        infer=_infer_dequantize,
+        reference=_dequantize,
+        lowering=Pull("dequantize"),
+        samples=_dequantize_samples,
+        rules=(
+            "Blocks run along the last axis, which is static and a multiple of the block. q4_0: d*(q-8) with q in 0…15; "
+            "q4_1: d*q+m; q8_0: d*q with q in -128…127. d and m are the block's f16 numbers, the arithmetic is f32."
+        ),
+        differentiable=False,
+    )
+)

@@ -1,0 +1,478 @@
+"""Shape ops: they move elements and compute nothing; most become views of their operand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from pumice.core import dtypes
+from pumice.core.dims import Dim, Expr, Shape, ceildiv, dim_max, shape_text
+from pumice.core.dtypes import DType
+from pumice.errors import DTypeError, ShapeError
+from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Sample, Types, register
+from pumice.ir.rules import given, require_kind, rng, same_dtype
+from pumice.ir.types import TensorType
+
+PLAIN_KINDS = ("float", "int", "uint", "bool")
+
+
+def plain(types: Types) -> list[TensorType]:
+    """The operands that are there, none of them quantised: blocks have no elements that could be moved one by one.
+
+    >>> [str(t) for t in plain([TensorType(dtypes.i8, (2,)), None])]
+    ['i8[2]']
+    """
+    found = given(types)
+    for t in found:
+        require_kind(t, *PLAIN_KINDS)
+    return found
+
+
+def canonical_axis(axis: int, rank: int) -> int:
+    """`axis`, which must be 0…rank-1: the front end resolves negative axes, so that equal nodes have equal attributes.
+
+    >>> canonical_axis(1, 2)
+    1
+    """
+    if not 0 <= axis < rank:
+        raise ShapeError(
+            f"axis {axis} is not among the {rank} axes",
+            hint=f"0…{rank - 1} in the IR" if rank else "a scalar has none",
+            axis=axis,
+        )
+    return axis
+
+
+def canonical_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """`axes`, which must be ascending, without repeats and each 0…rank-1.
+
+    >>> canonical_axes((0, 2), 3)
+    (0, 2)
+    """
+    for axis in axes:
+        canonical_axis(axis, rank)
+    if list(axes) != sorted(set(axes)):
+        raise ShapeError(f"axes {axes} are not ascending or name an axis twice", axes=axes)
+    return axes
+
+
+def without_axis(shape: Shape, axis: int) -> Shape:
+    """The dims of all other axes.
+
+    >>> without_axis((2, 3, 4), 1)
+    (2, 4)
+    """
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def static_size(value: Any, what: str) -> int:
+    """`value`, which must be an int of at least 0.
+
+    >>> static_size(3, "k")
+    3
+    """
+    if not isinstance(value, int) or value < 0:
+        raise ShapeError(f"{what} must be an integer of at least 0, not {value}")
+    return value
+
+
+def span(start: Dim, stop: Dim) -> Dim:
+    """How many integers lie in start…stop-1; `max(…,0)` appears only where a symbol could make it negative.
+
+    >>> from pumice.core.dims import sym
+    >>> t = sym("T")
+    >>> span(0, t), span(t - 1, t), span(t // 2, t) == t - t // 2, span(3, t)
+    (Expr('T'), 1, True, Expr('max(T-3,0)'))
+    """
+    count = stop - start
+    if _never_negative(count) or any(_never_negative(stop - bound) for bound in _upper_bounds(start)):
+        return count
+    return dim_max(count, 0)
+
+
+def _never_negative(d: Dim) -> bool:
+    if isinstance(d, int):
+        return d >= 0
+    return all(coef > 0 and all(_atom_never_negative(atom) for atom, _ in mono) for mono, coef in d.terms)
+
+
+def _atom_never_negative(atom: Any) -> bool:
+    if isinstance(atom, str):
+        return True
+    name, a, b = atom
+    both = (_never_negative(a), _never_negative(b))
+    return any(both) if name == "max" else all(both)
+
+
+def _upper_bounds(d: Dim) -> list[Dim]:
+    """Dims that a lone min, floordiv or mod cannot exceed."""
+    if not isinstance(d, Expr) or len(d.terms) != 1 or d.terms[0][1] != 1 or len(d.terms[0][0]) != 1:
+        return []
+    atom, power = d.terms[0][0][0]
+    if isinstance(atom, str) or power != 1:
+        return []
+    name, a, b = atom
+    if name == "min":
+        return [a, b]
+    return [a] if name in ("floordiv", "mod") and _never_negative(a) and _never_negative(b) else []
+
+
+def sample_array(shape: Sequence[int], dtype: DType = dtypes.f32, seed: int = 0) -> Array:
+    """Data for a sample: normal floats, small 32-bit ints, the whole range of 8-bit ints, fair bools.
+
+    >>> sample_array((2, 2), dtypes.bool_).shape, sample_array((3,), dtypes.f16).dtype
+    ((2, 2), dtype('float16'))
+    """
+    g = rng(seed)
+    if dtype.is_float:
+        return g.standard_normal(shape).astype(dtype.np)
+    if dtype.kind == "bool":
+        return g.random(shape) < 0.5
+    low, high = {"i32": (-100, 100), "u32": (0, 200), "i8": (-128, 128), "u8": (0, 256)}[dtype.name]
+    return g.integers(low, high, shape).astype(dtype.np)
+
+
+def sample(label: str, inputs: Sequence[Any], **attrs: Any) -> Sample:
+    """A Sample with its attributes as keywords.
+
+    >>> sample("scalar", [np.float32(1)], axis=0).attrs
+    {'axis': 0}
+    """
+    return Sample(label, tuple(inputs), attrs)
+
+
+# --- reshape, expand ---
+
+
+def _checked_shape(shape: Shape) -> Shape:
+    for d in shape:
+        if isinstance(d, int) and d < 0:
+            raise ShapeError(f"the shape {shape_text(shape)} has a negative dim", hint="the IR has no -1: resolve it first")
+    return shape
+
+
+def _infer_reshape(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = plain(types)
+    out = TensorType(x.dtype, _checked_shape(attrs["shape"]))
+    if x.numel != out.numel:
+        raise ShapeError(
+            f"{shape_text(x.shape)} has {x.numel} elements, {shape_text(out.shape)} has {out.numel}",
+            hint="the number of elements must stay the same, as an expression where dims are symbolic",
+            got=x.numel,
+            wanted=out.numel,
+        )
+    return out
+
+
+def _reshape(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    return np.reshape(arrays[0], attrs["shape"])
+
+
+def _reshape_samples() -> Iterator[Sample]:
+    yield sample("merge", [sample_array((3, 5, 7))], shape=(15, 7))
+    yield sample("split", [sample_array((6, 35), dtypes.i32)], shape=(2, 3, 5, 7))
+    yield sample("regroup", [sample_array((6, 10), dtypes.f16)], shape=(4, 15))
+    yield sample("add ones", [sample_array((9,), dtypes.bf16)], shape=(1, 9, 1))
+    yield sample("to scalar", [sample_array((1, 1))], shape=())
+    yield sample("from scalar", [sample_array((), dtypes.u32)], shape=(1,))
+    yield sample("bytes", [sample_array((5, 7), dtypes.u8)], shape=(7, 5))
+    yield sample("bools", [sample_array((3, 11), dtypes.bool_)], shape=(33,))
+    yield sample("empty", [sample_array((0, 4))], shape=(2, 0, 7))
+
+
+def _infer_expand(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = plain(types)
+    shape = _checked_shape(attrs["shape"])
+    offset = len(shape) - x.rank
+    fits = offset >= 0 and all(d == 1 or d == want for d, want in zip(x.shape, shape[offset:], strict=True))
+    if not fits:
+        raise ShapeError(
+            f"{shape_text(x.shape)} does not expand to {shape_text(shape)}",
+            hint="counted from the last axis each dim must be 1 or already the wanted one; new axes come in front",
+        )
+    return TensorType(x.dtype, shape)
+
+
+def _expand(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    return np.broadcast_to(arrays[0], attrs["shape"])
+
+
+def _expand_samples() -> Iterator[Sample]:
+    yield sample("last axis", [sample_array((5, 1))], shape=(5, 7))
+    yield sample("first axis", [sample_array((1, 9), dtypes.i32)], shape=(4, 9))
+    yield sample("new axes", [sample_array((3,), dtypes.bf16)], shape=(2, 5, 3))
+    yield sample("scalar", [sample_array((), dtypes.f16)], shape=(3, 11))
+    yield sample("two axes", [sample_array((1, 6, 1), dtypes.i8)], shape=(5, 6, 3))
+    yield sample("same", [sample_array((2, 3), dtypes.bool_)], shape=(2, 3))
+    yield sample("to empty", [sample_array((1, 4))], shape=(0, 4))
+
+
+# --- transpose, flip ---
+
+
+def _infer_transpose(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = plain(types)
+    perm: tuple[int, ...] = attrs["perm"]
+    if sorted(perm) != list(range(x.rank)):
+        raise ShapeError(f"perm {perm} does not name each of the {x.rank} axes once", perm=perm)
+    return TensorType(x.dtype, tuple(x.shape[p] for p in perm))
+
+
+def _transpose(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    return np.transpose(arrays[0], attrs["perm"])
+
+
+def _transpose_samples() -> Iterator[Sample]:
+    yield sample("matrix", [sample_array((33, 65))], perm=(1, 0))
+    yield sample("heads", [sample_array((2, 5, 3, 7), dtypes.f16)], perm=(0, 2, 1, 3))
+    yield sample("rotate", [sample_array((3, 4, 5), dtypes.i32)], perm=(2, 0, 1))
+    yield sample("bytes", [sample_array((7, 13), dtypes.u8)], perm=(1, 0))
+    yield sample("bf16 column", [sample_array((9, 1), dtypes.bf16)], perm=(1, 0))
+    yield sample("scalar", [sample_array(())], perm=())
+    yield sample("empty", [sample_array((0, 3), dtypes.bool_)], perm=(1, 0))
+
+
+def _infer_flip(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = plain(types)
+    canonical_axes(attrs["axes"], x.rank)
+    return x
+
+
+def _flip(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    return np.flip(arrays[0], attrs["axes"])
+
+
+def _flip_samples() -> Iterator[Sample]:
+    yield sample("vector", [sample_array((67,))], axes=(0,))
+    yield sample("middle", [sample_array((3, 5, 4), dtypes.i32)], axes=(1,))
+    yield sample("all", [sample_array((3, 5, 4), dtypes.f16)], axes=(0, 1, 2))
+    yield sample("bytes", [sample_array((2, 9), dtypes.i8)], axes=(1,))
+    yield sample("bf16", [sample_array((4, 3), dtypes.bf16)], axes=(0,))
+    yield sample("size one", [sample_array((1,), dtypes.bool_)], axes=(0,))
+    yield sample("none", [sample_array((2, 3), dtypes.u32)], axes=())
+    yield sample("empty", [sample_array((0, 3))], axes=(0, 1))
+
+
+# --- slice ---
+
+
+def _taken(dim: Dim, start: Dim, stop: Dim, step: int, axis: int) -> Dim:
+    """How many elements of an axis a slice takes."""
+    low, high = (start, stop) if step > 0 else (stop + 1, start + 1)
+    in_order = not (isinstance(low, int) and isinstance(high, int)) or low <= high
+    in_range = not isinstance(low, int) or low >= 0
+    in_range &= not (isinstance(high, int) and isinstance(dim, int)) or high <= dim
+    if step == 0 or not in_order or not in_range:
+        raise ShapeError(
+            f"slice {start}:{stop}:{step} of axis {axis} does not lie in 0…{dim}",
+            hint="starts and stops are resolved and clamped before they enter the IR; the step is not 0",
+            axis=axis,
+        )
+    return ceildiv(span(low, high), abs(step))
+
+
+def _infer_slice(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = plain(types)
+    starts, stops, steps = attrs["starts"], attrs["stops"], attrs["steps"]
+    if not len(starts) == len(stops) == len(steps) == x.rank:
+        raise ShapeError(
+            f"needs a start, stop and step for each of {x.rank} axes; {len(starts)}, {len(stops)}, {len(steps)} given"
+        )
+    rows = enumerate(zip(x.shape, starts, stops, steps, strict=True))
+    return TensorType(x.dtype, tuple(_taken(*row, axis) for axis, row in rows))
+
+
+def _slice(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    rows = zip(attrs["starts"], attrs["stops"], attrs["steps"], out.static_shape, strict=True)
+    # A stop of -1 means "down to the first element"; Python would read it as the last one.
+    index = tuple(slice(a, None if b < 0 else b, step) if count else slice(0, 0) for a, b, step, count in rows)
+    result: Array = arrays[0][index]
+    return result
+
+
+def _slice_sample(label: str, x: Array, *index: slice) -> Sample:
+    bounds = [s.indices(n) for s, n in zip(index, x.shape, strict=True)]
+    starts, stops, steps = zip(*bounds, strict=True)
+    # Slices that take nothing are written start == stop.
+    stops = tuple(a if len(range(a, b, c)) == 0 else b for a, b, c in bounds)
+    return sample(label, [x], starts=starts, stops=stops, steps=steps)
+
+
+def _slice_samples() -> Iterator[Sample]:
+    every = slice(None)
+    yield _slice_sample("narrow", sample_array((7, 13)), every, slice(3, 10))
+    yield _slice_sample("rows", sample_array((9, 5), dtypes.i32), slice(2, 7), every)
+    yield _slice_sample("step 2", sample_array((67,)), slice(1, None, 2))
+    yield _slice_sample("step 3, ragged", sample_array((4, 11), dtypes.f16), slice(None, None, 2), slice(0, 8, 3))
+    yield _slice_sample("backwards", sample_array((10,), dtypes.bf16), slice(None, None, -1))
+    yield _slice_sample("backwards by 3", sample_array((5, 17)), slice(4, 0, -2), slice(15, None, -3))
+    yield _slice_sample("one element", sample_array((3, 5, 7), dtypes.u32), slice(1, 2), slice(4, 5), slice(6, 7))
+    yield _slice_sample("odd byte offset", sample_array((3, 9), dtypes.u8), slice(1, 3), slice(1, 8))
+    yield _slice_sample("bools", sample_array((13,), dtypes.bool_), slice(1, 12, 5))
+    yield _slice_sample("nothing", sample_array((4, 6)), slice(2, 2), every)
+    yield _slice_sample("nothing backwards", sample_array((4,), dtypes.i8), slice(0, 3, -1))
+    yield _slice_sample("of empty, backwards", sample_array((0, 3)), slice(None, None, -1), every)
+
+
+# --- concat, pad ---
+
+
+def _infer_concat(types: Types, attrs: Attrs) -> TensorType:
+    found = plain(types)
+    dtype = same_dtype(found)
+    first = found[0]
+    axis = canonical_axis(attrs["axis"], first.rank)
+    total: Dim = 0
+    for position, t in enumerate(found):
+        if t.rank != first.rank or without_axis(t.shape, axis) != without_axis(first.shape, axis):
+            raise ShapeError(
+                f"operand {position} {shape_text(t.shape)} does not join {shape_text(first.shape)} along axis {axis}",
+                hint="all dims but that of the axis must be equal",
+                operand=position,
+            )
+        total = total + t.shape[axis]
+    return TensorType(dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+def _concat(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    return np.concatenate(arrays, axis=attrs["axis"])
+
+
+def _concat_samples() -> Iterator[Sample]:
+    yield sample("rows", [sample_array((3, 5)), sample_array((4, 5), seed=1)], axis=0)
+    yield sample("columns", [sample_array((3, n), dtypes.f16, n) for n in (5, 1, 7)], axis=1)
+    yield sample("middle", [sample_array((2, n, 3), dtypes.i32, n) for n in (4, 2)], axis=1)
+    yield sample("one operand", [sample_array((6,), dtypes.bf16)], axis=0)
+    yield sample("odd bytes", [sample_array((n,), dtypes.u8, n) for n in (1, 2, 3, 5)], axis=0)
+    yield sample("bools", [sample_array((3, n), dtypes.bool_, n) for n in (2, 3)], axis=1)
+    yield sample("more operands than bindings", [sample_array((2, 3), seed=n) for n in range(11)], axis=0)
+    yield sample("empty piece", [sample_array((2, n), seed=n) for n in (3, 0, 4)], axis=1)
+    yield sample("all empty", [sample_array((0, 2)), sample_array((0, 2))], axis=0)
+
+
+def _infer_pad(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = plain(types)
+    lo, hi = attrs["lo"], attrs["hi"]
+    if not len(lo) == len(hi) == x.rank:
+        raise ShapeError(f"needs lo and hi for each of {x.rank} axes; {len(lo)} and {len(hi)} were given")
+    for d in (*lo, *hi):
+        if isinstance(d, int) and d < 0:
+            raise ShapeError(f"padding by {d} would remove elements", hint="use slice for that")
+    _check_value(attrs["value"], x.dtype)
+    return TensorType(x.dtype, tuple(a + d + b for a, d, b in zip(lo, x.shape, hi, strict=True)))
+
+
+def _check_value(value: float, dtype: DType) -> None:
+    if dtype.is_float:
+        return
+    info = None if dtype.kind == "bool" else np.iinfo(dtype.np)
+    low, high = (0, 1) if info is None else (int(info.min), int(info.max))
+    if not math.isfinite(value) or value != int(value) or not low <= value <= high:
+        raise DTypeError(f"{value} is no value of {dtype}", hint=f"an integer in {low}…{high}", value=value, dtype=dtype.name)
+
+
+def _pad(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    x = arrays[0]
+    result = np.full(out.static_shape, attrs["value"], x.dtype)
+    result[tuple(slice(a, a + n) for a, n in zip(attrs["lo"], x.shape, strict=True))] = x
+    return result
+
+
+def _pad_samples() -> Iterator[Sample]:
+    yield sample("both sides", [sample_array((3, 5))], lo=(1, 2), hi=(2, 0), value=0.0)
+    yield sample("value", [sample_array((7,), dtypes.i32)], lo=(3,), hi=(4,), value=-5.0)
+    yield sample("minus infinity", [sample_array((2, 3, 4))], lo=(0, 1, 0), hi=(0, 1, 3), value=-math.inf)
+    yield sample("f16", [sample_array((4, 3), dtypes.f16)], lo=(0, 1), hi=(1, 1), value=1.5)
+    yield sample("bf16", [sample_array((5,), dtypes.bf16)], lo=(2,), hi=(0,), value=-0.5)
+    yield sample("bytes", [sample_array((3, 3), dtypes.u8)], lo=(0, 1), hi=(0, 1), value=255.0)
+    yield sample("bools", [sample_array((5,), dtypes.bool_)], lo=(1,), hi=(1,), value=1.0)
+    yield sample("nothing to add", [sample_array((2, 2))], lo=(0, 0), hi=(0, 0), value=9.0)
+    yield sample("of empty", [sample_array((0, 3))], lo=(2, 0), hi=(0, 1), value=4.0)
+    yield sample("scalar", [sample_array(())], lo=(), hi=(), value=0.0)
+
+
+def _shape_op(
+    name: str,
+    summary: str,
+    infer: Callable[[Types, Attrs], TensorType],
+    reference: Callable[[Sequence[Any], Attrs, TensorType], Array],
+    samples: Callable[[], Iterator[Sample]],
+    attrs: dict[str, Any],
+    rules: str,
+    *,
+    operands: tuple[str, ...] = ("x",),
+    cost: Literal["free", "memory"] = "free",
+) -> None:
+    register(OpSpec(name, "shape", summary, operands, infer, reference, Pull(name), samples, attrs, cost=cost, rules=rules))
+
+
+_shape_op(
+    "reshape",
+    "the same elements in row-major order under another shape",
+    _infer_reshape,
+    _reshape,
+    _reshape_samples,
+    {"shape": REQUIRED},
+    "The shape is fully resolved (no -1); element counts must be equal as canonical expressions.",
+)
+_shape_op(
+    "expand",
+    "repeat dims of size 1 and add axes in front, as broadcasting does",
+    _infer_expand,
+    _expand,
+    _expand_samples,
+    {"shape": REQUIRED},
+    "A dim of 1 expands to anything, 0 and symbols included; other dims must already be the wanted ones.",
+)
+_shape_op(
+    "transpose",
+    "reorder the axes: axis i of the result is axis perm[i] of x",
+    _infer_transpose,
+    _transpose,
+    _transpose_samples,
+    {"perm": REQUIRED},
+    "perm names every axis once.",
+)
+_shape_op(
+    "flip",
+    "reverse the order of elements along axes",
+    _infer_flip,
+    _flip,
+    _flip_samples,
+    {"axes": REQUIRED},
+    "axes are ascending and non-negative; none gives x.",
+)
+_shape_op(
+    "slice",
+    "every step-th element between start and stop, per axis",
+    _infer_slice,
+    _slice,
+    _slice_samples,
+    {"starts": REQUIRED, "stops": REQUIRED, "steps": REQUIRED},
+    "Bounds are resolved, never negative from the end. A negative step takes start first and goes down to above stop, which may"
+    " be -1. A symbolic range that turns out reversed takes nothing (NumPy).",
+)
+_shape_op(
+    "concat",
+    "join tensors along an axis",
+    _infer_concat,
+    _concat,
+    _concat_samples,
+    {"axis": REQUIRED},
+    "All dims but that of the axis are equal; operands of size 0 add nothing.",
+    operands=("x*",),
+    cost="memory",
+)
+_shape_op(
+    "pad",
+    "surround x with a constant value",
+    _infer_pad,
+    _pad,
+    _pad_samples,
+    {"lo": REQUIRED, "hi": REQUIRED, "value": 0.0},
+    "lo and hi count elements before and after, per axis, and are not negative. Integer tensors take only values of their dtype.",
+    cost="memory",
+)

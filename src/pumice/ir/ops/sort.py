@@ -1,0 +1,132 @@
+"""Sorting: the order of elements along an axis, as indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.core import dtypes
+from pumice.errors import ShapeError
+from pumice.ir.ops.reduce import NUMBERS
+from pumice.ir.ops.shape import canonical_axis, plain, sample, sample_array, static_size
+from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Routine, Sample, Types, register
+from pumice.ir.rules import require_kind
+from pumice.ir.types import TensorType
+
+
+def _infer_argsort(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = plain(types)
+    require_kind(x, *NUMBERS)
+    canonical_axis(attrs["axis"], x.rank)
+    return TensorType(dtypes.i32, x.shape)
+
+
+def _argsort(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    (x,) = arrays
+    if attrs["descending"]:
+        # Both reverse the order and keep ties as ties: ~ has no overflow, and -NaN still sorts last.
+        x = -x if x.dtype.kind == "f" else ~x
+    return np.argsort(x, axis=attrs["axis"], kind="stable")
+
+
+def _argsort_samples() -> Iterator[Sample]:
+    for n in (1, 2, 100, 1500, 5000):
+        yield sample(f"row of {n}", [sample_array((n,), seed=n)], axis=0, descending=False)
+    yield sample("rows", [sample_array((7, 37))], axis=1, descending=False)
+    yield sample("long rows, descending", [sample_array((2, 1500))], axis=1, descending=True)
+    yield sample("many short rows", [sample_array((300, 3))], axis=1, descending=True)
+    yield sample("first axis", [sample_array((37, 5))], axis=0, descending=False)
+    yield sample("middle axis", [sample_array((3, 11, 7), dtypes.i32)], axis=1, descending=True)
+    yield sample("f16", [sample_array((3, 70), dtypes.f16)], axis=1, descending=False)
+    yield sample("bf16 with ties", [sample_array((2, 300), dtypes.bf16)], axis=1, descending=True)
+    yield from _tie_samples(axis=1)
+    for s in _tie_samples(axis=1):
+        yield Sample(f"{s.label}, descending", s.inputs, {**s.attrs, "descending": True})
+    yield sample("no rows", [sample_array((0, 5))], axis=1, descending=False)
+    yield sample("empty axis", [sample_array((3, 0))], axis=1, descending=False)
+
+
+def _tie_samples(**attrs: Any) -> Iterator[Sample]:
+    nan, inf = np.nan, np.inf
+    rows = np.array([[nan, 1, inf, nan, -inf, 1], [0.0, -0.0, 0.0, -1, -0.0, 1], [nan] * 6, [2] * 6], np.float32)
+    yield sample("NaN, infinities, signed zeros", [rows], **attrs)
+    yield sample("i8 ties", [sample_array((2, 700), dtypes.i8)], **attrs)
+    yield sample("u8 ties", [sample_array((1, 130), dtypes.u8)], **attrs)
+    yield sample("i32 ends", [np.array([[5, -(2**31), 2**31 - 1, 0, -(2**31)]], np.int32)], **attrs)
+    yield sample("u32 upper half", [np.array([[5, 2**32 - 1, 0, 2**31, 2**31 - 1]], np.uint32)], **attrs)
+
+
+def _infer_argtopk(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = plain(types)
+    require_kind(x, *NUMBERS)
+    axis, k = canonical_axis(attrs["axis"], x.rank), static_size(attrs["k"], "k")
+    size = x.shape[axis]
+    if isinstance(size, int) and k > size:
+        raise ShapeError(f"k = {k} is more than the {size} elements of axis {axis}", k=k, axis=axis)
+    return TensorType(dtypes.i32, (*x.shape[:axis], k, *x.shape[axis + 1 :]))
+
+
+def _argtopk(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    (x,), axis, k = arrays, attrs["axis"], attrs["k"]
+    size = x.shape[axis]
+    if k > size:
+        raise ShapeError(f"argtopk: k = {k} is more than the {size} elements that axis {axis} turned out to have", k=k, axis=axis)
+    # Read backwards, a stable ascending order has the smaller index first among ties, and NaN in front.
+    ascending = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    best = np.flip(ascending, axis)
+    return np.asarray(size - 1 - np.take(best, np.arange(k), axis=axis))
+
+
+def _argtopk_samples() -> Iterator[Sample]:
+    yield sample("best", [sample_array((5, 37))], k=1, axis=1)
+    yield sample("five", [sample_array((5, 37))], k=5, axis=1)
+    yield sample("all", [sample_array((3, 19))], k=19, axis=1)
+    yield sample("one of one", [sample_array((4, 1))], k=1, axis=1)
+    yield sample("first axis", [sample_array((37, 5))], k=3, axis=0)
+    yield sample("middle axis", [sample_array((3, 11, 7), dtypes.i32)], k=2, axis=1)
+    yield sample("long row", [sample_array((1031,))], k=40, axis=0)
+    yield sample("longer row", [sample_array((1, 5000))], k=5, axis=1)
+    yield sample("most of a long row", [sample_array((1500,), seed=1)], k=1400, axis=0)
+    yield sample("many short rows", [sample_array((300, 3))], k=2, axis=1)
+    yield sample("f16", [sample_array((3, 70), dtypes.f16)], k=5, axis=1)
+    yield sample("bf16 with ties", [sample_array((2, 300), dtypes.bf16)], k=50, axis=1)
+    yield from _tie_samples(axis=1, k=5)
+    yield sample("k = 0", [sample_array((3, 4))], k=0, axis=1)
+    yield sample("no rows", [sample_array((0, 5))], k=2, axis=1)
+
+
+register(
+    OpSpec(
+        "argsort",
+        "sort",
+        "indices that put an axis in order",
+        ("x",),
+        _infer_argsort,
+        _argsort,
+        Routine("argsort"),
+        _argsort_samples,
+        {"axis": REQUIRED, "descending": False},
+        cost="compute",
+        rules="Stable in both directions: ties keep their order. NaN comes last in both directions. -0 ties with 0.",
+        differentiable=False,
+    )
+)
+register(
+    OpSpec(
+        "argtopk",
+        "sort",
+        "indices of the k greatest elements along an axis, greatest first",
+        ("x",),
+        _infer_argtopk,
+        _argtopk,
+        Routine("argtopk"),
+        _argtopk_samples,
+        {"k": REQUIRED, "axis": REQUIRED},
+        cost="compute",
+        rules="Ties: the smaller index first. NaN counts as greatest (PyTorch). -0 ties with 0."
+        " k may not exceed the axis; the reference refuses a symbolic axis that turns out shorter.",
+        differentiable=False,
+    )
+)

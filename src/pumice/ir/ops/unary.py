@@ -1,0 +1,141 @@
+"""The unary family: elementwise functions of one operand; an op is one row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pumice.core import dtypes, special
+from pumice.ir.ops._elementwise import INF, NAN, SPECIAL, Domain, draw, dtypes_of, extremes, kinds_of, reference_of
+from pumice.ir.registry import Attrs, OpSpec, Sample, Scalar, Types, register
+from pumice.ir.rules import given, require_kind
+from pumice.ir.types import TensorType
+
+Wgsl = Mapping[str, str]
+
+
+def _op(
+    name: str,
+    summary: str,
+    fn: Callable[..., Any],
+    wgsl: Wgsl | str,
+    domain: Domain = (-4.0, 4.0),
+    special: tuple[float, ...] = SPECIAL,
+    *,
+    near_zero: bool = False,
+    to_bool: bool = False,
+    differentiable: bool = True,
+    rules: str = "",
+) -> None:
+    """Register an op. A string is the WGSL of a float op; `near_zero` samples where results are as small as arguments."""
+    table = {"f": wgsl} if isinstance(wgsl, str) else wgsl
+    kinds = kinds_of(table)
+
+    def infer(types: Types, attrs: Attrs) -> TensorType:
+        (x,) = given(types)
+        require_kind(x, *kinds)
+        return TensorType(dtypes.bool_, x.shape) if to_bool else x
+
+    def samples() -> Iterator[Sample]:
+        f32 = dtypes.f32
+        for label, shape in (("odd", (7,)), ("scalar", ()), ("matrix", (5, 13)), ("empty", (0, 3)), ("large", (3, 1031))):
+            yield Sample(label, (draw(f32, shape, domain),), {})
+        yield Sample("special", (np.array(special, f32.np),), {})
+        if near_zero:
+            yield Sample("near zero", (draw(f32, (3, 11), (-1e-5, 1e-5)),), {})
+        for d in dtypes_of(table)[1:]:
+            yield Sample(d.name, (draw(d, (9, 5), domain),), {})
+            if d.is_integer:
+                yield Sample(f"{d.name} extremes", (extremes(d),), {})
+
+    register(
+        OpSpec(
+            name=name,
+            family="unary",
+            summary=summary,
+            operands=("x",),
+            infer=infer,
+            reference=reference_of(fn),
+            lowering=Scalar(table),
+            samples=samples,
+            differentiable=differentiable,
+            rules=rules,
+        )
+    )
+
+
+_BOUNDED = (NAN, INF, -INF, 0.0, -0.0, 50.0, -50.0)
+_POSITIVE = (NAN, INF, 0.0, 1.0)
+_AT_ZERO = (NAN, 0.0, -0.0)
+_HALVES = (NAN, INF, -INF, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 8388609.0, -16777217.0)
+_WRAPS = "integers wrap"
+_REDUCED = "on a GPU accurate for |x| up to 131,072; beyond, as good as the driver"
+_NAN_BELOW = "below 0 gives NaN"
+
+_op("neg", "the negative", np.negative, {"f": "(-{0})", "i": "(-{0})", "u": "(0u - {0})"}, rules=_WRAPS)
+_op("abs", "the absolute value", np.abs, {"f": "abs({0})", "i": "abs({0})", "u": "{0}"}, rules=_WRAPS)
+_op("square", "x * x", np.square, {k: "({0} * {0})" for k in "fiu"}, rules=_WRAPS)
+_op(
+    "sign",
+    "-1, 0 or 1",
+    np.sign,
+    {"f": "pm_sign({0})", "i": "sign({0})", "u": "min({0}, 1u)"},
+    differentiable=False,
+    rules="NaN gives NaN",
+)
+_op(
+    "relu",
+    "x where it is positive, else 0",
+    lambda x: np.maximum(x, 0),
+    {"f": "select({0}, 0.0, {0} < 0.0)", "i": "max({0}, 0)", "u": "{0}"},
+    rules="NaN gives NaN",
+)
+_op("exp", "e to the power x", np.exp, "pm_exp({0})", (-8.0, 8.0))
+_op("exp2", "2 to the power x", np.exp2, "pm_exp2({0})", (-8.0, 8.0))
+_op("expm1", "exp(x) - 1, exact near 0", np.expm1, "pm_expm1({0})", near_zero=True)
+_op("log", "the natural logarithm", np.log, "pm_log({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
+_op("log2", "the logarithm to base 2", np.log2, "pm_log2({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
+_op("log1p", "log(1 + x), exact near 0", np.log1p, "pm_log1p({0})", (-0.9, 5.0), (*_POSITIVE, -1.0, -2.0), near_zero=True)
+_op("sqrt", "the square root", np.sqrt, "pm_sqrt({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
+_op("rsqrt", "1 / sqrt(x)", lambda x: 1 / np.sqrt(x), "pm_rsqrt({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
+_op("reciprocal", "1 / x", lambda x: 1 / x, "(1.0 / {0})", (0.25, 8.0))
+_op("sin", "the sine", np.sin, "pm_sin({0})", (-100.0, 100.0), _AT_ZERO, near_zero=True, rules=_REDUCED)
+_op("cos", "the cosine", np.cos, "pm_cos({0})", (-100.0, 100.0), _AT_ZERO, rules=_REDUCED)
+_op("tan", "the tangent", np.tan, "pm_tan({0})", (-1.4, 1.4), _AT_ZERO, near_zero=True, rules=_REDUCED)
+_op("asin", "the inverse sine", np.arcsin, "pm_asin({0})", (-1.0, 1.0), (NAN, 0.0, 1.0, -1.0, 2.0), near_zero=True)
+_op("acos", "the inverse cosine", np.arccos, "pm_acos({0})", (-1.0, 1.0), (NAN, 0.0, 1.0, -1.0, -2.0))
+_op("atan", "the inverse tangent", np.arctan, "pm_atan({0})", (-8.0, 8.0), near_zero=True)
+_op("sinh", "the hyperbolic sine", np.sinh, "pm_sinh({0})", near_zero=True)
+_op("cosh", "the hyperbolic cosine", np.cosh, "pm_cosh({0})")
+_op("tanh", "the hyperbolic tangent", np.tanh, "pm_tanh({0})", special=_BOUNDED, near_zero=True)
+_op("erf", "the error function", special.erf, "pm_erf({0})", special=_BOUNDED, near_zero=True)
+_op("sigmoid", "1 / (1 + exp(-x))", special.sigmoid, "pm_sigmoid({0})", special=_BOUNDED)
+_op("gelu", "x times the normal distribution function of x", special.gelu, "pm_gelu({0})", special=(NAN, INF, 0.0, 50.0))
+_op("gelu_tanh", "the tanh approximation of gelu", special.gelu_tanh, "pm_gelu_tanh({0})", special=(NAN, INF, 0.0, 50.0))
+_op("silu", "x * sigmoid(x)", lambda x: x * special.sigmoid(x), "pm_silu({0})", special=(NAN, INF, 0.0, 50.0))
+_op("softplus", "log(1 + exp(x))", special.softplus, "pm_softplus({0})", special=_BOUNDED)
+_op(
+    "round",
+    "the nearest integer",
+    np.rint,
+    "round({0})",
+    special=_HALVES,
+    differentiable=False,
+    rules="halves go to the even neighbour",
+)
+_op("floor", "the greatest integer not above x", np.floor, "floor({0})", special=_HALVES, differentiable=False)
+_op("ceil", "the least integer not below x", np.ceil, "ceil({0})", special=_HALVES, differentiable=False)
+_op("trunc", "the integer part", np.trunc, "trunc({0})", special=_HALVES, differentiable=False)
+_op(
+    "logical_not",
+    "whether x is 0",
+    np.logical_not,
+    {"f": "(!pm_f32_to_bool({0}))", "i": "({0} == 0)", "u": "({0} == 0u)", "b": "(!{0})"},
+    to_bool=True,
+    differentiable=False,
+    rules="NaN counts as true, so it gives False",
+)
+_op("isnan", "whether x is NaN", np.isnan, "pm_isnan({0})", to_bool=True, differentiable=False)
+_op("isinf", "whether x is an infinity", np.isinf, "pm_isinf({0})", to_bool=True, differentiable=False)

@@ -1,0 +1,179 @@
+"""The OpSpec registry: one entry per primitive, read by tracing, tests, docs, backends and the fuzzer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from pumice.core.dtypes import DType
+from pumice.errors import GraphError, UnknownName
+from pumice.ir.types import TensorType
+
+Array = np.ndarray[Any, Any]
+Types = Sequence[TensorType | None]
+Attrs = Mapping[str, Any]
+SOURCE_OPS = ("input", "param", "constant", "state")
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = _Required()
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """Elementwise with NumPy broadcasting: a WGSL expression per compute kind, operands as {0}, {1}, ….
+
+    Keys: "f" (computes in f32), "i" (i32), "u" (u32), "b" (bool), "*" for all; chosen by the compute kind of the first operand.
+    Attributes are available by name ({lo}); functions named pm_* come from the kernels' WGSL library.
+    """
+
+    wgsl: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Each output element is a cheap function of elements of the inputs; `rule` names the kernels' index rule."""
+
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A kernel that reduces, scans or normalises along axes; its input may be computed on the fly (prologue)."""
+
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """A hand-written kernel family with variants; inputs must be materialised (strided views allowed where it says so)."""
+
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Input, param, constant or state: no kernel."""
+
+
+Lowering = Scalar | Pull | Row | Routine | Source
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A quantised sample operand: logical shape and raw block bytes [..., bytes per row]."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    data: Array
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One concrete call of an op for the tests: inputs (None = absent operand) and attributes."""
+
+    label: str
+    inputs: tuple[Array | Packed | None, ...]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One primitive operation, in one place.
+
+    `operands`: names; a trailing `?` marks an optional one, a trailing `*` (last only) any number of at least one.
+    `attrs`: attribute names with defaults, REQUIRED where there is none.
+    `infer(types, attrs)`: the output type, or a ShapeError/DTypeError stating the rule that is broken.
+    `reference(arrays, attrs, out)`: the NumPy meaning. Float arrays come as float64 from the oracle and as float32 from the
+    host backend, so it must not fix a precision; `out` is the static output type; the caller casts to `out.dtype`.
+    `lowering`: how kernels make it. `samples()`: concrete cases for the tests, deterministic.
+    `cost`: free (a view), memory or compute bound. `tolerance`: normalised mean squared error in f32.
+    `rules`: where systems differ (out of range, ties, empty, rounding), what this op does.
+    `gradient`: the reverse-mode rule, if there is one; `differentiable=False` ops never get one.
+
+    >>> get_op("relu").family
+    'unary'
+    """
+
+    name: str
+    family: str
+    summary: str
+    operands: tuple[str, ...]
+    infer: Callable[[Types, Attrs], TensorType]
+    reference: Callable[[Sequence[Any], Attrs, TensorType], Array]
+    lowering: Lowering
+    samples: Callable[[], Iterable[Sample]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    cost: Literal["free", "memory", "compute"] = "memory"
+    tolerance: float = 1e-7
+    rules: str = ""
+    gradient: Callable[..., Any] | None = None
+    differentiable: bool = True
+
+    def complete_attrs(self, given: Attrs) -> dict[str, Any]:
+        """`given` with defaults filled in; unknown and missing names are errors."""
+        table = self.attrs
+        for name in given:
+            if name not in table:
+                raise UnknownName(f"{self.name} has no attribute {name!r}", hint="it has " + (" ".join(table) or "none"))
+        full = {k: given.get(k, default) for k, default in table.items()}
+        for name, value in full.items():
+            if value is REQUIRED:
+                raise GraphError(f"{self.name} needs the attribute {name!r}")
+        return full
+
+    def check_arity(self, inputs: Sequence[Any]) -> None:
+        """Whether the operand list fits."""
+        variadic = bool(self.operands) and self.operands[-1].endswith("*")
+        fits = len(inputs) >= len(self.operands) if variadic else len(inputs) == len(self.operands)
+        if not fits:
+            raise GraphError(f"{self.name} takes {', '.join(self.operands) or 'no operands'}; {len(inputs)} were given")
+        for i, value in enumerate(inputs):
+            operand = self.operands[min(i, len(self.operands) - 1)]
+            if value is None and not operand.endswith("?"):
+                raise GraphError(f"{self.name}: the operand {operand} is missing")
+
+    @property
+    def is_view(self) -> bool:
+        return self.cost == "free" and not isinstance(self.lowering, Source)
+
+
+_REGISTRY: dict[str, OpSpec] = {}
+
+
+def register(spec: OpSpec) -> OpSpec:
+    """Add an op; a second one of the same name is an error."""
+    if spec.name in _REGISTRY:
+        raise GraphError(f"the op {spec.name!r} is registered twice")
+    _REGISTRY[spec.name] = spec
+    return spec
+
+
+def get_op(name: str) -> OpSpec:
+    """The OpSpec of that name."""
+    _load()
+    spec = _REGISTRY.get(name)
+    if spec is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, _REGISTRY, 1)
+        raise UnknownName(f"there is no op {name!r}", hint=f"did you mean {near[0]!r}?" if near else "see docs/ops.md")
+    return spec
+
+
+def all_ops() -> tuple[OpSpec, ...]:
+    """Every registered op, sources apart, by family and name."""
+    _load()
+    found = [s for s in _REGISTRY.values() if not isinstance(s.lowering, Source)]
+    return tuple(sorted(found, key=lambda s: (s.family, s.name)))
+
+
+def _load() -> None:
+    import pumice.ir.ops  # noqa: F401  registers every family on first use

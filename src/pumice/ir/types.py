@@ -1,0 +1,67 @@
+"""What a value is: a dtype and a shape of dims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pumice.core.dims import Dim, Shape, evaluate, product, shape_text, symbols, upper
+from pumice.core.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Dtype and shape of a value; the shape of a quantised tensor counts elements, not bytes.
+
+    >>> from pumice.core import dtypes, dims
+    >>> t = TensorType(dtypes.f32, (dims.sym("T"), 4))
+    >>> str(t), str(t.numel), t.max_nbytes({"T": 8}), str(t.at({"T": 2}))
+    ('f32[T,4]', '4*T', 128, 'f32[2,4]')
+    """
+
+    dtype: DType
+    shape: Shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> Dim:
+        """Number of elements."""
+        return product(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether no symbol occurs in the shape."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def symbols(self) -> set[str]:
+        return set().union(*(symbols(d) for d in self.shape))
+
+    def at(self, env: Mapping[str, int]) -> TensorType:
+        """The static type for given symbol values."""
+        return TensorType(self.dtype, tuple(evaluate(d, env) for d in self.shape))
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as ints; only for static types."""
+        return tuple(evaluate(d, {}) for d in self.shape)
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the host array: the static shape, with rows of quantised blocks counted in bytes."""
+        shape = self.static_shape
+        return (*shape[:-1], self.dtype.nbytes(shape[-1])) if self.dtype.is_quant else shape
+
+    def max_nbytes(self, maxima: Mapping[str, int]) -> int:
+        """Bytes at the symbols' maxima."""
+        return self.dtype.nbytes(upper(self.numel, maxima))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(str(d) for d in self.shape)}]"
+
+    def describe(self) -> str:
+        """As error messages show it: shape, then dtype."""
+        return f"{shape_text(self.shape)} {self.dtype}"

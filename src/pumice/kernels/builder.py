@@ -1,0 +1,291 @@
+"""KernelBuilder: assembles one WGSL compute kernel: bindings, typed loads and stores, uniforms, library functions, body."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pumice.core.caps import Caps
+from pumice.core.dims import Dim
+from pumice.core.dtypes import DType
+from pumice.errors import PlanError
+from pumice.kernels.library import library_source
+from pumice.plan.plan import Access, Binding
+
+_ELEMENT = {"f32": "f32", "i32": "i32", "u32": "u32"}  # every other dtype lives packed in u32 words
+
+# How one element is taken out of the word w that holds it; s is its position in the word.
+_UNPACK = {
+    "f16": "unpack2x16float(w >> (s * 16u)).x",
+    "bf16": "bitcast<f32>((w >> (s * 16u)) << 16u)",
+    "i8": "(bitcast<i32>(w << (24u - s * 8u)) >> 24u)",
+    "u8": "((w >> (s * 8u)) & 255u)",
+    "bool": "(((w >> (s * 8u)) & 255u) != 0u)",
+}
+# The bits of one element, in the low end of a u32.
+_PACK = {
+    "f16": "pm_f16_bits({v})",  # pack2x16float may round and overflow as the driver likes
+    "bf16": "pm_bf16_bits({v})",
+    "i8": "(bitcast<u32>({v}) & 255u)",
+    "u8": "({v} & 255u)",
+    "bool": "select(0u, 1u, {v})",
+}
+_NAME = re.compile(r"\b[a-zA-Z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A finished kernel and how to launch it: what `lower` functions return."""
+
+    wgsl: str
+    bindings: tuple[Binding, ...]
+    uniforms: tuple[Dim, ...]
+    groups: Dim
+    label: str
+    variant: str = ""
+
+
+class Operand:
+    """A bound value. `load(i)` is the element i in its compute type, `word(i)` the raw 32-bit word i of its storage."""
+
+    def __init__(self, kb: KernelBuilder, value: int, dtype: DType, part_elements: Sequence[int], access: Access) -> None:
+        self.kb, self.value, self.dtype, self.access = kb, value, dtype, access
+        # part_elements: elements in each part; one entry (of any number) when the value is not sharded.
+        self.part_elements = tuple(part_elements)
+        self.names = [kb._bind(value, part, access, self.element) for part in range(len(self.part_elements))]
+
+    @property
+    def name(self) -> str:
+        """The WGSL variable of an unsharded operand."""
+        if len(self.names) != 1:
+            raise PlanError("a sharded operand has no single variable; use load() or word()")
+        return self.names[0]
+
+    @property
+    def element(self) -> str:
+        """The WGSL element type of the storage array."""
+        return _ELEMENT.get(self.dtype.name, "u32")
+
+    def load(self, index: str) -> str:
+        """WGSL for the element at `index` (u32), in the dtype's compute type."""
+        if self.dtype.per_word == 1 and len(self.names) == 1:
+            return f"{self.names[0]}[{index}]"
+        fn = f"load_{self.names[0]}"
+        if self.dtype.per_word == 1:
+            body = self._select_part("i", lambda name, i: f"return {name}[{i}];", 1)
+        else:
+            n, shift = self.dtype.per_word, {2: 1, 4: 2}[self.dtype.per_word]
+            one = f"let s = i & {n - 1}u; "
+            if len(self.names) == 1:
+                body = f"let w = {self.names[0]}[i >> {shift}u]; {one}return {_UNPACK[self.dtype.name]};"
+            else:
+                body = f"let w = {self.word(f'i >> {shift}u')}; {one}return {_UNPACK[self.dtype.name]};"
+        self.kb.function(f"fn {fn}(i: u32) -> {self.dtype.compute} {{ {body} }}")
+        return f"{fn}({index})"
+
+    def word(self, index: str) -> str:
+        """WGSL for the raw u32 word at `index` of the storage; f32 and i32 storage is bit-cast."""
+        cast = "" if self.element == "u32" else "bitcast<u32>"
+        if len(self.names) == 1:
+            text = f"{self.names[0]}[{index}]"
+            return f"{cast}({text})" if cast else text
+        fn = f"word_{self.names[0]}"
+        body = self._select_part("i", lambda name, i: f"return {cast}({name}[{i}]);", None)
+        self.kb.function(f"fn {fn}(i: u32) -> u32 {{ {body} }}")
+        return f"{fn}({index})"
+
+    def _select_part(self, index: str, use: Callable[[str, str], str], unit: int | None) -> str:
+        """`use(array, local index)` under the test that picks the shard; unit None counts in words."""
+        text, start = "", 0
+        for name, elements in zip(self.names[:-1], self.part_elements[:-1], strict=True):
+            size = elements if unit else self.dtype.nbytes(elements) // 4
+            local = index if start == 0 else f"{index} - {start}u"
+            text += f"if ({index} < {start + size}u) {{ {use(name, local)} }} "
+            start += size
+        return text + use(self.names[-1], f"{index} - {start}u")
+
+    def store(self, index: str, value: str) -> str:
+        """WGSL statement that stores `value` at `index`; only for dtypes of one element a word."""
+        if self.dtype.per_word != 1:
+            raise PlanError(f"{self.dtype} is stored by whole words: use store_word")
+        return f"{self.name}[{index}] = {value};"
+
+    def store_word(self, word_index: str, lanes: Sequence[str]) -> str:
+        """WGSL statement that stores `per_word` lane values (compute type) as word `word_index`."""
+        pack = _PACK[self.dtype.name]
+        width = 32 // self.dtype.per_word
+        parts = [f"({pack.format(v=v)} << {k * width}u)" if k else pack.format(v=v) for k, v in enumerate(lanes)]
+        return f"{self.name}[{word_index}] = {' | '.join(parts)};"
+
+
+class KernelBuilder:
+    """Collects what a kernel needs and prints it.
+
+    The body sees `wg` (flattened workgroup number, u32), `lid` (invocation in the workgroup) and, through `dim`, every size.
+    Nothing is executed for workgroups beyond `groups`: the prelude returns (uniformly) before the body.
+
+    >>> kb = KernelBuilder(Caps.preset("browser-baseline"), workgroup=64)
+    >>> from pumice.core import dtypes
+    >>> x, y = kb.read(0, dtypes.f32), kb.write(1, dtypes.f32)
+    >>> kb.emit(f"let i = wg * 64u + lid;")
+    >>> kb.emit(f"if (i < {kb.dim(100)}) {{ {y.store('i', x.load('i'))} }}")
+    >>> print(kb.finish(groups=2, label="copy").wgsl)
+    @group(0) @binding(0) var<storage, read> b0: array<f32>;
+    @group(0) @binding(1) var<storage, read_write> b1: array<f32>;
+    <BLANKLINE>
+    @compute @workgroup_size(64)
+    fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+      let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
+      if (wg >= 2u) { return; }
+      let i = wg * 64u + lid;
+      if (i < 100u) { b1[i] = b0[i]; }
+    }
+    <BLANKLINE>
+    """
+
+    def __init__(self, caps: Caps, *, workgroup: int) -> None:
+        self.caps, self.workgroup = caps, workgroup
+        self.inplace: int | None = None  # a value that this kernel overwrites as it reads it
+        self.bindings: list[Binding] = []
+        self.uniforms: list[Dim] = []
+        self._declared: list[str] = []
+        self._functions: dict[str, None] = {}
+        self._library: dict[str, None] = {}
+        self._shared: list[str] = []
+        self._operands: dict[tuple[int, Access], Operand] = {}
+        self._body: list[str] = []
+        self._lazy: dict[str, None] = {}
+        self._indent = 1
+        self._counter = 0
+
+    # -- bindings ---------------------------------------------------------------------------------------------------
+    def read(self, value: int, dtype: DType, part_elements: Sequence[int] = (0,)) -> Operand:
+        """A read-only binding of a value; asking twice gives the same one. The value updated in place is read through that."""
+        return self._operand(value, dtype, part_elements, "update" if value == self.inplace else "read")
+
+    def write(self, value: int, dtype: DType) -> Operand:
+        """The binding of a value that this kernel writes in full."""
+        return self._operand(value, dtype, (0,), "write")
+
+    def update(self, value: int, dtype: DType) -> Operand:
+        """A binding that is read and written in place."""
+        return self._operand(value, dtype, (0,), "update")
+
+    def _operand(self, value: int, dtype: DType, part_elements: Sequence[int], access: Access) -> Operand:
+        found = self._operands.get((value, access))
+        if found is None:
+            found = self._operands[value, access] = Operand(self, value, dtype, part_elements, access)
+        return found
+
+    def _bind(self, value: int, part: int, access: Access, element: str) -> str:
+        name = f"b{len(self.bindings)}"
+        mode = "read" if access == "read" else "read_write"
+        self._declared.append(f"@group(0) @binding({len(self.bindings)}) var<storage, {mode}> {name}: array<{element}>;")
+        self.bindings.append(Binding(value, part, access))
+        return name
+
+    # -- sizes ------------------------------------------------------------------------------------------------------
+    def dim(self, d: Dim) -> str:
+        """A dim as a u32 in WGSL: a literal when static, else a uniform field that the host evaluates for each run."""
+        if isinstance(d, int):
+            return f"{d % (1 << 32)}u"  # negative strides wrap, as u32 arithmetic does
+        if d not in self.uniforms:
+            self.uniforms.append(d)
+        return f"u.d{self.uniforms.index(d)}"
+
+    def inf(self) -> str:
+        """f32 infinity, which WGSL cannot write down as a literal."""
+        return "pm_inf()"
+
+    # -- body -------------------------------------------------------------------------------------------------------
+    def use(self, *names: str) -> None:
+        """Include functions of the WGSL library (pm_*), with what they need."""
+        for name in names:
+            self._library[name] = None
+
+    def function(self, text: str) -> None:
+        """Include a module-scope function, once."""
+        self._functions[text] = None
+
+    def shared(self, name: str, type: str) -> str:
+        """A workgroup variable."""
+        self._shared.append(f"var<workgroup> {name}: {type};")
+        return name
+
+    def fresh(self, prefix: str = "t") -> str:
+        """A WGSL name not used yet."""
+        self._counter += 2 if self._counter in (15, 31, 63) else 1  # 16, 32 and 64 would turn i, u or f into a type's name
+        return f"{prefix}{self._counter}"
+
+    def emit(self, text: str) -> None:
+        """Append statements to the body."""
+        self._body.extend("  " * self._indent + line for line in text.splitlines())
+
+    def let(self, expr: str, prefix: str = "t") -> str:
+        """Bind an expression to a fresh name and return the name."""
+        name = self.fresh(prefix)
+        self.emit(f"let {name} = {expr};")
+        return name
+
+    def let_lazy(self, expr: str, prefix: str = "i") -> str:
+        """Like `let`, but the line is dropped at the end if nothing uses the name."""
+        name = self.let(expr, prefix)
+        self._lazy[name] = None
+        return name
+
+    def _drop_unused(self) -> list[str]:
+        kept: list[str] = []
+        used: set[str] = set()
+        for line in reversed(self._body):
+            names = _NAME.findall(line)
+            if len(names) > 1 and names[0] == "let" and names[1] in self._lazy and names[1] not in used:
+                continue
+            used.update(names)
+            kept.append(line)
+        return kept[::-1]
+
+    def open(self, head: str) -> None:
+        """Open a block: `kb.open("if (x)")`."""
+        self.emit(head + " {")
+        self._indent += 1
+
+    def close(self, tail: str = "") -> None:
+        """Close the innermost block."""
+        self._indent -= 1
+        self.emit("}" + tail)
+
+    def finish(self, *, groups: Dim, label: str, variant: str = "") -> Lowered:
+        """The kernel as text with its launch data."""
+        limit = self.caps.max_storage_buffers
+        if len(self.bindings) > limit:
+            raise PlanError(f"{label} binds {len(self.bindings)} storage buffers, {self.caps.name} has {limit}")
+        total = self.dim(groups)
+        body = self._drop_unused()
+        head = []
+        if self.caps.dialect == "tint" and any("subgroup" in line for line in body):
+            head.append("enable subgroups;")
+        head += self._declared
+        if self.uniforms:
+            fields = ", ".join(f"d{i}: u32" for i in range(len(self.uniforms)))
+            head.append(f"struct Sizes {{ {fields} }}")
+            head.append(f"@group(0) @binding({len(self.bindings)}) var<uniform> u: Sizes;")
+        head += self._shared
+        helpers = library_source([*self._library, *_library_names(self._functions, body)])
+        builtins = (
+            "@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, "
+            "@builtin(local_invocation_index) lid: u32"
+        )
+        if any("sg_size" in line or "sg_lane" in line for line in body):
+            builtins += ", @builtin(subgroup_size) sg_size: u32, @builtin(subgroup_invocation_id) sg_lane: u32"
+        text = "\n".join([*head, *helpers, *self._functions])
+        text += f"\n\n@compute @workgroup_size({self.workgroup})\nfn main({builtins}) {{\n"
+        text += "  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);\n"
+        text += f"  if (wg >= {total}) {{ return; }}\n"
+        text += "\n".join(body) + "\n}\n"
+        return Lowered(text, tuple(self.bindings), tuple(self.uniforms), groups, label, variant)
+
+
+def _library_names(functions: dict[str, None], body: list[str]) -> list[str]:
+    found = re.findall(r"\bpm_\w+(?=\()", "\n".join([*functions, *body]))
+    return list(dict.fromkeys(found))

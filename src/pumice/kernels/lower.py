@@ -1,0 +1,56 @@
+"""Lowering: a group becomes the kernels that compute it on the target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pumice.core.dims import ceildiv
+from pumice.core.dtypes import f32, i32, u32
+from pumice.errors import PlanError
+from pumice.ir.registry import Routine, Row, get_op
+from pumice.ir.types import TensorType
+from pumice.kernels.builder import KernelBuilder, Lowered
+from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.map import lower_map, map_workgroup
+from pumice.kernels.routines import ROUTINES
+from pumice.kernels.rows import ROWS
+
+_WIDE = {"f32": f32, "i32": i32, "u32": u32, "bool": u32}
+
+
+def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
+    """The kernels of a group, in order; none for a value without elements."""
+    root = ctx.type(group.root)
+    if root.numel == 0:
+        return []
+    if group.anchor is None:
+        return lower_map(ctx, group)
+    lowering = get_op(ctx.graph.nodes[group.anchor].op).lowering
+    table = ROWS if isinstance(lowering, Row) else ROUTINES
+    if not isinstance(lowering, (Row, Routine)) or lowering.rule not in table:
+        raise PlanError(f"there is no kernel for {ctx.graph.nodes[group.anchor].op}")
+    lower = table[lowering.rule]
+    if root.dtype.per_word == 1:
+        return lower(ctx, group)
+    wide = ctx.temp(TensorType(_WIDE[root.dtype.compute], root.shape))
+    return [*lower(ctx, replace(group, store=wide)), _pack(ctx, wide, group.root)]
+
+
+def _pack(ctx: LowerContext, wide: int, root: int) -> Lowered:
+    """Packs a one-element-a-word temporary into the root's dtype."""
+    size = map_workgroup(ctx.caps)
+    kb = KernelBuilder(ctx.caps, workgroup=size)
+    t = ctx.type(root)
+    lanes = t.dtype.per_word
+    source, target = kb.read(wide, ctx.type(wide).dtype), kb.write(root, t.dtype)
+    total = kb.dim(t.numel)
+    kb.emit(f"let w = wg * {size}u + lid;")
+    kb.open(f"if (w * {lanes}u < {total})")
+    values = []
+    for lane in range(lanes):
+        # Reading past the end of a partly filled last word is clamped by WebGPU; those lanes hold no element.
+        v = source.load(f"min(w * {lanes}u + {lane}u, {total} - 1u)")
+        values.append(f"({v} != 0u)" if t.dtype.kind == "bool" else v)
+    kb.emit(target.store_word("w", values))
+    kb.close()
+    return kb.finish(groups=ceildiv(ceildiv(t.numel, lanes), size), label=f"pack {t.dtype}", variant=f"pack/{lanes}")

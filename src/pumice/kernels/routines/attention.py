@@ -1,0 +1,401 @@
+"""attention: scores, softmax and weighted sum in one pass over the keys, with nothing of size Sq × Sk stored."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pumice.core.caps import Caps
+from pumice.core.dims import Dim, ceildiv
+from pumice.errors import LimitError
+from pumice.ir.graph import Node
+from pumice.kernels.builder import KernelBuilder, Lowered
+from pumice.kernels.context import Group, LowerContext, View
+from pumice.kernels.pull import Index, Puller, float_literal, plus
+from pumice.kernels.routines.common import Side, broadcast_strides, group_label, load_pair
+
+# Hidden scores are HIDDEN, others at least LOWEST: no infinities, whose arithmetic WGSL need not get right.
+_HIDDEN, _LOWEST = "-3.3e38f", "-3.0e38f"
+# The difference of two such scores may overflow; e^-200 is 0 in f32 like everything below it.
+_FAR = "-200.0f"
+
+
+@dataclass(frozen=True, slots=True)
+class Flash:
+    """A workgroup takes `rows` query rows that share keys, `keys` keys at a time.
+
+    In the scores a thread makes `per_thread` of them, or `splits` threads share one; in the weighted sum `lanes` threads lie
+    along Dv.
+    """
+
+    threads: int
+    rows: int
+    keys: int
+    lanes: int
+
+    @property
+    def per_thread(self) -> int:
+        return max(1, self.rows * self.keys // self.threads)
+
+    @property
+    def splits(self) -> int:
+        return max(1, self.threads // (self.rows * self.keys))
+
+    def shared_bytes(self, depth: int) -> int:
+        """Workgroup memory: queries, keys, partial scores, weights and three numbers a row."""
+        vectors = -(-depth // 4)
+        pairs = self.rows * self.keys
+        return 16 * (self.rows * vectors + self.keys * (vectors + 1)) + 4 * (self.splits + 1) * pairs + 16 * self.rows
+
+    @property
+    def name(self) -> str:
+        return f"flash {self.rows}x{self.keys} {self.threads}"
+
+
+def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int) -> Flash:
+    """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
+
+    >>> decide(Caps.preset("h200"), 2048, 2048, 128, 128, 32).name
+    'flash 16x32 128'
+    >>> decide(Caps.preset("browser-baseline"), 1, 512, 64, 64, 8).name
+    'flash 1x32 128'
+    """
+    # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
+    threads = min(64 if caps.software else 128, caps.max_invocations)
+    lanes = 16
+    while lanes < min(depth_v, threads):
+        lanes *= 2
+    wanted = 2 if caps.software else 128
+    block = 16
+    while block > 1 and (block >= 2 * rows or heads * -(-rows // block) < wanted):
+        block //= 2
+    while True:
+        for chunk in (32, 16, 8, 4):
+            choice = Flash(threads, block, chunk, min(lanes, threads))
+            if choice.shared_bytes(depth) <= caps.workgroup_memory and (chunk > 8 or block == 1):
+                return choice
+        if block == 1:
+            break
+        block //= 2
+    raise LimitError(
+        f"attention with a depth of {depth} takes more workgroup memory than the {caps.workgroup_memory} bytes of {caps.name}",
+        hint="split the heads, or run it on the host",
+        depth=depth,
+        limit=caps.workgroup_memory,
+    )
+
+
+class _Kernel:
+    """One attention kernel in the making: operands as strided sides, sizes, and the phases of a step over the keys."""
+
+    def __init__(self, p: Puller, node: Node, choice: Flash) -> None:
+        self.p, self.kb, self.node, self.choice = p, p.kb, node, choice
+        self.attrs = node.attr
+        ctx, leaves = p.ctx, p.group.leaves
+        self.bshd = self.attrs["layout"] == "bshd"
+        views = [None if i is None else ctx.view(i, leaves) for i in node.inputs]
+        views += [None] * (7 - len(views))
+        q, k, v = (self._ordered(view) for view in views[:3] if view is not None)
+        self.mask, self.bias, self.offset, self.kv_len = views[3:]
+        self.batch, self.heads, self.sq, self.depth = q.shape
+        _, self.kv_heads, self.sk, self.depth_v = v.shape
+        self.q, self.k, self.v = (_side(x) for x in (q, k, v))
+        self.group = self.heads // self.kv_heads
+        self.rows = self.group * self.sq
+        self.blocks = ceildiv(self.rows, choice.rows)
+        self.vectors = -(-_static(self.depth) // 4)
+
+    def _ordered(self, v: View) -> View:
+        """The view with axes batch, head, sequence, depth."""
+        if not self.bshd:
+            return v
+        order = (0, 2, 1, 3)
+        return View(v.leaf, tuple(v.shape[i] for i in order), tuple(v.strides[i] for i in order), v.offset)
+
+    def emit(self) -> Dim:
+        """The whole body; gives the number of workgroups."""
+        kb, c = self.kb, self.choice
+        kb.shared("queries", f"array<vec4<f32>, {c.rows * self.vectors}>")
+        kb.shared("keys", f"array<vec4<f32>, {c.keys * (self.vectors + 1)}>")
+        kb.shared("scores", f"array<f32, {c.splits * c.rows * c.keys}>")
+        kb.shared("weights", f"array<vec4<f32>, {c.rows * c.keys // 4}>")
+        for name in ("top", "next_top", "total", "keep"):
+            kb.shared(name, f"array<f32, {c.rows}>")
+        self._place()
+        self._load_queries()
+        self._declare_sums()
+        # Blocks whose keys are all hidden are never visited: the bounds are the same for the whole workgroup.
+        kb.open(f"for (var c0 = key_begin; c0 < key_end; c0 += {c.keys}u)")
+        kb.emit(f"let chunk = min({c.keys}u, key_end - c0);")
+        self._load_keys()
+        kb.emit("workgroupBarrier();")
+        self._scores()
+        kb.emit("workgroupBarrier();")
+        self._softmax()
+        kb.emit("workgroupBarrier();")
+        self._weigh()
+        kb.close()
+        kb.emit("workgroupBarrier();")
+        self._store()
+        return self.blocks * self.kv_heads * self.batch
+
+    # -- where this workgroup stands ------------------------------------------------------------------------------------
+    def _place(self) -> None:
+        kb, p, c = self.kb, self.p, self.choice
+        blocks = p.divisor(self.blocks)
+        kb.emit(f"let row0 = (wg % {blocks}) * {c.rows}u;")
+        kb.emit(f"let kv_head = (wg / {blocks}) % {kb.dim(self.kv_heads)};")
+        kb.emit(f"let batch = wg / {p.divisor(self.blocks * self.kv_heads)};")
+        kb.emit(f"let last_row = min(row0 + {c.rows - 1}u, {kb.dim(self.rows - 1)});")
+        if self._positioned:
+            offset = self._signed(self.sk - self.sq) if self.offset is None else self._per_batch(self.offset)
+            kb.emit(f"let offset = {offset};")
+        end = f"i32({kb.dim(self.sk)})"
+        if self.kv_len is not None:
+            end = f"min({end}, {self._per_batch(self.kv_len)})"
+        if self.attrs["causal"]:
+            end = f"min({end}, offset + i32(last_row / {kb.dim(self.group)}) + 1i)"
+        kb.emit(f"let key_end = u32(max({end}, 0i));")
+        begin = "0u"
+        if self.attrs["window"] is not None:
+            begin = f"u32(max(offset + i32(row0 / {kb.dim(self.group)}) - {self.attrs['window'] - 1}i, 0i))"
+        kb.emit(f"let key_begin = {begin};")
+
+    @property
+    def _positioned(self) -> bool:
+        return bool(self.attrs["causal"]) or self.attrs["window"] is not None
+
+    def _signed(self, d: Dim) -> str:
+        return f"{d}i" if isinstance(d, int) else f"bitcast<i32>({self.kb.dim(d)})"
+
+    def _per_batch(self, view: View) -> str:
+        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 1), view.offset, ("batch",)))
+
+    def _head_and_query(self, row: str) -> tuple[str, str]:
+        """Head and query of a row number: heads that share keys lie next to each other."""
+        if self.group == 1:
+            return "kv_head", row
+        kb, group = self.kb, self.kb.dim(self.group)
+        return kb.let(f"kv_head * {group} + {row} % {group}", "h"), kb.let(f"{row} / {group}", "s")
+
+    # -- loads ----------------------------------------------------------------------------------------------------------
+    def _load_four(self, side: Side, start: str, d: str) -> str:
+        """WGSL for elements d…d+3 of a row; past the depth they are 0."""
+        p, kb, depth = self.p, self.kb, _static(self.depth)
+        if side.pairs(p, depth) and depth % 4 == 0:
+            return f"vec4<f32>({load_pair(p, side.leaf, f'{start} + {d}')}, {load_pair(p, side.leaf, f'{start} + {d} + 2u')})"
+        out = []
+        for i in range(4):
+            at = plus(d, f"{i}u") if depth % 4 == 0 else f"min({d} + {i}u, {depth - 1}u)"
+            load = p.operand(side.leaf).load(side.step(kb, start, at))
+            out.append(load if depth % 4 == 0 or i == 0 else f"select(0.0, {load}, {d} + {i}u < {depth}u)")
+        return f"vec4<f32>({', '.join(out)})"
+
+    def _load_queries(self) -> None:
+        kb, c = self.kb, self.choice
+        scale = self.attrs["scale"]
+        factor = float_literal(kb, 1 / math.sqrt(_static(self.depth)) if scale is None else float(scale))
+        kb.open(f"for (var e = lid; e < {c.rows * self.vectors}u; e += {c.threads}u)")
+        head, query = self._head_and_query(kb.let(f"min(row0 + e / {self.vectors}u, last_row)", "row"))
+        start = self.q.row(self.p, self.q.base(self.p, ("batch", head)), query)
+        d = kb.let(f"(e % {self.vectors}u) * 4u", "d")
+        kb.emit(f"queries[e] = {self._load_four(self.q, start, d)} * {factor};")
+        kb.close()
+        kb.open(f"if (lid < {c.rows}u)")
+        kb.emit(f"top[lid] = {_HIDDEN};")
+        kb.emit("total[lid] = 0.0;")
+        kb.close()
+
+    def _load_keys(self) -> None:
+        kb, c = self.kb, self.choice
+        base = self.k.base(self.p, ("batch", "kv_head"))
+        kb.open(f"for (var e = lid; e < {c.keys * self.vectors}u; e += {c.threads}u)")
+        key, part = kb.let(f"e / {self.vectors}u", "key"), kb.let(f"e % {self.vectors}u", "part")
+        # Keys past the end repeat the last one: their scores are hidden.
+        start = self.k.row(self.p, base, kb.let(f"c0 + min({key}, chunk - 1u)", "row"))
+        d = kb.let(f"{part} * 4u", "d")
+        kb.emit(f"keys[{key} * {self.vectors + 1}u + {part}] = {self._load_four(self.k, start, d)};")
+        kb.close()
+
+    # -- one step over the keys -----------------------------------------------------------------------------------------
+    def _scores(self) -> None:
+        kb, c = self.kb, self.choice
+        pairs = c.rows * c.keys
+        kb.emit(f"let key = lid % {c.keys}u;")
+        if c.splits == 1:
+            kb.emit(f"let r0 = (lid / {c.keys}u) * {c.per_thread}u;")
+            bounds = ("0u", f"{self.vectors}u")
+        else:
+            share = -(-self.vectors // c.splits)
+            kb.emit(f"let r0 = (lid / {c.keys}u) % {c.rows}u;")
+            kb.emit(f"let split = lid / {pairs}u;")
+            bounds = (f"split * {share}u", f"min(split * {share}u + {share}u, {self.vectors}u)")
+        for i in range(c.per_thread):
+            kb.emit(f"var score_{i} = 0.0;")
+        kb.open(f"for (var d = {bounds[0]}; d < {bounds[1]}; d++)")
+        kb.emit(f"let k4 = keys[key * {self.vectors + 1}u + d];")
+        for i in range(c.per_thread):
+            kb.emit(f"score_{i} += dot(k4, queries[(r0 + {i}u) * {self.vectors}u + d]);")
+        kb.close()
+        if c.splits == 1:
+            for i in range(c.per_thread):
+                kb.emit(f"scores[(r0 + {i}u) * {c.keys}u + key] = score_{i};")
+        else:
+            kb.emit(f"scores[split * {pairs}u + r0 * {c.keys}u + key] = score_0;")
+        kb.emit("workgroupBarrier();")
+        kb.open(f"for (var e = lid; e < {pairs}u; e += {c.threads}u)")
+        parts = " + ".join(f"scores[e + {i * pairs}u]" if i else "scores[e]" for i in range(c.splits))
+        kb.emit(f"scores[e] = {self._finished(kb.let(parts, 'dot'))};")
+        kb.close()
+
+    def _finished(self, score: str) -> str:
+        """A raw score with softcap, bias and masks applied, for the pair number `e`."""
+        kb, p, c = self.kb, self.p, self.choice
+        kb.emit(f"let ck = e % {c.keys}u;")
+        kb.emit("let position = c0 + min(ck, chunk - 1u);")
+        kb.emit(f"let row = min(row0 + e / {c.keys}u, last_row);")
+        head, query = self._head_and_query("row")
+        where: Index = ("batch", head, query, "position")
+        if self.attrs["softcap"] is not None:
+            cap = float_literal(kb, float(self.attrs["softcap"]))
+            # tanh by exp overflows for large arguments on some drivers; beyond 15 it is 1 in f32.
+            score = kb.let(f"{cap} * tanh(clamp({score} / {cap}, -15.0, 15.0))", "capped")
+        tests = ["ck < chunk"]
+        if self.attrs["causal"]:
+            tests.append(f"i32(position) <= offset + i32({query})")
+        if self.attrs["window"] is not None:
+            tests.append(f"i32(position) > offset + i32({query}) - {self.attrs['window']}i")
+        if self.bias is not None:
+            view = self.bias
+            bias = kb.let(p.operand(view.leaf).load(p.address(broadcast_strides(view, 4), view.offset, where)), "bias")
+            score = kb.let(f"{score} + {bias}", "biased")
+            tests.append(f"bitcast<u32>({bias}) != 0xff800000u")
+        if self.mask is not None:
+            view = self.mask
+            tests.append(p.operand(view.leaf).load(p.address(broadcast_strides(view, 4), view.offset, where)))
+        return f"select({_HIDDEN}, max({score}, {_LOWEST}), {' && '.join(tests)})"
+
+    def _softmax(self) -> None:
+        """Weights of the chunk relative to the row's new maximum; `keep` is what older sums are worth now."""
+        kb, c = self.kb, self.choice
+        kb.open(f"for (var e = lid; e < {c.rows * c.keys // 4}u; e += {c.threads}u)")
+        kb.emit(f"let r = e / {c.keys // 4}u;")
+        kb.emit("let old = top[r];")
+        kb.emit("var highest = old;")
+        kb.emit(f"for (var i = 0u; i < {c.keys}u; i++) {{ highest = max(highest, scores[r * {c.keys}u + i]); }}")
+        kb.emit("let s = vec4<f32>(scores[e * 4u], scores[e * 4u + 1u], scores[e * 4u + 2u], scores[e * 4u + 3u]);")
+        kb.emit(f"let shown = s >= vec4<f32>({_LOWEST});")
+        kb.emit(f"weights[e] = select(vec4<f32>(), exp(max(s - highest, vec4<f32>({_FAR}))), shown);")
+        kb.open(f"if (e % {c.keys // 4}u == 0u)")
+        kb.emit("next_top[r] = highest;")
+        kb.emit(f"keep[r] = select(0.0, exp(max(old - highest, {_FAR})), old >= {_LOWEST});")
+        kb.close()
+        kb.close()
+
+    # -- sums -----------------------------------------------------------------------------------------------------------
+    @property
+    def _sum_rows(self) -> int:
+        """Rows whose sums one thread holds."""
+        return -(-self.choice.rows // (self.choice.threads // self.choice.lanes))
+
+    @property
+    def _columns(self) -> int:
+        return -(-_static(self.depth_v) // self.choice.lanes)
+
+    def _declare_sums(self) -> None:
+        kb, c = self.kb, self.choice
+        kb.emit(f"let lane = lid % {c.lanes}u;")
+        kb.emit(f"let sum_row = (lid / {c.lanes}u) * {self._sum_rows}u;")
+        for r in range(self._sum_rows):
+            for j in range(self._columns):
+                kb.emit(f"var sum{r}_{j} = 0.0;")
+
+    def _weigh(self) -> None:
+        kb, c, depth_v = self.kb, self.choice, _static(self.depth_v)
+        kb.open(f"if (lid < {c.rows}u)")
+        kb.emit("var row_sum = vec4<f32>();")
+        kb.emit(f"for (var i = 0u; i < {c.keys // 4}u; i++) {{ row_sum += weights[lid * {c.keys // 4}u + i]; }}")
+        kb.emit("total[lid] = total[lid] * keep[lid] + dot(row_sum, vec4<f32>(1.0));")
+        kb.emit("top[lid] = next_top[lid];")
+        kb.close()
+        kb.open(f"if (sum_row < {c.rows}u)")
+        for r in range(self._sum_rows):
+            factor = kb.let(f"keep[{self._clamped(r)}]", "keep")
+            for j in range(self._columns):
+                kb.emit(f"sum{r}_{j} *= {factor};")
+        base = self.v.base(self.p, ("batch", "kv_head"))
+        kb.open("for (var i = 0u; i < (chunk + 3u) / 4u; i++)")
+        for r in range(self._sum_rows):
+            kb.emit(f"let weight_{r} = weights[{self._clamped(r)} * {c.keys // 4}u + i];")
+        starts = [self.v.row(self.p, base, kb.let(f"c0 + min(i * 4u + {t}u, chunk - 1u)", "row")) for t in range(4)]
+        for j in range(self._columns):
+            column = plus("lane", f"{j * c.lanes}u")
+            if (j + 1) * c.lanes > depth_v:
+                column = kb.let(f"min({column}, {depth_v - 1}u)", "column")
+            loads = []
+            for t, start in enumerate(starts):
+                load = self.p.operand(self.v.leaf).load(self.v.step(kb, start, column))
+                # A weight of 0 must not meet what lies past the keys.
+                loads.append(load if t == 0 else f"select(0.0, {load}, i * 4u + {t}u < chunk)")
+            v = kb.let(f"vec4<f32>({', '.join(loads)})", "v")
+            for r in range(self._sum_rows):
+                kb.emit(f"sum{r}_{j} += dot(weight_{r}, {v});")
+        kb.close()
+        kb.close()
+
+    def _clamped(self, r: int) -> str:
+        """The row of the block that sum r is for; threads beyond the rows repeat the last one."""
+        lines_up = self._sum_rows * (self.choice.threads // self.choice.lanes) == self.choice.rows
+        return plus("sum_row", f"{r}u") if lines_up else f"min(sum_row + {r}u, {self.choice.rows - 1}u)"
+
+    def _store(self) -> None:
+        kb, p, c = self.kb, self.p, self.choice
+        names = ", ".join(f"sum{r}_{j}" for r in range(self._sum_rows) for j in range(self._columns))
+        kb.emit(f"var sums = array<f32, {self._sum_rows * self._columns}>({names});")
+        kb.open(f"for (var i = 0u; i < {self._sum_rows}u; i++)")
+        kb.emit("let r = sum_row + i;")
+        kb.emit("let row = row0 + r;")
+        kb.open(f"if (r < {c.rows}u && row < {kb.dim(self.rows)})")
+        head, query = self._head_and_query("row")
+        kb.emit("let weight = total[r];")
+        kb.emit("let share = select(0.0, 1.0 / weight, weight > 0.0);")
+        kb.open(f"for (var j = 0u; j < {self._columns}u; j++)")
+        kb.emit(f"let column = lane + j * {c.lanes}u;")
+        kb.open(f"if (column < {kb.dim(self.depth_v)})")
+        kb.emit(f"let result = sums[i * {self._columns}u + j] * share;")
+        p.push()
+        idx = ("batch", query, head, "column") if self.bshd else ("batch", head, query, "column")
+        p.store(idx, p.root_value(idx, "result"))
+        p.pop()
+        for _ in range(4):
+            kb.close()
+
+
+def _side(v: View) -> Side:
+    """Axes batch, head, sequence, depth as rows along the sequence."""
+    return Side(v.leaf, (v.shape[2],), (v.strides[2],), v.strides[3], v.strides[:2], v.offset)
+
+
+def _static(d: Dim) -> int:
+    assert isinstance(d, int)  # the op refuses symbolic heads and depths
+    return d
+
+
+def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
+    """attention with its epilogue as one kernel."""
+    assert group.anchor is not None
+    node = ctx.graph.nodes[group.anchor]
+    q, k, v = (ctx.type(i).shape for i in node.args[:3])
+    heads, sequence = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
+    rows = q[heads] // k[heads] * q[sequence]
+    choice = decide(
+        ctx.caps,
+        ctx.max(rows),
+        ctx.max(k[sequence]),
+        _static(q[3]),
+        _static(v[3]),
+        ctx.max(q[0] * k[heads]),
+    )
+    kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
+    groups = _Kernel(Puller(ctx, group, kb), node, choice).emit()
+    return [kb.finish(groups=groups, label=group_label(ctx, group), variant=choice.name)]

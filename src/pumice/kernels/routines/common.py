@@ -1,0 +1,133 @@
+"""What the matrix routines share: strided operands as rows of K, paired loads of packed halves, sums over a workgroup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pumice.core.dims import Dim, Shape, divide_exactly, product
+from pumice.kernels.builder import KernelBuilder
+from pumice.kernels.context import Group, LowerContext, View, reshape_strides
+from pumice.kernels.pull import ZERO, Index, Puller, plus, times
+
+# How the two halves of a word come out as a vec2<f32>.
+_HALVES = {
+    "f16": "unpack2x16float({w})",
+    "bf16": "vec2<f32>(bitcast<f32>({w} << 16u), bitcast<f32>({w} & 0xffff0000u))",
+}
+
+
+def group_label(ctx: LowerContext, group: Group) -> str:
+    """The ops of a group as the name of its kernel."""
+    return "+".join(dict.fromkeys(ctx.graph.nodes[i].op for i in group.nodes))
+
+
+def broadcast_strides(view: View, rank: int) -> tuple[Dim, ...]:
+    """The view's strides under a broadcast to `rank` axes: axes it lacks or repeats do not move.
+
+    >>> broadcast_strides(View(0, (1, 4), (4, 1)), 3)
+    (0, 0, 1)
+    """
+    own = tuple(0 if d == 1 else s for d, s in zip(view.shape, view.strides, strict=True))
+    return (0,) * (rank - len(own)) + own
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One operand of a product: rows of K elements each, for every entry of a batch.
+
+    A row number counts through `rows`; most operands have one such axis, several only where their strides do not merge.
+    """
+
+    leaf: int
+    rows: Shape
+    row_strides: tuple[Dim, ...]
+    k_stride: Dim
+    batch: tuple[Dim, ...] = ()
+    offset: Dim = 0
+
+    @property
+    def row_stride(self) -> Dim | None:
+        """The distance of neighbouring rows, None if there is more than one."""
+        return self.row_strides[0] if len(self.row_strides) == 1 else None
+
+    @property
+    def k_fast(self) -> bool:
+        """Whether neighbouring threads should walk along K rather than across rows, so that their loads coalesce."""
+        return self.k_stride == 1 or self.row_stride != 1
+
+    def base(self, p: Puller, batch: Index) -> str:
+        """Name of the address where the rows of a batch entry start."""
+        return p.kb.let(p.address(self.batch, self.offset, batch), "base")
+
+    def row(self, p: Puller, base: str, row: str) -> str:
+        """Name of the address where a row starts."""
+        return p.kb.let(plus(base, p.address(self.row_strides, 0, p.split(row, self.rows))), "row")
+
+    def step(self, kb: KernelBuilder, start: str, k: str) -> str:
+        """The address `k` elements along a row."""
+        return plus(start, times(k, kb.dim(self.k_stride)))
+
+    def pairs(self, p: Puller, k: Dim) -> bool:
+        """Whether the row splits into whole words of two packed halves."""
+        if p.ctx.type(self.leaf).dtype.name not in _HALVES or self.k_stride != 1:
+            return False
+        return all(_even(d) for d in (k, self.offset, *self.row_strides, *self.batch))
+
+
+def merged_rows(shape: Shape, strides: tuple[Dim, ...]) -> tuple[Shape, tuple[Dim, ...]]:
+    """Axes as the rows of a Side: one axis if the strides allow it.
+
+    >>> merged_rows((2, 3), (12, 4)), merged_rows((2, 3), (1, 2))
+    (((6,), (4,)), ((2, 3), (1, 2)))
+    """
+    total = product(shape)
+    merged = reshape_strides(shape, strides, (total,))
+    return (shape, strides) if merged is None else ((total,), merged)
+
+
+def _even(d: Dim) -> bool:
+    return divide_exactly(d, 2) is not None
+
+
+def load_pair(p: Puller, leaf: int, address: str) -> str:
+    """Name of the vec2<f32> of two packed halves at an even element address."""
+    word = p.kb.let(p.operand(leaf).word(f"({address}) >> 1u"), "w")
+    return p.kb.let(_HALVES[p.ctx.type(leaf).dtype.name].format(w=word), "h")
+
+
+def open_sums(kb: KernelBuilder, compute: str, sums: Sequence[str], *, subgroups: bool) -> str:
+    """Adds each of `sums` over the workgroup and opens a block that thread j of len(sums) enters; gives its total's name.
+
+    Must be called in uniform control flow; the caller closes the block.
+    """
+    threads, count = kb.workgroup, len(sums)
+    zero = ZERO[compute]
+    if subgroups:
+        # No subgroup is smaller than four, so this many partial sums is enough for every device.
+        kb.shared("partial", f"array<{compute}, {count * max(1, threads // 4)}>")
+        added = [kb.let(f"subgroupAdd({s})", "s") for s in sums]
+        kb.emit(f"let subgroup_count = ({threads}u + sg_size - 1u) / sg_size;")
+        kb.open("if (sg_lane == 0u)")
+        for j, s in enumerate(added):
+            kb.emit(f"partial[{j}u * subgroup_count + lid / sg_size] = {s};")
+        kb.close()
+        kb.emit("workgroupBarrier();")
+        kb.open(f"if (lid < {count}u)")
+        kb.emit(f"var total = {zero};")
+        kb.emit("for (var i = 0u; i < subgroup_count; i++) { total += partial[lid * subgroup_count + i]; }")
+        return "total"
+    kb.shared("partial", f"array<{compute}, {count * threads}>")
+    for j, s in enumerate(sums):
+        kb.emit(f"partial[{j * threads}u + lid] = {s};")
+    kb.emit("workgroupBarrier();")
+    width = threads // 2
+    while width:
+        kb.open(f"if (lid < {width}u)")
+        for j in range(count):
+            kb.emit(f"partial[{j * threads}u + lid] += partial[{j * threads + width}u + lid];")
+        kb.close()
+        kb.emit("workgroupBarrier();")
+        width //= 2
+    kb.open(f"if (lid < {count}u)")
+    return kb.let(f"partial[lid * {threads}u]", "total")

@@ -1,0 +1,165 @@
+"""matmul: the problem read off the operands' strides, the choice of variant, and the tiled and the naive kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumice.core.caps import Caps
+from pumice.core.dims import Dim, Shape, ceildiv, product
+from pumice.kernels.builder import KernelBuilder, Lowered
+from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.map import map_workgroup
+from pumice.kernels.pull import ZERO, Index, Puller
+from pumice.kernels.routines.common import Side, broadcast_strides, group_label, merged_rows
+from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
+from pumice.kernels.routines.tile import StridedLoader, Tile, choose_tile, emit_tiled, store_tile, tile_origin
+
+# Largest first: the first that fits the target, the shape and the number of workgroups wins.
+TILES = (
+    Tile(128, 128, 16, 8, 8),
+    Tile(128, 128, 8, 8, 8),
+    Tile(64, 64, 16, 4, 4),
+    Tile(32, 64, 16, 4, 4),
+    Tile(64, 32, 16, 4, 4),
+    Tile(32, 32, 16, 4, 4),
+    Tile(16, 64, 32, 4, 4),
+    Tile(64, 16, 32, 4, 4),
+)
+# Below this length of K the threads of a matvec would have nothing to share.
+_SHORT_K = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Naive:
+    """One thread per result."""
+
+    threads: int
+
+    @property
+    def name(self) -> str:
+        return f"naive {self.threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A product as [batch…, m, k] by [batch…, k, n]; `lead` are the result's axes that the row number counts through."""
+
+    a: Side
+    b: Side
+    batch: Shape
+    lead: Shape
+    m: Dim
+    n: Dim
+    k: Dim
+    compute: str
+    has_columns: bool
+
+    def index(self, p: Puller, batch: Index, m: str, n: str) -> Index:
+        """The index of a result in the anchor's shape."""
+        return (*batch, *p.split(m, self.lead), *((n,) if self.has_columns else ()))
+
+
+def problem(ctx: LowerContext, group: Group) -> Problem:
+    """The anchor's operands as rows of K. A batch over a single right operand becomes more rows of the left one."""
+    assert group.anchor is not None
+    node = ctx.graph.nodes[group.anchor]
+    a, b = (ctx.view(i, group.leaves) for i in node.args)
+    rows, columns = len(a.shape) > 1, len(b.shape) > 1
+    out = node.type.shape
+    lead = out[: len(out) - 1] if columns else out
+    n: Dim = out[-1] if columns else 1
+    batch = lead[: len(lead) - 1] if rows else lead
+    rank = len(batch)
+    a_strides = broadcast_strides(a, rank + 2) if rows else (*(0,) * (rank + 1), *a.strides)
+    b_strides = broadcast_strides(b, rank + 2) if columns else (*(0,) * rank, *b.strides, 0)
+    k_stride, b_column, compute = a_strides[-1], b_strides[-1], node.type.dtype.compute
+    right = Side(b.leaf, (n,), (b_column,), b_strides[-2], b_strides[:rank], b.offset)
+    if all(s == 0 for s in right.batch):
+        shape, strides = merged_rows(lead, a_strides[: rank + rows])
+        left = Side(a.leaf, shape, strides, k_stride, (), a.offset)
+        right = Side(b.leaf, (n,), (b_column,), b_strides[-2], (), b.offset)
+        return Problem(left, right, (), lead, product(lead), n, a.shape[-1], compute, columns)
+    m: Dim = lead[-1] if rows else 1
+    left = Side(a.leaf, (m,), (a_strides[-2],), k_stride, a_strides[:rank], a.offset)
+    return Problem(left, right, batch, lead[rank:], m, n, a.shape[-1], compute, columns)
+
+
+def decide(
+    caps: Caps, m: int, n: int, k: int, batch: int, *, a_along: bool = True, b_along: bool = False
+) -> Tile | Matvec | Naive:
+    """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
+
+    >>> decide(Caps.preset("h200"), 4096, 4096, 4096, 1).name, decide(Caps.preset("browser-baseline"), 1, 4096, 4096, 1).name
+    ('tiled 128x128x16 8x8', 'matvec across 64x4')
+    """
+    # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
+    vectors = min(m, n)
+    if vectors <= MAX_VECTORS and k >= _SHORT_K:
+        return decide_matvec(caps, vectors, max(m, n), k, batch, along=b_along if m <= n else a_along)
+    tile = choose_tile(caps, TILES, m, n, batch, waste=4.0) if k >= 8 else None
+    return tile or Naive(map_workgroup(caps))
+
+
+def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
+    """matmul with its epilogue as one kernel."""
+    s = problem(ctx, group)
+    size = (ctx.max(s.m), ctx.max(s.n), ctx.max(s.k), ctx.max(product(s.batch)))
+    choice = decide(ctx.caps, *size, a_along=s.a.k_fast, b_along=s.b.k_fast)
+    kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
+    p = Puller(ctx, group, kb)
+    if isinstance(choice, Tile):
+        groups = _emit_tiles(p, s, choice)
+    elif isinstance(choice, Matvec):
+        groups = _emit_matvec(p, s, choice, swapped=size[0] > size[1])
+    else:
+        groups = _emit_naive(p, s, choice)
+    return [kb.finish(groups=groups, label=group_label(ctx, group), variant=choice.name)]
+
+
+def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
+    m0, n0, entry, blocks = tile_origin(p, tile, s.m, s.n)
+    batch = p.split(entry, s.batch)
+    a = StridedLoader(p, s.a, s.a.base(p, batch), m0, s.m, s.k, tile.bm, tile, "tile_a")
+    b = StridedLoader(p, s.b, s.b.base(p, batch), n0, s.n, s.k, tile.bn, tile, "tile_b")
+    emit_tiled(p.kb, tile, s.compute, s.k, a, b)
+
+    def store(m: str, n: str, value: str) -> None:
+        idx = s.index(p, batch, m, n)
+        p.store(idx, p.root_value(idx, value))
+
+    store_tile(p, tile, s.compute, m0, n0, s.m, s.n, store)
+    return blocks * product(s.batch)
+
+
+def _emit_matvec(p: Puller, s: Problem, choice: Matvec, *, swapped: bool) -> Dim:
+    """The side with few rows is the vectors; `swapped` when that is the right operand."""
+
+    def index(batch: Index, vector: str, row: str) -> Index:
+        return s.index(p, batch, row, vector) if swapped else s.index(p, batch, vector, row)
+
+    if swapped:
+        roles = Roles(s.b, s.a, s.batch, s.n, s.m, s.k, s.compute, index)
+    else:
+        roles = Roles(s.a, s.b, s.batch, s.m, s.n, s.k, s.compute, index)
+    return emit_matvec(p, roles, choice)
+
+
+def _emit_naive(p: Puller, s: Problem, choice: Naive) -> Dim:
+    kb = p.kb
+    total = s.m * s.n * product(s.batch)
+    kb.emit(f"let i = wg * {choice.threads}u + lid;")
+    kb.open(f"if (i < {kb.dim(total)})")
+    n = kb.let(f"i % {p.divisor(s.n)}", "n")
+    m = kb.let(f"(i / {p.divisor(s.n)}) % {p.divisor(s.m)}", "m")
+    batch = p.split(f"i / {p.divisor(s.m * s.n)}", s.batch)
+    left = s.a.row(p, s.a.base(p, batch), m)
+    right = s.b.row(p, s.b.base(p, batch), n)
+    kb.emit(f"var acc = {ZERO[s.compute]};")
+    kb.open(f"for (var k = 0u; k < {kb.dim(s.k)}; k++)")
+    x, y = (p.operand(side.leaf).load(side.step(kb, start, "k")) for side, start in ((s.a, left), (s.b, right)))
+    kb.emit(f"acc += {x} * {y};")
+    kb.close()
+    idx = s.index(p, batch, m, n)
+    p.store(idx, p.root_value(idx, "acc"))
+    kb.close()
+    return ceildiv(total, choice.threads)

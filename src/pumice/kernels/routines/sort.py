@@ -1,0 +1,274 @@
+"""argsort and argtopk: bitonic networks over (key, position) pairs, in workgroup memory where a row fits, else in passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pumice.core.caps import Caps
+from pumice.core.dims import Dim, ceildiv
+from pumice.core.dtypes import u32
+from pumice.ir.types import TensorType
+from pumice.kernels.builder import KernelBuilder, Lowered, Operand
+from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.map import map_workgroup
+from pumice.kernels.pull import Puller
+from pumice.kernels.rows.folds import order_key
+from pumice.kernels.rows.layout import Rows, power_of_two
+
+# Sorts behind every element: positions are unique, and no row is this long.
+_PADDING = "0xffffffffu"
+
+
+@dataclass(frozen=True, slots=True)
+class SortPlan:
+    """`block` pairs are sorted in workgroup memory, `together` such blocks in one workgroup.
+
+    method: "block" for rows that fit a block; "rounds" when each block only hands on its first few, until one block is
+    left; "merge" for a full sort of longer rows, padded to `padded` pairs in global memory.
+    """
+
+    method: str
+    block: int
+    together: int
+    padded: int
+
+    def __str__(self) -> str:
+        size = f"{self.together}x{self.block}" if self.together > 1 else f"{self.block}"
+        return f"{self.method}/{size}" + (f"/{self.padded}" if self.method == "merge" else "")
+
+
+def decide(caps: Caps, length: int, take: int) -> SortPlan:
+    """How to find the first `take` of `length` elements in order.
+
+    >>> caps = Caps.preset("browser-baseline")
+    >>> str(decide(caps, 3, 3)), str(decide(caps, 1000, 1000)), str(decide(caps, 10**5, 50)), str(decide(caps, 5000, 5000))
+    ('block/128x4', 'block/1024', 'rounds/1024', 'merge/1024/8192')
+    """
+    most = 1024  # pairs of 8 bytes: half of the workgroup memory that every device has
+    padded = max(2, power_of_two(length))
+    if padded <= most:
+        return SortPlan("block", padded, max(1, 2 * map_workgroup(caps) // padded), padded)
+    # A round must leave at most half of what it reads.
+    return SortPlan("rounds" if 2 * take <= most else "merge", most, 1, padded)
+
+
+def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
+    """argsort and argtopk; a row that fits takes one kernel."""
+    assert group.anchor is not None
+    n = ctx.graph.nodes[group.anchor]
+    rows = Rows(ctx.type(n.args[0]).shape, (n.attr["axis"],))
+    take: Dim = n.attr["k"] if n.op == "argtopk" else rows.length
+    plan = decide(ctx.caps, ctx.max(rows.length), ctx.max(take))
+    sorter = _Sorter(ctx, group, rows, take, plan)
+    if plan.method == "merge":
+        return sorter.merge()
+    return sorter.rounds()
+
+
+class _Kernel:
+    """One sorting kernel under construction: `block`s of pairs in workgroup memory, numbered through all rows."""
+
+    def __init__(self, s: _Sorter) -> None:
+        self.s, self.plan = s, s.plan
+        self.threads = map_workgroup(s.ctx.caps)
+        self.kb = KernelBuilder(s.ctx.caps, workgroup=self.threads)
+        self.p = Puller(s.ctx, s.group, self.kb)
+        self.pairs = self.plan.block * self.plan.together
+
+    def shared_pairs(self) -> None:
+        for name in ("keys", "places"):
+            self.kb.shared(name, f"array<u32, {self.pairs}>")
+
+    def open_pairs(self, blocks: Dim, blocks_a_row: int) -> None:
+        """A loop over this thread's pairs `i`, for which it makes `row` and `at`, the position in the padded row.
+
+        The caller closes it.
+        """
+        kb, block = self.kb, self.plan.block
+        kb.open(f"for (var i = lid; i < {self.pairs}u; i += {self.threads}u)")
+        self.p.push()
+        kb.emit(f"let number = wg * {self.plan.together}u + i / {block}u;")
+        kb.emit(f"let row = number / {blocks_a_row}u;\nlet at = (number % {blocks_a_row}u) * {block}u + i % {block}u;")
+        self.exists = f"number < {kb.dim(blocks)}"
+
+    def close_pairs(self) -> None:
+        self.p.pop()
+        self.kb.close()
+
+    def load_elements(self, length: Dim) -> None:
+        """Inside the loop: the pair `i` from the tensor."""
+        kb, s = self.kb, self.s
+        kb.emit(f"var key = {_PADDING};")
+        kb.open(f"if ({self.exists} && at < {kb.dim(length)})")
+        view = s.ctx.view(s.n.args[0], s.group.leaves)
+        v = kb.let(self.p.load_view(view, s.rows.index(self.p, "row", self.p.split("row", s.rows.other_shape), "at")), "v")
+        kb.emit(f"key = {s.key(kb, v)};")
+        kb.close()
+        # Positions past the end sort padding behind elements that have the greatest key themselves.
+        kb.emit("keys[i] = key;\nplaces[i] = at;")
+
+    def load_pairs(self, temps: tuple[int, int], length: Dim) -> None:
+        """Inside the loop: the pair `i` from temporaries that hold `length` pairs a row."""
+        kb = self.kb
+        kb.emit(f"var key = {_PADDING};\nvar place = {_PADDING};")
+        kb.open(f"if ({self.exists} && at < {kb.dim(length)})")
+        for name, temp in zip(("key", "place"), temps, strict=True):
+            kb.emit(f"{name} = {kb.read(temp, u32).load(f'row * {kb.dim(length)} + at')};")
+        kb.close()
+        kb.emit("keys[i] = key;\nplaces[i] = place;")
+
+    def store_pairs(self, into: Sequence[Operand], length: Dim, where: str = "at") -> None:
+        """Inside the loop: the pair `i` into temporaries."""
+        for name, operand in zip(("keys", "places"), into, strict=True):
+            self.kb.emit(operand.store(f"row * {self.kb.dim(length)} + {where}", f"{name}[i]"))
+
+    def store_results(self) -> None:
+        """Inside the loop: the position `i` as a result, if it is among those taken."""
+        kb, p, s = self.kb, self.p, self.s
+        kb.open(f"if ({self.exists} && at < {kb.dim(s.take)})")
+        index = Rows(s.n.type.shape, s.rows.axes).index(p, "row", p.split("row", s.rows.other_shape), "at")
+        p.store(index, p.root_value(index, kb.let("bitcast<i32>(places[i])", "index")))
+        kb.close()
+
+    def sort(self, first: str, last: str, ascending: str) -> None:
+        """The network's levels first…last (powers of two) on the shared pairs; `ascending` may use `a` and `level`."""
+        kb = self.kb
+        kb.open(f"for (var level = {first}; level <= {last}; level <<= 1u)")
+        kb.open(f"for (var d = min(level, {self.plan.block}u) >> 1u; d > 0u; d >>= 1u)")
+        kb.emit("workgroupBarrier();")
+        kb.open(f"for (var t = lid; t < {self.pairs // 2}u; t += {self.threads}u)")
+        kb.emit("let a = 2u * t - (t & (d - 1u));\nlet b = a + d;")
+        kb.emit("let swapped = keys[a] > keys[b] || (keys[a] == keys[b] && places[a] > places[b]);")
+        kb.open(f"if (swapped == ({ascending}))")
+        kb.emit("let key = keys[a];\nkeys[a] = keys[b];\nkeys[b] = key;")
+        kb.emit("let place = places[a];\nplaces[a] = places[b];\nplaces[b] = place;")
+        for _ in range(4):
+            kb.close()
+        kb.emit("workgroupBarrier();")
+
+    def stage(self, value: int) -> str:
+        """A number that differs between launches of the same kernel, as a uniform word."""
+        self.kb.uniforms.append(value)
+        return f"u.d{len(self.kb.uniforms) - 1}"
+
+    def finish(self, groups: Dim, what: str = "") -> Lowered:
+        return self.kb.finish(groups=groups, label=self.s.label + what, variant=str(self.plan))
+
+
+class _Sorter:
+    """The kernels of one sort."""
+
+    def __init__(self, ctx: LowerContext, group: Group, rows: Rows, take: Dim, plan: SortPlan) -> None:
+        assert group.anchor is not None
+        self.ctx, self.group, self.rows, self.take, self.plan = ctx, group, rows, take, plan
+        self.n = ctx.graph.nodes[group.anchor]
+        self.label = ctx.label(group)
+
+    def key(self, kb: KernelBuilder, value: str) -> str:
+        """The key by which ascending order is the op's order."""
+        dtype = self.ctx.type(self.n.args[0]).dtype
+        if self.n.op == "argtopk":
+            return order_key(kb, dtype, value, reverse=True, nan_last=False)
+        return order_key(kb, dtype, value, reverse=self.n.attr["descending"])
+
+    def _temps(self, a_row: int) -> tuple[int, int]:
+        t = TensorType(u32, (self.rows.count, a_row))
+        return self.ctx.temp(t), self.ctx.temp(t)
+
+    def rounds(self) -> list[Lowered]:
+        """Sort blocks and hand on the first of each, until a block holds all that is left of a row."""
+        out: list[Lowered] = []
+        source: tuple[int, int] | None = None
+        length, most, block = self.rows.length, self.ctx.max(self.rows.length), self.plan.block
+        while True:
+            blocks = max(1, -(-most // block))
+            k = _Kernel(self)
+            k.shared_pairs()
+            total = self.rows.count * blocks
+            k.open_pairs(total, blocks)
+            if source is None:
+                k.load_elements(length)
+            else:
+                k.load_pairs(source, length)
+            k.close_pairs()
+            # Each block ends in ascending order: the last level sees no bit of its own inside the block.
+            k.sort("2u", f"{block}u", f"(a & {block - 1}u & level) == 0u")
+            k.open_pairs(total, blocks)
+            if blocks == 1:
+                k.store_results()
+                k.close_pairs()
+                out.append(k.finish(ceildiv(total, self.plan.together)))
+                return out
+            taken = self.ctx.max(self.take)
+            target = self._temps(blocks * taken)
+            k.kb.open(f"if (i < {taken}u)")
+            k.store_pairs([k.kb.write(t, u32) for t in target], blocks * taken, f"(at / {block}u) * {taken}u + i")
+            k.kb.close()
+            k.close_pairs()
+            out.append(k.finish(total, " round"))
+            source, length, most = target, blocks * taken, blocks * taken
+
+    def merge(self) -> list[Lowered]:
+        """Sort blocks up and down in turn, then merge across them: long distances in global memory, short ones in blocks."""
+        block, padded = self.plan.block, self.plan.padded
+        temps, blocks = self._temps(padded), padded // block
+        out = [self._merge_start(temps)]
+        level = 2 * block
+        while level <= padded:
+            distance = level // 2
+            while distance >= block:
+                out.append(self._merge_far(temps, level, distance))
+                distance //= 2
+            out.append(self._merge_near(temps, level, blocks))
+            level *= 2
+        return out
+
+    def _merge_start(self, temps: tuple[int, int]) -> Lowered:
+        k, block, blocks = _Kernel(self), self.plan.block, self.plan.padded // self.plan.block
+        k.shared_pairs()
+        total = self.rows.count * blocks
+        k.open_pairs(total, blocks)
+        k.load_elements(self.rows.length)
+        k.close_pairs()
+        k.sort("2u", f"{block}u", f"(((wg % {blocks}u) * {block}u + a) & level) == 0u")
+        k.open_pairs(total, blocks)
+        k.store_pairs([k.kb.write(t, u32) for t in temps], self.plan.padded)
+        k.close_pairs()
+        return k.finish(total, " blocks")
+
+    def _merge_far(self, temps: tuple[int, int], level: int, distance: int) -> Lowered:
+        k, padded = _Kernel(self), self.plan.padded
+        kb = k.kb
+        keys, places = (kb.update(t, u32).name for t in temps)
+        up, d = k.stage(level), k.stage(distance)
+        kb.emit(f"let t = wg * {k.threads}u + lid;\nlet d = {d};")
+        kb.open(f"if (t < {kb.dim(self.rows.count * (padded // 2))})")
+        kb.emit("let a = 2u * t - (t & (d - 1u));\nlet b = a + d;")
+        kb.emit(f"let low = {keys}[a];\nlet high = {keys}[b];\nlet left = {places}[a];\nlet right = {places}[b];")
+        kb.emit("let swapped = low > high || (low == high && left > right);")
+        # Rows start at multiples of the padded length, whose own bit the last level must not see.
+        kb.open(f"if (swapped == ((a & {padded - 1}u & {up}) == 0u))")
+        kb.emit(f"{keys}[a] = high;\n{keys}[b] = low;\n{places}[a] = right;\n{places}[b] = left;")
+        kb.close()
+        kb.close()
+        return k.finish(ceildiv(self.rows.count * (padded // 2), k.threads), " far")
+
+    def _merge_near(self, temps: tuple[int, int], level: int, blocks: int) -> Lowered:
+        k, block, padded = _Kernel(self), self.plan.block, self.plan.padded
+        last = level == padded
+        inplace = [] if last else [k.kb.update(t, u32) for t in temps]
+        k.shared_pairs()
+        total = self.rows.count * blocks
+        k.open_pairs(total, blocks)
+        k.load_pairs(temps, padded)
+        k.close_pairs()
+        up = k.stage(level)
+        k.sort(up, up, f"(((wg % {blocks}u) * {block}u + a) & {padded - 1}u & level) == 0u")
+        k.open_pairs(total, blocks)
+        if last:
+            k.store_results()
+        else:
+            k.store_pairs(inplace, padded)
+        k.close_pairs()
+        return k.finish(total, "" if last else " near")

@@ -1,0 +1,92 @@
+"""argmax and argmin: the greatest order key of a row, then the least position that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pumice.core.dtypes import u32
+from pumice.ir.graph import Node
+from pumice.ir.types import TensorType
+from pumice.kernels.builder import KernelBuilder, Lowered
+from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.pull import Index, Puller
+from pumice.kernels.rows.folds import order_key
+from pumice.kernels.rows.layout import Rows, RowTile, Team, decide
+
+_NOWHERE = "0xffffffffu"
+
+
+def lower_argreduce(ctx: LowerContext, group: Group) -> list[Lowered]:
+    """One kernel, or two where several workgroups share a row: the best of each slice, then the best of those."""
+    assert group.anchor is not None
+    n = ctx.graph.nodes[group.anchor]
+    rows = Rows(ctx.type(n.args[0]).shape, (n.attr["axis"],))
+    tile = decide(ctx.caps, ctx.max(rows.count), ctx.max(rows.length), strided=rows.strided, split=True)
+    if tile.slices == 1:
+        return [_search(ctx, group, n, rows, tile, None)]
+    shape = (rows.count, tile.slices)
+    best = ctx.temp(TensorType(u32, shape)), ctx.temp(TensorType(u32, shape))
+    second = decide(ctx.caps, ctx.max(rows.count), tile.slices, strided=False)
+    return [_search(ctx, group, n, rows, tile, best), _combine(ctx, group, n, rows, second, best, tile.slices)]
+
+
+def _best(p: Puller, team: Team, element: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
+    """Key and position of the team's best element; `element` gives those of one."""
+    kb = p.kb
+    kb.emit(f"var best = 0u;\nvar place = {_NOWHERE};")
+    with team.elements(p) as j:
+        key, at = element(j)
+        kb.open(f"if ({key} > best || ({key} == best && {at} < place))")
+        kb.emit(f"best = {key};\nplace = {at};")
+        kb.close()
+    top = team.reduce("max", "u32", "best")
+    kb.emit(f"let candidate = select({_NOWHERE}, place, best == {top});")
+    return top, team.reduce("min", "u32", "candidate")
+
+
+def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: tuple[int, int] | None) -> Lowered:
+    kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
+    p = Puller(ctx, group, kb)
+    team = Team(kb, tile, rows.count, rows.length)
+    at = p.split("row", n.type.shape)
+    others = tuple(at[a] for a in rows.others) if n.attr["keepdims"] else at
+    source = ctx.type(n.args[0]).dtype
+
+    def element(j: str) -> tuple[str, str]:
+        v = p.value(n.args[0], rows.index(p, "row", others, j))
+        return kb.let(order_key(kb, source, v, reverse=n.op == "argmin"), "key"), j
+
+    key, place = _best(p, team, element)
+    label = ctx.label(group)
+    kb.open(f"if ({team.leads})")
+    if best is None:
+        _store(p, at, place)
+    else:
+        for temp, value in zip(best, (key, place), strict=True):
+            kb.emit(kb.write(temp, u32).store(f"row * {tile.slices}u + part", value))
+        label += " partial"
+    kb.close()
+    return kb.finish(groups=team.groups, label=label, variant=str(tile))
+
+
+def _combine(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: tuple[int, int], slices: int) -> Lowered:
+    kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
+    p = Puller(ctx, group, kb)
+    team = Team(kb, tile, rows.count, slices)
+    keys, places = (kb.read(temp, u32) for temp in best)
+
+    def element(j: str) -> tuple[str, str]:
+        at = kb.let(f"row * {slices}u + {j}", "i")
+        return kb.let(keys.load(at), "key"), kb.let(places.load(at), "at")
+
+    _, place = _best(p, team, element)
+    kb.open(f"if ({team.leads})")
+    _store(p, p.split("row", n.type.shape), place)
+    kb.close()
+    return kb.finish(groups=team.groups, label=ctx.label(group), variant=f"combine/{tile}")
+
+
+def _store(p: Puller, at: Index, place: str) -> None:
+    # A row that turned out empty has its best nowhere; the rule says 0.
+    index = p.kb.let(f"i32(select({place}, 0u, {place} == {_NOWHERE}))", "index")
+    p.store(at, p.root_value(at, index))

@@ -1,0 +1,54 @@
+"""Rebuilder: the one way in which passes make a new graph from an old one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pumice.ir.graph import ConstData, Graph, Node
+from pumice.ir.registry import Array, get_op
+from pumice.ir.types import TensorType
+
+
+class Rebuilder:
+    """Copies nodes one by one; `ids` maps old ids to new ones. Types are kept, new nodes infer theirs."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self.ids: dict[int, int] = {}
+
+    def keep(self, node: Node) -> int:
+        """Copy a node, its inputs mapped."""
+        inputs = tuple(None if i is None else self.ids[i] for i in node.inputs)
+        self.ids[node.id] = self.append(replace(node, inputs=inputs))
+        return self.ids[node.id]
+
+    def append(self, node: Node) -> int:
+        """Append a node whose inputs are new ids."""
+        self.nodes.append(replace(node, id=len(self.nodes)))
+        return len(self.nodes) - 1
+
+    def add(self, op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any], where: str = "") -> int:
+        """A new node on new ids."""
+        spec = get_op(op)
+        full = spec.complete_attrs(attrs)
+        type = spec.infer([None if i is None else self.nodes[i].type for i in inputs], full)
+        return self.append(Node(0, op, tuple(inputs), tuple(sorted(full.items())), type, "", where))
+
+    def constant(self, array: Array, type: TensorType, where: str = "") -> int:
+        """A new constant."""
+        return self.append(Node(0, "constant", (), (("data", ConstData.of(array)),), type, "", where))
+
+    def finish(self) -> Graph:
+        """The new graph with outputs, updates and captures mapped."""
+        g = self.graph
+        return Graph(
+            tuple(self.nodes),
+            tuple((name, self.ids[i]) for name, i in g.outputs),
+            tuple((self.ids[s], self.ids[v]) for s, v in g.updates),
+            tuple((name, self.ids[i]) for name, i in g.captures),
+            g.symbols,
+            g.tree,
+        )

@@ -1,0 +1,107 @@
+"""build_plan: graph + caps → verified plan; needs no device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pumice import config
+from pumice.core.caps import Caps
+from pumice.errors import SymbolError
+from pumice.ir.graph import Graph
+from pumice.ir.verify import verify
+from pumice.kernels.builder import Lowered
+from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.lower import lower_group
+from pumice.passes import optimize
+from pumice.passes.shape_for_target import shape_for_target
+from pumice.plan.fusion import partition
+from pumice.plan.memory import MemoryPlanner
+from pumice.plan.plan import Binding, Kernel, Plan, Step
+from pumice.plan.verify import verify_plan
+
+
+def build_plan(
+    graph: Graph,
+    caps: Caps,
+    *,
+    max: Mapping[str, int] | None = None,
+    fuse: bool | None = None,
+    arena: bool | None = None,
+    guard: int = 0,
+) -> Plan:
+    """Plan a graph for a target.
+
+    `max` sets maxima of symbols (others come from the graph, else from the switch PUMICE_DEFAULT_MAX). `fuse` and `arena`
+    switch fusion and memory sharing off to bisect a fault. `guard` leaves that many bytes after every value, which tests
+    fill with a pattern and check.
+
+    >>> import pumice as pm
+    >>> g = pm.trace(lambda x: pm.relu(x + 1.0), x=pm.spec("B", 4))
+    >>> plan = build_plan(g, Caps.preset("browser-baseline"), max={"B": 8})
+    >>> [s.label for s in plan.steps], plan.memory["arena"]
+    (['add+relu'], 128)
+    """
+    verify(graph)
+    maxima = symbol_maxima(graph, max or {})
+    graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
+    graph = shape_for_target(optimize(graph), caps)
+    ctx = LowerContext(graph, caps, maxima)
+    groups = partition(graph, caps, maxima, fuse=not config.nofuse if fuse is None else fuse, ctx=ctx)
+    kernels: dict[tuple[str, str], int] = {}
+    table: list[Kernel] = []
+    steps: list[Step] = []
+    for g in groups:
+        if caps.target == "host":
+            steps.append(_host_step(graph, g))
+            continue
+        for lowered in lower_group(ctx, g):
+            key = (lowered.wgsl, lowered.label)
+            if key not in kernels:
+                kernels[key] = len(table)
+                access = tuple(b.access for b in lowered.bindings)
+                table.append(Kernel(lowered.label, lowered.wgsl, access, len(lowered.uniforms)))
+            steps.append(_device_step(graph, g, lowered, kernels[key]))
+    aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
+    memory = MemoryPlanner(ctx, arena=not config.noarena if arena is None else arena, guard=guard)
+    buffers, values = memory.plan(steps, aliases)
+    copies = tuple((s, v) for s, v in graph.updates if aliases.get(v) != s)
+    plan = Plan(graph, caps, buffers, values, tuple(table), tuple(steps), copies, maxima)
+    verify_plan(plan)
+    return plan
+
+
+def symbol_maxima(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
+    """The maximum of every symbol of a graph: as given, else the graph's own, else the default."""
+    known = dict(graph.symbols)
+    for name, value in given.items():
+        if name not in known:
+            raise SymbolError(f"the graph has no symbol {name!r}", hint="it has " + (" ".join(known) or "none"), symbol=name)
+        if value < 0:
+            raise SymbolError(f"the maximum of {name} is negative: {value}", symbol=name)
+    default = config.default_max
+    return {name: given.get(name, default if own is None else own) for name, own in known.items()}
+
+
+def _host_step(graph: Graph, g: Group) -> Step:
+    reads = [Binding(v, 0, "read") for v in g.leaves if v != g.inplace]
+    write = Binding(g.root, 0, "write") if g.inplace is None else Binding(g.inplace, 0, "update")
+    return Step(_label(graph, g), g.nodes, g.root, (*reads, write), anchor=g.anchor)
+
+
+def _device_step(graph: Graph, g: Group, lowered: Lowered, kernel: int) -> Step:
+    return Step(
+        lowered.label,
+        g.nodes,
+        g.root,
+        lowered.bindings,
+        kernel,
+        lowered.uniforms,
+        lowered.groups,
+        g.anchor,
+        lowered.variant,
+    )
+
+
+def _label(graph: Graph, g: Group) -> str:
+    return "+".join(dict.fromkeys(graph.nodes[i].op for i in g.nodes))

@@ -1,0 +1,261 @@
+"""Fusion: partitions a graph into groups that become one kernel each; everything between stored values is inlined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pumice.core.caps import Caps
+from pumice.core.dims import upper
+from pumice.errors import PlanError
+from pumice.ir.graph import Graph, Node
+from pumice.ir.registry import Routine, Row, Scalar, Source, get_op
+from pumice.kernels.context import Group, LowerContext, find_view
+
+# Ops whose recomputation for every reader costs about as much as loading the result would.
+_CHEAP = {"arange", "expand", "reshape", "transpose", "slice", "flip", "cast", "neg", "add", "sub", "mul", "one_hot"}
+# How many elements of its first operand an op reads for one of its own; unlisted: one.
+_READS_TWICE = {"rope": 2}
+_MAX_WEIGHT = 256  # rough count of scalar operations a kernel may inline; keeps shaders small and compile times short
+_CHEAP_SUBTREE = 4
+
+
+@dataclass
+class _Draft:
+    """A group while the partition is being made."""
+
+    root: int
+    anchor: int | None = None
+    nodes: set[int] = field(default_factory=set)
+
+
+def partition(
+    graph: Graph, caps: Caps, maxima: Mapping[str, int], *, fuse: bool = True, ctx: LowerContext | None = None
+) -> list[Group]:
+    """Groups in execution order. With fuse=False every op is a group of its own."""
+    ctx = ctx or LowerContext(graph, caps, maxima)
+    # One binding is kept free for the runtime's own use.
+    limit = caps.max_storage_buffers - (1 if caps.max_storage_buffers > 8 else 0)
+    forced: set[int] = set()
+    for _ in range(len(graph) + 1):
+        drafts = _Partition(graph, maxima, fuse, forced).run()
+        groups = [_finish(graph, d, caps) for d in drafts]
+        crowded = [g for g in groups if _too_big(ctx, g, limit)]
+        if not crowded:
+            return _mark_inplace(graph, groups)
+        for g in crowded:
+            forced.add(_cut(ctx, g, limit))
+    raise PlanError("fusion did not settle")
+
+
+class _Partition:
+    """Walks the graph from its results to its sources and decides for every node: stored, or inlined where it is read."""
+
+    def __init__(self, graph: Graph, maxima: Mapping[str, int], fuse: bool, forced: set[int]) -> None:
+        self.graph, self.maxima, self.fuse, self.forced = graph, maxima, fuse, forced
+        self.groups: dict[int, _Draft] = {}
+        self.owners: dict[int, set[int]] = {}  # node → roots of the groups it is computed in
+        self.identity: set[int] = set()  # nodes that are read only at the index of their group's root
+        self.must_store = set(graph.roots) | forced
+
+    def run(self) -> list[_Draft]:
+        for n in reversed(self.graph.nodes):
+            if not isinstance(get_op(n.op).lowering, Source):
+                self._place(n)
+        return [self.groups[r] for r in sorted(self.groups)]
+
+    def _place(self, n: Node) -> None:
+        readers = set(self.graph.users[n.id])
+        owners: set[int] = set().union(*(self.owners.get(c, set()) for c in readers))
+        if not owners and n.id not in self.must_store:
+            return  # dead
+        if not self.fuse or n.id in self.must_store or not self._can_inline(n, readers, owners):
+            self._store(n)
+            return
+        self.owners[n.id] = owners
+        for root in owners:
+            self.groups[root].nodes.add(n.id)
+        if len(owners) == 1 and all(self._reads_identically(c, n) for c in readers):
+            self.identity.add(n.id)
+        if _is_anchor(n):
+            (root,) = owners
+            self.groups[root].anchor = n.id
+            self._require_operands(n)
+
+    def _store(self, n: Node) -> None:
+        self.groups[n.id] = _Draft(n.id, n.id if _is_anchor(n) else None, {n.id})
+        self.owners[n.id] = {n.id}
+        self.identity.add(n.id)
+        if _is_anchor(n):
+            self._require_operands(n)
+
+    def _require_operands(self, n: Node) -> None:
+        """Routines read stored values through strided views: whatever is below the views must be stored."""
+        if not isinstance(get_op(n.op).lowering, Routine):
+            return
+        for arg in n.args:
+            base = arg
+            while get_op(self.graph.nodes[base].op).is_view:
+                base = self.graph.nodes[base].args[0]
+            stored = {base}
+            if find_view(self.graph, arg, stored) is None or n.op in _NEEDS_DENSE:
+                self.must_store.add(arg)
+            else:
+                self.must_store.add(base)
+
+    def _reads_identically(self, consumer: int, n: Node) -> bool:
+        c = self.graph.nodes[consumer]
+        elementwise = isinstance(get_op(c.op).lowering, Scalar) or c.op == "cast"
+        return elementwise and consumer in self.identity and c.type.shape == n.type.shape
+
+    def _can_inline(self, n: Node, readers: set[int], owners: set[int]) -> bool:
+        if _is_anchor(n):
+            # As the anchor of its readers' group, which then runs as its epilogue.
+            if len(owners) != 1 or not all(self._reads_identically(c, n) for c in readers):
+                return False
+            return self.groups[next(iter(owners))].anchor is None
+        if any(isinstance(get_op(self.graph.nodes[c].op).lowering, Routine) for c in readers):
+            # Routine operands that are not stored are strided views, see _require_operands.
+            return get_op(n.op).is_view
+        if get_op(n.op).is_view:
+            return True
+        if len(owners) == 1 and not any(self._spreads(n, self.graph.nodes[c]) for c in readers):
+            return True
+        return n.op in _CHEAP and self._subtree(n, _CHEAP_SUBTREE) <= _CHEAP_SUBTREE
+
+    def _spreads(self, n: Node, consumer: Node) -> bool:
+        """Whether the consumer reads each element of n more than once, so that inlining would recompute it."""
+        lowering = get_op(consumer.op).lowering
+        if isinstance(lowering, Row):
+            # Rows are read once per pass; a per-row operand (a norm's weight) is read by every row.
+            return n.id != consumer.args[0]
+        own = upper(n.type.numel, self.maxima)
+        out = upper(consumer.type.numel, self.maxima)
+        return own < out and consumer.op not in ("concat", "pad")
+
+    def _subtree(self, n: Node, limit: int) -> int:
+        """Number of inlinable ops below n, counted up to just over the limit."""
+        total, stack = 0, [n.id]
+        while stack and total <= limit:
+            node = self.graph.nodes[stack.pop()]
+            if isinstance(get_op(node.op).lowering, Source):
+                continue
+            if node.op not in _CHEAP:
+                return limit + 1
+            total += 1
+            stack.extend(node.args)
+        return total
+
+
+# Routines that address their operands by linear index.
+_NEEDS_DENSE: frozenset[str] = frozenset({"argsort", "argtopk", "scatter_add", "scatter_set"})
+
+
+def _is_anchor(n: Node) -> bool:
+    return isinstance(get_op(n.op).lowering, (Row, Routine))
+
+
+def is_inline_constant(graph: Graph, node: int) -> bool:
+    """Whether a node is a scalar constant, which kernels write as a literal instead of loading it."""
+    n = graph.nodes[node]
+    return n.op == "constant" and n.type.numel == 1
+
+
+def _finish(graph: Graph, d: _Draft, caps: Caps) -> Group:
+    nodes = tuple(sorted(d.nodes))
+    leaves: dict[int, None] = {}
+    for i in nodes:
+        routine = isinstance(get_op(graph.nodes[i].op).lowering, Routine)
+        for a in graph.nodes[i].args:
+            literal = caps.target == "webgpu" and not routine and is_inline_constant(graph, a)
+            if a not in d.nodes and not literal:
+                leaves[a] = None
+    return Group(d.root, d.anchor, nodes, tuple(leaves))
+
+
+def _bindings(ctx: LowerContext, g: Group) -> int:
+    return 1 + sum(len(ctx.part_elements(v)) for v in g.leaves)
+
+
+def _weight(ctx: LowerContext, g: Group) -> dict[int, int]:
+    """For each node of the group, about how many scalar operations computing it takes."""
+    out: dict[int, int] = {}
+    for i in g.nodes:
+        n = ctx.graph.nodes[i]
+        out[i] = 1 + sum(out.get(a, 0) * (_READS_TWICE.get(n.op, 1) if k == 0 else 1) for k, a in enumerate(n.args))
+    return out
+
+
+def _too_big(ctx: LowerContext, g: Group, limit: int) -> bool:
+    if ctx.caps.target == "host" or len(g.nodes) == 1:
+        if ctx.caps.target == "webgpu" and _bindings(ctx, g) > limit:
+            raise PlanError(
+                f"%{g.root} {ctx.graph.nodes[g.root].op} binds {_bindings(ctx, g)} buffers, {ctx.caps.name} allows {limit}",
+                hint="its weights are larger than a binding and were split into too many parts",
+                where=ctx.graph.nodes[g.root].where,
+            )
+        return False
+    return _bindings(ctx, g) > limit or _weight(ctx, g)[g.root] > _MAX_WEIGHT
+
+
+def _cut(ctx: LowerContext, g: Group, limit: int) -> int:
+    """The inlined node to store instead: the one that takes most leaves with it while fitting a kernel itself."""
+    graph = ctx.graph
+    below: dict[int, set[int]] = {}
+    for i in g.nodes:
+        below[i] = set().union(*(below.get(a, {a}) for a in graph.nodes[i].args if a in below or a in g.leaves))
+    weight = _weight(ctx, g)
+    fits = [
+        i
+        for i in g.nodes
+        if i != g.root and 1 + sum(len(ctx.part_elements(v)) for v in below[i]) <= limit and weight[i] <= _MAX_WEIGHT
+    ]
+    if not fits:
+        raise PlanError(f"%{g.root} {graph.nodes[g.root].op} cannot be split to fit {limit} storage buffers")
+    crowded = _bindings(ctx, g) > limit
+    return max(fits, key=lambda i: (len(below[i]) if crowded else weight[i], i))
+
+
+def _mark_inplace(graph: Graph, groups: list[Group]) -> list[Group]:
+    """States that a group may overwrite as it computes their next value, because nothing reads the old one later."""
+    by_root = {g.root: k for k, g in enumerate(groups)}
+    out = list(groups)
+    updated = [v for _, v in graph.updates]
+    for state, value in graph.updates:
+        k = by_root.get(value)
+        if k is None or updated.count(value) > 1 or state in graph.roots:
+            continue
+        if any(state in g.leaves for g in groups[k + 1 :]) or graph.nodes[state].type != graph.nodes[value].type:
+            continue
+        if _may_overwrite(graph, groups[k], state):
+            g = groups[k]
+            out[k] = Group(g.root, g.anchor, g.nodes, g.leaves, inplace=state)
+    return out
+
+
+def _may_overwrite(graph: Graph, g: Group, state: int) -> bool:
+    root = graph.nodes[g.root]
+    if state not in g.leaves:
+        return False
+    if root.op == "scatter_set":
+        return len(g.nodes) == 1 and root.args[0] == state and root.args.count(state) == 1 and root.type.dtype.per_word == 1
+    if g.anchor is not None and root.type.dtype.per_word != 1:
+        return False  # such a group packs its result in a second kernel
+    # Elementwise at the root's own index: the thread that overwrites an element is the only one to read it.
+    for i in g.nodes:
+        n = graph.nodes[i]
+        elementwise = isinstance(get_op(n.op).lowering, Scalar) or n.op == "cast"
+        if _reaches(graph, i, state, set(g.nodes)) and not (elementwise and n.type.shape == root.type.shape):
+            return False
+    return True
+
+
+def _reaches(graph: Graph, node: int, target: int, inside: set[int]) -> bool:
+    stack = [node]
+    while stack:
+        for a in graph.nodes[stack.pop()].args:
+            if a == target:
+                return True
+            if a in inside:
+                stack.append(a)
+    return False

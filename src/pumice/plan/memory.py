@@ -1,0 +1,164 @@
+"""Memory planning: sources get buffers of their own, everything in between shares arenas by lifetime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pumice.core.caps import Caps
+from pumice.errors import LimitError
+from pumice.ir.graph import Graph
+from pumice.kernels.context import LowerContext
+from pumice.plan.plan import Buffer, BufferKind, Part, Step, Value
+
+_SMALLEST = 16  # bytes; WebGPU refuses empty bindings
+
+
+@dataclass
+class _Arena:
+    """One buffer that values share; `taken` holds (first step, last step, offset, end)."""
+
+    taken: list[tuple[int, int, int, int]] = field(default_factory=list)
+    nbytes: int = 0
+
+    def place(self, first: int, last: int, nbytes: int, alignment: int) -> int:
+        """The lowest offset that is free for the whole lifetime."""
+        busy = sorted((o, end) for f, t, o, end in self.taken if not (t < first or last < f))
+        at = 0
+        for start, end in busy:
+            if at + nbytes <= start:
+                break
+            at = max(at, align(end, alignment))
+        return at
+
+
+def align(n: int, alignment: int) -> int:
+    """n rounded up to a multiple of alignment.
+
+    >>> align(5, 4), align(8, 4)
+    (8, 8)
+    """
+    return -(-n // alignment) * alignment
+
+
+class MemoryPlanner:
+    """Assigns every value of a schedule to a part of a buffer."""
+
+    def __init__(self, ctx: LowerContext, *, arena: bool, guard: int) -> None:
+        self.ctx, self.graph, self.caps = ctx, ctx.graph, ctx.caps
+        self.arena, self.guard = arena, guard
+        self.buffers: list[Buffer] = []
+        self.values: dict[int, Value] = {}
+
+    def plan(self, steps: Sequence[Step], aliases: Mapping[int, int]) -> tuple[tuple[Buffer, ...], dict[int, Value]]:
+        """Buffers and values for the steps; `aliases` maps a value to the state whose memory it takes over."""
+        used = {b.value for s in steps for b in s.bindings}
+        self._sources(used)
+        lifetimes = _lifetimes(self.graph, steps)
+        # A result that no step writes has no elements, and still needs a place.
+        for root in self.graph.roots:
+            if root not in self.values and root not in lifetimes and root not in aliases:
+                lifetimes[root] = (len(steps), len(steps))
+        for value, state in aliases.items():
+            self.values[value] = Value(value, self.ctx.type(value), self.values[state].parts)
+            lifetimes.pop(value, None)
+        self._activations(lifetimes, _conflicts(steps) if self.caps.target == "webgpu" else {})
+        return tuple(self.buffers), self.values
+
+    def nbytes(self, value: int) -> int:
+        """Bytes to reserve: whole words, never nothing, plus the guard zone."""
+        t = self.ctx.type(value)
+        nbytes = t.max_nbytes(self.ctx.maxima)
+        limit = min(self.caps.max_binding_bytes, self.caps.max_buffer_bytes)
+        if nbytes > limit:
+            self.ctx.part_elements(value)  # raises for everything but params, naming the tensor and the limit
+        return max(_SMALLEST, align(nbytes, 4)) + self.guard
+
+    def _buffer(self, kind: BufferKind, nbytes: int, name: str) -> int:
+        if nbytes > self.caps.max_buffer_bytes:
+            raise LimitError(
+                f"the {kind} {name} takes {nbytes} bytes, a buffer on {self.caps.name} holds {self.caps.max_buffer_bytes}",
+                tensor=name,
+                nbytes=nbytes,
+                limit=self.caps.max_buffer_bytes,
+            )
+        self.buffers.append(Buffer(kind, nbytes, name))
+        return len(self.buffers) - 1
+
+    def _sources(self, used: set[int]) -> None:
+        """Inputs, params and states each in a buffer of their own (params in row shards if they must); constants together."""
+        constants: list[tuple[int, int, int]] = []
+        end = 0
+        for n in self.graph:
+            kind: BufferKind
+            if n.op == "constant" and (n.id in used or n.id in self.graph.roots):
+                nbytes = self.nbytes(n.id)
+                constants.append((n.id, end, nbytes))
+                end = align(end + nbytes, self.caps.storage_alignment)
+            elif n.op in ("input", "param", "state"):
+                kind = "input" if n.op == "input" else "param" if n.op == "param" else "state"
+                pieces = self.ctx.part_elements(n.id)
+                sizes = [self.nbytes(n.id)] if len(pieces) == 1 else [n.type.dtype.nbytes(e) for e in pieces]
+                parts = tuple(Part(self._buffer(kind, size, n.name), 0, size) for size in sizes)
+                self.values[n.id] = Value(n.id, n.type, parts)
+        if constants:
+            buffer = self._buffer("constant", max(end, _SMALLEST), "constants")
+            for node, offset, nbytes in constants:
+                self.values[node] = Value(node, self.ctx.type(node), (Part(buffer, offset, nbytes),))
+
+    def _activations(self, lifetimes: Mapping[int, tuple[int, int]], conflicts: Mapping[int, set[int]]) -> None:
+        arenas: list[_Arena] = []
+        placed: dict[int, tuple[int, int, int]] = {}
+        for value, (first, last) in sorted(lifetimes.items(), key=lambda i: (i[1][0], i[0])):
+            nbytes = self.nbytes(value)
+            forbidden = {placed[c][0] for c in conflicts.get(value, ()) if c in placed}
+            best: tuple[int, int, int] | None = None  # growth, arena, offset
+            for k, a in enumerate(arenas if self.arena else []):
+                if k in forbidden:
+                    continue
+                offset = a.place(first, last, nbytes, self.caps.storage_alignment)
+                grown = max(a.nbytes, offset + nbytes)
+                if grown <= self.caps.max_buffer_bytes and (best is None or grown - a.nbytes < best[0]):
+                    best = (grown - a.nbytes, k, offset)
+            if best is None:
+                arenas.append(_Arena())
+                best = (nbytes, len(arenas) - 1, 0)
+            _, k, offset = best
+            arenas[k].taken.append((first, last, offset, offset + nbytes))
+            arenas[k].nbytes = max(arenas[k].nbytes, offset + nbytes)
+            placed[value] = (k, offset, nbytes)
+        ids = [self._buffer("arena", a.nbytes, f"arena {k}") for k, a in enumerate(arenas)]
+        for value, (k, offset, nbytes) in placed.items():
+            self.values[value] = Value(value, self.ctx.type(value), (Part(ids[k], offset, nbytes),))
+
+
+def _lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+    """First and last step of every value that steps write; results live until after the last step."""
+    spans: dict[int, tuple[int, int]] = {}
+    for k, s in enumerate(steps):
+        for b in s.bindings:
+            is_source = b.value < len(graph) and graph.nodes[b.value].op in ("input", "param", "constant", "state")
+            if not is_source:
+                spans[b.value] = (spans.get(b.value, (k, k))[0], k)
+    for root in graph.roots:
+        if root in spans:
+            spans[root] = (spans[root][0], len(steps))
+    return spans
+
+
+def _conflicts(steps: Sequence[Step]) -> dict[int, set[int]]:
+    """Pairs of values that one dispatch reads and writes: WebGPU forbids that of one buffer, even in disjoint ranges."""
+    out: dict[int, set[int]] = {}
+    for s in steps:
+        written = {b.value for b in s.bindings if b.access != "read"}
+        for b in s.bindings:
+            if b.access == "read":
+                for w in written:
+                    out.setdefault(w, set()).add(b.value)
+                    out.setdefault(b.value, set()).add(w)
+    return out
+
+
+def fits(caps: Caps, nbytes: int) -> bool:
+    """Whether a value of that many bytes can be bound in one piece."""
+    return nbytes <= min(caps.max_binding_bytes, caps.max_buffer_bytes)

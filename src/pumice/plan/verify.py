@@ -1,0 +1,126 @@
+"""The plan verifier: refuses a plan that WebGPU would reject or that would read what is not there."""
+
+from __future__ import annotations
+
+from pumice.core.dims import upper
+from pumice.errors import LimitError, PlanError
+from pumice.plan.plan import Binding, Part, Plan, Step, fold_grid
+
+
+def verify_plan(plan: Plan) -> None:
+    """Checks every buffer, binding and grid against the caps, and every read against what was written before it."""
+    for k, b in enumerate(plan.buffers):
+        if b.nbytes > plan.caps.max_buffer_bytes:
+            raise LimitError(
+                f"buffer {k} ({b.name}) takes {b.nbytes} bytes, {plan.caps.name} allows {plan.caps.max_buffer_bytes}",
+                tensor=b.name,
+                nbytes=b.nbytes,
+                limit=plan.caps.max_buffer_bytes,
+            )
+    for value in plan.values.values():
+        for part in value.parts:
+            _check_part(plan, value.id, part)
+    contents = _initial_contents(plan)
+    for k, step in enumerate(plan.steps):
+        _check_limits(plan, k, step)
+        _check_aliasing(plan, k, step)
+        _check_flow(plan, k, step, contents)
+    for _, root in (*plan.graph.outputs, *plan.graph.captures, *plan.copies):
+        _check_present(plan, root, contents, "read back after the run")
+
+
+def _fail(k: int, step: Step, rule: str, text: str, **fields: object) -> PlanError:
+    return PlanError(f"step {k} ({step.label}): {text}", rule=rule, step=k, **fields)
+
+
+def _check_part(plan: Plan, value: int, part: Part) -> None:
+    if not 0 <= part.buffer < len(plan.buffers):
+        raise PlanError(f"value {value} lies in buffer {part.buffer}, which does not exist", rule="range")
+    size = plan.buffers[part.buffer].nbytes
+    if part.offset < 0 or part.nbytes <= 0 or part.offset + part.nbytes > size:
+        raise PlanError(
+            f"value {value} takes bytes {part.offset}…{part.offset + part.nbytes} of buffer {part.buffer} of {size}", rule="range"
+        )
+
+
+def _check_limits(plan: Plan, k: int, step: Step) -> None:
+    caps = plan.caps
+    if caps.target == "host":
+        return
+    if not 0 <= step.kernel < len(plan.kernels):
+        raise _fail(k, step, "kernel", f"there is no kernel {step.kernel}")
+    kernel = plan.kernels[step.kernel]
+    if tuple(b.access for b in step.bindings) != kernel.access or len(step.uniforms) != kernel.uniform_words:
+        raise _fail(k, step, "kernel", "its bindings do not fit its kernel")
+    if len(step.bindings) > caps.max_storage_buffers:
+        raise _fail(k, step, "bindings", f"{len(step.bindings)} storage buffers, {caps.name} has {caps.max_storage_buffers}")
+    if len(step.uniforms) * 4 > caps.max_uniform_bytes:
+        raise _fail(k, step, "uniforms", f"{len(step.uniforms)} uniform words exceed {caps.max_uniform_bytes} bytes")
+    for b in step.bindings:
+        part = _part(plan, k, step, b)
+        if part.offset % caps.storage_alignment:
+            raise _fail(k, step, "alignment", f"value {b.value} at offset {part.offset}, no multiple of {caps.storage_alignment}")
+        if part.nbytes > caps.max_binding_bytes:
+            raise _fail(k, step, "binding-size", f"value {b.value} binds {part.nbytes} bytes of {caps.max_binding_bytes}")
+        if part.nbytes % 4:
+            raise _fail(k, step, "alignment", f"value {b.value} binds {part.nbytes} bytes, no multiple of 4")
+    if max(fold_grid(upper(step.groups, plan.maxima), caps.max_groups)) > caps.max_groups:
+        raise _fail(k, step, "grid", f"{step.groups} workgroups cannot be folded into {caps.max_groups} a dimension")
+
+
+def _part(plan: Plan, k: int, step: Step, b: Binding) -> Part:
+    value = plan.values.get(b.value)
+    if value is None or not 0 <= b.part < len(value.parts):
+        raise _fail(k, step, "range", f"it binds part {b.part} of value {b.value}, which has no memory")
+    return value.parts[b.part]
+
+
+def _check_aliasing(plan: Plan, k: int, step: Step) -> None:
+    """One buffer may not be read-only and writable in a dispatch, and writable ranges may not overlap."""
+    parts = [(b, _part(plan, k, step, b)) for b in step.bindings]
+    for i, (a, pa) in enumerate(parts):
+        for b, pb in parts[i + 1 :]:
+            if pa.buffer != pb.buffer or (a.access == "read" and b.access == "read"):
+                continue
+            overlap = pa.offset < pb.offset + pb.nbytes and pb.offset < pa.offset + pa.nbytes
+            if overlap:
+                raise _fail(k, step, "overlap", f"values {a.value} and {b.value} overlap in buffer {pa.buffer} and one is written")
+            if plan.caps.target == "webgpu" and "read" in (a.access, b.access):
+                raise _fail(k, step, "read-write", f"buffer {pa.buffer} is both read ({a.value}) and written ({b.value})")
+
+
+
+def _initial_contents(plan: Plan) -> set[tuple[int, int]]:
+    return {
+        (v.id, p)
+        for v in plan.values.values()
+        if v.id < len(plan.graph) and plan.graph.nodes[v.id].op in ("input", "param", "constant", "state")
+        for p in range(len(v.parts))
+    }
+
+
+def _check_flow(plan: Plan, k: int, step: Step, contents: set[tuple[int, int]]) -> None:
+    for b in step.bindings:
+        if b.access != "write" and (b.value, b.part) not in contents:
+            raise _fail(k, step, "data-flow", f"it reads value {b.value}, which was never written or is overwritten by then")
+    for b in step.bindings:
+        if b.access == "read":
+            continue
+        part = _part(plan, k, step, b)
+        written = {(b.value, b.part)}
+        if b.access == "update":  # a value that takes over the memory of a state is that state's next content
+            written |= {(v.id, p) for v in plan.values.values() for p, q in enumerate(v.parts) if q == part and v.id == step.root}
+        for v in plan.values.values():
+            for p, q in enumerate(v.parts):
+                touches = q.buffer == part.buffer and q.offset < part.offset + part.nbytes and part.offset < q.offset + q.nbytes
+                if touches:
+                    contents.discard((v.id, p))
+        contents |= written
+
+
+def _check_present(plan: Plan, value: int, contents: set[tuple[int, int]], use: str) -> None:
+    if value not in plan.values:
+        raise PlanError(f"value {value} is {use} but has no memory", rule="data-flow")
+    static_empty = plan.values[value].type.numel == 0
+    if not static_empty and any((value, p) not in contents for p in range(len(plan.values[value].parts))):
+        raise PlanError(f"value {value} is {use} but was overwritten or never written", rule="data-flow")

@@ -1,0 +1,121 @@
+"""Arrays at the border: what users pass becomes exactly the dtype a graph declares, or a typed error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pumice.core.dtypes import DType
+from pumice.errors import DTypeError, InputError, ShapeError
+from pumice.ir.types import TensorType
+
+Array = np.ndarray[Any, Any]
+
+
+def as_array(value: Any, name: str) -> Array:
+    """Anything array-like (NumPy, `__array__`, DLPack, nested lists, scalars) as a NumPy array.
+
+    >>> as_array([1, 2], "x").shape
+    (2,)
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        array = np.asarray(value)
+    except (TypeError, ValueError) as e:
+        raise InputError(f"{name} is no array: {e}", hint="pass numbers, nested lists, or an array", name=name) from None
+    if array.dtype == object:
+        raise InputError(f"{name} is no array of numbers, it is {type(value).__name__}", name=name)
+    return array
+
+
+def convert(value: Any, dtype: DType, name: str) -> Array:
+    """`value` in the dtype's NumPy form.
+
+    Floats convert to floats of another width, integers to another width where every value fits; nothing else converts
+    by itself. Python numbers and lists are taken as the graph wants them.
+
+    >>> from pumice.core import dtypes
+    >>> convert(np.arange(3), dtypes.i32, "ids").dtype
+    dtype('int32')
+    >>> convert(np.float32([0.5]), dtypes.i32, "ids")
+    Traceback (most recent call last):
+        ...
+    pumice.errors.DTypeError: [dtype] ids must be i32, got float32
+      hint: convert it first, e.g. ids.astype('int32')
+    """
+    array = as_array(value, name)
+    target = dtype.np
+    if array.dtype == target:
+        return array
+    weak = not hasattr(value, "dtype")  # Python numbers and lists carry no dtype of their own
+    source = "float" if _is_float(array.dtype) else {"i": "int", "u": "int", "b": "bool"}.get(array.dtype.kind, "other")
+    kind = {"float": "float", "int": "int", "uint": "int", "bool": "bool", "quant": "bytes"}[dtype.kind]
+    if source == kind == "int" or (weak and source == "bool" and kind == "int"):
+        _check_range(array, target, name)
+    elif not (source == kind == "float" or (weak and kind == "float" and source in ("int", "bool"))):
+        raise DTypeError(
+            f"{name} must be {dtype}, got {array.dtype}",
+            hint=f"convert it first, e.g. {name}.astype('{target}')",
+            name=name,
+            expected=dtype.name,
+            got=str(array.dtype),
+        )
+    with np.errstate(over="ignore"):
+        return array.astype(target)
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+def _check_range(array: Array, target: np.dtype[Any], name: str) -> None:
+    info = np.iinfo(target)
+    if array.size and (array.min() < info.min or array.max() > info.max):
+        raise DTypeError(
+            f"{name} holds {array.min()}…{array.max()}, which does not fit {target}", name=name, expected=str(target)
+        )
+
+
+def stored_shape(t: TensorType) -> tuple[int, ...]:
+    """The shape of a static value's host array; quantised rows are rows of block bytes.
+
+    >>> from pumice.core import dtypes
+    >>> stored_shape(TensorType(dtypes.q4_0, (2, 64)))
+    (2, 36)
+    """
+    shape = t.static_shape
+    return (*shape[:-1], t.dtype.nbytes(shape[-1])) if t.dtype.is_quant else shape
+
+
+def convert_stored(value: Any, t: TensorType, what: str) -> Array:
+    """`value` as the host array of a param or state of static type `t`; `what` names it in errors."""
+    array = convert(value, t.dtype, what)
+    expected = stored_shape(t)
+    if array.shape != expected:
+        raise ShapeError(
+            f"{what} must have shape {expected}, got {array.shape}", name=what, expected=expected, got=array.shape
+        )
+    return np.ascontiguousarray(array)
+
+
+def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts, lists and tuples as {dotted path: leaf}; None leaves stand for nothing and are left out.
+
+    >>> flatten({"a": {"w": 1}, "b": [2, 3]})
+    {'a.w': 1, 'b.0': 2, 'b.1': 3}
+    """
+    if isinstance(tree, Mapping):
+        items = [(str(k), v) for k, v in tree.items()]
+    elif isinstance(tree, (list, tuple)):
+        items = [(str(i), v) for i, v in enumerate(tree)]
+    else:
+        return {} if tree is None else {prefix: tree}
+    out: dict[str, Any] = {}
+    for key, value in items:
+        out.update(flatten(value, f"{prefix}.{key}" if prefix else key))
+    return out

@@ -1,0 +1,20 @@
+"""What all tests share: the markers, and property tests that do not time out on a busy machine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("pumice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pumice")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes minutes; left out of `make test`")
+    config.addinivalue_line("markers", "gpu: opens a WebGPU device, hardware or software")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--graphs", type=int, default=200, help="how many random graphs the fuzzer makes")
+    parser.addoption("--graph-seed", type=int, default=0, help="the seed of the first random graph")
+    parser.addoption("--update-golden", action="store_true", help="accept the kernels that are emitted now")

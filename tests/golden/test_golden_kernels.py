@@ -1,0 +1,86 @@
+"""The WGSL of a few plans, kept as files: a change of the emitter shows as a diff, a refactoring shows none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from pumice.core.caps import Caps
+from pumice.ir.graph import Graph
+from pumice.plan.build import build_plan
+
+HERE = Path(__file__).parent
+
+
+def fused_elementwise() -> Graph:
+    return pm.trace(lambda x, y: pm.gelu(x * 2.0 + y).astype("f16"), x=pm.spec("B", 8), y=pm.spec(8))
+
+
+def movement() -> Graph:
+    def f(x: Any) -> Any:
+        return pm.concatenate([x[:, ::-1].T, pm.pad(x, ((1, 0), (0, 0)))[1:].T], axis=0)
+
+    return pm.trace(f, x=pm.spec(4, 6))
+
+
+def norm_with_residual() -> Graph:
+    def f(params: Any, x: Any, r: Any) -> Any:
+        return pm.rms_norm(x + r, params["w"]) * 0.5
+
+    return pm.trace(f, params={"w": pm.spec(256)}, x=pm.spec("T", 256), r=pm.spec("T", 256))
+
+
+def linear_layer() -> Graph:
+    def f(params: Any, x: Any) -> Any:
+        return pm.silu(x @ params["w"].T + params["b"])
+
+    return pm.trace(f, params={"w": pm.spec(96, 64), "b": pm.spec(96)}, x=pm.spec("T", 64))
+
+
+def causal_attention() -> Graph:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return pm.attention(q, k, v, causal=True)
+
+    return pm.trace(f, q=pm.spec(1, 4, "T", 64), k=pm.spec(1, 2, "T", 64), v=pm.spec(1, 2, "T", 64))
+
+
+def cache_update() -> Graph:
+    def f(x: Any, at: Any) -> Any:
+        kv = pm.state("kv", (16, 8), init=np.zeros((16, 8), "f4"))
+        new = pm.scatter_set(kv, at, x)
+        pm.set_state("kv", new)
+        return new.sum()
+
+    return pm.trace(f, x=pm.spec("T", 8), at=pm.spec("T", dtype="i32"))
+
+
+CASES: tuple[Callable[[], Graph], ...] = (
+    fused_elementwise,
+    movement,
+    norm_with_residual,
+    linear_layer,
+    causal_attention,
+    cache_update,
+)
+
+
+@pytest.mark.parametrize("preset", ["browser-baseline", "h200"])
+@pytest.mark.parametrize("make", CASES, ids=lambda f: f.__name__)
+def test_emitted_kernels_are_the_accepted_ones(make: Callable[[], Graph], preset: str, request: pytest.FixtureRequest) -> None:
+    plan = build_plan(make(), Caps.preset(preset))
+    parts = []
+    for s in plan.steps:
+        where = ", ".join(f"{b.access} %{b.value}" for b in s.bindings)
+        head = f"// {s.label} [{s.variant}]: groups {s.groups}; {where}; sizes {', '.join(map(str, s.uniforms)) or 'static'}"
+        parts.append(f"{head}\n{plan.kernels[s.kernel].wgsl}")
+    text = "\n".join(parts)
+    path = HERE / f"{make.__name__}.{preset}.wgsl"
+    if request.config.getoption("--update-golden"):
+        path.write_text(text)
+    assert path.exists(), "no golden file: run `make golden` and look at what it writes"
+    assert text == path.read_text(), f"{path.name} differs: if that is meant, run `make golden` and review the diff"

@@ -1,0 +1,128 @@
+"""What the generated tests share: targets, one-op graphs, and the comparison with the oracle under guards and poison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.base import Device, Session
+from pumice.core import dtypes
+from pumice.core.caps import Caps
+from pumice.ir.graph import Graph, GraphBuilder
+from pumice.ir.registry import OpSpec, Packed, Sample
+from pumice.ir.symbols import infer_env
+from pumice.ir.types import TensorType
+from pumice.plan.build import build_plan
+from pumice.plan.plan import Plan
+from pumice.reference.compare import mismatch
+from pumice.reference.interpreter import evaluate_graph
+
+Array = np.ndarray[Any, Any]
+GUARD = 64
+TARGETS = ("host", "webgpu", "webgpu-baseline")
+
+
+@cache
+def device(target: str) -> Device:
+    """The device of a target; the baseline runs on the same adapter under a browser's default limits."""
+    if target == "host":
+        from pumice.backends.host.device import HostDevice
+
+        return HostDevice()
+    from pumice.backends.webgpu.device import WebGpuDevice
+
+    return WebGpuDevice(caps=None if target == "webgpu" else Caps.preset("browser-baseline"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph with concrete data for its inputs and params."""
+
+    graph: Graph
+    inputs: Mapping[str, Array]
+    params: Mapping[str, Array]
+
+
+def one_op(spec: OpSpec, sample: Sample, *, views: bool = False) -> Case:
+    """The graph that applies one op to a sample; with `views`, operands arrive as transposed slices of larger inputs."""
+    b = GraphBuilder()
+    ids: list[int | None] = []
+    inputs: dict[str, Array] = {}
+    params: dict[str, Array] = {}
+    for k, a in enumerate(sample.inputs):
+        if a is None:
+            ids.append(None)
+        elif isinstance(a, Packed):
+            ids.append(b.source("param", f"p{k}", TensorType(a.dtype, a.shape)))
+            params[f"p{k}"] = a.data
+        elif views and a.ndim >= 1 and a.size:
+            ids.append(_as_view(b, f"x{k}", a, inputs))
+        else:
+            ids.append(b.source("input", f"x{k}", TensorType(dtypes.dtype(a.dtype), a.shape)))
+            inputs[f"x{k}"] = a
+    out = b.add(spec.name, ids, sample.attrs)
+    return Case(b.build([("out", out)]), inputs, params)
+
+
+def _as_view(b: GraphBuilder, name: str, a: Array, inputs: dict[str, Array]) -> int:
+    """An operand read through a transpose and an offset slice with a step, so that neither strides nor offset are trivial."""
+    wide = np.zeros((a.shape[0] * 2 + 1, *a.shape[1:]), a.dtype)
+    wide[1::2][: a.shape[0]] = a
+    stored = np.ascontiguousarray(wide.T)
+    inputs[name] = stored
+    node = b.source("input", name, TensorType(dtypes.dtype(a.dtype), stored.shape))
+    node = b.add("transpose", [node], {"perm": tuple(range(a.ndim))[::-1]})
+    stops = (a.shape[0] * 2 + 1, *a.shape[1:])
+    return b.add("slice", [node], {"starts": (1,) + (0,) * (a.ndim - 1), "stops": stops, "steps": (2,) + (1,) * (a.ndim - 1)})
+
+
+def run_plan(dev: Device, plan: Plan, case: Case) -> tuple[list[Array], list[str]]:
+    """Outputs of one run in poisoned memory, and every guard zone that was written to."""
+    session = dev.open(plan)
+    try:
+        for n in plan.graph.sources("param"):
+            session.write(n.id, np.ascontiguousarray(case.params[n.name]))
+        env = infer_env(plan.graph, {k: v.shape for k, v in case.inputs.items()}, maxima=plan.maxima)
+        for k, b in enumerate(plan.buffers):
+            if b.kind == "arena":
+                session.fill_buffer(k, 0xFFFFFFFF)  # NaN in every float dtype
+        results = session.run(env, case.inputs, [i for _, i in plan.graph.outputs])
+        return results, _broken_guards(session, plan, env) if plan_has_guards(plan) else []
+    finally:
+        session.close()
+
+
+def plan_has_guards(plan: Plan) -> bool:
+    return all(p.nbytes >= GUARD for b in plan.steps for v in b.bindings for p in plan.values[v.value].parts)
+
+
+def _broken_guards(session: Session, plan: Plan, env: Mapping[str, int]) -> list[str]:
+    broken = []
+    written = {b.value for s in plan.steps for b in s.bindings if b.access == "write"}
+    for value in sorted(written):
+        t = plan.values[value].type.at(env)
+        (part,) = plan.values[value].parts
+        used = -(-t.max_nbytes({}) // 4) * 4
+        if not np.all(session.dump_buffer(part.buffer)[part.offset + used : part.offset + part.nbytes] == 0xFF):
+            broken.append(f"value {value} {t}")
+    return broken
+
+
+def check(case: Case, target: str, *, tolerance: float | None = None, chain: bool = False, **options: Any) -> str:
+    """Runs a case on a target and compares with the oracle; "" or what is wrong. `options` go to build_plan."""
+    dev = device(target)
+    options = {"arena": False, "guard": GUARD, **options}
+    plan = build_plan(case.graph, dev.caps, **options)
+    results, broken = run_plan(dev, plan, case)
+    expected = evaluate_graph(case.graph, case.inputs, case.params)
+    if broken:
+        return f"wrote beyond {broken}"
+    for (name, node), got, want in zip(case.graph.outputs, results, expected.outputs, strict=True):
+        problem = mismatch(got, want, case.graph.nodes[node].type.dtype, tolerance=tolerance, chain=chain)
+        if problem:
+            return f"{name}: {problem}"
+    return ""

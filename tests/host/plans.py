@@ -1,0 +1,27 @@
+"""Plans by hand: what to run and where, without the planner, so that the host backend is tested on its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pumice.core.caps import Caps
+from pumice.ir.graph import Graph
+from pumice.plan.plan import Buffer, BufferKind, Part, Plan, Step, Value
+
+
+def plan_of(graph: Graph, steps: list[tuple[int, ...]], aliases: dict[int, int] | None = None) -> Plan:
+    """Each step computes its nodes and stores the last; values have buffers of their own unless they alias another."""
+    kinds: dict[str, BufferKind] = {"input": "input", "param": "param", "constant": "constant", "state": "state"}
+    buffers: list[Buffer] = []
+    values: dict[int, Value] = {}
+    for v in [n.id for n in graph.nodes if n.op in kinds] + [nodes[-1] for nodes in steps] + list(aliases or ()):
+        n = graph.nodes[v]
+        if aliases and v in aliases:
+            values[v] = replace(values[aliases[v]], id=v, type=n.type)
+            continue
+        size = max(16, n.type.max_nbytes(graph.maxima))
+        buffers.append(Buffer(kinds.get(n.op, "arena"), size, n.name or f"%{v}"))
+        values[v] = Value(v, n.type, (Part(len(buffers) - 1, 0, size),))
+    made = tuple(Step(graph.nodes[nodes[-1]].op, nodes, nodes[-1], ()) for nodes in steps)
+    copies = tuple((s, v) for s, v in graph.updates if (aliases or {}).get(v) != s)
+    return Plan(graph, Caps.preset("host"), tuple(buffers), values, (), made, copies, graph.maxima)

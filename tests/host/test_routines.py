@@ -1,0 +1,211 @@
+"""Every op of the registry, run by the host backend on the op's own samples, against its reference in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import one_op
+from host.plans import plan_of
+from pumice.backends.host import HostDevice
+from pumice.core import dtypes
+from pumice.ir.graph import Graph, GraphBuilder
+from pumice.ir.registry import OpSpec, Packed, Sample, all_ops, get_op
+from pumice.ir.types import TensorType
+from pumice.plan.plan import Plan
+from pumice.reference.compare import mismatch
+from pumice.reference.interpreter import evaluate_graph
+
+Array = np.ndarray[Any, Any]
+
+
+def run(plan: Plan, inputs: dict[str, Array], params: dict[str, Array]) -> list[Array]:
+    session = HostDevice().open(plan)
+    for n in plan.graph.sources("param"):
+        session.write(n.id, params[n.name])
+    results = session.run({}, inputs, [i for _, i in plan.graph.outputs])
+    again = session.run({}, inputs, [i for _, i in plan.graph.outputs])
+    for first, second in zip(results, again, strict=True):
+        assert first is not second
+        assert first.tobytes() == second.tobytes()
+    return results
+
+
+def problem(graph: Graph, plan: Plan, inputs: dict[str, Array], params: dict[str, Array], tolerance: float = 0.0) -> str:
+    before = {k: v.tobytes() for k, v in inputs.items()}
+    (got,) = run(plan, inputs, params)
+    for k, v in inputs.items():
+        assert v.tobytes() == before[k], f"the input {k} was written to"
+    (expected,) = evaluate_graph(graph, inputs, params).outputs
+    return mismatch(got, expected, graph.nodes[graph.outputs[0][1]].type.dtype, tolerance=tolerance)
+
+
+def problem_of(spec: OpSpec, sample: Sample) -> str:
+    """What is wrong with an op that is a step of its own."""
+    case = one_op(spec, sample)
+    root = case.graph.outputs[0][1]
+    return problem(case.graph, plan_of(case.graph, [(root,)]), dict(case.inputs), dict(case.params), spec.tolerance)
+
+
+@pytest.mark.parametrize("spec", all_ops(), ids=lambda s: s.name)
+def test_every_op_on_its_samples(spec: OpSpec) -> None:
+    found = []
+    for sample in spec.samples():
+        wrong = problem_of(spec, sample)
+        if wrong:
+            found.append(f"{sample.label}: {wrong}")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("spec", [s for s in all_ops() if s.family != "shape" and s.operands], ids=lambda s: s.name)
+def test_every_op_inside_a_fused_step(spec: OpSpec) -> None:
+    """Operands as strided views, and an elementwise node after the op: all of it one step."""
+    found = []
+    for sample in spec.samples():
+        graph, inputs, params = _fused(spec, sample)
+        sources = {n.id for n in graph.nodes if n.op in ("input", "param")}
+        plan = plan_of(graph, [tuple(n.id for n in graph.nodes if n.id not in sources)])
+        wrong = problem(graph, plan, inputs, params, spec.tolerance)
+        if wrong:
+            found.append(f"{sample.label}: {wrong}")
+    assert not found, "\n".join(found)
+
+
+def _fused(spec: OpSpec, sample: Sample) -> tuple[Graph, dict[str, Array], dict[str, Array]]:
+    b = GraphBuilder()
+    ids: list[int | None] = []
+    inputs: dict[str, Array] = {}
+    params: dict[str, Array] = {}
+    for k, a in enumerate(sample.inputs):
+        if a is None:
+            ids.append(None)
+        elif isinstance(a, Packed):
+            ids.append(b.source("param", f"p{k}", TensorType(a.dtype, a.shape)))
+            params[f"p{k}"] = a.data
+        else:
+            stored = np.ascontiguousarray(a.T) if a.ndim > 1 else a
+            inputs[f"x{k}"] = stored
+            node = b.source("input", f"x{k}", TensorType(dtypes.dtype(a.dtype), stored.shape))
+            ids.append(b.add("transpose", [node], {"perm": tuple(range(a.ndim))[::-1]}))
+    out = b.add(spec.name, ids, sample.attrs)
+    if b.type(out).dtype.kind in ("float", "int"):
+        out = b.add("neg", [out])
+    return b.build([("out", out)]), inputs, params
+
+
+def chain(shape: tuple[int, ...], *others: tuple[int, ...], dtype: dtypes.DType = dtypes.f32) -> tuple[Graph, dict[str, Array]]:
+    """tanh(x * a + b …) over operands that broadcast."""
+    b = GraphBuilder()
+    generator = np.random.default_rng(0)
+    inputs = {}
+    value = None
+    for k, s in enumerate((shape, *others)):
+        inputs[f"x{k}"] = generator.standard_normal(s).astype(dtype.np)
+        leaf = b.source("input", f"x{k}", TensorType(dtype, s))
+        if value is None:
+            value = leaf
+        else:
+            value = b.add("mul" if k % 2 else "add", [value, leaf])
+    assert value is not None
+    value = b.add("silu", [b.add("tanh", [value])])
+    return b.build([("out", value)]), inputs
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((300_001,), (300_001,)),
+        ((300_001,), ()),
+        ((700, 301), (301,), (700, 1)),
+        ((70, 1, 3001), (1, 1, 3001), ()),
+        ((5, 70, 601), (70, 1), (5, 1, 601)),
+        ((3, 200_003), (3, 1), (200_003,)),
+        ((2, 3, 40_000), (1, 3, 1), (2, 1, 40_000)),
+        ((200_000, 1), (200_000, 1)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f16, dtypes.bf16], ids=str)
+def test_large_regions_run_in_chunks(shapes: tuple[tuple[int, ...], ...], dtype: dtypes.DType) -> None:
+    graph, inputs = chain(*shapes, dtype=dtype)
+    plan = plan_of(graph, [tuple(n.id for n in graph.nodes if n.op != "input")])
+    (got,) = run(plan, inputs, {})
+    wide = evaluate_graph(chain(*shapes)[0], {k: v.astype(np.float32) for k, v in inputs.items()}).outputs[0]
+    assert not mismatch(got, wide, dtype)
+
+
+def test_views_in_large_regions() -> None:
+    b = GraphBuilder()
+    x = b.source("input", "x", TensorType(dtypes.f32, (301, 500)))
+    y = b.source("input", "y", TensorType(dtypes.f32, (500, 1)))
+    t = b.add("transpose", [x], {"perm": (1, 0)})
+    out = b.add("exp", [b.add("mul", [t, y])])
+    graph = b.build([("out", out)])
+    g = np.random.default_rng(1)
+    inputs = {"x": g.standard_normal((301, 500)).astype("f4"), "y": g.standard_normal((500, 1)).astype("f4")}
+    assert not problem(graph, plan_of(graph, [(t, out - 1, out)]), inputs, {})
+
+
+@pytest.mark.parametrize("name", ["reduce_sum", "reduce_mean", "cumsum"])
+def test_long_sums_keep_float32_accuracy(name: str) -> None:
+    """A million equal numbers added one after the other in float32 are off by a percent."""
+    x = np.full((1_000_000, 2), 0.1, np.float32)
+    attrs = {"axis": 0, "exclusive": False, "reverse": False} if name == "cumsum" else {"axes": (0,), "keepdims": False}
+    assert not problem_of(get_op(name), Sample("long", (x,), attrs))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 9])
+@pytest.mark.parametrize("quant", dtypes.QUANT, ids=str)
+@pytest.mark.parametrize("with_numba", [True, False], ids=["numba", "numpy"])
+def test_quantised_products(rows: int, quant: dtypes.DType, with_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumice.backends.host import jit
+    from pumice.core.blocks import quantize_rows
+
+    if not with_numba:
+        monkeypatch.setattr(jit, "kernels", lambda: None)
+    elif not jit.available():
+        pytest.skip("numba is not installed")
+    g = np.random.default_rng(2)
+    w = Packed(quant, (1100, 1024), quantize_rows(quant, g.standard_normal((1100, 1024))))
+    x = g.standard_normal((rows, 1024)).astype(np.float32)
+    x.flags.writeable = False
+    assert not problem_of(get_op("qmatmul"), Sample("", (x, w), {}))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.f16, dtypes.bf16], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_large_half_weights_are_widened_in_tiles(dtype: dtypes.DType, transposed: bool) -> None:
+    g = np.random.default_rng(3)
+    b = GraphBuilder()
+    w_shape = (900, 1300) if transposed else (1300, 900)
+    x = b.source("input", "x", TensorType(dtype, (5, 1300)))
+    w = b.source("input", "w", TensorType(dtype, w_shape))
+    nodes = []
+    if transposed:
+        w = b.add("transpose", [w], {"perm": (1, 0)})
+        nodes.append(w)
+    out = b.add("matmul", [x, w])
+    graph = b.build([("out", out)])
+    inputs = {"x": g.standard_normal((5, 1300)).astype(dtype.np), "w": g.standard_normal(w_shape).astype(dtype.np)}
+    assert not problem(graph, plan_of(graph, [(*nodes, out)]), inputs, {})
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("extra", [{}, {"causal": True}, {"causal": True, "window": 300}], ids=str)
+def test_attention_in_several_blocks(layout: str, extra: dict[str, Any]) -> None:
+    g = np.random.default_rng(4)
+    shapes = [(1, 4, 900, 16), (1, 2, 1100, 16), (1, 2, 1100, 16)]
+    if layout == "bshd":
+        shapes = [(b, s, h, d) for b, h, s, d in shapes]
+    arrays = tuple(g.standard_normal(s).astype(np.float32) for s in shapes)
+    sample = Sample("", (*arrays, None, None, None, None), {"layout": layout, **extra})
+    assert not problem_of(get_op("attention"), sample)
+
+
+def test_selecting_the_best_of_many() -> None:
+    g = np.random.default_rng(5)
+    x = g.integers(-50, 50, (3, 4000)).astype(np.float32)
+    x[1, 7] = x[1, 3000] = np.nan
+    assert not problem_of(get_op("argtopk"), Sample("", (x,), {"k": 60, "axis": 1}))

@@ -1,0 +1,76 @@
+"""Every op of the registry on every target, over its own samples: guarded, poisoned, and with views as operands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import TARGETS, check, one_op
+
+from pumice.core.caps import Caps
+from pumice.ir.registry import OpSpec, Packed, Routine, Row, Sample, Scalar, all_ops
+from pumice.kernels.pull_rules import PULL_RULES
+from pumice.kernels.routines import ROUTINES
+from pumice.kernels.rows import ROWS
+from pumice.plan.build import build_plan
+
+OPS = all_ops()
+by_name = pytest.mark.parametrize("spec", OPS, ids=lambda s: s.name)
+on_every_target = pytest.mark.parametrize("target", [pytest.param(t, marks=[pytest.mark.gpu] if t != "host" else []) for t in TARGETS])
+
+
+def test_there_are_enough_ops() -> None:
+    assert len(OPS) >= 65
+
+
+@by_name
+def test_op_is_complete(spec: OpSpec) -> None:
+    samples = list(spec.samples())
+    assert samples, "no samples"
+    assert len({s.label for s in samples}) == len(samples), "two samples share a label"
+    assert callable(spec.reference) and callable(spec.infer) and spec.summary and spec.family
+    if isinstance(spec.lowering, Scalar):
+        assert spec.lowering.wgsl
+    else:
+        table = ROWS if isinstance(spec.lowering, Row) else ROUTINES if isinstance(spec.lowering, Routine) else PULL_RULES
+        assert spec.lowering.rule in table, "its lowering names no kernel"
+
+
+@by_name
+def test_samples_cover_the_sizes_that_break_kernels(spec: OpSpec) -> None:
+    sizes = [int(np.prod(_shape(s))) for s in spec.samples()]
+    assert any(n % 2 == 1 and n > 1 for n in sizes), "no odd size"
+    assert any(n > 64 for n in sizes) or spec.name in ("random_bits",), "nothing larger than a workgroup"
+
+
+def _shape(sample: Sample) -> tuple[int, ...]:
+    first = next((a for a in sample.inputs if a is not None), None)
+    if first is None or first.shape == (2,):  # arange and random ops: the size is an attribute
+        shape = sample.attrs.get("shape")
+        return shape if shape is not None else (abs(int(sample.attrs.get("stop", 3) - sample.attrs.get("start", 0))),)
+    return first.shape
+
+
+@on_every_target
+@by_name
+def test_op_agrees_with_the_reference(spec: OpSpec, target: str) -> None:
+    failures = [f"{s.label}: {e}" for s in spec.samples() if (e := check(one_op(spec, s), target, tolerance=spec.tolerance))]
+    assert not failures, "\n".join(failures)
+
+
+@on_every_target
+@by_name
+def test_op_reads_views(spec: OpSpec, target: str) -> None:
+    viewed = [s for s in spec.samples() if any(not isinstance(a, Packed) and a is not None and a.ndim and a.size for a in s.inputs)]
+    failures = []
+    for s in viewed[:2]:
+        if e := check(one_op(spec, s, views=True), target, tolerance=spec.tolerance):
+            failures.append(f"{s.label}: {e}")
+    assert not failures, "\n".join(failures)
+
+
+@by_name
+def test_every_sample_plans_for_the_presets(spec: OpSpec) -> None:
+    for name in ("lavapipe", "h200"):
+        caps = Caps.preset(name)
+        for s in list(spec.samples())[:3]:
+            build_plan(one_op(spec, s).graph, caps)

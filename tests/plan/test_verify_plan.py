@@ -1,0 +1,157 @@
+"""Hand-made bad plans, each refused by the rule it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import pumice as pm
+from pumice.core.caps import Caps
+from pumice.errors import LimitError, PlanError
+from pumice.plan.build import build_plan
+from pumice.plan.plan import Binding, Buffer, Part, Plan, Step, Value, fold_grid
+from pumice.plan.verify import verify_plan
+
+CAPS = Caps.preset("browser-baseline")
+
+
+def good_plan() -> Plan:
+    """Three steps over two inputs; values 0 and 1 are inputs, the last node is the output."""
+    graph = pm.trace(lambda x, y: pm.softmax(x @ y) @ y, x=pm.spec(64, 64), y=pm.spec(64, 64))
+    plan = build_plan(graph, CAPS)
+    assert len(plan.steps) == 3
+    return plan
+
+
+def with_value(plan: Plan, value: int, **changes: int) -> Plan:
+    v = plan.values[value]
+    return replace(plan, values={**plan.values, value: Value(v.id, v.type, (replace(v.parts[0], **changes),))})
+
+
+def with_step(plan: Plan, index: int, step: Step) -> Plan:
+    return replace(plan, steps=(*plan.steps[:index], step, *plan.steps[index + 1 :]))
+
+
+def written(plan: Plan, index: int) -> int:
+    return next(b.value for b in plan.steps[index].bindings if b.access == "write")
+
+
+def overlapping_writes(plan: Plan) -> Plan:
+    part = plan.values[written(plan, 0)].parts[0]
+    return with_value(plan, written(plan, 1), buffer=part.buffer, offset=part.offset)
+
+
+def reads_and_writes_one_buffer(plan: Plan) -> Plan:
+    """The output of a step moved to a free range of the buffer that the step reads."""
+    part = plan.values[written(plan, 0)].parts[0]
+    grown = replace(plan.buffers[part.buffer], nbytes=plan.buffers[part.buffer].nbytes + 4 * part.nbytes)
+    buffers = (*plan.buffers[: part.buffer], grown, *plan.buffers[part.buffer + 1 :])
+    free = plan.buffers[part.buffer].nbytes // 256 * 256 + 256
+    return with_value(replace(plan, buffers=buffers), written(plan, 1), buffer=part.buffer, offset=free)
+
+
+def misaligned(plan: Plan) -> Plan:
+    part = plan.values[written(plan, 0)].parts[0]
+    grown = tuple(replace(b, nbytes=b.nbytes + 256) if k == part.buffer else b for k, b in enumerate(plan.buffers))
+    return with_value(replace(plan, buffers=grown), written(plan, 0), offset=part.offset + 4)
+
+
+def beyond_its_buffer(plan: Plan) -> Plan:
+    return with_value(plan, written(plan, 0), nbytes=1 << 20)
+
+
+def binding_too_large(plan: Plan) -> Plan:
+    return replace(plan, caps=replace(CAPS, max_binding_bytes=64))
+
+
+def too_many_bindings(plan: Plan) -> Plan:
+    return replace(plan, caps=replace(CAPS, max_storage_buffers=2))
+
+
+def buffer_too_large(plan: Plan) -> Plan:
+    return replace(plan, buffers=(Buffer("input", 1 << 40, "x"), *plan.buffers[1:]))
+
+
+def reads_what_was_never_written(plan: Plan) -> Plan:
+    return replace(plan, steps=plan.steps[1:])
+
+
+def reads_what_was_overwritten(plan: Plan) -> Plan:
+    """The first step's result is overwritten by a step that comes between it and its reader."""
+    first, second = written(plan, 0), plan.steps[1]
+    again = replace(plan.steps[0], bindings=tuple(replace(b, value=1000) if b.access == "write" else b for b in plan.steps[0].bindings))
+    twin = Value(1000, plan.values[first].type, plan.values[first].parts)
+    return replace(plan, values={**plan.values, 1000: twin}, steps=(plan.steps[0], again, second, *plan.steps[2:]))
+
+
+def output_not_there(plan: Plan) -> Plan:
+    return replace(plan, steps=plan.steps[:2])
+
+
+def unknown_kernel(plan: Plan) -> Plan:
+    return with_step(plan, 0, replace(plan.steps[0], kernel=99))
+
+
+def bindings_that_do_not_fit(plan: Plan) -> Plan:
+    step = plan.steps[0]
+    return with_step(plan, 0, replace(step, bindings=step.bindings[::-1]))
+
+
+def unknown_value(plan: Plan) -> Plan:
+    step = plan.steps[0]
+    bindings = (Binding(999, 0, step.bindings[0].access), *step.bindings[1:])
+    return with_step(plan, 0, replace(step, bindings=bindings))
+
+
+def unknown_buffer(plan: Plan) -> Plan:
+    v = plan.values[written(plan, 0)]
+    return replace(plan, values={**plan.values, v.id: Value(v.id, v.type, (Part(77, 0, 16),))})
+
+
+BAD: list[tuple[Callable[[Plan], Plan], str]] = [
+    (overlapping_writes, "overlap"),
+    (reads_and_writes_one_buffer, "read-write"),
+    (misaligned, "alignment"),
+    (beyond_its_buffer, "range"),
+    (binding_too_large, "binding-size"),
+    (too_many_bindings, "bindings"),
+    (reads_what_was_never_written, "data-flow"),
+    (reads_what_was_overwritten, "data-flow"),
+    (output_not_there, "data-flow"),
+    (unknown_kernel, "kernel"),
+    (bindings_that_do_not_fit, "kernel"),
+    (unknown_value, "range"),
+    (unknown_buffer, "range"),
+]
+
+
+def test_the_good_plan_is_accepted() -> None:
+    verify_plan(good_plan())
+
+
+@pytest.mark.parametrize(("spoil", "rule"), BAD, ids=[f.__name__ for f, _ in BAD])
+def test_bad_plan_is_refused_by_name(spoil: Callable[[Plan], Plan], rule: str) -> None:
+    with pytest.raises(PlanError) as e:
+        verify_plan(spoil(good_plan()))
+    assert e.value.fields["rule"] == rule
+
+
+def test_buffer_over_the_limit_is_named() -> None:
+    with pytest.raises(LimitError, match="x"):
+        verify_plan(buffer_too_large(good_plan()))
+
+
+def test_grids_fold_without_losing_a_workgroup() -> None:
+    for groups in (1, 65535, 65536, 65537, 1 << 20, 65535 * 65535 + 1):
+        x, y, z = fold_grid(groups, 65535)
+        assert max(x, y, z) <= 65535 and x * y * z >= groups
+
+
+def test_tensor_over_the_device_limit_is_refused_by_name() -> None:
+    graph = pm.trace(lambda x: pm.relu(x) * 2.0, x=pm.spec("B", 1024))
+    with pytest.raises(LimitError) as e:
+        build_plan(graph, CAPS, max={"B": 1 << 20})
+    assert e.value.fields["limit"] == CAPS.max_binding_bytes and e.value.fields["nbytes"] == 1 << 32
+    assert "(B, 1024)" in str(e.value)

@@ -1,0 +1,40 @@
+"""The pages say what the code does: generated ones are current, the README's example runs, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_generated_pages_are_current() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "generate_docs.py"))
+    assert tool["stale"]() == [], "run `make docs`"
+
+
+def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    scope: dict[str, Any] = {}
+    exec(compile(example.replace('device="auto"', 'device="host"'), "README.md", "exec"), scope)
+    assert capsys.readouterr().out.split("\n")[:2] == ["host (5, 3)", "(64, 3)"]
+
+
+def test_the_number_of_ops_in_the_readme_is_true() -> None:
+    from pumice.ir.registry import all_ops
+
+    assert f"{len(all_ops())} operations" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
+def test_files_and_targets_that_pages_name_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    targets = set(re.findall(r"`?make ([a-z-]+)`?", text))
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{t}:", makefile, re.M) for t in targets), targets
+    for link in re.findall(r"\]\(([\w/.-]+)\)", text):
+        assert (ROOT / page).parent.joinpath(link).exists(), link
