@@ -187,7 +187,7 @@ def test_long_sorts(caps: Caps) -> None:
     data = np.round(numbers(2, 9000, 2) * 50)  # many ties
     data[0, ::1000, 1] = np.nan
     variants = run(b.build([("order", order), ("top", top)]), {"x": data}, caps)
-    assert variants.count("rounds/1024") == 4  # 9 blocks, then 1,800, 400 and 200 candidates
+    assert variants.count("rounds/1024") == 3  # 9 blocks leave 1,800 candidates, 2 blocks 400
     plan = build_plan(b.build([("order", order)]), caps)
     assert len(plan.steps) > 10 and len(plan.kernels) == 4  # the passes share their kernels
 
@@ -208,7 +208,7 @@ def test_symbolic_rows_and_lengths(rows: int, length: int, caps: Caps) -> None:
     outs += [b.add("layer_norm", [x, None, None], {"axes": 1}), b.add("cumsum", [x], {"axis": 1, "exclusive": True})]
     outs += [b.add("argsort", [x], {"axis": a, "descending": False}) for a in (0, 1)]
     graph = b.build([(f"o{k}", o) for k, o in enumerate(outs)])
-    run(graph, {"x": numbers(rows, length)}, caps, {"B": 5, "T": 70_000 if length > 70 else 80})
+    run(graph, {"x": numbers(rows, length)}, caps, {"B": 5, "T": 20_000 if length > 70 else 80})
 
 
 @pytest.mark.gpu

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import pytest
 from harness import TARGETS, check, one_op
 
 from pumice.core.caps import Caps
-from pumice.ir.registry import OpSpec, Packed, Routine, Row, Sample, Scalar, all_ops
+from pumice.ir.registry import OpSpec, Packed, Routine, Row, Scalar, all_ops
 from pumice.kernels.pull_rules import PULL_RULES
 from pumice.kernels.routines import ROUTINES
 from pumice.kernels.rows import ROWS
@@ -37,17 +38,14 @@ def test_op_is_complete(spec: OpSpec) -> None:
 
 @by_name
 def test_samples_cover_the_sizes_that_break_kernels(spec: OpSpec) -> None:
-    sizes = [int(np.prod(_shape(s))) for s in spec.samples()]
-    assert any(n % 2 == 1 and n > 1 for n in sizes), "no odd size"
-    assert any(n > 64 for n in sizes) or spec.name in ("random_bits",), "nothing larger than a workgroup"
+    sizes = [one_op(spec, s).graph.nodes[-1].type.numel for s in spec.samples()]
+    assert any(isinstance(n, int) and n % 64 and n > 1 for n in sizes), "every size is a multiple of a workgroup"
+    largest = max(max((a.size for a in map(data_of, s.inputs) if a is not None), default=0) for s in spec.samples())
+    assert largest > 64 or any(isinstance(n, int) and n > 64 for n in sizes), "nothing larger than a workgroup"
 
 
-def _shape(sample: Sample) -> tuple[int, ...]:
-    first = next((a for a in sample.inputs if a is not None), None)
-    if first is None or first.shape == (2,):  # arange and random ops: the size is an attribute
-        shape = sample.attrs.get("shape")
-        return shape if shape is not None else (abs(int(sample.attrs.get("stop", 3) - sample.attrs.get("start", 0))),)
-    return first.shape
+def data_of(operand: Any) -> Any:
+    return operand.data if isinstance(operand, Packed) else operand
 
 
 @on_every_target

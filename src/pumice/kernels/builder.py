@@ -161,8 +161,9 @@ class KernelBuilder:
 
     # -- bindings ---------------------------------------------------------------------------------------------------
     def read(self, value: int, dtype: DType, part_elements: Sequence[int] = (0,)) -> Operand:
-        """A read-only binding of a value; asking twice gives the same one. The value updated in place is read through that."""
-        return self._operand(value, dtype, part_elements, "update" if value == self.inplace else "read")
+        """A read-only binding of a value; asking twice gives the same one. A value updated in place is read through its update."""
+        updated = value == self.inplace or (value, "update") in self._operands
+        return self._operand(value, dtype, part_elements, "update" if updated else "read")
 
     def write(self, value: int, dtype: DType) -> Operand:
         """The binding of a value that this kernel writes in full."""

@@ -108,13 +108,13 @@ class _Kernel:
         # Positions past the end sort padding behind elements that have the greatest key themselves.
         kb.emit("keys[i] = key;\nplaces[i] = at;")
 
-    def load_pairs(self, temps: tuple[int, int], length: Dim) -> None:
+    def load_pairs(self, source: Sequence[Operand], length: Dim) -> None:
         """Inside the loop: the pair `i` from temporaries that hold `length` pairs a row."""
         kb = self.kb
         kb.emit(f"var key = {_PADDING};\nvar place = {_PADDING};")
         kb.open(f"if ({self.exists} && at < {kb.dim(length)})")
-        for name, temp in zip(("key", "place"), temps, strict=True):
-            kb.emit(f"{name} = {kb.read(temp, u32).load(f'row * {kb.dim(length)} + at')};")
+        for name, operand in zip(("key", "place"), source, strict=True):
+            kb.emit(f"{name} = {operand.load(f'row * {kb.dim(length)} + at')};")
         kb.close()
         kb.emit("keys[i] = key;\nplaces[i] = place;")
 
@@ -190,7 +190,7 @@ class _Sorter:
             if source is None:
                 k.load_elements(length)
             else:
-                k.load_pairs(source, length)
+                k.load_pairs([k.kb.read(t, u32) for t in source], length)
             k.close_pairs()
             # Each block ends in ascending order: the last level sees no bit of its own inside the block.
             k.sort("2u", f"{block}u", f"(a & {block - 1}u & level) == 0u")
@@ -257,11 +257,11 @@ class _Sorter:
     def _merge_near(self, temps: tuple[int, int], level: int, blocks: int) -> Lowered:
         k, block, padded = _Kernel(self), self.plan.block, self.plan.padded
         last = level == padded
-        inplace = [] if last else [k.kb.update(t, u32) for t in temps]
+        stored = [k.kb.read(t, u32) if last else k.kb.update(t, u32) for t in temps]
         k.shared_pairs()
         total = self.rows.count * blocks
         k.open_pairs(total, blocks)
-        k.load_pairs(temps, padded)
+        k.load_pairs(stored, padded)
         k.close_pairs()
         up = k.stage(level)
         k.sort(up, up, f"(((wg % {blocks}u) * {block}u + a) & {padded - 1}u & level) == 0u")
@@ -269,6 +269,6 @@ class _Sorter:
         if last:
             k.store_results()
         else:
-            k.store_pairs(inplace, padded)
+            k.store_pairs(stored, padded)
         k.close_pairs()
         return k.finish(total, "" if last else " near")

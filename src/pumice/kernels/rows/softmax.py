@@ -8,7 +8,7 @@ from pumice.kernels.pull import Puller
 from pumice.kernels.rows.layout import Rows, RowValues, Team, decide, registers
 
 # Below every finite element, and finite itself: a running maximum of -inf would make -inf - -inf of a masked element.
-_LOWEST = "-3.40282347e38f"
+_LOWEST = "-3.4028234e38f"
 
 
 def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
