@@ -23,15 +23,16 @@ def lowering_text(spec: OpSpec) -> str:
 def ops_page() -> str:
     lines = ["# Operations", "", NOTE]
     lines += [
-        f"{len(all_ops())} primitives, each tested on the host and on WebGPU against its NumPy reference. The functions that users",
-        "call (`pm.*`) are built from these; every one takes symbolic dims.",
+        f"{len(all_ops())} primitives, each tested on the host and on WebGPU against its NumPy reference.",
+        "The functions that users call (`pm.*`) are built from these; every one takes symbolic dims.",
         "",
     ]
     family = ""
     for s in all_ops():
         if s.family != family:
             family = s.family
-            lines += ["", f"## {family}", "", "| op | operands | attributes | what it is | rules | kernel |", "|---|---|---|---|---|---|"]
+            lines += ["", f"## {family}", "", "| op | operands | attributes | what it is | rules | kernel |"]
+            lines += ["|---|---|---|---|---|---|"]
         attrs = ", ".join(k if repr(v) == "required" else f"{k}={v!r}" for k, v in s.attrs.items())
         cells = [f"`{s.name}`", ", ".join(s.operands), attrs, s.summary, s.rules, lowering_text(s)]
         lines.append("| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from harness import Case
 
 from pumice.core import dtypes
 from pumice.core.dims import Dim, sym
@@ -17,6 +16,8 @@ from pumice.ir.types import TensorType
 from pumice.passes.dce import dce
 from pumice.passes.rebuild import Rebuilder
 from pumice.reference.interpreter import evaluate_graph
+
+from harness import Case
 
 Array = np.ndarray[Any, Any]
 # Smooth and bounded, so that rounding differences stay small and nothing overflows.
@@ -119,7 +120,9 @@ class Generator:
             return
         last = n.type.shape[-1]
         assert isinstance(last, int)
-        start, stop, step = self.choose.choice([(1, last, 1), (0, last - 1, 1), (0, last, 2), (last - 1, -1, -1), (last - 1, 0, -2)])
+        start, stop, step = self.choose.choice(
+            [(1, last, 1), (0, last - 1, 1), (0, last, 2), (last - 1, -1, -1), (last - 1, 0, -2)]
+        )
         lead = n.type.rank - 1
         self.add("slice", [n.id], starts=(0,) * lead + (start,), stops=(*n.type.shape[:-1], stop), steps=(1,) * lead + (step,))
 
@@ -254,7 +257,9 @@ def _drop_unused(case: Case) -> Case:
     for n in keep:
         r.keep(n)
     slim = r.finish()
-    return Case(slim, *({n.name: d[n.name] for n in slim.sources(op)} for op, d in (("input", case.inputs), ("param", case.params))))
+    return Case(
+        slim, *({n.name: d[n.name] for n in slim.sources(op)} for op, d in (("input", case.inputs), ("param", case.params)))
+    )
 
 
 def _cut(case: Case, node: int) -> Case | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from fuzz.random_graphs import random_case, shrink
 from harness import Case, check
 

@@ -205,6 +205,14 @@ def test_sharing_twice_and_sharing_with_a_third(device: WebGpuDevice) -> None:
     b.share_params(a, {1: 1})
     b.share_params(a, {1: 1})
     c.share_params(b, {1: 1})
+    with pytest.raises(errors.PlanError, match="gave way"):
+        c.dump_buffer(1)
+    d = device.open(affine_plan())
+    d.write(1, np.float32([30]))
+    b.share_params(d, {1: 1})  # from one shared buffer to another
+    (y,) = b.run({"T": 4}, {"x": ones(4)}, [3])
+    np.testing.assert_array_equal(y, np.full(4, 30.5))
+    d.close()
     a.close()
     b.close()
     (y,) = c.run({"T": 4}, {"x": ones(4)}, [3])
@@ -406,7 +414,7 @@ def test_threads_open_and_close_while_others_run(device: WebGpuDevice) -> None:
 def test_symbols_beyond_32_bits_wrap_in_uniforms(device: WebGpuDevice) -> None:
     """A uniform may be any integer expression; the device sees it modulo 2**32."""
     p = affine_plan()
-    step = dataclasses.replace(p.steps[0], uniforms=(T + 2**32,))
+    step = dataclasses.replace(p.steps[0], uniforms=(T + 2**32, *p.steps[0].uniforms[1:]))
     s = device.open(dataclasses.replace(p, steps=(step, p.steps[1])))
     (y,) = s.run({"T": 3}, {"x": ones(3)}, [3])
     np.testing.assert_array_equal(y, np.full(3, 0.5))

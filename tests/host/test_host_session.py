@@ -23,6 +23,8 @@ from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, Unknow
 from pumice.ir.graph import ConstData, GraphBuilder
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan
+from pumice.reference.compare import mismatch
+from pumice.reference.interpreter import evaluate_graph
 
 F32 = dtypes.f32
 
@@ -115,6 +117,19 @@ def test_views_of_inputs_and_results_that_need_no_step() -> None:
     np.testing.assert_array_equal(got[3], given.reshape(6))
 
 
+def test_reshaping_a_transposed_value_follows_its_changes() -> None:
+    b = GraphBuilder()
+    x = b.source("input", "x", f32(3, 4))
+    y = b.add("neg", [x])
+    turned = b.add("transpose", [y], {"perm": (1, 0)})
+    flat = b.add("reshape", [turned], {"shape": (2, 6)})
+    z = b.add("square", [flat])
+    session = opened(plan_of(b.build([("z", z)]), [(y,), (turned, flat, z)]))
+    for k in (1, 2):
+        given = np.arange(12, dtype="f4").reshape(3, 4) * k
+        np.testing.assert_array_equal(session.run({}, {"x": given}, [z])[0], (given.T.reshape(2, 6)) ** 2)
+
+
 # --- state ---
 
 
@@ -193,7 +208,8 @@ def test_elementwise_updates_in_place(size: int) -> None:
     x = b.source("input", "x", f32(size))
     kept = b.add("mul", [s, s])
     new = b.add("add", [b.add("silu", [kept]), b.add("mul", [x, s])])
-    session = opened(plan_of(b.build([("new", new)], updates=[(s, new)]), [(kept, kept + 1, kept + 2, new)], {new: s}))
+    graph = b.build([("new", new)], updates=[(s, new)])
+    session = opened(plan_of(graph, [(kept, kept + 1, kept + 2, new)], {new: s}))
     g = np.random.default_rng(0)
     state, given = g.standard_normal(size).astype("f4"), g.standard_normal(size).astype("f4")
     session.write(s, state)
@@ -201,6 +217,26 @@ def test_elementwise_updates_in_place(size: int) -> None:
     square = state.astype("f8") ** 2
     np.testing.assert_allclose(got, square / (1 + np.exp(-square)) + given * state.astype("f8"), rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(session.read(s), got)
+
+
+@pytest.mark.parametrize("size", [10, 200_000])
+@pytest.mark.parametrize("op", ["silu", "gelu", "where"])
+def test_kernels_that_read_twice_never_write_over_their_operand(op: str, size: int) -> None:
+    """As an update in place, and as the last op of a step whose routine left its result in the step's target."""
+    b = GraphBuilder()
+    s = b.source("state", "s", f32(size))
+    positive = b.add("gt", [s, b.constant(np.float32(0), F32)])
+    new = b.add("where", [positive, b.add("neg", [s]), s]) if op == "where" else b.add(op, [s])
+    total = b.add("cumsum", [new], {"axis": 0, "exclusive": False, "reverse": False})
+    last = b.add("silu", [total])
+    steps = [tuple(range(positive, new + 1)) if op == "where" else (new,), (total, last)]
+    graph = b.build([("new", new), ("last", last)], updates=[(s, new)])
+    session = opened(plan_of(graph, steps, {new: s}))
+    state = np.random.default_rng(0).standard_normal(size).astype("f4")
+    session.write(s, state)
+    want = evaluate_graph(graph, {}, state={"s": state}).outputs
+    for got, expected in zip(session.run({}, {}, [new, last]), want, strict=True):
+        assert not mismatch(got, expected, F32)
 
 
 @pytest.mark.parametrize("size", [6, 300])

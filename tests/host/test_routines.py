@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import one_op
 from host.plans import plan_of
 from pumice.backends.host import HostDevice
 from pumice.core import dtypes
@@ -17,6 +16,8 @@ from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan
 from pumice.reference.compare import mismatch
 from pumice.reference.interpreter import evaluate_graph
+
+from harness import one_op
 
 Array = np.ndarray[Any, Any]
 

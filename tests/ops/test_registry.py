@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from harness import TARGETS, check, one_op
 
 from pumice.core.caps import Caps
 from pumice.ir.registry import OpSpec, Packed, Routine, Row, Scalar, all_ops
@@ -14,9 +13,13 @@ from pumice.kernels.routines import ROUTINES
 from pumice.kernels.rows import ROWS
 from pumice.plan.build import build_plan
 
+from harness import TARGETS, check, one_op
+
 OPS = all_ops()
 by_name = pytest.mark.parametrize("spec", OPS, ids=lambda s: s.name)
-on_every_target = pytest.mark.parametrize("target", [pytest.param(t, marks=[pytest.mark.gpu] if t != "host" else []) for t in TARGETS])
+on_every_target = pytest.mark.parametrize(
+    "target", [pytest.param(t, marks=[pytest.mark.gpu] if t != "host" else []) for t in TARGETS]
+)
 
 
 def test_there_are_enough_ops() -> None:
@@ -58,7 +61,9 @@ def test_op_agrees_with_the_reference(spec: OpSpec, target: str) -> None:
 @on_every_target
 @by_name
 def test_op_reads_views(spec: OpSpec, target: str) -> None:
-    viewed = [s for s in spec.samples() if any(not isinstance(a, Packed) and a is not None and a.ndim and a.size for a in s.inputs)]
+    viewed = [
+        s for s in spec.samples() if any(not isinstance(a, Packed) and a is not None and a.ndim and a.size for a in s.inputs)
+    ]
     failures = []
     for s in viewed[:2]:
         if e := check(one_op(spec, s, views=True), target, tolerance=spec.tolerance):

@@ -81,7 +81,9 @@ def reads_what_was_never_written(plan: Plan) -> Plan:
 def reads_what_was_overwritten(plan: Plan) -> Plan:
     """The first step's result is overwritten by a step that comes between it and its reader."""
     first, second = written(plan, 0), plan.steps[1]
-    again = replace(plan.steps[0], bindings=tuple(replace(b, value=1000) if b.access == "write" else b for b in plan.steps[0].bindings))
+    again = replace(
+        plan.steps[0], bindings=tuple(replace(b, value=1000) if b.access == "write" else b for b in plan.steps[0].bindings)
+    )
     twin = Value(1000, plan.values[first].type, plan.values[first].parts)
     return replace(plan, values={**plan.values, 1000: twin}, steps=(plan.steps[0], again, second, *plan.steps[2:]))
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import device
 
 import pumice as pm
 from pumice import errors
+
+from harness import device
 
 Array = np.ndarray[Any, Any]
 TARGETS = [pytest.param("host"), pytest.param("webgpu", marks=pytest.mark.gpu)]
@@ -87,7 +88,9 @@ def test_params_strict_and_partial(target: str) -> None:
             exe.run(x=x)  # nothing of the refused sets was taken
         exe.set_params(WEIGHTS)
         exe.set_params({"b1": np.zeros(16, "f4")}, partial=True)
-        np.testing.assert_allclose(exe.run(x=x)["logits"], expected(x, {**WEIGHTS, "b1": np.zeros(16, "f4")}), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            exe.run(x=x)["logits"], expected(x, {**WEIGHTS, "b1": np.zeros(16, "f4")}), rtol=1e-4, atol=1e-4
+        )
         np.testing.assert_array_equal(exe.params()["w2"], WEIGHTS["w2"])
 
 

@@ -135,7 +135,7 @@ class KernelBuilder:
     @group(0) @binding(1) var<storage, read_write> b1: array<f32>;
     <BLANKLINE>
     @compute @workgroup_size(64)
-    fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    fn main(@builtin(workgroup_id) wid: vec3<u32>, ... lid: u32) {
       let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
       if (wg >= 2u) { return; }
       let i = wg * 64u + lid;
@@ -161,7 +161,7 @@ class KernelBuilder:
 
     # -- bindings ---------------------------------------------------------------------------------------------------
     def read(self, value: int, dtype: DType, part_elements: Sequence[int] = (0,)) -> Operand:
-        """A read-only binding of a value; asking twice gives the same one. A value updated in place is read through its update."""
+        """A read-only binding of a value, the same one each time; a value updated in place is read through its update."""
         updated = value == self.inplace or (value, "update") in self._operands
         return self._operand(value, dtype, part_elements, "update" if updated else "read")
 

@@ -23,7 +23,6 @@ def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
     lanes = t.dtype.per_word
     total = kb.dim(t.numel)
     kb.emit(f"let w = wg * {size}u + lid;")
-    label = "+".join(dict.fromkeys(ctx.graph.nodes[i].op for i in group.nodes))
     if lanes == 1:
         kb.open(f"if (w < {total})")
         value = p.value(group.root, p.split("w", t.shape))
@@ -44,4 +43,4 @@ def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
             kb.close()
         kb.emit(p.out().store_word("w", names))
         kb.close()
-    return [kb.finish(groups=ceildiv(ceildiv(t.numel, lanes), size), label=label, variant=f"map/{size}x{lanes}")]
+    return [kb.finish(groups=ceildiv(ceildiv(t.numel, lanes), size), label=ctx.label(group), variant=f"map/{size}x{lanes}")]

@@ -143,7 +143,7 @@ class Puller:
             if (node, idx) in scope:
                 return scope[node, idx]
         text = self._compute(self.ctx.graph.nodes[node], idx)
-        plain = text.isidentifier() or self.ctx.graph.nodes[node].op == "constant" and node not in self.inside
+        plain = text.isidentifier() or (self.ctx.graph.nodes[node].op == "constant" and node not in self.inside)
         name = text if plain else self.kb.let(text, "v")
         self._memo[-1][node, idx] = name
         return name
@@ -206,7 +206,7 @@ class Puller:
         return int_literal(v, compute)
 
     def attr_literal(self, name: str, v: Any, dtype: DType) -> str:
-        """A number attribute as WGSL text in the op's compute type; None stands for no bound: the least for `lo`, else the greatest."""
+        """A number attribute as WGSL text in the op's compute type; None is no bound: the least for `lo`, else the greatest."""
         if dtype.compute == "f32":
             unbounded = float("-inf") if name == "lo" else float("inf")
             return float_literal(self.kb, unbounded if v is None else float(v))

@@ -118,9 +118,7 @@ def _gather(p: Puller, n: Node, idx: Index) -> str:
     x, indices = n.args
     axis, rank = n.attr["axis"], p.ctx.type(indices).rank
     size = p.ctx.type(x).shape[axis]
-    return _select_row(
-        p, n, indices, idx[axis : axis + rank], size, lambda j: p.value(x, (*idx[:axis], j, *idx[axis + rank :]))
-    )
+    return _select_row(p, n, indices, idx[axis : axis + rank], size, lambda j: p.value(x, (*idx[:axis], j, *idx[axis + rank :])))
 
 
 def _take_along_axis(p: Puller, n: Node, idx: Index) -> str:

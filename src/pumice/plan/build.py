@@ -53,7 +53,7 @@ def build_plan(
     steps: list[Step] = []
     for g in groups:
         if caps.target == "host":
-            steps.append(_host_step(graph, g))
+            steps.append(_host_step(ctx.label(g), g))
             continue
         for lowered in lower_group(ctx, g):
             key = (lowered.wgsl, lowered.label)
@@ -61,7 +61,7 @@ def build_plan(
                 kernels[key] = len(table)
                 access = tuple(b.access for b in lowered.bindings)
                 table.append(Kernel(lowered.label, lowered.wgsl, access, len(lowered.uniforms)))
-            steps.append(_device_step(graph, g, lowered, kernels[key]))
+            steps.append(_device_step(g, lowered, kernels[key]))
     aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
     memory = MemoryPlanner(ctx, arena=not config.noarena if arena is None else arena, guard=guard)
     buffers, values = memory.plan(steps, aliases)
@@ -83,13 +83,13 @@ def symbol_maxima(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
     return {name: given.get(name, default if own is None else own) for name, own in known.items()}
 
 
-def _host_step(graph: Graph, g: Group) -> Step:
+def _host_step(label: str, g: Group) -> Step:
     reads = [Binding(v, 0, "read") for v in g.leaves if v != g.inplace]
     write = Binding(g.root, 0, "write") if g.inplace is None else Binding(g.inplace, 0, "update")
-    return Step(_label(graph, g), g.nodes, g.root, (*reads, write), anchor=g.anchor)
+    return Step(label, g.nodes, g.root, (*reads, write), anchor=g.anchor)
 
 
-def _device_step(graph: Graph, g: Group, lowered: Lowered, kernel: int) -> Step:
+def _device_step(g: Group, lowered: Lowered, kernel: int) -> Step:
     return Step(
         lowered.label,
         g.nodes,
@@ -101,7 +101,3 @@ def _device_step(graph: Graph, g: Group, lowered: Lowered, kernel: int) -> Step:
         g.anchor,
         lowered.variant,
     )
-
-
-def _label(graph: Graph, g: Group) -> str:
-    return "+".join(dict.fromkeys(graph.nodes[i].op for i in g.nodes))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pumice.core.caps import Caps
 from pumice.errors import LimitError
 from pumice.ir.graph import Graph
 from pumice.kernels.context import LowerContext
@@ -157,8 +156,3 @@ def _conflicts(steps: Sequence[Step]) -> dict[int, set[int]]:
                     out.setdefault(w, set()).add(b.value)
                     out.setdefault(b.value, set()).add(w)
     return out
-
-
-def fits(caps: Caps, nbytes: int) -> bool:
-    """Whether a value of that many bytes can be bound in one piece."""
-    return nbytes <= min(caps.max_binding_bytes, caps.max_buffer_bytes)

@@ -29,8 +29,8 @@ def verify_plan(plan: Plan) -> None:
         _check_present(plan, root, contents, "read back after the run")
 
 
-def _fail(k: int, step: Step, rule: str, text: str, **fields: object) -> PlanError:
-    return PlanError(f"step {k} ({step.label}): {text}", rule=rule, step=k, **fields)
+def _fail(k: int, step: Step, rule: str, text: str) -> PlanError:
+    return PlanError(f"step {k} ({step.label}): {text}", rule=rule, step=k)
 
 
 def _check_part(plan: Plan, value: int, part: Part) -> None:
@@ -84,10 +84,11 @@ def _check_aliasing(plan: Plan, k: int, step: Step) -> None:
                 continue
             overlap = pa.offset < pb.offset + pb.nbytes and pb.offset < pa.offset + pa.nbytes
             if overlap:
-                raise _fail(k, step, "overlap", f"values {a.value} and {b.value} overlap in buffer {pa.buffer} and one is written")
+                raise _fail(
+                    k, step, "overlap", f"values {a.value} and {b.value} overlap in buffer {pa.buffer} and one is written"
+                )
             if plan.caps.target == "webgpu" and "read" in (a.access, b.access):
                 raise _fail(k, step, "read-write", f"buffer {pa.buffer} is both read ({a.value}) and written ({b.value})")
-
 
 
 def _initial_contents(plan: Plan) -> set[tuple[int, int]]:

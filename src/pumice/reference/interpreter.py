@@ -95,19 +95,13 @@ def _source(node: Node, given: Mapping[str, Mapping[str, Any]], env: Mapping[str
     if node.op != "constant" and node.name in given[node.op]:
         return _load(node, np.asarray(given[node.op][node.name]), out)
     if own is not None:
-        return _load(node, own.array(out.dtype.np, _stored_shape(out)), out)
-    return _load(node, np.zeros(_stored_shape(out), out.dtype.np), out)
-
-
-def _stored_shape(type: TensorType) -> tuple[int, ...]:
-    """The shape of a value's host array: rows of block bytes where it is quantised."""
-    shape = type.static_shape
-    return shape if not type.dtype.is_quant else (*shape[:-1], type.dtype.nbytes(shape[-1]))
+        return _load(node, own.array(out.dtype.np, out.stored_shape), out)
+    return _load(node, np.zeros(out.stored_shape, out.dtype.np), out)
 
 
 def _load(node: Node, array: Array, out: TensorType) -> Any:
     """An array as references take it."""
-    shape = _stored_shape(out)
+    shape = out.stored_shape
     if out.dtype.is_quant:
         if array.dtype != np.uint8:
             raise DTypeError(f"{node.op} {node.name!r} is {out.dtype} and takes block bytes as uint8, not {array.dtype}")

@@ -81,25 +81,12 @@ def _check_range(array: Array, target: np.dtype[Any], name: str) -> None:
         )
 
 
-def stored_shape(t: TensorType) -> tuple[int, ...]:
-    """The shape of a static value's host array; quantised rows are rows of block bytes.
-
-    >>> from pumice.core import dtypes
-    >>> stored_shape(TensorType(dtypes.q4_0, (2, 64)))
-    (2, 36)
-    """
-    shape = t.static_shape
-    return (*shape[:-1], t.dtype.nbytes(shape[-1])) if t.dtype.is_quant else shape
-
-
 def convert_stored(value: Any, t: TensorType, what: str) -> Array:
     """`value` as the host array of a param or state of static type `t`; `what` names it in errors."""
     array = convert(value, t.dtype, what)
-    expected = stored_shape(t)
+    expected = t.stored_shape
     if array.shape != expected:
-        raise ShapeError(
-            f"{what} must have shape {expected}, got {array.shape}", name=what, expected=expected, got=array.shape
-        )
+        raise ShapeError(f"{what} must have shape {expected}, got {array.shape}", name=what, expected=expected, got=array.shape)
     return np.ascontiguousarray(array)
 
 

@@ -296,9 +296,7 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
 
 
 def _check_param_shape(name: str, value: Any, node: Node) -> None:
-    from pumice.run.convert import stored_shape
-
-    shape, expected = np.shape(value), stored_shape(node.type)
+    shape, expected = np.shape(value), node.type.stored_shape
     if shape != expected:
         raise ShapeError(f"param {name!r} must have shape {expected}, got {shape}", name=name, expected=expected, got=shape)
 

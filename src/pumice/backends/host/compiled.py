@@ -7,7 +7,6 @@ from typing import Any
 import numba
 import numpy as np
 
-_ROWS = 32  # rows of w that one task takes
 _F32, _I32, _U32 = np.float32, np.int32, np.uint32
 # Sums may be reordered so that they vectorise; NaN and infinity keep their meaning.
 _SUMS = {"reassoc", "contract", "nsz"}
@@ -15,12 +14,7 @@ _SUMS = {"reassoc", "contract", "nsz"}
 _READ_F32 = numba.types.Array(numba.float32, 2, "C", readonly=True)
 _READ_U8 = numba.types.Array(numba.uint8, 2, "C", readonly=True)
 _WRITE_F32 = numba.types.Array(numba.float32, 2, "C")
-
-
-def set_threads(count: int) -> None:
-    """Limits the threads of the kernels below, for calls from this thread."""
-    settings: Any = numba.config  # its fields are made at run time
-    numba.set_num_threads(max(1, min(count, settings.NUMBA_NUM_THREADS)))
+_INT = numba.int64
 
 
 @numba.njit(inline="always")
@@ -62,25 +56,22 @@ def _unpack_row(kind: int, row: Any, out: Any) -> None:
                 out[to + 16 + j] = _F32(_I32(row[at + 2 + j] >> 4) - _I32(8)) * scale
 
 
-@numba.njit((numba.int64, _READ_F32, _READ_U8, _WRITE_F32), cache=True, parallel=True, nogil=True, fastmath=_SUMS)
-def qmatvec(kind: int, x: Any, w: Any, out: Any) -> None:
-    """out = x times the transpose of w; each row of w is unpacked once, in cache, and used for all rows of x."""
-    n, k = w.shape[0], x.shape[1]
-    for task in numba.prange((n + _ROWS - 1) // _ROWS):
-        values = np.empty(k, _F32)
-        for r in range(task * _ROWS, min(n, task * _ROWS + _ROWS)):
-            _unpack_row(kind, w[r], values)
-            for m in range(x.shape[0]):
-                total = _F32(0)
-                for i in range(k):
-                    total += x[m, i] * values[i]
-                out[m, r] = total
+@numba.njit((_INT, _READ_F32, _READ_U8, _WRITE_F32, _INT, _INT), cache=True, nogil=True, fastmath=_SUMS)
+def qmatvec(kind: int, x: Any, w: Any, out: Any, first: int, last: int) -> None:
+    """out[:, first:last] = x times the transpose of w[first:last]; each row of w is unpacked once, into cache."""
+    k = x.shape[1]
+    values = np.empty(k, _F32)
+    for r in range(first, last):
+        _unpack_row(kind, w[r], values)
+        for m in range(x.shape[0]):
+            total = _F32(0)
+            for i in range(k):
+                total += x[m, i] * values[i]
+            out[m, r] = total
 
 
-@numba.njit((numba.int64, _READ_U8, _WRITE_F32), cache=True, parallel=True, nogil=True)
-def unpack_rows(kind: int, w: Any, out: Any) -> None:
-    """Packed rows as float32 rows."""
-    n = w.shape[0]
-    for task in numba.prange((n + _ROWS - 1) // _ROWS):
-        for r in range(task * _ROWS, min(n, task * _ROWS + _ROWS)):
-            _unpack_row(kind, w[r], out[r])
+@numba.njit((_INT, _READ_U8, _WRITE_F32, _INT, _INT), cache=True, nogil=True)
+def unpack_rows(kind: int, w: Any, out: Any, first: int, last: int) -> None:
+    """out[first:last] = the values of w[first:last]."""
+    for r in range(first, last):
+        _unpack_row(kind, w[r], out[r])

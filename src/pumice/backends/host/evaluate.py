@@ -55,7 +55,7 @@ class _Compiler:
         self.heads = self._group()
         inside = set(self.nodes)
         self.shared = [leaf for leaf in self.readers if leaf not in inside and self._shares_memory(leaf)]
-        self.lent = False
+        self.lent: list[int] = []
 
     def compile(self) -> list[Thunk]:
         for n in self.nodes:
@@ -138,7 +138,7 @@ class _Compiler:
                 names.append(arg if kernel.raw else region.widened(arg))
             region.add(Instruction(kernel.run, tuple(names), n, kernel.result, kernel.in_place))
         if head == self.root and self._may_write_target(set(members)):
-            self.code += region.emit(self.program, self.target, self.target_dtype)
+            self.code += region.emit(self.program, self.target, self.target_dtype, (*self.shared, *self.lent))
             return
         dtype = self.target_dtype if head == self.root else region.dtype(head)
         slot = self.program.temporary(shape, dtype)
@@ -205,16 +205,20 @@ class _Compiler:
         """A value that stays inside the step."""
         program = self.program
         if routine.writes:
-            slot = self.target if self._may_borrow_target(n, routine) else program.temporary(self._shape(n), routine.result)
-            self.lent |= slot == self.target
+            if self._may_borrow_target(n, routine):
+                self.lent.append(n)
+                slot = self.target
+            else:
+                slot = program.temporary(self._shape(n), routine.result)
             self.code.append(self._thunk(routine, args, slot))
             return _Operand(slot, routine.result)
         slot, run, slots = program.add(), routine.run, program.slots
-        static = all(a is None or (slots[a] is not None and a not in program.dynamic) for a in args)
-        if routine.view and static:
-            # A view of memory that stays where it is: made once, here.
-            slots[slot] = run([None if a is None else slots[a] for a in args], None)
-            return _Operand(slot, routine.result, dense=False)
+        if routine.view and args[0] is not None and slots[args[0]] is not None and args[0] not in program.dynamic:
+            # A view of memory that stays where it is is made once, here; reshaping a strided view is a copy, though.
+            view = run([slots[args[0]]], None)
+            if np.may_share_memory(view, slots[args[0]]):
+                slots[slot] = view
+                return _Operand(slot, routine.result, dense=False)
 
         def call() -> None:
             slots[slot] = run([None if a is None else slots[a] for a in args], None)

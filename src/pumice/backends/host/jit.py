@@ -6,17 +6,19 @@ import contextlib
 import functools
 import importlib.util
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pumice import config
 from pumice.ir.registry import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
 _KINDS = {"q4_0": 0, "q4_1": 1, "q8_0": 2}
+# Multiplications, or unpacked elements, that make waking another thread worth it.
+_MIN_WORK = 1 << 16
 
 
 def thread_count() -> int:
@@ -40,23 +42,41 @@ def available() -> bool:
 
 
 class Kernels:
-    """The compiled kernels; calls take turns, as numba's simplest thread pool may not be entered twice at once."""
+    """The compiled kernels, with rows of the weight shared out to threads.
+
+    The threads are Python's, not numba's: numba's pools spin against BLAS threads, or may not be entered twice at once,
+    or do not survive a fork. The kernels hold no lock of the interpreter, so Python's threads serve as well.
+    """
 
     def __init__(self, compiled: ModuleType, threads: int) -> None:
         self._compiled, self._threads = compiled, threads
-        self._lock = threading.Lock()
 
     def qmatvec(self, dtype: str, x: Array, w: Array, out: Array) -> None:
         """out [M, N] = x [M, K] times the transpose of packed w [N, row bytes]; all dense, x and out float32."""
-        with self._lock:
-            self._compiled.set_threads(self._threads)
-            self._compiled.qmatvec(_KINDS[dtype], x, w, out)
+        kernel, kind = self._compiled.qmatvec, _KINDS[dtype]
+        self._share(lambda first, last: kernel(kind, x, w, out, first, last), len(w), x.size)
 
     def unpack_rows(self, dtype: str, w: Array, out: Array) -> None:
         """Packed rows [N, row bytes] as float32 [N, K]."""
-        with self._lock:
-            self._compiled.set_threads(self._threads)
-            self._compiled.unpack_rows(_KINDS[dtype], w, out)
+        kernel, kind = self._compiled.unpack_rows, _KINDS[dtype]
+        self._share(lambda first, last: kernel(kind, w, out, first, last), len(w), out.shape[1])
+
+    def _share(self, work: Callable[[int, int], None], rows: int, work_per_row: int) -> None:
+        """Calls `work(first, last)` for ranges that make up all rows, one of them in this thread."""
+        parts = max(1, min(self._threads, rows * work_per_row // _MIN_WORK))
+        cuts = [rows * p // parts for p in range(parts + 1)]
+        pending = [_workers(os.getpid(), self._threads).submit(work, cuts[p], cuts[p + 1]) for p in range(1, parts)]
+        try:
+            work(cuts[0], cuts[1])
+        finally:
+            for p in pending:
+                p.result()
+
+
+@functools.cache
+def _workers(process: int, threads: int) -> ThreadPoolExecutor:
+    """Worker threads of a process: a fork has none of its parent's."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="pumice-host")
 
 
 @functools.cache
@@ -67,7 +87,7 @@ def kernels() -> Kernels | None:
     try:
         with _cache_folder():
             from pumice.backends.host import compiled
-    except ImportError:
+    except (ImportError, RuntimeError):  # numba refuses this NumPy, or finds no folder that it may write its cache to
         return None
     return Kernels(compiled, thread_count())
 

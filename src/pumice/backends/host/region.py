@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,19 +92,23 @@ class Region:
             self.add(Instruction(widen, (name,), twin, np.dtype(np.float32), in_place=False))
         return twin
 
-    def emit(self, program: Program, out: int, dtype: NpDType) -> list[Thunk]:
-        """The calls that compute the last instruction's value into the slot `out`, an array of that dtype."""
-        placed, temporaries = self._place(dtype)
+    def emit(self, program: Program, out: int, dtype: NpDType, shared: Collection[Name] = ()) -> list[Thunk]:
+        """The calls that compute the last instruction's value into the slot `out`, an array of that dtype.
+
+        `shared` names the leaves that lie in the memory of `out`.
+        """
+        placed, temporaries = self._place(dtype, shared)
         if numel(self.shape) >= _MIN_CHUNKS * CHUNK:
             return [self._chunked(program, placed, temporaries, out)]
         registers = [leaf.slot for leaf in self.leaves] + [program.temporary(self.shape, d) for d in temporaries] + [out]
         return [_call(program.slots, p, registers) for p in placed]
 
-    def _place(self, dtype: NpDType) -> tuple[list[_Placed], list[NpDType]]:
+    def _place(self, dtype: NpDType, shared: Collection[Name]) -> tuple[list[_Placed], list[NpDType]]:
         """Instructions with registers, and the dtypes of the temporaries; registers are reused after the last reading."""
         instructions = list(self.instructions)
-        if instructions[-1].result != dtype:
-            instructions.append(Instruction(_convert, (instructions[-1].name,), ("stored", 0), dtype, in_place=False))
+        last = instructions[-1]
+        if last.result != dtype or (not last.in_place and any(name in shared for name in last.operands)):
+            instructions.append(Instruction(_convert, (last.name,), ("stored", 0), dtype, in_place=False))
         pending = Counter(name for i in instructions for name in i.operands)
         registers: dict[Name, int] = {leaf.name: at for at, leaf in enumerate(self.leaves)}
         temporaries: list[NpDType] = []

@@ -215,7 +215,6 @@ def narrow(real: Caps, wanted: Caps) -> Caps:
         subgroup_size=real.subgroup_size if subgroups else 0,
         timestamps=real.timestamps and wanted.timestamps,
         dialect="naga",
-        software=real.software,
     )
 
 

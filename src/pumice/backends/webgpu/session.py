@@ -236,12 +236,12 @@ class WebGpuSession:
         for buffer in fresh:
             buffer.retain()
         self._owned.extend(fresh)
+        left = {p.buffer for v in changed for p in self._places[v]}
         self._places = places
         for i, group in groups.items():
             self._groups[i] = group
         self._sizes.bound, self._dispatches = False, []
-        used = {p.buffer for parts in places.values() for p in parts}
-        for buffer in {self._buffers[b] for b in moved} - used:
+        for buffer in left - {p.buffer for parts in places.values() for p in parts}:
             self._owned.remove(buffer)
             buffer.release()
 
@@ -268,18 +268,23 @@ class WebGpuSession:
     def fill_buffer(self, index: int, word: int) -> None:
         """Fill a buffer of the plan with one 32-bit word: poison that shows reads of what was never written."""
         with self._gpu.lock:
-            self._check_open()
-            buffer = self._buffers[index]
+            place = self._whole(index)
             with self._gpu.guard("a fill"):
-                self._gpu.upload([Place(buffer, 0, buffer.nbytes)], np.full(buffer.nbytes // 4, word, np.uint32))
+                self._gpu.upload([place], np.full(place.nbytes // 4, word, np.uint32))
 
     def dump_buffer(self, index: int) -> Array:
-        """All bytes of a buffer of the plan."""
+        """The bytes of a buffer of the plan, as they lie on the device."""
         with self._gpu.lock:
-            self._check_open()
-            buffer = self._buffers[index]
+            place = self._whole(index)
             with self._gpu.guard("a dump"):
-                return self._gpu.fetch([Place(buffer, 0, buffer.nbytes)], buffer.nbytes)
+                return self._gpu.fetch([place], place.nbytes)
+
+    def _whole(self, index: int) -> Place:
+        self._check_open()
+        buffer = self._buffers[index]
+        if buffer not in self._owned:
+            raise PlanError(f"the buffer {buffer.label!r} gave way to a shared one")
+        return Place(buffer, 0, buffer.nbytes)
 
     # -- checks -----------------------------------------------------------------------------------------------------
     def _check_open(self) -> None:

@@ -89,7 +89,8 @@ _op(
     "relu",
     "x where it is positive, else 0",
     lambda x: np.maximum(x, 0),
-    {"f": "select({0}, 0.0, {0} < 0.0)", "i": "max({0}, 0)", "u": "{0}"},
+    # NVIDIA's compiler turns a plain comparison and select into a max that drops NaN.
+    {"f": "pm_max({0}, 0.0)", "i": "max({0}, 0)", "u": "{0}"},
     rules="NaN gives NaN",
 )
 _op("exp", "e to the power x", np.exp, "pm_exp({0})", (-8.0, 8.0))

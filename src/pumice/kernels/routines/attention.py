@@ -25,13 +25,14 @@ class Flash:
     """A workgroup takes `rows` query rows that share keys, `keys` keys at a time.
 
     In the scores a thread makes `per_thread` of them, or `splits` threads share one; in the weighted sum `lanes` threads lie
-    along Dv.
+    along Dv. `unroll` vec4s a thread are loaded together.
     """
 
     threads: int
     rows: int
     keys: int
     lanes: int
+    unroll: int
 
     @property
     def per_thread(self) -> int:
@@ -56,22 +57,22 @@ def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: in
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
     >>> decide(Caps.preset("h200"), 2048, 2048, 128, 128, 32).name
-    'flash 16x32 128'
+    'flash 32x32 256'
     >>> decide(Caps.preset("browser-baseline"), 1, 512, 64, 64, 8).name
-    'flash 1x32 128'
+    'flash 1x32 256'
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
-    threads = min(64 if caps.software else 128, caps.max_invocations)
+    threads = min(64 if caps.software else 256, caps.max_invocations)
     lanes = 16
     while lanes < min(depth_v, threads):
         lanes *= 2
     wanted = 2 if caps.software else 128
-    block = 16
+    block = 16 if caps.software else 32
     while block > 1 and (block >= 2 * rows or heads * -(-rows // block) < wanted):
         block //= 2
     while True:
-        for chunk in (32, 16, 8, 4):
-            choice = Flash(threads, block, chunk, min(lanes, threads))
+        for chunk in (64, 32, 16, 8, 4) if block <= 4 and not caps.software else (32, 16, 8, 4):
+            choice = Flash(threads, block, chunk, lanes, 1 if caps.software else 4)
             if choice.shared_bytes(depth) <= caps.workgroup_memory and (chunk > 8 or block == 1):
                 return choice
         if block == 1:
@@ -209,13 +210,29 @@ class _Kernel:
     def _load_keys(self) -> None:
         kb, c = self.kb, self.choice
         base = self.k.base(self.p, ("batch", "kv_head"))
-        kb.open(f"for (var e = lid; e < {c.keys * self.vectors}u; e += {c.threads}u)")
-        key, part = kb.let(f"e / {self.vectors}u", "key"), kb.let(f"e % {self.vectors}u", "part")
+        slots = c.keys * self.vectors
+        if c.unroll == 1:
+            kb.open(f"for (var e = lid; e < {slots}u; e += {c.threads}u)")
+            place, value = self._key_slot(base, "e")
+            kb.emit(f"keys[{place}] = {value};")
+            kb.close()
+            return
+        for first in range(0, slots, c.threads * c.unroll):
+            starts = range(first, min(slots, first + c.threads * c.unroll), c.threads)
+            numbers = [kb.let(plus("lid", f"{start}u"), "e") for start in starts]
+            loaded = [(e, *self._key_slot(base, e)) for e in numbers]
+            for start, (e, place, value) in zip(starts, loaded, strict=True):
+                guard = "" if start + c.threads <= slots else f"if ({e} < {slots}u) "
+                kb.emit(f"{guard}{{ keys[{place}] = {value}; }}")
+
+    def _key_slot(self, base: str, e: str) -> tuple[str, str]:
+        """Where slot `e` of the chunk's keys goes, and the name of its vec4."""
+        kb = self.kb
+        key, part = kb.let(f"{e} / {self.vectors}u", "key"), kb.let(f"{e} % {self.vectors}u", "part")
         # Keys past the end repeat the last one: their scores are hidden.
         start = self.k.row(self.p, base, kb.let(f"c0 + min({key}, chunk - 1u)", "row"))
-        d = kb.let(f"{part} * 4u", "d")
-        kb.emit(f"keys[{key} * {self.vectors + 1}u + {part}] = {self._load_four(self.k, start, d)};")
-        kb.close()
+        value = kb.let(self._load_four(self.k, start, kb.let(f"{part} * 4u", "d")), "k")
+        return kb.let(f"{key} * {self.vectors + 1}u + {part}", "place"), value
 
     # -- one step over the keys -----------------------------------------------------------------------------------------
     def _scores(self) -> None:
@@ -311,7 +328,7 @@ class _Kernel:
                 kb.emit(f"var sum{r}_{j} = 0.0;")
 
     def _weigh(self) -> None:
-        kb, c, depth_v = self.kb, self.choice, _static(self.depth_v)
+        kb, c = self.kb, self.choice
         kb.open(f"if (lid < {c.rows}u)")
         kb.emit("var row_sum = vec4<f32>();")
         kb.emit(f"for (var i = 0u; i < {c.keys // 4}u; i++) {{ row_sum += weights[lid * {c.keys // 4}u + i]; }}")
@@ -324,24 +341,34 @@ class _Kernel:
             for j in range(self._columns):
                 kb.emit(f"sum{r}_{j} *= {factor};")
         base = self.v.base(self.p, ("batch", "kv_head"))
-        kb.open("for (var i = 0u; i < (chunk + 3u) / 4u; i++)")
-        for r in range(self._sum_rows):
-            kb.emit(f"let weight_{r} = weights[{self._clamped(r)} * {c.keys // 4}u + i];")
-        starts = [self.v.row(self.p, base, kb.let(f"c0 + min(i * 4u + {t}u, chunk - 1u)", "row")) for t in range(4)]
+        unroll = min(c.unroll, c.keys // 4)
+        kb.open(f"for (var i = 0u; i < (chunk + 3u) / 4u; i += {unroll}u)")
+        loaded = [self._load_values(base, plus("i", f"{u}u")) for u in range(unroll)]
+        for u, columns in enumerate(loaded):
+            for r in range(self._sum_rows):
+                weight = kb.let(f"weights[{self._clamped(r)} * {c.keys // 4}u + {plus('i', f'{u}u')}]", "w")
+                for j, v in enumerate(columns):
+                    kb.emit(f"sum{r}_{j} += dot({weight}, {v});")
+        kb.close()
+        kb.close()
+
+    def _load_values(self, base: str, i: str) -> list[str]:
+        """Names of the thread's columns of four neighbouring values, the i-th four of the chunk."""
+        kb, c, depth_v = self.kb, self.choice, _static(self.depth_v)
+        places = [kb.let(f"{i} * 4u + {t}u", "at") for t in range(4)]
+        starts = [self.v.row(self.p, base, kb.let(f"c0 + min({at}, chunk - 1u)", "row")) for at in places]
+        out = []
         for j in range(self._columns):
             column = plus("lane", f"{j * c.lanes}u")
             if (j + 1) * c.lanes > depth_v:
                 column = kb.let(f"min({column}, {depth_v - 1}u)", "column")
-            loads = []
-            for t, start in enumerate(starts):
-                load = self.p.operand(self.v.leaf).load(self.v.step(kb, start, column))
-                # A weight of 0 must not meet what lies past the keys.
-                loads.append(load if t == 0 else f"select(0.0, {load}, i * 4u + {t}u < chunk)")
-            v = kb.let(f"vec4<f32>({', '.join(loads)})", "v")
-            for r in range(self._sum_rows):
-                kb.emit(f"sum{r}_{j} += dot(weight_{r}, {v});")
-        kb.close()
-        kb.close()
+            # A weight of 0 must not meet what lies past the keys.
+            loads = [
+                f"select(0.0, {self.p.operand(self.v.leaf).load(self.v.step(kb, start, column))}, {at} < chunk)"
+                for at, start in zip(places, starts, strict=True)
+            ]
+            out.append(kb.let(f"vec4<f32>({', '.join(loads)})", "v"))
+        return out
 
     def _clamped(self, r: int) -> str:
         """The row of the block that sum r is for; threads beyond the rows repeat the last one."""

@@ -16,8 +16,7 @@ from pumice.kernels.routines.tile import StridedLoader, Tile, choose_tile, emit_
 
 # Largest first: the first that fits the target, the shape and the number of workgroups wins.
 TILES = (
-    Tile(128, 128, 16, 8, 8),
-    Tile(128, 128, 8, 8, 8),
+    Tile(64, 128, 16, 8, 8),
     Tile(64, 64, 16, 4, 4),
     Tile(32, 64, 16, 4, 4),
     Tile(64, 32, 16, 4, 4),
@@ -90,7 +89,7 @@ def decide(
     """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
 
     >>> decide(Caps.preset("h200"), 4096, 4096, 4096, 1).name, decide(Caps.preset("browser-baseline"), 1, 4096, 4096, 1).name
-    ('tiled 128x128x16 8x8', 'matvec across 64x4')
+    ('tiled 64x128x16 8x8', 'matvec across 32x8')
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     vectors = min(m, n)

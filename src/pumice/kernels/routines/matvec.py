@@ -11,6 +11,7 @@ from pumice.kernels.pull import ZERO, Index, Puller
 from pumice.kernels.routines.common import Side, load_pair, open_sums
 
 MAX_VECTORS = 4
+_UNROLL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +50,15 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
     """The thread layout: by how the wide operand lies in memory, how long K is and how many workgroups come of it.
 
     >>> decide_matvec(Caps.preset("h200"), 1, 4096, 4096, 1, along=True).name
-    'matvec along 256x2 subgroups'
+    'matvec along 128x4 subgroups'
     """
-    if caps.software:
-        threads = 64
-    else:
-        threads = 256 if k >= 2048 else 128 if k >= 512 else 64
     if not along:
-        return Matvec(max(threads, 64), 1, False, 32 if rows * batch <= 8192 else 64, False)
-    each = 2 if rows * batch >= 256 else 1
+        # Neighbouring threads must stay side by side, so a long K needs many threads a workgroup.
+        most = 64 if caps.software else min(512, caps.max_invocations)
+        return Matvec(most if k >= 512 else min(most, 128), 1, False, 32, False)
+    threads = 64 if caps.software or k < 512 else 128
+    # Several rows keep more loads in flight, as long as there are enough workgroups.
+    each = 4 if rows * batch >= 1024 else 2 if rows * batch >= 256 else 1
     return Matvec(threads, each, True, 1, caps.subgroups)
 
 
@@ -120,6 +121,16 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     return tiles * product(s.batch)
 
 
+def _add_products(p: Puller, s: Roles, start: str, vectors: list[str], steps: list[str]) -> None:
+    """Adds the products at each of `steps` to the sums."""
+    kb = p.kb
+    at = [kb.let(k, "k") for k in steps]
+    w = [kb.let(p.operand(s.wide.leaf).load(s.wide.step(kb, start, k)), "w") for k in at]
+    for v, vector in enumerate(vectors):
+        x = [p.operand(s.x.leaf).load(s.x.step(kb, vector, k)) for k in at]
+        kb.emit(f"sum{v} += {' + '.join(f'{a} * {b}' for a, b in zip(x, w, strict=True))};")
+
+
 def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb, lanes, parts = p.kb, choice.lanes, choice.threads // choice.lanes
     tiles = ceildiv(s.rows, lanes)
@@ -131,10 +142,13 @@ def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     start = s.wide.row(p, s.wide.base(p, batch), kb.let(f"min({row}, {kb.dim(s.rows - 1)})", "r"))
     for v in range(len(vectors)):
         kb.emit(f"var sum{v} = {ZERO[s.compute]};")
-    kb.open(f"for (var k = part; k < {kb.dim(s.k)}; k += {parts}u)")
-    w = kb.let(p.operand(s.wide.leaf).load(s.wide.step(kb, start, "k")), "w")
-    for v, at in enumerate(vectors):
-        kb.emit(f"sum{v} += {p.operand(s.x.leaf).load(s.x.step(kb, at, 'k'))} * {w};")
+    # Loads of several k are in flight together; what does not fill such a step is left to the second loop.
+    kb.emit("var k = part;")
+    kb.open(f"for (; k + {(_UNROLL - 1) * parts}u < {kb.dim(s.k)}; k += {_UNROLL * parts}u)")
+    _add_products(p, s, start, vectors, [f"k + {u * parts}u" if u else "k" for u in range(_UNROLL)])
+    kb.close()
+    kb.open(f"for (; k < {kb.dim(s.k)}; k += {parts}u)")
+    _add_products(p, s, start, vectors, ["k"])
     kb.close()
     kb.shared("partial", f"array<{s.compute}, {len(vectors) * choice.threads}>")
     for v in range(len(vectors)):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, product
-from pumice.core.dtypes import DType
 from pumice.kernels.builder import KernelBuilder, Lowered, Operand
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.quant import half
-from pumice.kernels.routines.common import Side, group_label, load_pair, merged_rows, open_sums
+from pumice.kernels.routines.common import Side, group_label, load_pair, merged_rows
 from pumice.kernels.routines.tile import StridedLoader, Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, tile_origin
 
 MAX_VECTORS = 8
+TEAM = 32
+# Sums that are added up at a time.
+_ROUND = 4
 # One block of K at a time.
 TILES = (
     Tile(128, 128, 32, 8, 8),
@@ -41,30 +44,36 @@ FORMATS = {"q4_0": Format(2, 4, 8, False), "q4_1": Format(4, 4, 0, True), "q8_0"
 
 @dataclass(frozen=True, slots=True)
 class QMatvec:
-    """A workgroup makes `rows` results per vector; each thread takes eight weights at a time."""
+    """`teams` of 32 threads; each makes `rows` results per vector from `chunk` elements of x at a time, which all share."""
 
-    threads: int
+    teams: int
     rows: int
-    subgroups: bool
+    chunk: int
+
+    @property
+    def threads(self) -> int:
+        return TEAM * self.teams
+
+    def shared_bytes(self, vectors: int) -> int:
+        """Workgroup memory: x, partial sums and totals."""
+        return 4 * (vectors * self.chunk + _ROUND * self.threads + vectors * self.rows * self.teams)
 
     @property
     def name(self) -> str:
-        return f"matvec {self.threads}x{self.rows}" + (" subgroups" if self.subgroups else "")
+        return f"matvec {self.teams}x{TEAM} {self.rows} rows"
 
 
 def decide(caps: Caps, m: int, n: int, k: int) -> Tile | QMatvec:
     """The variant for the greatest sizes.
 
     >>> decide(Caps.preset("h200"), 1, 4096, 4096).name, decide(Caps.preset("browser-baseline"), 512, 4096, 4096).name
-    ('matvec 128x4 subgroups', 'tiled 32x64x32 4x4')
+    ('matvec 4x32 4 rows', 'tiled 32x64x32 4x4')
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     if m <= MAX_VECTORS:
-        threads = 64 if caps.software or k < 1024 else 128
-        rows = 4 if m <= 2 else 2
-        if n < 1024:
-            rows = 1
-        return QMatvec(threads, rows, caps.subgroups)
+        teams = 2 if caps.software or n < 1024 else 4
+        rows = 4 if n >= 4096 else 2 if n >= 1024 else 1
+        return QMatvec(teams, rows, max(1, min(-(-k // 256), 8 // max(1, m))) * 256)
     return choose_tile(caps, TILES, m, n, 1, waste=2.0) or fitting(caps, TILES)[-1]
 
 
@@ -108,10 +117,6 @@ def _store(p: Puller, s: Problem, m: str, n: str, value: str) -> None:
     p.store(idx, p.root_value(idx, value))
 
 
-def _row_bytes(dtype: DType, k: int) -> int:
-    return dtype.nbytes(k)
-
-
 # -- tiles --------------------------------------------------------------------------------------------------------------
 class QuantLoader:
     """A tile Loader for quantised rows; a thread takes two bytes of codes, which start at even addresses in every format,
@@ -134,7 +139,7 @@ class QuantLoader:
             rows = []
             for c in range(4):
                 row = f"min({first} + {across} * 4u + {c}u, {kb.dim(s.n - 1)})"
-                rows.append(kb.let(f"{row} * {_row_bytes(dtype, s.k)}u", "row"))
+                rows.append(kb.let(f"{row} * {dtype.nbytes(s.k)}u", "row"))
             raw = [kb.fresh("raw") for _ in range(3 if self.format.minimum else 2)]
             kb.emit(f"var {raw[0]}: vec4<u32>;")
             for r in raw[1:]:
@@ -195,82 +200,129 @@ def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
 
 
 # -- matvec -------------------------------------------------------------------------------------------------------------
-def _four_bytes(operand: Operand) -> str:
-    """Declares the reader of a u32 at an even byte offset; returns the function's name."""
-    fn = f"four_bytes_{operand.names[0]}"
-    low, next_word = operand.word("at >> 2u"), operand.word("(at >> 2u) + 1u")
-    operand.kb.function(
-        f"fn {fn}(at: u32) -> u32 {{\n  let w = {low};\n"
-        f"  if ((at & 2u) == 0u) {{ return w; }}\n  return (w >> 16u) | ({next_word} << 16u);\n}}"
-    )
-    return fn
+def _words(kb: KernelBuilder, operand: Operand, at: str, count: int, *, aligned: bool) -> list[str]:
+    """Names of the u32s that start at an even byte offset."""
+    raw = [
+        kb.let(operand.word(f"({at} >> 2u) + {i}u" if i else f"{at} >> 2u"), "w") for i in range(count if aligned else count + 1)
+    ]
+    if aligned:
+        return raw
+    # Half of the threads of a block format of odd halves are off by two bytes: a branch would run both ways anyhow.
+    odd = kb.let(f"({at} & 2u) != 0u", "odd")
+    return [kb.let(f"select({a}, ({a} >> 16u) | ({b} << 16u), {odd})", "q") for a, b in pairwise(raw)]
 
 
-def _codes(kb: KernelBuilder, f: Format, operand: Operand, at: str, part: str) -> tuple[str, str]:
-    """Names of two vec4<f32> of codes, less their zero point: for x at `part` (see _x) of the block that starts at `at`."""
-    read = _four_bytes(operand)
+def _codes(kb: KernelBuilder, f: Format, operand: Operand, at: str) -> tuple[str, str]:
+    """Names of two vec4<f32> of codes: eight weights, a quarter of the block that starts at `at`."""
+    aligned = operand.dtype.block_bytes % 4 == 0 and f.codes % 4 == 0
+    words = f.bits // 4
+    start = kb.let(f"{at} + {f.codes}u + part * {4 * words}u", "at")
+    q = _words(kb, operand, start, words, aligned=aligned)
     if f.bits == 4:
-        word = kb.let(f"{read}({at} + {f.codes}u + {part} * 4u)", "q")
-        spread = f"(vec4<u32>({word}) >> vec4<u32>({{}}u, {{}}u, {{}}u, {{}}u)) & vec4<u32>(15u)"
-        low, high = (f"vec4<f32>({spread.format(*(8 * i + shift for i in range(4)))})" for shift in (0, 4))
+        shifts = ("0u, 8u, 16u, 24u", "4u, 12u, 20u, 28u")
+        low, high = (f"vec4<f32>((vec4<u32>({q[0]}) >> vec4<u32>({shift})) & vec4<u32>(15u))" for shift in shifts)
     else:
-        words = [kb.let(f"{read}({at} + {f.codes}u + {part} * 8u + {4 * i}u)", "q") for i in range(2)]
         spread = "vec4<f32>(bitcast<vec4<i32>>(vec4<u32>({}) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u))"
-        low, high = (spread.format(w) for w in words)
-    zero = f" - {f.zero}.0" if f.zero else ""
-    return kb.let(low + zero, "q"), kb.let(high + zero, "q")
+        low, high = (spread.format(w) for w in q)
+    return kb.let(low, "q"), kb.let(high, "q")
 
 
-def _x(p: Puller, s: Problem, start: str, first: str, second: str, paired: bool) -> tuple[str, str]:
-    """Names of the vec4<f32> of x at `first` and of that at `second`."""
-    names = []
-    for k in (first, second):
-        if paired:
-            low, high = (load_pair(p, s.x.leaf, f"{start} + {k} + {i}u") for i in (0, 2))
-            names.append(p.kb.let(f"vec4<f32>({low}, {high})", "x"))
-        else:
-            loads = (p.operand(s.x.leaf).load(s.x.step(p.kb, start, plus(k, f"{i}u"))) for i in range(4))
-            names.append(p.kb.let(f"vec4<f32>({', '.join(loads)})", "x"))
-    return names[0], names[1]
+def _load_x(p: Puller, s: Problem, start: str, k: str, paired: bool) -> str:
+    """WGSL for the vec4<f32> of x at k."""
+    if paired:
+        return f"vec4<f32>({load_pair(p, s.x.leaf, f'{start} + {k}')}, {load_pair(p, s.x.leaf, f'{start} + {k} + 2u')})"
+    loads = (p.operand(s.x.leaf).load(s.x.step(p.kb, start, plus(k, f"{i}u"))) for i in range(4))
+    return f"vec4<f32>({', '.join(loads)})"
+
+
+def _share_x(p: Puller, s: Problem, f: Format, choice: QMatvec, vectors: list[str]) -> None:
+    """Brings a chunk of x into workgroup memory. Quarter i of the chunk's blocks finds its two vec4s at i and chunk/8 + i."""
+    kb = p.kb
+    paired = s.x.pairs(p, s.k)
+    kb.open(f"for (var e = lid; e < units * 2u; e += {choice.threads}u)")
+    if f.bits == 4:  # codes j and j + 16 share a byte
+        kb.emit(f"let place = (e / 8u) * 4u + e % 4u + ((e / 4u) % 2u) * {choice.chunk // 8}u;")
+    else:
+        kb.emit(f"let place = e / 2u + (e % 2u) * {choice.chunk // 8}u;")
+    k = kb.let("k0 + e * 4u", "k")
+    for v, start in enumerate(vectors):
+        kb.emit(f"shared_x[{plus('place', f'{v * choice.chunk // 4}u')}] = {_load_x(p, s, start, k, paired)};")
+    kb.close()
+    kb.emit("workgroupBarrier();")
 
 
 def _emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
     kb, weight = p.kb, p.operand(s.weight)
     f, dtype = FORMATS[weight.dtype.name], weight.dtype
-    kb.emit(f"let first = wg * {choice.rows}u;")
+    count, block_rows = max(1, p.ctx.max(s.m)), choice.rows * choice.teams
+    kb.shared("shared_x", f"array<vec4<f32>, {count * choice.chunk // 4}>")
+    kb.emit(f"let lane = lid % {TEAM}u;")
+    kb.emit(f"let first = wg * {block_rows}u + (lid / {TEAM}u) * {choice.rows}u;")
     base = s.x.base(p, ())
-    count = max(1, p.ctx.max(s.m))
+    # Vectors and rows past the end repeat the last one: their sums are not stored.
     numbers = [f"{v}u" if isinstance(s.m, int) else kb.let(f"min({v}u, {kb.dim(s.m - 1)})", "v") for v in range(count)]
     vectors = [s.x.row(p, base, v) for v in numbers]
-    rows = [kb.let(f"min(first + {r}u, {kb.dim(s.n - 1)}) * {_row_bytes(dtype, s.k)}u", "row") for r in range(choice.rows)]
+    rows = [kb.let(f"min(first + {r}u, {kb.dim(s.n - 1)}) * {dtype.nbytes(s.k)}u", "row") for r in range(choice.rows)]
     sums = [f"sum{v}_{r}" for v in range(count) for r in range(choice.rows)]
     for name in sums:
         kb.emit(f"var {name} = 0.0;")
-    # A part is a quarter of a block, eight weights.
-    kb.open(f"for (var i = lid; i < {s.k // 8}u; i += {choice.threads}u)")
-    kb.emit("let block = i / 4u;")
+    kb.open(f"for (var k0 = 0u; k0 < {s.k}u; k0 += {choice.chunk}u)")
+    kb.emit(f"let units = min({choice.chunk}u, {s.k}u - k0) / 8u;")
+    _share_x(p, s, f, choice, vectors)
+    kb.open(f"for (var i = lane; i < units; i += {TEAM}u)")
+    kb.emit(f"let block = (k0 / 32u + i / 4u) * {dtype.block_bytes}u;")
     kb.emit("let part = i % 4u;")
-    first, second = ("part * 4u", "part * 4u + 16u") if f.bits == 4 else ("part * 8u", "part * 8u + 4u")
-    k_first, k_second = kb.let(f"block * 32u + {first}", "k"), kb.let(f"block * 32u + {second}", "k")
-    paired = s.x.pairs(p, s.k)
-    x = [_x(p, s, start, k_first, k_second, paired) for start in vectors]
+    x = []
+    for v in range(count):
+        low, high = (kb.let(f"shared_x[{plus('i', f'{at}u')}]", "x") for at in _halves(choice, v))
+        total = kb.let(f"dot({low} + {high}, vec4<f32>(1.0))", "x") if f.zero or f.minimum else ""
+        x.append((low, high, total))
     for r, row in enumerate(rows):
-        at = kb.let(f"{row} + block * {dtype.block_bytes}u", "at")
-        low, high = _codes(kb, f, weight, at, "part")
-        scale = kb.let(half(weight, at), "d")
-        minimum = kb.let(half(weight, f"{at} + 2u"), "d") if f.minimum else ""
-        for v, (left, right) in enumerate(x):
-            text = f"{scale} * (dot({left}, {low}) + dot({right}, {high}))"
-            if minimum:
-                text += f" + {minimum} * dot({left} + {right}, vec4<f32>(1.0))"
-            kb.emit(f"sum{v}_{r} += {text};")
+        at = kb.let(f"{row} + block", "at")
+        q_low, q_high = _codes(kb, f, weight, at)
+        scale, rest = kb.let(half(weight, at), "d"), ""
+        if f.minimum:
+            rest = kb.let(half(weight, f"{at} + 2u"), "d")
+        for v, (low, high, total) in enumerate(x):
+            text = f"dot({low}, {q_low}) + dot({high}, {q_high})" + (f" - {f.zero}.0 * {total}" if f.zero else "")
+            kb.emit(f"sum{v}_{r} += {scale} * ({text})" + (f" + {rest} * {total};" if rest else ";"))
     kb.close()
-    total = open_sums(kb, "f32", sums, subgroups=choice.subgroups)
-    n, m = kb.let(f"first + lid % {choice.rows}u", "n"), kb.let(f"lid / {choice.rows}u", "m")
+    if s.k > choice.chunk:
+        kb.emit("workgroupBarrier();")
+    kb.close()
+    _team_totals(kb, choice, sums)
+    kb.open(f"if (lid < {len(sums) * choice.teams}u)")
+    kb.emit(f"let which = lid / {choice.teams}u;")
+    n = kb.let(f"wg * {block_rows}u + (lid % {choice.teams}u) * {choice.rows}u + which % {choice.rows}u", "n")
+    m = kb.let(f"which / {choice.rows}u", "m")
     kb.open(f"if ({n} < {kb.dim(s.n)} && {m} < {kb.dim(s.m)})")
     p.push()
-    _store(p, s, m, n, total)
+    _store(p, s, m, n, "totals[lid]")
     p.pop()
     kb.close()
     kb.close()
-    return ceildiv(s.n, choice.rows)
+    return ceildiv(s.n, block_rows)
+
+
+def _halves(choice: QMatvec, vector: int) -> tuple[int, int]:
+    start = vector * choice.chunk // 4
+    return start, start + choice.chunk // 8
+
+
+def _team_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:
+    """Adds each sum over the threads of each team: totals[sum * teams + team]. In rounds, to use little memory."""
+    threads = choice.threads
+    kb.shared("partial", f"array<f32, {_ROUND * threads}>")
+    kb.shared("totals", f"array<f32, {len(sums) * choice.teams}>")
+    for start in range(0, len(sums), _ROUND):
+        part = sums[start : start + _ROUND]
+        for j, name in enumerate(part):
+            kb.emit(f"partial[{j * threads}u + lid] = {name};")
+        kb.emit("workgroupBarrier();")
+        kb.open(f"if (lid < {len(part) * choice.teams}u)")
+        kb.emit("var total = 0.0;")
+        # Each thread starts elsewhere, or all would ask the same bank at once.
+        kb.emit(f"for (var i = 0u; i < {TEAM}u; i++) {{ total += partial[lid * {TEAM}u + (i + lid) % {TEAM}u]; }}")
+        kb.emit(f"totals[{start * choice.teams}u + lid] = total;")
+        kb.close()
+        kb.emit("workgroupBarrier();")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
@@ -108,20 +107,20 @@ class _Kernel:
         # Positions past the end sort padding behind elements that have the greatest key themselves.
         kb.emit("keys[i] = key;\nplaces[i] = at;")
 
-    def load_pairs(self, source: Sequence[Operand], length: Dim) -> None:
-        """Inside the loop: the pair `i` from temporaries that hold `length` pairs a row."""
+    def load_pairs(self, source: Operand, length: Dim) -> None:
+        """Inside the loop: the pair `i` from a temporary that holds `length` pairs a row."""
         kb = self.kb
         kb.emit(f"var key = {_PADDING};\nvar place = {_PADDING};")
         kb.open(f"if ({self.exists} && at < {kb.dim(length)})")
-        for name, operand in zip(("key", "place"), source, strict=True):
-            kb.emit(f"{name} = {operand.load(f'row * {kb.dim(length)} + at')};")
+        pair = kb.let(f"(row * {kb.dim(length)} + at) * 2u", "pair")
+        kb.emit(f"key = {source.load(pair)};\nplace = {source.load(f'{pair} + 1u')};")
         kb.close()
         kb.emit("keys[i] = key;\nplaces[i] = place;")
 
-    def store_pairs(self, into: Sequence[Operand], length: Dim, where: str = "at") -> None:
-        """Inside the loop: the pair `i` into temporaries."""
-        for name, operand in zip(("keys", "places"), into, strict=True):
-            self.kb.emit(operand.store(f"row * {self.kb.dim(length)} + {where}", f"{name}[i]"))
+    def store_pairs(self, into: Operand, length: Dim, where: str = "at") -> None:
+        """Inside the loop: the pair `i` into a temporary."""
+        pair = self.kb.let(f"(row * {self.kb.dim(length)} + {where}) * 2u", "pair")
+        self.kb.emit(f"{into.store(pair, 'keys[i]')}\n{into.store(f'{pair} + 1u', 'places[i]')}")
 
     def store_results(self) -> None:
         """Inside the loop: the position `i` as a result, if it is among those taken."""
@@ -172,14 +171,14 @@ class _Sorter:
             return order_key(kb, dtype, value, reverse=True, nan_last=False)
         return order_key(kb, dtype, value, reverse=self.n.attr["descending"])
 
-    def _temps(self, a_row: int) -> tuple[int, int]:
-        t = TensorType(u32, (self.rows.count, a_row))
-        return self.ctx.temp(t), self.ctx.temp(t)
+    def _temp(self, a_row: int) -> int:
+        """A temporary of (key, position) pairs; one value, as bindings are few."""
+        return self.ctx.temp(TensorType(u32, (self.rows.count, a_row, 2)))
 
     def rounds(self) -> list[Lowered]:
         """Sort blocks and hand on the first of each, until a block holds all that is left of a row."""
         out: list[Lowered] = []
-        source: tuple[int, int] | None = None
+        source: int | None = None
         length, most, block = self.rows.length, self.ctx.max(self.rows.length), self.plan.block
         while True:
             blocks = max(1, -(-most // block))
@@ -190,7 +189,7 @@ class _Sorter:
             if source is None:
                 k.load_elements(length)
             else:
-                k.load_pairs([k.kb.read(t, u32) for t in source], length)
+                k.load_pairs(k.kb.read(source, u32), length)
             k.close_pairs()
             # Each block ends in ascending order: the last level sees no bit of its own inside the block.
             k.sort("2u", f"{block}u", f"(a & {block - 1}u & level) == 0u")
@@ -201,9 +200,9 @@ class _Sorter:
                 out.append(k.finish(ceildiv(total, self.plan.together)))
                 return out
             taken = self.ctx.max(self.take)
-            target = self._temps(blocks * taken)
+            target = self._temp(blocks * taken)
             k.kb.open(f"if (i < {taken}u)")
-            k.store_pairs([k.kb.write(t, u32) for t in target], blocks * taken, f"(at / {block}u) * {taken}u + i")
+            k.store_pairs(k.kb.write(target, u32), blocks * taken, f"(at / {block}u) * {taken}u + i")
             k.kb.close()
             k.close_pairs()
             out.append(k.finish(total, " round"))
@@ -212,19 +211,19 @@ class _Sorter:
     def merge(self) -> list[Lowered]:
         """Sort blocks up and down in turn, then merge across them: long distances in global memory, short ones in blocks."""
         block, padded = self.plan.block, self.plan.padded
-        temps, blocks = self._temps(padded), padded // block
-        out = [self._merge_start(temps)]
+        pairs, blocks = self._temp(padded), padded // block
+        out = [self._merge_start(pairs)]
         level = 2 * block
         while level <= padded:
             distance = level // 2
             while distance >= block:
-                out.append(self._merge_far(temps, level, distance))
+                out.append(self._merge_far(pairs, level, distance))
                 distance //= 2
-            out.append(self._merge_near(temps, level, blocks))
+            out.append(self._merge_near(pairs, level, blocks))
             level *= 2
         return out
 
-    def _merge_start(self, temps: tuple[int, int]) -> Lowered:
+    def _merge_start(self, pairs: int) -> Lowered:
         k, block, blocks = _Kernel(self), self.plan.block, self.plan.padded // self.plan.block
         k.shared_pairs()
         total = self.rows.count * blocks
@@ -233,31 +232,33 @@ class _Sorter:
         k.close_pairs()
         k.sort("2u", f"{block}u", f"(((wg % {blocks}u) * {block}u + a) & level) == 0u")
         k.open_pairs(total, blocks)
-        k.store_pairs([k.kb.write(t, u32) for t in temps], self.plan.padded)
+        k.store_pairs(k.kb.write(pairs, u32), self.plan.padded)
         k.close_pairs()
         return k.finish(total, " blocks")
 
-    def _merge_far(self, temps: tuple[int, int], level: int, distance: int) -> Lowered:
+    def _merge_far(self, pairs: int, level: int, distance: int) -> Lowered:
         k, padded = _Kernel(self), self.plan.padded
         kb = k.kb
-        keys, places = (kb.update(t, u32).name for t in temps)
+        data = kb.update(pairs, u32).name
         up, d = k.stage(level), k.stage(distance)
         kb.emit(f"let t = wg * {k.threads}u + lid;\nlet d = {d};")
         kb.open(f"if (t < {kb.dim(self.rows.count * (padded // 2))})")
         kb.emit("let a = 2u * t - (t & (d - 1u));\nlet b = a + d;")
-        kb.emit(f"let low = {keys}[a];\nlet high = {keys}[b];\nlet left = {places}[a];\nlet right = {places}[b];")
+        kb.emit(f"let low = {data}[2u * a];\nlet left = {data}[2u * a + 1u];")
+        kb.emit(f"let high = {data}[2u * b];\nlet right = {data}[2u * b + 1u];")
         kb.emit("let swapped = low > high || (low == high && left > right);")
         # Rows start at multiples of the padded length, whose own bit the last level must not see.
         kb.open(f"if (swapped == ((a & {padded - 1}u & {up}) == 0u))")
-        kb.emit(f"{keys}[a] = high;\n{keys}[b] = low;\n{places}[a] = right;\n{places}[b] = left;")
+        kb.emit(f"{data}[2u * a] = high;\n{data}[2u * a + 1u] = right;")
+        kb.emit(f"{data}[2u * b] = low;\n{data}[2u * b + 1u] = left;")
         kb.close()
         kb.close()
         return k.finish(ceildiv(self.rows.count * (padded // 2), k.threads), " far")
 
-    def _merge_near(self, temps: tuple[int, int], level: int, blocks: int) -> Lowered:
+    def _merge_near(self, pairs: int, level: int, blocks: int) -> Lowered:
         k, block, padded = _Kernel(self), self.plan.block, self.plan.padded
         last = level == padded
-        stored = [k.kb.read(t, u32) if last else k.kb.update(t, u32) for t in temps]
+        stored = k.kb.read(pairs, u32) if last else k.kb.update(pairs, u32)
         k.shared_pairs()
         total = self.rows.count * blocks
         k.open_pairs(total, blocks)

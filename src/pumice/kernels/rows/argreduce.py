@@ -24,8 +24,7 @@ def lower_argreduce(ctx: LowerContext, group: Group) -> list[Lowered]:
     tile = decide(ctx.caps, ctx.max(rows.count), ctx.max(rows.length), strided=rows.strided, split=True)
     if tile.slices == 1:
         return [_search(ctx, group, n, rows, tile, None)]
-    shape = (rows.count, tile.slices)
-    best = ctx.temp(TensorType(u32, shape)), ctx.temp(TensorType(u32, shape))
+    best = ctx.temp(TensorType(u32, (rows.count, tile.slices, 2)))  # key and position
     second = decide(ctx.caps, ctx.max(rows.count), tile.slices, strided=False)
     return [_search(ctx, group, n, rows, tile, best), _combine(ctx, group, n, rows, second, best, tile.slices)]
 
@@ -44,7 +43,7 @@ def _best(p: Puller, team: Team, element: Callable[[str], tuple[str, str]]) -> t
     return top, team.reduce("min", "u32", "candidate")
 
 
-def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: tuple[int, int] | None) -> Lowered:
+def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: int | None) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
     team = Team(kb, tile, rows.count, rows.length)
@@ -62,22 +61,23 @@ def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile,
     if best is None:
         _store(p, at, place)
     else:
-        for temp, value in zip(best, (key, place), strict=True):
-            kb.emit(kb.write(temp, u32).store(f"row * {tile.slices}u + part", value))
+        i = kb.let(f"(row * {tile.slices}u + part) * 2u", "i")
+        for at_word, value in ((i, key), (f"{i} + 1u", place)):
+            kb.emit(kb.write(best, u32).store(at_word, value))
         label += " partial"
     kb.close()
     return kb.finish(groups=team.groups, label=label, variant=str(tile))
 
 
-def _combine(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: tuple[int, int], slices: int) -> Lowered:
+def _combine(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: int, slices: int) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
     team = Team(kb, tile, rows.count, slices)
-    keys, places = (kb.read(temp, u32) for temp in best)
+    stored = kb.read(best, u32)
 
     def element(j: str) -> tuple[str, str]:
-        at = kb.let(f"row * {slices}u + {j}", "i")
-        return kb.let(keys.load(at), "key"), kb.let(places.load(at), "at")
+        i = kb.let(f"(row * {slices}u + {j}) * 2u", "i")
+        return kb.let(stored.load(i), "key"), kb.let(stored.load(f"{i} + 1u"), "at")
 
     _, place = _best(p, team, element)
     kb.open(f"if ({team.leads})")
