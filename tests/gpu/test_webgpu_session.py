@@ -186,7 +186,7 @@ def test_shared_params_live_as_long_as_either_session(device: WebGpuDevice) -> N
         a.write(1, np.float32([10]))
         b.run({"T": 4}, {"x": ones(4)}, [])
         alone = device.ledger()["buffers"]
-        b.share_params(a, {1: 1})
+        b.share(a, {1: 1})
         assert device.ledger()["buffers"] == alone - 1
         (y,) = b.run({"T": 4}, {"x": ones(4)}, [3])
         np.testing.assert_array_equal(y, np.full(4, 10.5))
@@ -202,14 +202,14 @@ def test_shared_params_live_as_long_as_either_session(device: WebGpuDevice) -> N
 def test_sharing_twice_and_sharing_with_a_third(device: WebGpuDevice) -> None:
     a, b, c = (device.open(affine_plan()) for _ in range(3))
     a.write(1, np.float32([10]))
-    b.share_params(a, {1: 1})
-    b.share_params(a, {1: 1})
-    c.share_params(b, {1: 1})
+    b.share(a, {1: 1})
+    b.share(a, {1: 1})
+    c.share(b, {1: 1})
     with pytest.raises(errors.PlanError, match="gave way"):
         c.dump_buffer(1)
     d = device.open(affine_plan())
     d.write(1, np.float32([30]))
-    b.share_params(d, {1: 1})  # from one shared buffer to another
+    b.share(d, {1: 1})  # from one shared buffer to another
     (y,) = b.run({"T": 4}, {"x": ones(4)}, [3])
     np.testing.assert_array_equal(y, np.full(4, 30.5))
     d.close()
@@ -238,7 +238,7 @@ def test_views_of_a_shared_param_move_along(device: WebGpuDevice) -> None:
 
     a, b = device.open(plan()), device.open(plan())
     a.write(1, np.float32([10]))
-    b.share_params(a, {1: 1})
+    b.share(a, {1: 1})
     (got,) = b.run({"T": 1}, {"x": ones(1)}, [6])
     assert got[0] == 10
     a.close()
@@ -248,9 +248,9 @@ def test_views_of_a_shared_param_move_along(device: WebGpuDevice) -> None:
 def test_params_are_shared_only_where_they_fit(device: WebGpuDevice) -> None:
     a, b = device.open(affine_plan()), device.open(shard_plan())
     with pytest.raises(errors.ShapeError, match="w"):
-        a.share_params(b, {1: 0})
+        a.share(b, {1: 0})
     with pytest.raises(errors.UnknownName):
-        a.share_params(b, {3: 0})
+        a.share(b, {3: 0})
     (y,) = a.run({"T": 1}, {"x": ones(1)}, [3])
     assert y[0] == 0.5
     a.close()
@@ -265,8 +265,8 @@ def test_closing_is_idempotent_and_final(device: WebGpuDevice) -> None:
         lambda: s.run({"T": 1}, {"x": ones(1)}, [3]),
         lambda: s.write(1, np.float32([1])),
         lambda: s.read(1),
-        lambda: s.share_params(other, {1: 1}),
-        lambda: other.share_params(s, {1: 1}),
+        lambda: s.share(other, {1: 1}),
+        lambda: other.share(s, {1: 1}),
         lambda: s.dump_buffer(0),
     ):
         with pytest.raises(errors.ClosedError):

@@ -261,7 +261,7 @@ def test_params_are_shared_by_reference() -> None:
     first, second = opened(plan), opened(plan)
     x = np.ones((2, 3), "f4")
     second.run({"T": 2}, {"x": x}, [out])
-    second.share_params(first, {w: w})
+    second.share(first, {w: w})
     first.write(w, W)
     np.testing.assert_array_equal(second.run({"T": 2}, {"x": x}, [out])[0], x @ W + 1)
     first.close()
@@ -274,7 +274,7 @@ def test_sharing_params_of_another_type_is_refused() -> None:
     other = b.source("param", "w", f32(2, 3))
     graph = b.build([("y", b.add("neg", [other]))])
     with pytest.raises(PlanError, match="laid out"):
-        opened(plan).share_params(opened(plan_of(graph, [(1,)])), {w: other})
+        opened(plan).share(opened(plan_of(graph, [(1,)])), {w: other})
 
 
 def test_writes_are_checked() -> None:

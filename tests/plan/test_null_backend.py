@@ -61,7 +61,7 @@ def test_quantised_params_are_bytes_and_can_be_shared() -> None:
     a, b = device.open(shard_plan(dtype=dtypes.q4_0)), device.open(shard_plan(dtype=dtypes.q4_0))
     assert a.read(0).shape == (6, 36) and a.read(0).dtype == np.uint8
     a.write(0, np.full((6, 36), 9, np.uint8))
-    b.share_params(a, {0: 0})
+    b.share(a, {0: 0})
     assert (b.read(0) == 9).all()
 
 

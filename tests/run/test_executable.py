@@ -239,3 +239,39 @@ def test_validate_compares_each_run_with_the_reference() -> None:
         session.run = lambda *a: [r + 1 for r in original(*a)]  # type: ignore[method-assign]
         with pytest.raises(errors.DeviceError, match="differs from the reference"):
             exe.run(x=np.ones((2, 8), "f4"))
+
+
+@on_both
+def test_states_are_shared_between_executables(target: str) -> None:
+    """A prefill and a decode plan of one model work on one cache."""
+
+    def write(x: Any, at: Any) -> Any:
+        cache = pm.state("cache", (4, 3))
+        pm.set_state(cache, pm.scatter_set(cache, at, x))
+
+    def total(scale: Any) -> Any:
+        return pm.state("cache", (4, 3)).sum() * scale
+
+    dev = device(target)
+    first = pm.compile(write, x=pm.spec("T", 3), at=pm.spec("T", dtype="i32"), max={"T": 4}, device=dev)
+    second = pm.compile(total, scale=pm.spec(), device=dev, state_from=first)
+    first.run(x=np.ones((2, 3), "f4"), at=np.int32([1, 3]))
+    assert second.run(scale=2.0) == 12
+    second.state["cache"].reset()
+    np.testing.assert_array_equal(first.state["cache"].read(), np.zeros((4, 3)))
+    first.close()
+    assert second.run(scale=1.0) == 0
+    second.close()
+
+
+@pytest.mark.gpu
+def test_runs_without_outputs_do_not_wait_and_are_not_lost() -> None:
+    def count(x: Any) -> Any:
+        n = pm.state("n", (2,))
+        pm.set_state(n, n + x)
+        return n + x
+
+    with pm.compile(count, x=pm.spec(2), device=device("webgpu")) as exe:
+        for _ in range(20):
+            assert exe.run(x=np.ones(2, "f4"), outputs=[]) == []
+        np.testing.assert_array_equal(exe.run(x=np.ones(2, "f4")), [21, 21])

@@ -22,7 +22,8 @@ class Session(Protocol):
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Upload the inputs, run every step in one submit, apply state updates, read the values `outputs` back.
 
-        `outputs` are graph node ids in the wanted order; nothing else travels. Results are fresh arrays.
+        `outputs` are graph node ids in the wanted order; nothing else travels. Results are fresh arrays. Without outputs the
+        call need not wait for the device: what went wrong then shows at the next read.
         """
 
     def write(self, node: int, array: Array) -> None:
@@ -31,8 +32,8 @@ class Session(Protocol):
     def read(self, node: int) -> Array:
         """A param or a state back on the host."""
 
-    def share_params(self, other: Session, nodes: Mapping[int, int]) -> None:
-        """Use the other session's param buffers (own node id → other's node id) instead of own ones, reference-counted."""
+    def share(self, other: Session, nodes: Mapping[int, int]) -> None:
+        """Use the other session's params and states (own node id → other's node id) instead of own ones, reference-counted."""
 
     def counters(self) -> dict[str, int]:
         """pipelines, buffers, buffer_bytes, submits, dispatches, uploads_bytes, readback_bytes since the session was opened."""

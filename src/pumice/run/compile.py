@@ -25,6 +25,7 @@ def compile(
     max: Mapping[str, int] | None = None,
     params: Any = None,
     params_from: Executable | None = None,
+    state_from: Executable | None = None,
     fuse: bool | None = None,
     arena: bool | None = None,
     check_indices: bool = True,
@@ -33,7 +34,7 @@ def compile(
     """Compile a graph, or trace and compile a function, for a device.
 
     `max` sets maxima of symbolic dims. `params` of a function may be arrays (uploaded at once) or specs (set later);
-    `params_from` shares the weights of another executable on the same device. `fuse` and `arena` switch fusion and
+    `params_from` and `state_from` share the weights and the states of another executable on the same device. `fuse` and `arena` switch fusion and
     memory sharing off. Integer inputs that select rows are range-checked unless `check_indices` is False.
 
     >>> import numpy as np, pumice as pm
@@ -55,6 +56,8 @@ def compile(
     try:
         if params_from is not None:
             exe.share_params(params_from)
+        if state_from is not None:
+            exe.share_state(state_from)
         arrays = {k: v for k, v in flatten(params).items() if not isinstance(v, Spec)} if params else {}
         if arrays:
             exe.set_params(arrays, partial=True)

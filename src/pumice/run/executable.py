@@ -131,21 +131,31 @@ class Executable:
 
         Params of the same name must have the same type; later `set_params` on either is seen by both.
         """
+        self._share(other, "param")
+
+    def share_state(self, other: Executable) -> None:
+        """Use the states of another executable on the same device: what one run leaves there, the other's next run finds."""
+        self._share(other, "state")
+
+    def _share(self, other: Executable, op: str) -> None:
         if other.device is not self.device:
-            raise InputError("params are shared between executables of one device only", hint="compile both on one device")
+            raise InputError(f"{op}s are shared between executables of one device only", hint="compile both on one device")
+        theirs = {n.name: n for n in other.graph.sources(op)}
         pairs: dict[int, int] = {}
-        for name, node in self._params.items():
-            twin = other._params.get(name)
+        for node in self.graph.sources(op):
+            twin = theirs.get(node.name)
             if twin is None:
                 continue
             if twin.type != node.type:
-                raise ShapeError(f"param {name!r} is {node.type.describe()} here and {twin.type.describe()} there", name=name)
+                raise ShapeError(
+                    f"{op} {node.name!r} is {node.type.describe()} here and {twin.type.describe()} there", name=node.name
+                )
             pairs[node.id] = twin.id
         # Locks in a fixed order, so that two executables sharing with each other cannot deadlock.
         first, second = sorted((self, other), key=id)
         with first._lock, second._lock, self._locked() as session, other._locked() as source:
-            session.share_params(source, pairs)
-            for name in list(self._unset):
+            session.share(source, pairs)
+            for name in list(self._unset) if op == "param" else []:
                 if name in other._params and name not in other._unset:
                     del self._unset[name]
 

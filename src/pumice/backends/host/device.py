@@ -133,7 +133,7 @@ class HostSession:
         self._read_back += found.nbytes
         return found
 
-    def share_params(self, other: Session, nodes: Mapping[int, int]) -> None:
+    def share(self, other: Session, nodes: Mapping[int, int]) -> None:
         """Uses the other session's param buffers in place of own ones; whoever holds one last frees it."""
         self._check_open()
         if not isinstance(other, HostSession):

@@ -85,9 +85,9 @@ class NullSession:
         self._count("readback_bytes", array.nbytes)
         return array
 
-    def share_params(self, other: Session, nodes: Mapping[int, int]) -> None:
+    def share(self, other: Session, nodes: Mapping[int, int]) -> None:
         """Recorded; what the other session holds now is what this one reads."""
-        self._record("share_params", nodes=dict(nodes))
+        self._record("share", nodes=dict(nodes))
         if isinstance(other, NullSession):
             self._stored.update({own: other._stored[theirs] for own, theirs in nodes.items() if theirs in other._stored})
 

@@ -199,7 +199,7 @@ class WebGpuSession:
                 raw = self._fetch(self._places[node], _nbytes(type))
         return _shaped(raw, type)
 
-    def share_params(self, other: Session, nodes: Mapping[int, int]) -> None:
+    def share(self, other: Session, nodes: Mapping[int, int]) -> None:
         """Use the other session's buffers for some params; whichever session closes last frees them."""
         if not isinstance(other, WebGpuSession) or other._gpu is not self._gpu:
             raise DeviceError("params can be shared between sessions on one device only", hint="compile both for one device")

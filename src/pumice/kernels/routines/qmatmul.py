@@ -49,6 +49,7 @@ class QMatvec:
     teams: int
     rows: int
     chunk: int
+    unroll: int
 
     @property
     def threads(self) -> int:
@@ -73,7 +74,7 @@ def decide(caps: Caps, m: int, n: int, k: int) -> Tile | QMatvec:
     if m <= MAX_VECTORS:
         teams = 2 if caps.software or n < 1024 else 4
         rows = 4 if n >= 4096 else 2 if n >= 1024 else 1
-        return QMatvec(teams, rows, max(1, min(-(-k // 256), 8 // max(1, m))) * 256)
+        return QMatvec(teams, rows, max(1, min(-(-k // 256), 8 // max(1, m))) * 256, 1 if caps.software else 2)
     return choose_tile(caps, TILES, m, n, 1, waste=2.0) or fitting(caps, TILES)[-1]
 
 
@@ -212,11 +213,11 @@ def _words(kb: KernelBuilder, operand: Operand, at: str, count: int, *, aligned:
     return [kb.let(f"select({a}, ({a} >> 16u) | ({b} << 16u), {odd})", "q") for a, b in pairwise(raw)]
 
 
-def _codes(kb: KernelBuilder, f: Format, operand: Operand, at: str) -> tuple[str, str]:
+def _codes(kb: KernelBuilder, f: Format, operand: Operand, at: str, part: str) -> tuple[str, str]:
     """Names of two vec4<f32> of codes: eight weights, a quarter of the block that starts at `at`."""
     aligned = operand.dtype.block_bytes % 4 == 0 and f.codes % 4 == 0
     words = f.bits // 4
-    start = kb.let(f"{at} + {f.codes}u + part * {4 * words}u", "at")
+    start = kb.let(f"{at} + {f.codes}u + {part} * {4 * words}u", "at")
     q = _words(kb, operand, start, words, aligned=aligned)
     if f.bits == 4:
         shifts = ("0u, 8u, 16u, 24u", "4u, 12u, 20u, 28u")
@@ -269,23 +270,15 @@ def _emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
     kb.open(f"for (var k0 = 0u; k0 < {s.k}u; k0 += {choice.chunk}u)")
     kb.emit(f"let units = min({choice.chunk}u, {s.k}u - k0) / 8u;")
     _share_x(p, s, f, choice, vectors)
-    kb.open(f"for (var i = lane; i < units; i += {TEAM}u)")
-    kb.emit(f"let block = (k0 / 32u + i / 4u) * {dtype.block_bytes}u;")
-    kb.emit("let part = i % 4u;")
-    x = []
-    for v in range(count):
-        low, high = (kb.let(f"shared_x[{plus('i', f'{at}u')}]", "x") for at in _halves(choice, v))
-        total = kb.let(f"dot({low} + {high}, vec4<f32>(1.0))", "x") if f.zero or f.minimum else ""
-        x.append((low, high, total))
-    for r, row in enumerate(rows):
-        at = kb.let(f"{row} + block", "at")
-        q_low, q_high = _codes(kb, f, weight, at)
-        scale, rest = kb.let(half(weight, at), "d"), ""
-        if f.minimum:
-            rest = kb.let(half(weight, f"{at} + 2u"), "d")
-        for v, (low, high, total) in enumerate(x):
-            text = f"dot({low}, {q_low}) + dot({high}, {q_high})" + (f" - {f.zero}.0 * {total}" if f.zero else "")
-            kb.emit(f"sum{v}_{r} += {scale} * ({text})" + (f" + {rest} * {total};" if rest else ";"))
+    # Loads of several units are in flight together; the second loop takes what does not fill such a step.
+    kb.emit("var i = lane;")
+    if choice.unroll > 1:
+        kb.open(f"for (; i + {TEAM * (choice.unroll - 1)}u < units; i += {TEAM * choice.unroll}u)")
+        for u in range(choice.unroll):
+            _add_unit(p, s, f, choice, rows, plus("i", f"{TEAM * u}u"))
+        kb.close()
+    kb.open(f"for (; i < units; i += {TEAM}u)")
+    _add_unit(p, s, f, choice, rows, "i")
     kb.close()
     if s.k > choice.chunk:
         kb.emit("workgroupBarrier();")
@@ -302,6 +295,28 @@ def _emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
     kb.close()
     kb.close()
     return ceildiv(s.n, block_rows)
+
+
+def _add_unit(p: Puller, s: Problem, f: Format, choice: QMatvec, rows: list[str], unit: str) -> None:
+    """Adds the products of eight weights of each row, a quarter of a block."""
+    kb, weight = p.kb, p.operand(s.weight)
+    i = kb.let(unit, "i")
+    block = kb.let(f"(k0 / 32u + {i} / 4u) * {weight.dtype.block_bytes}u", "block")
+    part = kb.let(f"{i} % 4u", "part")
+    x = []
+    for v in range(max(1, p.ctx.max(s.m))):
+        low, high = (kb.let(f"shared_x[{plus(i, f'{at}u')}]", "x") for at in _halves(choice, v))
+        total = kb.let(f"dot({low} + {high}, vec4<f32>(1.0))", "x") if f.zero or f.minimum else ""
+        x.append((low, high, total))
+    for r, row in enumerate(rows):
+        at = kb.let(f"{row} + {block}", "at")
+        q_low, q_high = _codes(kb, f, weight, at, part)
+        scale, rest = kb.let(half(weight, at), "d"), ""
+        if f.minimum:
+            rest = kb.let(half(weight, f"{at} + 2u"), "d")
+        for v, (low, high, total) in enumerate(x):
+            text = f"dot({low}, {q_low}) + dot({high}, {q_high})" + (f" - {f.zero}.0 * {total}" if f.zero else "")
+            kb.emit(f"sum{v}_{r} += {scale} * ({text})" + (f" + {rest} * {total};" if rest else ";"))
 
 
 def _halves(choice: QMatvec, vector: int) -> tuple[int, int]:

@@ -1,0 +1,51 @@
+"""What can go wrong between a model's name and its files; all are the caller's to fix, hence `InputError`."""
+
+from __future__ import annotations
+
+from pumice.errors import InputError
+
+
+class SourceError(InputError):
+    """A model that could not be found, fetched or trusted.
+
+    >>> SourceError("no such model").exit_code
+    2
+    """
+
+    code = "source"
+
+
+class NotFound(SourceError):
+    """The file, package, version, repository or revision does not exist."""
+
+    code = "not-found"
+
+
+class NoAccess(SourceError):
+    """It exists, but asks for a login or for terms to be accepted."""
+
+    code = "no-access"
+
+
+class NoNetwork(SourceError):
+    """The place that has it could not be reached, or stopped answering."""
+
+    code = "no-network"
+
+
+class WrongHash(SourceError):
+    """What arrived is not what was pinned; it has been deleted."""
+
+    code = "wrong-hash"
+
+
+class UnsafeArchive(SourceError):
+    """An archive that would write outside its folder, or far more than it weighs."""
+
+    code = "unsafe-archive"
+
+
+class NoSpace(SourceError):
+    """The disk of the cache is full, or would be."""
+
+    code = "no-space"
