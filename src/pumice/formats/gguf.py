@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +21,6 @@ from pumice.formats.weights import (
     Shards,
     TensorInfo,
     checked_shape,
-    elements,
     malformed,
     refuse_impostor,
     shown,
@@ -34,7 +35,7 @@ ALIGNMENTS = tuple(1 << n for n in range(3, 17))
 # The format's bounds on a tensor's name and rank.
 MAX_NAME = 64
 MAX_DIMS = 4
-# A name's length, one dim at least in practice, a type and an offset.
+# The least bytes of a table entry (name, rank, type, offset) and of a key-value pair (key, type, value).
 _LEAST_INFO = 8 + 1 + 4 + 4 + 8
 _LEAST_PAIR = 8 + 1 + 4 + 1
 
@@ -89,12 +90,13 @@ def open_gguf(path: Path) -> GgufFile | Shards:
         raise malformed(
             path, f"is one of {count} shards, but its name does not say which", hint="name it like model-00001-of-00003.gguf"
         )
-    if count > MAX_SHARDS or int(named["count"]) != count:
-        raise malformed(
-            path, f"says it is one of {count} shards, its name says {int(named['count'])}", hint=_SPLIT_HINT, count=count
-        )
+    if int(named["count"]) != count:
+        what = f"says it is one of {count} shards, its name says {int(named['count'])}"
+        raise malformed(path, what, hint=_SPLIT_HINT, count=count)
+    if count > MAX_SHARDS:
+        raise malformed(path, f"is one of {count} shards, more than {MAX_SHARDS}", hint="join them with gguf-split", count=count)
     paths = [path.with_name(f"{named['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(1, count + 1)]
-    missing = [shard.name for shard in paths if not shard.exists()]
+    missing = [shard.name for shard in paths if not os.path.exists(shard)]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise malformed(path, f"shards are missing: {', '.join(missing[:3])}{more}", hint=_SPLIT_HINT, missing=missing)
@@ -105,16 +107,16 @@ def open_gguf(path: Path) -> GgufFile | Shards:
     joined = Shards(paths[0], files)
     total = _split_key(files[0], "split.tensors.count", len(joined.tensors))
     if total != len(joined.tensors):
-        raise malformed(
-            paths[0], f"the set should have {total} tensors, its shards have {len(joined.tensors)}", hint=_SPLIT_HINT, wanted=total
-        )
+        what = f"the set should have {total} tensors, its shards have {len(joined.tensors)}"
+        raise malformed(paths[0], what, hint=_SPLIT_HINT, wanted=total, got=len(joined.tensors))
     return joined
 
 
 def _check_shard(file: GgufFile, number: int, count: int) -> None:
     found = _split_key(file, "split.count", 1)
     if found != count:
-        raise malformed(file.path, f"belongs to a set of {found} shards, not of {count}", hint=_SPLIT_HINT, wanted=count, got=found)
+        what = f"belongs to a set of {found} shards, not of {count}"
+        raise malformed(file.path, what, hint=_SPLIT_HINT, wanted=count, got=found)
     # A copy of, or a link to, another shard of the set shows here: each says its own number.
     found = _split_key(file, "split.no", -1)
     if found != number:
@@ -136,11 +138,10 @@ def _split_key(file: GgufFile, key: str, default: int) -> int:
 
 def _version(cursor: Cursor) -> int:
     file = cursor.file
-    if not file.data[:4] == MAGIC:
+    if file.data[:4] != MAGIC:
         refuse_impostor(file)
-        raise malformed(
-            file.path, f"does not start with GGUF but with {file.data[:4]!r}", offset=0, hint="is this a GGUF file, fully downloaded?"
-        )
+        what = f"does not start with GGUF but with {file.data[:4]!r}"
+        raise malformed(file.path, what, offset=0, hint="is this a GGUF file, fully downloaded?")
     cursor.pos = 4
     version = cursor.u32("the version")
     cursor.pos = 4
@@ -225,9 +226,8 @@ def _place(
         if info.name in tensors:
             raise malformed(file.path, f"{what} occurs twice", offset=at, hint="the file is damaged or hostile", tensor=info.name)
         if offset % alignment:
-            raise malformed(
-                file.path, f"{what} lies at {offset}, not a multiple of {alignment}", offset=at, hint="convert it again", tensor=info.name
-            )
+            what += f" lies at {offset}, not a multiple of {alignment}"
+            raise malformed(file.path, what, offset=at, hint="convert the model again", tensor=info.name)
         begin, end = start + offset, start + offset + info.nbytes
         if end > file.size:
             raise malformed(
@@ -243,9 +243,8 @@ def _place(
         if end > begin:
             spans.append((begin, end, info.name))
     spans.sort()
-    for (_, end, first), (begin, _, second) in zip(spans, spans[1:]):
+    for (_, end, first), (begin, _, second) in itertools.pairwise(spans):
         if begin < end:
-            raise malformed(
-                file.path, f"tensors {shown(first)} and {shown(second)} overlap", offset=begin, hint="the file is damaged or hostile"
-            )
+            what = f"tensors {shown(first)} and {shown(second)} overlap"
+            raise malformed(file.path, what, offset=begin, hint="the file is damaged or hostile", tensor=second)
     return tensors, offsets

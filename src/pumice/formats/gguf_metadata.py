@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,10 +24,11 @@ MAX_PAIRS = 1 << 16
 MAX_KEY = (1 << 16) - 1
 # One string value. The longest in use is a whole tokenizer.json in one key, about 35 MB.
 MAX_STRING = 64 << 20
-# Strings and nested arrays cost a Python step each, so all of a file's arrays share this budget: a vocabulary of 262,144
-# tokens with its merges is below 800,000.
-MAX_ITEMS = 1 << 21
-# Nesting of arrays, which no known writer uses; parsing recurses once a level.
+# Strings in arrays cost a Python step each, so all of a file's arrays share this budget: a vocabulary of 262,144 tokens
+# with its merges is below 800,000.
+MAX_STRINGS = 1 << 21
+# Arrays in arrays, which no known writer uses: in all, and how deep (parsing recurses once a level).
+MAX_ARRAYS = 1 << 16
 MAX_DEPTH = 8
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
@@ -50,13 +52,14 @@ _HOSTILE = "the file is damaged or hostile: download it again from a source you 
 class Cursor:
     """A reading position in a header; every read is checked against what remains before anything is allocated."""
 
-    __slots__ = ("end", "file", "items", "pos")
+    __slots__ = ("arrays", "end", "file", "pos", "strings")
 
     def __init__(self, file: MappedFile) -> None:
         self.file = file
         self.pos = 0
         self.end = min(file.size, MAX_HEADER)
-        self.items = MAX_ITEMS
+        self.strings = MAX_STRINGS
+        self.arrays = MAX_ARRAYS
 
     def need(self, count: int, what: str) -> None:
         """Raise unless `count` more bytes are there."""
@@ -64,16 +67,8 @@ class Cursor:
         if count <= left:
             return
         if self.end < self.file.size:
-            raise malformed(
-                self.file.path,
-                f"{what} takes the header beyond {MAX_HEADER} bytes",
-                offset=self.pos,
-                hint=_HOSTILE,
-                needed=count,
-            )
-        raise malformed(
-            self.file.path, f"{what} needs {count} bytes, {left} are left", offset=self.pos, hint=_DAMAGED, needed=count, left=left
-        )
+            raise self.fail(f"{what} takes the header beyond {MAX_HEADER} bytes", needed=count)
+        raise self.fail(f"{what} needs {count} bytes, {left} are left", _DAMAGED, needed=count, left=left)
 
     def fail(self, what: str, hint: str = _HOSTILE, **fields: Any) -> FormatError:
         """The error for something wrong at the current position."""
@@ -172,7 +167,7 @@ class StringArray(Sequence[str]):
         blob = self._data[first : self._bounds[-1]]
         bounds = [bound - first for bound in self._bounds]
         try:
-            return [blob[start + 8 : end].decode() for start, end in zip(bounds, bounds[1:])]
+            return [blob[start + 8 : end].decode() for start, end in itertools.pairwise(bounds)]
         except UnicodeDecodeError:
             return [self[i] for i in range(len(self))]  # raises with the index that is wrong
 
@@ -288,11 +283,14 @@ def _array(cursor: Cursor, key: str, depth: int) -> NDArray[Any] | StringArray |
         return _numbers(cursor, key, code, count)
     # A string takes its length, an array its type and length: a count that cannot fit is refused before any loop.
     cursor.need(count * (8 if code == _STRING else 12), f"array {shown(key)} of {count} {_TYPE_NAMES[code]} values")
-    if count > cursor.items:
-        raise cursor.fail(f"array {shown(key)} takes the file beyond {MAX_ITEMS} strings and arrays", key=key, count=count)
-    cursor.items -= count
     if code == _STRING:
+        if count > cursor.strings:
+            raise cursor.fail(f"array {shown(key)} takes the file beyond {MAX_STRINGS} strings", key=key, count=count)
+        cursor.strings -= count
         return _strings(cursor, key, count)
+    if count > cursor.arrays:
+        raise cursor.fail(f"array {shown(key)} takes the file beyond {MAX_ARRAYS} nested arrays", key=key, count=count)
+    cursor.arrays -= count
     return [_array(cursor, key, depth + 1) for _ in range(count)]
 
 

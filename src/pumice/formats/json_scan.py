@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pumice.errors import FormatError
 from pumice.formats.weights import MappedFile, malformed, shown
 
-# Levels of nesting in values that are skipped; the formats read here use two.
+# Levels of nesting and number of tokens in a value that is skipped; what is skipped in real files is a handful of numbers.
 MAX_DEPTH = 64
+MAX_SKIPPED = 100_000
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 # The possessive repeats (*+, ++) keep the matcher from remembering every step of a string of 100 MB.
@@ -29,46 +30,51 @@ class JsonScan:
         self.pos = begin
         self.end = end
         self.what = what
+        self._data = file.data
 
     def fail(self, message: str, offset: int | None = None) -> FormatError:
         """The error for something wrong here."""
         return malformed(self.file.path, f"{self.what}: {message}", offset=self.pos if offset is None else offset, hint=_HINT)
 
-    def space(self) -> None:
-        found = _SPACE.match(self.file.data, self.pos, self.end)
+    def peek(self) -> str:
+        """The next character after any space, as one byte of it reads; nothing at the end."""
+        if self.pos < self.end and self._data[self.pos] > 32:  # the common case, without the matcher
+            return chr(self._data[self.pos])
+        found = _SPACE.match(self._data, self.pos, self.end)
         self.pos = found.end() if found else self.pos
+        return chr(self._data[self.pos]) if self.pos < self.end else ""
 
-    def peek(self) -> bytes:
-        """The next byte after any space, or nothing at the end."""
-        self.space()
-        return self.file.data[self.pos : min(self.pos + 1, self.end)]
-
-    def expect(self, mark: bytes) -> None:
+    def expect(self, mark: str) -> None:
+        """One of the marks of JSON."""
         found = self.peek()
         if found != mark:
-            raise self.fail(f"expected {mark.decode()!r}, found {_shown_byte(found)}")
+            raise self.fail(f"expected {mark!r}, found {_shown(found)}")
         self.pos += 1
 
     def string(self, cap: int) -> str:
         """A string of at most `cap` bytes as written."""
-        self.space()
-        found = _STRING.match(self.file.data, self.pos, self.end)
+        mark = self.peek()
+        found = _STRING.match(self._data, self.pos, self.end)
         if found is None:
-            raise self.fail(f"expected a string, found {_shown_byte(self.peek())}")
-        if found.end() - self.pos > cap + 2:
-            raise self.fail(f"a string of {found.end() - self.pos - 2} bytes, more than {cap}")
+            raise self.fail(f"expected a string, found {_shown(mark)}")
+        begin, end = self.pos + 1, found.end() - 1
+        if end - begin > cap:
+            raise self.fail(f"a string of {end - begin} bytes, more than {cap}")
+        raw = self._data[begin:end]
         try:
-            text: str = json.loads(found.group().decode())
-            text.encode()  # lone surrogates cannot be encoded, neither to a file name nor to a terminal
+            text = raw.decode()
+            if b"\\" in raw:
+                text = json.loads(f'"{text}"')
+                text.encode()  # escapes can spell lone surrogates, which fit neither a file name nor a terminal
         except ValueError as error:
             raise self.fail("a string that is not valid JSON or UTF-8") from error
-        self.pos = found.end()
+        self.pos = end + 1
         return text
 
     def count(self) -> int:
         """A whole number from 0 to 2^64 - 1."""
-        self.space()
-        found = _COUNT.match(self.file.data, self.pos, self.end)
+        self.peek()
+        found = _COUNT.match(self._data, self.pos, self.end)
         if found is None or (value := int(found.group())) >= 1 << 64:
             raise self.fail("expected a whole number of at most 64 bits")
         self.pos = found.end()
@@ -76,11 +82,11 @@ class JsonScan:
 
     def counts(self, cap: int) -> tuple[int, ...]:
         """A list of at most `cap` whole numbers."""
-        self.expect(b"[")
+        self.expect("[")
         found: list[int] = []
-        while self.peek() != b"]":
+        while self.peek() != "]":
             if found:
-                self.expect(b",")
+                self.expect(",")
             if len(found) == cap:
                 raise self.fail(f"a list of more than {cap} numbers")
             found.append(self.count())
@@ -89,43 +95,44 @@ class JsonScan:
 
     def keys(self, cap: int) -> Iterator[str]:
         """The keys of an object, each to be followed by reading its value; a key that occurs twice is refused."""
-        self.expect(b"{")
+        self.expect("{")
         seen: set[str] = set()
-        while self.peek() != b"}":
+        while self.peek() != "}":
             if seen:
-                self.expect(b",")
-                self.space()
+                self.expect(",")
+                self.peek()
             at = self.pos
             key = self.string(cap)
             if key in seen:
                 raise self.fail(f"key {shown(key)} occurs twice", at)
             seen.add(key)
-            self.expect(b":")
+            self.expect(":")
             yield key
         self.pos += 1
 
     def skip(self) -> None:
         """Any value, unread: brackets must match and tokens be JSON's, but nothing of it is kept or used."""
-        closing: list[bytes] = []
-        while True:
+        closing = ""
+        for _ in range(MAX_SKIPPED):
             mark = self.peek()
-            if mark in (b"{", b"["):
+            if mark in ("{", "["):
                 if len(closing) == MAX_DEPTH:
                     raise self.fail(f"values nest deeper than {MAX_DEPTH}")
-                closing.append(b"}" if mark == b"{" else b"]")
+                closing += "}" if mark == "{" else "]"
                 self.pos += 1
-            elif closing and mark == closing[-1]:
-                closing.pop()
+            elif mark and closing.endswith(mark):
+                closing = closing[:-1]
                 self.pos += 1
-            elif closing and mark in (b",", b":"):
+            elif closing and mark in (",", ":"):
                 self.pos += 1
             else:
-                found = (_STRING if mark == b'"' else _ATOM).match(self.file.data, self.pos, self.end)
+                found = (_STRING if mark == '"' else _ATOM).match(self._data, self.pos, self.end)
                 if found is None:
-                    raise self.fail(f"expected a value, found {_shown_byte(mark)}")
+                    raise self.fail(f"expected a value, found {_shown(mark)}")
                 self.pos = found.end()
             if not closing:
                 return
+        raise self.fail(f"a value of more than {MAX_SKIPPED} tokens")
 
     def finish(self) -> None:
         """Nothing but space may follow."""
@@ -133,5 +140,5 @@ class JsonScan:
             raise self.fail("text after the end of the JSON object")
 
 
-def _shown_byte(found: bytes) -> str:
-    return repr(found)[1:] if found else "the end"
+def _shown(mark: str) -> str:
+    return repr(mark) if mark else "the end"

@@ -6,6 +6,7 @@ among them, it says less about what is wrong, and nothing is left to parse once 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core.dtypes import dtype
+from pumice.errors import FormatError
 from pumice.formats.json_scan import JsonScan
 from pumice.formats.weights import (
     MAX_SHARDS,
@@ -46,7 +48,7 @@ MAX_DIMS = 16
 
 _DAMAGED = "the file is damaged or hostile: download it again from a source you trust"
 _TRUNCATED = "the file is truncated: compare its size with the source and download it again"
-_SHARD_NAME = re.compile(r".+-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors", re.DOTALL)
+_SHARD_NAME = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.safetensors", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class _Stored:
 
     bytes: int
     dtype: str
-    numpy: str
+    read_as: str = ""
     convert: Callable[[NDArray[Any]], NDArray[Any]] | None = None
 
 
@@ -66,8 +68,7 @@ def _small_floats(name: str) -> Callable[[NDArray[Any]], NDArray[Any]]:
         import ml_dtypes  # costs start-up time, and few files need it
 
         table = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name)).astype(np.float16)
-        found: NDArray[Any] = table[codes]
-        return found
+        return np.asarray(table[codes])
 
     return convert
 
@@ -95,13 +96,13 @@ def _checked_bools(codes: NDArray[Any]) -> NDArray[Any]:
 
 # Pumice has no 64-bit and no 8-bit float types: those are converted when an array is asked for, which takes a copy.
 _DTYPES = {
-    "F32": _Stored(4, "f32", "<f4"),
-    "F16": _Stored(2, "f16", "<f2"),
-    "BF16": _Stored(2, "bf16", "bf16"),
-    "I32": _Stored(4, "i32", "<i4"),
-    "U32": _Stored(4, "u32", "<u4"),
-    "I8": _Stored(1, "i8", "i1"),
-    "U8": _Stored(1, "u8", "u1"),
+    "F32": _Stored(4, "f32"),
+    "F16": _Stored(2, "f16"),
+    "BF16": _Stored(2, "bf16"),
+    "I32": _Stored(4, "i32"),
+    "U32": _Stored(4, "u32"),
+    "I8": _Stored(1, "i8"),
+    "U8": _Stored(1, "u8"),
     "BOOL": _Stored(1, "bool", "u1", _checked_bools),
     "F8_E4M3": _Stored(1, "f16", "u1", _small_floats("float8_e4m3fn")),
     "F8_E5M2": _Stored(1, "f16", "u1", _small_floats("float8_e5m2")),
@@ -140,33 +141,36 @@ class SafetensorsFile(OpenFile):
         info = self._info(name)
         entry = self._entries[name]
         stored = entry.stored
-        kept = info.dtype.np if stored.convert is None else np.dtype(stored.numpy)
-        found = self._file.array(kept, info.shape, self._start + entry.begin)
+        offset = self._start + entry.begin
         if stored.convert is None:
-            return found
+            return self._file.array(info.dtype.np, info.shape, offset)
         try:
-            return frozen(stored.convert(found))
+            return frozen(stored.convert(self._file.array(np.dtype(stored.read_as), info.shape, offset)))
         except ValueError as error:
             raise malformed(
                 self.path,
                 f"tensor {shown(name)} holds {error}",
-                offset=self._start + entry.begin,
-                hint="Pumice has no 64-bit types: convert the tensor to a smaller one",
+                offset=offset,
+                hint=f"the tensor is read as {info.dtype}: convert it to values that fit",
                 tensor=name,
             ) from error
 
 
 def open_safetensors(path: Path) -> SafetensorsFile | Shards:
     """A .safetensors file, or a folder that holds one, several, or an index of shards."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return SafetensorsFile(path)
-    if (path / INDEX_NAME).exists():
+    if os.path.exists(path / INDEX_NAME):
         return _open_index(path / INDEX_NAME)
-    if (path / "model.safetensors").exists():
+    if os.path.exists(path / "model.safetensors"):
         return SafetensorsFile(path / "model.safetensors")
-    found = sorted(child for child in path.iterdir() if child.suffix == ".safetensors")
+    try:
+        children = sorted(path.iterdir())
+    except OSError as error:
+        raise malformed(path, f"cannot be read: {error.strerror}", hint="check the folder's permissions") from error
+    found = [child for child in children if child.suffix == ".safetensors"]
     if not found:
-        raise _no_weights(path)
+        raise _no_weights(path, [child.name for child in children])
     _check_complete(path, found)
     if len(found) == 1:
         return SafetensorsFile(found[0])
@@ -175,8 +179,7 @@ def open_safetensors(path: Path) -> SafetensorsFile | Shards:
     return Shards(path, [SafetensorsFile(child) for child in found])
 
 
-def _no_weights(folder: Path) -> Exception:
-    names = sorted(child.name for child in folder.iterdir())
+def _no_weights(folder: Path, names: list[str]) -> FormatError:
     ggufs = [name for name in names if name.endswith(".gguf")]
     pickles = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
     if ggufs:
@@ -195,15 +198,12 @@ def _check_complete(folder: Path, found: list[Path]) -> None:
         if named is None:
             continue
         count = int(named["count"])
-        siblings = {child.name.replace(f"-{named['number']}-of-", f"-{number:05d}-of-") for number in range(1, min(count, MAX_SHARDS) + 1)}
+        numbers = range(1, min(count, MAX_SHARDS + 1) + 1)  # one above the bound, so that too many count as missing
+        siblings = {f"{named['stem']}-{number:05d}-of-{named['count']}.safetensors" for number in numbers}
         missing = sorted(siblings - {other.name for other in found})
-        if missing or count > MAX_SHARDS:
-            raise malformed(
-                folder,
-                f"{len(missing)} of {count} shards are missing, such as {missing[0] if missing else 'later ones'}",
-                hint="download the whole model again",
-                missing=missing,
-            )
+        if missing:
+            what = f"{len(missing)} of {count} shards are missing, such as {shown(missing[0])}"
+            raise malformed(folder, what, hint="download the whole model again", missing=missing)
 
 
 def _header_size(file: MappedFile) -> int:
@@ -215,7 +215,8 @@ def _header_size(file: MappedFile) -> int:
     if file.data[:4] == b"GGUF":
         raise malformed(file.path, "the file is a GGUF file under another name", offset=0, hint="rename it to .gguf")
     if file.size < 8:
-        raise malformed(file.path, f"the file has {file.size} bytes, the header's length alone takes 8", offset=0, hint=_TRUNCATED)
+        what = f"the file has {file.size} bytes, the header's length alone takes 8"
+        raise malformed(file.path, what, offset=0, hint=_TRUNCATED)
     if size > MAX_HEADER or size < 2:
         what = f"a header of {size} bytes, allowed are 2 to {MAX_HEADER}"
         raise malformed(file.path, what, offset=0, hint="is this a safetensors file, fully downloaded?", size=size)
@@ -244,7 +245,6 @@ def _read_header(file: MappedFile, end: int) -> tuple[dict[str, str], list[_Entr
 
 def _read_entry(scan: JsonScan, name: str) -> _Entry:
     at = scan.pos
-    what = f"tensor {shown(name)}"
     kept: str | None = None
     shape: tuple[int, ...] | None = None
     span: tuple[int, ...] | None = None
@@ -258,14 +258,14 @@ def _read_entry(scan: JsonScan, name: str) -> _Entry:
         elif field == "data_offsets":
             span = scan.counts(2)
         else:
-            raise scan.fail(f"{what} has an unknown field {shown(field)}", at)
+            raise scan.fail(f"tensor {shown(name)} has an unknown field {shown(field)}", at)
     if kept is None or shape is None or span is None or len(span) != 2:
-        raise scan.fail(f"{what} lacks one of dtype, shape and two data_offsets", at)
+        raise scan.fail(f"tensor {shown(name)} lacks one of dtype, shape and two data_offsets", at)
     stored = _DTYPES.get(kept)
     if stored is None:
         raise malformed(
             scan.file.path,
-            f"{what} is of dtype {shown(kept)}, which is not supported",
+            f"tensor {shown(name)} is of dtype {shown(kept)}, which is not supported",
             offset=at,
             hint="supported are " + " ".join(_DTYPES),
             tensor=name,
@@ -273,9 +273,10 @@ def _read_entry(scan: JsonScan, name: str) -> _Entry:
         )
     checked_shape(scan.file.path, name, shape, at)
     begin, end = span
-    if end - begin != elements(shape) * stored.bytes:
-        wanted = elements(shape) * stored.bytes
-        raise scan.fail(f"{what} of {kept} {list(shape)} takes {wanted} bytes, its data_offsets {list(span)} span {end - begin}", at)
+    wanted = elements(shape) * stored.bytes
+    if end - begin != wanted:
+        what = f"tensor {shown(name)} of {kept} {list(shape)} takes {wanted} bytes"
+        raise scan.fail(f"{what}, its data_offsets {list(span)} do not", at)
     return _Entry(TensorInfo(name, dtype(stored.dtype), shape), stored, begin, end, at)
 
 
@@ -306,7 +307,7 @@ def _open_index(path: Path) -> Shards:
     names = sorted(set(index.values()))
     if len(names) > MAX_SHARDS:
         raise malformed(path, f"names {len(names)} shard files, more than {MAX_SHARDS}", hint=_DAMAGED)
-    missing = [name for name in names if not (path.parent / name).exists()]
+    missing = [name for name in names if not os.path.exists(path.parent / name)]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         what = f"shards are missing: {', '.join(map(shown, missing[:3]))}{more}"
@@ -324,7 +325,7 @@ def _read_index(path: Path) -> dict[str, str]:
     if file.size > MAX_INDEX:
         raise malformed(path, f"an index of {file.size} bytes, more than {MAX_INDEX}", hint=_DAMAGED, size=file.size)
     scan = JsonScan(file, 0, file.size, "the index")
-    if scan.peek() != b"{":
+    if scan.peek() != "{":
         refuse_impostor(file)
     weight_map: dict[str, str] = {}
     names: dict[str, str] = {}  # one string per shard, however many tensors name it
@@ -347,8 +348,8 @@ def _read_index(path: Path) -> dict[str, str]:
 
 def _check_file_name(path: Path, name: str, at: int) -> None:
     """A shard lies beside its index: anything that could lead elsewhere on any system is refused."""
-    plain = PurePosixPath(name).name == name and PureWindowsPath(name).name == name and name not in ("", ".", "..") and "\0" not in name
-    if not plain:
+    plain = PurePosixPath(name).name == name == PureWindowsPath(name).name
+    if not plain or name in ("", ".", "..") or "\0" in name:
         what = f"names a shard {shown(name)} outside its own folder"
         raise malformed(path, what, offset=at, hint="do not use this model: the index points at other files", shard=name)
     if not name.endswith(".safetensors"):

@@ -20,9 +20,9 @@ from pumice.ir.types import TensorType
 
 Kind = Literal["gguf", "safetensors"]
 
-# Far above any published file (a mixture of experts with unfused experts has some ten thousand tensors in a shard), and
-# low enough that the Python objects of a hostile header stay below 100 MB.
-MAX_TENSORS = 1 << 17
+# Tensors in one file. Far above any published one (unfused mixtures of experts have some ten thousand in a shard), and low
+# enough that a hostile header costs about a second and its Python objects stay below 100 MB.
+MAX_TENSORS = 1 << 16
 # NumPy and the planner multiply dims in 64 bits; a tensor of 2^40 elements could not be mapped anyway. The product counts
 # a zero dim as 1, because (0, 2^62) overflows just as well.
 MAX_ELEMENTS = 1 << 40
@@ -76,7 +76,7 @@ class WeightFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the file; arrays that were handed out stay valid, as they keep the map alive."""
+        """Give out no more arrays; the map goes away with this object and the last array that is a view of it."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -101,6 +101,10 @@ def shown(text: str) -> str:
     return repr(text) if len(text) <= _NAME_SHOWN else repr(text[:_NAME_SHOWN]) + "…"
 
 
+def _printable(text: str) -> str:
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 def malformed(path: Path, what: str, *, offset: int | None = None, hint: str = "", **fields: Any) -> FormatError:
     """The error for a file that breaks its format: which file, what is wrong, at which byte, and what to do.
 
@@ -109,8 +113,9 @@ def malformed(path: Path, what: str, *, offset: int | None = None, hint: str = "
       at: byte 4 of m.gguf
       hint: convert it again
     """
-    where = f"byte {offset} of {path}" if offset is not None else ""
-    return FormatError(f"{path.name or path}: {what}", hint=hint, where=where, path=str(path), what=what, offset=offset, **fields)
+    where = f"byte {offset} of {_printable(str(path))}" if offset is not None else ""
+    message = f"{_printable(path.name or str(path))}: {what}"
+    return FormatError(message, hint=hint, where=where, path=str(path), what=what, offset=offset, **fields)
 
 
 def checked_shape(path: Path, name: str, shape: tuple[int, ...], offset: int) -> tuple[int, ...]:
@@ -177,7 +182,11 @@ _IMPOSTORS: tuple[tuple[bytes, str, str], ...] = (
     (b"<", "is an HTML or XML page, not weights", "the download got an error or sign-in page: fetch it again"),
     (b'{"error', "is a server's error message, not weights", "the download failed: fetch it again"),
     (b"Entry not found", "is a server's error message, not weights", "there is no such file at the source: check its name"),
-    (b"Invalid username", "is a server's error message, not weights", "the source wants a sign-in: set a token and fetch it again"),
+    (
+        b"Invalid username",
+        "is a server's error message, not weights",
+        "the source wants a sign-in: set a token and fetch it again",
+    ),
     (b"PK\x03\x04", "is a zip archive, most likely a PyTorch checkpoint", "convert it to safetensors: pickles can run code"),
     (b"\x80\x02", "is a Python pickle", "convert it to safetensors: pickles can run code"),
     (b"\x1f\x8b", "is compressed with gzip", "unpack it first"),

@@ -15,12 +15,16 @@ AxisPairs = tuple[Sequence[int], Sequence[int]]
 
 
 def _operands(a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype.is_float and b.dtype.is_float:
+        return a, b  # the product reads each in its own dtype
     x, y = promote(a, b)
     return widened(x), widened(y)
 
 
 def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The matrix product with NumPy's rules: leading axes broadcast, vectors count as one row or column.
+
+    Float dtypes may differ: f32 by f16 or bf16 weights gives f32 without a widened copy of the weights.
 
     >>> import pumice as pm
     >>> pm.interpret(pm.matmul, [[1, 2], [3, 4]], [1, 1])

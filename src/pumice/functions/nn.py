@@ -8,7 +8,18 @@ from pumice.core import dtypes
 from pumice.core.dims import Expr
 from pumice.errors import InputError, ShapeError
 from pumice.functions.binary import add, where
-from pumice.functions.build import TensorLike, as_float, as_indices, as_tensor, axis_of, convert, emit, fail, promote
+from pumice.functions.build import (
+    TensorLike,
+    as_float,
+    as_indices,
+    as_tensor,
+    axis_of,
+    convert,
+    emit,
+    fail,
+    promote,
+    promote_dtypes,
+)
 from pumice.functions.index import arange
 from pumice.functions.random import bernoulli
 from pumice.functions.shape import expand_dims
@@ -118,6 +129,7 @@ def attention(
     causal: bool = False,
     offset: TensorLike | None = None,
     kv_len: TensorLike | None = None,
+    kv_index: TensorLike | None = None,
     window: int | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -128,8 +140,10 @@ def attention(
     `layout` "bhsd" is [batch, heads, sequence, depth], "bshd" [batch, sequence, heads, depth]; `scale` is 1/√depth unless
     given. `mask` (True = attend) and `bias` broadcast to [batch, heads, queries, keys] in either layout. `causal` lets the
     query i see keys up to `offset` + i, where offset is keys - queries unless given; `window` leaves it the last that
-    many of them; keys from `kv_len` on are unseen; `offset` and `kv_len` are one number or one per batch entry. `softcap`
-    c bounds scores to c · tanh(score / c). A query that sees no key gives zeros.
+    many of them; keys from `kv_len` on are unseen; `offset` and `kv_len` are one number or one per batch entry. With
+    `kv_index`, one per batch entry, the entry b reads entry kv_index[b] of k and v, which may have more or fewer entries.
+    `softcap` c bounds scores to c · tanh(score / c). A query that sees no key gives zeros. k and v may have another float
+    dtype than q, as a half-precision cache has.
 
     >>> import pumice as pm
     >>> q, kv = pm.spec("B", 8, "T", 64), pm.spec("B", 2, "T", 64)
@@ -137,17 +151,20 @@ def attention(
     >>> str(g.nodes[-1].type)
     'f32[B,8,T,64]'
     """
-    tensors = [as_float(t) for t in promote(q, k, v)]
-    near = tensors[0]
+    keys = [as_float(t) for t in promote(k, v, near=q if isinstance(q, Tensor) else None)]
+    query = as_float(as_tensor(q, near=keys[0]))
+    # Only the query is widened to the common dtype: keys and values may be a large cache.
+    near = convert(query, promote_dtypes(query.dtype, keys[0].dtype))
     extra = [
         None if mask is None else convert(as_tensor(mask, near=near), dtypes.bool_),
         None if bias is None else as_float(as_tensor(bias, dtypes.f32, near=near)),
         None if offset is None else convert(as_indices(offset, near), dtypes.i32),
         None if kv_len is None else convert(as_indices(kv_len, near), dtypes.i32),
+        None if kv_index is None else convert(as_indices(kv_index, near), dtypes.i32),
     ]
     return emit(
         "attention",
-        [*tensors, *extra],
+        [near, *keys, *extra],
         layout=layout,
         causal=bool(causal),
         window=window,

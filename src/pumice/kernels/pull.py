@@ -68,6 +68,21 @@ def times(a: str, b: str) -> str:
     return f"({a} * {b})"
 
 
+def clamp_index(kb: KernelBuilder, index: str, size: Dim) -> str:
+    """WGSL for an i32 index into an axis that is not empty: counted from the end when negative, then clamped.
+
+    >>> from pumice.core.caps import Caps
+    >>> clamp_index(KernelBuilder(Caps.preset("lavapipe"), workgroup=1), "i", 8)
+    'clamp_index(i, 8u)'
+    """
+    kb.function(
+        "fn clamp_index(i: i32, n: u32) -> u32 {\n"
+        "  let k = select(i, i + i32(n), i < 0i);\n"
+        "  return u32(clamp(k, 0i, i32(n) - 1i));\n}"
+    )
+    return f"clamp_index({index}, {kb.dim(size)})"
+
+
 class Puller:
     """Computes values of a group inside one kernel.
 

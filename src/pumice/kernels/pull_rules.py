@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pumice.core.dims import Dim
 from pumice.ir.graph import Node
-from pumice.kernels.pull import ZERO, Index, Puller, float_literal, minus, plus, times
+from pumice.kernels.pull import ZERO, Index, Puller, clamp_index, float_literal, minus, plus, times
 from pumice.kernels.quant import dequantized_element
 
 Rule = Callable[[Puller, Node, Index], str]
@@ -95,20 +95,15 @@ def _select_row(p: Puller, n: Node, indices: int, at: Index, size: Dim, pull: Ca
     An axis that turns out empty has nothing to give: the element is 0.
     """
     kb = p.kb
-    kb.function(
-        "fn clamp_index(i: i32, n: u32) -> u32 {\n"
-        "  let k = select(i, i + i32(n), i < 0i);\n"
-        "  return u32(clamp(k, 0i, i32(n) - 1i));\n}"
-    )
-    index = index_value(p, indices, at)
+    index = clamp_index(kb, index_value(p, indices, at), size)
     if isinstance(size, int):
-        return pull(kb.let(f"clamp_index({index}, {kb.dim(size)})", "j"))
+        return pull(kb.let(index, "j"))
     compute = n.type.dtype.compute
     target = kb.fresh("c")
     kb.emit(f"var {target}: {compute} = {ZERO[compute]};")
     kb.open(f"if ({kb.dim(size)} > 0u)")
     p.push()
-    kb.emit(f"{target} = {pull(kb.let(f'clamp_index({index}, {kb.dim(size)})', 'j'))};")
+    kb.emit(f"{target} = {pull(kb.let(index, 'j'))};")
     p.pop()
     kb.close()
     return target

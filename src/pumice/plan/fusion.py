@@ -97,11 +97,7 @@ class _Partition:
             base = arg
             while get_op(self.graph.nodes[base].op).is_view:
                 base = self.graph.nodes[base].args[0]
-            stored = {base}
-            if find_view(self.graph, arg, stored) is None or n.op in _NEEDS_DENSE:
-                self.must_store.add(arg)
-            else:
-                self.must_store.add(base)
+            self.must_store.add(arg if find_view(self.graph, arg, {base}) is None else base)
 
     def _reads_identically(self, consumer: int, n: Node) -> bool:
         c = self.graph.nodes[consumer]
@@ -145,10 +141,6 @@ class _Partition:
             total += 1
             stack.extend(node.args)
         return total
-
-
-# Routines that address their operands by linear index.
-_NEEDS_DENSE: frozenset[str] = frozenset({"argsort", "argtopk", "scatter_add", "scatter_set"})
 
 
 def _is_anchor(n: Node) -> bool:

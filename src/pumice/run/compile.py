@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pumice import config
@@ -25,7 +25,7 @@ def compile(
     max: Mapping[str, int] | None = None,
     params: Any = None,
     params_from: Executable | None = None,
-    state_from: Executable | None = None,
+    state_from: Executable | Sequence[Executable] = (),
     fuse: bool | None = None,
     arena: bool | None = None,
     check_indices: bool = True,
@@ -34,7 +34,7 @@ def compile(
     """Compile a graph, or trace and compile a function, for a device.
 
     `max` sets maxima of symbolic dims. `params` of a function may be arrays (uploaded at once) or specs (set later);
-    `params_from` and `state_from` share the weights and the states of another executable on the same device. `fuse` and `arena` switch fusion and
+    `params_from` and `state_from` share the weights and the states of other executables on the same device. `fuse` and `arena` switch fusion and
     memory sharing off. Integer inputs that select rows are range-checked unless `check_indices` is False.
 
     >>> import numpy as np, pumice as pm
@@ -52,12 +52,15 @@ def compile(
     opened = open_device(device) if isinstance(device, str) else device
     plan = build_plan(graph, opened.caps, max=max, fuse=fuse, arena=arena)
     _explain(graph, plan, opened)
-    exe = Executable(plan, opened, check_indices=check_indices, validate=config.validate)
+    exe = Executable(
+        plan,
+        opened,
+        params_from=params_from,
+        state_from=[state_from] if isinstance(state_from, Executable) else state_from,
+        check_indices=check_indices,
+        validate=config.validate,
+    )
     try:
-        if params_from is not None:
-            exe.share_params(params_from)
-        if state_from is not None:
-            exe.share_state(state_from)
         arrays = {k: v for k, v in flatten(params).items() if not isinstance(v, Spec)} if params else {}
         if arrays:
             exe.set_params(arrays, partial=True)

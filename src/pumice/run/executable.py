@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -83,14 +84,30 @@ class Executable:
     array([2., 4.], dtype=float32)
     """
 
-    def __init__(self, plan: Plan, device: Device, *, check_indices: bool = True, validate: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device: Device,
+        *,
+        params_from: Executable | None = None,
+        state_from: Sequence[Executable] = (),
+        check_indices: bool = True,
+        validate: bool = False,
+    ) -> None:
         self.plan, self.device = plan, device
         self.graph: Graph = plan.graph
-        self._session: Session | None = device.open(plan)
         self._lock = threading.RLock()
         self._inputs = {n.name: n for n in self.graph.sources("input")}
         self._params = {n.name: n for n in self.graph.sources("param")}
         self._unset = dict.fromkeys(self._params)
+        lenders = [(e, "state") for e in state_from] + ([(params_from, "param")] if params_from is not None else [])
+        with ExitStack() as held:
+            # In a fixed order, so that executables that share with each other cannot deadlock.
+            sessions = {id(e): held.enter_context(e._locked()) for e, _ in sorted(lenders, key=lambda i: id(i[0]))}
+            donors = [(sessions[id(e)], self._pairs(e, op)) for e, op in lenders]
+            self._session: Session | None = device.open(plan, donors)
+            if params_from is not None:
+                self._adopt_set(params_from)
         self._index_inputs = list(_index_inputs(self.graph)) if check_indices else []
         self._requirements = requirements(self.graph)
         self._validate = validate
@@ -132,12 +149,19 @@ class Executable:
         Params of the same name must have the same type; later `set_params` on either is seen by both.
         """
         self._share(other, "param")
+        self._adopt_set(other)
+
+    def _adopt_set(self, other: Executable) -> None:
+        for name in list(self._unset):
+            if name in other._params and name not in other._unset:
+                del self._unset[name]
 
     def share_state(self, other: Executable) -> None:
         """Use the states of another executable on the same device: what one run leaves there, the other's next run finds."""
         self._share(other, "state")
 
-    def _share(self, other: Executable, op: str) -> None:
+    def _pairs(self, other: Executable, op: str) -> dict[int, int]:
+        """Own node id → the other's, for all params or states that both have; they must agree in type."""
         if other.device is not self.device:
             raise InputError(f"{op}s are shared between executables of one device only", hint="compile both on one device")
         theirs = {n.name: n for n in other.graph.sources(op)}
@@ -151,13 +175,14 @@ class Executable:
                     f"{op} {node.name!r} is {node.type.describe()} here and {twin.type.describe()} there", name=node.name
                 )
             pairs[node.id] = twin.id
+        return pairs
+
+    def _share(self, other: Executable, op: str) -> None:
+        pairs = self._pairs(other, op)
         # Locks in a fixed order, so that two executables sharing with each other cannot deadlock.
         first, second = sorted((self, other), key=id)
         with first._lock, second._lock, self._locked() as session, other._locked() as source:
             session.share(source, pairs)
-            for name in list(self._unset) if op == "param" else []:
-                if name in other._params and name not in other._unset:
-                    del self._unset[name]
 
     # -- running ----------------------------------------------------------------------------------------------------
     def run(

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pumice.errors import FormatError
 from pumice.sources.errors import NoSpace, UnsafeArchive, WrongHash
-from pumice.sources.files import FileInfo, file_sha256, hash_files, is_disk_full, sync, sync_tree, tree_bytes, write_json
+from pumice.sources.files import FileInfo, file_sha256, is_disk_full, sync, sync_tree, tree_bytes, write_json
 from pumice.sources.lock import exclusive
 
 MANIFEST = "manifest.json"
@@ -107,6 +108,7 @@ class Cache:
     """The folder `home`: `models/<kind>/<name>/` entries, `refs/` moving names, `tmp/` work in progress, `locks/`.
 
     >>> import tempfile
+    >>> from pumice.sources.files import hash_files
     >>> with tempfile.TemporaryDirectory() as d:
     ...     cache = Cache(Path(d) / "home")
     ...     with cache.work("pypi", "tiny") as work:
@@ -170,16 +172,17 @@ class Cache:
             # Without locks two processes may be here at once, and must not share the folder.
             folder = self._tmp / (own if held else f"{own}.{os.getpid()}.{secrets.token_hex(4)}")
             self._make(folder)
+            resumable = False
             try:
                 yield folder
-            except (NoSpace, WrongHash, UnsafeArchive):
-                _remove(folder)
+            except BaseException as e:
+                useless = isinstance(e, NoSpace | WrongHash | UnsafeArchive | FormatError)
+                full = isinstance(e, OSError) and is_disk_full(e)
+                resumable = not useless and not full and tree_bytes(folder) > 0
                 raise
-            except OSError as e:
-                if is_disk_full(e):
+            finally:
+                if not resumable:
                     _remove(folder)
-                raise
-            _remove(folder)
 
     def publish(self, work: Path, source: Path, files: tuple[FileInfo, ...], *, kind: str, name: str, spec: str, revision: str,
                 inner: str) -> Entry:  # fmt: skip

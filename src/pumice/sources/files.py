@@ -130,7 +130,8 @@ def disk_errors(home: Path) -> Iterator[None]:
         if e.errno in _FULL:
             raise NoSpace(f"the disk of {home} is full", hint=f"free some space, or {hint}", path=str(home)) from e
         if e.errno in _DENIED:
-            raise InputError(f"cannot write to {e.filename or home}: {e.strerror}", hint=hint, path=str(e.filename or home)) from e
+            path = str(e.filename or home)
+            raise InputError(f"cannot write to {path}: {e.strerror}", hint=hint, path=path) from e
         raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import shutil
 import ssl
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from pumice.sources.errors import NoAccess, NoNetwork, NotFound, SourceError
-from pumice.sources.files import CHUNK, is_disk_full, need_space
+from pumice.sources.files import CHUNK, need_space
 from pumice.sources.progress import Meter
 
 _AGENT = "pumice"
 _TRIES = 5
-_RETRY_STATUS = {408, 425, 429, 500, 502, 503, 504}
+_RETRY_STATUS = {408, 416, 425, 429, 500, 502, 503, 504}
+_UNREACHABLE = {errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTUNREACH}
 # No index page comes near this; a larger answer is not one.
 _MAX_PAGE = 64 << 20
 
@@ -37,7 +39,6 @@ class Http:
         handlers: list[Any] = [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=self.cert or None))]
         if self.proxy:
             handlers.append(urllib.request.ProxyHandler({"http": self.proxy, "https": self.proxy}))
-        # Only http and https: a redirect must not reach into the file system.
         opener = urllib.request.build_opener(*handlers)
         request = urllib.request.Request(url, headers={"User-Agent": _AGENT, "Accept-Encoding": "identity", **headers})
         return opener.open(request, timeout=self.timeout)
@@ -48,7 +49,7 @@ class Http:
             with self.open(url, {"Accept": accept}) as answer:
                 text = answer.read(_MAX_PAGE).decode("utf-8", "replace")
                 return answer.url, answer.headers.get_content_type(), text
-        except (OSError, http.client.HTTPException) as e:
+        except (OSError, http.client.HTTPException, ValueError) as e:
             raise explain(url, e) from e
 
     def download(self, url: str, part: Path, meter: Meter) -> None:
@@ -61,8 +62,13 @@ class Http:
                     return
                 error: Exception = ConnectionError("the connection ended early")
             except (OSError, http.client.HTTPException) as e:
-                if isinstance(e, OSError) and not isinstance(e, urllib.error.URLError) and is_disk_full(e):
+                if not _is_network(e):
                     raise
+                if isinstance(e, urllib.error.HTTPError):
+                    e.close()
+                    if e.code == 416:
+                        # What `part` holds is not the start of this file; the first byte is asked for next.
+                        part.unlink(missing_ok=True)
                 if not _may_pass(e):
                     raise explain(url, e) from e
                 error = e
@@ -78,7 +84,7 @@ class Http:
             if have and (answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")):
                 have = 0
             length = answer.headers.get("Content-Length")
-            total = have + int(length) if length else None
+            total = have + int(length) if length and length.isdecimal() else None
             meter.expect(total)
             if total is not None:
                 need_space(part.parent, total - have)
@@ -102,6 +108,12 @@ def copy_local(path: Path, target: Path, meter: Meter) -> None:
     meter.finish()
 
 
+def _is_network(error: Exception) -> bool:
+    """Whether the far side failed, and not this machine's disk."""
+    kinds = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
+    return isinstance(error, kinds) or (isinstance(error, OSError) and error.errno in _UNREACHABLE)
+
+
 def _may_pass(error: Exception) -> bool:
     """Whether the same request could succeed a moment later."""
     if isinstance(error, urllib.error.HTTPError):
@@ -118,8 +130,9 @@ def explain(url: str, error: Exception) -> SourceError:
     """
     host = urllib.parse.urlsplit(url).hostname or url
     if isinstance(error, urllib.error.HTTPError):
-        with error:
-            code, fields = error.code, {"host": host, "status": error.code}
+        error.close()
+        code = error.code
+        fields: dict[str, Any] = {"host": host, "status": code}
         if code in (404, 410):
             return NotFound(f"{host} does not have {urllib.parse.urlsplit(url).path}", **fields)
         if code in (401, 403, 407):

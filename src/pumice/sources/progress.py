@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Bytes fetched so far of `total` (None while unknown); `phase` is "find", "fetch", "check" or "unpack".
+    """Bytes fetched so far of `total` (None while unknown); `phase` is "find", "fetch", "check", "unpack" or "done".
 
     >>> Progress(total=200, done=50, phase="fetch").done
     50
@@ -57,7 +57,8 @@ class Meter:
 
     def finish(self) -> None:
         """Everything has been fetched."""
-        self.reached(self._done if self._total is None else self._total)
+        self._done = self._done if self._total is None else self._total
+        self._report()
 
     def _report(self) -> None:
         now = Progress(self._total, self._done, self._phase)

@@ -132,7 +132,8 @@ def _hub(text: str) -> HubSpec:
 def _inner_path(text: str, path: str) -> str:
     parts = PurePosixPath(path.rstrip("/")).parts
     if path.startswith("/") or "\\" in path or "\0" in path or ".." in parts:
-        raise InputError(f"the path in {text!r} must stay inside the model", hint="write it without .. and backslashes", spec=text)
+        hint = "write it without .. and backslashes"
+        raise InputError(f"the path in {text!r} must stay inside the model", hint=hint, spec=text)
     return "/".join(parts)
 
 

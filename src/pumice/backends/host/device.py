@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Session
+from pumice.backends.base import Donor, Session
 from pumice.backends.host import jit
 from pumice.backends.host.program import Layout, Program, aligned_bytes, storage_shape
 from pumice.core.caps import Caps
@@ -53,7 +53,7 @@ class HostDevice:
             "numba": jit.available(),
         }
 
-    def open(self, plan: Plan) -> HostSession:
+    def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> HostSession:
         """Buffers for a plan made for the host."""
         if plan.caps.target != "host":
             raise PlanError(
@@ -61,7 +61,10 @@ class HostDevice:
                 hint="plan the graph for Caps.preset('host')",
                 target=plan.caps.target,
             )
-        return HostSession(plan)
+        session = HostSession(plan)
+        for donor, nodes in donors:
+            session.share(donor, nodes)
+        return session
 
 
 class HostSession:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-_KINDS = {"q4_0": 0, "q4_1": 1, "q8_0": 2}
 # Multiplications, or unpacked elements, that make waking another thread worth it.
 _MIN_WORK = 1 << 16
 
@@ -53,12 +52,12 @@ class Kernels:
 
     def qmatvec(self, dtype: str, x: Array, w: Array, out: Array) -> None:
         """out [M, N] = x [M, K] times the transpose of packed w [N, row bytes]; all dense, x and out float32."""
-        kernel, kind = self._compiled.qmatvec, _KINDS[dtype]
+        kernel, kind = self._compiled.qmatvec, self._compiled.KINDS[dtype]
         self._share(lambda first, last: kernel(kind, x, w, out, first, last), len(w), x.size)
 
     def unpack_rows(self, dtype: str, w: Array, out: Array) -> None:
         """Packed rows [N, row bytes] as float32 [N, K]."""
-        kernel, kind = self._compiled.unpack_rows, _KINDS[dtype]
+        kernel, kind = self._compiled.unpack_rows, self._compiled.KINDS[dtype]
         self._share(lambda first, last: kernel(kind, w, out, first, last), len(w), out.shape[1])
 
     def _share(self, work: Callable[[int, int], None], rows: int, work_per_row: int) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 
 from pumice.backends.host import jit
 from pumice.backends.host.calls import Binder, Call, Routine, as_f32, is_half, numel, row_blocks, widen
+from pumice.core import dtypes
 from pumice.core.blocks import CODECS
 from pumice.core.dtypes import DType
+from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
 
 # Elements of a tile of weights unpacked to float32 (4 MiB) and of a block of attention scores (8 MiB).
@@ -55,33 +57,65 @@ def _bind_matmul(call: Call) -> Routine:
     if not call.out.dtype.is_float:
         return Routine(lambda operands, out: np.matmul(operands[0], operands[1], out=out), result)
     # [..., M, K] by [K, N] is one product of all rows rather than one per batch entry.
-    one_product = len(a_shape) >= 2 and len(b_shape) == 2
-    tiled = one_product and is_half(call.dtypes[1]) and numel(b_shape) > _TILE
+    one_product = len(b_shape) == 2
+    halves = is_half(call.dtypes[0]) or is_half(call.dtypes[1])
 
     def run(operands: list[Any], out: Array) -> None:
         x, y = operands
-        x = _for_blas(as_f32(x))
-        if one_product and (x.ndim == 2 or x.flags.c_contiguous):
+        if one_product and (x.ndim <= 2 or x.flags.c_contiguous):
             x, out = x.reshape(-1, a_shape[-1]), out.reshape(-1, b_shape[-1])
-            if tiled:
-                _half_tiles(x, y, out)
-                return
-        np.matmul(x, _for_blas(as_f32(y)), out=out)
+        if not halves:
+            np.matmul(_for_blas(x), _for_blas(y), out=out)
+            return
+        # Vectors become matrices of one row or column: tiles are cut out of the last two axes.
+        if x.ndim == 1:
+            x, out = x[None], out[..., None, :] if y.ndim > 1 else out[..., None]
+        if y.ndim == 1:
+            y, out = y[:, None], out[..., None]
+        _half_product(x, y, out)
 
     return Routine(run, result, raw=True)
 
 
-def _half_tiles(x: Array, y: Array, out: Array) -> None:
-    """x @ y for a large f16 or bf16 y, widening a tile of its columns at a time."""
+def _half_product(x: Array, y: Array, out: Array) -> None:
+    """x @ y where either or both are f16 or bf16: no more than a tile of a large one is widened at a time."""
+    sizes = [v.size if is_half(v.dtype) else 0 for v in (x, y)]
+    if out.ndim > 2 and sum(sizes) > _TILE and out.shape[0] > 1:
+        for part in row_blocks(out.shape[0], sum(sizes) // out.shape[0], _TILE):
+            _half_product(_entries(x, out.ndim, part), _entries(y, out.ndim, part), out[part])
+    elif out.ndim > 2 and sum(sizes) > _TILE:
+        _half_product(x[0] if x.ndim == out.ndim else x, y[0] if y.ndim == out.ndim else y, out[0])
+    elif out.ndim == 2 and sizes[1] and sizes[1] >= sizes[0]:
+        _by_columns(_for_blas(as_f32(x)), y, out)
+    elif out.ndim == 2:
+        # The transpose of the whole product has the halves on the right.
+        _by_columns(_for_blas(as_f32(y)).T, x.T, out.T)
+    else:
+        np.matmul(_for_blas(as_f32(x)), _for_blas(as_f32(y)), out=out)
+
+
+def _entries(x: Array, rank: int, part: slice) -> Array:
+    """Entries of the first of `rank` axes, along which x may be repeated."""
+    return x[part] if x.ndim == rank and len(x) > 1 else x
+
+
+def _by_columns(x: Array, y: Array, out: Array) -> None:
+    """x @ y for an f16 or bf16 matrix y."""
     inner, columns = y.shape
-    by_columns = abs(y.strides[0]) < abs(y.strides[1])
+    rows, name = y.T, dtypes.dtype(y.dtype).name
+    kernels = jit.kernels() if rows.flags.c_contiguous else None
+    if kernels is not None and len(x) <= _FEW_ROWS and out.flags.c_contiguous:
+        kernels.qmatvec(name, np.ascontiguousarray(x), rows.view(np.uint8), out)
+        return
+    by_rows = abs(y.strides[0]) < abs(y.strides[1])
     for part in row_blocks(columns, inner, _TILE):
-        piece, count = y[:, part], part.stop - part.start
-        if by_columns:
-            tile = widen(piece.T, _scratch("tile", count * inner).reshape(count, inner)).T
+        count = part.stop - part.start
+        tile = _scratch("tile", count * inner).reshape((count, inner) if by_rows else (inner, count))
+        if kernels is not None:
+            kernels.unpack_rows(name, rows[part].view(np.uint8), tile)
         else:
-            tile = widen(piece, _scratch("tile", count * inner).reshape(inner, count))
-        np.matmul(x, tile, out=out[:, part])
+            widen(rows[part] if by_rows else y[:, part], tile)
+        np.matmul(x, tile.T if by_rows else tile, out=out[:, part])
 
 
 # --- quantised weights ---
@@ -174,22 +208,26 @@ class _Attention:
         self.full = (self.batch, self.heads, self.sq, self.sk)
 
     def run(self, operands: list[Any], out: Array) -> None:
-        q, k, v, mask, bias, offset, kv_len = operands
+        q, k, v, mask, bias, offset, kv_len, kv_index = operands
         if self.swap:
             q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
+        entries = range(self.batch) if kv_index is None else clamped(kv_index, len(k)).tolist()
         starts = np.broadcast_to(self.sk - self.sq if offset is None else offset, (self.batch,)).tolist()
         lengths = np.broadcast_to(self.sk if kv_len is None else kv_len, (self.batch,)).tolist()
         mask = None if mask is None else np.broadcast_to(mask, self.full)
         bias = None if bias is None else np.broadcast_to(as_f32(bias), self.full)
-        for b in range(self.batch):
-            extras = (None if mask is None else mask[b], None if bias is None else bias[b])
+        for b, entry in enumerate(entries):
+            start = starts[b]
             length = max(0, min(self.sk, lengths[b]))
             if self.causal:
-                length = max(0, min(length, starts[b] + self.sq))
-            self._entry(q[b], k[b, :, :length], v[b, :, :length], extras, starts[b], out[b])
+                length = max(0, min(length, start + self.sq))
+            first = 0 if self.window is None else min(length, max(0, start - self.window + 1))
+            seen = slice(first, length)
+            extras = (None if mask is None else mask[b, :, :, seen], None if bias is None else bias[b, :, :, seen])
+            self._entry(q[b], k[entry, :, seen], v[entry, :, seen], extras, start - first, out[b])
 
     def _entry(self, q: Array, k: Array, v: Array, extras: tuple[Array | None, Array | None], start: int, out: Array) -> None:
-        """One batch entry: q [H, Sq, D], k and v [Hkv, length, …]."""
+        """One batch entry: q [H, Sq, D], k and v [Hkv, length, …]; `start` is the place of query 0 among these keys."""
         length, group = k.shape[1], self.group
         if length == 0:
             out.fill(0)

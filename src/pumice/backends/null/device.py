@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Session
+from pumice.backends.base import Array, Donor, Session
 from pumice.core.caps import Caps
 from pumice.core.dims import evaluate
 from pumice.errors import ClosedError, PlanError
@@ -35,10 +35,13 @@ class NullDevice:
         """What it stands in for."""
         return {"name": self.name, "backend": "null", "caps": self.caps.name, "computes": False}
 
-    def open(self, plan: Plan) -> NullSession:
+    def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> NullSession:
         """A session that records into the device's `calls`."""
         self.calls.append(("open", {"steps": len(plan.steps), "kernels": len(plan.kernels), "buffers": len(plan.buffers)}))
-        return NullSession(self, plan)
+        session = NullSession(self, plan)
+        for donor, nodes in donors:
+            session.share(donor, nodes)
+        return session
 
 
 class NullSession:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array
+from pumice.backends.base import Array, Donor
 from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
 from pumice.backends.webgpu.memory import GRAIN, ByteSource, DeviceBuffer, Ledger, Place, rounded, spans
 from pumice.core.caps import Caps
@@ -365,8 +365,8 @@ class WebGpuDevice:
             self.gpu.settle()
             return self.gpu.ledger.snapshot()
 
-    def open(self, plan: Plan) -> Any:
+    def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> Any:
         """Allocate buffers, compile kernels, upload constants, set states to their initial values."""
         from pumice.backends.webgpu.session import WebGpuSession
 
-        return WebGpuSession(self.gpu, plan)
+        return WebGpuSession(self.gpu, plan, donors)

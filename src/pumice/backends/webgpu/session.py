@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Session
+from pumice.backends.base import Array, Donor, Session
 from pumice.backends.webgpu.device import READBACK_BYTES, Gpu, Pipeline
 from pumice.backends.webgpu.encode import Dispatch
 from pumice.backends.webgpu.memory import DeviceBuffer, Place, rounded
@@ -22,7 +22,7 @@ from pumice.plan.plan import Plan, Step, fold_grid
 class WebGpuSession:
     """Implements `pumice.backends.base.Session`. Calls on one session must not overlap; sessions are independent."""
 
-    def __init__(self, gpu: Gpu, plan: Plan) -> None:
+    def __init__(self, gpu: Gpu, plan: Plan, donors: Sequence[Donor] = ()) -> None:
         self.plan = plan
         self._gpu = gpu
         self._closed = False
@@ -38,7 +38,7 @@ class WebGpuSession:
         with gpu.lock:
             gpu.settle()
             try:
-                self._allocate(pipelines)
+                self._allocate(pipelines, donors)
             except BaseException:
                 self._release()
                 raise
@@ -47,9 +47,12 @@ class WebGpuSession:
         self._finalizer.atexit = False
 
     # -- preparation ------------------------------------------------------------------------------------------------
-    def _allocate(self, pipelines: Sequence[Pipeline]) -> None:
+    def _allocate(self, pipelines: Sequence[Pipeline], donors: Sequence[Donor]) -> None:
         plan = self.plan
-        self._buffers = [self._own(b.nbytes, f"{b.kind} {b.name}") for b in plan.buffers]
+        lent = self._borrow(donors)
+        self._buffers = [
+            lent[k] if k in lent else self._own(b.nbytes, f"{b.kind} {b.name}") for k, b in enumerate(plan.buffers)
+        ]
         self._places = {
             v.id: tuple(Place(self._buffers[p.buffer], p.offset, p.nbytes) for p in v.parts) for v in plan.values.values()
         }
@@ -64,8 +67,39 @@ class WebGpuSession:
             for node in plan.graph.sources("constant") + plan.graph.sources("state"):
                 data = node.attr.get("data" if node.op == "constant" else "init")
                 # Buffers start as zeros, which is what a state without a value of its own starts with.
-                if isinstance(data, ConstData) and node.id in self._places:
+                place = self._places.get(node.id)
+                if isinstance(data, ConstData) and place is not None and plan.values[node.id].parts[0].buffer not in lent:
                     self._upload(node.id, np.frombuffer(data.data, np.uint8))
+
+    def _borrow(self, donors: Sequence[Donor]) -> dict[int, DeviceBuffer]:
+        """Buffers of other sessions that take the place of own ones, by own buffer number: the weights exist once."""
+        lent: dict[int, DeviceBuffer] = {}
+        for donor, nodes in donors:
+            for own, places in self._shareable(donor, nodes).items():
+                for part, place in zip(self.plan.values[own].parts, places, strict=True):
+                    # Params and states have buffers of their own, so whole buffers change hands.
+                    if part.buffer not in lent:
+                        place.buffer.retain()
+                        self._owned.append(place.buffer)
+                        lent[part.buffer] = place.buffer
+        return lent
+
+    def _shareable(self, other: Session, nodes: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
+        """The other session's places of the paired values, after checking that they fit."""
+        if not isinstance(other, WebGpuSession) or other._gpu is not self._gpu:
+            raise DeviceError("values can be shared between sessions on one device only", hint="compile both for one device")
+        other._check_open()
+        found: dict[int, tuple[Place, ...]] = {}
+        for own, theirs in nodes.items():
+            mine, source = self._resident(own), other._resident(theirs)
+            parts, places = self.plan.values[own].parts, other._places[theirs]
+            if self._type(own) != other._type(theirs) or [p.nbytes for p in parts] != [p.nbytes for p in places]:
+                raise ShapeError(
+                    f"{mine.name!r} is {mine.type.describe()}, the shared {source.name!r} is {source.type.describe()}",
+                    hint="share params of equal shape and dtype, planned for the same caps",
+                )
+            found[own] = places
+        return found
 
     def _own(self, nbytes: int, label: str, use: str = "storage") -> DeviceBuffer:
         buffer = self._gpu.create_buffer(nbytes, label, use)
@@ -201,21 +235,11 @@ class WebGpuSession:
 
     def share(self, other: Session, nodes: Mapping[int, int]) -> None:
         """Use the other session's buffers for some params; whichever session closes last frees them."""
-        if not isinstance(other, WebGpuSession) or other._gpu is not self._gpu:
-            raise DeviceError("params can be shared between sessions on one device only", hint="compile both for one device")
         with self._gpu.lock:
             self._check_open()
-            other._check_open()
             moved: dict[int, list[tuple[int, int, Place]]] = {}
-            for own, theirs in nodes.items():
-                mine, source = self._resident(own), other._resident(theirs)
-                parts, places = self.plan.values[own].parts, other._places[theirs]
-                if self._type(own) != other._type(theirs) or [p.nbytes for p in parts] != [p.nbytes for p in places]:
-                    raise ShapeError(
-                        f"{mine.name!r} is {mine.type.describe()}, the shared {source.name!r} is {source.type.describe()}",
-                        hint="share params of equal shape and dtype, planned for the same caps",
-                    )
-                for part, place in zip(parts, places, strict=True):
+            for own, places in self._shareable(other, nodes).items():
+                for part, place in zip(self.plan.values[own].parts, places, strict=True):
                     moved.setdefault(part.buffer, []).append((part.offset, part.nbytes, place))
             self._repoint(moved)
 

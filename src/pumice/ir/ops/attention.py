@@ -12,6 +12,7 @@ from pumice.core import dtypes
 from pumice.core.dims import Dim, Shape, shape_text
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, InputError, ShapeError
+from pumice.ir.ops.index import clamped
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
 from pumice.ir.types import TensorType
@@ -90,7 +91,7 @@ def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
     q, k, v = given(types[:3])
     for t, name in ((q, "q"), (k, "k"), (v, "v")):
         _check_kind(t, name, "float")
-    dtype = same_dtype((q, k, v))
+    same_dtype((k, v))
     _check_attention_attrs(attrs)
     layout = attrs["layout"]
     order = "[B, H, S, D]" if layout == "bhsd" else "[B, S, H, D]"
@@ -102,8 +103,9 @@ def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
     kv_batch, kv_heads, sk, k_depth = _axes(k.shape, layout)
     if _axes(v.shape, layout)[:3] != (kv_batch, kv_heads, sk):
         raise ShapeError(f"k and v must agree in batch, heads and sequence, {order}: {shapes}", **fields)
-    if kv_batch != batch or k_depth != depth:
-        raise ShapeError(f"q and k must agree in batch and depth, {order}: {shapes}", **fields)
+    if k_depth != depth:
+        raise ShapeError(f"q and k must agree in depth, {order}: {shapes}", **fields)
+    _check_kv_index(types[7], batch, kv_batch, f"{order}: {shapes}")
     static = [d for d in (heads, kv_heads, depth, v.shape[3]) if isinstance(d, int) and d > 0]
     if len(static) < 4:
         raise ShapeError(f"heads and depths must be static and at least 1, {order}: {shapes}", **fields)
@@ -113,8 +115,24 @@ def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
             hint="layout='bshd' puts the sequence before the heads, layout='bhsd' after them",
             **fields,
         )
-    _check_attention_extras(types[3:], batch, (batch, heads, sq, sk))
-    return TensorType(dtype, (*q.shape[:3], v.shape[3]))
+    _check_attention_extras(types[3:7], batch, (batch, heads, sq, sk))
+    return TensorType(q.dtype, (*q.shape[:3], v.shape[3]))
+
+
+def _check_kv_index(index: TensorType | None, batch: Dim, kv_batch: Dim, shapes: str) -> None:
+    if index is None:
+        if kv_batch != batch:
+            raise ShapeError(
+                f"without kv_index q and k must agree in batch, {shapes}",
+                hint="kv_index names the entry of k and v that each entry of q reads",
+            )
+        return
+    if index.dtype != dtypes.i32:
+        raise DTypeError(f"kv_index takes i32, not {index.dtype}", hint="cast with .astype('i32')", operand="kv_index")
+    if index.shape != (batch,):
+        raise ShapeError(f"kv_index must be [B] = [{batch}], its shape is {shape_text(index.shape)}", operand="kv_index")
+    if kv_batch == 0 and batch != 0:
+        raise ShapeError(f"k and v have no entry that kv_index could name, {shapes}", operand="kv_index")
 
 
 def _check_attention_attrs(attrs: Attrs) -> None:
@@ -143,9 +161,14 @@ def _check_attention_extras(types: Types, batch: Dim, scores: Shape) -> None:
 
 
 def _attention(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    q, k, v, mask, bias, offset, kv_len = arrays
+    q, k, v, mask, bias, offset, kv_len, kv_index = arrays
     if attrs["layout"] == "bshd":
         q, k, v = (a.swapaxes(1, 2) for a in (q, k, v))
+    if kv_index is not None:
+        if len(k) == 0:
+            return np.zeros(out.static_shape, q.dtype)
+        entries = clamped(kv_index, len(k))
+        k, v = k[entries], v[entries]
     (batch, heads, sq, depth), (_, kv_heads, sk, _) = q.shape, k.shape
     # Heads that share keys become an axis of their own, so that matmul broadcasts k and v over them without a copy.
     group = heads // kv_heads
@@ -246,15 +269,19 @@ def _attention_sample(
     bias: Array | None = None,
     offset: Sequence[int] | int | None = None,
     kv_len: Sequence[int] | int | None = None,
+    kv_index: Sequence[int] | None = None,
+    entries: int | None = None,
+    kv_dtype: DType | None = None,
     **attrs: Any,
 ) -> Sample:
     r = rng()
     hkv, sk, dv = (h if hkv is None else hkv), (sq if sk is None else sk), (d if dv is None else dv)
-    shapes = ((b, h, sq, d), (b, hkv, sk, d), (b, hkv, sk, dv))
-    qkv = [r.standard_normal(s).astype(np.float32).astype(dtype.np) for s in shapes]
+    s = b if entries is None else entries
+    stored = ((b, h, sq, d), dtype), ((s, hkv, sk, d), kv_dtype or dtype), ((s, hkv, sk, dv), kv_dtype or dtype)
+    qkv = [r.standard_normal(shape).astype(np.float32).astype(t.np) for shape, t in stored]
     if attrs.get("layout") == "bshd":
         qkv = [np.ascontiguousarray(a.swapaxes(1, 2)) for a in qkv]
-    ints = (None if p is None else np.array(p, np.int32) for p in (offset, kv_len))
+    ints = (None if p is None else np.array(p, np.int32) for p in (offset, kv_len, kv_index))
     return Sample(label, (*qkv, mask, bias, *ints), {**_ATTENTION_ATTRS, **attrs})
 
 
@@ -312,6 +339,26 @@ def _attention_samples() -> Iterator[Sample]:
     half_bias = r.standard_normal((6, 6)).astype(np.float16)
     yield make("f16 with bias, bshd", dtype=dtypes.f16, bias=half_bias, layout="bshd")
     yield make("bf16", hkv=2, dtype=dtypes.bf16, causal=True)
+    yield make("f32 queries, f16 keys and values", hkv=2, sk=9, kv_dtype=dtypes.f16, causal=True)
+    yield make("f32 queries, bf16 keys and values, odd depth", sk=9, d=7, kv_dtype=dtypes.bf16, layout="bshd")
+    yield make("kv_index", b=3, sk=9, entries=5, kv_index=[4, 0, 4])
+    yield make(
+        "kv_index into fewer entries, bshd, f16 cache",
+        b=4,
+        sk=9,
+        entries=2,
+        kv_index=[1, 1, 0, 1],
+        layout="bshd",
+        dtype=dtypes.f16,
+    )
+    yield make(
+        "kv_index, offset and kv_len, decode",
+        **{"b": 3, "hkv": 2, "sq": 1, "sk": 70, "entries": 6, "kv_index": [5, 2, 0], "offset": [60, 0, 33]},
+        kv_len=[61, 1, 34],
+        causal=True,
+    )
+    yield make("kv_index negative and out of range", b=4, sk=5, entries=3, kv_index=[-1, 3, -9, 100])
+    yield make("kv_index, window", b=2, sq=2, sk=130, entries=3, kv_index=[2, 1], offset=[60, 120], causal=True, window=40)
     yield make("no queries", sq=0, sk=5)
     yield make("no keys gives zeros", sq=3, sk=0)
     yield make("no batch", b=0)
@@ -342,7 +389,7 @@ register(
         name="attention",
         family="attention",
         summary="scaled dot-product attention with grouped heads, masks and key caches",
-        operands=("q", "k", "v", "mask?", "bias?", "offset?", "kv_len?"),
+        operands=("q", "k", "v", "mask?", "bias?", "offset?", "kv_len?", "kv_index?"),
         infer=_infer_attention,
         reference=_attention,
         lowering=Routine("attention"),
@@ -356,8 +403,10 @@ register(
             "offset + query index - w, which alone, without causal, leaves later keys visible. A bias of -inf hides too. "
             "offset is the key index of query 0, one for each batch entry or for all; absent, it is Sk - Sq, whatever kv_len is. "
             "A row with nothing to attend gives zeros, never NaN. Query head h reads key head h // (H / Hkv). mask and bias "
-            "broadcast to [B, H, Sq, Sk] in both layouts. q, k and v share a dtype, bias may be any float; the arithmetic is "
-            "f32, the result has q's dtype, layout and Dv. Hidden keys must hold finite values: a weight of 0 may be multiplied."
+            "broadcast to [B, H, Sq, Sk] in both layouts. kv_index [B]: entry b of q reads entry kv_index[b] of k and v, whose "
+            "number of entries is then free; negative counts from the end, out of range is the nearest end. k and v share a "
+            "float dtype, q and bias may have others; the arithmetic is f32, the result has q's dtype, layout and Dv. Hidden keys "
+            "must hold finite values: a weight of 0 may be multiplied."
         ),
     )
 )

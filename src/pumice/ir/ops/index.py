@@ -30,7 +30,12 @@ def _from_end(indices: Array, size: int) -> Array:
     return np.where(wide < 0, wide + size, wide)
 
 
-def _clamped(indices: Array, size: int) -> Array:
+def clamped(indices: Array, size: int) -> Array:
+    """Indices into an axis: negative ones count from the end, those still out of range become the nearest end.
+
+    >>> clamped(np.array([-1, 7, -9]), 4).tolist()
+    [3, 3, 0]
+    """
     return np.clip(_from_end(indices, size), 0, size - 1)
 
 
@@ -55,7 +60,7 @@ def _gather(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     axis: int = attrs["axis"]
     if x.shape[axis] == 0:
         return np.zeros(out.static_shape, x.dtype)
-    return np.take(x, _clamped(indices, x.shape[axis]), axis=axis)
+    return np.take(x, clamped(indices, x.shape[axis]), axis=axis)
 
 
 def _ids(*values: Any, dtype: DType = dtypes.i32) -> Array:
@@ -95,7 +100,7 @@ def _take_along_axis(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Ar
     axis: int = attrs["axis"]
     if x.shape[axis] == 0:
         return np.zeros(out.static_shape, x.dtype)
-    return np.take_along_axis(x, _clamped(indices, x.shape[axis]), axis=axis)
+    return np.take_along_axis(x, clamped(indices, x.shape[axis]), axis=axis)
 
 
 def _sample_ids(shape: Sequence[int], low: int, high: int, dtype: DType = dtypes.i32) -> Array:
@@ -133,7 +138,7 @@ def _embedding(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     table, ids = arrays
     if table.shape[0] == 0:
         return np.zeros(out.static_shape, np.float32)
-    rows = (table.data if isinstance(table, Packed) else table)[_clamped(ids, table.shape[0])]
+    rows = (table.data if isinstance(table, Packed) else table)[clamped(ids, table.shape[0])]
     if not isinstance(table, Packed):
         return np.asarray(rows)
     from pumice.core.blocks import dequantize_rows
@@ -157,8 +162,8 @@ def _embedding_samples() -> Iterator[Sample]:
     yield sample("u8 ids", [sample_array((5, 3)), _ids(4, 0, 200, dtype=dtypes.u8)])
     yield sample("no ids", [sample_array((5, 3)), np.zeros((2, 0), np.int32)])
     for dtype in dtypes.QUANT:
-        yield sample(f"{dtype} table", [_packed(dtype, 11, 96), ids])
-        yield sample(f"{dtype} one block, out of range", [_packed(dtype, 3, 32), _ids(-1, 2, 5, -7)])
+        yield sample(f"{dtype} table", [_packed(dtype, 11, 3 * dtype.block), ids])
+        yield sample(f"{dtype} one block, out of range", [_packed(dtype, 3, dtype.block), _ids(-1, 2, 5, -7)])
 
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> TensorType:

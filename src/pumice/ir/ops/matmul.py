@@ -23,7 +23,8 @@ _UNPACK_ELEMENTS = 1 << 22
 
 def _infer_matmul(types: Types, attrs: Attrs) -> TensorType:
     a, b = given(types)
-    dtype = same_dtype(types)
+    mixed = a.dtype != b.dtype and a.dtype.is_float and b.dtype.is_float
+    dtype = dtypes.f32 if mixed else same_dtype(types)
     if dtype not in _MATMUL_DTYPES:
         raise DTypeError(
             f"takes {', '.join(d.name for d in _MATMUL_DTYPES)}, not {dtype}",
@@ -115,10 +116,10 @@ def _dequantize(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     return dequantize_rows(w.dtype, w.data, w.shape[-1])
 
 
-def _pair(label: str, a: tuple[int, ...], b: tuple[int, ...], dtype: DType = dtypes.f32) -> Sample:
+def _pair(label: str, a: tuple[int, ...], b: tuple[int, ...], dtype: DType = dtypes.f32, right: DType | None = None) -> Sample:
     r = rng()
     if dtype.is_float:
-        arrays = tuple(r.standard_normal(s).astype(dtype.np) for s in (a, b))
+        arrays = tuple(r.standard_normal(s).astype(d.np) for s, d in ((a, dtype), (b, right or dtype)))
     else:
         low = 0 if dtype.kind == "uint" else -9
         arrays = tuple(r.integers(low, 10, s).astype(dtype.np) for s in (a, b))
@@ -159,6 +160,14 @@ def _matmul_samples() -> Iterator[Sample]:
     yield _pair("f16 matvec", (1, 96), (96, 65), dtypes.f16)
     yield _pair("bf16", (17, 34), (34, 19), dtypes.bf16)
     yield _pair("bf16 batch", (2, 3, 7), (2, 7, 5), dtypes.bf16)
+    for half in (dtypes.f16, dtypes.bf16):
+        yield _pair(f"f32 by {half}", (33, 66), (66, 70), dtypes.f32, half)
+        yield _pair(f"f32 by {half}, odd", (33, 65), (65, 17), dtypes.f32, half)
+        yield _pair(f"f32 by {half}, matvec", (1, 96), (96, 130), dtypes.f32, half)
+        yield _pair(f"{half} by f32", (34, 66), (66, 19), half, dtypes.f32)
+        yield _pair(f"{half} by f32, matvec", (130, 96), (96,), half, dtypes.f32)
+        yield _pair(f"f32 by {half}, batch", (2, 3, 8), (2, 8, 6), dtypes.f32, half)
+    yield _pair("f16 by bf16", (17, 34), (34, 20), dtypes.f16, dtypes.bf16)
 
 
 def _packed(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Packed:
@@ -167,22 +176,23 @@ def _packed(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Packed:
 
 def _qmatmul_samples() -> Iterator[Sample]:
     for q in dtypes.QUANT:
+        one, two, three = q.block, 2 * q.block if q.block > 32 else 256, 3 * q.block
         for lead, n, k, dtype in (
-            ((1,), 7, 32, dtypes.f32),
-            ((1,), 64, 256, dtypes.f32),
-            ((1,), 130, 96, dtypes.f32),
-            ((5,), 7, 96, dtypes.f32),
-            ((5,), 130, 32, dtypes.f32),
-            ((40,), 64, 96, dtypes.f32),
-            ((40,), 130, 256, dtypes.f32),
-            ((), 7, 96, dtypes.f32),
-            ((2, 3), 64, 32, dtypes.f32),
-            ((2, 1), 7, 96, dtypes.f32),
-            ((0,), 7, 32, dtypes.f32),
-            ((1,), 64, 96, dtypes.f16),
-            ((5,), 7, 32, dtypes.f16),
-            ((40,), 130, 96, dtypes.f16),
-            ((3,), 64, 96, dtypes.bf16),
+            ((1,), 7, one, dtypes.f32),
+            ((1,), 64, two, dtypes.f32),
+            ((1,), 130, three, dtypes.f32),
+            ((5,), 7, three, dtypes.f32),
+            ((5,), 130, one, dtypes.f32),
+            ((40,), 64, three, dtypes.f32),
+            ((40,), 130, two, dtypes.f32),
+            ((), 7, three, dtypes.f32),
+            ((2, 3), 64, one, dtypes.f32),
+            ((2, 1), 7, three, dtypes.f32),
+            ((0,), 7, one, dtypes.f32),
+            ((1,), 64, three, dtypes.f16),
+            ((5,), 7, one, dtypes.f16),
+            ((40,), 130, three, dtypes.f16),
+            ((3,), 64, three, dtypes.bf16),
         ):
             x = rng(n + k).standard_normal((*lead, k)).astype(dtype.np)
             label = f"{q} {dtype} x {shape_text(x.shape)}, w {shape_text((n, k))}"
@@ -191,9 +201,9 @@ def _qmatmul_samples() -> Iterator[Sample]:
 
 def _dequantize_samples() -> Iterator[Sample]:
     for q in dtypes.QUANT:
-        for shape in ((32,), (5, 96), (2, 3, 64), (0, 32)):
+        for shape in ((q.block,), (5, 3 * q.block), (2, 3, 2 * q.block), (0, q.block)):
             yield Sample(f"{q} {shape_text(shape)}", (_packed(q, shape),), {})
-        zeros = Packed(q, (2, 32), quantize_rows(q, np.zeros((2, 32))))
+        zeros = Packed(q, (2, q.block), quantize_rows(q, np.zeros((2, q.block))))
         yield Sample(f"{q} zeros", (zeros,), {})
 
 
@@ -211,9 +221,9 @@ register(
         rules=(
             "[..., M, K] by [..., K, N] gives [..., M, N]; the axes before the last two broadcast. A rank 1 operand is a row "
             "on the left and a column on the right, and its added axis is dropped from the result, so vector by vector is a "
-            "scalar; rank 0 is refused. Both operands have one dtype out of f32, f16, bf16, i32, u32, and so has the result. "
-            "f16 and bf16 sum in f32 and round once at the end; i32 and u32 wrap modulo 2^32. The order of summation is not "
-            "fixed. K = 0 gives zeros."
+            "scalar; rank 0 is refused. Both operands have one dtype out of f32, f16, bf16, i32, u32, and so has the result; two "
+            "floats that differ give f32. f16 and bf16 sum in f32 and round once at the end; i32 and u32 wrap modulo 2^32. The "
+            "order of summation is not fixed. K = 0 gives zeros."
         ),
     )
 )
@@ -249,7 +259,9 @@ register(
         samples=_dequantize_samples,
         rules=(
             "Blocks run along the last axis, which is static and a multiple of the block. q4_0: d*(q-8) with q in 0…15; "
-            "q4_1: d*q+m; q8_0: d*q with q in -128…127. d and m are the block's f16 numbers, the arithmetic is f32."
+            "q4_1: d*q+m; q5_0: d*(q-16) with q in 0…31; q5_1: d*q+m; q8_0: d*q with q in -128…127. q4_k and q5_k: (d*s)*q-(m*t) "
+            "with whole s and t in 0…63 for every 32 elements; q6_k: (d*s)*(q-32) with q in 0…63 and s in -128…127 for every "
+            "16. d and m are the block's f16 numbers, the arithmetic is f32."
         ),
         differentiable=False,
     )

@@ -11,7 +11,7 @@ from pumice.errors import LimitError
 from pumice.ir.graph import Node
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, View
-from pumice.kernels.pull import Index, Puller, float_literal, plus
+from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
 from pumice.kernels.routines.common import Side, broadcast_strides, group_label, load_pair
 
 # Hidden scores are HIDDEN, others at least LOWEST: no infinities, whose arithmetic WGSL need not get right.
@@ -72,7 +72,7 @@ def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: in
         block //= 2
     while True:
         for chunk in (64, 32, 16, 8, 4) if block <= 4 and not caps.software else (32, 16, 8, 4):
-            choice = Flash(threads, block, chunk, lanes, 1 if caps.software else 4)
+            choice = Flash(threads, block, chunk, lanes, 1 if caps.software else 8 if block <= 4 else 4)
             if choice.shared_bytes(depth) <= caps.workgroup_memory and (chunk > 8 or block == 1):
                 return choice
         if block == 1:
@@ -95,11 +95,10 @@ class _Kernel:
         ctx, leaves = p.ctx, p.group.leaves
         self.bshd = self.attrs["layout"] == "bshd"
         views = [None if i is None else ctx.view(i, leaves) for i in node.inputs]
-        views += [None] * (7 - len(views))
         q, k, v = (self._ordered(view) for view in views[:3] if view is not None)
-        self.mask, self.bias, self.offset, self.kv_len = views[3:]
+        self.mask, self.bias, self.offset, self.kv_len, self.kv_index = views[3:]
         self.batch, self.heads, self.sq, self.depth = q.shape
-        _, self.kv_heads, self.sk, self.depth_v = v.shape
+        self.entries, self.kv_heads, self.sk, self.depth_v = v.shape
         self.q, self.k, self.v = (_side(x) for x in (q, k, v))
         self.group = self.heads // self.kv_heads
         self.rows = self.group * self.sq
@@ -156,6 +155,12 @@ class _Kernel:
             end = f"min({end}, {self._per_batch(self.kv_len)})"
         if self.attrs["causal"]:
             end = f"min({end}, offset + i32(last_row / {kb.dim(self.group)}) + 1i)"
+        self.entry = "batch"
+        if self.kv_index is not None:
+            self.entry = "entry"
+            kb.emit(f"let entry = {clamp_index(kb, self._per_batch(self.kv_index), self.entries)};")
+            if not isinstance(self.entries, int):
+                end = f"select(0i, {end}, {kb.dim(self.entries)} > 0u)"
         kb.emit(f"let key_end = u32(max({end}, 0i));")
         begin = "0u"
         if self.attrs["window"] is not None:
@@ -209,7 +214,7 @@ class _Kernel:
 
     def _load_keys(self) -> None:
         kb, c = self.kb, self.choice
-        base = self.k.base(self.p, ("batch", "kv_head"))
+        base = self.k.base(self.p, (self.entry, "kv_head"))
         slots = c.keys * self.vectors
         if c.unroll == 1:
             kb.open(f"for (var e = lid; e < {slots}u; e += {c.threads}u)")
@@ -340,7 +345,7 @@ class _Kernel:
             factor = kb.let(f"keep[{self._clamped(r)}]", "keep")
             for j in range(self._columns):
                 kb.emit(f"sum{r}_{j} *= {factor};")
-        base = self.v.base(self.p, ("batch", "kv_head"))
+        base = self.v.base(self.p, (self.entry, "kv_head"))
         unroll = min(c.unroll, c.keys // 4)
         kb.open(f"for (var i = 0u; i < (chunk + 3u) / 4u; i += {unroll}u)")
         loaded = [self._load_values(base, plus("i", f"{u}u")) for u in range(unroll)]

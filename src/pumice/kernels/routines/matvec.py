@@ -54,8 +54,8 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
     """
     if not along:
         # Neighbouring threads must stay side by side, so a long K needs many threads a workgroup.
-        most = 64 if caps.software else min(512, caps.max_invocations)
-        return Matvec(most if k >= 512 else min(most, 128), 1, False, 32, False)
+        most = 64 if caps.software else min(1024, caps.max_invocations)
+        return Matvec(most if k >= 2048 else min(most, 256), 1, False, 32, False)
     threads = 64 if caps.software or k < 512 else 128
     # Several rows keep more loads in flight, as long as there are enough workgroups.
     each = 4 if rows * batch >= 1024 else 2 if rows * batch >= 256 else 1

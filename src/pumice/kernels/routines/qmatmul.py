@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, product
-from pumice.kernels.builder import KernelBuilder, Lowered, Operand
+from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller, plus
-from pumice.kernels.quant import half
+from pumice.kernels.quant import BlockFormat, format_of
 from pumice.kernels.routines.common import Side, group_label, load_pair, merged_rows
 from pumice.kernels.routines.tile import StridedLoader, Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, tile_origin
 
@@ -18,7 +17,7 @@ MAX_VECTORS = 8
 TEAM = 32
 # Sums that are added up at a time.
 _ROUND = 4
-# One block of K at a time.
+# 32 of K at a time: a block, or a part of one.
 TILES = (
     Tile(128, 128, 32, 8, 8),
     Tile(128, 64, 32, 8, 4),
@@ -26,20 +25,6 @@ TILES = (
     Tile(32, 64, 32, 4, 4),
     Tile(16, 64, 32, 4, 4),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """Where a block keeps its parts: codes start at byte `codes`, `bits` each, with `zero` subtracted; `minimum` adds a
-    second f16. Four-bit codes j and j + 16 share a byte."""
-
-    codes: int
-    bits: int
-    zero: int
-    minimum: bool
-
-
-FORMATS = {"q4_0": Format(2, 4, 8, False), "q4_1": Format(4, 4, 0, True), "q8_0": Format(2, 8, 0, False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +53,15 @@ def decide(caps: Caps, m: int, n: int, k: int) -> Tile | QMatvec:
     """The variant for the greatest sizes.
 
     >>> decide(Caps.preset("h200"), 1, 4096, 4096).name, decide(Caps.preset("browser-baseline"), 512, 4096, 4096).name
-    ('matvec 4x32 4 rows', 'tiled 32x64x32 4x4')
+    ('matvec 8x32 2 rows', 'tiled 32x64x32 4x4')
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     if m <= MAX_VECTORS:
-        teams = 2 if caps.software or n < 1024 else 4
-        rows = 4 if n >= 4096 else 2 if n >= 1024 else 1
-        return QMatvec(teams, rows, max(1, min(-(-k // 256), 8 // max(1, m))) * 256, 1 if caps.software else 2)
+        chunk = max(1, min(-(-k // 256), 8 // max(1, m))) * 256
+        if caps.software or n < 1024:
+            return QMatvec(2, 1 if n < 1024 else 2, chunk, 1)
+        # One vector leaves room to have more weights on the way; several bring work enough for each.
+        return QMatvec(8, 2, chunk, 2) if m <= 2 else QMatvec(4, 4, chunk, 1)
     return choose_tile(caps, TILES, m, n, 1, waste=2.0) or fitting(caps, TILES)[-1]
 
 
@@ -120,17 +107,16 @@ def _store(p: Puller, s: Problem, m: str, n: str, value: str) -> None:
 
 # -- tiles --------------------------------------------------------------------------------------------------------------
 class QuantLoader:
-    """A tile Loader for quantised rows; a thread takes two bytes of codes, which start at even addresses in every format,
-    from each of four neighbouring rows."""
+    """A tile Loader for quantised rows; a thread takes a piece of codes from each of four neighbouring rows."""
 
     def __init__(self, p: Puller, s: Problem, first: str, tile: Tile, name: str) -> None:
         kb = p.kb
         self.p, self.name, self.width = p, name, tile.bn
         self.operand = p.operand(s.weight)
-        dtype = self.operand.dtype
-        self.format, self.block_bytes = FORMATS[dtype.name], dtype.block_bytes
+        self.dtype = dtype = self.operand.dtype
+        self.format = format_of(dtype)
         kb.shared(name, f"array<vec4<f32>, {tile.bk * pitch(tile.bn)}>")
-        pieces = 2 * self.format.bits  # two-byte pieces of codes in a block of 32
+        pieces = self.format.pieces
         slots = pieces * tile.bn // 4
         self.all_busy = slots % tile.threads == 0
         self.slots: list[tuple[str, str, list[str], list[str]]] = []
@@ -149,38 +135,30 @@ class QuantLoader:
         self.guard = f"{{}} < {tile.bn // 4}u"
 
     def fetch(self, k0: str) -> None:
-        kb, f = self.p.kb, self.format
-        block = kb.let(f"({k0} / 32u) * {self.block_bytes}u", "block")
+        kb = self.p.kb
+        block = kb.let(f"({k0} / {self.dtype.block}u) * {self.dtype.block_bytes}u", "block")
+        part = kb.let(f"({k0} / 32u) % {self.dtype.block // 32}u", "part") if self.dtype.block > 32 else "0u"
         for piece, across, rows, raw in self.slots:
             self._open(across)
             at = [kb.let(f"{row} + {block}", "at") for row in rows]
-            codes = [self._two_bytes(kb.let(f"{a} + {f.codes}u + {piece} * 2u", "at")) for a in at]
-            kb.emit(f"{raw[0]} = vec4<u32>({', '.join(codes)});")
-            kb.emit(f"{raw[1]} = vec4<f32>({', '.join(half(self.operand, a) for a in at)});")
-            if f.minimum:
-                kb.emit(f"{raw[2]} = vec4<f32>({', '.join(half(self.operand, f'{a} + 2u') for a in at)});")
+            found = [self.format.piece(kb, self.operand, a, part, piece) for a in at]
+            kb.emit(f"{raw[0]} = vec4<u32>({', '.join(codes for codes, _, _ in found)});")
+            kb.emit(f"{raw[1]} = vec4<f32>({', '.join(scale for _, scale, _ in found)});")
+            if self.format.minimum:
+                kb.emit(f"{raw[2]} = vec4<f32>({', '.join(minimum for _, _, minimum in found)});")
             self._close()
 
     def put(self) -> None:
-        kb, f = self.p.kb, self.format
+        kb, zero = self.p.kb, self.format.tile_zero
         for piece, across, _, raw in self.slots:
             self._open(across)
-            for byte in range(2):
-                for high in range(8 // f.bits):
-                    shift = 8 * byte + f.bits * high
-                    code = f"({raw[0]} >> vec4<u32>({shift}u))" if shift else raw[0]
-                    if f.bits == 8:
-                        value = f"vec4<f32>(bitcast<vec4<i32>>({raw[0]} << vec4<u32>({24 - shift}u)) >> vec4<u32>(24u))"
-                    else:
-                        value = f"vec4<f32>({code} & vec4<u32>(15u))"
-                    value = f"({value} - {f.zero}.0)" if f.zero else value
-                    value = f"{value} * {raw[1]}" + (f" + {raw[2]}" if f.minimum else "")
-                    k = plus(f"({piece} * 2u)", f"{byte + 16 * high}u")
-                    kb.emit(f"{self.name}[{k} * {pitch(self.width)}u + {across}] = {value};")
+            for i, k in enumerate(self.format.positions(piece)):
+                code = f"({raw[0]} >> vec4<u32>({8 * i}u))" if i else raw[0]
+                value = f"vec4<f32>({code} & vec4<u32>(255u))"
+                value = f"({value} - {zero}.0)" if zero else value
+                value = f"{value} * {raw[1]}" + (f" + {raw[2]}" if self.format.minimum else "")
+                kb.emit(f"{self.name}[{k} * {pitch(self.width)}u + {across}] = {value};")
             self._close()
-
-    def _two_bytes(self, at: str) -> str:
-        return f"({self.operand.word(f'{at} >> 2u')} >> (({at} & 2u) * 8u)) & 0xffffu"
 
     def _open(self, across: str) -> None:
         if not self.all_busy:
@@ -201,33 +179,6 @@ def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
 
 
 # -- matvec -------------------------------------------------------------------------------------------------------------
-def _words(kb: KernelBuilder, operand: Operand, at: str, count: int, *, aligned: bool) -> list[str]:
-    """Names of the u32s that start at an even byte offset."""
-    raw = [
-        kb.let(operand.word(f"({at} >> 2u) + {i}u" if i else f"{at} >> 2u"), "w") for i in range(count if aligned else count + 1)
-    ]
-    if aligned:
-        return raw
-    # Half of the threads of a block format of odd halves are off by two bytes: a branch would run both ways anyhow.
-    odd = kb.let(f"({at} & 2u) != 0u", "odd")
-    return [kb.let(f"select({a}, ({a} >> 16u) | ({b} << 16u), {odd})", "q") for a, b in pairwise(raw)]
-
-
-def _codes(kb: KernelBuilder, f: Format, operand: Operand, at: str, part: str) -> tuple[str, str]:
-    """Names of two vec4<f32> of codes: eight weights, a quarter of the block that starts at `at`."""
-    aligned = operand.dtype.block_bytes % 4 == 0 and f.codes % 4 == 0
-    words = f.bits // 4
-    start = kb.let(f"{at} + {f.codes}u + {part} * {4 * words}u", "at")
-    q = _words(kb, operand, start, words, aligned=aligned)
-    if f.bits == 4:
-        shifts = ("0u, 8u, 16u, 24u", "4u, 12u, 20u, 28u")
-        low, high = (f"vec4<f32>((vec4<u32>({q[0]}) >> vec4<u32>({shift})) & vec4<u32>(15u))" for shift in shifts)
-    else:
-        spread = "vec4<f32>(bitcast<vec4<i32>>(vec4<u32>({}) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u))"
-        low, high = (spread.format(w) for w in q)
-    return kb.let(low, "q"), kb.let(high, "q")
-
-
 def _load_x(p: Puller, s: Problem, start: str, k: str, paired: bool) -> str:
     """WGSL for the vec4<f32> of x at k."""
     if paired:
@@ -236,15 +187,13 @@ def _load_x(p: Puller, s: Problem, start: str, k: str, paired: bool) -> str:
     return f"vec4<f32>({', '.join(loads)})"
 
 
-def _share_x(p: Puller, s: Problem, f: Format, choice: QMatvec, vectors: list[str]) -> None:
-    """Brings a chunk of x into workgroup memory. Quarter i of the chunk's blocks finds its two vec4s at i and chunk/8 + i."""
+def _share_x(p: Puller, s: Problem, f: BlockFormat, choice: QMatvec, vectors: list[str]) -> None:
+    """Brings a chunk of x into workgroup memory: the j-th vec4s of all units side by side, for every j."""
     kb = p.kb
     paired = s.x.pairs(p, s.k)
-    kb.open(f"for (var e = lid; e < units * 2u; e += {choice.threads}u)")
-    if f.bits == 4:  # codes j and j + 16 share a byte
-        kb.emit(f"let place = (e / 8u) * 4u + e % 4u + ((e / 4u) % 2u) * {choice.chunk // 8}u;")
-    else:
-        kb.emit(f"let place = e / 2u + (e % 2u) * {choice.chunk // 8}u;")
+    kb.open(f"for (var e = lid; e < units * {f.unit // 4}u; e += {choice.threads}u)")
+    unit, which = f.place("e")
+    kb.emit(f"let place = {unit} + {which} * {choice.chunk // f.unit}u;")
     k = kb.let("k0 + e * 4u", "k")
     for v, start in enumerate(vectors):
         kb.emit(f"shared_x[{plus('place', f'{v * choice.chunk // 4}u')}] = {_load_x(p, s, start, k, paired)};")
@@ -254,7 +203,7 @@ def _share_x(p: Puller, s: Problem, f: Format, choice: QMatvec, vectors: list[st
 
 def _emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
     kb, weight = p.kb, p.operand(s.weight)
-    f, dtype = FORMATS[weight.dtype.name], weight.dtype
+    f, dtype = format_of(weight.dtype), weight.dtype
     count, block_rows = max(1, p.ctx.max(s.m)), choice.rows * choice.teams
     kb.shared("shared_x", f"array<vec4<f32>, {count * choice.chunk // 4}>")
     kb.emit(f"let lane = lid % {TEAM}u;")
@@ -268,7 +217,7 @@ def _emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
     for name in sums:
         kb.emit(f"var {name} = 0.0;")
     kb.open(f"for (var k0 = 0u; k0 < {s.k}u; k0 += {choice.chunk}u)")
-    kb.emit(f"let units = min({choice.chunk}u, {s.k}u - k0) / 8u;")
+    kb.emit(f"let units = min({choice.chunk}u, {s.k}u - k0) / {f.unit}u;")
     _share_x(p, s, f, choice, vectors)
     # Loads of several units are in flight together; the second loop takes what does not fill such a step.
     kb.emit("var i = lane;")
@@ -297,31 +246,34 @@ def _emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
     return ceildiv(s.n, block_rows)
 
 
-def _add_unit(p: Puller, s: Problem, f: Format, choice: QMatvec, rows: list[str], unit: str) -> None:
-    """Adds the products of eight weights of each row, a quarter of a block."""
+def _add_unit(p: Puller, s: Problem, f: BlockFormat, choice: QMatvec, rows: list[str], unit: str) -> None:
+    """Adds the products of one unit of each row."""
     kb, weight = p.kb, p.operand(s.weight)
+    dtype, vectors = weight.dtype, range(max(1, p.ctx.max(s.m)))
     i = kb.let(unit, "i")
-    block = kb.let(f"(k0 / 32u + {i} / 4u) * {weight.dtype.block_bytes}u", "block")
-    part = kb.let(f"{i} % 4u", "part")
-    x = []
-    for v in range(max(1, p.ctx.max(s.m))):
-        low, high = (kb.let(f"shared_x[{plus(i, f'{at}u')}]", "x") for at in _halves(choice, v))
-        total = kb.let(f"dot({low} + {high}, vec4<f32>(1.0))", "x") if f.zero or f.minimum else ""
-        x.append((low, high, total))
-    for r, row in enumerate(rows):
-        at = kb.let(f"{row} + {block}", "at")
-        q_low, q_high = _codes(kb, f, weight, at, part)
-        scale, rest = kb.let(half(weight, at), "d"), ""
-        if f.minimum:
-            rest = kb.let(half(weight, f"{at} + 2u"), "d")
-        for v, (low, high, total) in enumerate(x):
-            text = f"dot({low}, {q_low}) + dot({high}, {q_high})" + (f" - {f.zero}.0 * {total}" if f.zero else "")
-            kb.emit(f"sum{v}_{r} += {scale} * ({text})" + (f" + {rest} * {total};" if rest else ";"))
+    units = dtype.block // f.unit
+    block = kb.let(f"(k0 / {dtype.block}u + {i} / {units}u) * {dtype.block_bytes}u", "block")
+    u = kb.let(f"{i} % {units}u", "u")
+    found = [f.weights(kb, weight, kb.let(f"{row} + {block}", "at"), u) for row in rows]
+    first = 0
+    # Weights of one scale at a time, so that no more of x is held than they need.
+    for group, shared in enumerate(found[0]):
+        places = range(first, first + len(shared.codes))
+        first = places.stop
+        x = [[kb.let(f"shared_x[{plus(i, f'{_place(f, choice, v, j)}u')}]", "x") for j in places] for v in vectors]
+        totals = [kb.let(f"dot({' + '.join(parts)}, vec4<f32>(1.0))", "x") if f.zero or f.minimum else "" for parts in x]
+        for r, groups in enumerate(found):
+            w = groups[group]
+            codes = [kb.let(f"vec4<f32>({code})", "q") for code in w.codes]
+            for v, (parts, total) in enumerate(zip(x, totals, strict=True)):
+                text = " + ".join(f"dot({a}, {b})" for a, b in zip(parts, codes, strict=True))
+                text += f" - {f.zero}.0 * {total}" if f.zero else ""
+                kb.emit(f"sum{v}_{r} += {w.scale} * ({text})" + (f" + {w.minimum} * {total};" if w.minimum else ";"))
 
 
-def _halves(choice: QMatvec, vector: int) -> tuple[int, int]:
-    start = vector * choice.chunk // 4
-    return start, start + choice.chunk // 8
+def _place(f: BlockFormat, choice: QMatvec, vector: int, j: int) -> int:
+    """Where the j-th vec4 of unit 0 lies in the shared chunk."""
+    return vector * choice.chunk // 4 + j * choice.chunk // f.unit
 
 
 def _team_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:

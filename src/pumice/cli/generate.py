@@ -1,0 +1,82 @@
+"""`pumice run`: one answer, streamed to stdout, speed and device on stderr."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pumice.cli.progress import progress_bar
+
+
+def device_line(info: Mapping[str, Any]) -> str:
+    """A device as the command line names it."""
+    return f"{info['name']} (software)" if info["software"] and info["target"] != "host" else str(info["name"])
+
+
+def speed_line(answer: Any, device: Mapping[str, Any]) -> str:
+    """Tokens, speeds and device of an answer, for stderr."""
+    t, u = answer.timings, answer.usage
+    return (
+        f"{u['completion_tokens']} tokens at {t['decode_tok_s']:.1f}/s, prompt {u['prompt_tokens']} at {t['prefill_tok_s']:.0f}/s, "
+        f"first after {t['first_token_s']:.2f} s, loaded in {t['load_s']:.2f} s, on {device_line(device)}"
+    )
+
+
+@contextmanager
+def interruptible() -> Iterator[Any]:
+    """A function that says whether Ctrl-C was pressed meanwhile; the answer stops, the program goes on."""
+    pressed = False
+
+    def note(*_: Any) -> None:
+        nonlocal pressed
+        pressed = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def run(model: str, prompt: str, *, device: str, context: int, as_json: bool, options: Mapping[str, Any]) -> int:
+    """Load, answer, report; the exit code."""
+    from pumice.llm.load import load, require_language_model
+
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    with progress_bar(enabled=not as_json) as report:
+        loaded = require_language_model(load(model, device=device, context=context, progress=report), model)
+    with loaded, interruptible() as pressed:
+        info = loaded.describe_device()
+
+        def show(piece: str) -> None:
+            print(piece, end="", flush=True)
+
+        answer = loaded.generate(prompt, on_text=None if as_json else show, cancelled=pressed, **options)
+        if as_json:
+            print(json.dumps(answer_json(answer, info, loaded.info)))
+        else:
+            print(flush=True)
+            print(speed_line(answer, info), file=sys.stderr)
+        return 130 if pressed() else 0
+
+
+def answer_json(answer: Any, device: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """The object that --json prints."""
+    out = {
+        "text": answer.text,
+        "tokens": answer.tokens,
+        "finish_reason": answer.finish_reason,
+        "usage": answer.usage,
+        "timings": {k: round(v, 6) for k, v in answer.timings.items()},
+        "seed": answer.seed,
+        "device": dict(device),
+        "model": dict(model),
+    }
+    if answer.logprobs is not None:
+        out["logprobs"] = answer.logprobs
+    return out

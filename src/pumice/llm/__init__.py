@@ -1,0 +1,1 @@
+"""Language models at run time: caches, sampling, generation, embeddings."""

@@ -1,0 +1,171 @@
+"""EmbeddingModel: what `pm.load` gives for an encoder: texts in, pooled and normalised vectors out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+import pumice as pm
+from pumice.backends.base import Device
+from pumice.errors import ClosedError, FormatError, InputError
+from pumice.models.config import ModelArchConfig
+from pumice.models.load import LoadedParams
+from pumice.models.registry import Architecture
+from pumice.tensor import Tensor
+from pumice.text.tokenizer import Tokenizer
+
+Array = np.ndarray[Any, Any]
+_TOKENS_PER_BATCH = 8192
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How token vectors become a text's vector: mode mean, cls or last; whether it is scaled to length 1; longest input."""
+
+    mode: str = "mean"
+    normalize: bool = True
+    max_tokens: int | None = None
+
+    @staticmethod
+    def from_folder(folder: Path) -> Pooling:
+        """As the sentence-transformers files beside the weights say; mean and normalised where there are none."""
+        modules = _json(folder / "modules.json")
+        if modules is None:
+            return Pooling(max_tokens=_max_tokens(folder))
+        mode, normalize = "mean", False
+        for m in modules:
+            kind = str(m.get("type", "")).rsplit(".", 1)[-1]
+            if kind == "Pooling":
+                mode = _pooling_mode(_json(folder / str(m.get("path", "")) / "config.json") or {}, folder)
+            elif kind == "Normalize":
+                normalize = True
+            elif kind != "Transformer":
+                raise FormatError(f"{folder} has the module {kind}, which is not supported", hint="Pooling and Normalize are")
+        return Pooling(mode, normalize, _max_tokens(folder))
+
+
+def _json(path: Path) -> Any:
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError) as e:
+        raise FormatError(f"{path.name} is no JSON: {e}") from None
+
+
+def _max_tokens(folder: Path) -> int | None:
+    value = (_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length")
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:
+    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_lasttoken": "last"}
+    chosen = [names.get(k, k) for k, v in config.items() if k.startswith("pooling_mode") and v is True]
+    if "pooling_mode" in config and isinstance(config["pooling_mode"], str):
+        chosen = [config["pooling_mode"]]
+    if len(chosen) != 1 or chosen[0] not in names.values():
+        raise FormatError(f"{folder} pools by {' and '.join(chosen) or 'nothing'}", hint="mean, cls and last are supported")
+    return chosen[0]
+
+
+def encoder_graph(arch: Architecture, cfg: ModelArchConfig, pooling: Pooling) -> Callable[..., Tensor]:
+    """(tokens [B,T], length [B]) → [B, hidden]: the encoder with pooling and normalisation behind it."""
+
+    def embed(params: Any, tokens: Tensor, length: Tensor) -> Tensor:
+        mask = pm.expand_dims(pm.arange(tokens.shape[1], dtype="i32"), 0) < pm.expand_dims(length, 1)
+        hidden = arch.hidden(cfg, params, tokens, mask, None)
+        if pooling.mode == "mean":
+            weight = pm.expand_dims(mask.astype("f32"), 2)
+            pooled = (hidden * weight).sum(axis=1) / pm.maximum(weight.sum(axis=1), 1e-9)
+        elif pooling.mode == "cls":
+            pooled = hidden[:, 0]
+        else:
+            batch, width, size = hidden.shape
+            pooled = pm.take(hidden.reshape(batch * width, size), pm.arange(batch, dtype="i32") * width + length - 1, axis=0)
+        if not pooling.normalize:
+            return pooled
+        return pooled / pm.maximum(pm.sqrt(pm.square(pooled).sum(axis=-1, keepdims=True)), 1e-12)
+
+    return embed
+
+
+class EmbeddingModel:
+    """A text encoder on a device. A context manager; `close()` frees it."""
+
+    def __init__(
+        self,
+        arch: Architecture,
+        cfg: ModelArchConfig,
+        params: LoadedParams,
+        tokenizer: Tokenizer,
+        device: Device,
+        pooling: Pooling,
+        *,
+        info: Mapping[str, Any],
+        batch_size: int = 32,
+    ) -> None:
+        self.tokenizer, self.pooling, self.device = tokenizer, pooling, device
+        self.info, self.dim, self.batch_size = dict(info), cfg.hidden, batch_size
+        self.max_tokens = min(pooling.max_tokens or cfg.max_positions, cfg.max_positions)
+        graph = pm.trace(
+            encoder_graph(arch, cfg, pooling),
+            params=params.specs,
+            tokens=pm.spec("B", "T", dtype="i32"),
+            length=pm.spec("B", dtype="i32"),
+        )
+        self._exe: pm.Executable | None = pm.compile(graph, device=device, max={"B": batch_size, "T": self.max_tokens})
+        self._exe.set_params(dict(params.arrays))
+
+    def embed(self, texts: str | Sequence[str], *, progress: Callable[[int, int], None] | None = None) -> Array:
+        """One vector per text, float32 [n, dim], in the texts' order. Longer texts are cut at the model's own limit."""
+        items = [texts] if isinstance(texts, str) else list(texts)
+        for k, t in enumerate(items):
+            if not isinstance(t, str):
+                raise InputError(f"text {k} is no string but {type(t).__name__}")
+        if self._exe is None:
+            raise ClosedError("the model is closed", hint="load it again")
+        ids = [self._cut(i) for i in self.tokenizer.encode_batch(items)]
+        out = np.zeros((len(items), self.dim), np.float32)
+        # Neighbours of like length share a batch, so that little of it is padding.
+        order = sorted(range(len(items)), key=lambda k: -len(ids[k]))
+        done = 0
+        while done < len(order):
+            widest = max(1, len(ids[order[done]]))
+            rows = order[done : done + max(1, min(self.batch_size, _TOKENS_PER_BATCH // widest))]
+            tokens = np.zeros((len(rows), widest), np.int32)
+            for r, k in enumerate(rows):
+                tokens[r, : len(ids[k])] = ids[k]
+            lengths = np.array([max(1, len(ids[k])) for k in rows], np.int32)
+            out[rows] = self._exe.run(tokens=tokens, length=lengths)
+            done += len(rows)
+            if progress is not None:
+                progress(done, len(order))
+        return out
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        """The first tokens that fit, the closing special token kept."""
+        return ids if len(ids) <= self.max_tokens else [*ids[: self.max_tokens - 1], ids[-1]]
+
+    def describe_device(self) -> dict[str, Any]:
+        """The device's name and kind."""
+        return {"name": self.device.name, "target": self.device.caps.target, "software": self.device.caps.software}
+
+    def close(self) -> None:
+        """Free the device memory; a second call does nothing."""
+        if self._exe is not None:
+            self._exe.close()
+            self._exe = None
+
+    def __enter__(self) -> EmbeddingModel:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+

@@ -1,0 +1,164 @@
+"""The step functions of a causal model: tokens in, the cache updated in place, the next token sampled on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pumice as pm
+from pumice.models.config import ModelArchConfig
+from pumice.models.registry import Architecture
+from pumice.tensor import Tensor
+
+# Sampling looks at this many of the most likely tokens; what lies beyond has no weight at ordinary temperatures.
+CANDIDATES = 256
+# Sampled tokens that the device keeps, so that the host may read them several steps late.
+RING = 64
+TOP_LOGPROBS = 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The cache: `slots` sequences of up to `context` tokens each, in `dtype`."""
+
+    slots: int
+    context: int
+    dtype: str = "f32"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which parts of sampling a plan holds; the numbers themselves are inputs."""
+
+    greedy: bool = True
+    penalty: bool = False
+    logprobs: bool = False
+
+
+def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, length: Tensor) -> Callable[..., Tensor]:
+    """An `attend` that appends keys and values to the cache and attends to the whole sequence of each batch row.
+
+    `rows` says for every token of the batch which row of the cache it takes; rows beyond the cache are dropped, which is
+    how padding is kept out.
+    """
+
+    def append(name: str, new: Tensor) -> Tensor:
+        width = new.shape[-2] * new.shape[-1]
+        cache = pm.state(name, (layout.slots * layout.context, width), layout.dtype)
+        flat = new.reshape(new.shape[0] * new.shape[1], width).astype(layout.dtype)
+        updated = pm.scatter_set(cache, rows, flat)
+        pm.set_state(cache, updated)
+        return updated.reshape(layout.slots, layout.context, new.shape[-2], new.shape[-1])
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        keys, values = append(f"cache.{layer}.k", k), append(f"cache.{layer}.v", v)
+        which = {"kv_index": slot} if layout.slots > 1 else {}
+        return pm.attention(
+            q, keys, values, layout="bshd", causal=True, offset=start, kv_len=start + length, **which, **options
+        )
+
+    return attend
+
+
+def plain_attention(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """An `attend` without a cache: causal within the batch row."""
+    return pm.attention(q, k, v, layout="bshd", causal=True, **options)
+
+
+def all_logits(arch: Architecture, cfg: ModelArchConfig) -> Callable[..., Any]:
+    """Logits of every position of every sequence, no cache: (tokens [B,T]) → [B,T,vocab]."""
+
+    def logits(params: Any, tokens: Tensor) -> Tensor:
+        positions = pm.broadcast_to(pm.arange(tokens.shape[1], dtype="i32"), tokens.shape)
+        hidden = arch.hidden(cfg, params, tokens, positions, plain_attention)
+        return arch.logits(cfg, params, hidden)
+
+    return logits
+
+
+def step(arch: Architecture, cfg: ModelArchConfig, layout: Layout, sampling: Sampling, *, feed: bool) -> Callable[..., Any]:
+    """One step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
+
+    Inputs, all by batch row: `slot` (which sequence of the cache), `start` (tokens in it so far), `length` (new tokens; the
+    rest of the row is padding), `at` (where in the ring the sampled token goes), and, unless greedy, the sampling numbers.
+    With `feed` the tokens are not an input: each row runs the token it sampled last, which never left the device.
+    """
+
+    def run(params: Any, slot: Tensor, start: Tensor, length: Tensor, at: Tensor, **rest: Tensor) -> Any:
+        last = pm.state("sampled", (layout.slots,), "i32")
+        tokens = pm.expand_dims(pm.take(last, slot), 1) if feed else rest["tokens"]
+        batch, width = tokens.shape
+        column = pm.expand_dims(pm.arange(width, dtype="i32"), 0)
+        positions = pm.expand_dims(start, 1) + column
+        used = column < pm.expand_dims(length, 1)
+        beyond = layout.slots * layout.context
+        rows = pm.where(used, pm.expand_dims(slot, 1) * layout.context + positions, beyond).reshape(batch * width)
+        attend = cached_attention(layout, rows, slot, start, length)
+        hidden = arch.hidden(cfg, params, tokens, positions, attend)
+        # Only each row's last token has a successor to predict.
+        ends = pm.arange(batch, dtype="i32") * width + length - 1
+        logits = arch.logits(cfg, params, pm.take(hidden.reshape(batch * width, cfg.hidden), ends, axis=0))
+        picked = logits
+        if sampling.penalty:
+            picked = _penalise(layout, cfg.vocab, logits, slot, tokens, used, rest["repeat_penalty"])
+        token = pm.argmax(picked, axis=-1) if sampling.greedy else sample(picked, rest)
+        pm.set_state(last, pm.scatter_set(last, slot, token))
+        ring = pm.state("ring", (RING * layout.slots,), "i32")
+        new_ring = pm.scatter_set(ring, at * layout.slots + slot, token)
+        pm.set_state(ring, new_ring)
+        out = {"token": token, "logits": logits, "ring": new_ring}
+        return {**out, **_logprobs(logits, token)} if sampling.logprobs else out
+
+    return run
+
+
+def _penalise(
+    layout: Layout, vocab: int, logits: Tensor, slot: Tensor, tokens: Tensor, used: Tensor, penalty: Tensor
+) -> Tensor:
+    """Logits of tokens that the sequence already holds, made less likely by the factor `penalty` (1 changes nothing)."""
+    seen = pm.state("seen", (layout.slots * vocab,), "f32")
+    at = pm.where(used, pm.expand_dims(slot, 1) * vocab + tokens, layout.slots * vocab)
+    count = tokens.shape[0] * tokens.shape[1]
+    updated = pm.scatter_set(seen, at.reshape(count), pm.ones((count,)))
+    pm.set_state(seen, updated)
+    mine = pm.take(updated.reshape(layout.slots, vocab), slot, axis=0) > 0
+    factor = pm.expand_dims(penalty, 1)
+    return pm.where(mine, pm.where(logits > 0, logits / factor, logits * factor), logits)
+
+
+def sample(logits: Tensor, numbers: dict[str, Tensor]) -> Tensor:
+    """One token per row, by the row's temperature, top_k, top_p, min_p and the uniform number `u` that the host drew.
+
+    The rules in order, each on the renormalised rest: top_k (0: all), top_p, min_p. A temperature of 0 takes the most
+    likely token.
+    """
+
+    def column(name: str) -> Tensor:
+        return pm.expand_dims(numbers[name], 1)
+
+    k = min(CANDIDATES, logits.shape[-1])
+    best, ids = pm.top_k(logits, k)
+    rank = pm.expand_dims(pm.arange(k, dtype="i32"), 0)
+    top_k = column("top_k")
+    scaled = best / pm.maximum(column("temperature"), 1e-6)
+    scaled = pm.where((rank < top_k) | (top_k == 0), scaled, float("-inf"))
+    p = pm.softmax(scaled, axis=-1)
+    before = pm.cumsum(p, axis=-1, exclusive=True)
+    kept = (before < column("top_p")) & (p >= column("min_p") * p[:, :1])
+    weights = pm.where(kept | (rank == 0), p, 0.0)
+    total = weights.sum(axis=-1, keepdims=True)
+    passed = pm.cumsum(weights, axis=-1) <= column("u") * total
+    # Rounding may leave u·total at the very end: the last kept candidate is then the answer.
+    last = (pm.where(weights > 0, rank, 0)).max(axis=-1)
+    drawn = pm.minimum(passed.astype("i32").sum(axis=-1), last)
+    drawn = pm.where(numbers["temperature"] > 0, drawn, 0)
+    return pm.take_along_axis(ids, pm.expand_dims(drawn, 1), axis=1).reshape(logits.shape[0])
+
+
+def _logprobs(logits: Tensor, token: Tensor) -> dict[str, Tensor]:
+    """The log-probability of the chosen token and of the most likely ones, before temperature and penalties."""
+    logp = pm.log_softmax(logits, axis=-1)
+    values, ids = pm.top_k(logp, min(TOP_LOGPROBS, logits.shape[-1]))
+    chosen = pm.take_along_axis(logp, pm.expand_dims(token, 1), axis=1)
+    return {"logprob": chosen.reshape(token.shape[0]), "top_logprobs": values, "top_ids": ids}

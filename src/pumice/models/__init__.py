@@ -1,0 +1,1 @@
+"""Model architectures: a config becomes the params that a checkpoint must hold, and functions to trace; no devices."""

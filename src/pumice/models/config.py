@@ -1,0 +1,141 @@
+"""ModelArchConfig: what an architecture needs to know of a model, read from config.json or from GGUF metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pumice.errors import FormatError
+from pumice.formats.weights import TensorInfo
+
+ScalingKind = Literal["none", "linear", "dynamic", "yarn", "llama3", "longrope", "factors"]
+# Every layer has params and nodes of its own: a bound, so that a hostile number cannot fill the memory.
+_MOST_LAYERS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """How the frequencies of a rotary embedding are changed for sequences beyond those of the first training.
+
+    "linear" divides them by `factor`. "yarn" and "llama3" divide the slow ones and blend in between. "dynamic" lowers them
+    once a sequence is longer than `original_positions`, the more the longer it is. "longrope" divides them by `short`, or
+    by `long` in sequences beyond `original_positions`. "factors" divides them by a tensor of the checkpoint (GGUF); a
+    "longrope" without lists takes both from tensors as well. cos and sin are multiplied by `attention_factor`.
+    """
+
+    kind: ScalingKind = "none"
+    factor: float = 1.0
+    original_positions: int = 0
+    attention_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    short: tuple[float, ...] = ()
+    long: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeConfig:
+    """A rotary embedding: the first `rotary_dim` entries of a head turn, in pairs (i, i + half) or, interleaved, (2i, 2i + 1)."""
+
+    theta: float
+    rotary_dim: int
+    interleaved: bool = False
+    scaling: RopeScaling = field(default_factory=RopeScaling)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelArchConfig:
+    """The sizes and variants of a transformer; one block, told by these fields, serves every architecture.
+
+    >>> llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    ...          "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 128, "rms_norm_eps": 1e-5}
+    >>> cfg = ModelArchConfig.from_hf(llama)
+    >>> cfg.kind, cfg.head_dim, cfg.kv_heads, cfg.rope.theta
+    ('causal', 16, 4, 10000.0)
+    """
+
+    model_type: str  # the architecture's module, whatever alias the file uses
+    source: Literal["hf", "gguf"]
+    kind: Literal["causal", "encoder"] = "causal"
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    max_positions: int  # the longest sequence that the model is made for
+
+    norm: Literal["rms", "layer"] = "rms"
+    norm_eps: float
+    norm_bias: bool = False
+    norm_offset: float = 0.0  # added to the weights of norms
+    # Where norms stand: before each branch, behind it, both, or behind its sum with the residual.
+    norms: Literal["pre", "post", "sandwich", "residual"] = "pre"
+    embed_norm: bool = False
+    first_norm: bool = True  # whether layer 0 has the norm before its attention
+    final_norm: bool = True
+    qk_norm: Literal["head", "projection"] | None = None
+
+    activation: Literal["silu", "gelu", "gelu_tanh", "relu"]
+    gated: bool = True
+    parallel_residual: bool = False
+    qkv: Literal["split", "fused", "by_head"] = "split"  # fused: all of q, then k, then v; by_head: q, k, v of each head
+    fused_gate_up: bool = False
+    transposed_weights: bool = False  # linear weights are stored [in, out]
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+
+    rope: RopeConfig | None = None
+    local_rope: RopeConfig | None = None  # of layers with a window, where theirs is another
+    # For each layer None, or how many keys a query sees counting its own; in encoders how far it sees to either side.
+    windows: tuple[int | None, ...]
+    position_rows: int = 0  # of the table of learned positions
+    padding_id: int | None = None  # where given, positions count the other tokens, from this id + 1 on
+    type_rows: int = 0
+
+    attention_scale: float | None = None  # 1/√head_dim where None
+    attention_softcap: float | None = None
+    logits_softcap: float | None = None
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_divisor: float = 1.0
+    tie_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        if self.layers > _MOST_LAYERS:
+            raise FormatError(f"the model has {self.layers} layers, more than {_MOST_LAYERS}", layers=self.layers)
+        if self.heads % self.kv_heads:
+            raise FormatError(
+                f"the {self.heads} attention heads are no multiple of the {self.kv_heads} key-value heads",
+                heads=self.heads,
+                kv_heads=self.kv_heads,
+            )
+        if len(self.windows) != self.layers:
+            raise FormatError(f"the config describes {len(self.windows)} layers, the model has {self.layers}")
+        for rope in (self.rope, self.local_rope):
+            if rope is not None and (rope.rotary_dim % 2 or not 2 <= rope.rotary_dim <= self.head_dim):
+                raise FormatError(
+                    f"{rope.rotary_dim} entries of a head of {self.head_dim} turn; it must be an even number of them",
+                    rotary_dim=rope.rotary_dim,
+                    head_dim=self.head_dim,
+                )
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any]) -> ModelArchConfig:
+        """The config of a Hugging Face folder, from the contents of its config.json."""
+        from pumice.models.registry import read_hf
+
+        return read_hf(config)
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> ModelArchConfig:
+        """The config of a GGUF file, from its metadata and the names and shapes of its tensors."""
+        from pumice.models.registry import read_gguf
+
+        return read_gguf(metadata, tensors)

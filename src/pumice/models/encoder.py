@@ -1,0 +1,42 @@
+"""Encoders: every token sees the others, all of them or those near it, but no padding."""
+
+from __future__ import annotations
+
+from pumice import functions as F
+from pumice.models.config import ModelArchConfig
+from pumice.models.decoder import Tree, embed, run_layers
+from pumice.tensor import Tensor
+
+
+def hidden(cfg: ModelArchConfig, params: Tree, tokens: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
+    """Tokens i32 [B, T], mask bool [B, T] (False = padding), types i32 [B, T] → the last layer's output f32 [B, T, hidden].
+
+    What stands at padding means nothing.
+    """
+    batch, time = tokens.shape
+    everywhere = F.reshape(mask, (batch, 1, 1, time))
+    order = F.arange(time)
+    distance = F.abs(F.reshape(order, (time, 1)) - order)
+    # One mask for each width of windows, shared by its layers.
+    masks = {w: everywhere if w is None else F.logical_and(everywhere, distance <= w) for w in set(cfg.windows)}
+
+    def attend(
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Tensor:
+        return F.attention(q, k, v, mask=masks[window], scale=scale, softcap=softcap, layout="bshd")
+
+    positions = F.reshape(order, (1, time)) if cfg.padding_id is None else _counted(tokens, cfg.padding_id)
+    return run_layers(cfg, params, embed(cfg, params, tokens, positions, types), positions, attend)
+
+
+def _counted(tokens: Tensor, padding_id: int) -> Tensor:
+    """Positions that count the tokens other than padding, from padding_id + 1; padding itself stands at padding_id."""
+    real = F.astype(tokens != padding_id, "i32")
+    return F.cumsum(real, axis=1) * real + padding_id

@@ -1,0 +1,78 @@
+"""Gemma 2: norms around each branch, scaled embeddings, softcaps, every other layer with a window."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from pumice.models import gguf, hf
+from pumice.models.arch import CausalArchitecture
+from pumice.models.config import ModelArchConfig
+from pumice.models.fields import Fields
+from pumice.models.gguf import GgufFields
+from pumice.models.params import LLAMA_NAMES, POST_NORMS, HfNames
+
+
+def common_hf(c: Fields) -> dict[str, Any]:
+    """What Gemma 2 and 3 share; their norms multiply by 1 + weight."""
+    c.refuse_if("use_bidirectional_attention")
+    bias = c.flag("attention_bias")
+    return {
+        "norms": "sandwich",
+        "norm_offset": 1.0,
+        "activation": hf.activation(c, "hidden_activation", "gelu_pytorch_tanh"),
+        "qkv_bias": bias,
+        "out_bias": bias,
+        "attention_scale": c.positive("query_pre_attn_scalar", 256) ** -0.5,
+        "embedding_multiplier": math.sqrt(c.whole("hidden_size")),
+        "logits_softcap": softcap(c, "final_logit_softcapping"),
+        "tie_embeddings": c.flag("tie_word_embeddings", True),
+    }
+
+
+def common_gguf(g: GgufFields, layers_of_27b: int) -> dict[str, Any]:
+    """What Gemma 2 and 3 share in GGUF files; the 1 is part of the norms' weights there."""
+    hidden, heads = g.whole("embedding_length"), g.uniform("attention.head_count")
+    # The files do not say how scores are scaled: by the head's size, except in the largest model of each family.
+    largest = g.whole("block_count") == layers_of_27b
+    scale = (hidden / heads if largest else g.whole("attention.key_length", max(hidden // heads, 1))) ** -0.5
+    return {
+        "norms": "sandwich",
+        "activation": "gelu_tanh",
+        "attention_scale": scale,
+        "embedding_multiplier": math.sqrt(hidden),
+        "logits_softcap": softcap(g, "final_logit_softcapping"),
+    }
+
+
+def softcap(c: Fields, name: str, default: float | None = None) -> float | None:
+    """A bound on scores or logits; null and absence mean that there is none, unless there is a default."""
+    return c.positive(name) if c.has(name) else default
+
+
+def read_hf(c: Fields) -> ModelArchConfig:
+    c = c.with_defaults(head_dim=256)
+    alternating = [i % 2 == 0 for i in range(c.whole("num_hidden_layers"))]
+    return hf.decoder_config(
+        c,
+        "gemma2",
+        attention_softcap=softcap(c, "attn_logit_softcapping"),
+        windows=hf.windows(c, hf.window_size(c), alternating),
+        **common_hf(c),
+    )
+
+
+def read_gguf(g: GgufFields) -> ModelArchConfig:
+    size = gguf.window_size(g)
+    return gguf.decoder_config(
+        g,
+        "gemma2",
+        attention_softcap=softcap(g, "attn_logit_softcapping", 50.0),
+        windows=tuple(size if i % 2 == 0 else None for i in range(g.whole("block_count"))),
+        **{**common_gguf(g, layers_of_27b=46), "logits_softcap": softcap(g, "final_logit_softcapping", 30.0)},
+    )
+
+
+ARCHITECTURE = CausalArchitecture(
+    read_hf=read_hf, read_gguf=read_gguf, names=HfNames({**LLAMA_NAMES.roles, **POST_NORMS}, LLAMA_NAMES.prefixes)
+)

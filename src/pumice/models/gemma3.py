@@ -1,0 +1,69 @@
+"""Gemma 3, its language model: Gemma 2 with norms on the heads of q and k, and another rope in layers with a window."""
+
+from __future__ import annotations
+
+from pumice.models import gguf, hf
+from pumice.models.arch import CausalArchitecture
+from pumice.models.config import ModelArchConfig, RopeConfig
+from pumice.models.fields import Fields
+from pumice.models.gemma2 import common_gguf, common_hf
+from pumice.models.gguf import GgufFields
+from pumice.models.params import LLAMA_NAMES, POST_NORMS, HfNames
+
+
+def read_hf(c: Fields) -> ModelArchConfig:
+    # Checkpoints with a vision tower keep the language model's entries apart, and only those that are not the defaults.
+    c = c.section("text_config") if c.has("text_config") else c
+    c = c.with_defaults(
+        vocab_size=262_208, num_attention_heads=8, num_key_value_heads=4, head_dim=256, max_position_embeddings=131_072
+    )
+    c.refuse_if("attn_logit_softcapping")
+    pattern, head_dim = c.whole("sliding_window_pattern", 6), c.whole("head_dim")
+    return hf.decoder_config(
+        c,
+        "gemma3",
+        qk_norm="head",
+        rope=hf.rope_config(c, head_dim, theta=1e6),
+        local_rope=hf.rope_config(
+            c, head_dim, layers="sliding_attention", theta_name="rope_local_base_freq", theta=1e4, scaled=False
+        ),
+        windows=hf.windows(
+            c, c.whole("sliding_window", 4096), [(i + 1) % pattern != 0 for i in range(c.whole("num_hidden_layers"))]
+        ),
+        **common_hf(c),
+    )
+
+
+def read_gguf(g: GgufFields) -> ModelArchConfig:
+    size = gguf.window_size(g)
+    rope = gguf.rope_config(g, g.whole("attention.key_length"))
+    return gguf.decoder_config(
+        g,
+        "gemma3",
+        qk_norm="head",
+        rope=rope,
+        local_rope=RopeConfig(theta=g.positive("rope.freq_base_swa", 1e4), rotary_dim=rope.rotary_dim),
+        windows=tuple(size if slides else None for slides in _sliding(g)),
+        **common_gguf(g, layers_of_27b=62),
+    )
+
+
+def _sliding(g: GgufFields) -> list[bool]:
+    """Which layers have a window: all but every n-th, or as listed; older files leave it to the reader."""
+    pattern = g.get("attention.sliding_window_pattern", 6)
+    if isinstance(pattern, int):
+        every = g.whole("attention.sliding_window_pattern", 6)
+        return [(i + 1) % every != 0 for i in range(g.whole("block_count"))]
+    return [bool(slides) for slides in g.items("attention.sliding_window_pattern")]
+
+
+ARCHITECTURE = CausalArchitecture(
+    read_hf=read_hf,
+    read_gguf=read_gguf,
+    names=HfNames(
+        {**LLAMA_NAMES.roles, **POST_NORMS},
+        prefixes=("model.", "", "language_model.model.", "model.language_model."),
+        head=("lm_head", "language_model.lm_head"),
+    ),
+    ignored=(r"(model\.)?vision_tower\..*", r"(model\.)?multi_modal_projector\..*"),
+)

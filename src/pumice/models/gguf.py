@@ -1,0 +1,117 @@
+"""What the metadata of the architectures share in GGUF files: sizes, rotary embeddings, and what the tensors tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pumice.errors import FormatError, MissingName
+from pumice.formats.weights import TensorInfo
+from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
+from pumice.models.fields import Fields
+
+
+class GgufFields(Fields):
+    """The metadata of a GGUF file under its architecture's prefix, with its tensors."""
+
+    def __init__(self, metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo], arch: str) -> None:
+        super().__init__(metadata, "the GGUF metadata", f"{arch}.")
+        self.tensors = tensors
+
+    def uniform(self, name: str, default: int | None = None) -> int:
+        """An integer that may be given once for each layer, if all are the same."""
+        value = self.get(name)
+        if not (isinstance(value, list | tuple) or hasattr(value, "tolist")):
+            return self.whole(name) if default is None else self.whole(name, default)
+        found = self.items(name)
+        if len(set(found)) != 1:
+            raise self.refuse(f"{self.prefix + name} that differs between layers")
+        return Fields({name: found[0]}, self.origin).whole(name)
+
+    def rows(self, name: str) -> int:
+        """The rows of a table that the model must have."""
+        if name not in self.tensors:
+            raise MissingName(f"the GGUF file has no tensor {name!r}", name=name)
+        shape = self.tensors[name].shape
+        if len(shape) != 2:
+            raise FormatError(f"the tensor {name!r} has shape {shape}, not [rows, width]", name=name)
+        return shape[0]
+
+
+def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False, **changes: Any) -> ModelArchConfig:
+    """The config of a llama-like decoder; `changes` are the fields in which an architecture differs."""
+    for name in ("expert_count", "attention.clamp_kqv", "attention.max_alibi_bias"):
+        g.refuse_if(name)
+    hidden = g.whole("embedding_length")
+    heads = g.uniform("attention.head_count")
+    head_dim = g.whole("attention.key_length", max(hidden // heads, 1))
+    if g.whole("attention.value_length", head_dim) != head_dim:
+        raise g.refuse("an attention.value_length other than attention.key_length")
+    layers = g.whole("block_count")
+    if "windows" not in changes:
+        g.refuse_if("attention.sliding_window")
+    rms = changes.get("norm", "rms") == "rms"
+    given: dict[str, Any] = {
+        "model_type": model_type,
+        "source": "gguf",
+        "hidden": hidden,
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": g.uniform("attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "intermediate": g.uniform("feed_forward_length"),
+        "vocab": g.rows("token_embd.weight"),
+        "max_positions": g.whole("context_length"),
+        "norm_eps": g.positive("attention.layer_norm_rms_epsilon" if rms else "attention.layer_norm_epsilon"),
+        "activation": "silu",
+        "qkv": "fused" if "blk.0.attn_qkv.weight" in g.tensors else "split",
+        "qkv_bias": not g.tensors.keys().isdisjoint(("blk.0.attn_q.bias", "blk.0.attn_qkv.bias")),
+        "out_bias": "blk.0.attn_output.bias" in g.tensors,
+        "mlp_bias": "blk.0.ffn_down.bias" in g.tensors,
+        "windows": (None,) * layers,
+        "tie_embeddings": "output.weight" not in g.tensors,
+    }
+    if "rope" not in changes:
+        given["rope"] = rope_config(g, head_dim, interleaved=interleaved)
+    return ModelArchConfig(**{**given, **changes})
+
+
+def window_size(g: GgufFields) -> int | None:
+    """The window of sliding layers; 0 and absence mean that there is none."""
+    return g.whole("attention.sliding_window", 0, least=0) or None
+
+
+def rope_config(g: GgufFields, head_dim: int, *, interleaved: bool = False) -> RopeConfig:
+    """The rotary embedding, by metadata and by the tensors of factors."""
+    return RopeConfig(
+        theta=g.positive("rope.freq_base", 10000.0),
+        rotary_dim=g.whole("rope.dimension_count", head_dim),
+        interleaved=interleaved,
+        scaling=_scaling(g),
+    )
+
+
+def _scaling(g: GgufFields) -> RopeScaling:
+    kind = g.text("rope.scaling.type", "none")
+    if kind not in ("none", "linear", "yarn", "longrope"):
+        raise g.refuse(f"rope scaling of type {kind!r:.60}", "supported: none linear yarn longrope")
+    attention = g.positive("rope.scaling.attn_factor", 1.0)
+    original = g.whole("rope.scaling.original_context_length", g.whole("context_length"), least=0)
+    if "rope_factors_short.weight" in g.tensors:
+        return RopeScaling(kind="longrope", original_positions=original, attention_factor=attention)
+    if "rope_freqs.weight" in g.tensors:
+        return RopeScaling(kind="factors", attention_factor=attention)
+    if kind == "longrope":
+        raise MissingName("the GGUF file has no tensor 'rope_factors_short.weight'", name="rope_factors_short.weight")
+    factor = g.positive("rope.scaling.factor", g.positive("rope.scale_linear", 1.0))
+    if kind == "yarn":
+        return RopeScaling(
+            kind="yarn",
+            factor=factor,
+            original_positions=original,
+            attention_factor=attention * (0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0),
+            beta_fast=g.positive("rope.scaling.yarn_beta_fast", 32.0),
+            beta_slow=g.positive("rope.scaling.yarn_beta_slow", 1.0),
+        )
+    return RopeScaling(kind="linear", factor=factor) if factor != 1.0 and kind != "none" else RopeScaling()

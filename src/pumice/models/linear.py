@@ -1,0 +1,35 @@
+"""Linear layers over weights as checkpoints store them: f32, f16, bf16 or packed blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pumice.functions import matmul, qmatmul, transpose
+from pumice.tensor import Tensor
+
+Params = Mapping[str, Tensor]
+
+
+def linear(x: Tensor, w: Tensor, b: Tensor | None = None, transposed: bool = False) -> Tensor:
+    """x [..., in] times a weight [out, in], or [in, out] where `transposed`, plus a bias; quantised weights stay packed.
+
+    >>> import pumice as pm
+    >>> g = pm.trace(linear, x=pm.spec("B", 64), w=pm.spec(8, 64, dtype="q4_0"), b=pm.spec(8))
+    >>> [n.op for n in g.nodes[3:]], str(g.nodes[-1].type)
+    (['qmatmul', 'add'], 'f32[B,8]')
+    """
+    if w.dtype.is_quant:
+        y = qmatmul(x, w)
+    else:
+        y = matmul(x, w if transposed else transpose(w))
+    return y if b is None else y + b
+
+
+def apply(x: Tensor, params: Params, transposed: bool = False) -> Tensor:
+    """`linear` with the weight and, where there is one, the bias of a layer's params.
+
+    >>> import pumice as pm
+    >>> str(pm.trace(lambda params, x: apply(x, params), params={"weight": pm.spec(8, 4)}, x=pm.spec(2, 4)).nodes[-1].type)
+    'f32[2,8]'
+    """
+    return linear(x, params["weight"], params.get("bias"), transposed)

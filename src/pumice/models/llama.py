@@ -1,0 +1,23 @@
+"""Llama, and what is built like it: SmolLM2, TinyLlama, Llama 3; in GGUF files Mistral too."""
+
+from __future__ import annotations
+
+from pumice.models import gguf, hf
+from pumice.models.arch import CausalArchitecture
+from pumice.models.config import ModelArchConfig
+from pumice.models.fields import Fields
+from pumice.models.gguf import GgufFields
+from pumice.models.params import LLAMA_NAMES
+
+
+def read_hf(c: Fields) -> ModelArchConfig:
+    bias = c.flag("attention_bias")
+    return hf.decoder_config(c, "llama", qkv_bias=bias, out_bias=bias, mlp_bias=c.flag("mlp_bias"))
+
+
+def read_gguf(g: GgufFields) -> ModelArchConfig:
+    # The converter reorders the rows of q and k, so that the pairs which turn are neighbours.
+    return gguf.decoder_config(g, "llama", interleaved=True, windows=(gguf.window_size(g),) * g.whole("block_count"))
+
+
+ARCHITECTURE = CausalArchitecture(read_hf=read_hf, read_gguf=read_gguf, names=LLAMA_NAMES)

@@ -1,0 +1,142 @@
+"""Params from weight files: every tensor finds its place, or the error names it; nothing is read before it is used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pumice.errors import DTypeError, InputError, MissingName, ShapeError, UnknownName
+from pumice.formats.weights import TensorInfo, WeightFile, shown
+from pumice.models.config import ModelArchConfig
+from pumice.models.params import ParamDef
+from pumice.models.registry import get_architecture
+from pumice.tracing import Spec
+
+# Buffers that older files carry along: what they hold follows from the config.
+_BUFFERS = (r".*rotary_emb\.inv_freq", r".*\.masked_bias", r".*embeddings\.position_ids")
+_GGUF_BUFFERS = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd(\.weight)?")
+_SHOWN = 5
+
+
+class LazyArrays(Mapping[str, NDArray[Any]]):
+    """Arrays by the dotted paths of their params, each a view on the file that is made when it is asked for."""
+
+    def __init__(self, weights: WeightFile, names: Mapping[str, str]) -> None:
+        self._weights, self._names = weights, names
+
+    def __getitem__(self, path: str) -> NDArray[Any]:
+        return self._weights.array(self._names[path])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedParams:
+    """`specs` are the params to trace with, nested; `arrays` what to set them to, for `Executable.set_params`."""
+
+    specs: dict[str, Any]
+    arrays: LazyArrays
+    nbytes: int
+
+
+def load_model_params(cfg: ModelArchConfig, weights: WeightFile) -> LoadedParams:
+    """The params that a config asks for, from a checkpoint that must hold them all and nothing else.
+
+    Left alone are only buffers that follow from the config, heads for other tasks, and the copy of tied embeddings.
+    """
+    if (weights.kind == "gguf") != (cfg.source == "gguf"):
+        raise InputError(
+            f"the config comes from {cfg.source} and the weights from a {weights.kind} file",
+            hint="they belong together: names and layouts differ",
+        )
+    definitions = get_architecture(cfg.model_type).params(cfg)
+    found = {p.path: name for p in definitions if (name := _find(p, weights)) is not None}
+    _refuse_missing([p for p in definitions if p.path not in found], weights)
+    _refuse_unexpected(cfg, weights, set(found.values()))
+    specs: dict[str, Any] = {}
+    nbytes = 0
+    for p in definitions:
+        info = weights.tensors[found[p.path]]
+        _check(p, info, weights)
+        _put(specs, p.path.split("."), Spec(info.type))
+        nbytes += info.nbytes
+    specs["layers"] = list(specs["layers"].values())
+    return LoadedParams(specs, LazyArrays(weights, found), nbytes)
+
+
+def _names(p: ParamDef, weights: WeightFile) -> tuple[str, ...]:
+    return p.gguf if weights.kind == "gguf" else p.hf
+
+
+def _find(p: ParamDef, weights: WeightFile) -> str | None:
+    return next((name for name in _names(p, weights) if name in weights.tensors), None)
+
+
+def _put(tree: dict[str, Any], path: Sequence[str], spec: Spec) -> None:
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[path[-1]] = spec
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(shown(n) for n in names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _refuse_missing(missing: Sequence[ParamDef], weights: WeightFile) -> None:
+    if not missing:
+        return
+    names = [_names(p, weights)[0] for p in missing]
+    only_head = [p.path for p in missing] == ["head.weight"]
+    raise MissingName(
+        f"{weights.path.name} lacks {len(names)} of the model's tensors: {_listed(names)}",
+        hint="its config should say tie_word_embeddings: true"
+        if only_head
+        else "the config and the weights belong to different models, or shards are missing",
+        names=names,
+        path=str(weights.path),
+    )
+
+
+def _refuse_unexpected(cfg: ModelArchConfig, weights: WeightFile, used: set[str]) -> None:
+    architecture = get_architecture(cfg.model_type)
+    if weights.kind == "gguf":
+        patterns: tuple[str, ...] = _GGUF_BUFFERS
+    else:
+        patterns = _BUFFERS + architecture.ignored
+        if cfg.tie_embeddings:
+            patterns += tuple(re.escape(name) + r"\.weight" for name in architecture.names.head)
+    ignorable = re.compile("|".join(f"(?:{p})" for p in patterns))
+    names = [name for name in weights.tensors if name not in used and not ignorable.fullmatch(name)]
+    if names:
+        raise UnknownName(
+            f"{weights.path.name} holds {len(names)} tensors that the model {cfg.model_type!r} does not have: {_listed(names)}",
+            hint="the config and the weights belong to different models, or the model has parts that are not supported",
+            names=names,
+            path=str(weights.path),
+        )
+
+
+def _check(p: ParamDef, info: TensorInfo, weights: WeightFile) -> None:
+    if info.shape != p.shape:
+        raise ShapeError(
+            f"{weights.path.name}: the tensor {shown(info.name)} has shape {info.shape}, the config asks for {p.shape}",
+            hint="the config and the weights belong to different models",
+            name=info.name,
+            got=info.shape,
+            expected=p.shape,
+        )
+    if not (info.dtype.is_float or (info.dtype.is_quant and not p.is_vector)):
+        raise DTypeError(
+            f"{weights.path.name}: the tensor {shown(info.name)} is {info.dtype}, which is no dtype for it",
+            hint="weights are f32, f16 or bf16; matrices and tables may be quantised",
+            name=info.name,
+            got=info.dtype.name,
+        )

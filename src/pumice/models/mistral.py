@@ -1,0 +1,18 @@
+"""Mistral: llama with one window for all layers."""
+
+from __future__ import annotations
+
+from pumice.models import hf
+from pumice.models.arch import CausalArchitecture
+from pumice.models.config import ModelArchConfig
+from pumice.models.fields import Fields
+from pumice.models.params import LLAMA_NAMES
+
+
+def read_hf(c: Fields) -> ModelArchConfig:
+    if len({str(kind) for kind in c.items("layer_types")}) > 1:
+        raise c.refuse("mistral with layers of different types")
+    return hf.decoder_config(c, "mistral", windows=(hf.window_size(c),) * c.whole("num_hidden_layers"))
+
+
+ARCHITECTURE = CausalArchitecture(read_hf=read_hf, names=LLAMA_NAMES)

@@ -1,0 +1,35 @@
+"""Phi 3, 3.5 and 4: llama with fused projections and, for long texts, longrope."""
+
+from __future__ import annotations
+
+from pumice.models import gguf, hf
+from pumice.models.arch import CausalArchitecture
+from pumice.models.config import ModelArchConfig
+from pumice.models.fields import Fields
+from pumice.models.gguf import GgufFields
+from pumice.models.params import LLAMA_NAMES
+
+
+def read_hf(c: Fields) -> ModelArchConfig:
+    head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
+    return hf.decoder_config(
+        c.with_defaults(rms_norm_eps=1e-5),
+        "phi3",
+        qkv="fused",
+        fused_gate_up=True,
+        # Both older names mean longrope here, also "yarn".
+        rope=hf.rope_config(c, head_dim, longrope_names=("su", "yarn")),
+        windows=(hf.window_size(c),) * c.whole("num_hidden_layers"),
+    )
+
+
+def read_gguf(g: GgufFields) -> ModelArchConfig:
+    return gguf.decoder_config(
+        g,
+        "phi3",
+        fused_gate_up="blk.0.ffn_gate.weight" not in g.tensors,
+        windows=(gguf.window_size(g),) * g.whole("block_count"),
+    )
+
+
+ARCHITECTURE = CausalArchitecture(read_hf=read_hf, read_gguf=read_gguf, names=LLAMA_NAMES)

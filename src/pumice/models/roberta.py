@@ -1,0 +1,24 @@
+"""RoBERTa and XLM-RoBERTa: BERT with positions that count from behind the padding's id."""
+
+from __future__ import annotations
+
+from pumice.models import hf
+from pumice.models.arch import EncoderArchitecture
+from pumice.models.bert import ROLES
+from pumice.models.config import ModelArchConfig
+from pumice.models.fields import Fields
+from pumice.models.params import HfNames
+
+
+def read_hf(c: Fields) -> ModelArchConfig:
+    padding, rows = c.whole("pad_token_id", 1, least=0), c.whole("max_position_embeddings")
+    if rows <= padding + 1:
+        raise c.refuse(f"{rows} positions of which the padding takes {padding + 1}")
+    return hf.encoder_config(c, "roberta", padding_id=padding, max_positions=rows - padding - 1)
+
+
+ARCHITECTURE = EncoderArchitecture(
+    read_hf=read_hf,
+    names=HfNames(ROLES, prefixes=("", "roberta.")),
+    ignored=(r"(roberta\.)?pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*"),
+)

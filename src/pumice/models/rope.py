@@ -1,0 +1,106 @@
+"""Rotary embeddings in a graph: cos and sin from positions, once for all layers, with every kind of scaling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice import functions as F
+from pumice.functions.build import emit
+from pumice.models.config import RopeConfig
+from pumice.tensor import Tensor
+
+F32 = NDArray[np.float32]
+
+
+def inverse_frequencies(rope: RopeConfig) -> F32:
+    """The angle of each pair per position, f32 [rotary_dim/2], with the scalings that depend on the config alone.
+
+    >>> inverse_frequencies(RopeConfig(theta=100.0, rotary_dim=4))
+    array([1. , 0.1], dtype=float32)
+    """
+    # Rounded where transformers rounds, as it computes in f32: a unit in the last place turns position 10,000 by 0.001.
+    exponents = np.arange(0, rope.rotary_dim, 2, dtype=np.float32) / np.float32(rope.rotary_dim)
+    wavelengths: F32 = (rope.theta ** exponents.astype(np.float64)).astype(np.float32)
+    if rope.scaling.kind == "yarn":
+        return _yarn(rope, wavelengths)
+    inverse: F32 = np.float32(1) / wavelengths
+    if rope.scaling.kind == "linear":
+        inverse = inverse / np.float32(rope.scaling.factor)
+    elif rope.scaling.kind == "llama3":
+        inverse = _llama3(rope, inverse)
+    return inverse
+
+
+def _yarn(rope: RopeConfig, wavelengths: F32) -> F32:
+    s, dim = rope.scaling, rope.rotary_dim
+
+    def pair_of(rotations: float) -> float:
+        """The pair, as a fractional index, that turns that often within the original positions."""
+        return dim * math.log(s.original_positions / (rotations * 2 * math.pi)) / (2 * math.log(rope.theta))
+
+    low, high = pair_of(s.beta_fast), pair_of(s.beta_slow)
+    if s.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    if low == high:
+        high += 0.001
+    ramp = np.clip((np.arange(dim // 2, dtype=np.float32) - np.float32(low)) / np.float32(high - low), 0, 1)
+    fast = np.float32(1) / wavelengths
+    slow = np.float32(1) / (np.float32(s.factor) * wavelengths)
+    blended: F32 = slow * ramp + fast * (1 - ramp)
+    return blended
+
+
+def _llama3(rope: RopeConfig, inverse: F32) -> F32:
+    s = rope.scaling
+    wavelengths = np.float32(2 * math.pi) / inverse
+    blend = (s.original_positions / wavelengths - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)
+    slow, fast = wavelengths > s.original_positions / s.low_freq_factor, wavelengths < s.original_positions / s.high_freq_factor
+    between = (1 - blend) * inverse / s.factor + blend * inverse
+    return np.where(fast, inverse, np.where(slow, inverse / s.factor, between)).astype(np.float32)
+
+
+class Rotary:
+    """cos and sin [B, T, 1, rotary_dim/2] for positions [B, T]; calling it turns x [B, T, heads, head_dim].
+
+    `length` [B] is how long the sequences are, for the scalings that depend on it: by default what their last position
+    says. Whoever reads a long prompt in chunks gives the whole prompt's length with each, so that all keys turn alike.
+    """
+
+    def __init__(self, rope: RopeConfig, params: Mapping[str, Any], positions: Tensor, length: Tensor | None = None) -> None:
+        self.rope = rope
+        batch, time = positions.shape
+        inverse = _in_graph(rope, params, positions, length)
+        angles = F.reshape(F.astype(positions, "f32"), (batch, time, 1, 1)) * inverse
+        self.cos, self.sin = F.cos(angles), F.sin(angles)
+        if rope.scaling.attention_factor != 1.0:
+            self.cos, self.sin = (t * rope.scaling.attention_factor for t in (self.cos, self.sin))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return emit("rope", [x, self.cos, self.sin], rotary_dim=self.rope.rotary_dim, interleaved=self.rope.interleaved)
+
+
+def _in_graph(rope: RopeConfig, params: Mapping[str, Any], positions: Tensor, length: Tensor | None) -> Tensor | F32:
+    """Inverse frequencies [rotary_dim/2], or [B, 1, 1, rotary_dim/2] where they depend on the sequence."""
+    inverse, s = inverse_frequencies(rope), rope.scaling
+    if s.kind == "factors":
+        return F.divide(inverse, F.astype(params["factors"], "f32"))
+    if s.kind not in ("dynamic", "longrope"):
+        return inverse
+    tokens = F.max(positions, axis=1) + 1 if length is None else length
+    tokens = F.reshape(tokens, (positions.shape[0], 1, 1, 1))
+    if s.kind == "dynamic":
+        # θ grows with the length L as (factor · L / original - (factor - 1))^(d/(d-2)); the pair i turns by θ^(-2i/d).
+        growth = F.clip(F.astype(tokens, "f32") * (s.factor / s.original_positions) - (s.factor - 1), 1.0, None)
+        pairs = np.arange(0, rope.rotary_dim, 2, dtype=np.float32)
+        return F.power(growth, -pairs / np.float32(rope.rotary_dim - 2)) * inverse
+    if s.short:
+        short, long = (np.float32(1) / (np.array(f, np.float32) / inverse) for f in (s.short, s.long))
+        return F.where(tokens > s.original_positions, long, short)
+    chosen = F.where(tokens > s.original_positions, F.astype(params["long"], "f32"), F.astype(params["short"], "f32"))
+    return F.divide(inverse, chosen)

@@ -1,0 +1,169 @@
+"""Reads tokenisers in Hugging Face's files: `tokenizer.json` and the settings beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumice.errors import FormatError
+from pumice.text.vocabulary import Kind, Parts, turn_ends
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+_LARGEST = 256 << 20  # bytes; the largest published tokenizer.json has about a tenth of it
+_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def read_files(
+    path: Path, tokenizer_config: Path | None, special_map: Path | None, generation: Path | None, model: Path | None
+) -> Parts:
+    """The tokeniser of a `tokenizer.json` and the optional files beside it, taken apart."""
+    import tokenizers
+
+    if not path.is_file():
+        raise FormatError(
+            f"there is no tokeniser at {path}",
+            hint="a model folder needs tokenizer.json; AutoTokenizer.from_pretrained(…).save_pretrained(…) writes it",
+            path=str(path),
+        )
+    _check_size(path)
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        raise _broken(path, error) from None
+    # Files keep the truncation and padding of some training run; what a model takes is decided elsewhere.
+    backend.no_truncation()
+    backend.no_padding()
+
+    config = read_json(tokenizer_config)
+    special = special_names({**read_json(special_map), **config})
+    _add_tokens(backend, config, special, path)
+    added = {i: token.content for i, token in backend.get_added_tokens_decoder().items()}
+    special_ids = frozenset(i for i, token in backend.get_added_tokens_decoder().items() if token.special)
+
+    def named(name: str) -> int | None:
+        token = special.get(name)
+        return None if token is None else backend.token_to_id(token)
+
+    bos, eos = named("bos_token"), named("eos_token")
+    size = backend.get_vocab_size(with_added_tokens=True)
+    ends = {eos} if eos is not None else set()
+    for settings in (read_json(generation), read_json(model)):
+        ends |= _ids(settings.get("eos_token_id"), size)
+    around = _around(config, bos, eos)
+    kind, strips = _decoding(backend)
+    return Parts(
+        backend=backend,
+        kind=kind,
+        piece=backend.id_to_token,
+        vocab_size=size,
+        added=added,
+        special_ids=special_ids,
+        bos_id=bos,
+        pad_id=named("pad_token"),
+        eos_ids=frozenset(ends) | (turn_ends(backend.token_to_id) & added.keys()),
+        prefix=None if around is None else around[0],
+        suffix=None if around is None else around[1],
+        strips_leading_space=strips,
+    )
+
+
+def read_json(path: Path | None) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is no such file.
+
+    >>> read_json(None), read_json(Path("nowhere.json"))
+    ({}, {})
+    """
+    if path is None or not path.is_file():
+        return {}
+    _check_size(path)
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, error) from None
+    if not isinstance(value, dict):
+        raise _broken(path, f"it holds a {type(value).__name__}, not an object")
+    return value
+
+
+def special_names(config: Mapping[str, Any]) -> dict[str, str]:
+    """The special tokens that a configuration names; some files write them as text, others as objects.
+
+    >>> special_names({"eos_token": {"content": "</s>"}, "bos_token": None, "pad_token": "<pad>"})
+    {'eos_token': '</s>', 'pad_token': '<pad>'}
+    """
+    found = {}
+    for name in _NAMED:
+        value = config.get(name)
+        value = value.get("content") if isinstance(value, Mapping) else value
+        if isinstance(value, str):
+            found[name] = value
+    return found
+
+
+def _add_tokens(backend: Backend, config: Mapping[str, Any], special: Mapping[str, str], path: Path) -> None:
+    from tokenizers import AddedToken
+
+    listed = config.get("added_tokens_decoder")
+    for key, entry in sorted((listed if isinstance(listed, Mapping) else {}).items(), key=lambda item: int(item[0])):
+        content = entry.get("content") if isinstance(entry, Mapping) else None
+        if not isinstance(content, str) or int(key) in backend.get_added_tokens_decoder():
+            continue
+        flags = {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+        backend.add_tokens([AddedToken(content, **flags)])
+        if backend.token_to_id(content) != int(key):
+            raise _broken(path, f"the token {content!r} has the id {backend.token_to_id(content)}, its settings say {key}")
+    extra = config.get("additional_special_tokens")
+    names = [*special.values(), *(name for name in (extra if isinstance(extra, list) else ()) if isinstance(name, str))]
+    marked = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    # Only tokens that exist: a special token without an embedding would crash the model that is given it.
+    unmarked = [name for name in dict.fromkeys(names) if name not in marked and backend.token_to_id(name) is not None]
+    backend.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in unmarked])
+
+
+def _around(config: Mapping[str, Any], bos: int | None, eos: int | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """What goes around a text where the settings say so, None where the file's own post-processor decides."""
+    if not any(isinstance(config.get(flag), bool) for flag in ("add_bos_token", "add_eos_token")):
+        return None
+    before = (bos,) if config.get("add_bos_token") and bos is not None else ()
+    after = (eos,) if config.get("add_eos_token") and eos is not None else ()
+    return before, after
+
+
+def _decoding(backend: Backend) -> tuple[Kind, bool]:
+    """How pieces turn into bytes, and whether decoding drops a space at the start: what the decoder says."""
+    if backend.decoder is None:
+        return "words", True
+    state = json.loads(backend.decoder.__getstate__())
+    steps = state["decoders"] if state["type"] == "Sequence" else [state]
+    kinds = {step["type"] for step in steps}
+    if "ByteLevel" in kinds:
+        return "byte-level", False
+    if "WordPiece" in kinds:
+        return "wordpiece", True
+    for step in steps:
+        if step["type"] == "Metaspace":
+            return "metaspace", step.get("prepend_scheme", "always") != "never"
+    if "ByteFallback" in kinds or "Replace" in kinds:
+        return "metaspace", any(step["type"] == "Strip" and step.get("start", 0) > 0 for step in steps)
+    return "plain", False
+
+
+def _ids(value: object, size: int) -> set[int]:
+    found = value if isinstance(value, list) else [value]
+    return {i for i in found if isinstance(i, int) and not isinstance(i, bool) and 0 <= i < size}
+
+
+def _check_size(path: Path) -> None:
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise _broken(path, f"it has {size} bytes, more than {_LARGEST}")
+
+
+def _broken(path: Path, why: object) -> FormatError:
+    return FormatError(
+        f"cannot read {path.name}: {str(why)[:500]}", hint=f"fetch the model again; the file is {path}", path=str(path)
+    )

@@ -1,0 +1,258 @@
+"""Rebuilds tokenisers from the key-values of a GGUF file: byte-level BPE, SentencePiece-style BPE and WordPiece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from pumice.errors import FormatError
+from pumice.text import pretokenizers
+from pumice.text.vocabulary import SPACE, Kind, Parts, byte_token, turn_ends
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+
+class _Type(IntEnum):
+    """What `tokenizer.ggml.token_type` says of a token."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """What differs between the kinds: the backend, how pieces decode, and what a silent file means."""
+
+    backend: Backend
+    kind: Kind
+    pieces: Sequence[str]
+    strips_leading_space: bool = False
+    add_bos: bool = False
+    add_eos: bool = False
+
+
+def read_metadata(metadata: Mapping[str, Any]) -> Parts:
+    """The tokeniser that a GGUF file describes, taken apart."""
+    model = metadata.get("tokenizer.ggml.model")
+    if model is None:
+        raise FormatError(
+            "the GGUF file has no tokeniser", hint="tokenizer.ggml.model is missing; use a file made for text generation"
+        )
+    if model not in _KINDS:
+        raise FormatError(
+            f"the GGUF file has a tokeniser of the kind {model!r}",
+            hint="the kinds that can be rebuilt are gpt2, llama and bert",
+            key="tokenizer.ggml.model",
+            got=model,
+        )
+    tokens = _Tokens(metadata)
+    try:
+        built = _KINDS[model](tokens)
+    except FormatError:
+        raise
+    except Exception as error:  # the library raises bare Exception
+        raise FormatError(
+            f"the GGUF file's tokeniser does not fit together: {str(error)[:500]}",
+            hint="the file is damaged or its converter was wrong; fetch or convert it again",
+            key="tokenizer.ggml.tokens",
+        ) from None
+    return _assemble(tokens, built)
+
+
+class _Tokens:
+    """The vocabulary of a GGUF file, checked: texts, types and named ids agree with each other."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self.metadata = metadata
+        self.texts = self._texts("tokens")
+        if not self.texts:
+            raise _wrong("tokens", "is missing or empty")
+        types = self.numbers("token_type", int)
+        self.types: list[int] = types if types is not None else self._guess_types()
+        # The first of equal texts wins; the later ones can only come out of a model, never out of text.
+        self.ids = {text: i for i, text in reversed(list(enumerate(self.texts)))}
+
+    def texts_of(self, *types: _Type) -> list[tuple[int, str]]:
+        """The tokens of some types, with their ids."""
+        return [(i, self.texts[i]) for i, kind in enumerate(self.types) if kind in types]
+
+    def numbers(self, name: str, kind: type[Any]) -> list[Any] | None:
+        """A list of one number for each token, None if the file has none."""
+        values = self.metadata.get(f"tokenizer.ggml.{name}")
+        if values is None:
+            return None
+        listed = values.tolist() if hasattr(values, "tolist") else list(values)
+        if len(listed) != len(self.texts):
+            raise _wrong(name, f"has {len(listed)} entries for {len(self.texts)} tokens")
+        if not all(isinstance(value, int | float) for value in listed):
+            raise _wrong(name, "holds something else than numbers")
+        return listed if kind is int else [float(value) for value in listed]
+
+    def merges(self) -> list[tuple[str, str]]:
+        """The merges, first to last."""
+        pairs = []
+        for merge in self._texts("merges"):
+            # Not before the second character: a piece may begin with a space, none is empty.
+            at = merge.find(" ", 1)
+            if at < 0:
+                raise _wrong("merges", f"holds {merge!r}, which is not two pieces")
+            pairs.append((merge[:at], merge[at + 1 :]))
+        return pairs
+
+    def named(self, *names: str) -> int | None:
+        """The id under the first of these names that the file has."""
+        for name in names:
+            value = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
+            if value is not None:
+                # Writers use all ones for "none".
+                number = int(value)
+                if number in (0xFFFFFFFF, -1):
+                    continue
+                if not 0 <= number < len(self.texts):
+                    raise _wrong(f"{name}_token_id", f"is {number}, there are {len(self.texts)} tokens")
+                return number
+        return None
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A switch of the file."""
+        value = self.metadata.get(f"tokenizer.ggml.{name}")
+        return default if value is None else bool(value)
+
+    def _texts(self, name: str) -> list[str]:
+        values = list(self.metadata.get(f"tokenizer.ggml.{name}", ()))
+        if not all(isinstance(value, str) for value in values):
+            raise _wrong(name, "holds something else than text")
+        return values
+
+    def _guess_types(self) -> list[int]:
+        return [_Type.BYTE if byte_token(text) is not None else _Type.NORMAL for text in self.texts]
+
+
+def _byte_level(tokens: _Tokens) -> _Built:
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    splitting = pretokenizers.find(str(tokens.metadata.get("tokenizer.ggml.pre", "default")))
+    backend = Tokenizer(models.BPE(tokens.ids, tokens.merges(), ignore_merges=splitting.whole_words))
+    if tokens.flag("normalizer.nfc", splitting.nfc):
+        backend.normalizer = normalizers.NFC()
+    splits: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splitting.patterns]
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    backend.decoder = decoders.ByteLevel()
+    return _Built(backend, "byte-level", tokens.texts, add_bos=splitting.add_bos)
+
+
+def _sentencepiece(tokens: _Tokens) -> _Built:
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    scores = tokens.numbers("scores", float)
+    if scores is None:
+        raise _wrong("scores", "is missing")
+    unknown = tokens.named("unknown")
+    model = models.BPE(
+        tokens.ids,
+        _merges_of(tokens, scores),
+        unk_token=None if unknown is None else tokens.texts[unknown],
+        fuse_unk=True,
+        byte_fallback=True,
+    )
+    backend = Tokenizer(model)
+    prefix = tokens.flag("add_space_prefix", True)
+    # The space goes before every stretch of text between special tokens, as in the original library.
+    steps: list[Any] = [normalizers.Prepend(SPACE)] if prefix else []
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    last: list[Any] = [decoders.Strip(" ", 1, 0)] if prefix else []
+    backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *last])
+    return _Built(backend, "metaspace", tokens.texts, strips_leading_space=prefix, add_bos=True)
+
+
+def _merges_of(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]]:
+    """The merges that SentencePiece's scores imply: any two pieces that make a third, best score of the third first."""
+    usable = {text: i for i, text in tokens.texts_of(_Type.NORMAL, _Type.USER_DEFINED) if tokens.ids[text] == i}
+    found: list[tuple[float, int, int, str, str]] = []
+    for text, i in usable.items():
+        for at in range(1, len(text)):
+            left, right = usable.get(text[:at]), usable.get(text[at:])
+            if left is not None and right is not None:
+                found.append((-scores[i], left, right, text[:at], text[at:]))
+    found.sort()
+    return [(left, right) for _, _, _, left, right in found]
+
+
+def _wordpiece(tokens: _Tokens) -> _Built:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    literal = {i for i, _ in tokens.texts_of(_Type.CONTROL, _Type.UNKNOWN, _Type.USER_DEFINED)}
+    unknown = tokens.named("unknown")
+    literal |= {i for i in (unknown, tokens.named("bos", "cls"), tokens.named("eos", "seperator")) if i is not None}
+    # GGUF marks where words begin, WordPiece where they go on.
+    pieces = [
+        text if i in literal or text.startswith("[") else text[1:] if text.startswith(SPACE) else "##" + text
+        for i, text in enumerate(tokens.texts)
+    ]
+    ids = {text: i for i, text in reversed(list(enumerate(pieces)))}
+    backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]" if unknown is None else pieces[unknown]))
+    # Older files do not say; a vocabulary without a capital letter can only mean lower case.
+    cased = any(piece != piece.lower() for i, piece in enumerate(pieces) if i not in literal and not piece.startswith("["))
+    lower = tokens.flag("normalizer.lowercase", not cased)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=tokens.flag("normalizer.strip_accents", lower))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    return _Built(backend, "wordpiece", pieces, strips_leading_space=True, add_bos=True, add_eos=True)
+
+
+def _assemble(tokens: _Tokens, built: _Built) -> Parts:
+    from tokenizers import AddedToken
+
+    special = dict(tokens.texts_of(_Type.CONTROL, _Type.UNKNOWN))
+    written = {} if built.kind == "wordpiece" else dict(tokens.texts_of(_Type.USER_DEFINED))
+    ends = turn_ends(tokens.ids.get)
+    bos, eos = tokens.named("bos", "cls"), tokens.named("eos", *(("seperator",) if built.kind == "wordpiece" else ()))
+    ends |= {i for i in (eos, tokens.named("eot"), tokens.named("eom")) if i is not None}
+    # Tokens that end a turn are never text, whatever the converter made of them.
+    special |= {i: tokens.texts[i] for i in ends | ({bos} if bos is not None else set())}
+    written = {i: text for i, text in written.items() if i not in special}
+    strips = _right_strip(tokens.metadata)
+    built.backend.add_special_tokens(
+        [AddedToken(t, special=True, normalized=False, rstrip=strips(t)) for i, t in special.items() if t and tokens.ids[t] == i]
+    )
+    built.backend.add_tokens([AddedToken(t, normalized=False) for i, t in written.items() if t and tokens.ids[t] == i])
+    add_bos, add_eos = tokens.flag("add_bos_token", built.add_bos), tokens.flag("add_eos_token", built.add_eos)
+    if built.kind == "wordpiece":
+        add_eos = tokens.flag("add_sep_token", add_eos)
+    pieces = built.pieces
+    return Parts(
+        backend=built.backend,
+        kind=built.kind,
+        piece=lambda i: pieces[i] if 0 <= i < len(pieces) else None,
+        vocab_size=len(pieces),
+        added=written | special,
+        special_ids=frozenset(special),
+        bos_id=bos,
+        pad_id=tokens.named("padding"),
+        eos_ids=frozenset(ends),
+        prefix=(bos,) if add_bos and bos is not None else (),
+        suffix=(eos,) if add_eos and eos is not None else (),
+        strips_leading_space=built.strips_leading_space,
+    )
+
+
+def _right_strip(metadata: Mapping[str, Any]) -> Callable[[str], bool]:
+    """Which special tokens swallow the space after them; GGUF has no key for it, so it is known by the model."""
+    name = str(metadata.get("general.name", "")).lower()
+    phi3 = metadata.get("tokenizer.ggml.model") == "llama" and ("phi-3" in name or "phi3" in name)
+    return lambda text: phi3 and text not in ("<unk>", "<s>", "<|endoftext|>")
+
+
+def _wrong(name: str, what: str) -> FormatError:
+    key = f"tokenizer.ggml.{name}"
+    return FormatError(f"{key} {what}", hint="the file is damaged or its converter was wrong; fetch or convert it again", key=key)
+
+
+_KINDS: Mapping[str, Callable[[_Tokens], _Built]] = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece}

@@ -1,0 +1,231 @@
+"""Chat templates: a conversation as the text that a model was trained on, rendered without trusting the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pumice.errors import FormatError, InputError, PumiceError, UnknownName
+from pumice.text.metering import LimitReached, Limits, conversation_size
+
+if TYPE_CHECKING:
+    import jinja2
+
+_OLDEST_JINJA = (3, 1, 6)  # the first without a known way out of its sandbox
+_ORIGIN = "check where the model comes from, or pass a template of your own"
+
+
+class ChatTemplate:
+    """Renders messages with a model's template, as `transformers` does.
+
+    `source` is a template, or several by name of which "default" and "tool_use" are chosen by themselves. `special` holds
+    further special tokens by their Hugging Face name (`pad_token`, …) that templates may print. The template is compiled
+    when it is first used.
+
+    >>> template = ChatTemplate("{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", "<s>", "</s>")
+    >>> template.render([{"role": "user", "content": "Hi"}])
+    '<s><user>Hi'
+    """
+
+    def __init__(
+        self,
+        source: str | Mapping[str, str] | Sequence[Mapping[str, str]],
+        bos_token: str = "",
+        eos_token: str = "",
+        *,
+        special: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.sources = _named(source, self.limits)
+        self._special = {**(special or {}), "bos_token": bos_token, "eos_token": eos_token}
+        self._compiled: dict[str, jinja2.Template] = {}
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], *, limits: Limits | None = None) -> ChatTemplate | None:
+        """The template that a GGUF file carries, None if it has none.
+
+        >>> ChatTemplate.from_gguf({"tokenizer.ggml.model": "gpt2"}) is None
+        True
+        """
+        key = "tokenizer.chat_template"
+        sources = {name: metadata[f"{key}.{name}"] for name in metadata.get(f"{key}s", ()) if f"{key}.{name}" in metadata}
+        if key in metadata:
+            sources["default"] = metadata[key]
+        if not sources:
+            return None
+        tokens = metadata.get("tokenizer.ggml.tokens", ())
+        special = {}
+        for name, field in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+            token = metadata.get(f"tokenizer.ggml.{field}_token_id")
+            if token is not None and 0 <= int(token) < len(tokens):
+                special[f"{name}_token"] = str(tokens[int(token)])
+        return cls(sources, special.pop("bos_token", ""), special.pop("eos_token", ""), special=special, limits=limits)
+
+    @classmethod
+    def from_folder(cls, folder: Path, *, limits: Limits | None = None) -> ChatTemplate | None:
+        """The template of a model folder in Hugging Face's layout, None if it has none.
+
+        >>> ChatTemplate.from_folder(Path("nowhere")) is None
+        True
+        """
+        from pumice.text.file_tokenizer import read_json, special_names
+
+        config = read_json(folder / "tokenizer_config.json")
+        source = config.get("chat_template")
+        if (path := folder / "chat_template.jinja").is_file():
+            source = path.read_text(encoding="utf-8", errors="replace")
+        elif (path := folder / "chat_template.json").is_file():
+            source = read_json(path).get("chat_template", source)
+        if source is None:
+            return None
+        special: dict[str, Any] = special_names({**read_json(folder / "special_tokens_map.json"), **config})
+        return cls(source, special.pop("bos_token", ""), special.pop("eos_token", ""), special=special, limits=limits)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        template: str | None = None,
+        **extra: Any,
+    ) -> str:
+        """The prompt for a conversation; `extra` are further variables that the template knows (`enable_thinking`, …).
+
+        Encode it with `add_special=False`: the template itself writes the begin-of-text token where there is one.
+
+        >>> ChatTemplate("{{ raise_exception('no system role') }}").render([{"role": "system", "content": "Be brief"}])
+        Traceback (most recent call last):
+        pumice.errors.InputError: [input] the chat template does not take this conversation: no system role
+          hint: ...
+        """
+        _check_messages(messages)
+        name = self._choose(template, tools)
+        given = {"messages": messages, "tools": tools, "documents": documents}
+        variables = {**self._special, **extra, **given, "add_generation_prompt": add_generation_prompt}
+        plain = {key: _plain(value, key, self.limits.nesting) for key, value in variables.items()}
+        return self._guarded(name, plain)
+
+    def _choose(self, name: str | None, tools: object) -> str:
+        if name is None:
+            name = "tool_use" if tools is not None and "tool_use" in self.sources else "default"
+            if name not in self.sources and len(self.sources) == 1:
+                name = next(iter(self.sources))
+        if name not in self.sources:
+            raise UnknownName(
+                f"the model has no chat template {name!r}", hint=f"it has {', '.join(sorted(self.sources))}", template=name
+            )
+        return name
+
+    def _guarded(self, name: str, variables: Mapping[str, Any]) -> str:
+        jinja2 = _jinja()
+        from pumice.text.sandbox import Refusal, metered
+
+        try:
+            with metered(self.limits, conversation_size(variables)):
+                if name not in self._compiled:
+                    self._compiled[name] = _compile(self.sources[name])
+                return self._compiled[name].render(variables)
+        except Refusal as error:
+            raise InputError(
+                f"the chat template does not take this conversation: {error}",
+                hint="change the roles or the order of the messages to what the model was trained on",
+                template=name,
+            ) from None
+        except LimitReached as error:
+            _refuse(name, f"the chat template was stopped: {error}")
+        except (RecursionError, MemoryError, OverflowError) as error:
+            _refuse(name, f"the chat template was stopped: {type(error).__name__}")
+        except jinja2.exceptions.SecurityError as error:
+            _refuse(name, f"the chat template tried what it may not do: {error}")
+        except (jinja2.TemplateSyntaxError, SyntaxError) as error:
+            _refuse(name, f"the chat template is not valid Jinja: {str(error)[:500]}")
+        except Exception as error:  # whatever a template's own mistake raises: it is code that we did not write
+            raise InputError(
+                f"the chat template failed on this conversation: {type(error).__name__}: {str(error)[:500]}",
+                hint="check that each message has the fields that the template reads, such as role and content",
+                template=name,
+            ) from None
+
+
+def _compile(source: str) -> jinja2.Template:
+    from pumice.text.sandbox import Sandbox
+
+    return Sandbox().from_string(source)
+
+
+def _refuse(name: str, message: str) -> NoReturn:
+    raise FormatError(message, hint=_ORIGIN, template=name) from None
+
+
+def _jinja() -> Any:
+    try:
+        import jinja2
+    except ImportError:
+        raise PumiceError("chat templates need the package jinja2", hint="pip install 'pumice[llm]'") from None
+    version = tuple(int(part) for part in jinja2.__version__.split(".")[:3] if part.isdigit())
+    if version < _OLDEST_JINJA:
+        raise PumiceError(
+            f"chat templates need jinja2 3.1.6 or newer, this is {jinja2.__version__}",
+            hint="older ones let a template run code: pip install -U jinja2",
+        )
+    return jinja2
+
+
+def _named(source: object, limits: Limits) -> dict[str, str]:
+    """The templates by name, whichever of the three forms in use they come in."""
+    named: object = source
+    if isinstance(source, str):
+        named = {"default": source}
+    elif isinstance(source, Sequence) and all(isinstance(entry, Mapping) for entry in source):
+        named = {entry.get("name"): entry.get("template") for entry in source}
+    if not isinstance(named, Mapping) or not named or not all(isinstance(t, str) for pair in named.items() for t in pair):
+        raise FormatError(
+            "the chat template is neither text nor a set of named texts",
+            hint="chat_template is a string, a dict of strings, or a list of {name, template}",
+            got=type(source).__name__,
+        )
+    for name, text in named.items():
+        if len(text) > limits.source:
+            raise FormatError(
+                f"the chat template {name!r} has {len(text)} characters, more than {limits.source}",
+                hint=_ORIGIN,
+                template=name,
+                size=len(text),
+                limit=limits.source,
+            )
+    return dict(named)
+
+
+def _check_messages(messages: object) -> None:
+    hint = 'pass a list such as [{"role": "user", "content": "Hi"}]'
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
+        raise InputError(f"messages are a list, not a {type(messages).__name__}", hint=hint, got=type(messages).__name__)
+    for at, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InputError(f"message {at} has no role", hint=hint, at=at)
+
+
+def _plain(value: Any, where: str, depth: int) -> Any:
+    """A copy of `value` made of JSON's types alone, as templates can call methods on whatever they are given."""
+    if depth < 0:
+        raise InputError(f"{where} nests too deep for a chat template", hint="pass plain JSON values", field=where)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # subclasses, such as enums, may print something else
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, Mapping):
+        return {_plain(key, where, depth - 1): _plain(item, where, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, where, depth - 1) for item in value]
+    raise InputError(
+        f"{where} holds a {type(value).__name__}, which chat templates do not take",
+        hint="pass JSON values: text, numbers, booleans, None, lists and dicts",
+        field=where,
+        got=type(value).__name__,
+    )

@@ -1,0 +1,191 @@
+"""The tokeniser of a model, whatever file it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumice.errors import InputError
+from pumice.text.stream import TextStream
+from pumice.text.vocabulary import piece_bytes
+
+if TYPE_CHECKING:
+    from pumice.text.vocabulary import Parts
+
+
+class Tokenizer:
+    """Text to token ids and back.
+
+    `eos_ids` are all ids that end a turn, `bos_id` the one that starts a text (None if the model has none), and
+    `special_ids` those that stand for no text.
+
+    >>> tokenizer = Tokenizer.from_gguf({
+    ...     "tokenizer.ggml.model": "gpt2",
+    ...     "tokenizer.ggml.pre": "gpt-2",
+    ...     "tokenizer.ggml.tokens": ["h", "i", "Ġ", "hi", "<|im_end|>"],
+    ...     "tokenizer.ggml.token_type": [1, 1, 1, 1, 3],
+    ...     "tokenizer.ggml.merges": ["h i"],
+    ...     "tokenizer.ggml.eos_token_id": 4,
+    ... })
+    >>> tokenizer.encode("hi hi<|im_end|>"), tokenizer.eos_ids
+    ([3, 2, 3, 4], frozenset({4}))
+    >>> tokenizer.decode([3, 2, 3, 4]), tokenizer.token_bytes(2)
+    ('hi hi', b' ')
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._bytes: dict[int, bytes] = {}
+        self.vocab_size = parts.vocab_size
+        self.bos_id = parts.bos_id
+        self.pad_id = parts.pad_id
+        self.eos_ids = parts.eos_ids
+        self.special_ids = parts.special_ids
+        self.strips_leading_space = parts.strips_leading_space
+
+    @classmethod
+    def from_file(
+        cls,
+        tokenizer: Path,
+        tokenizer_config: Path | None = None,
+        *,
+        special_tokens_map: Path | None = None,
+        generation_config: Path | None = None,
+        config: Path | None = None,
+    ) -> Tokenizer:
+        """The tokeniser of a `tokenizer.json`, completed by what the files beside it say.
+
+        >>> Tokenizer.from_file(Path("no/tokenizer.json"))
+        Traceback (most recent call last):
+        pumice.errors.FormatError: [format] there is no tokeniser at no/tokenizer.json
+          hint: ...
+        """
+        from pumice.text.file_tokenizer import read_files
+
+        return cls(read_files(tokenizer, tokenizer_config, special_tokens_map, generation_config, config))
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Tokenizer:
+        """The tokeniser of a model folder in Hugging Face's layout.
+
+        >>> Tokenizer.from_folder(Path("nowhere"))
+        Traceback (most recent call last):
+        pumice.errors.FormatError: [format] there is no tokeniser at nowhere/tokenizer.json
+          hint: ...
+        """
+
+        def beside(name: str) -> Path | None:
+            path = folder / name
+            return path if path.is_file() else None
+
+        return cls.from_file(
+            folder / "tokenizer.json",
+            beside("tokenizer_config.json"),
+            special_tokens_map=beside("special_tokens_map.json"),
+            generation_config=beside("generation_config.json"),
+            config=beside("config.json"),
+        )
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+        """The tokeniser that a GGUF file's key-values describe.
+
+        >>> Tokenizer.from_gguf({"tokenizer.ggml.model": "rwkv"})
+        Traceback (most recent call last):
+        pumice.errors.FormatError: [format] the GGUF file has a tokeniser of the kind 'rwkv'
+          hint: the kinds that can be rebuilt are gpt2, llama and bert
+        """
+        from pumice.text.gguf_tokenizer import read_metadata
+
+        return cls(read_metadata(metadata))
+
+    def encode(self, text: str, add_special: bool = True) -> list[int]:
+        """The ids of `text`; `add_special` puts around it what the model expects (begin of text, `[CLS]`, …).
+
+        Rendered chat templates already hold those tokens: encode them with `add_special=False`.
+
+        >>> _letters().encode("abba")
+        [0, 1, 1, 0]
+        """
+        return self.encode_batch([text], add_special)[0]
+
+    def encode_batch(self, texts: Sequence[str], add_special: bool = True) -> list[list[int]]:
+        """The ids of several texts.
+
+        >>> _letters().encode_batch(["ab", ""])
+        [[0, 1], []]
+        """
+        for text in texts:
+            _check_text(text)
+        native = self._parts.prefix is None
+        encodings = self._parts.backend.encode_batch(list(texts), add_special_tokens=add_special and native)
+        before, after = (self._parts.prefix or (), self._parts.suffix or ()) if add_special else ((), ())
+        return [[*before, *encoding.ids, *after] for encoding in encodings]
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """The text of `ids`; special tokens are left out, or written by name with `skip_special=False`.
+
+        >>> _letters().decode([1, 0])
+        'ba'
+        """
+        numbers = [int(i) for i in ids]
+        if any(i < 0 for i in numbers):
+            raise InputError("a token id cannot be negative", hint="pass ids as a model or encode() gave them", got=min(numbers))
+        return self._parts.backend.decode(numbers, skip_special_tokens=skip_special)
+
+    def token_bytes(self, token: int) -> bytes:
+        """The raw bytes of one token, for streaming; empty for special tokens and for ids that no token has.
+
+        >>> _letters().token_bytes(1), _letters().token_bytes(99)
+        (b'b', b'')
+        """
+        found = self._bytes.get(token)
+        if found is None:
+            found = self._bytes[token] = self._find_bytes(int(token))
+        return found
+
+    def token_text(self, token: int) -> str:
+        """The token as the vocabulary writes it, for display; empty for ids that no token has.
+
+        >>> _letters().token_text(0)
+        'a'
+        """
+        return self._parts.added.get(token) or self._parts.piece(token) or ""
+
+    def stream(self, stop: Sequence[str] = (), *, from_start: bool = False) -> TextStream:
+        """A TextStream over this vocabulary; `from_start` if the tokens begin a text rather than continue one.
+
+        >>> stream = _letters().stream(["ba"])
+        >>> [stream.push(i) for i in (0, 1, 0)]
+        ['a', '', '']
+        """
+        return TextStream(self.token_bytes, stop, strip_leading_space=from_start and self.strips_leading_space)
+
+    def _find_bytes(self, token: int) -> bytes:
+        parts = self._parts
+        if token < 0 or token in parts.special_ids:
+            return b""
+        if token in parts.added:
+            return parts.added[token].encode("utf-8", "replace")
+        piece = parts.piece(token)
+        return b"" if piece is None else piece_bytes(piece, parts.kind)
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"cannot tokenise a {type(text).__name__}", hint="pass text as str", got=type(text).__name__)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text holds half of a surrogate pair at character {error.start}",
+            hint="decode the text with errors='replace' where it is read",
+            at=error.start,
+        ) from None
+
+
+def _letters() -> Tokenizer:
+    """The smallest tokeniser there is, for the examples above."""
+    vocabulary = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.merges": []}
+    return Tokenizer.from_gguf({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", **vocabulary})

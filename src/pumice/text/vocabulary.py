@@ -1,0 +1,122 @@
+"""What tokenisers of every origin share: the bytes behind a token, and the names of tokens that end a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+SPACE = "▁"  # what SentencePiece and GGUF's WordPiece write for a space
+
+# Tokens that end an answer in some family of models; files often name only one of several.
+_TURN_ENDS = frozenset(
+    {
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end|>",
+        "<|return|>",
+        "<|call|>",
+        "<|endoftext|>",
+        "<|end_of_text|>",
+        "<end_of_turn>",
+        "<end_of_utterance>",
+        "<EOT>",
+        "[EOT]",
+        "<｜end▁of▁sentence｜>",
+    }
+)
+
+Kind = Literal["byte-level", "metaspace", "wordpiece", "words", "plain"]
+
+
+@cache
+def byte_alphabet() -> tuple[str, ...]:
+    """The character that byte-level BPE writes for each byte: itself if printable, else one from U+0100 on.
+
+    >>> byte_alphabet()[ord("A")], byte_alphabet()[ord(" ")], byte_alphabet()[0]
+    ('A', 'Ġ', 'Ā')
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return tuple(chr(byte if byte in printable else next(others)) for byte in range(256))
+
+
+@cache
+def _byte_of() -> Mapping[str, int]:
+    return {character: byte for byte, character in enumerate(byte_alphabet())}
+
+
+def piece_bytes(piece: str, kind: Kind) -> bytes:
+    """The bytes that a piece of the vocabulary stands for.
+
+    >>> piece_bytes("ĠparÃ©", "byte-level"), piece_bytes("▁a", "metaspace"), piece_bytes("<0x0A>", "metaspace")
+    (b' par\\xc3\\xa9', b' a', b'\\n')
+    >>> piece_bytes("##ing", "wordpiece"), piece_bytes("sing", "wordpiece")
+    (b'ing', b' sing')
+    """
+    if kind == "byte-level":
+        table = _byte_of()
+        try:
+            return bytes([table[character] for character in piece])
+        except KeyError:  # a literal piece that was added to the vocabulary
+            return piece.encode("utf-8", "replace")
+    if kind == "metaspace":
+        byte = byte_token(piece)
+        return bytes([byte]) if byte is not None else piece.replace(SPACE, " ").encode("utf-8", "replace")
+    if kind == "wordpiece":
+        piece = piece[2:] if piece.startswith("##") else " " + piece
+    elif kind == "words":
+        piece = " " + piece
+    return piece.encode("utf-8", "replace")
+
+
+def byte_token(piece: str) -> int | None:
+    """The byte of a byte-fallback token such as `<0x0A>`, None for any other piece.
+
+    >>> byte_token("<0xFF>"), byte_token("<0xFFF>"), byte_token("<0x-1>")
+    (255, None, None)
+    """
+    digits = piece[3:5]
+    if len(piece) == 6 and piece[:3] == "<0x" and piece[5] == ">" and all(c in "0123456789abcdefABCDEF" for c in digits):
+        return int(digits, 16)
+    return None
+
+
+def turn_ends(token_id: Callable[[str], int | None]) -> frozenset[int]:
+    """The ids of the well-known end-of-turn tokens that a vocabulary has.
+
+    >>> sorted(turn_ends({"<|im_end|>": 2, "<|endoftext|>": 0, "cat": 7}.get))
+    [0, 2]
+    """
+    found = {name: i for name in _TURN_ENDS if (i := token_id(name)) is not None}
+    if "<|return|>" in found and "<|call|>" in found:
+        # Harmony-style chats end one message of several with <|end|>; the turn goes on after it.
+        found.pop("<|end|>", None)
+    return frozenset(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A tokeniser taken apart, as the readers of the two file families deliver it.
+
+    `added` maps the ids of literal tokens (matched in the text before anything else) to their content. `prefix` and
+    `suffix` are the ids that go around a text, or None where the backend's own post-processor adds them.
+    """
+
+    backend: Backend
+    kind: Kind
+    piece: Callable[[int], str | None]
+    vocab_size: int
+    added: Mapping[int, str]
+    special_ids: frozenset[int]
+    bos_id: int | None
+    pad_id: int | None
+    eos_ids: frozenset[int]
+    prefix: tuple[int, ...] | None
+    suffix: tuple[int, ...] | None
+    strips_leading_space: bool
