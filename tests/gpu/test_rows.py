@@ -296,3 +296,49 @@ def test_scatter_set_in_place_writes_only_the_named_rows(count: int, maximum: in
     finally:
         session.close()
     assert np.array_equal(after, evaluate_graph(graph, inputs, state={"s": before}).state["s"])
+
+
+# dtype, shape, axis, whether the rows can be overwritten where they are
+PACKED_ROWS = [
+    (dtypes.f16, (40, 6, 9), 0, True),
+    (dtypes.bf16, (40, 300), 0, True),
+    (dtypes.f16, (3, 40, 10), 1, True),
+    (dtypes.i8, (40, 8), 0, True),
+    (dtypes.bool_, (2, 40, 12), 1, True),
+    (dtypes.f16, (40, 7), 0, False),
+    (dtypes.bf16, (6, 40), 1, False),
+    (dtypes.u8, (40, 6), 0, False),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "shape", "axis", "in_place"), PACKED_ROWS, ids=str)
+@pytest.mark.parametrize(("count", "maximum"), [(3, 7), (50, 64)])
+@pytest.mark.parametrize("target", ["host", "webgpu"])
+def test_packed_rows_are_overwritten_by_whole_words(
+    target: str, count: int, maximum: int, dtype: dtypes.DType, shape: tuple[int, ...], axis: int, in_place: bool
+) -> None:
+    b = GraphBuilder()
+    state = b.source("state", "s", TensorType(dtype, shape))
+    ids = b.source("input", "ids", TensorType(dtypes.i32, (T,)))
+    # The updates come as a transposed view.
+    u = b.source("input", "u", TensorType(dtype, (*shape[axis + 1 :], *shape[:axis], T)))
+    after = len(shape) - axis - 1
+    moved = b.add("transpose", [u], {"perm": (*range(after, after + axis + 1), *range(after))})
+    node = b.add("scatter_set", [state, ids, moved], {"axis": axis})
+    graph = b.build([("seen", ids)], updates=[(state, node)])
+    plan = build_plan(graph, device(target).caps, max={"T": maximum})
+    assert bool(plan.copies) == (target == "webgpu" and not in_place)
+    g = np.random.default_rng(count)
+    inputs = {"ids": g.integers(-50, 50, count).astype(np.int32)}
+    inputs["u"] = (g.standard_normal((*shape[axis + 1 :], *shape[:axis], count)) * 9).astype(dtype.np)
+    before = (g.standard_normal(shape) * 9).astype(dtype.np)
+    session = device(target).open(plan)
+    try:
+        session.write(state, before)
+        session.run(infer_env(graph, {k: v.shape for k, v in inputs.items()}), inputs, [ids])
+        result = session.read(state)
+    finally:
+        session.close()
+    want = evaluate_graph(graph, inputs, state={"s": before}).state["s"]
+    assert np.array_equal(result, np.asarray(want).astype(dtype.np))

@@ -180,7 +180,7 @@ def test_stopping_between_steps(engine: Callable[..., Engine]) -> None:
     assert 3 <= count <= 3 + e._ahead
     stream = e.stream([Request(PROMPT, GREEDY, 20)])
     next(stream)
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert tokens_of(e, PROMPT, 3) == tokens_of(engine("llama"), PROMPT, 3)
 
 

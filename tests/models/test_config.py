@@ -28,6 +28,7 @@ LLAMA: dict[str, Any] = {
     "max_position_embeddings": 128,
     "rms_norm_eps": 1e-5,
 }
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 BERT: dict[str, Any] = {**LLAMA, "model_type": "bert", "num_key_value_heads": None, "type_vocab_size": 2}
 GPT2: dict[str, Any] = {
     "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 100,
@@ -72,13 +73,16 @@ def test_every_architecture_is_found_by_its_name() -> None:
         ({**LLAMA, "rope_scaling": [1]}, "'rope_scaling' in config.json is no mapping"),
         ({**LLAMA, "quantization_config": {"quant_method": "gptq"}}, "quantization_config .* is not supported"),
         ({**LLAMA, "num_key_value_heads": 3}, "the 4 attention heads are no multiple of the 3 key-value heads"),
-        ({**LLAMA, "num_hidden_layers": 10**6}, "1000000 layers, more than"),
+        ({**LLAMA, "num_hidden_layers": 10**6}, "'num_hidden_layers' is 1000000, not an integer from 1 to 4096"),
         ({**LLAMA, "hidden_size": -1}, "'hidden_size' is -1, not an integer"),
         ({**LLAMA, "hidden_size": "64"}, "'hidden_size' is '64', not an integer"),
         ({**LLAMA, "vocab_size": None}, "lacks 'vocab_size'"),
         ({**LLAMA, "rms_norm_eps": float("nan")}, "'rms_norm_eps' is nan, not a finite number"),
         ({**LLAMA, "tie_word_embeddings": "yes"}, "'tie_word_embeddings' is 'yes', not true or false"),
-        ({**LLAMA, "head_dim": 5}, "5 entries of a head of 5 turn"),
+        ({**LLAMA, "head_dim": 5}, "the rope's rotary_dim is 5, it must be even, up to 5"),
+        ({**LLAMA, "rope_theta": 1.0}, "the rope's theta is 1.0, it must be above 1"),
+        ({**LLAMA, "head_dim": 2, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rotary_dim is 2, it must be above 2"),
+        ({**LLAMA, "rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "high_freq_factor is 1.0"),
         ({**LLAMA, "model_type": "qwen2", "use_mrope": True}, "use_mrope = True is not supported"),
         ({**LLAMA, "model_type": "qwen2", "layer_types": ["linear_attention"] * 2}, "a layer of type 'linear_attention'"),
         ({**LLAMA, "model_type": "qwen2", "layer_types": ["full_attention"]}, "describes 1 layers, the model has 2"),
@@ -130,6 +134,20 @@ def test_gguf_metadata_and_tensors_make_a_config() -> None:
     assert (cfg.qkv_bias, cfg.tie_embeddings, cfg.rope.scaling.kind) == (True, False, "factors")
     with pytest.raises(InputError, match=r"no tensor 'token_embd\.weight'"):
         ModelArchConfig.from_gguf(metadata, {})
+
+
+@pytest.mark.parametrize(
+    ("entries", "factor"),
+    [
+        ({"rope.scale_linear": 2.0}, 2.0),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, 4.0),
+        ({"rope.scaling.type": "none", "rope.scaling.factor": 4.0}, 1.0),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 0.0}, 1.0),
+    ],
+)
+def test_gguf_linear_scaling(entries: dict[str, Any], factor: float) -> None:
+    cfg = ModelArchConfig.from_gguf({**GGUF, **{f"llama.{key}": value for key, value in entries.items()}}, TENSORS)
+    assert cfg.rope is not None and cfg.rope.scaling.factor == factor
 
 
 def test_the_language_model_of_a_gemma3_with_vision() -> None:

@@ -1,6 +1,6 @@
 """Run as a script: pulls in forked children that are killed, at every step and at random times, and checks what is left.
 
-Arguments: the index's address, a scratch folder, the seed, how many random times. Prints one JSON object.
+Arguments: the index's address, a scratch folder, how many random times (0 for every step). Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -70,35 +70,40 @@ def check(home: Path) -> bool:
     return bool(entries)
 
 
-def main(address: str, scratch: Path, seed: int, times: int) -> None:
-    settings = pip_client.PipSettings(indexes=(f"{address}/simple",))
-    wheel.pip_client.settings = lambda: settings
-    done = {"steps": 0, "times": 0, "complete": 0}
-    home = scratch / "home"
-    with config.override(home=home):
-        for step in range(1, 10_000):
+def at_every_step(home: Path) -> dict[str, int]:
+    """Kills a pull at its first change of the disk, then one at its second, and so on until one gets through."""
+    whole = 0
+    for step in range(1, 10_000):
+        shutil.rmtree(home, ignore_errors=True)
+        status = child(lambda step=step: killed_at(step))
+        whole += check(home)
+        if not os.WIFSIGNALED(status):
+            assert status == 0
+            return {"kills": step - 1, "whole": whole}
+    raise AssertionError("the pull never ends")
+
+
+def at_random_times(home: Path, count: int) -> dict[str, int]:
+    """Kills pulls at any time; every second one goes on from where the one before was killed."""
+    start = time.perf_counter()
+    assert child(lambda: killed_after(1e6)) == 0
+    lasts = time.perf_counter() - start
+    rng = random.Random(11)
+    kills = whole = 0
+    for i in range(count):
+        if i % 2 == 0:
             shutil.rmtree(home, ignore_errors=True)
-            status = child(lambda step=step: killed_at(step))
-            done["complete"] += check(home)
-            if not os.WIFSIGNALED(status):
-                assert status == 0
-                break
-            done["steps"] += 1
-        shutil.rmtree(home)
-        start = time.perf_counter()
-        assert child(lambda: killed_after(1e6)) == 0
-        whole = time.perf_counter() - start
-        rng = random.Random(seed)
-        for i in range(times):
-            # Half of them go on from where the one before was killed.
-            if i % 2 == 0:
-                shutil.rmtree(home, ignore_errors=True)
-            child(lambda: killed_after(rng.uniform(0, whole)))
-            if i % 2:
-                done["complete"] += check(home)
-            done["times"] += 1
-    print(json.dumps(done))
+        # Drawn here, as what a child draws is lost with it.
+        seconds = rng.uniform(0, lasts)
+        kills += os.WIFSIGNALED(child(lambda seconds=seconds: killed_after(seconds)))
+        if i % 2:
+            whole += check(home)
+    return {"kills": kills, "whole": whole}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    address, scratch, times = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    settings = pip_client.PipSettings(indexes=(f"{address}/simple",))
+    wheel.pip_client.settings = lambda: settings
+    with config.override(home=scratch / "home"):
+        print(json.dumps(at_random_times(scratch / "home", times) if times else at_every_step(scratch / "home")))

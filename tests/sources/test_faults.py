@@ -21,13 +21,14 @@ SPEC = "pypi:tiny-model==1.0/tiny_model/tiny.gguf"
 ENV = {"PYTHONPATH": str(ROOT / "src")}
 
 
-def test_kill_at_every_step_and_at_random_times(index: Any, tmp_path: Path) -> None:
-    index.delay = 0.003
-    command = [sys.executable, str(HERE / "kill_points.py"), index.url, str(tmp_path / "scratch"), "11", "24"]
+@pytest.mark.parametrize("times", [0, 40], ids=["at every step", "at random times"])
+def test_kills(index: Any, tmp_path: Path, times: int) -> None:
+    # Slow enough that many of the random times fall into the transfer.
+    index.delay = 0.005 if times else 0.0
+    command = [sys.executable, str(HERE / "kill_points.py"), index.url, str(tmp_path / "scratch"), str(times)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ENV, timeout=300)
     assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
-    assert counts["steps"] >= 20 and counts["times"] == 24 and counts["complete"] >= 1
+    assert json.loads(done.stdout)["kills"] >= 20
 
 
 def test_processes_that_pull_at_once_fetch_once(index: Any, home: Path, gguf: bytes) -> None:

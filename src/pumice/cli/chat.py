@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.cli.generate import interruptible, speed_line
-from pumice.cli.progress import progress_bar
+from pumice.cli.pull import progress_bar
 from pumice.errors import InputError, PumiceError
 
 HELP = "/reset forgets the conversation, /system TEXT sets the system text, /stats shows speeds, /quit or Ctrl-D ends"
@@ -50,7 +50,7 @@ def run(model: str, *, device: str, context: int, options: Mapping[str, Any]) ->
     """Talk until the user leaves; the exit code."""
     from pumice.llm.load import load, require_language_model
 
-    with progress_bar() as report:
+    with progress_bar(quiet=False) as report:
         loaded = require_language_model(load(model, device=device, context=context, progress=report), model)
     talk = Conversation(options.get("system"))
     rest = {k: v for k, v in options.items() if k not in ("system", "raw")}

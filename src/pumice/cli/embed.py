@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pumice.cli.generate import device_line
-from pumice.cli.progress import progress_bar
+from pumice.cli.pull import progress_bar
 from pumice.errors import InputError
 
 
@@ -20,11 +20,11 @@ def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_
     items = [*texts, *_lines(file)]
     if not items:
         raise InputError("there is no text to embed", hint="pass texts, or -f FILE with one a line")
-    with progress_bar(enabled=not as_json) as report:
+    with progress_bar(quiet=as_json) as report:
         loaded = require_embedding_model(load(model, device=device, progress=report), model)
         with loaded:
             started = time.perf_counter()
-            vectors = loaded.embed(items, progress=None if report is None else lambda d, t: report("embed", d, t))
+            vectors = loaded.embed(items, progress=report)
             seconds = time.perf_counter() - started
             info = loaded.describe_device()
     if npy is not None:

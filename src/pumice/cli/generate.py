@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from pumice.cli.progress import progress_bar
+from pumice.cli.pull import progress_bar
 
 
 def device_line(info: Mapping[str, Any]) -> str:
@@ -48,7 +48,7 @@ def run(model: str, prompt: str, *, device: str, context: int, as_json: bool, op
 
     if prompt == "-":
         prompt = sys.stdin.read()
-    with progress_bar(enabled=not as_json) as report:
+    with progress_bar(quiet=as_json) as report:
         loaded = require_language_model(load(model, device=device, context=context, progress=report), model)
     with loaded, interruptible() as pressed:
         info = loaded.describe_device()

@@ -171,6 +171,20 @@ def embed(
     raise typer.Exit(embed_texts(model, texts or [], file, device=device, as_json=json, npy=npy))
 
 
+@app.command()
+def bench(
+    what: Annotated[str, typer.Argument(help="ops, or a model.")] = "ops",
+    device: Device = "auto",
+    json: Json = False,
+    prompt: Annotated[int, typer.Option(help="Prompt tokens of a language model's measurement.")] = 256,
+    answer: Annotated[int, typer.Option(help="Answer tokens of a language model's measurement.")] = 64,
+) -> None:
+    """Our speed on this machine: a few operations, or a model."""
+    from pumice.cli.bench import run as measure
+
+    raise typer.Exit(measure(what, device=device, as_json=json, prompt=prompt, answer=answer))
+
+
 def error_text(error: PumiceError) -> str:
     """What the command line says about an error; the last line holds what happened and what to do.
 

@@ -11,7 +11,8 @@ from typing import Any
 from pumice.sources import Progress, ProgressCallback, Resolved, resolve
 from pumice.sources.files import size_text
 
-_WORDS = {"find": "looking for it", "fetch": "fetching", "check": "checking", "unpack": "unpacking", "done": "done"}
+_WORDS = {"find": "looking for it", "fetch": "fetching", "check": "checking", "unpack": "unpacking", "upload": "uploading",
+          "embed": "embedding", "done": "done"}  # fmt: skip
 
 
 @contextmanager

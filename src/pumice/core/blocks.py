@@ -239,6 +239,10 @@ def _encode_q8_0(x: Floats, blocks: Bytes) -> None:
 # --- blocks of 256: parts of 32 or 16 elements with small whole scales of their own, which the block's f16 numbers multiply ---
 
 
+# Shifts of the two bits that each of four parts has in a byte.
+_PAIRS = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+
+
 def _get_scales(packed: Bytes) -> tuple[Floats, Floats]:
     """Eight scales and eight minima of six bits: the first four in bytes 0…3 and 4…7, whose top bits belong to the last four."""
     a, b, c = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
@@ -277,7 +281,7 @@ def _decode_q5_k(blocks: Bytes, out: Floats) -> None:
 def _decode_q6_k(blocks: Bytes, out: Floats) -> None:
     _get_nibbles(blocks[:, :128].reshape(-1, 2, 64), out.reshape(-1, 2, 128))
     # Two bits for each of four parts, from the low end up.
-    parts, upper = out.reshape(-1, 2, 4, 32), blocks[:, 128:192].reshape(-1, 2, 1, 32) >> np.uint8([[0], [2], [4], [6]])
+    parts, upper = out.reshape(-1, 2, 4, 32), blocks[:, 128:192].reshape(-1, 2, 1, 32) >> _PAIRS
     parts += (upper & 3) * np.uint8(16)
     out -= 32
     scaled = out.reshape(-1, 16, 16)
@@ -304,7 +308,7 @@ def _fit_between(x: Floats, top: int) -> tuple[Floats, Floats]:
         found: Floats = values.sum(axis=-1, keepdims=True)
         return found
 
-    def error(levels: Floats, scale: Floats, minimum: Floats) -> Floats:
+    def error(levels: Floats, scale: Any, minimum: Any) -> Floats:
         return total(weight * np.square(scale * levels + minimum - x))
 
     scale, minimum = plain, low
@@ -318,8 +322,8 @@ def _fit_between(x: Floats, top: int) -> tuple[Floats, Floats]:
         slope = (all_weights * product - all_x * first) / determinant
         start = (second * all_x - first * product) / determinant
         # A minimum above zero cannot be stored: then the best line through zero.
-        slope = np.where(start > 0, product / second, slope)
-        start = np.minimum(start, np.float32(0))
+        np.copyto(slope, product / second, where=start > 0)
+        np.minimum(start, 0, out=start)
         found = error(levels, slope, start)
         better = (determinant > 0) & (found < least)
         scale, minimum, least = (np.where(better, n, o) for n, o in ((slope, scale), (start, minimum), (found, least)))
@@ -380,7 +384,7 @@ def _encode_q6_k(x: Floats, blocks: Bytes) -> None:
     step = (_get_f16(blocks, 208) * scales)[:, :, None]
     levels = (_nearest(parts, step, -32, 31) + 32).astype(np.uint8).reshape(-1, 2, 4, 32)
     blocks[:, :128] = (levels[:, :, :2] & 15 | levels[:, :, 2:] << 4).reshape(-1, 128)
-    upper = levels >> 4 << np.uint8([[0], [2], [4], [6]])
+    upper = levels >> 4 << _PAIRS
     blocks[:, 128:192] = np.bitwise_or.reduce(upper, axis=2).reshape(-1, 64)
 
 

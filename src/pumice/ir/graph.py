@@ -155,9 +155,7 @@ class GraphBuilder:
     def type(self, node: int) -> TensorType:
         return self.nodes[node].type
 
-    def source(
-        self, op: str, name: str, type: TensorType, *, where: str = "", attrs: Mapping[str, Any] | None = None
-    ) -> int:
+    def source(self, op: str, name: str, type: TensorType, *, where: str = "", attrs: Mapping[str, Any] | None = None) -> int:
         """An input, param or state."""
         if op not in SOURCE_OPS:
             raise GraphError(f"{op!r} is no source", hint="one of " + " ".join(SOURCE_OPS))

@@ -30,7 +30,7 @@ def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
     if not isinstance(lowering, (Row, Routine)) or lowering.rule not in table:
         raise PlanError(f"there is no kernel for {ctx.graph.nodes[group.anchor].op}")
     lower = table[lowering.rule]
-    if root.dtype.per_word == 1:
+    if root.dtype.per_word == 1 or group.inplace is not None:  # in place, packed values are written by whole words
         return lower(ctx, group)
     wide = ctx.temp(TensorType(_WIDE[root.dtype.compute], root.shape))
     return [*lower(ctx, replace(group, store=wide)), _pack(ctx, wide, group.root)]

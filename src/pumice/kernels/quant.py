@@ -219,7 +219,8 @@ class PartBlocks:
         fifth = f"(({byte(operand, 'base + 16u + i')} >> part) & 1u) << 4u" if self.fifth else "0u"
         return (
             f"let part = j / 32u; let i = j % 32u; let odd = (part & 1u) == 1u; "
-            f"let s = {self._scales(operand)}(base, part / 2u); let q = f32(({nibble}) | ({fifth})); return select(s.x, s.y, odd) * q - select(s.z, s.w, odd);"
+            f"let s = {self._scales(operand)}(base, part / 2u); let q = f32(({nibble}) | ({fifth})); "
+            f"return select(s.x, s.y, odd) * q - select(s.z, s.w, odd);"
         )
 
     def place(self, e: str) -> tuple[str, str]:

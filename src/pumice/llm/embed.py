@@ -16,7 +16,8 @@ from pumice.backends.base import Device
 from pumice.errors import ClosedError, FormatError, InputError
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
-from pumice.models.registry import Architecture
+from pumice.models.registry import EncoderArchitecture
+from pumice.sources import Progress, ProgressCallback
 from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
 
@@ -74,7 +75,7 @@ def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:
     return chosen[0]
 
 
-def encoder_graph(arch: Architecture, cfg: ModelArchConfig, pooling: Pooling) -> Callable[..., Tensor]:
+def encoder_graph(arch: EncoderArchitecture, cfg: ModelArchConfig, pooling: Pooling) -> Callable[..., Tensor]:
     """(tokens [B,T], length [B]) → [B, hidden]: the encoder with pooling and normalisation behind it."""
 
     def embed(params: Any, tokens: Tensor, length: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ class EmbeddingModel:
 
     def __init__(
         self,
-        arch: Architecture,
+        arch: EncoderArchitecture,
         cfg: ModelArchConfig,
         params: LoadedParams,
         tokenizer: Tokenizer,
@@ -122,7 +123,7 @@ class EmbeddingModel:
         self._exe: pm.Executable | None = pm.compile(graph, device=device, max={"B": batch_size, "T": self.max_tokens})
         self._exe.set_params(dict(params.arrays))
 
-    def embed(self, texts: str | Sequence[str], *, progress: Callable[[int, int], None] | None = None) -> Array:
+    def embed(self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None) -> Array:
         """One vector per text, float32 [n, dim], in the texts' order. Longer texts are cut at the model's own limit."""
         items = [texts] if isinstance(texts, str) else list(texts)
         for k, t in enumerate(items):
@@ -145,7 +146,7 @@ class EmbeddingModel:
             out[rows] = self._exe.run(tokens=tokens, length=lengths)
             done += len(rows)
             if progress is not None:
-                progress(done, len(order))
+                progress(Progress(len(order), done, "embed"))
         return out
 
     def _cut(self, ids: list[int]) -> list[int]:

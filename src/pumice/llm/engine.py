@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ from pumice.errors import InputError
 from pumice.llm.graphs import RING, Layout, Sampling, all_logits, step
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
-from pumice.models.registry import Architecture
+from pumice.models.registry import CausalArchitecture
 from pumice.run.executable import Executable
+from pumice.sources import Progress, ProgressCallback
 
 Array = np.ndarray[Any, Any]
 
@@ -112,7 +113,7 @@ class Engine:
 
     def __init__(
         self,
-        arch: Architecture,
+        arch: CausalArchitecture,
         cfg: ModelArchConfig,
         params: LoadedParams,
         device: Device,
@@ -121,7 +122,7 @@ class Engine:
         context: int = 2048,
         chunk: int = 512,
         cache_dtype: str = "f32",
-        progress: Callable[[int, int], None] | None = None,
+        progress: ProgressCallback | None = None,
     ) -> None:
         self.arch, self.cfg, self.device = arch, cfg, device
         self.context = min(context, cfg.max_positions)
@@ -136,20 +137,20 @@ class Engine:
         self._upload(self._executable(False, Sampling()), params, progress)
 
     @staticmethod
-    def _upload(exe: Executable, params: LoadedParams, progress: Callable[[int, int], None] | None) -> None:
+    def _upload(exe: Executable, params: LoadedParams, progress: ProgressCallback | None) -> None:
         done = 0
         for name, array in params.arrays.items():
             exe.set_params({name: array}, partial=True)
             done += array.nbytes
             if progress is not None:
-                progress(done, params.nbytes)
+                progress(Progress(params.nbytes, done, "upload"))
 
     def _executable(self, feed: bool, sampling: Sampling) -> Executable:
         """The plan for prefill (tokens given) or decode (tokens fed back); weights and cache are shared by all of them."""
         key = (feed, sampling)
         if key not in self._exes:
             batch: int | str = ("B" if len(self._slots) > 1 else 1) if feed else 1
-            specs: dict[str, Any] = {n: pm.spec(batch, dtype="i32") for n in ("slot", "start", "length", "at")}
+            specs: dict[str, Any] = {n: pm.spec(batch, dtype="i32") for n in ("slot", "start", "length", "total", "at")}
             if not feed:
                 specs["tokens"] = pm.spec(1, "T", dtype="i32", max=self.chunk)
             if not sampling.greedy:
@@ -168,7 +169,7 @@ class Engine:
     # -- generation -------------------------------------------------------------------------------------------------
     def stream(
         self, requests: Sequence[Request], *, cancelled: Callable[[], bool] = lambda: False, timings: Timings | None = None
-    ) -> Iterator[TokenEvent]:
+    ) -> Generator[TokenEvent, None, None]:
         """Tokens of all requests as they come; closing the iterator, or `cancelled`, stops between steps."""
         if len(requests) > len(self._slots):
             raise InputError(
@@ -270,6 +271,7 @@ class Engine:
             "slot": np.array([s.slot.index for s in live], np.int32),
             "start": np.array([len(s.slot.tokens) for s in live], np.int32),
             "length": np.full(len(live), length, np.int32),
+            "total": np.array([max(len(s.request.prompt), len(s.slot.tokens) + length) for s in live], np.int32),
             "at": np.array([s.ahead % RING for s in live], np.int32),
         }
         params = [s.request.sampling for s in live]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pumice as pm
+from pumice.ir.graph import static_dim
 from pumice.models.config import ModelArchConfig
-from pumice.models.registry import Architecture
+from pumice.models.registry import CausalArchitecture
 from pumice.tensor import Tensor
 
 # Sampling looks at this many of the most likely tokens; what lies beyond has no weight at ordinary temperatures.
@@ -53,10 +54,8 @@ def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, 
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         keys, values = append(f"cache.{layer}.k", k), append(f"cache.{layer}.v", v)
-        which = {"kv_index": slot} if layout.slots > 1 else {}
-        return pm.attention(
-            q, keys, values, layout="bshd", causal=True, offset=start, kv_len=start + length, **which, **options
-        )
+        options["kv_index"] = slot if layout.slots > 1 else None
+        return pm.attention(q, keys, values, layout="bshd", causal=True, offset=start, kv_len=start + length, **options)
 
     return attend
 
@@ -66,7 +65,7 @@ def plain_attention(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any)
     return pm.attention(q, k, v, layout="bshd", causal=True, **options)
 
 
-def all_logits(arch: Architecture, cfg: ModelArchConfig) -> Callable[..., Any]:
+def all_logits(arch: CausalArchitecture, cfg: ModelArchConfig) -> Callable[..., Any]:
     """Logits of every position of every sequence, no cache: (tokens [B,T]) → [B,T,vocab]."""
 
     def logits(params: Any, tokens: Tensor) -> Tensor:
@@ -77,15 +76,16 @@ def all_logits(arch: Architecture, cfg: ModelArchConfig) -> Callable[..., Any]:
     return logits
 
 
-def step(arch: Architecture, cfg: ModelArchConfig, layout: Layout, sampling: Sampling, *, feed: bool) -> Callable[..., Any]:
+def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, sampling: Sampling, *, feed: bool) -> Callable[..., Any]:
     """One step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
 
     Inputs, all by batch row: `slot` (which sequence of the cache), `start` (tokens in it so far), `length` (new tokens; the
-    rest of the row is padding), `at` (where in the ring the sampled token goes), and, unless greedy, the sampling numbers.
+    rest of the row is padding), `total` (length of the sequence that this step belongs to: some rotary scalings depend on
+    it), `at` (where in the ring the sampled token goes), and, unless greedy, the sampling numbers.
     With `feed` the tokens are not an input: each row runs the token it sampled last, which never left the device.
     """
 
-    def run(params: Any, slot: Tensor, start: Tensor, length: Tensor, at: Tensor, **rest: Tensor) -> Any:
+    def run(params: Any, slot: Tensor, start: Tensor, length: Tensor, total: Tensor, at: Tensor, **rest: Tensor) -> Any:
         last = pm.state("sampled", (layout.slots,), "i32")
         tokens = pm.expand_dims(pm.take(last, slot), 1) if feed else rest["tokens"]
         batch, width = tokens.shape
@@ -95,7 +95,7 @@ def step(arch: Architecture, cfg: ModelArchConfig, layout: Layout, sampling: Sam
         beyond = layout.slots * layout.context
         rows = pm.where(used, pm.expand_dims(slot, 1) * layout.context + positions, beyond).reshape(batch * width)
         attend = cached_attention(layout, rows, slot, start, length)
-        hidden = arch.hidden(cfg, params, tokens, positions, attend)
+        hidden = arch.hidden(cfg, params, tokens, positions, attend, length=total)
         # Only each row's last token has a successor to predict.
         ends = pm.arange(batch, dtype="i32") * width + length - 1
         logits = arch.logits(cfg, params, pm.take(hidden.reshape(batch * width, cfg.hidden), ends, axis=0))
@@ -137,7 +137,7 @@ def sample(logits: Tensor, numbers: dict[str, Tensor]) -> Tensor:
     def column(name: str) -> Tensor:
         return pm.expand_dims(numbers[name], 1)
 
-    k = min(CANDIDATES, logits.shape[-1])
+    k = min(CANDIDATES, static_dim(logits.shape[-1], "the vocabulary"))
     best, ids = pm.top_k(logits, k)
     rank = pm.expand_dims(pm.arange(k, dtype="i32"), 0)
     top_k = column("top_k")
@@ -159,6 +159,6 @@ def sample(logits: Tensor, numbers: dict[str, Tensor]) -> Tensor:
 def _logprobs(logits: Tensor, token: Tensor) -> dict[str, Tensor]:
     """The log-probability of the chosen token and of the most likely ones, before temperature and penalties."""
     logp = pm.log_softmax(logits, axis=-1)
-    values, ids = pm.top_k(logp, min(TOP_LOGPROBS, logits.shape[-1]))
+    values, ids = pm.top_k(logp, min(TOP_LOGPROBS, static_dim(logits.shape[-1], "the vocabulary")))
     chosen = pm.take_along_axis(logp, pm.expand_dims(token, 1), axis=1)
     return {"logprob": chosen.reshape(token.shape[0]), "top_logprobs": values, "top_ids": ids}

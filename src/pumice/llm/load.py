@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,10 @@ from pumice.llm.engine import Engine
 from pumice.llm.model import LanguageModel
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
-from pumice.models.registry import get_architecture
-from pumice.sources import resolve
+from pumice.models.registry import EncoderArchitecture, get_architecture
+from pumice.sources import ProgressCallback, resolve
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
-
-Progress = Callable[[str, int, int], None]
 
 
 def load(
@@ -33,13 +31,13 @@ def load(
     context: int = 2048,
     slots: int = 1,
     cache_dtype: str = "f32",
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Any:
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
 
     Causal models give a `LanguageModel`, encoders an `EmbeddingModel`. `context` is the most tokens a sequence may have,
-    `slots` how many sequences run at once, `cache_dtype` f32 or f16 for keys and values. `progress(phase, done, total)`
-    is called while bytes move.
+    `slots` how many sequences run at once, `cache_dtype` f32 or f16 for keys and values. `progress` is called
+    with a `Progress(total, done, phase)` while bytes move.
     """
     started = time.perf_counter()
     resolved = resolve(str(model), progress=progress)
@@ -52,15 +50,10 @@ def load(
         info = {"name": str(model), "path": str(resolved.path), "architecture": cfg.model_type, "format": weights.kind}
         folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
         tokenizer = _tokenizer(resolved.path, weights)
-        if arch.kind == "encoder":
+        if isinstance(arch, EncoderArchitecture):
             return EmbeddingModel(arch, cfg, params, tokenizer, opened, Pooling.from_folder(folder), info=info)
-
-        def uploaded(done: int, total: int) -> None:
-            if progress is not None:
-                progress("upload", done, total)
-
         engine = Engine(
-            arch, cfg, params, opened, slots=slots, context=context, cache_dtype=cache_dtype, progress=uploaded
+            arch, cfg, params, opened, slots=slots, context=context, cache_dtype=cache_dtype, progress=progress
         )
         template = _template(resolved.path, weights)
         return LanguageModel(engine, tokenizer, template, info=info, load_s=time.perf_counter() - started)

@@ -183,9 +183,7 @@ class _Run:
                 group = range(first, min(first + slots, len(self.requests)))
                 stopped: set[int] = set()
                 pending = [self.requests[i] for i in group]
-                events = self.model.engine.stream(
-                    pending, cancelled=lambda s=stopped, g=group: self.cancelled() or s >= set(g), timings=self._timings
-                )
+                events = self.model.engine.stream(pending, cancelled=self.cancelled, timings=self._timings)
                 for event in events:
                     i = first + event.request
                     if i in stopped:

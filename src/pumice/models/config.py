@@ -10,8 +10,6 @@ from pumice.errors import FormatError
 from pumice.formats.weights import TensorInfo
 
 ScalingKind = Literal["none", "linear", "dynamic", "yarn", "llama3", "longrope", "factors"]
-# Every layer has params and nodes of its own: a bound, so that a hostile number cannot fill the memory.
-_MOST_LAYERS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +43,20 @@ class RopeConfig:
     rotary_dim: int
     interleaved: bool = False
     scaling: RopeScaling = field(default_factory=RopeScaling)
+
+
+def _check_rope(rope: RopeConfig, head_dim: int) -> None:
+    """Refuses what the formulas would divide by zero for."""
+    s = rope.scaling
+    rules = (
+        ("rotary_dim", rope.rotary_dim, rope.rotary_dim % 2 == 0 and 2 <= rope.rotary_dim <= head_dim, f"even, up to {head_dim}"),
+        ("theta", rope.theta, rope.theta > 1, "above 1"),
+        ("rotary_dim", rope.rotary_dim, s.kind != "dynamic" or rope.rotary_dim > 2, "above 2 where it scales by length"),
+        ("high_freq_factor", s.high_freq_factor, s.high_freq_factor > s.low_freq_factor, "above low_freq_factor"),
+    )
+    for name, value, holds, rule in rules:
+        if not holds:
+            raise FormatError(f"the rope's {name} is {value}, it must be {rule}", name=name, got=value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +120,6 @@ class ModelArchConfig:
     tie_embeddings: bool = False
 
     def __post_init__(self) -> None:
-        if self.layers > _MOST_LAYERS:
-            raise FormatError(f"the model has {self.layers} layers, more than {_MOST_LAYERS}", layers=self.layers)
         if self.heads % self.kv_heads:
             raise FormatError(
                 f"the {self.heads} attention heads are no multiple of the {self.kv_heads} key-value heads",
@@ -119,12 +129,8 @@ class ModelArchConfig:
         if len(self.windows) != self.layers:
             raise FormatError(f"the config describes {len(self.windows)} layers, the model has {self.layers}")
         for rope in (self.rope, self.local_rope):
-            if rope is not None and (rope.rotary_dim % 2 or not 2 <= rope.rotary_dim <= self.head_dim):
-                raise FormatError(
-                    f"{rope.rotary_dim} entries of a head of {self.head_dim} turn; it must be an even number of them",
-                    rotary_dim=rope.rotary_dim,
-                    head_dim=self.head_dim,
-                )
+            if rope is not None:
+                _check_rope(rope, self.head_dim)
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> ModelArchConfig:

@@ -38,6 +38,20 @@ def hidden(
     """Tokens and positions i32 [B, T] → the last layer's output f32 [B, T, hidden], with the final norm.
 
     `length` i32 [B] is explained at `Rotary`; most models do not look at it.
+
+    >>> import pumice as pm
+    >>> from pumice.models.params import LLAMA_NAMES, param_defs
+    >>> cfg = ModelArchConfig(model_type="llama", source="hf", hidden=8, layers=1, heads=2, kv_heads=1, head_dim=4,
+    ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None,))
+    >>> def model(tokens, positions, **weights):
+    ...     layer = {p.split(".")[2]: {"weight": w} for p, w in weights.items() if p.startswith("layers")}
+    ...     params = {"embed": {"weight": weights["embed.weight"]}, "layers": [layer], "norm": {"weight": weights["norm.weight"]}}
+    ...     attend = lambda layer, q, k, v, **options: pm.attention(q, k, v, causal=True, layout="bshd", **options)
+    ...     return hidden(cfg, params, tokens, positions, attend)
+    >>> weights = {p.path: pm.spec(*p.shape) for p in param_defs(cfg, LLAMA_NAMES)}
+    >>> ids = pm.spec("B", "T", dtype="i32")
+    >>> str(pm.trace(model, tokens=ids, positions=ids, **weights).nodes[-1].type)
+    'f32[B,T,8]'
     """
     return run_layers(cfg, params, embed(cfg, params, tokens, positions), positions, attend, length)
 

@@ -11,6 +11,8 @@ from pumice.errors import FormatError, InputError, MissingName
 _REQUIRED: Any = object()
 # Sizes end up in shapes of 32-bit index arithmetic.
 _MOST = 2**31 - 1
+# Every layer has params and nodes of its own: a bound, so that a hostile number cannot fill the memory.
+MOST_LAYERS = 4096
 
 
 class Fields:
@@ -47,11 +49,11 @@ class Fields:
             raise MissingName(f"{self.origin} lacks {self.prefix + name!r}", name=self.prefix + name)
         return default
 
-    def whole(self, name: str, default: int = _REQUIRED, *, least: int = 1) -> int:
-        """An integer of at least `least`."""
+    def whole(self, name: str, default: int = _REQUIRED, *, least: int = 1, most: int = _MOST) -> int:
+        """An integer from `least` to `most`."""
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            raise self._wrong(name, value, f"an integer from {least} to {_MOST}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self._wrong(name, value, f"an integer from {least} to {most}")
         return value
 
     def number(self, name: str, default: float = _REQUIRED) -> float:

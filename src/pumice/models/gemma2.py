@@ -34,7 +34,7 @@ def common_gguf(g: GgufFields, layers_of_27b: int) -> dict[str, Any]:
     """What Gemma 2 and 3 share in GGUF files; the 1 is part of the norms' weights there."""
     hidden, heads = g.whole("embedding_length"), g.uniform("attention.head_count")
     # The files do not say how scores are scaled: by the head's size, except in the largest model of each family.
-    largest = g.whole("block_count") == layers_of_27b
+    largest = gguf.layer_count(g) == layers_of_27b
     scale = (hidden / heads if largest else g.whole("attention.key_length", max(hidden // heads, 1))) ** -0.5
     return {
         "norms": "sandwich",
@@ -52,7 +52,7 @@ def softcap(c: Fields, name: str, default: float | None = None) -> float | None:
 
 def read_hf(c: Fields) -> ModelArchConfig:
     c = c.with_defaults(head_dim=256)
-    alternating = [i % 2 == 0 for i in range(c.whole("num_hidden_layers"))]
+    alternating = [i % 2 == 0 for i in range(hf.layer_count(c))]
     return hf.decoder_config(
         c,
         "gemma2",
@@ -68,7 +68,7 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
         g,
         "gemma2",
         attention_softcap=softcap(g, "attn_logit_softcapping", 50.0),
-        windows=tuple(size if i % 2 == 0 else None for i in range(g.whole("block_count"))),
+        windows=tuple(size if i % 2 == 0 else None for i in range(gguf.layer_count(g))),
         **{**common_gguf(g, layers_of_27b=46), "logits_softcap": softcap(g, "final_logit_softcapping", 30.0)},
     )
 

@@ -27,9 +27,7 @@ def read_hf(c: Fields) -> ModelArchConfig:
         local_rope=hf.rope_config(
             c, head_dim, layers="sliding_attention", theta_name="rope_local_base_freq", theta=1e4, scaled=False
         ),
-        windows=hf.windows(
-            c, c.whole("sliding_window", 4096), [(i + 1) % pattern != 0 for i in range(c.whole("num_hidden_layers"))]
-        ),
+        windows=hf.windows(c, c.whole("sliding_window", 4096), [(i + 1) % pattern != 0 for i in range(hf.layer_count(c))]),
         **common_hf(c),
     )
 
@@ -53,7 +51,7 @@ def _sliding(g: GgufFields) -> list[bool]:
     pattern = g.get("attention.sliding_window_pattern", 6)
     if isinstance(pattern, int):
         every = g.whole("attention.sliding_window_pattern", 6)
-        return [(i + 1) % every != 0 for i in range(g.whole("block_count"))]
+        return [(i + 1) % every != 0 for i in range(gguf.layer_count(g))]
     return [bool(slides) for slides in g.items("attention.sliding_window_pattern")]
 
 

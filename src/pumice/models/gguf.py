@@ -9,7 +9,7 @@ from typing import Any
 from pumice.errors import FormatError, MissingName
 from pumice.formats.weights import TensorInfo
 from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
-from pumice.models.fields import Fields
+from pumice.models.fields import MOST_LAYERS, Fields
 
 
 class GgufFields(Fields):
@@ -48,7 +48,7 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
     head_dim = g.whole("attention.key_length", max(hidden // heads, 1))
     if g.whole("attention.value_length", head_dim) != head_dim:
         raise g.refuse("an attention.value_length other than attention.key_length")
-    layers = g.whole("block_count")
+    layers = layer_count(g)
     if "windows" not in changes:
         g.refuse_if("attention.sliding_window")
     rms = changes.get("norm", "rms") == "rms"
@@ -77,6 +77,11 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
     return ModelArchConfig(**{**given, **changes})
 
 
+def layer_count(g: GgufFields) -> int:
+    """How many layers the model has."""
+    return g.whole("block_count", most=MOST_LAYERS)
+
+
 def window_size(g: GgufFields) -> int | None:
     """The window of sliding layers; 0 and absence mean that there is none."""
     return g.whole("attention.sliding_window", 0, least=0) or None
@@ -93,18 +98,20 @@ def rope_config(g: GgufFields, head_dim: int, *, interleaved: bool = False) -> R
 
 
 def _scaling(g: GgufFields) -> RopeScaling:
-    kind = g.text("rope.scaling.type", "none")
+    # Before there were types there was only the linear one.
+    kind = g.text("rope.scaling.type", "linear")
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise g.refuse(f"rope scaling of type {kind!r:.60}", "supported: none linear yarn longrope")
     attention = g.positive("rope.scaling.attn_factor", 1.0)
-    original = g.whole("rope.scaling.original_context_length", g.whole("context_length"), least=0)
+    # Zeros stand for what is not known.
+    original = g.whole("rope.scaling.original_context_length", 0, least=0) or g.whole("context_length")
     if "rope_factors_short.weight" in g.tensors:
         return RopeScaling(kind="longrope", original_positions=original, attention_factor=attention)
     if "rope_freqs.weight" in g.tensors:
         return RopeScaling(kind="factors", attention_factor=attention)
     if kind == "longrope":
         raise MissingName("the GGUF file has no tensor 'rope_factors_short.weight'", name="rope_factors_short.weight")
-    factor = g.positive("rope.scaling.factor", g.positive("rope.scale_linear", 1.0))
+    factor = g.number("rope.scaling.factor", g.number("rope.scale_linear", 1.0)) or 1.0
     if kind == "yarn":
         return RopeScaling(
             kind="yarn",
@@ -114,4 +121,4 @@ def _scaling(g: GgufFields) -> RopeScaling:
             beta_fast=g.positive("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=g.positive("rope.scaling.yarn_beta_slow", 1.0),
         )
-    return RopeScaling(kind="linear", factor=factor) if factor != 1.0 and kind != "none" else RopeScaling()
+    return RopeScaling(kind="linear", factor=factor) if kind == "linear" and factor != 1.0 else RopeScaling()

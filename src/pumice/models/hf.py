@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling, ScalingKind
-from pumice.models.fields import Fields
+from pumice.models.fields import MOST_LAYERS, Fields
 
 _ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh", "relu"]] = {
     "silu": "silu",
@@ -34,7 +34,7 @@ def decoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfi
     heads = c.whole("num_attention_heads")
     hidden = c.whole("hidden_size")
     head_dim = c.whole("head_dim", max(hidden // heads, 1))
-    layers = c.whole("num_hidden_layers")
+    layers = layer_count(c)
     rope = rope_config(c, head_dim) if "rope" not in changes else changes["rope"]
     c.refuse_if("quantization_config")
     given: dict[str, Any] = {
@@ -55,6 +55,11 @@ def decoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfi
         "tie_embeddings": c.flag("tie_word_embeddings"),
     }
     return ModelArchConfig(**{**given, **changes})
+
+
+def layer_count(c: Fields) -> int:
+    """How many layers the model has."""
+    return c.whole("num_hidden_layers", most=MOST_LAYERS)
 
 
 def encoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfig:
@@ -157,7 +162,7 @@ def _scaling(c: Fields, r: Fields, kind: ScalingKind) -> RopeScaling:
     most = c.whole("max_position_embeddings")
     if kind == "dynamic":
         return RopeScaling(kind=kind, factor=r.positive("factor"), original_positions=most)
-    original = c.whole("original_max_position_embeddings", r.whole("original_max_position_embeddings", most))
+    original = c.whole("original_max_position_embeddings", r.whole("original_max_position_embeddings", most), least=2)
     if kind == "llama3":
         return RopeScaling(
             kind=kind,

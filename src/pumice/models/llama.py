@@ -17,7 +17,7 @@ def read_hf(c: Fields) -> ModelArchConfig:
 
 def read_gguf(g: GgufFields) -> ModelArchConfig:
     # The converter reorders the rows of q and k, so that the pairs which turn are neighbours.
-    return gguf.decoder_config(g, "llama", interleaved=True, windows=(gguf.window_size(g),) * g.whole("block_count"))
+    return gguf.decoder_config(g, "llama", interleaved=True, windows=(gguf.window_size(g),) * gguf.layer_count(g))
 
 
 ARCHITECTURE = CausalArchitecture(read_hf=read_hf, read_gguf=read_gguf, names=LLAMA_NAMES)

@@ -12,7 +12,7 @@ from pumice.models.params import LLAMA_NAMES
 def read_hf(c: Fields) -> ModelArchConfig:
     if len({str(kind) for kind in c.items("layer_types")}) > 1:
         raise c.refuse("mistral with layers of different types")
-    return hf.decoder_config(c, "mistral", windows=(hf.window_size(c),) * c.whole("num_hidden_layers"))
+    return hf.decoder_config(c, "mistral", windows=(hf.window_size(c),) * hf.layer_count(c))
 
 
 ARCHITECTURE = CausalArchitecture(read_hf=read_hf, names=LLAMA_NAMES)

@@ -29,9 +29,7 @@ def read_hf(c: Fields) -> ModelArchConfig:
         mlp_bias=c.flag("mlp_bias"),
         rope=hf.rope_config(c, head_dim, theta_name="global_rope_theta", theta=160_000.0),
         local_rope=hf.rope_config(c, head_dim, layers="sliding_attention", theta_name="local_rope_theta", theta=10_000.0),
-        windows=hf.windows(
-            c, c.whole("local_attention", 128) // 2, [i % every != 0 for i in range(c.whole("num_hidden_layers"))]
-        ),
+        windows=hf.windows(c, c.whole("local_attention", 128) // 2, [i % every != 0 for i in range(hf.layer_count(c))]),
         tie_embeddings=True,
     )
 

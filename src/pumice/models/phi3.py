@@ -19,7 +19,7 @@ def read_hf(c: Fields) -> ModelArchConfig:
         fused_gate_up=True,
         # Both older names mean longrope here, also "yarn".
         rope=hf.rope_config(c, head_dim, longrope_names=("su", "yarn")),
-        windows=(hf.window_size(c),) * c.whole("num_hidden_layers"),
+        windows=(hf.window_size(c),) * hf.layer_count(c),
     )
 
 
@@ -28,7 +28,7 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
         g,
         "phi3",
         fused_gate_up="blk.0.ffn_gate.weight" not in g.tensors,
-        windows=(gguf.window_size(g),) * g.whole("block_count"),
+        windows=(gguf.window_size(g),) * gguf.layer_count(g),
     )
 
 

@@ -14,7 +14,7 @@ def windows(c: Fields) -> tuple[int | None, ...]:
     """Each layer's window; there are none unless `use_sliding_window` says so."""
     size = hf.window_size(c) if c.flag("use_sliding_window") else None
     first = c.whole("max_window_layers", 28, least=0)
-    return hf.windows(c, size, [i >= first for i in range(c.whole("num_hidden_layers"))])
+    return hf.windows(c, size, [i >= first for i in range(hf.layer_count(c))])
 
 
 def read_hf(c: Fields) -> ModelArchConfig:

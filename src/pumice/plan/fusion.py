@@ -11,6 +11,7 @@ from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, Scalar, Source, get_op
 from pumice.kernels.context import Group, LowerContext, find_view
+from pumice.kernels.routines.scatter import words_after
 
 # Ops whose recomputation for every reader costs about as much as loading the result would.
 _CHEAP = {"arange", "expand", "reshape", "transpose", "slice", "flip", "cast", "neg", "add", "sub", "mul", "one_hot"}
@@ -42,7 +43,7 @@ def partition(
         groups = [_finish(graph, d, caps) for d in drafts]
         crowded = [g for g in groups if _too_big(ctx, g, limit)]
         if not crowded:
-            return _mark_inplace(graph, groups)
+            return _mark_inplace(graph, groups, caps)
         for g in crowded:
             forced.add(_cut(ctx, g, limit))
     raise PlanError("fusion did not settle")
@@ -208,7 +209,7 @@ def _cut(ctx: LowerContext, g: Group, limit: int) -> int:
     return max(fits, key=lambda i: (len(below[i]) if crowded else weight[i], i))
 
 
-def _mark_inplace(graph: Graph, groups: list[Group]) -> list[Group]:
+def _mark_inplace(graph: Graph, groups: list[Group], caps: Caps) -> list[Group]:
     """States that a group may overwrite as it computes their next value, because nothing reads the old one later."""
     by_root = {g.root: k for k, g in enumerate(groups)}
     out = list(groups)
@@ -219,18 +220,22 @@ def _mark_inplace(graph: Graph, groups: list[Group]) -> list[Group]:
             continue
         if any(state in g.leaves for g in groups[k + 1 :]) or graph.nodes[state].type != graph.nodes[value].type:
             continue
-        if _may_overwrite(graph, groups[k], state):
+        if _may_overwrite(graph, groups[k], state, caps):
             g = groups[k]
             out[k] = Group(g.root, g.anchor, g.nodes, g.leaves, inplace=state)
     return out
 
 
-def _may_overwrite(graph: Graph, g: Group, state: int) -> bool:
+def _may_overwrite(graph: Graph, g: Group, state: int, caps: Caps) -> bool:
     root = graph.nodes[g.root]
     if state not in g.leaves:
         return False
     if root.op == "scatter_set":
-        return len(g.nodes) == 1 and root.args[0] == state and root.args.count(state) == 1 and root.type.dtype.per_word == 1
+        # Only its own first operand may be the old value; updates and indices must not be views of it.
+        others = any(_reaches(graph, i, state, set(g.nodes)) for i in g.nodes if i != g.root)
+        alone = root.args[0] == state and root.args.count(state) == 1 and not others
+        # A thread writes whole words, so no two rows may share one; the host writes elements.
+        return alone and (caps.target == "host" or words_after(root.type, root.attr["axis"]) is not None)
     if g.anchor is not None and root.type.dtype.per_word != 1:
         return False  # such a group packs its result in a second kernel
     # Elementwise at the root's own index: the thread that overwrites an element is the only one to read it.

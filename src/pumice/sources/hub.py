@@ -50,7 +50,7 @@ def locate(spec: HubSpec) -> Snapshot:
     """Ask the hub what the spec stands for now."""
     hub = _library()
     with _explained(spec):
-        info = hub.HfApi(endpoint=hub.constants.ENDPOINT).model_info(spec.repo_id, revision=spec.revision or None, files_metadata=True)
+        info = hub.HfApi().model_info(spec.repo_id, revision=spec.revision or None, files_metadata=True)
     remote = {s.rfilename: _remote_file(s) for s in info.siblings or ()}
     inner, names = choose(spec, list(remote))
     return Snapshot(str(info.sha), tuple(remote[n] for n in names), inner)
@@ -113,11 +113,7 @@ def fetch(spec: HubSpec, snapshot: Snapshot, folder: Path, meter: Meter) -> tupl
     meter.expect(snapshot.nbytes)
     with _explained(spec), _quiet(hub), _watched(folder, meter):
         hub.snapshot_download(
-            spec.repo_id,
-            revision=snapshot.commit,
-            local_dir=folder,
-            allow_patterns=[glob.escape(f.path) for f in snapshot.files],
-            endpoint=hub.constants.ENDPOINT,
+            spec.repo_id, revision=snapshot.commit, local_dir=folder, allow_patterns=[glob.escape(f.path) for f in snapshot.files]
         )
     meter.finish()
     meter.phase("check")
@@ -171,7 +167,6 @@ def _quiet(hub: Any) -> Iterator[None]:
 def _library() -> Any:
     try:
         import huggingface_hub
-        import huggingface_hub.constants
         import huggingface_hub.errors
         import huggingface_hub.utils
     except ImportError:

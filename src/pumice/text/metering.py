@@ -106,6 +106,8 @@ class Meter:
                 _stop(f"it puts a {type(part).__name__} into a list or dict")
             part_weight, part_height = self._measure(part)
             weight, height = weight + part_weight, max(height, part_height)
+            if weight > self.elements:
+                break  # enough to refuse it
         self._known[id(value)] = (value, weight, height + 1)
         return weight, height + 1
 

@@ -122,12 +122,12 @@ class ChatTemplate:
 
     def _guarded(self, name: str, variables: Mapping[str, Any]) -> str:
         jinja2 = _jinja()
-        from pumice.text.sandbox import Refusal, metered
+        from pumice.text.sandbox import Refusal, Sandbox, metered
 
         try:
+            if name not in self._compiled:
+                self._compiled[name] = Sandbox().from_string(self.sources[name])
             with metered(self.limits, conversation_size(variables)):
-                if name not in self._compiled:
-                    self._compiled[name] = _compile(self.sources[name])
                 return self._compiled[name].render(variables)
         except Refusal as error:
             raise InputError(
@@ -149,12 +149,6 @@ class ChatTemplate:
                 hint="check that each message has the fields that the template reads, such as role and content",
                 template=name,
             ) from None
-
-
-def _compile(source: str) -> jinja2.Template:
-    from pumice.text.sandbox import Sandbox
-
-    return Sandbox().from_string(source)
 
 
 def _refuse(name: str, message: str) -> NoReturn:

@@ -353,7 +353,13 @@ def _attention_samples() -> Iterator[Sample]:
     )
     yield make(
         "kv_index, offset and kv_len, decode",
-        **{"b": 3, "hkv": 2, "sq": 1, "sk": 70, "entries": 6, "kv_index": [5, 2, 0], "offset": [60, 0, 33]},
+        b=3,
+        hkv=2,
+        sq=1,
+        sk=70,
+        entries=6,
+        kv_index=[5, 2, 0],
+        offset=[60, 0, 33],
         kv_len=[61, 1, 34],
         causal=True,
     )
@@ -405,8 +411,8 @@ register(
             "A row with nothing to attend gives zeros, never NaN. Query head h reads key head h // (H / Hkv). mask and bias "
             "broadcast to [B, H, Sq, Sk] in both layouts. kv_index [B]: entry b of q reads entry kv_index[b] of k and v, whose "
             "number of entries is then free; negative counts from the end, out of range is the nearest end. k and v share a "
-            "float dtype, q and bias may have others; the arithmetic is f32, the result has q's dtype, layout and Dv. Hidden keys "
-            "must hold finite values: a weight of 0 may be multiplied."
+            "float dtype, q and bias may have others; the arithmetic is f32, the result has q's dtype, layout and Dv. Hidden "
+            "keys must hold finite values: a weight of 0 may be multiplied."
         ),
     )
 )

@@ -97,6 +97,7 @@ class _Kernel:
         views = [None if i is None else ctx.view(i, leaves) for i in node.inputs]
         q, k, v = (self._ordered(view) for view in views[:3] if view is not None)
         self.mask, self.bias, self.offset, self.kv_len, self.kv_index = views[3:]
+        self.entry = "batch" if self.kv_index is None else "entry"  # of keys and values
         self.batch, self.heads, self.sq, self.depth = q.shape
         self.entries, self.kv_heads, self.sk, self.depth_v = v.shape
         self.q, self.k, self.v = (_side(x) for x in (q, k, v))
@@ -155,9 +156,7 @@ class _Kernel:
             end = f"min({end}, {self._per_batch(self.kv_len)})"
         if self.attrs["causal"]:
             end = f"min({end}, offset + i32(last_row / {kb.dim(self.group)}) + 1i)"
-        self.entry = "batch"
         if self.kv_index is not None:
-            self.entry = "entry"
             kb.emit(f"let entry = {clamp_index(kb, self._per_batch(self.kv_index), self.entries)};")
             if not isinstance(self.entries, int):
                 end = f"select(0i, {end}, {kb.dim(self.entries)} > 0u)"

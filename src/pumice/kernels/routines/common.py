@@ -74,6 +74,20 @@ class Side:
             return False
         return all(_even(d) for d in (k, self.offset, *self.row_strides, *self.batch))
 
+    def row_pairs(self, p: Puller, rows: Dim) -> bool:
+        """Whether every two rows, from an even one on, lie in one word at each k."""
+        if p.ctx.type(self.leaf).dtype.name not in _HALVES or self.row_strides != (1,):
+            return False
+        return all(_even(d) for d in (rows, self.offset, self.k_stride, *self.batch))
+
+    def two(self, p: Puller, k_even: Dim, start: str, k: str) -> str:
+        """Name of the vec2<f32> of the elements k and k + 1 of a row, where k and the row's length `k_even` are even."""
+        if self.pairs(p, k_even):
+            return load_pair(p, self.leaf, f"{start} + {k}")
+        operand = p.operand(self.leaf)
+        first, second = (operand.load(self.step(p.kb, start, at)) for at in (k, plus(k, "1u")))
+        return p.kb.let(f"vec2<f32>({first}, {second})", "h")
+
 
 def merged_rows(shape: Shape, strides: tuple[Dim, ...]) -> tuple[Shape, tuple[Dim, ...]]:
     """Axes as the rows of a Side: one axis if the strides allow it.

@@ -12,7 +12,7 @@ from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import ZERO, Index, Puller
 from pumice.kernels.routines.common import Side, broadcast_strides, group_label, merged_rows
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
-from pumice.kernels.routines.tile import StridedLoader, Tile, choose_tile, emit_tiled, store_tile, tile_origin
+from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, store_tile, strided_loader, tile_origin
 
 # Largest first: the first that fits the target, the shape and the number of workgroups wins.
 TILES = (
@@ -118,8 +118,8 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
 def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
     m0, n0, entry, blocks = tile_origin(p, tile, s.m, s.n)
     batch = p.split(entry, s.batch)
-    a = StridedLoader(p, s.a, s.a.base(p, batch), m0, s.m, s.k, tile.bm, tile, "tile_a")
-    b = StridedLoader(p, s.b, s.b.base(p, batch), n0, s.n, s.k, tile.bn, tile, "tile_b")
+    a = strided_loader(p, s.a, s.a.base(p, batch), m0, s.m, s.k, tile.bm, tile, "tile_a")
+    b = strided_loader(p, s.b, s.b.base(p, batch), n0, s.n, s.k, tile.bn, tile, "tile_b")
     emit_tiled(p.kb, tile, s.compute, s.k, a, b)
 
     def store(m: str, n: str, value: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, product
-from pumice.kernels.pull import ZERO, Index, Puller
+from pumice.kernels.pull import ZERO, Index, Puller, plus
 from pumice.kernels.routines.common import Side, load_pair, open_sums
 
 MAX_VECTORS = 4
@@ -101,11 +101,11 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     sums = [f"sum{v}_{r}" for v in range(len(vectors)) for r in range(choice.rows)]
     for name in sums:
         kb.emit(f"var {name} = {ZERO[s.compute]};")
-    paired = s.wide.pairs(p, s.k) and s.x.pairs(p, s.k)
+    paired = s.wide.pairs(p, s.k)
     if paired:
         kb.open(f"for (var k = lid * 2u; k < {kb.dim(s.k)}; k += {2 * threads}u)")
-        x = [load_pair(p, s.x.leaf, f"{start} + k") for start in vectors]
-        w = [load_pair(p, s.wide.leaf, f"{start} + k") for start in rows]
+        x = [s.x.two(p, s.k, start, "k") for start in vectors]
+        w = [s.wide.two(p, s.k, start, "k") for start in rows]
     else:
         kb.open(f"for (var k = lid; k < {kb.dim(s.k)}; k += {threads}u)")
         x = [kb.let(p.operand(s.x.leaf).load(s.x.step(kb, start, "k")), "x") for start in vectors]
@@ -121,11 +121,15 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     return tiles * product(s.batch)
 
 
-def _add_products(p: Puller, s: Roles, start: str, vectors: list[str], steps: list[str]) -> None:
-    """Adds the products at each of `steps` to the sums."""
+def _add_products(p: Puller, s: Roles, start: str, vectors: list[str], steps: list[str], *, paired: bool) -> None:
+    """Adds the products at each of `steps` to the sums; `paired` for two neighbouring rows at once."""
     kb = p.kb
     at = [kb.let(k, "k") for k in steps]
-    w = [kb.let(p.operand(s.wide.leaf).load(s.wide.step(kb, start, k)), "w") for k in at]
+    places = [s.wide.step(kb, start, k) for k in at]
+    if paired:
+        w = [load_pair(p, s.wide.leaf, place) for place in places]
+    else:
+        w = [kb.let(p.operand(s.wide.leaf).load(place), "w") for place in places]
     for v, vector in enumerate(vectors):
         x = [p.operand(s.x.leaf).load(s.x.step(kb, vector, k)) for k in at]
         kb.emit(f"sum{v} += {' + '.join(f'{a} * {b}' for a, b in zip(x, w, strict=True))};")
@@ -133,30 +137,34 @@ def _add_products(p: Puller, s: Roles, start: str, vectors: list[str], steps: li
 
 def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb, lanes, parts = p.kb, choice.lanes, choice.threads // choice.lanes
-    tiles = ceildiv(s.rows, lanes)
+    # Two halves in a word belong to neighbouring results, which one thread then makes.
+    paired = s.wide.row_pairs(p, s.rows)
+    each, type = (2, f"vec2<{s.compute}>") if paired else (1, s.compute)
+    tiles = ceildiv(s.rows, lanes * each)
     kb.emit(f"let lane = lid % {lanes}u;")
     kb.emit(f"let part = lid / {lanes}u;")
-    row = kb.let(f"(wg % {p.divisor(tiles)}) * {lanes}u + lane", "n")
+    row = kb.let(f"((wg % {p.divisor(tiles)}) * {lanes}u + lane)" + (f" * {each}u" if paired else ""), "n")
     batch = p.split(f"wg / {p.divisor(tiles)}", s.batch)
     vectors = _vectors(p, s, batch)
-    start = s.wide.row(p, s.wide.base(p, batch), kb.let(f"min({row}, {kb.dim(s.rows - 1)})", "r"))
+    start = s.wide.row(p, s.wide.base(p, batch), kb.let(f"min({row}, {kb.dim(s.rows - each)})", "r"))
     for v in range(len(vectors)):
-        kb.emit(f"var sum{v} = {ZERO[s.compute]};")
+        kb.emit(f"var sum{v} = {type}();")
     # Loads of several k are in flight together; what does not fill such a step is left to the second loop.
     kb.emit("var k = part;")
     kb.open(f"for (; k + {(_UNROLL - 1) * parts}u < {kb.dim(s.k)}; k += {_UNROLL * parts}u)")
-    _add_products(p, s, start, vectors, [f"k + {u * parts}u" if u else "k" for u in range(_UNROLL)])
+    _add_products(p, s, start, vectors, [f"k + {u * parts}u" if u else "k" for u in range(_UNROLL)], paired=paired)
     kb.close()
     kb.open(f"for (; k < {kb.dim(s.k)}; k += {parts}u)")
-    _add_products(p, s, start, vectors, ["k"])
+    _add_products(p, s, start, vectors, ["k"], paired=paired)
     kb.close()
-    kb.shared("partial", f"array<{s.compute}, {len(vectors) * choice.threads}>")
+    kb.shared("partial", f"array<{type}, {len(vectors) * choice.threads}>")
     for v in range(len(vectors)):
         kb.emit(f"partial[{v * choice.threads}u + lid] = sum{v};")
     kb.emit("workgroupBarrier();")
     kb.open(f"for (var v = part; v < {len(vectors)}u; v += {parts}u)")
-    kb.emit(f"var total = {ZERO[s.compute]};")
+    kb.emit(f"var total = {type}();")
     kb.emit(f"for (var i = 0u; i < {parts}u; i++) {{ total += partial[v * {choice.threads}u + i * {lanes}u + lane]; }}")
-    _finish(p, s, batch, "v", row, "total")
+    for i in range(each):
+        _finish(p, s, batch, "v", plus(row, f"{i}u"), f"total.{'xy'[i]}" if paired else "total")
     kb.close()
     return tiles * product(s.batch)

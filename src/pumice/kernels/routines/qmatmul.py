@@ -11,7 +11,7 @@ from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.quant import BlockFormat, format_of
 from pumice.kernels.routines.common import Side, group_label, load_pair, merged_rows
-from pumice.kernels.routines.tile import StridedLoader, Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, tile_origin
+from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
 
 MAX_VECTORS = 8
 TEAM = 32
@@ -171,7 +171,7 @@ class QuantLoader:
 
 def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
     m0, n0, _, blocks = tile_origin(p, tile, s.m, s.n)
-    a = StridedLoader(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile, "tile_a")
+    a = strided_loader(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile, "tile_a")
     b = QuantLoader(p, s, n0, tile, "tile_b")
     emit_tiled(p.kb, tile, "f32", s.k, a, b)
     store_tile(p, tile, "f32", m0, n0, s.m, s.n, lambda m, n, value: _store(p, s, m, n, value))

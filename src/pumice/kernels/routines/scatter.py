@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, ceildiv, product
+from pumice.core.dims import Dim, ceildiv, divide_exactly, product
 from pumice.core.dtypes import u32
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
@@ -17,6 +17,7 @@ from pumice.kernels.rows import layout
 from pumice.kernels.rows.layout import RowTile, Team
 
 Form = Literal["add", "set", "inplace"]
+_T = TypeVar("_T")
 _FEW = 16  # indices that every thread may as well look through by itself
 _EACH = 4  # elements of a row that one thread takes
 
@@ -34,6 +35,16 @@ class Scatter:
 
     def __str__(self) -> str:
         return f"{self.method}/{self.threads}"
+
+
+def words_after(type: TensorType, axis: int) -> Dim | None:
+    """How many words the axes after `axis` fill, None if they do not fill words: then two rows may share one.
+
+    >>> from pumice.core.dtypes import f16
+    >>> words_after(TensorType(f16, (4, 3, 6)), 0), words_after(TensorType(f16, (4, 3)), 0)
+    (9, None)
+    """
+    return divide_exactly(product(type.shape[axis + 1 :]), type.dtype.per_word)
 
 
 def decide(caps: Caps, form: Form, updates: int, width: int) -> Scatter:
@@ -93,8 +104,15 @@ class _Kernel:
         self.axis: int = self.n.attr["axis"]
         shape = self.n.type.shape
         self.size = shape[self.axis]
-        self.row_shape = shape[: self.axis] + shape[self.axis + 1 :]
         self.count: Dim = ctx.type(self.n.args[1]).shape[0]
+        # In place, packed dtypes move by whole words: what follows the axis counts in words, what precedes it is one axis.
+        self.per_word = 1 if group.inplace is None else self.n.type.dtype.per_word
+        if self.per_word > 1:
+            words = words_after(self.n.type, self.axis)
+            assert words is not None  # the planner allows no other update in place
+            shape, self.axis = (product(shape[: self.axis]), self.size, words), 1
+        self.row_shape = shape[: self.axis] + shape[self.axis + 1 :]
+        self.update_shape = self.at(self.row_shape, self.count)
 
     def load(self, operand: int, at: Index) -> str:
         """WGSL of an element of x (0), the indices (1) or the updates (2)."""
@@ -108,8 +126,8 @@ class _Kernel:
         self.kb.function("fn named_row(i: i32, n: u32) -> u32 { return u32(select(i, i + i32(n), i < 0i)); }")
         return f"named_row({v}, {self.kb.dim(self.size)})"
 
-    def at(self, others: Index, along: str) -> Index:
-        """An index from those along the other axes and the one along the scattered axis."""
+    def at(self, others: tuple[_T, ...], along: _T) -> tuple[_T, ...]:
+        """An index, or a shape, from the entries of the other axes and the one of the scattered axis."""
         return (*others[: self.axis], along, *others[self.axis :])
 
     def others(self, at: Index) -> Index:
@@ -117,6 +135,19 @@ class _Kernel:
 
     def store(self, at: Index, value: str) -> None:
         self.p.store(at, self.p.root_value(at, self.kb.let(value, "y")))
+
+    def overwrite(self, at: Index, update: Index) -> None:
+        """In place, put the element or word `update` of the updates at `at`."""
+        if self.per_word == 1:
+            self.p.store(at, self.load(2, update))
+            return
+        shape, axis = self.n.type.shape, self.n.attr["axis"]
+        outer, t, word = update
+        before = self.p.split(outer, shape[:axis])
+        places = [self.p.split(f"{word} * {self.per_word}u + {lane}u", shape[axis + 1 :]) for lane in range(self.per_word)]
+        lanes = [self.load(2, (*before, t, *after)) for after in places]
+        target = self.p.linear(self.at(self.row_shape, self.size), at)
+        self.kb.emit(self.p.out().store_word(target, lanes))
 
     def added(self, a: str, b: str) -> str:
         return self.p.wrap(self.n, f"{a} + {b}")
@@ -242,14 +273,14 @@ def _pick(k: _Kernel, at: Index) -> None:
 
 
 def _overwrite_by_thread(k: _Kernel, choice: Scatter) -> Lowered:
-    kb, shape = k.kb, k.ctx.type(k.n.args[2]).shape
-    at = k.open_thread(shape)
+    kb = k.kb
+    at = k.open_thread(k.update_shape)
     kb.emit(f"let row = {k.named_row(at[k.axis])};\nvar wins = row < {kb.dim(k.size)};")
     kb.emit(f"for (var t = {at[k.axis]} + 1u; t < {kb.dim(k.count)}; t++) {{ wins = wins && {k.named_row('t')} != row; }}")
     kb.open("if (wins)")
-    k.p.store(k.at(k.others(at), "row"), k.load(2, at))
+    k.overwrite(k.at(k.others(at), "row"), at)
     kb.close()
-    return k.finish_threads(shape, choice)
+    return k.finish_threads(k.update_shape, choice)
 
 
 def _overwrite_by_group(k: _Kernel, choice: Scatter) -> Lowered:
@@ -264,7 +295,7 @@ def _overwrite_by_group(k: _Kernel, choice: Scatter) -> Lowered:
     kb.open(f"if ({any_later} == 0u && target_row < {kb.dim(k.size)})")
     for exists, others in k.chunk_elements():
         kb.open(f"if ({exists})")
-        k.p.store(k.at(others, "target_row"), k.load(2, k.at(others, "update")))
+        k.overwrite(k.at(others, "target_row"), k.at(others, "update"))
         kb.close()
     kb.close()
     return k.finish(team.groups, choice)

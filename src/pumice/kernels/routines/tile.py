@@ -10,7 +10,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv
 from pumice.kernels.builder import KernelBuilder
 from pumice.kernels.pull import Puller, plus
-from pumice.kernels.routines.common import Side
+from pumice.kernels.routines.common import Side, load_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,19 @@ class Loader(Protocol):
     def put(self) -> None: ...
 
 
+def strided_loader(
+    p: Puller, side: Side, base: str, first: str, extent: Dim, k: Dim, width: int, tile: Tile, name: str
+) -> Loader:
+    """The Loader for a strided operand: `extent` rows of `k`, of which the tile takes `width` from row `first` on."""
+    make = PairLoader if side.pairs(p, k) else StridedLoader
+    return make(p, side, base, first, extent, k, width, tile, name)
+
+
 class StridedLoader:
-    """A Loader for a strided operand; every thread takes whole vec4s of neighbouring rows at one k."""
+    """A Loader whose threads take vec4s of four neighbouring rows at one k."""
+
+    # Elements along K that a thread takes at a time.
+    along = 1
 
     def __init__(
         self, p: Puller, side: Side, base: str, first: str, extent: Dim, k: Dim, width: int, tile: Tile, name: str
@@ -86,42 +97,75 @@ class StridedLoader:
         kb = p.kb
         self.p, self.side, self.k, self.name, self.width, self.bk = p, side, k, name, width, tile.bk
         self.compute = p.ctx.type(side.leaf).dtype.compute
+        self.row_pairs = self.along == 1 and side.row_pairs(p, extent)
         kb.shared(name, f"array<vec4<{self.compute}>, {tile.bk * pitch(width)}>")
-        self.slots: list[tuple[str, str, list[str], str]] = []
-        groups = width // 4
-        assert groups * tile.bk % tile.threads == 0
-        for i in range(groups * tile.bk // tile.threads):
+        groups, steps = width // 4, tile.bk // self.along
+        self.all_busy = groups * steps % tile.threads == 0
+        self.groups = groups
+        self.slots: list[tuple[str, str, list[str], list[str]]] = []
+        for i in range(-(-groups * steps // tile.threads)):
             slot = kb.let(f"lid + {i * tile.threads}u", "slot")
             fast, slow = f"{slot} % {{}}u", f"{slot} / {{}}u"
-            along = kb.let(fast.format(tile.bk) if side.k_fast else slow.format(groups), "k")
-            across = kb.let(slow.format(tile.bk) if side.k_fast else fast.format(groups), "g")
+            step = fast.format(steps) if side.k_fast else slow.format(groups)
+            along = kb.let(f"({step}) * {self.along}u" if self.along > 1 else step, "k")
+            across = kb.let(slow.format(steps) if side.k_fast else fast.format(groups), "g")
             starts = []
-            for c in range(4):
+            for c in (0, 2) if self.row_pairs else range(4):
                 row = f"{first} + {across} * 4u + {c}u"
                 if not (isinstance(extent, int) and extent % width == 0):
-                    # Rows past the end repeat the last one: what they give is never stored.
-                    row = f"min({row}, {kb.dim(extent - 1)})"
+                    # Rows past the end repeat the last ones: what they give is never stored.
+                    row = f"min({row}, {kb.dim(extent - (2 if self.row_pairs else 1))})"
                 start = side.row(p, base, kb.let(row, "r"))
                 starts.append(kb.let(side.step(kb, start, along), "at"))
-            value = kb.fresh("fetched")
-            kb.emit(f"var {value}: vec4<{self.compute}>;")
-            self.slots.append((along, across, starts, value))
+            values = [kb.fresh("fetched") for _ in range(self.along)]
+            for value in values:
+                kb.emit(f"var {value}: vec4<{self.compute}>;")
+            self.slots.append((along, across, starts, values))
 
     def fetch(self, k0: str) -> None:
-        kb, operand = self.p.kb, self.p.operand(self.side.leaf)
+        kb = self.p.kb
         ragged = not (isinstance(self.k, int) and self.k % self.bk == 0)
         step = kb.let(self.side.step(kb, "0u", k0), "step")
-        for along, _, starts, value in self.slots:
-            loads = ", ".join(operand.load(plus(start, step)) for start in starts)
+        for along, across, starts, values in self.slots:
+            guards = [] if self.all_busy else [f"{across} < {self.groups}u"]
             if ragged:
-                kb.emit(f"{value} = vec4<{self.compute}>();")
-                kb.emit(f"if ({k0} + {along} < {kb.dim(self.k)}) {{ {value} = vec4<{self.compute}>({loads}); }}")
-            else:
-                kb.emit(f"{value} = vec4<{self.compute}>({loads});")
+                for value in values:
+                    kb.emit(f"{value} = vec4<{self.compute}>();")
+                guards.append(f"{k0} + {along} < {kb.dim(self.k)}")
+            if guards:
+                kb.open(f"if ({' && '.join(guards)})")
+            for value, loaded in zip(values, self._load([plus(start, step) for start in starts]), strict=True):
+                kb.emit(f"{value} = {loaded};")
+            if guards:
+                kb.close()
+
+    def _load(self, addresses: list[str]) -> list[str]:
+        """WGSL for the vec4 of each k, from the addresses of the rows."""
+        if self.row_pairs:
+            loads = [load_pair(self.p, self.side.leaf, at) for at in addresses]
+        else:
+            loads = [self.p.operand(self.side.leaf).load(at) for at in addresses]
+        return [f"vec4<{self.compute}>({', '.join(loads)})"]
 
     def put(self) -> None:
-        for along, across, _, value in self.slots:
-            self.p.kb.emit(f"{self.name}[{along} * {pitch(self.width)}u + {across}] = {value};")
+        kb = self.p.kb
+        for along, across, _, values in self.slots:
+            if not self.all_busy:
+                kb.open(f"if ({across} < {self.groups}u)")
+            for i, value in enumerate(values):
+                kb.emit(f"{self.name}[{plus(along, f'{i}u')} * {pitch(self.width)}u + {across}] = {value};")
+            if not self.all_busy:
+                kb.close()
+
+
+class PairLoader(StridedLoader):
+    """A Loader for packed halves along K: a thread takes words of four neighbouring rows, which are vec4s at two k."""
+
+    along = 2
+
+    def _load(self, addresses: list[str]) -> list[str]:
+        pairs = [load_pair(self.p, self.side.leaf, at) for at in addresses]
+        return [f"vec4<f32>({', '.join(f'{pair}.{axis}' for pair in pairs)})" for axis in "xy"]
 
 
 def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Dim, a: Loader, b: Loader) -> None:

@@ -1,0 +1,113 @@
+"""`pumice bench`: our speed on this machine, for a few operations or for a model."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.base import Device
+from pumice.cli.generate import device_line
+
+
+def median_seconds(run: Callable[[], object], *, repeats: int = 7) -> float:
+    """The median time of a call, after one that is not counted."""
+    run()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def bench_ops(device: Device) -> list[dict[str, Any]]:
+    """Matrix products, a quantised matrix-vector product, a softmax and an elementwise chain."""
+    import pumice as pm
+    from pumice.core.blocks import quantize_rows
+    from pumice.core.dtypes import q8_0
+
+    rng = np.random.default_rng(0)
+    big = 512 if device.caps.software and device.caps.target == "webgpu" else 1024
+    rows: list[dict[str, Any]] = []
+
+    def measure(name: str, fn: Callable[..., Any], amount: float, unit: str, params: Any = None, **arrays: Any) -> None:
+        specs: dict[str, Any] = {k: pm.spec(*v.shape, dtype=v.dtype) for k, v in arrays.items()}
+        if params is not None:
+            specs["params"] = {k: pm.spec(*t[0], dtype=t[1]) for k, t in params.items()}
+        with pm.compile(fn, device=device, **specs) as exe:
+            if params is not None:
+                exe.set_params({k: t[2] for k, t in params.items()})
+            seconds = median_seconds(lambda: exe.run(arrays))
+        rows.append({"work": name, "seconds": seconds, "rate": amount / seconds, "unit": unit})
+
+    a, b = rng.normal(size=(big, big)).astype("f4"), rng.normal(size=(big, big)).astype("f4")
+    measure(f"matmul {big}³ f32", lambda a, b: (a @ b).sum(), 2 * big**3 / 1e9, "GFLOP/s", a=a, b=b)
+    packed = quantize_rows(q8_0, rng.normal(size=(4096, 2048)).astype("f4"))
+    measure(
+        "matvec 4096×2048 q8_0",
+        lambda params, x: pm.qmatmul(x, params["w"]),
+        packed.nbytes / 1e9,
+        "GB/s",
+        params={"w": ((4096, 2048), "q8_0", packed)},
+        x=rng.normal(size=(1, 2048)).astype("f4"),
+    )
+    x = rng.normal(size=(256, 4096)).astype("f4")
+    measure("softmax 256×4096", lambda x: pm.softmax(x, axis=-1).sum(), 2 * x.nbytes / 1e9, "GB/s", x=x)
+    measure("gelu(x·2+1) 256×4096", lambda x: pm.gelu(x * 2.0 + 1.0).sum(), x.nbytes / 1e9, "GB/s", x=x)
+    return rows
+
+
+def bench_model(model: Any, prompt: int, answer: int) -> list[dict[str, Any]]:
+    """Prefill and decode speed of a language model, or texts per second of an encoder."""
+    from pumice.llm.embed import EmbeddingModel
+    from pumice.llm.engine import Request, SamplingParams, Timings
+
+    if isinstance(model, EmbeddingModel):
+        texts = ["a sentence of a few words, repeated until it is long enough to measure"] * 32
+        seconds = median_seconds(lambda: model.embed(texts), repeats=3)
+        return [{"work": "embed 32 texts", "seconds": seconds, "rate": len(texts) / seconds, "unit": "texts/s"}]
+    engine = model.engine
+    rng = np.random.default_rng(0)
+    rates: dict[str, list[tuple[float, float]]] = {"prefill": [], "decode": []}
+    for _ in range(3):
+        timings = Timings()
+        # Random prompts: nothing of the last one may be reused.
+        tokens = rng.integers(0, engine.cfg.vocab, prompt).tolist()
+        for _event in engine.stream([Request(tokens, SamplingParams(temperature=0), answer)], timings=timings):
+            pass
+        rates["prefill"].append((timings.prefill_s, timings.prompt_tokens / timings.prefill_s))
+        rates["decode"].append((timings.decode_s, timings.decode_tokens / timings.decode_s))
+    rows = []
+    for name, count in (("prefill", prompt), ("decode", answer)):
+        seconds, rate = sorted(rates[name])[1]
+        rows.append({"work": f"{name} {count} tokens", "seconds": seconds, "rate": rate, "unit": "tokens/s"})
+    return rows
+
+
+def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int) -> int:
+    """Measure and print; the exit code."""
+    from pumice.backends.select import open_device
+    from pumice.llm.load import load
+
+    if what == "ops":
+        opened = open_device(device)
+        info = {"name": opened.name, "target": opened.caps.target, "software": opened.caps.software}
+        rows = bench_ops(opened)
+    else:
+        print(f"loading {what}", file=sys.stderr)
+        with load(what, device=device, context=prompt + answer) as model:
+            info = model.describe_device()
+            rows = bench_model(model, prompt, answer)
+    if as_json:
+        print(json.dumps({"device": info, "results": rows}))
+        return 0
+    print(f"on {device_line(info)}")
+    for row in rows:
+        print(f"  {row['work']:<26} {row['rate']:>10.1f} {row['unit']:<9} ({row['seconds'] * 1e3:.2f} ms)")
+    return 0
