@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= 2
+PROMPT ?= What is the capital of France?
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECT := pyproject.toml constraints.txt
@@ -14,9 +15,8 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
 	  printf '  make %-12s %s\n' "$$name" "$$text"; done
 
-run: $(VENV)/.stamp-run  ## install, check this machine, run a small example
-	@$(BIN)/pumice doctor
-	@$(BIN)/python examples/hello.py
+run: $(VENV)/.stamp-run  ## install, fetch the 98 MB demo model, answer a question with it
+	@$(BIN)/pumice run smollm2 "$(PROMPT)" --temperature 0 --max-tokens 96
 
 test: $(VENV)/.stamp-dev  ## install the test tools, run the tests
 	@tools/install-test-deps.sh
@@ -64,10 +64,10 @@ $(BIN)/python:
 
 $(VENV)/.stamp-run: $(PROJECT) | $(BIN)/python
 	@echo "installing pumice into $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[cpu]'
+	@$(PIP) install -c constraints.txt -e '.[cpu,llm]'
 	@touch $@
 
 $(VENV)/.stamp-dev: $(PROJECT) | $(BIN)/python
 	@echo "installing pumice and its test tools into $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[cpu,dev]'
+	@$(PIP) install -c constraints.txt -e '.[cpu,llm,dev]'
 	@touch $@ $(VENV)/.stamp-run

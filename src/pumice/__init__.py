@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pumice.errors import PumiceError as PumiceError
     from pumice.functions import *  # noqa: F403
     from pumice.ir.graph import Graph as Graph
+    from pumice.llm.load import load as load
     from pumice.run.compile import compile as compile
     from pumice.run.executable import Executable as Executable
     from pumice.tensor import Tensor as Tensor
@@ -41,6 +42,7 @@ _HOMES = {
         softplus sort split sqrt square squeeze stack std subtract sum swapaxes take take_along_axis tan tanh tile top_k
         transpose trunc var where zeros zeros_like""",
     "pumice.ir.graph": "Graph",
+    "pumice.llm.load": "load",
     "pumice.run.compile": "compile",
     "pumice.run.executable": "Executable",
     "pumice.tensor": "Tensor",
