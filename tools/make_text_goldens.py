@@ -177,7 +177,8 @@ def sentencepiece_goldens() -> dict[str, Any]:
     import sentencepiece
 
     chooser = random.Random(0)
-    words = "the cat sat on a mat and then that other hat thing went to sleep in the garden with its kittens".split()
+    sentence = "the cat sat on a mat and then that other hat thing went to sleep in the garden with its kittens"
+    words = sentence.split()
     corpus = [" ".join(chooser.choices(words, k=8)) for _ in range(400)]
     with tempfile.TemporaryDirectory() as folder:
         prefix = str(Path(folder) / "tiny")
@@ -207,7 +208,7 @@ def sentencepiece_goldens() -> dict[str, Any]:
         "tokenizer.ggml.eos_token_id": model.eos_id(),
         "tokenizer.ggml.unknown_token_id": model.unk_id(),
     }
-    texts = [*TEXTS, *corpus[:20], "thethethe  sat\nhatmatkittens<0x0A> <s>"]
+    texts = [*TEXTS, *corpus[:20], "thethethe  sat\nhatmatkittens<0x0A>"]
     rows = [[text, model.encode(text), model.decode(model.encode(text))] for text in texts if "\x00" not in text]
     return {"metadata": metadata, "rows": rows}
 
@@ -224,9 +225,9 @@ def file_goldens(folder: Path) -> list[list[Any]]:
     return rows
 
 
-def write(name: str, value: object) -> None:
+def write(name: str, value: object, indent: int | None = 1) -> None:
     """One golden file."""
-    text = json.dumps(value, ensure_ascii=False, indent=None if name == "sentencepiece.json" else 1)
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
     (DATA / name).write_text(text + "\n", encoding="utf-8")
     print("wrote", DATA / name)
 
@@ -238,7 +239,7 @@ def main() -> None:
     parser.add_argument("--minilm", type=Path, help="the folder of all-MiniLM-L6-v2")
     options = parser.parse_args()
     write("chat_goldens.json", chat_goldens())
-    write("sentencepiece.json", sentencepiece_goldens())
+    write("sentencepiece.json", sentencepiece_goldens(), indent=None)
     if options.smollm2:
         write("smollm2_tokens.json", byte_level_goldens(options.smollm2))
     if options.minilm:

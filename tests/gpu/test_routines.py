@@ -42,6 +42,11 @@ def planned(case: harness.Case, target: str, **options: Any) -> list[str]:
     return variants(build_plan(case.graph, harness.device(target).caps, **options))
 
 
+def loads_pairs(graph: Any, caps: Caps) -> bool:
+    """Whether a kernel's body takes whole words of halves apart, rather than a function that takes one element."""
+    return any("unpack2x16float(w" in kernel.wgsl.split("fn main")[1] for kernel in build_plan(graph, caps).kernels)
+
+
 @pytest.mark.parametrize(
     ("caps", "size", "start"),
     [
@@ -99,18 +104,18 @@ def test_bias_activation_and_residual_run_in_the_matmul(target: str, lead: tuple
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("rows", [1, 3, 40])
-@pytest.mark.parametrize("weight", qmatmul.FORMATS)
-def test_bias_and_residual_run_in_the_qmatmul(target: str, rows: int, weight: str) -> None:
-    q = dtypes.dtype(weight)
+@pytest.mark.parametrize("q", dtypes.QUANT, ids=str)
+def test_bias_and_residual_run_in_the_qmatmul(target: str, rows: int, q: dtypes.DType) -> None:
     b = GraphBuilder()
-    x, w = b.source("input", "x", TensorType(dtypes.f32, (rows, 96))), b.source("param", "w", TensorType(q, (1030, 96)))
+    k = 3 * q.block
+    x, w = b.source("input", "x", TensorType(dtypes.f32, (rows, k))), b.source("param", "w", TensorType(q, (1030, k)))
     bias, r = (
         b.source("input", "b", TensorType(dtypes.f32, (1030,))),
         b.source("input", "r", TensorType(dtypes.f32, (rows, 1030))),
     )
     out = b.add("add", [b.add("silu", [b.add("add", [b.add("qmatmul", [x, w]), bias])]), r])
-    inputs = {"x": normal(rows, 96), "b": normal(1030, seed=1), "r": normal(rows, 1030, seed=2)}
-    case = harness.Case(b.build([("out", out)]), inputs, {"w": quantize_rows(q, normal(1030, 96, seed=3))})
+    inputs = {"x": normal(rows, k), "b": normal(1030, seed=1), "r": normal(rows, 1030, seed=2)}
+    case = harness.Case(b.build([("out", out)]), inputs, {"w": quantize_rows(q, normal(1030, k, seed=3))})
     assert len(planned(case, target)) == 1
 
 
@@ -148,9 +153,38 @@ def test_packed_halves_are_read_in_pairs_where_rows_are_even(target: str) -> Non
     for k in (66, 67):
         graph = pm.trace(lambda a, b: a @ b.T, a=pm.spec(2, k, dtype="f16"), b=pm.spec(300, k, dtype="f16"))
         a, b = (normal(rows, k, seed=rows).astype(np.float16) for rows in (2, 300))
-        plan = build_plan(graph, harness.device(target).caps)
-        assert any("unpack2x16float(w" in kernel.wgsl.split("fn main")[1] for kernel in plan.kernels) == (k == 66)
+        assert loads_pairs(graph, harness.device(target).caps) == (k == 66)
         assert harness.check(harness.Case(graph, {"a": a, "b": b}, {}), target, tolerance=1e-6) == ""
+
+
+# Rows and columns that make a matvec of either kind and tiles, ragged and whole; which operand is half, transposed, or both.
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 300, 66), (2, 301, 66), (70, 36, 66), (128, 128, 64), (70, 36, 67), (300, 1, 66)])
+@pytest.mark.parametrize("right", [False, True], ids=["plain", "transposed"])
+@pytest.mark.parametrize("dtypes_", [("f32", "f16"), ("bf16", "f32"), ("f16", "f16"), ("f16", "bf16")], ids="-".join)
+def test_mixed_floats(target: str, m: int, n: int, k: int, right: bool, dtypes_: tuple[str, str]) -> None:
+    left_type, right_type = (dtypes.dtype(d) for d in dtypes_)
+    graph = pm.trace(
+        lambda a, b: a @ (b.T if right else b),
+        a=pm.spec(m, k, dtype=left_type),
+        b=pm.spec(*((n, k) if right else (k, n)), dtype=right_type),
+    )
+    assert [x.op for x in graph.nodes if x.op == "cast"] == []
+    a, b = normal(m, k).astype(left_type.np), normal(n, k, seed=1).astype(right_type.np)
+    inputs = {"a": a, "b": b if right else np.ascontiguousarray(b.T)}
+    tolerance = 1e-7 if left_type != right_type else 1e-6
+    assert harness.check(harness.Case(graph, inputs, {}), target, tolerance=tolerance) == ""
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 300, 66), (70, 36, 66)], ids=["matvec", "tiles"])
+@pytest.mark.parametrize("right", [False, True], ids=["plain", "transposed"])
+def test_half_weights_of_f32_rows_are_read_two_at_a_time(m: int, n: int, k: int, right: bool) -> None:
+    def graph(columns: int, inner: int) -> Any:
+        b = pm.spec(*((columns, inner) if right else (inner, columns)), dtype="f16")
+        return pm.trace(lambda a, b: a @ (b.T if right else b), a=pm.spec(m, inner), b=b)
+
+    assert loads_pairs(graph(n, k), BASELINE)
+    assert not loads_pairs(graph(n + 1, k + 1), BASELINE)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -180,7 +214,7 @@ def test_a_symbolic_number_of_vectors_and_of_summands(target: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 12])
-@pytest.mark.parametrize("weight", ["f32", "q4_0", "q8_0"])
+@pytest.mark.parametrize("weight", ["f32", "f16", "q4_0", "q5_0", "q8_0", "q4_k", "q6_k"])
 def test_weights_larger_than_a_binding_are_read_from_their_parts(rows: int, weight: str) -> None:
     from pumice.backends.webgpu.device import WebGpuDevice
 
@@ -190,7 +224,7 @@ def test_weights_larger_than_a_binding_are_read_from_their_parts(rows: int, weig
     x, w = b.source("input", "x", TensorType(dtypes.f32, (rows, 256))), b.source("param", "w", TensorType(dtype, (120, 256)))
     out = b.add("qmatmul", [x, w]) if dtype.is_quant else b.add("matmul", [x, b.add("transpose", [w], {"perm": (1, 0)})])
     values = normal(120, 256, seed=1)
-    packed = quantize_rows(dtype, values) if dtype.is_quant else values
+    packed = quantize_rows(dtype, values) if dtype.is_quant else values.astype(dtype.np)
     case = harness.Case(b.build([("out", out)]), {"x": normal(rows, 256)}, {"w": packed})
     plan = build_plan(case.graph, caps)
     assert len(plan.values[w].parts) > 1
@@ -207,7 +241,7 @@ def test_attention_with_every_operand_binds_eight_buffers(target: str) -> None:
     b = GraphBuilder()
     ids = [b.source("input", n, TensorType(dtypes.bool_ if n == "mask" else dtypes.f32, shape)) for n, shape in shapes.items()]
     ids += [b.source("input", n, TensorType(dtypes.i32, (2,))) for n in ("offset", "kv_len")]
-    out = b.add("attention", ids, {"causal": True, "window": 30, "softcap": 5.0})
+    out = b.add("attention", [*ids, None], {"causal": True, "window": 30, "softcap": 5.0})
     inputs = {"q": normal(2, 4, 5, 64), "k": normal(2, 2, 50, 64, seed=1), "v": normal(2, 2, 50, 64, seed=2)}
     inputs |= {"mask": r.random((2, 1, 5, 50)) < 0.7, "bias": normal(4, 1, 50, seed=3)}
     inputs |= {"offset": np.array([3, 44], np.int32), "kv_len": np.array([20, 50], np.int32)}
@@ -217,11 +251,29 @@ def test_attention_with_every_operand_binds_eight_buffers(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_kv_index_picks_entries_of_a_shared_cache(target: str) -> None:
+    n = sym("N")
+    b = GraphBuilder()
+    q = b.source("input", "q", TensorType(dtypes.f32, (sym("B"), 1, 4, 32)))
+    k, v = (b.source("input", name, TensorType(dtypes.f16, (n, 40, 2, 32))) for name in "kv")
+    ints = [b.source("input", name, TensorType(dtypes.i32, (sym("B"),))) for name in ("offset", "kv_len", "kv_index")]
+    out = b.add("attention", [q, k, v, None, None, *ints], {"layout": "bshd", "causal": True})
+    graph = b.build([("out", out)], maxima={"B": 4, "N": 6})
+    assert len(build_plan(graph, BASELINE).steps[0].bindings) == 7
+    for batch, entries in ((3, 5), (4, 1), (1, 6), (2, 0), (0, 3)):
+        r = np.random.default_rng(batch)
+        inputs = {"q": normal(batch, 1, 4, 32), "offset": r.integers(0, 40, batch).astype(np.int32)}
+        inputs |= {name: normal(entries, 40, 2, 32, seed=i).astype(np.float16) for i, name in enumerate("kv")}
+        inputs |= {"kv_len": inputs["offset"] + np.int32(1), "kv_index": r.integers(-7, 7, batch).astype(np.int32)}
+        assert harness.check(harness.Case(graph, inputs, {}), target, tolerance=1e-7) == "", (batch, entries)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_keys_past_kv_len_may_hold_anything(target: str) -> None:
     b = GraphBuilder()
     q = b.source("input", "q", TensorType(dtypes.f32, (1, 2, 1, 16)))
     k, v = (b.source("input", n, TensorType(dtypes.f32, (1, 2, 40, 16))) for n in "kv")
-    out = b.add("attention", [q, k, v, None, None, None, b.source("input", "n", TensorType(dtypes.i32, ()))])
+    out = b.add("attention", [q, k, v, None, None, None, b.source("input", "n", TensorType(dtypes.i32, ())), None])
     inputs = {
         "q": normal(1, 2, 1, 16),
         "k": normal(1, 2, 40, 16, seed=1),

@@ -127,6 +127,17 @@ def test_attention() -> None:
     same(masked, attended(q, k, v, keys % 2 == 0), 1e-4)
     turned = pm.interpret(lambda *a: pm.attention(*[t.swapaxes(1, 2) for t in a], layout="bshd").swapaxes(1, 2), q, k, v)
     same(turned, attended(q, k, v, True), 1e-4)
+    picked = pm.interpret(lambda *a: pm.attention(*a, kv_index=[1, 1]), q, k, v)
+    same(picked, attended(q, k[[1, 1]], v[[1, 1]], True), 1e-4)
+
+
+def test_attention_and_matmul_leave_half_operands_as_they_are() -> None:
+    cache, w = pm.spec(2, 2, 6, 8, dtype="f16"), pm.spec(8, 5, dtype="bf16")
+    graph = pm.trace(lambda q, k, v, w: pm.attention(q, k, v) @ w, q=pm.spec(2, 4, 3, 8), k=cache, v=cache, w=w)
+    assert [n.op for n in graph.nodes if n.op not in ("input", "param")] == ["attention", "matmul"]
+    assert str(graph.nodes[-1].type) == "f32[2,4,3,5]"
+    narrow = pm.trace(pm.attention, q=pm.spec(2, 4, 3, 8, dtype="f16"), k=pm.spec(2, 2, 6, 8), v=pm.spec(2, 2, 6, 8))
+    assert str(narrow.nodes[-1].type) == "f32[2,4,3,8]"
 
 
 def test_dropout_keeps_the_mean() -> None:

@@ -101,17 +101,18 @@ def test_state_starts_with_its_initial_value() -> None:
 
 @pytest.mark.parametrize("dtype", dtypes.QUANT)
 def test_quantised_params_are_block_bytes(dtype: dtypes.DType) -> None:
-    w = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    k = 2 * dtype.block
+    w = np.random.default_rng(0).standard_normal((4, k)).astype(np.float32)
     packed = quantize_rows(dtype, w)
     b = GraphBuilder()
-    p = b.source("param", "w", TensorType(dtype, (4, 64)))
-    x = b.source("input", "x", TensorType(dtypes.f32, (64,)))
+    p = b.source("param", "w", TensorType(dtype, (4, k)))
+    x = b.source("input", "x", TensorType(dtypes.f32, (k,)))
     c = b.constant(np.float32(2), dtypes.f32)
     y = b.add("mul", [b.add("qmatmul", [x, p]), c])
     g = b.build([("y", y), ("w", p)])
-    a = np.linspace(-1, 1, 64, dtype=np.float32)
+    a = np.linspace(-1, 1, k, dtype=np.float32)
     result = evaluate_graph(g, {"x": a}, {"w": packed})
-    expected = 2 * dequantize_rows(dtype, packed, 64).astype(np.float64) @ a.astype(np.float64)
+    expected = 2 * dequantize_rows(dtype, packed, k).astype(np.float64) @ a.astype(np.float64)
     np.testing.assert_allclose(result.outputs[0], expected, rtol=1e-12)
     np.testing.assert_array_equal(result.outputs[1], packed)
     np.testing.assert_array_equal(evaluate_graph(g, {"x": a}, {"w": packed.ravel()}).outputs[0], result.outputs[0])

@@ -176,21 +176,78 @@ def test_quantised_products(rows: int, quant: dtypes.DType, with_numba: bool, mo
 
 
 @pytest.mark.parametrize("dtype", [dtypes.f16, dtypes.bf16], ids=str)
-@pytest.mark.parametrize("transposed", [False, True])
-def test_large_half_weights_are_widened_in_tiles(dtype: dtypes.DType, transposed: bool) -> None:
+@pytest.mark.parametrize("other", [dtypes.f32, None], ids=["by f32", "by itself"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+@pytest.mark.parametrize("x_shape", [(1300,), (1, 1300), (5, 1300), (2, 30, 1300)], ids=str)
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("with_numba", [True, False], ids=["numba", "numpy"])
+def test_large_half_weights_are_widened_in_tiles(
+    dtype: dtypes.DType,
+    other: dtypes.DType | None,
+    transposed: bool,
+    x_shape: tuple[int, ...],
+    left: bool,
+    with_numba: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pumice.backends.host import jit, linear
+
+    if not with_numba:
+        monkeypatch.setattr(jit, "kernels", lambda: None)
+    widened: list[int] = []
+    monkeypatch.setattr(linear, "_scratch", lambda name, size: widened.append(size) or np.empty(size, np.float32))
     g = np.random.default_rng(3)
     b = GraphBuilder()
-    w_shape = (900, 1300) if transposed else (1300, 900)
-    x = b.source("input", "x", TensorType(dtype, (5, 1300)))
+    w_shape = (900, 1300) if transposed == (not left) else (1300, 900)
+    x_dtype = other or dtype
+    x_stored = x_shape if not left or len(x_shape) == 1 else (*x_shape[:-2], x_shape[-1], x_shape[-2])
+    x = b.source("input", "x", TensorType(x_dtype, x_stored))
     w = b.source("input", "w", TensorType(dtype, w_shape))
     nodes = []
     if transposed:
         w = b.add("transpose", [w], {"perm": (1, 0)})
         nodes.append(w)
-    out = b.add("matmul", [x, w])
+    out = b.add("matmul", [w, x] if left else [x, w])
     graph = b.build([("out", out)])
-    inputs = {"x": g.standard_normal((5, 1300)).astype(dtype.np), "w": g.standard_normal(w_shape).astype(dtype.np)}
+    inputs = {"x": g.standard_normal(x_stored).astype(x_dtype.np), "w": g.standard_normal(w_shape).astype(dtype.np)}
     assert not problem(graph, plan_of(graph, [(*nodes, out)]), inputs, {})
+    assert all(size <= 1 << 20 for size in widened)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.f16, dtypes.bf16], ids=str)
+@pytest.mark.parametrize(("a", "b"), [((9, 3, 500), (9, 500, 400)), ((3, 500), (9, 500, 400)), ((2, 5, 1, 2000), (5, 2000, 300))])
+def test_large_batches_of_half_weights(dtype: dtypes.DType, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    g = np.random.default_rng(3)
+    arrays = (g.standard_normal(a).astype(np.float32), g.standard_normal(b).astype(dtype.np))
+    assert not problem_of(get_op("matmul"), Sample("", arrays, {}))
+
+
+def test_attention_does_not_read_keys_past_kv_len_or_before_the_window() -> None:
+    """Reading, or even widening, them would warn about invalid values, which the tests make an error."""
+    from pumice.backends.host import linear
+
+    g = np.random.default_rng(6)
+    q = g.standard_normal((2, 4, 3, 16)).astype(np.float32)
+    k, v = (g.standard_normal((3, 2, 4000, 16)).astype(np.float16) for _ in "kv")
+    starts, lengths, index = (np.array(a, np.int32) for a in ([5, 300], [8, 303], [2, 0]))
+    attrs = {"layout": "bhsd", "causal": True, "window": 20}
+    seen = np.zeros(4000, np.bool_)
+    seen[:8] = seen[281:303] = True
+    k[:, :, ~seen], v[:, :, ~seen] = np.nan, np.nan
+    sample = Sample("", (q, k, v, None, None, starts, lengths, index), attrs)
+    clean = Sample("", (q, np.nan_to_num(k), np.nan_to_num(v), *sample.inputs[3:]), attrs)
+    widened: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        plain = linear.as_f32
+        patch.setattr(linear, "as_f32", lambda x: widened.append(x.shape[1]) or plain(x) if x.dtype == np.float16 else x)
+        assert not problem_of(get_op("attention"), clean)
+    assert widened and max(widened) <= 22
+    full = get_op("attention").complete_attrs(attrs)
+    run = linear._Attention(full, q.shape, k.shape).run
+    got, want = np.empty_like(q), np.empty_like(q)
+    run(list(sample.inputs), got)
+    run(list(clean.inputs), want)
+    np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
@@ -201,7 +258,7 @@ def test_attention_in_several_blocks(layout: str, extra: dict[str, Any]) -> None
     if layout == "bshd":
         shapes = [(b, s, h, d) for b, h, s, d in shapes]
     arrays = tuple(g.standard_normal(s).astype(np.float32) for s in shapes)
-    sample = Sample("", (*arrays, None, None, None, None), {"layout": layout, **extra})
+    sample = Sample("", (*arrays, None, None, None, None, None), {"layout": layout, **extra})
     assert not problem_of(get_op("attention"), sample)
 
 

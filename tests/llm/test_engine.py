@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import device
 
 from pumice import errors
 from pumice.formats import open_weights
@@ -17,6 +16,8 @@ from pumice.llm.engine import Engine, Request, SamplingParams, Timings
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.registry import get_architecture
+
+from harness import device
 
 GOLDENS = Path(__file__).parent.parent / "models" / "goldens"
 CAUSAL = sorted(
@@ -193,7 +194,9 @@ BAD: list[tuple[list[int], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("prompt", "options", "message"), BAD)
-def test_bad_requests_are_refused(prompt: list[int], options: dict[str, Any], message: str, engine: Callable[..., Engine]) -> None:
+def test_bad_requests_are_refused(
+    prompt: list[int], options: dict[str, Any], message: str, engine: Callable[..., Engine]
+) -> None:
     with pytest.raises(errors.InputError, match=message):
         list(engine("llama").stream([Request(prompt, GREEDY, **options)]))
 

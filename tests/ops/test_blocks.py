@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,64 +19,158 @@ from pumice.errors import DTypeError, FormatError, InputError, ShapeError
 
 ALL = pytest.mark.parametrize("dtype", dtypes.QUANT, ids=str)
 
-# What the PyPI package gguf 0.19.0 makes of _ramp().
+# What the PyPI package gguf 0.19.0 makes of _ramp(); it has no quantisers for the others.
 GGUF_BYTES = {
     "q4_0": "00b4cf379d047be248bf269df36ad148ae15",
     "q4_1": "3334c0bf40d962fb952eb751da730c953ec851ea",
+    "q5_0": "00b0d54aa5568f5d3b08e6b3916e4c19f7c4a27f5d2a",
+    "q5_1": "1130c0bf2ab55aa980a2d5f72a4c7f91c4e6193b6e80b3d5",
     "q8_0": "08248518ad40d467fc9124b94be073089d30c457ec7f14a93cd063f88d20b547dc6f",
 }
 
 
-def _ramp() -> np.ndarray[Any, Any]:
-    return ((np.arange(32) * 37 % 64 - 31) / 16).astype(np.float32)
+# The first digits of the sha256 of what the same package reads from _bytes().
+GGUF_VALUES = {
+    "q4_0": "c3351f8cd1768b4c",
+    "q4_1": "76cc1a8a2b7d5b7f",
+    "q5_0": "e55335a75ce4219a",
+    "q5_1": "b4e981ad1efd3565",
+    "q8_0": "ccd5ad75b2a127c2",
+    "q4_k": "4e853d6a163facc1",
+    "q5_k": "47137d4d9a11eeba",
+    "q6_k": "1b0b6f0de9c3fe10",
+}
+# Where a block keeps its f16 numbers, if not only at its start.
+HALVES = {"q4_1": (0, 2), "q5_1": (0, 2), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,)}
+
+
+def _ramp(size: int = 32) -> np.ndarray[Any, Any]:
+    return ((np.arange(size) * 37 % 64 - 31) / 16).astype(np.float32)
+
+
+def _bytes(dtype: DType) -> np.ndarray[Any, Any]:
+    """Two rows of two blocks of every kind of byte, with finite scales: the exponent's top bit is cleared in every f16."""
+    raw = (np.arange(4 * dtype.block_bytes) * 2654435761 % 2**32 >> 24).astype(np.uint8)
+    for at in HALVES.get(dtype.name, (0,)):
+        raw.reshape(4, -1)[:, at + 1] &= 0x3F
+    return raw.reshape(2, -1)
+
+
+def _half(block: bytes, at: int) -> np.float32:
+    return np.float32(struct.unpack_from("<e", block, at)[0])
 
 
 def _slow_decode(dtype: DType, block: bytes) -> list[np.float32]:
     """One block, one element at a time, straight from the format's description."""
-    d = np.float32(struct.unpack_from("<e", block)[0])
-    if dtype is dtypes.q8_0:
-        return [d * np.float32(q) for q in struct.unpack_from("<32b", block, 2)]
-    packed = block[2:] if dtype is dtypes.q4_0 else block[4:]
-    levels = [packed[j] & 15 if j < 16 else packed[j - 16] >> 4 for j in range(32)]
-    if dtype is dtypes.q4_0:
-        return [d * np.float32(q - 8) for q in levels]
-    m = np.float32(struct.unpack_from("<e", block, 2)[0])
-    return [d * np.float32(q) + m for q in levels]
+    return [_SLOW[dtype.name](block, j) for j in range(dtype.block)]
+
+
+def _slow_nibble(block: bytes, start: int, j: int) -> int:
+    return block[start + j] & 15 if j < 16 else block[start + j - 16] >> 4
+
+
+def _slow_five(block: bytes, bits: int, start: int, j: int) -> int:
+    return _slow_nibble(block, start, j) | (block[bits + j // 8] >> j % 8 & 1) << 4
+
+
+def _slow_k(block: bytes, j: int, codes: int, fifth: bool) -> np.float32:
+    part, i, s = j // 32, j % 32, block[4:16]
+    if part < 4:
+        scale, least = s[part] & 63, s[part + 4] & 63
+    else:
+        scale, least = s[part + 4] & 15 | s[part - 4] >> 6 << 4, s[part + 4] >> 4 | s[part] >> 6 << 4
+    q = block[codes + part // 2 * 32 + i] >> part % 2 * 4 & 15
+    q |= (block[16 + i] >> part & 1) << 4 if fifth else 0
+    return _half(block, 0) * np.float32(scale) * np.float32(q) - _half(block, 2) * np.float32(least)
+
+
+def _slow_q6_k(block: bytes, j: int) -> np.float32:
+    side, part, i = j // 128, j // 32 % 4, j % 32
+    low = block[side * 64 + part % 2 * 32 + i] >> part // 2 * 4 & 15
+    upper = block[128 + side * 32 + i] >> part * 2 & 3
+    (scale,) = struct.unpack_from("<b", block, 192 + j // 16)
+    return _half(block, 208) * np.float32(scale) * np.float32((low | upper << 4) - 32)
+
+
+_SLOW: dict[str, Callable[[bytes, int], np.float32]] = {
+    "q4_0": lambda b, j: _half(b, 0) * np.float32(_slow_nibble(b, 2, j) - 8),
+    "q4_1": lambda b, j: _half(b, 0) * np.float32(_slow_nibble(b, 4, j)) + _half(b, 2),
+    "q5_0": lambda b, j: _half(b, 0) * np.float32(_slow_five(b, 2, 6, j) - 16),
+    "q5_1": lambda b, j: _half(b, 0) * np.float32(_slow_five(b, 4, 8, j)) + _half(b, 2),
+    "q8_0": lambda b, j: _half(b, 0) * np.float32(struct.unpack_from("<b", b, 2 + j)[0]),
+    "q4_k": lambda b, j: _slow_k(b, j, 16, fifth=False),
+    "q5_k": lambda b, j: _slow_k(b, j, 48, fifth=True),
+    "q6_k": _slow_q6_k,
+}
 
 
 def test_every_quantised_dtype_has_a_codec() -> None:
     assert set(CODECS) == set(dtypes.QUANT)
 
 
+@pytest.mark.parametrize("name", GGUF_BYTES)
+def test_bytes_equal_gguf(name: str) -> None:
+    assert quantize_rows(dtypes.dtype(name), _ramp()).tobytes().hex() == GGUF_BYTES[name]
+
+
 @ALL
-def test_bytes_equal_gguf(dtype: DType) -> None:
-    assert quantize_rows(dtype, _ramp()).tobytes().hex() == GGUF_BYTES[dtype.name]
+def test_values_equal_gguf(dtype: DType) -> None:
+    values = dequantize_rows(dtype, _bytes(dtype), 2 * dtype.block)
+    assert hashlib.sha256(values.tobytes()).hexdigest().startswith(GGUF_VALUES[dtype.name])
 
 
 @ALL
 def test_decoding_follows_the_layout(dtype: DType) -> None:
-    raw = np.random.default_rng(0).integers(0, 256, (3, 2 * dtype.block_bytes), np.uint8)
-    # Finite scales: the exponent's top bit is cleared in every f16 of the header.
-    by_block = raw.reshape(-1, dtype.block_bytes)
-    by_block[:, 1] &= 0x3F
-    by_block[:, 3] &= 0x3F if dtype is dtypes.q4_1 else 0xFF
-    expected = np.array([_slow_decode(dtype, b.tobytes()) for b in by_block], np.float32).reshape(3, 64)
-    got = dequantize_rows(dtype, raw, 64)
+    raw = _bytes(dtype)
+    expected = np.array([_slow_decode(dtype, b.tobytes()) for b in raw.reshape(4, -1)], np.float32).reshape(2, -1)
+    got = dequantize_rows(dtype, raw, 2 * dtype.block)
     assert got.dtype == np.float32
     np.testing.assert_array_equal(got, expected)
+
+
+# The step between levels for values in -1…1, and how many steps an element may be off. q4_0 and q5_0 have no level for the
+# far end of the range, hence a whole step; the others add the rounding of a part's scale and minimum to six or eight bits.
+STEPS = {
+    "q4_0": (1 / 8, 1.0),
+    "q4_1": (1 / 7.5, 0.5),
+    "q5_0": (1 / 16, 1.0),
+    "q5_1": (1 / 15.5, 0.5),
+    "q8_0": (1 / 127, 0.5),
+    "q4_k": (1 / 7.5, 1.0),
+    "q5_k": (1 / 15.5, 1.5),
+    "q6_k": (1 / 32, 1.0),
+}
 
 
 @ALL
 @settings(max_examples=60, deadline=None)
 @given(scale=st.floats(0.1, 1e3), seed=st.integers(0, 2**32 - 1))
 def test_round_trip_error_is_bounded_by_the_step(dtype: DType, scale: float, seed: int) -> None:
-    x = np.random.default_rng(seed).uniform(-scale, scale, (2, 64)).astype(np.float32)
+    k = 2 * dtype.block
+    x = np.random.default_rng(seed).uniform(-scale, scale, (2, k)).astype(np.float32)
     packed = quantize_rows(dtype, x)
-    assert packed.shape == (2, dtype.nbytes(64)) and packed.dtype == np.uint8
-    step = scale / {"q4_0": 8, "q4_1": 7.5, "q8_0": 127}[dtype.name]
-    # q4_0 has no level for the far end of the range, hence a whole step; f16 scales add their own rounding.
-    worst = {"q4_0": 1.0, "q4_1": 0.5, "q8_0": 0.5}[dtype.name] * step + scale * 2e-3
-    assert np.abs(dequantize_rows(dtype, packed, 64) - x).max() <= worst
+    assert packed.shape == (2, dtype.nbytes(k)) and packed.dtype == np.uint8
+    step, steps = STEPS[dtype.name]
+    assert np.abs(dequantize_rows(dtype, packed, k) - x).max() <= (steps * step + 2e-3) * scale  # f16 scales round too
+
+
+# Relative errors of ggml's own quantisers on the same data.
+@pytest.mark.parametrize(("dtype", "error"), [(dtypes.q4_k, 0.0715), (dtypes.q5_k, 0.0363), (dtypes.q6_k, 0.0178)], ids=str)
+def test_searched_scales_are_as_good_as_those_of_ggml(dtype: DType, error: float) -> None:
+    x = np.random.default_rng(0).standard_normal((64, 1024)).astype(np.float32)
+    off = dequantize_rows(dtype, quantize_rows(dtype, x), 1024) - x
+    assert np.sqrt(np.mean(off**2) / np.mean(x**2)) < 1.02 * error
+
+
+@pytest.mark.parametrize("dtype", [dtypes.q4_k, dtypes.q5_k, dtypes.q6_k], ids=str)
+@pytest.mark.parametrize("where", ["all negative", "all positive", "one large", "mostly zero"])
+def test_lopsided_parts(dtype: DType, where: str) -> None:
+    x = np.random.default_rng(1).uniform(0.5, 1, 256).astype(np.float32)
+    x = {"all negative": -x, "all positive": x, "one large": np.where(np.arange(256) == 77, 50 * x, x)}.get(where, x)
+    if where == "mostly zero":
+        x[:250] = 0
+    got = dequantize_rows(dtype, quantize_rows(dtype, x), 256)
+    assert np.sqrt(np.mean((got - x) ** 2) / np.mean(x**2)) < (0.1 if where == "one large" else 0.05)
 
 
 def test_q8_0_rounds_halves_away_from_zero() -> None:
@@ -86,38 +182,39 @@ def test_q8_0_rounds_halves_away_from_zero() -> None:
 @ALL
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-44, 5e-39], ids=str)
 def test_constant_blocks(dtype: DType, value: float) -> None:
-    x = np.full((1, 32), value, np.float32)
-    np.testing.assert_allclose(dequantize_rows(dtype, quantize_rows(dtype, x), 32), x, atol=1e-3)
+    for x in (np.full((1, dtype.block), value, np.float32), np.full((1, dtype.block), -value, np.float32)):
+        np.testing.assert_allclose(dequantize_rows(dtype, quantize_rows(dtype, x), dtype.block), x, atol=1e-3)
 
 
 @ALL
 def test_other_float_dtypes_ranks_and_strides(dtype: DType) -> None:
-    x = np.random.default_rng(0).standard_normal((2, 3, 64)).astype(np.float16)
+    k = 2 * dtype.block
+    x = np.random.default_rng(0).standard_normal((2, 3, k)).astype(np.float16)
     packed = quantize_rows(dtype, x)
     np.testing.assert_array_equal(packed, quantize_rows(dtype, x.astype(np.float64)))
     np.testing.assert_array_equal(packed[:, ::-1], quantize_rows(dtype, x[:, ::-1]))
-    values = dequantize_rows(dtype, packed, 64)
-    np.testing.assert_array_equal(values[1, 2], dequantize_rows(dtype, packed[1, 2], 64))
-    np.testing.assert_array_equal(values[:, ::2], dequantize_rows(dtype, packed[:, ::2], 64))
+    values = dequantize_rows(dtype, packed, k)
+    np.testing.assert_array_equal(values[1, 2], dequantize_rows(dtype, packed[1, 2], k))
+    np.testing.assert_array_equal(values[:, ::2], dequantize_rows(dtype, packed[:, ::2], k))
 
 
 @ALL
 def test_inputs_are_left_alone(dtype: DType) -> None:
-    x = _ramp()
+    x = _ramp(dtype.block)
     quantize_rows(dtype, x)
-    np.testing.assert_array_equal(x, _ramp())
+    np.testing.assert_array_equal(x, _ramp(dtype.block))
 
 
 @ALL
 def test_slices_join_without_a_seam(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = np.random.default_rng(0).standard_normal((5, 96))
+    x = np.random.default_rng(0).standard_normal((5, 3 * dtype.block))
     whole = quantize_rows(dtype, x)
-    monkeypatch.setattr(blocks, "_SLICE", 4)
+    monkeypatch.setattr(blocks, "_SLICE", 4 * dtype.block)
     np.testing.assert_array_equal(quantize_rows(dtype, x), whole)
 
 
 @ALL
-@pytest.mark.parametrize("shape", [(0, 32), (3, 0), (0,)], ids=str)
+@pytest.mark.parametrize("shape", [(0, 256), (3, 0), (0,)], ids=str)
 def test_empty(dtype: DType, shape: tuple[int, ...]) -> None:
     packed = quantize_rows(dtype, np.zeros(shape))
     assert packed.shape == (*shape[:-1], dtype.nbytes(shape[-1]))
@@ -127,14 +224,15 @@ def test_empty(dtype: DType, shape: tuple[int, ...]) -> None:
 @ALL
 def test_broken_scales_decode_without_a_warning(dtype: DType) -> None:
     raw = np.zeros(dtype.block_bytes, np.uint8)
-    raw[:2] = 0x00, 0x7C  # d = infinity
-    dequantize_rows(dtype, raw, 32)
+    at = HALVES.get(dtype.name, (0,))[0]
+    raw[at : at + 2] = 0x00, 0x7C  # d = infinity
+    dequantize_rows(dtype, raw, dtype.block)
 
 
 @ALL
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38], ids=str)
 def test_values_without_a_scale_are_refused(dtype: DType, bad: float) -> None:
-    x = _ramp()
+    x = _ramp(dtype.block)
     x[5] = bad
     with pytest.raises(InputError, match="scale"):
         quantize_rows(dtype, x)
@@ -142,17 +240,18 @@ def test_values_without_a_scale_are_refused(dtype: DType, bad: float) -> None:
 
 @ALL
 def test_refusals(dtype: DType) -> None:
-    with pytest.raises(ShapeError, match="33 elements"):
-        quantize_rows(dtype, np.zeros((2, 33)))
+    block = dtype.block
+    with pytest.raises(ShapeError, match=f"{block + 1} elements"):
+        quantize_rows(dtype, np.zeros((2, block + 1)))
     with pytest.raises(ShapeError):
         quantize_rows(dtype, np.zeros(()))
-    with pytest.raises(ShapeError, match="40 elements"):
-        dequantize_rows(dtype, np.zeros((2, 40), np.uint8), 40)
-    with pytest.raises(FormatError, match=str(dtype.nbytes(64))) as e:
-        dequantize_rows(dtype, np.zeros((2, dtype.nbytes(32)), np.uint8), 64)
-    assert e.value.fields["row_bytes"] == dtype.nbytes(64)
+    with pytest.raises(ShapeError, match=f"{block + 8} elements"):
+        dequantize_rows(dtype, np.zeros((2, 40), np.uint8), block + 8)
+    with pytest.raises(FormatError, match=str(dtype.nbytes(2 * block))) as e:
+        dequantize_rows(dtype, np.zeros((2, dtype.nbytes(block)), np.uint8), 2 * block)
+    assert e.value.fields["row_bytes"] == dtype.nbytes(2 * block)
     with pytest.raises(DTypeError, match="uint8"):
-        dequantize_rows(dtype, np.zeros(dtype.block_bytes, np.float32), 32)
+        dequantize_rows(dtype, np.zeros(dtype.block_bytes, np.float32), block)
 
 
 def test_plain_dtypes_have_no_blocks() -> None:

@@ -157,29 +157,40 @@ def test_matmul_refuses_dtypes(dtype: DType) -> None:
         _infer("matmul", _f32(32, 32), _typed(dtype, 32, 32))
 
 
+def test_matmul_of_two_floats_is_f32() -> None:
+    f16, bf16 = (_typed(d, 32, 8) for d in (dtypes.f16, dtypes.bf16))
+    for right in (f16, bf16):
+        assert _infer("matmul", _f32(T, 32), right) == _f32(T, 8)
+        assert _infer("matmul", right, _f32(8, 4)) == _f32(32, 4)
+    assert _infer("matmul", _typed(dtypes.bf16, T, 32), f16) == _f32(T, 8)
+    with pytest.raises(DTypeError, match="differ"):
+        _infer("matmul", f16, _typed(dtypes.i32, 8, 4))
+
+
 @pytest.mark.parametrize("q", dtypes.QUANT, ids=str)
 def test_quantised_types(q: DType) -> None:
-    w = _typed(q, 10, 64)
-    assert _infer("qmatmul", _typed(dtypes.f16, B, T, 64), w) == _typed(dtypes.f16, B, T, 10)
-    assert _infer("qmatmul", _f32(64), w) == _f32(10)
-    assert _infer("dequantize", _typed(q, T, 3, 64)) == _f32(T, 3, 64)
+    k, odd = 2 * q.block, q.block + 8
+    w = _typed(q, 10, k)
+    assert _infer("qmatmul", _typed(dtypes.f16, B, T, k), w) == _typed(dtypes.f16, B, T, 10)
+    assert _infer("qmatmul", _f32(k), w) == _f32(10)
+    assert _infer("dequantize", _typed(q, T, 3, k)) == _f32(T, 3, k)
     bad: list[tuple[TensorType, TensorType, type[PumiceError]]] = [
-        (_f32(2, 32), w, ShapeError),
+        (_f32(2, q.block), w, ShapeError),
         (_f32(), w, ShapeError),
-        (_f32(2, 64), _typed(q, 2, 10, 64), ShapeError),
+        (_f32(2, k), _typed(q, 2, 10, k), ShapeError),
         (_f32(2, T), _typed(q, 10, T), ShapeError),
-        (_f32(2, 40), _typed(q, 10, 40), ShapeError),
-        (_typed(dtypes.i32, 2, 64), w, DTypeError),
-        (_f32(2, 64), _f32(10, 64), DTypeError),
+        (_f32(2, odd), _typed(q, 10, odd), ShapeError),
+        (_typed(dtypes.i32, 2, k), w, DTypeError),
+        (_f32(2, k), _f32(10, k), DTypeError),
     ]
     for x, weight, error in bad:
         with pytest.raises(error):
             _infer("qmatmul", x, weight)
-    for wrong in (_typed(q), _typed(q, 40), _typed(q, 3, T)):
-        with pytest.raises(ShapeError, match="multiple of 32"):
+    for wrong in (_typed(q), _typed(q, odd), _typed(q, 3, T)):
+        with pytest.raises(ShapeError, match=f"multiple of {q.block}"):
             _infer("dequantize", wrong)
     with pytest.raises(DTypeError):
-        _infer("dequantize", _f32(32))
+        _infer("dequantize", _f32(q.block))
 
 
 @pytest.mark.parametrize("sample", _cases_of("rope"))
@@ -220,7 +231,7 @@ def test_rope_types() -> None:
 
 def _slow_attention(sample: Sample) -> np.ndarray[Any, Any]:
     """One query at a time, over the list of the keys it may see."""
-    q, k, v, mask, bias, offset, kv_len = (_compute(x, np.float64) for x in sample.inputs)
+    q, k, v, mask, bias, offset, kv_len, kv_index = (_compute(x, np.float64) for x in sample.inputs)
     attrs = sample.attrs
     swap = attrs["layout"] == "bshd"
     if swap:
@@ -231,6 +242,7 @@ def _slow_attention(sample: Sample) -> np.ndarray[Any, Any]:
     bias = np.zeros(full) if bias is None else np.broadcast_to(bias, full)
     offset = np.broadcast_to(sk - sq if offset is None else offset, (nb,))
     kv_len = np.broadcast_to(sk if kv_len is None else kv_len, (nb,))
+    entries = range(nb) if kv_index is None else [max(0, min(len(k) - 1, i + len(k) if i < 0 else i)) for i in kv_index]
     scale = 1 / math.sqrt(d) if attrs["scale"] is None else attrs["scale"]
     out = np.zeros((nb, nh, sq, v.shape[3]))
     for b, h, i in np.ndindex(nb, nh, sq):
@@ -241,14 +253,14 @@ def _slow_attention(sample: Sample) -> np.ndarray[Any, Any]:
             early = attrs["window"] is not None and j <= position - attrs["window"]
             if late or early or not mask[b, h, i, j]:
                 continue
-            s = scale * math.fsum(q[b, h, i] * k[b, h * hkv // nh, j])
+            s = scale * math.fsum(q[b, h, i] * k[entries[b], h * hkv // nh, j])
             if attrs["softcap"] is not None:
                 s = attrs["softcap"] * math.tanh(s / attrs["softcap"])
             keys.append(j)
             scores.append(s + bias[b, h, i, j])
         if keys:
             weights = np.exp(np.array(scores) - max(scores))
-            out[b, h, i] = weights @ v[b, h * hkv // nh, keys] / weights.sum()
+            out[b, h, i] = weights @ v[entries[b], h * hkv // nh, keys] / weights.sum()
     return out.transpose(0, 2, 1, 3) if swap else out
 
 
@@ -272,8 +284,8 @@ def test_a_bias_of_minus_infinity_hides_keys() -> None:
     hide[0, :, :, 3:] = True
     hide[1, :, 4] = True
     bias = np.where(hide, -np.inf, 0).astype(np.float32)
-    by_bias, _ = _run(spec, Sample("", (*plain.inputs[:4], bias, None, None), plain.attrs))
-    by_mask, _ = _run(spec, Sample("", (*plain.inputs[:3], ~hide, None, None, None), plain.attrs))
+    by_bias, _ = _run(spec, Sample("", (*plain.inputs[:4], bias, None, None, None), plain.attrs))
+    by_mask, _ = _run(spec, Sample("", (*plain.inputs[:3], ~hide, None, None, None, None), plain.attrs))
     np.testing.assert_array_equal(by_bias, by_mask)
     assert not by_bias[1, :, 4].any()
 
@@ -286,6 +298,9 @@ def test_attention_types_with_symbols() -> None:
     assert _infer("attention", q, k, v, mask, bias, _typed(i32, B), _typed(i32)) == _f32(B, 8, S, 32)
     bshd = [_typed(dtypes.bf16, B, S, 8, 64), _typed(dtypes.bf16, B, T, 4, 64), _typed(dtypes.bf16, B, T, 4, 64)]
     assert _infer("attention", *bshd, layout="bshd") == _typed(dtypes.bf16, B, S, 8, 64)
+    assert _infer("attention", _f32(B, S, 8, 64), *bshd[1:], layout="bshd") == _f32(B, S, 8, 64)
+    cache = _f32(sym("N"), 2, T, 64)
+    assert _infer("attention", q, cache, cache, None, None, None, None, _typed(i32, B)) == q
 
 
 GOOD = (_f32(2, 8, 5, 64), _f32(2, 2, 7, 64), _f32(2, 2, 7, 32))
@@ -295,12 +310,12 @@ GOOD = (_f32(2, 8, 5, 64), _f32(2, 2, 7, 64), _f32(2, 2, 7, 32))
     ("position", "wrong", "error", "words"),
     [
         (0, _f32(8, 5, 64), ShapeError, "rank 4"),
-        (0, _f32(3, 8, 5, 64), ShapeError, "q and k must agree"),
+        (0, _f32(3, 8, 5, 64), ShapeError, "without kv_index q and k must agree"),
         (0, _f32(2, 8, 5, 32), ShapeError, "q and k must agree"),
         (0, _f32(2, 7, 5, 64), ShapeError, "multiple"),
         (0, _f32(2, T, 5, 64), ShapeError, "static"),
         (0, _typed(dtypes.i32, 2, 8, 5, 64), DTypeError, "q takes float"),
-        (0, _typed(dtypes.f16, 2, 8, 5, 64), DTypeError, "differ"),
+        (1, _typed(dtypes.f16, 2, 2, 7, 64), DTypeError, "differ"),
         (1, _f32(2, 0, 7, 64), ShapeError, "k and v must agree"),
         (2, _f32(2, 2, 6, 32), ShapeError, "k and v must agree"),
         (2, _f32(2, 2, 7, T), ShapeError, "static"),
@@ -312,11 +327,13 @@ GOOD = (_f32(2, 8, 5, 64), _f32(2, 2, 7, 64), _f32(2, 2, 7, 32))
         (5, _typed(dtypes.u32, 2), DTypeError, "offset takes i32"),
         (5, _typed(dtypes.i32, 3), ShapeError, "offset must broadcast"),
         (6, _typed(dtypes.i32, 2, 1), ShapeError, "kv_len must broadcast"),
+        (7, _typed(dtypes.u32, 2), DTypeError, "kv_index takes i32"),
+        (7, _typed(dtypes.i32, 1), ShapeError, "kv_index must be"),
     ],
     ids=str,
 )
 def test_attention_refuses_operands(position: int, wrong: TensorType, error: type[PumiceError], words: str) -> None:
-    operands: list[TensorType | None] = [*GOOD, None, None, None, None]
+    operands: list[TensorType | None] = [*GOOD, None, None, None, None, None]
     operands[position] = wrong
     with pytest.raises(error, match=words):
         _infer("attention", *operands)

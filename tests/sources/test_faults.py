@@ -21,7 +21,7 @@ SPEC = "pypi:tiny-model==1.0/tiny_model/tiny.gguf"
 ENV = {"PYTHONPATH": str(ROOT / "src")}
 
 
-@pytest.mark.parametrize("times", [0, 40], ids=["at every step", "at random times"])
+@pytest.mark.parametrize("times", [0, 60], ids=["at every step", "at random times"])
 def test_kills(index: Any, tmp_path: Path, times: int) -> None:
     # Slow enough that many of the random times fall into the transfer.
     index.delay = 0.005 if times else 0.0

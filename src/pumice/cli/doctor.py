@@ -11,6 +11,7 @@ from typing import Any
 
 from pumice import __version__
 from pumice.errors import PumiceError
+from pumice.sources.files import size_text
 
 # The check's own bound: f32 softmax of a small matmul, far above rounding and far below any real fault.
 TOLERANCE = 1e-5
@@ -153,8 +154,8 @@ def _print(report: dict[str, Any]) -> None:
         lim = a["limits"]
         out.print(f"[bold]webgpu:{a['index']}[/]  {_plain(a['name'])} · {a['kind']} · {a['api']} · {_plain(a['driver'])}")
         out.print(
-            f"          buffer {_size(lim['max_buffer_bytes'])}, binding {_size(lim['max_binding_bytes'])}, "
-            f"{lim['max_storage_buffers']} bindings, workgroup {lim['max_invocations']} × {_size(lim['workgroup_memory'])}"
+            f"          buffer {size_text(lim['max_buffer_bytes'])}, binding {size_text(lim['max_binding_bytes'])}, "
+            f"{lim['max_storage_buffers']} bindings, workgroup {lim['max_invocations']} × {size_text(lim['workgroup_memory'])}"
         )
         out.print(f"          {' '.join(a['features']) or 'no optional features'}")
     if not report["adapters"]:
@@ -182,10 +183,3 @@ def _print(report: dict[str, Any]) -> None:
 def _plain(text: str) -> str:
     """Text that rich prints as it is: square brackets in names are no markup."""
     return text.replace("[", r"\[")
-
-
-def _size(nbytes: int) -> str:
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if nbytes >= 1 << shift:
-            return f"{nbytes / (1 << shift):.3g} {unit}"
-    return f"{nbytes} B"

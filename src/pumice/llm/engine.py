@@ -173,7 +173,8 @@ class Engine:
         """Tokens of all requests as they come; closing the iterator, or `cancelled`, stops between steps."""
         if len(requests) > len(self._slots):
             raise InputError(
-                f"{len(requests)} sequences at once, the engine has {len(self._slots)} slots", hint="load the model with more slots"
+                f"{len(requests)} sequences at once, the engine has {len(self._slots)} slots",
+                hint="load the model with more slots",
             )
         for r in requests:
             self._check(r)

@@ -113,9 +113,7 @@ def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, samplin
     return run
 
 
-def _penalise(
-    layout: Layout, vocab: int, logits: Tensor, slot: Tensor, tokens: Tensor, used: Tensor, penalty: Tensor
-) -> Tensor:
+def _penalise(layout: Layout, vocab: int, logits: Tensor, slot: Tensor, tokens: Tensor, used: Tensor, penalty: Tensor) -> Tensor:
     """Logits of tokens that the sequence already holds, made less likely by the factor `penalty` (1 changes nothing)."""
     seen = pm.state("seen", (layout.slots * vocab,), "f32")
     at = pm.where(used, pm.expand_dims(slot, 1) * vocab + tokens, layout.slots * vocab)

@@ -52,9 +52,7 @@ def load(
         tokenizer = _tokenizer(resolved.path, weights)
         if isinstance(arch, EncoderArchitecture):
             return EmbeddingModel(arch, cfg, params, tokenizer, opened, Pooling.from_folder(folder), info=info)
-        engine = Engine(
-            arch, cfg, params, opened, slots=slots, context=context, cache_dtype=cache_dtype, progress=progress
-        )
+        engine = Engine(arch, cfg, params, opened, slots=slots, context=context, cache_dtype=cache_dtype, progress=progress)
         template = _template(resolved.path, weights)
         return LanguageModel(engine, tokenizer, template, info=info, load_s=time.perf_counter() - started)
     finally:
@@ -65,7 +63,9 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise FormatError(f"{path.parent} has no {path.name}", hint="give the folder of a Hugging Face model, or a GGUF file") from None
+        raise FormatError(
+            f"{path.parent} has no {path.name}", hint="give the folder of a Hugging Face model, or a GGUF file"
+        ) from None
     except (ValueError, OSError) as e:
         raise FormatError(f"{path} cannot be read as JSON: {e}", hint="download the model again") from None
     if not isinstance(data, dict):

@@ -37,6 +37,7 @@ class WrongHash(SourceError):
     """What arrived is not what was pinned; it has been deleted."""
 
     code = "wrong-hash"
+    exit_code = 4
 
 
 class UnsafeArchive(SourceError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import functools
 import importlib.util
 import os
@@ -130,7 +131,7 @@ def explain(package: str, version: str, log: str) -> SourceError:
         return NoAccess(f"the package index refuses access to {package}", hint="check pip's credentials for it", **fields)
     if "No space left on device" in log:
         # Raised as the system's own error would be, for one place to turn into words.
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if _NETWORK.search(log):
         return NoNetwork(
             f"cannot reach the package index for {package}", hint="check the network and pip's index and proxy settings", **fields

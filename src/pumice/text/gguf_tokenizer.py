@@ -175,14 +175,14 @@ def _sentencepiece(tokens: _Tokens) -> _Built:
 def _merges_of(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]]:
     """The merges that SentencePiece's scores imply: any two pieces that make a third, best score of the third first."""
     usable = {text: i for i, text in tokens.texts_of(_Type.NORMAL, _Type.USER_DEFINED) if tokens.ids[text] == i}
-    found: list[tuple[float, int, int, str, str]] = []
+    found: list[tuple[float, int, int]] = []
     for text, i in usable.items():
         for at in range(1, len(text)):
-            left, right = usable.get(text[:at]), usable.get(text[at:])
-            if left is not None and right is not None:
-                found.append((-scores[i], left, right, text[:at], text[at:]))
+            left = usable.get(text[:at])
+            if left is not None and (right := usable.get(text[at:])) is not None:
+                found.append((-scores[i], left, right))
     found.sort()
-    return [(left, right) for _, _, _, left, right in found]
+    return [(tokens.texts[left], tokens.texts[right]) for _, left, right in found]
 
 
 def _wordpiece(tokens: _Tokens) -> _Built:

@@ -94,6 +94,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return obj(*args)
         meter = _meter.get()
         meter.step()
+        # Inside loops and blocks Jinja passes their variables along, for functions that want the context.
+        kwargs.pop("_loop_vars", None)
+        kwargs.pop("_block_vars", None)
         for value in (*args, *kwargs.values()):
             meter.weigh(value)
         if isinstance(obj, Undefined):
