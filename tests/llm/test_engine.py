@@ -104,7 +104,8 @@ def test_a_longer_prompt_reuses_what_the_cache_holds(engine: Callable[..., Engin
     got = [event.token for event in e.stream([Request(follow, GREEDY, 4)], timings=timings)]
     assert got == tokens_of(fresh, follow, 4)
     assert timings.reused_tokens == len(PROMPT) + len(answer) - 1 and timings.prompt_tokens == 3
-    assert tokens_of(e, PROMPT[:5] + [1], 4) == tokens_of(engine("llama"), PROMPT[:5] + [1], 4)  # a fork of the same start
+    fork = [*PROMPT[:5], 1]
+    assert tokens_of(e, fork, 4) == tokens_of(engine("llama"), fork, 4)
 
 
 def test_sequences_in_a_batch_do_not_see_each_other(engine: Callable[..., Engine]) -> None:

@@ -109,7 +109,7 @@ class Timings:
 
 
 class Engine:
-    """Runs a causal model. Thread-safe: calls take turns. Slots keep their tokens, so a prompt that continues one is not run again."""
+    """Runs a causal model. Calls take turns. Slots keep their tokens: what a prompt shares with one is not run again."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Engine:
         if r.max_tokens < 1 or needed > self.context:
             raise InputError(
                 f"{len(r.prompt)} prompt tokens and {r.max_tokens} new ones make {needed}, the context holds {self.context}",
-                hint=f"shorten the prompt, ask for at most {max(0, self.context - len(r.prompt))} tokens, or load with a larger context",
+                hint=f"ask for at most {max(0, self.context - len(r.prompt))} tokens, shorten the prompt, or load with more context",
                 prompt_tokens=len(r.prompt),
                 max_tokens=r.max_tokens,
                 context=self.context,

@@ -34,8 +34,9 @@ def compile(
     """Compile a graph, or trace and compile a function, for a device.
 
     `max` sets maxima of symbolic dims. `params` of a function may be arrays (uploaded at once) or specs (set later);
-    `params_from` and `state_from` share the weights and the states of other executables on the same device. `fuse` and `arena` switch fusion and
-    memory sharing off. Integer inputs that select rows are range-checked unless `check_indices` is False.
+    `params_from` and `state_from` share the weights and the states of other executables on the same device. `fuse` and
+    `arena` switch fusion and memory sharing off. Integer inputs that select rows are range-checked unless
+    `check_indices` is False.
 
     >>> import numpy as np, pumice as pm
     >>> exe = compile(lambda params, x: x @ params["w"], params={"w": np.eye(2, dtype="f4")}, x=pm.spec("B", 2), device="host")

@@ -237,8 +237,9 @@ class Gpu:
     ) -> list[Array]:
         """One submit: `before(encoder)`, copies of `reads` (parts, bytes) to the host side, `after(encoder)`.
 
-        Waits for the end and returns the bytes of each read; with nothing to read it only submits. A lost device looks alive by specification, so a number that
-        is new for each run makes the same way as the results: if it does not arrive, neither did they.
+        Waits for the end and returns the bytes of each read; with nothing to read it only submits. A lost device looks
+        alive by specification, so a number that is new for each run makes the same way as the results: if it does not
+        arrive, neither did they.
         """
         if not reads:
             encoder = self.raw.create_command_encoder()
