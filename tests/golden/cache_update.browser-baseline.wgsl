@@ -1,7 +1,7 @@
-// scatter_set [group/256]: groups T; update %2, read %1, read %0; sizes T
-@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
-@group(0) @binding(1) var<storage, read> b1: array<i32>;
-@group(0) @binding(2) var<storage, read> b2: array<f32>;
+// scatter_set [group/256]: groups T; read %1, read %0, update %2; sizes T
+@group(0) @binding(0) var<storage, read> b0: array<i32>;
+@group(0) @binding(1) var<storage, read> b1: array<f32>;
+@group(0) @binding(2) var<storage, read_write> b2: array<f32>;
 struct Sizes { d0: u32 }
 @group(0) @binding(3) var<uniform> u: Sizes;
 var<workgroup> scratch_u32: array<u32, 256>;
@@ -15,10 +15,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let end1 = u.d0;
   let update = row / 1u;
   let chunk = row % 1u;
-  let target_row = named_row(b1[update], 16u);
+  let target_row = named_row(b0[update], 16u);
   var later = 0u;
   for (var j2 = lid; j2 < end1; j2 += 256u) {
-    if (j2 > update && named_row(b1[j2], 16u) == target_row) { later = 1u; }
+    if (j2 > update && named_row(b0[j2], 16u) == target_row) { later = 1u; }
   }
   scratch_u32[lid] = later;
   for (var k = 128u; k > 0u; k >>= 1u) {
@@ -34,16 +34,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let e6 = chunk * 1024u + 512u + lid;
     let e7 = chunk * 1024u + 768u + lid;
     if (e4 < 8u) {
-      b0[((target_row * 8u) + e4)] = b2[((update * 8u) + e4)];
+      b2[((target_row * 8u) + e4)] = b1[((update * 8u) + e4)];
     }
     if (e5 < 8u) {
-      b0[((target_row * 8u) + e5)] = b2[((update * 8u) + e5)];
+      b2[((target_row * 8u) + e5)] = b1[((update * 8u) + e5)];
     }
     if (e6 < 8u) {
-      b0[((target_row * 8u) + e6)] = b2[((update * 8u) + e6)];
+      b2[((target_row * 8u) + e6)] = b1[((update * 8u) + e6)];
     }
     if (e7 < 8u) {
-      b0[((target_row * 8u) + e7)] = b2[((update * 8u) + e7)];
+      b2[((target_row * 8u) + e7)] = b1[((update * 8u) + e7)];
     }
   }
 }

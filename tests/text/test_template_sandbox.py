@@ -8,6 +8,8 @@ import resource
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pumice.errors import FormatError, InputError, PumiceError
 from pumice.text import ChatTemplate, Limits
@@ -112,6 +114,8 @@ EXHAUSTION = {
     "tojson separators": "{{ range(9999)|list|tojson(separators=('x' * 10**6, ':')) }}",
     "round": "{{ 5|round(-10**9) }}",
     "sum of lists": "{{ [[1]]|sum(start=[]) }}",
+    "split": "{{ ('a ' * 2000000).split() }}",
+    "characters": "{{ ('a' * 7000000)|list|sort|join|list|unique|list }}",
     "strip set": "{{ ('z' * 10**6).strip('y' * 10**6 + 'z') }}",
     "doubling": _DOUBLING + "{% set ns.x = ns.x + ns.x %}{% endfor %}",
     "doubling with tilde": _DOUBLING + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
@@ -169,6 +173,27 @@ def test_exhaustion_is_refused_in_bounded_time_and_memory(name: str) -> None:
         ChatTemplate(EXHAUSTION[name], limits=Limits(seconds=1.0)).render(MESSAGES)
     assert time.monotonic() - started < 5  # the deadline is one second; the rest is for a busy machine
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
+
+
+# What templates are made of, in no sensible order.
+PIECES = [
+    "{% for m in messages %}", "{% endfor %}", "{% if m.role == 'user' %}", "{% else %}", "{% endif %}", "{{ m.content }}",
+    "{{ messages|tojson }}", "{% set x = x ~ x %}", "{% set x = 'ab' %}", "{{ x }}", "{% macro f(a) %}", "{% endmacro %}",
+    "{{ f(x) }}", "{{ x * 99999 }}", "{% set ns = namespace(x=[]) %}", "{% set ns.x = [ns.x, ns.x] %}", "{{ ns.x }}", "{{ loop.index }}",
+    "{% for i in range(99) %}", "{% break %}", "{% generation %}", "{% endgeneration %}", "{{ caller() }}", "{% call f(1) %}",
+    "{% endcall %}", "{% block b %}", "{% endblock %}", "{{ self.b() }}", "{% set x %}", "{% endset %}", "{{ x.__class__ }}", "{{ x[1:] }}",
+    "{{ x|upper|list|join('-') }}", "{{ '%s' % x }}", "{{ x.split('a') }}", "{% raw %}", "{% endraw %}", "{#", "#}", "{{", "}}", "text\n",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=14))
+def test_any_mix_of_pieces_renders_or_is_refused(pieces: list[str]) -> None:
+    started = time.monotonic()
+    try:
+        assert isinstance(ChatTemplate("".join(pieces), limits=Limits(seconds=0.5)).render(MESSAGES), str)
+    except PumiceError as error:
+        assert error.hint
+    assert time.monotonic() - started < 5
 
 
 def test_refusals_leave_the_template_usable() -> None:

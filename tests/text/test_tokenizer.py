@@ -332,7 +332,7 @@ def test_special_tokens_come_from_any_of_the_files(tmp_path: Path) -> None:
     assert tokenizer.special_ids == {256, 258, 259}
     assert tokenizer.token_bytes(256) == b""
     save(tmp_path, tokenizer_config={"eos_token": "<|im_end|>", "bos_token": None}, config={"eos_token_id": 5})
-    assert Tokenizer.from_folder(tmp_path).eos_ids == {5, 259, 256}
+    assert Tokenizer.from_folder(tmp_path).eos_ids == {5, 259}
 
 
 def test_added_tokens_of_the_settings(tmp_path: Path) -> None:
@@ -345,6 +345,10 @@ def test_added_tokens_of_the_settings(tmp_path: Path) -> None:
     save(tmp_path, tokenizer_config={"added_tokens_decoder": {"300": {"content": "<think>"}}})
     with pytest.raises(FormatError, match="300"):
         Tokenizer.from_folder(tmp_path)
+    for broken in ({"x": {"content": "y"}}, {"300": "y"}, {"-1": {"content": "y"}}):
+        save(tmp_path, tokenizer_config={"added_tokens_decoder": broken})
+        with pytest.raises(FormatError, match="its settings add"):
+            Tokenizer.from_folder(tmp_path)
 
 
 def test_decoders_of_sentencepiece_files(tmp_path: Path) -> None:
@@ -396,6 +400,7 @@ BROKEN = {
     "bos below zero": (gguf(bos_token_id=-5), "bos_token_id is -5"),
     "no scores": (gguf("llama"), "scores is missing"),
     "too few scores": (gguf("llama", scores=[0.0]), "has 1 entries"),
+    "a piece without end": (gguf("llama", tokens=["x" * 1000] + ["a"] * 261, scores=[0.0] * 262), "1000 characters"),
     "unknown beyond the vocabulary": (wordpiece(unknown_token_id=10), "unknown_token_id is 10"),
 }  # fmt: skip
 

@@ -107,15 +107,22 @@ def special_names(config: Mapping[str, Any]) -> dict[str, str]:
 def _add_tokens(backend: Backend, config: Mapping[str, Any], special: Mapping[str, str], path: Path) -> None:
     from tokenizers import AddedToken
 
+    known = backend.get_added_tokens_decoder()
+    missing: dict[int, AddedToken] = {}
     listed = config.get("added_tokens_decoder")
-    for key, entry in sorted((listed if isinstance(listed, Mapping) else {}).items(), key=lambda item: int(item[0])):
+    for key, entry in (listed if isinstance(listed, Mapping) else {}).items():
         content = entry.get("content") if isinstance(entry, Mapping) else None
-        if not isinstance(content, str) or int(key) in backend.get_added_tokens_decoder():
-            continue
-        flags = {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
-        backend.add_tokens([AddedToken(content, **flags)])
-        if backend.token_to_id(content) != int(key):
-            raise _broken(path, f"the token {content!r} has the id {backend.token_to_id(content)}, its settings say {key}")
+        if not key.isdecimal() or not isinstance(content, str):
+            raise _broken(path, f"its settings add {content!r} as token {key!r}")
+        if int(key) not in known:
+            flags = {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+            missing[int(key)] = AddedToken(content, **flags)
+    backend.add_tokens([missing[i] for i in sorted(missing)])
+    for i, token in missing.items():
+        if backend.token_to_id(token.content) != i:
+            raise _broken(
+                path, f"the token {token.content!r} has the id {backend.token_to_id(token.content)}, its settings say {i}"
+            )
     extra = config.get("additional_special_tokens")
     names = [*special.values(), *(name for name in (extra if isinstance(extra, list) else ()) if isinstance(name, str))]
     marked = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}

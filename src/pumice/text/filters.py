@@ -138,6 +138,8 @@ def check_method(meter: Meter, text: str, name: str, args: tuple[Any, ...], kwar
         check_strip(args[0] if args else None)
     else:
         meter.charge(len(text))
+        if "split" in name and len(text) > meter.elements:
+            raise LimitReached("it splits too long a text")
     return args
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 
+_LONGEST_PIECE = 512  # of SentencePiece; the work grows with the square, and published vocabularies stay below 100
+
+
 class _Type(IntEnum):
     """What `tokenizer.ggml.token_type` says of a token."""
 
@@ -177,6 +180,8 @@ def _merges_of(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]
     usable = {text: i for i, text in tokens.texts_of(_Type.NORMAL, _Type.USER_DEFINED) if tokens.ids[text] == i}
     found: list[tuple[float, int, int]] = []
     for text, i in usable.items():
+        if len(text) > _LONGEST_PIECE:
+            raise _wrong("tokens", f"holds a piece of {len(text)} characters, more than {_LONGEST_PIECE}")
         for at in range(1, len(text)):
             left = usable.get(text[:at])
             if left is not None and (right := usable.get(text[at:])) is not None:

@@ -14,7 +14,7 @@ class Limits:
     """The most that one rendering may use.
 
     `source` bounds the template's text, `seconds` the time, `steps` loop passes, calls and the like, `characters` all
-    text that is made on the way (room for 64 times the conversation comes on top), `elements` what one nested value may
+    text that is made on the way (room for 32 times the conversation comes on top), `elements` what one nested value may
     hold, `nesting` how deep values nest and `calls` how deep macros call each other.
 
     >>> Limits().seconds
@@ -24,7 +24,7 @@ class Limits:
     source: int = 1 << 17
     seconds: float = 2.0
     steps: int = 1_000_000
-    characters: int = 1 << 26
+    characters: int = 1 << 23
     elements: int = 1 << 20
     nesting: int = 64
     calls: int = 32
@@ -52,7 +52,7 @@ class Meter:
         self.deadline = time.monotonic() + limits.seconds
         self.elements = limits.elements + 4 * conversation
         self.steps = 0
-        self.room = limits.characters + 64 * conversation
+        self.room = limits.characters + 32 * conversation
         self.depth = 0
         self._plain = (*_PLAIN, *inert)
         # Weight and height of each container seen, by identity; holding the object keeps its identity taken.

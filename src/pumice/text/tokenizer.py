@@ -108,7 +108,10 @@ class Tokenizer:
         >>> _letters().encode("abba")
         [0, 1, 1, 0]
         """
-        return self.encode_batch([text], add_special)[0]
+        _check_text(text)
+        # Not through encode_batch, which starts the library's threads.
+        encoding = self._parts.backend.encode(text, add_special_tokens=add_special and self._parts.prefix is None)
+        return self._surround(encoding.ids, add_special)
 
     def encode_batch(self, texts: Sequence[str], add_special: bool = True) -> list[list[int]]:
         """The ids of several texts.
@@ -120,8 +123,7 @@ class Tokenizer:
             _check_text(text)
         native = self._parts.prefix is None
         encodings = self._parts.backend.encode_batch(list(texts), add_special_tokens=add_special and native)
-        before, after = (self._parts.prefix or (), self._parts.suffix or ()) if add_special else ((), ())
-        return [[*before, *encoding.ids, *after] for encoding in encodings]
+        return [self._surround(encoding.ids, add_special) for encoding in encodings]
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of `ids`; special tokens are left out, or written by name with `skip_special=False`.
@@ -161,6 +163,9 @@ class Tokenizer:
         ['a', '', '']
         """
         return TextStream(self.token_bytes, stop, strip_leading_space=from_start and self.strips_leading_space)
+
+    def _surround(self, ids: list[int], add_special: bool) -> list[int]:
+        return [*(self._parts.prefix or ()), *ids, *(self._parts.suffix or ())] if add_special else ids
 
     def _find_bytes(self, token: int) -> bytes:
         parts = self._parts
