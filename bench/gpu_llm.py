@@ -1,6 +1,6 @@
-"""Decode and prefill speed of a llama-shaped model with random weights on this machine's GPU, with the host's tokens as check.
+"""Decode and prefill speed of a llama-shaped model with random weights on this machine's GPU.
 
-    python bench/gpu_llm.py [--shape smollm2|llama1b] [--dtype f16|f32] [--steps 64]
+python bench/gpu_llm.py [--shape smollm2|llama1b] [--dtype f16|f32] [--steps 64]
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from pumice.models.config import ModelArchConfig  # noqa: E402
 from pumice.models.registry import get_architecture  # noqa: E402
 from pumice.tracing import spec  # noqa: E402
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=256, vocab_size=512),
-    "smollm2": dict(hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, intermediate_size=1536, vocab_size=49152),
-    "llama1b": dict(hidden_size=2048, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, intermediate_size=8192, vocab_size=128256),
-}  # fmt: skip
+# hidden, layers, heads, key/value heads, intermediate, vocabulary
+SHAPES = {
+    "tiny": (128, 2, 4, 2, 256, 512),
+    "smollm2": (576, 30, 9, 3, 1536, 49152),
+    "llama1b": (2048, 16, 32, 8, 8192, 128256),
+}
+KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")
 
 
 class RandomParams:
@@ -47,13 +49,15 @@ class RandomParams:
             for name in parents:
                 node = node.setdefault(name, {})
             node[last] = spec(*shape, dtype=kind)
+        self.specs["layers"] = list(self.specs["layers"].values())
 
 
-def measure(engine: Engine, prompt: int, steps: int) -> tuple[Timings, list[int]]:
+def measure(engine: Engine, prompt: int, steps: int) -> Timings:
     timings = Timings()
     tokens = np.random.default_rng(1).integers(0, engine.cfg.vocab, prompt).tolist()
-    got = [e.token for e in engine.stream([Request(tokens, SamplingParams(temperature=0), steps)], timings=timings)]
-    return timings, got
+    for _ in engine.stream([Request(tokens, SamplingParams(temperature=0), steps)], timings=timings):
+        pass
+    return timings
 
 
 def main() -> int:
@@ -64,15 +68,17 @@ def main() -> int:
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
-    config = {"model_type": "llama", "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu"}
-    cfg = ModelArchConfig.from_hf({**config, "tie_word_embeddings": True, **SHAPES[args.shape]})
+    config = {"model_type": "llama", "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}
+    cfg = ModelArchConfig.from_hf(
+        {**config, "hidden_act": "silu", "tie_word_embeddings": True, **dict(zip(KEYS, SHAPES[args.shape]))}
+    )
     params: Any = RandomParams(cfg, args.dtype)
     device = open_device(args.device)
-    engine = Engine(get_architecture("llama"), cfg, params, device, context=1024)  # type: ignore[arg-type]
+    engine = Engine(get_architecture("llama"), cfg, params, device, context=1024)
     measure(engine, args.prompt, 8)
     best: list[tuple[float, float]] = []
     for _ in range(3):
-        t, got = measure(engine, args.prompt + len(best) + 1, args.steps)
+        t = measure(engine, args.prompt + len(best) + 1, args.steps)
         best.append((t.prompt_tokens / t.prefill_s, t.decode_tokens / t.decode_s))
     prefill, decode = (sorted(x)[1] for x in zip(*best, strict=True))
     print(f"{args.shape} {args.dtype} on {device.name}: prefill {prefill:.0f} tokens/s, decode {decode:.0f} tokens/s,")

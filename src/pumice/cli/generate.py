@@ -22,7 +22,8 @@ def speed_line(answer: Any, device: Mapping[str, Any]) -> str:
     t, u = answer.timings, answer.usage
     return (
         f"{u['completion_tokens']} tokens at {t['decode_tok_s']:.1f}/s, "
-        f"prompt {u['prompt_tokens']} at {t['prefill_tok_s']:.0f}/s, first after {t['first_token_s']:.2f} s, loaded in {t['load_s']:.2f} s, on {device_line(device)}"
+        f"prompt {u['prompt_tokens']} at {t['prefill_tok_s']:.0f}/s, first after {t['first_token_s']:.2f} s, "
+        f"loaded in {t['load_s']:.2f} s, on {device_line(device)}"
     )
 
 

@@ -188,10 +188,11 @@ class Engine:
         if low < 0 or high >= self.cfg.vocab:
             raise InputError(f"the token {low if low < 0 else high} is not in the vocabulary of {self.cfg.vocab}")
         needed = len(r.prompt) + r.max_tokens
+        room = max(0, self.context - len(r.prompt))
         if r.max_tokens < 1 or needed > self.context:
             raise InputError(
                 f"{len(r.prompt)} prompt tokens and {r.max_tokens} new ones make {needed}, the context holds {self.context}",
-                hint=f"ask for at most {max(0, self.context - len(r.prompt))} tokens, shorten the prompt, or load with more context",
+                hint=f"ask for at most {room} tokens, shorten the prompt, or load with a larger context",
                 prompt_tokens=len(r.prompt),
                 max_tokens=r.max_tokens,
                 context=self.context,

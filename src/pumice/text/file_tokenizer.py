@@ -119,10 +119,9 @@ def _add_tokens(backend: Backend, config: Mapping[str, Any], special: Mapping[st
             missing[int(key)] = AddedToken(content, **flags)
     backend.add_tokens([missing[i] for i in sorted(missing)])
     for i, token in missing.items():
-        if backend.token_to_id(token.content) != i:
-            raise _broken(
-                path, f"the token {token.content!r} has the id {backend.token_to_id(token.content)}, its settings say {i}"
-            )
+        actual = backend.token_to_id(token.content)
+        if actual != i:
+            raise _broken(path, f"the token {token.content!r} has the id {actual}, its settings say {i}")
     extra = config.get("additional_special_tokens")
     names = [*special.values(), *(name for name in (extra if isinstance(extra, list) else ()) if isinstance(name, str))]
     marked = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
