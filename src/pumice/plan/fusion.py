@@ -95,9 +95,7 @@ class _Partition:
         if not isinstance(get_op(n.op).lowering, Routine):
             return
         for arg in n.args:
-            base = arg
-            while get_op(self.graph.nodes[base].op).is_view:
-                base = self.graph.nodes[base].args[0]
+            base = _below_views(self.graph, arg)
             self.must_store.add(arg if find_view(self.graph, arg, {base}) is None else base)
 
     def _reads_identically(self, consumer: int, n: Node) -> bool:
@@ -144,6 +142,13 @@ class _Partition:
         return total
 
 
+def _below_views(graph: Graph, node: int) -> int:
+    """The value that a chain of views shows."""
+    while get_op(graph.nodes[node].op).is_view:
+        node = graph.nodes[node].args[0]
+    return node
+
+
 def _is_anchor(n: Node) -> bool:
     return isinstance(get_op(n.op).lowering, (Row, Routine))
 
@@ -157,10 +162,12 @@ def is_inline_constant(graph: Graph, node: int) -> bool:
 def _finish(graph: Graph, d: _Draft, caps: Caps) -> Group:
     nodes = tuple(sorted(d.nodes))
     leaves: dict[int, None] = {}
+    routine = d.anchor is not None and isinstance(get_op(graph.nodes[d.anchor].op).lowering, Routine)
+    # A routine reads memory, through views; a scalar that such a view spreads must be there like any other operand.
+    loaded = {_below_views(graph, a) for a in graph.nodes[d.anchor].args} if d.anchor is not None and routine else set()
     for i in nodes:
-        routine = isinstance(get_op(graph.nodes[i].op).lowering, Routine)
         for a in graph.nodes[i].args:
-            literal = caps.target == "webgpu" and not routine and is_inline_constant(graph, a)
+            literal = caps.target == "webgpu" and a not in loaded and is_inline_constant(graph, a)
             if a not in d.nodes and not literal:
                 leaves[a] = None
     return Group(d.root, d.anchor, nodes, tuple(leaves))
