@@ -54,7 +54,8 @@ class RandomParams:
 
 def measure(engine: Engine, prompt: int, steps: int) -> Timings:
     timings = Timings()
-    tokens = np.random.default_rng(1).integers(0, engine.cfg.vocab, prompt).tolist()
+    # Another prompt each time: what the cache shares with the last one would not run again.
+    tokens = np.random.default_rng(prompt).integers(0, engine.cfg.vocab, prompt).tolist()
     for _ in engine.stream([Request(tokens, SamplingParams(temperature=0), steps)], timings=timings):
         pass
     return timings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pumice.core.dims import upper
 from pumice.errors import LimitError, PlanError
 from pumice.plan.plan import Binding, Part, Plan, Step, fold_grid
@@ -21,10 +23,14 @@ def verify_plan(plan: Plan) -> None:
         for part in value.parts:
             _check_part(plan, value.id, part)
     contents = _initial_contents(plan)
+    neighbours: dict[int, list[tuple[int, int, Part]]] = {}
+    for v in plan.values.values():
+        for p, part in enumerate(v.parts):
+            neighbours.setdefault(part.buffer, []).append((v.id, p, part))
     for k, step in enumerate(plan.steps):
         _check_limits(plan, k, step)
         _check_aliasing(plan, k, step)
-        _check_flow(plan, k, step, contents)
+        _check_flow(plan, k, step, contents, neighbours)
     for _, root in (*plan.graph.outputs, *plan.graph.captures, *plan.copies):
         _check_present(plan, root, contents, "read back after the run")
 
@@ -100,7 +106,13 @@ def _initial_contents(plan: Plan) -> set[tuple[int, int]]:
     }
 
 
-def _check_flow(plan: Plan, k: int, step: Step, contents: set[tuple[int, int]]) -> None:
+def _check_flow(
+    plan: Plan,
+    k: int,
+    step: Step,
+    contents: set[tuple[int, int]],
+    neighbours: Mapping[int, Sequence[tuple[int, int, Part]]],
+) -> None:
     for b in step.bindings:
         if b.access != "write" and (b.value, b.part) not in contents:
             raise _fail(k, step, "data-flow", f"it reads value {b.value}, which was never written or is overwritten by then")
@@ -110,12 +122,10 @@ def _check_flow(plan: Plan, k: int, step: Step, contents: set[tuple[int, int]]) 
         part = _part(plan, k, step, b)
         written = {(b.value, b.part)}
         if b.access == "update":  # a value that takes over the memory of a state is that state's next content
-            written |= {(v.id, p) for v in plan.values.values() for p, q in enumerate(v.parts) if q == part and v.id == step.root}
-        for v in plan.values.values():
-            for p, q in enumerate(v.parts):
-                touches = q.buffer == part.buffer and q.offset < part.offset + part.nbytes and part.offset < q.offset + q.nbytes
-                if touches:
-                    contents.discard((v.id, p))
+            written |= {(v, p) for v, p, q in neighbours[part.buffer] if q == part and v == step.root}
+        for v, p, q in neighbours[part.buffer]:
+            if q.offset < part.offset + part.nbytes and part.offset < q.offset + q.nbytes:
+                contents.discard((v, p))
         contents |= written
 
 
