@@ -241,7 +241,7 @@ def test_attention_with_every_operand_binds_eight_buffers(target: str) -> None:
     b = GraphBuilder()
     ids = [b.source("input", n, TensorType(dtypes.bool_ if n == "mask" else dtypes.f32, shape)) for n, shape in shapes.items()]
     ids += [b.source("input", n, TensorType(dtypes.i32, (2,))) for n in ("offset", "kv_len")]
-    out = b.add("attention", [*ids, None], {"causal": True, "window": 30, "softcap": 5.0})
+    out = b.add("attention", [*ids, None, None, None], {"causal": True, "window": 30, "softcap": 5.0})
     inputs = {"q": normal(2, 4, 5, 64), "k": normal(2, 2, 50, 64, seed=1), "v": normal(2, 2, 50, 64, seed=2)}
     inputs |= {"mask": r.random((2, 1, 5, 50)) < 0.7, "bias": normal(4, 1, 50, seed=3)}
     inputs |= {"offset": np.array([3, 44], np.int32), "kv_len": np.array([20, 50], np.int32)}
@@ -257,7 +257,7 @@ def test_kv_index_picks_entries_of_a_shared_cache(target: str) -> None:
     q = b.source("input", "q", TensorType(dtypes.f32, (sym("B"), 1, 4, 32)))
     k, v = (b.source("input", name, TensorType(dtypes.f16, (n, 40, 2, 32))) for name in "kv")
     ints = [b.source("input", name, TensorType(dtypes.i32, (sym("B"),))) for name in ("offset", "kv_len", "kv_index")]
-    out = b.add("attention", [q, k, v, None, None, *ints], {"layout": "bshd", "causal": True})
+    out = b.add("attention", [q, k, v, None, None, *ints, None, None], {"layout": "bshd", "causal": True})
     graph = b.build([("out", out)], maxima={"B": 4, "N": 6})
     assert len(build_plan(graph, BASELINE).steps[0].bindings) == 7
     for batch, entries in ((3, 5), (4, 1), (1, 6), (2, 0), (0, 3)):
@@ -273,7 +273,7 @@ def test_keys_past_kv_len_may_hold_anything(target: str) -> None:
     b = GraphBuilder()
     q = b.source("input", "q", TensorType(dtypes.f32, (1, 2, 1, 16)))
     k, v = (b.source("input", n, TensorType(dtypes.f32, (1, 2, 40, 16))) for n in "kv")
-    out = b.add("attention", [q, k, v, None, None, None, b.source("input", "n", TensorType(dtypes.i32, ())), None])
+    out = b.add("attention", [q, k, v, None, None, None, b.source("input", "n", TensorType(dtypes.i32, ())), *[None] * 3])
     inputs = {
         "q": normal(1, 2, 1, 16),
         "k": normal(1, 2, 40, 16, seed=1),

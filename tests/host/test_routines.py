@@ -234,7 +234,7 @@ def test_attention_does_not_read_keys_past_kv_len_or_before_the_window() -> None
     seen = np.zeros(4000, np.bool_)
     seen[:8] = seen[281:303] = True
     k[:, :, ~seen], v[:, :, ~seen] = np.nan, np.nan
-    sample = Sample("", (q, k, v, None, None, starts, lengths, index), attrs)
+    sample = Sample("", (q, k, v, None, None, starts, lengths, index, None, None), attrs)
     clean = Sample("", (q, np.nan_to_num(k), np.nan_to_num(v), *sample.inputs[3:]), attrs)
     widened: list[int] = []
     with pytest.MonkeyPatch.context() as patch:

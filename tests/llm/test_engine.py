@@ -190,7 +190,7 @@ BAD: list[tuple[list[int], dict[str, Any], str]] = [
     (PROMPT, {"max_tokens": 60}, "context holds 64"),
     ([], {"max_tokens": 1}, "no tokens"),
     ([1, 100000], {"max_tokens": 1}, "100000"),
-    (PROMPT, {"max_tokens": 0}, "0 new ones"),
+    (PROMPT, {"max_tokens": 0}, "max_tokens is 0"),
 ]
 
 
@@ -210,5 +210,17 @@ def test_bad_sampling_numbers_are_refused(numbers: dict[str, Any]) -> None:
         SamplingParams(**numbers)
 
 
-def test_an_f16_cache_changes_little(engine: Callable[..., Engine]) -> None:
-    assert tokens_of(engine("llama", cache_dtype="f16"), PROMPT, 4) == tokens_of(engine("llama"), PROMPT, 4)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("dtype", "bytes_per_number"), [("f16", 2), ("q8", 1.5)])
+def test_a_smaller_cache_changes_little(dtype: str, bytes_per_number: float, target: str, engine: Callable[..., Engine]) -> None:
+    small, full = engine("llama", target, cache_dtype=dtype), engine("llama", target)
+    assert tokens_of(small, PROMPT, 4) == tokens_of(full, PROMPT, 4)
+    plan = next(iter(small._exes.values())).plan
+    numbers = 2 * small.cfg.layers * small.context * small.cfg.kv_heads * small.cfg.head_dim
+    cache = sum(b.nbytes for b in plan.buffers if b.kind == "state" and b.name.startswith("cache"))
+    assert cache <= numbers * bytes_per_number and not plan.copies
+
+
+def test_an_unknown_cache_dtype_is_refused() -> None:
+    with pytest.raises(errors.InputError, match="int4"):
+        make_engine("llama", cache_dtype="int4")

@@ -231,7 +231,9 @@ def test_rope_types() -> None:
 
 def _slow_attention(sample: Sample) -> np.ndarray[Any, Any]:
     """One query at a time, over the list of the keys it may see."""
-    q, k, v, mask, bias, offset, kv_len, kv_index = (_compute(x, np.float64) for x in sample.inputs)
+    q, k, v, mask, bias, offset, kv_len, kv_index, k_scale, v_scale = (_compute(x, np.float64) for x in sample.inputs)
+    if k_scale is not None:
+        k, v = k * k_scale[..., None], v * v_scale[..., None]
     attrs = sample.attrs
     swap = attrs["layout"] == "bshd"
     if swap:
@@ -284,8 +286,8 @@ def test_a_bias_of_minus_infinity_hides_keys() -> None:
     hide[0, :, :, 3:] = True
     hide[1, :, 4] = True
     bias = np.where(hide, -np.inf, 0).astype(np.float32)
-    by_bias, _ = _run(spec, Sample("", (*plain.inputs[:4], bias, None, None, None), plain.attrs))
-    by_mask, _ = _run(spec, Sample("", (*plain.inputs[:3], ~hide, None, None, None, None), plain.attrs))
+    by_bias, _ = _run(spec, Sample("", (*plain.inputs[:4], bias, *[None] * 5), plain.attrs))
+    by_mask, _ = _run(spec, Sample("", (*plain.inputs[:3], ~hide, *[None] * 6), plain.attrs))
     np.testing.assert_array_equal(by_bias, by_mask)
     assert not by_bias[1, :, 4].any()
 
@@ -300,7 +302,7 @@ def test_attention_types_with_symbols() -> None:
     assert _infer("attention", *bshd, layout="bshd") == _typed(dtypes.bf16, B, S, 8, 64)
     assert _infer("attention", _f32(B, S, 8, 64), *bshd[1:], layout="bshd") == _f32(B, S, 8, 64)
     cache = _f32(sym("N"), 2, T, 64)
-    assert _infer("attention", q, cache, cache, None, None, None, None, _typed(i32, B)) == q
+    assert _infer("attention", q, cache, cache, None, None, None, None, _typed(i32, B), None, None) == q
 
 
 GOOD = (_f32(2, 8, 5, 64), _f32(2, 2, 7, 64), _f32(2, 2, 7, 32))
@@ -333,7 +335,7 @@ GOOD = (_f32(2, 8, 5, 64), _f32(2, 2, 7, 64), _f32(2, 2, 7, 32))
     ids=str,
 )
 def test_attention_refuses_operands(position: int, wrong: TensorType, error: type[PumiceError], words: str) -> None:
-    operands: list[TensorType | None] = [*GOOD, None, None, None, None, None]
+    operands: list[TensorType | None] = [*GOOD, *[None] * 7]
     operands[position] = wrong
     with pytest.raises(error, match=words):
         _infer("attention", *operands)

@@ -78,7 +78,8 @@ def run(model: str, *, device: str, context: int, options: Mapping[str, Any]) ->
                 elif line:
                     last = _answer(loaded, talk, line, rest)
             except PumiceError as e:
-                print(f"{e.message}; {e.hint}", file=sys.stderr)
+                full = "context" in e.fields and len(talk.messages) > 1
+                print("; ".join(filter(None, (e.message, e.hint, "or /reset" if full else ""))), file=sys.stderr)
 
 
 def _answer(loaded: Any, talk: Conversation, line: str, options: Mapping[str, Any]) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pumice.cli.generate import device_line
 from pumice.cli.pull import progress_bar
+from pumice.cli.text_input import read_text
 from pumice.errors import InputError
 
 
@@ -45,11 +46,8 @@ def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_
 def _lines(file: Path | None) -> list[str]:
     if file is None:
         return []
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise InputError(f"{file} cannot be read: {e}", hint="give a UTF-8 text file, one text a line") from None
-    return [line for line in text.splitlines() if line.strip()]
+    # Newlines alone end a line: form feeds and the like belong to the text.
+    return [line for line in read_text(file).split("\n") if line.strip()]
 
 
 def _save(path: Path, vectors: object) -> None:

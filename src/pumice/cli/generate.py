@@ -7,9 +7,12 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from pumice.cli import INTERRUPTED
 from pumice.cli.pull import progress_bar
+from pumice.cli.text_input import read_text
 
 
 def device_line(info: Mapping[str, Any]) -> str:
@@ -48,7 +51,7 @@ def run(model: str, prompt: str, *, device: str, context: int, as_json: bool, op
     from pumice.llm.load import load, require_language_model
 
     if prompt == "-":
-        prompt = sys.stdin.read()
+        prompt = read_text(Path(prompt))
     with progress_bar(quiet=as_json) as report:
         loaded = require_language_model(load(model, device=device, context=context, progress=report), model)
     with loaded, interruptible() as pressed:
@@ -63,7 +66,7 @@ def run(model: str, prompt: str, *, device: str, context: int, as_json: bool, op
         else:
             print(flush=True)
             print(speed_line(answer, info), file=sys.stderr)
-        return 130 if pressed() else 0
+        return INTERRUPTED if pressed() else 0
 
 
 def answer_json(answer: Any, device: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from pumice.cli import INTERRUPTED
 from pumice.errors import PumiceError
 
 app = typer.Typer(
@@ -93,7 +95,7 @@ def models_rm(
 
 
 Device = Annotated[str, typer.Option(help="auto, host, webgpu, webgpu:N or webgpu:NAME.")]
-Context = Annotated[int, typer.Option(help="The most tokens a conversation may have.")]
+Context = Annotated[int, typer.Option(min=1, help="The most tokens a conversation may have.")]
 MaxTokens = Annotated[int | None, typer.Option(help="The most tokens of the answer.")]
 Temperature = Annotated[float | None, typer.Option(help="0 is greedy.")]
 TopK = Annotated[int | None, typer.Option(help="Only the K most likely tokens; 0 switches it off.")]
@@ -107,8 +109,10 @@ System = Annotated[str | None, typer.Option(help="The system text.")]
 
 @app.command()
 def run(
-    model: Annotated[str, typer.Argument(help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")],
-    prompt: Annotated[str, typer.Argument(help="What to answer; - reads it from standard input.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")
+    ],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to answer; - reads it from standard input.")],
     device: Device = "auto",
     json: Json = False,
     context: Context = 2048,
@@ -135,7 +139,9 @@ def run(
 
 @app.command()
 def chat(
-    model: Annotated[str, typer.Argument(help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")
+    ],
     device: Device = "auto",
     context: Context = 2048,
     max_tokens: MaxTokens = None,
@@ -158,9 +164,11 @@ def chat(
 
 @app.command()
 def embed(
-    model: Annotated[str, typer.Argument(help="An encoder: a path, hf:owner/repo, or an alias such as minilm.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to embed.")] = None,
-    file: Annotated[Path | None, typer.Option("-f", "--file", help="A file with one text a line; - is standard input.")] = None,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An encoder: a path, hf:owner/repo, or an alias such as minilm.")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to embed.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", help="A file with one text a line, blank lines skipped; - is standard input.")
+    ] = None,
     device: Device = "auto",
     json: Json = False,
     npy: Annotated[Path | None, typer.Option(help="Write the vectors to this NumPy file.")] = None,
@@ -173,11 +181,11 @@ def embed(
 
 @app.command()
 def bench(
-    what: Annotated[str, typer.Argument(help="ops, or a model.")] = "ops",
+    what: Annotated[str, typer.Argument(metavar="[ops|MODEL]", help="ops, or a model.")] = "ops",
     device: Device = "auto",
     json: Json = False,
-    prompt: Annotated[int, typer.Option(help="Prompt tokens of a language model's measurement.")] = 256,
-    answer: Annotated[int, typer.Option(help="Answer tokens of a language model's measurement.")] = 64,
+    prompt: Annotated[int, typer.Option(min=1, help="Prompt tokens of a language model's measurement.")] = 256,
+    answer: Annotated[int, typer.Option(min=2, help="Answer tokens of a language model's measurement.")] = 64,
 ) -> None:
     """Our speed on this machine: a few operations, or a model."""
     from pumice.cli.bench import run as measure
@@ -200,8 +208,15 @@ def error_text(error: PumiceError) -> str:
 
 def main() -> None:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # An answer may hold characters that the terminal's encoding lacks; they must not end it.
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
+    except SystemExit as e:
+        if e.code == INTERRUPTED:
+            print("pumice: interrupted", file=sys.stderr)
+        raise
     except PumiceError as e:
         print(error_text(e), file=sys.stderr)
         sys.exit(e.exit_code)

@@ -130,6 +130,8 @@ def attention(
     offset: TensorLike | None = None,
     kv_len: TensorLike | None = None,
     kv_index: TensorLike | None = None,
+    k_scale: TensorLike | None = None,
+    v_scale: TensorLike | None = None,
     window: int | None = None,
     scale: float | None = None,
     softcap: float | None = None,
@@ -143,7 +145,7 @@ def attention(
     many of them; keys from `kv_len` on are unseen; `offset` and `kv_len` are one number or one per batch entry. With
     `kv_index`, one per batch entry, the entry b reads entry kv_index[b] of k and v, which may have more or fewer entries.
     `softcap` c bounds scores to c · tanh(score / c). A query that sees no key gives zeros. k and v may have another float
-    dtype than q, as a half-precision cache has.
+    dtype than q, as a half-precision cache has, or be i8 with `k_scale` and `v_scale`: f32 factors, one for each vector.
 
     >>> import pumice as pm
     >>> q, kv = pm.spec("B", 8, "T", 64), pm.spec("B", 2, "T", 64)
@@ -151,7 +153,9 @@ def attention(
     >>> str(g.nodes[-1].type)
     'f32[B,8,T,64]'
     """
-    keys = [as_float(t) for t in promote(k, v, near=q if isinstance(q, Tensor) else None)]
+    keys = list(promote(k, v, near=q if isinstance(q, Tensor) else None))
+    if k_scale is None and v_scale is None:
+        keys = [as_float(t) for t in keys]
     query = as_float(as_tensor(q, near=keys[0]))
     # Only the query is widened to the common dtype: keys and values may be a large cache.
     near = convert(query, promote_dtypes(query.dtype, keys[0].dtype))
@@ -161,6 +165,7 @@ def attention(
         None if offset is None else convert(as_indices(offset, near), dtypes.i32),
         None if kv_len is None else convert(as_indices(kv_len, near), dtypes.i32),
         None if kv_index is None else convert(as_indices(kv_index, near), dtypes.i32),
+        *(None if s is None else convert(as_float(as_tensor(s, dtypes.f32, near=near)), dtypes.f32) for s in (k_scale, v_scale)),
     ]
     return emit(
         "attention",

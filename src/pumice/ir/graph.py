@@ -85,7 +85,14 @@ class Graph:
 
     def sources(self, op: str) -> list[Node]:
         """The source nodes of one storage class, in order."""
-        return [n for n in self.nodes if n.op == op]
+        return list(self._by_op.get(op, ()))
+
+    @cached_property
+    def _by_op(self) -> dict[str, list[Node]]:
+        found: dict[str, list[Node]] = {}
+        for n in self.nodes:
+            found.setdefault(n.op, []).append(n)
+        return found
 
     @property
     def maxima(self) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,14 +36,16 @@ class Pooling:
     @staticmethod
     def from_folder(folder: Path) -> Pooling:
         """As the sentence-transformers files beside the weights say; mean and normalised where there are none."""
-        modules = _json(folder / "modules.json")
+        modules = _json(folder / "modules.json", list)
         if modules is None:
             return Pooling(max_tokens=_max_tokens(folder))
         mode, normalize = "mean", False
         for m in modules:
+            if not isinstance(m, dict):
+                raise FormatError(f"modules.json of {folder} lists {m!r}, which is no module", hint="download the model again")
             kind = str(m.get("type", "")).rsplit(".", 1)[-1]
             if kind == "Pooling":
-                mode = _pooling_mode(_json(folder / str(m.get("path", "")) / "config.json") or {}, folder)
+                mode = _pooling_mode(_json(folder / str(m.get("path", "")) / "config.json", dict) or {}, folder)
             elif kind == "Normalize":
                 normalize = True
             elif kind != "Transformer":
@@ -51,17 +53,21 @@ class Pooling:
         return Pooling(mode, normalize, _max_tokens(folder))
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, kind: type) -> Any:
     if not path.is_file():
         return None
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (ValueError, OSError) as e:
-        raise FormatError(f"{path.name} is no JSON: {e}") from None
+        data = json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError, RecursionError) as e:
+        raise FormatError(f"{path} is no JSON: {e}", hint="download the model again") from None
+    if not isinstance(data, kind):
+        what = "list" if kind is list else "object"
+        raise FormatError(f"{path} is no JSON {what}", hint="download the model again")
+    return data
 
 
 def _max_tokens(folder: Path) -> int | None:
-    value = (_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length")
+    value = (_json(folder / "sentence_bert_config.json", dict) or {}).get("max_seq_length")
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -125,11 +131,14 @@ class EmbeddingModel:
 
     def embed(self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None) -> Array:
         """One vector per text, float32 [n, dim], in the texts' order. Longer texts are cut at the model's own limit."""
+        if not isinstance(texts, Iterable):
+            raise InputError(f"the texts are {type(texts).__name__}", hint="give a text, or several in a list")
         items = [texts] if isinstance(texts, str) else list(texts)
         for k, t in enumerate(items):
             if not isinstance(t, str):
-                raise InputError(f"text {k} is no string but {type(t).__name__}")
-        if self._exe is None:
+                raise InputError(f"text {k} is no string but {type(t).__name__}", hint="give a text, or several in a list")
+        exe = self._exe
+        if exe is None:
             raise ClosedError("the model is closed", hint="load it again")
         ids = [self._cut(i) for i in self.tokenizer.encode_batch(items)]
         out = np.zeros((len(items), self.dim), np.float32)
@@ -143,7 +152,7 @@ class EmbeddingModel:
             for r, k in enumerate(rows):
                 tokens[r, : len(ids[k])] = ids[k]
             lengths = np.array([max(1, len(ids[k])) for k in rows], np.int32)
-            out[rows] = self._exe.run(tokens=tokens, length=lengths)
+            out[rows] = exe.run(tokens=tokens, length=lengths)
             done += len(rows)
             if progress is not None:
                 progress(Progress(len(order), done, "embed"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pumice as pm
 from pumice.backends.base import Device
 from pumice.core.special import threefry2x32
-from pumice.errors import InputError
+from pumice.errors import ClosedError, InputError
 from pumice.llm.graphs import RING, Layout, Sampling, all_logits, step
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
@@ -50,10 +51,10 @@ class SamplingParams:
             "seed": (0, (1 << 64) - 1),
         }
         for name, (low, high) in limits.items():
-            value = getattr(self, name)
+            value = number(name, getattr(self, name), whole=isinstance(low, int))
             if not low <= value <= high:  # false for NaN too
                 raise InputError(f"{name} is {value}", hint=f"it must lie in {low}…{high}", name=name, value=value)
-        if self.logprobs is not None and not 0 <= self.logprobs <= 20:
+        if self.logprobs is not None and not 0 <= number("logprobs", self.logprobs, whole=True) <= 20:
             raise InputError(f"logprobs is {self.logprobs}", hint="0…20 alternatives can be had", name="logprobs")
 
     @property
@@ -65,6 +66,17 @@ class SamplingParams:
         key = np.uint32(self.seed & 0xFFFFFFFF), np.uint32(self.seed >> 32)
         word, _ = threefry2x32(*key, np.uint32(index), np.uint32(0x70756D69))
         return int(word >> np.uint32(8)) * 2.0**-24
+
+
+def number(name: str, value: Any, *, whole: bool) -> Any:
+    """The value of the option `name`, if it is a number, and an integer where it must be `whole`.
+
+    >>> number("seed", 3, whole=True)
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer if whole else int | float | np.number):
+        raise InputError(f"{name} is {value!r}", hint=f"it takes {'an integer' if whole else 'a number'}", name=name, value=value)
+    return value
 
 
 @dataclass
@@ -109,7 +121,10 @@ class Timings:
 
 
 class Engine:
-    """Runs a causal model. Calls take turns. Slots keep their tokens: what a prompt shares with one is not run again."""
+    """Runs a causal model. Calls take turns: a stream has its turn until it ends or is closed.
+
+    Slots keep their tokens: what a prompt shares with one is not run again.
+    """
 
     def __init__(
         self,
@@ -124,6 +139,11 @@ class Engine:
         cache_dtype: str = "f32",
         progress: ProgressCallback | None = None,
     ) -> None:
+        for name, value in (("slots", slots), ("context", context), ("chunk", chunk)):
+            if number(name, value, whole=True) < 1:
+                raise InputError(f"{name} is {value}", hint="it must be at least 1", name=name, value=value)
+        if cache_dtype not in CACHE_DTYPES:
+            raise InputError(f"cache_dtype is {cache_dtype!r}", hint=f"use {' or '.join(CACHE_DTYPES)}", value=cache_dtype)
         self.arch, self.cfg, self.device = arch, cfg, device
         self.context = min(context, cfg.max_positions)
         self.layout = Layout(slots, self.context, cache_dtype)
@@ -131,7 +151,12 @@ class Engine:
         self._params = params
         self._slots = [_Slot(i) for i in range(slots)]
         self._exes: dict[Any, Executable] = {}
-        self._lock = threading.RLock()
+        # A stream holds the turn while its consumer has it, and the device only during a step: `close` need not wait for
+        # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
+        self._turn = threading.Lock()
+        self._streaming: int | None = None
+        self._stepping = threading.RLock()
+        self._closed = False
         # A software device gains nothing from running ahead, and its tokens arrive sooner one by one.
         self._ahead = 1 if device.caps.software else 4
         self._upload(self._executable(False, Sampling()), params, progress)
@@ -178,27 +203,60 @@ class Engine:
             )
         for r in requests:
             self._check(r)
-        with self._lock:
-            yield from self._run(requests, cancelled, timings or Timings())
+        with self._own_turn(), closing(self._run(requests, cancelled, timings or Timings())) as events:
+            for event in events:
+                yield event
+                self._streaming = threading.get_ident()
+
+    @contextmanager
+    def _own_turn(self) -> Iterator[None]:
+        """Waits until no other stream runs; a thread that would wait for itself is told so."""
+        while not self._turn.acquire(timeout=_POLL_SECONDS):
+            self._require_open()
+            if self._streaming == threading.get_ident():
+                raise InputError("another stream of this model is still open", hint="read it to its end, or close() it, first")
+        self._streaming = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._streaming = None
+            self._turn.release()
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        with self._stepping:
+            self._require_open()
+            yield
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the model is closed", hint="load it again")
 
     def _check(self, r: Request) -> None:
-        if not r.prompt:
-            raise InputError("the prompt has no tokens", hint="give it at least one")
-        low, high = min(r.prompt), max(r.prompt)
-        if low < 0 or high >= self.cfg.vocab:
-            raise InputError(f"the token {low if low < 0 else high} is not in the vocabulary of {self.cfg.vocab}")
-        needed = len(r.prompt) + r.max_tokens
-        room = max(0, self.context - len(r.prompt))
-        if r.max_tokens < 1 or needed > self.context:
+        self._check_tokens(r.prompt)
+        counts: dict[str, Any] = {"prompt_tokens": len(r.prompt), "max_tokens": r.max_tokens, "context": self.context}
+        if number("max_tokens", r.max_tokens, whole=True) < 1:
+            raise InputError(f"max_tokens is {r.max_tokens}", hint="ask for at least 1 token", **counts)
+        room = self.context - len(r.prompt)
+        if r.max_tokens > room:
+            fewer = f"ask for at most {room} tokens, " if room > 0 else ""
+            needed = len(r.prompt) + r.max_tokens
             raise InputError(
                 f"{len(r.prompt)} prompt tokens and {r.max_tokens} new ones make {needed}, the context holds {self.context}",
-                hint=f"ask for at most {room} tokens, shorten the prompt, or load with a larger context",
-                prompt_tokens=len(r.prompt),
-                max_tokens=r.max_tokens,
-                context=self.context,
+                hint=f"{fewer}shorten the prompt, or use a larger context (this model: up to {self.cfg.max_positions})",
+                **counts,
             )
 
-    def _run(self, requests: Sequence[Request], cancelled: Callable[[], bool], timings: Timings) -> Iterator[TokenEvent]:
+    def _check_tokens(self, tokens: Sequence[int]) -> None:
+        if not tokens:
+            raise InputError("the prompt has no tokens", hint="give it at least one")
+        low, high = min(tokens), max(tokens)
+        if low < 0 or high >= self.cfg.vocab:
+            raise InputError(f"the token {low if low < 0 else high} is not in the vocabulary of {self.cfg.vocab}")
+
+    def _run(
+        self, requests: Sequence[Request], cancelled: Callable[[], bool], timings: Timings
+    ) -> Generator[TokenEvent, None, None]:
         live: list[_Live] = []
         try:
             for i, r in enumerate(requests):
@@ -208,13 +266,16 @@ class Engine:
                 live.append(seq)
                 timings.reused_tokens += len(slot.tokens)
                 timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
-                if not self._prefill(seq, cancelled):
+                with self._step():
+                    ready = self._prefill(seq, cancelled)
+                if not ready:
                     return
                 timings.prefill_s += time.perf_counter() - started
                 yield from self._finished(seq, live)
             while live and not cancelled():
                 started = time.perf_counter()
-                events = self._decode(live)
+                with self._step():
+                    events = self._decode(live)
                 timings.decode_s += time.perf_counter() - started
                 timings.decode_tokens += len(events)
                 yield from events
@@ -332,8 +393,15 @@ class Engine:
     # -- whole sequences --------------------------------------------------------------------------------------------
     def logits(self, tokens: Sequence[int]) -> Array:
         """Logits of every position, float32 [T, vocab]; the cache is not touched."""
-        self._check(Request(tokens, SamplingParams(), 1))
-        with self._lock:
+        self._check_tokens(tokens)
+        if len(tokens) > self.context:
+            raise InputError(
+                f"{len(tokens)} tokens, the context holds {self.context}",
+                hint="shorten the sequence, or load with a larger context",
+                prompt_tokens=len(tokens),
+                context=self.context,
+            )
+        with self._step():
             if "logits" not in self._exes:
                 graph = pm.trace(
                     all_logits(self.arch, self.cfg),
@@ -349,13 +417,16 @@ class Engine:
         return {str(k): {"steps": len(e.plan.steps), "memory": e.plan.memory} for k, e in self._exes.items()}
 
     def close(self) -> None:
-        """Free the device memory."""
-        with self._lock:
+        """Free the device memory, after the step that runs now; open streams end with a ClosedError."""
+        self._closed = True
+        with self._stepping:
             for exe in self._exes.values():
                 exe.close()
             self._exes.clear()
 
 
+CACHE_DTYPES = ("f32", "f16", "q8")
+_POLL_SECONDS = 0.05
 _LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
 
 

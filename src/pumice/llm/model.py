@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from pumice.errors import ClosedError, InputError
-from pumice.llm.engine import Array, Engine, Request, SamplingParams, Timings, TokenEvent
+from pumice.llm.engine import Array, Engine, Request, SamplingParams, Timings, TokenEvent, number
 from pumice.text.stream import TextStream
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
@@ -72,8 +75,10 @@ class LanguageModel:
                     raise InputError("this model has no chat template, so there is no place for a system text")
                 return self.tokenizer.encode(prompt)
             prompt = [{"role": "user", "content": prompt}]
+        if isinstance(prompt, bytes) or not isinstance(prompt, Sequence | np.ndarray):
+            raise InputError(f"the prompt is {type(prompt).__name__}", hint="give a text, messages, or token ids")
         items = list(prompt)
-        if items and all(isinstance(t, int) and not isinstance(t, bool) for t in items):
+        if items and all(isinstance(t, int | np.integer) and not isinstance(t, bool) for t in items):
             return [int(t) for t in items]  # type: ignore[call-overload]
         return self._encode_messages(items, system)
 
@@ -98,6 +103,8 @@ class LanguageModel:
 
         Options: max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, seed, stop, logprobs, system, raw, cancelled.
         """
+        if number("n", n, whole=True) < 1:
+            raise InputError(f"n is {n}", hint="ask for at least 1 answer")
         if n == 1:
             run = self._start([prompt], 1, options)
             for _, piece in run.pieces():
@@ -121,20 +128,25 @@ class LanguageModel:
         if unknown:
             raise InputError(f"there is no option {unknown[0]!r}", hint="options: " + " ".join(sorted(_OPTIONS)))
         ids = [self.encode_prompt(p, system=given.get("system"), raw=bool(given.get("raw"))) for p in prompts]
-        seed = int(given["seed"]) if "seed" in given else secrets.randbits(32)
+        seed = int(number("seed", given["seed"], whole=True)) if "seed" in given else secrets.randbits(32)
+        SamplingParams(seed=seed)  # refused here rather than wrapped below
         numbers = {k: given[k] for k in _NUMBERS if k in given}
         room = self.engine.context - max(len(i) for i in ids)
-        limit = int(given["max_tokens"]) if "max_tokens" in given else max(1, min(512, room))
+        limit = given["max_tokens"] if "max_tokens" in given else max(1, min(512, room))
         stop_ids = frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids
         requests = [
-            Request(tokens, SamplingParams(**numbers, seed=seed + k), limit, stop_ids) for tokens in ids for k in range(n)
+            Request(tokens, SamplingParams(**numbers, seed=(seed + k) % 2**64), limit, stop_ids)
+            for tokens in ids
+            for k in range(n)
         ]
         stop = given.get("stop") or ()
+        if not isinstance(stop, Iterable):
+            raise InputError(f"stop is {stop!r}", hint="give a text, or several in a list")
         return _Run(self, requests, (stop,) if isinstance(stop, str) else tuple(stop), given.get("cancelled"))
 
     def logits(self, tokens: Sequence[int]) -> Array:
         """Logits of every position of a token sequence, float32 [T, vocab]."""
-        return self.engine.logits(list(tokens))
+        return self.engine.logits([number("a token", t, whole=True) for t in tokens])
 
     # -- life -------------------------------------------------------------------------------------------------------
     def describe_device(self) -> dict[str, Any]:
@@ -183,18 +195,24 @@ class _Run:
                 group = range(first, min(first + slots, len(self.requests)))
                 stopped: set[int] = set()
                 pending = [self.requests[i] for i in group]
-                events = self.model.engine.stream(pending, cancelled=self.cancelled, timings=self._timings)
-                for event in events:
-                    i = first + event.request
-                    if i in stopped:
-                        continue
-                    piece, done = self._take(i, event)
-                    yield i, piece
-                    if done:
-                        open_requests.discard(i)
-                        stopped.add(i)
-                        if stopped >= set(group):
-                            events.close()
+                # Closed by name: an error's traceback would keep the stream, and with it the engine, in use.
+                with closing(self.model.engine.stream(pending, cancelled=self.cancelled, timings=self._timings)) as events:
+                    for event in events:
+                        i = first + event.request
+                        if i in stopped:
+                            continue
+                        piece, done = self._take(i, event)
+                        yield i, piece
+                        if done:
+                            open_requests.discard(i)
+                            stopped.add(i)
+                            if stopped >= set(group):
+                                break
+            for i in open_requests:
+                # What might have become a stop string did not.
+                piece = self._streams[i].finish()
+                self.answers[i].text += piece
+                yield i, piece
         finally:
             for i in open_requests:
                 self.answers[i].finish_reason = self.answers[i].finish_reason or "cancelled"

@@ -97,7 +97,7 @@ class MemoryPlanner:
             elif n.op in ("input", "param", "state"):
                 kind = "input" if n.op == "input" else "param" if n.op == "param" else "state"
                 pieces = self.ctx.part_elements(n.id)
-                sizes = [self.nbytes(n.id)] if len(pieces) == 1 else [n.type.dtype.nbytes(e) for e in pieces]
+                sizes = [self.nbytes(n.id)] if len(pieces) == 1 else [align(n.type.dtype.nbytes(e), 4) for e in pieces]
                 parts = tuple(Part(self._buffer(kind, size, n.name), 0, size) for size in sizes)
                 self.values[n.id] = Value(n.id, n.type, parts)
         if constants:

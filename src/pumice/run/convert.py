@@ -87,7 +87,7 @@ def convert_stored(value: Any, t: TensorType, what: str) -> Array:
     expected = t.stored_shape
     if array.shape != expected:
         raise ShapeError(f"{what} must have shape {expected}, got {array.shape}", name=what, expected=expected, got=array.shape)
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")  # ascontiguousarray would make a vector of a scalar
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:

@@ -129,7 +129,8 @@ def disk_errors(home: Path) -> Iterator[None]:
         hint = "set PUMICE_HOME to another folder"
         if e.errno in _FULL:
             raise NoSpace(f"the disk of {home} is full", hint=f"free some space, or {hint}", path=str(home)) from e
-        if e.errno in _DENIED:
+        # Below /proc, for one, a folder that cannot be made is reported as one that is not there.
+        if e.errno in _DENIED or (e.errno == errno.ENOENT and not home.is_dir()):
             path = str(e.filename or home)
             raise InputError(f"cannot write to {path}: {e.strerror}", hint=hint, path=path) from e
         raise

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice.ir.registry import Array, Attrs, OpSpec
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Part
+
+if TYPE_CHECKING:
+    from pumice.backends.host.native import Native
 
 NpDType = np.dtype[Any]
 # Elements of one pass over a large tensor: a few float32 temporaries of this size stay in a core's second-level cache.
@@ -44,7 +47,8 @@ class Routine:
     """How a node runs: `run(operands, out)` fills `out` (dense, dtype `result`), or returns an array if `writes` is False.
 
     `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of
-    the first operand.
+    the first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much
+    faster that it is worth to load them.
     """
 
     run: Callable[[list[Any], Any], Any]
@@ -52,6 +56,19 @@ class Routine:
     writes: bool = True
     raw: bool = False
     view: bool = False
+    native: Native | None = None
+    heavy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A call over slots, and what is needed to make it a native task once the slots have their arrays."""
+
+    call: Callable[[], Any]
+    native: Native
+    args: tuple[int | None, ...]
+    out: int
+    heavy: bool = False
 
 
 Binder = Callable[[Call], Routine | None]
@@ -91,13 +108,13 @@ def as_f32(x: Array) -> Array:
     return widen(x, np.empty(x.shape, np.float32)) if is_half(x.dtype) else x
 
 
-def row_blocks(rows: int, columns: int, limit: int = CHUNK) -> Iterator[slice]:
-    """Slices over rows that each cover about `limit` elements, at least one row.
+def row_blocks(rows: int, columns: int, limit: int = CHUNK, multiple: int = 1) -> Iterator[slice]:
+    """Slices over rows that each cover about `limit` elements, in multiples of `multiple` rows, at least that many.
 
     >>> list(row_blocks(5, 4, limit=8))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
-    step = max(1, limit // max(1, columns))
+    step = max(1, limit // max(1, columns * multiple)) * multiple
     for start in range(0, rows, step):
         yield slice(start, min(rows, start + step))
 

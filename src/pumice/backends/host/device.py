@@ -12,6 +12,8 @@ import numpy as np
 
 from pumice.backends.base import Donor, Session
 from pumice.backends.host import jit
+from pumice.backends.host.calls import numel
+from pumice.backends.host.packed import Tiles
 from pumice.backends.host.program import Layout, Program, aligned_bytes, storage_shape
 from pumice.core.caps import Caps
 from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
@@ -90,8 +92,8 @@ class HostSession:
                 continue
             data = n.attr["data"] if n.op == "constant" else n.attr.get("init") if n.op == "state" else None
             if data is not None:
-                memory = self._memory(n, "set")
-                np.copyto(memory, data.array(memory.dtype, memory.shape))
+                stored = n.type.at(self.plan.maxima)
+                _fill(self._memory(n, "set"), data.array(stored.dtype.np, storage_shape(stored)))
 
     # --- the Session protocol ---
 
@@ -112,27 +114,30 @@ class HostSession:
         self._check_open()
         source = self._node(node)
         memory = self._memory(source, "write")
-        if array.dtype != memory.dtype:
+        type = source.type.at(self.plan.maxima)
+        shape, dtype = storage_shape(type), type.dtype.np
+        if array.dtype != dtype:
             raise DTypeError(
-                f"{source.op} {source.name!r} is stored as {memory.dtype}, the array has {array.dtype}",
+                f"{source.op} {source.name!r} is stored as {dtype}, the array has {array.dtype}",
                 name=source.name,
-                expected=str(memory.dtype),
+                expected=str(dtype),
                 got=str(array.dtype),
             )
-        if array.shape != memory.shape:
+        if array.shape != shape:
             raise ShapeError(
-                f"{source.op} {source.name!r} is stored with shape {memory.shape}, the array has {array.shape}",
+                f"{source.op} {source.name!r} is stored with shape {shape}, the array has {array.shape}",
                 name=source.name,
-                expected=memory.shape,
+                expected=shape,
                 got=array.shape,
             )
-        np.copyto(memory, array)
+        _fill(memory, array)
         self._uploaded += array.nbytes
 
     def read(self, node: int) -> Array:
         """A copy of a param or a state."""
         self._check_open()
-        found = self._memory(self._node(node), "read").copy()
+        memory = self._memory(self._node(node), "read")
+        found = memory.original() if isinstance(memory, Tiles) else memory.copy()
         self._read_back += found.nbytes
         return found
 
@@ -218,18 +223,26 @@ class HostSession:
             raise UnknownName(f"the plan stores no value %{node}", node=node)
         return nodes[node]
 
-    def _memory(self, node: Node, verb: str) -> Array:
-        """A source's whole memory as an array, symbols at their maxima."""
+    def _memory(self, node: Node, verb: str) -> Array | Tiles:
+        """A source's whole memory, symbols at their maxima."""
         if node.op not in ("param", "state", "constant"):
             raise UnknownName(f"cannot {verb} %{node.id}, a {node.op}", hint="params and states can be read and written")
         type: TensorType = node.type.at(self.plan.maxima)
         part = self._layout.parts[node.id]
         buffer = self._buffers[part.buffer]
         assert buffer is not None
-        shape, dtype = storage_shape(type), type.dtype.np
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        found: Array = buffer[part.offset : part.offset + size].view(dtype).reshape(shape)
+        memory = buffer[part.offset : part.offset + type.dtype.nbytes(numel(type.static_shape))]
+        if type.dtype.is_quant:
+            return Tiles(type.dtype, type.static_shape, memory)
+        found: Array = memory.view(type.dtype.np).reshape(type.static_shape)
         return found
+
+
+def _fill(memory: Array | Tiles, array: Array) -> None:
+    if isinstance(memory, Tiles):
+        memory.fill(array)
+    else:
+        np.copyto(memory, array)
 
 
 def _cpu_model() -> str:

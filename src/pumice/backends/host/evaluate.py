@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.host.calls import Call, NpDType, Routine, is_half, overlap, widen
+from pumice.backends.host.calls import Bound, Call, NpDType, Routine, is_half, overlap, widen
 from pumice.backends.host.region import Instruction, Region, RegionLeaf
 from pumice.backends.host.routines import bind_routine
 from pumice.backends.host.scalars import bind_scalar
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from pumice.backends.host.program import Program
 
 Thunk = Callable[[], None]
+Code = list[Thunk | Bound]
 _F32: NpDType = np.dtype(np.float32)
 _SCATTERS = ("scatter_set", "scatter_add")
 
 
-def compile_step(program: Program, step: Step) -> list[Thunk]:
+def compile_step(program: Program, step: Step) -> Code:
     """The calls that compute a step's nodes and store its root."""
     return _Compiler(program, step).compile()
 
@@ -42,7 +43,7 @@ class _Compiler:
         self.program, self.step, self.graph = program, step, program.layout.graph
         self.nodes = [n for n in step.nodes if self.graph.nodes[n].op != "constant"]
         self.root = step.root
-        self.code: list[Thunk] = []
+        self.code: Code = []
         self.loose: list[int] = []
         self.values: dict[int, _Operand] = {}
         self.wide: dict[int, _Operand] = {}
@@ -57,7 +58,7 @@ class _Compiler:
         self.shared = [leaf for leaf in self.readers if leaf not in inside and self._shares_memory(leaf)]
         self.lent: list[int] = []
 
-    def compile(self) -> list[Thunk]:
+    def compile(self) -> Code:
         for n in self.nodes:
             if self.heads[n] != n:
                 continue
@@ -136,7 +137,7 @@ class _Compiler:
                     operand = self._operand(arg)
                     region.add_leaf(RegionLeaf(arg, operand.slot, self._shape(arg), operand.dtype, operand.dense))
                 names.append(arg if kernel.raw else region.widened(arg))
-            region.add(Instruction(kernel.run, tuple(names), n, kernel.result, kernel.in_place))
+            region.add(Instruction(kernel.run, tuple(names), n, kernel.result, kernel.in_place, kernel.native))
         if head == self.root and self._may_write_target(set(members)):
             self.code += region.emit(self.program, self.target, self.target_dtype, (*self.shared, *self.lent))
             return
@@ -233,13 +234,13 @@ class _Compiler:
             return False
         return self._is_scalar(self.root) and all(self.heads[r] == self.root for r in self.readers[n])
 
-    def _thunk(self, routine: Routine, args: Sequence[int | None], out: int) -> Thunk:
+    def _thunk(self, routine: Routine, args: Sequence[int | None], out: int) -> Thunk | Bound:
         slots, run = self.program.slots, routine.run
 
         def call() -> None:
             run([None if a is None else slots[a] for a in args], slots[out])
 
-        return call
+        return call if routine.native is None else Bound(call, routine.native, tuple(args), out, routine.heavy)
 
     def _store_result(self, routine: Routine, args: Sequence[int | None]) -> None:
         slots, run, target = self.program.slots, routine.run, self.target

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib.util
 import os
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pumice import config
-from pumice.ir.registry import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import ModuleType
 
-# Multiplications, or unpacked elements, that make waking another thread worth it.
-_MIN_WORK = 1 << 16
+    from pumice.backends.host.native import Task
+    from pumice.backends.host.team import Team
+
+# Multiplications, or moved elements, that make it worth to share a task, and those of the smallest part of it.
+_MIN_SHARED, _MIN_PART = 1 << 16, 1 << 15
+_PARTS_PER_THREAD = 4
+# The modules whose text decides what the compiled kernels are.
+_SOURCES = ("lanes.py", "tiled.py", "rowops.py", "team.py", "compiled.py")
 
 
 def thread_count() -> int:
@@ -41,41 +49,55 @@ def available() -> bool:
 
 
 class Kernels:
-    """The compiled kernels, with rows of the weight shared out to threads.
+    """The compiled kernels and the threads that share their tasks."""
 
-    The threads are Python's, not numba's: numba's pools spin against BLAS threads, or may not be entered twice at once,
-    or do not survive a fork. The kernels hold no lock of the interpreter, so Python's threads serve as well.
-    """
+    def __init__(self, compiled: ModuleType, team: Team) -> None:
+        self._compiled, self._team = compiled, team
+        self._made: dict[str, Any] = {}
 
-    def __init__(self, compiled: ModuleType, threads: int) -> None:
-        self._compiled, self._threads = compiled, threads
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Runs tasks one after the other, once."""
+        self.link(tasks)()
 
-    def qmatvec(self, dtype: str, x: Array, w: Array, out: Array) -> None:
-        """out [M, N] = x [M, K] times the transpose of packed w [N, row bytes]; all dense, x and out float32."""
-        kernel, kind = self._compiled.qmatvec, self._compiled.KINDS[dtype]
-        self._share(lambda first, last: kernel(kind, x, w, out, first, last), len(w), x.size)
+    def link(self, tasks: Sequence[Task]) -> Callable[[], None]:
+        """A call that runs tasks one after the other, however often; the arrays must stay where they are."""
+        jobs = np.array([w for t in tasks for w in t.words], np.int64)
+        table = np.zeros((len(tasks), self._compiled.RECORD), np.int64)
+        at, threads = jobs.ctypes.data, self._team.workers + 1
+        for record, t in zip(table, tasks):
+            # Not shared, a task has no chunks; shared, a few for each thread, so that nobody waits long for the last one.
+            least = -(-_MIN_PART * t.parts // max(1, t.work))
+            chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, t.parts // (_PARTS_PER_THREAD * threads))
+            record[:] = self._kernel(t.kernel), at, t.parts, chunk if chunk < t.parts else 0
+            at += 8 * len(t.words)
+        run, place, count, shared = self._run, table.ctypes.data, len(tasks), bool(table[:, 3].any())
+        keep = (tasks, jobs, table)
 
-    def unpack_rows(self, dtype: str, w: Array, out: Array) -> None:
-        """Packed rows [N, row bytes] as float32 [N, K]."""
-        kernel, kind = self._compiled.unpack_rows, self._compiled.KINDS[dtype]
-        self._share(lambda first, last: kernel(kind, w, out, first, last), len(w), out.shape[1])
+        def call() -> None:
+            run(place, count, shared, keep)
 
-    def _share(self, work: Callable[[int, int], None], rows: int, work_per_row: int) -> None:
-        """Calls `work(first, last)` for ranges that make up all rows, one of them in this thread."""
-        parts = max(1, min(self._threads, rows * work_per_row // _MIN_WORK))
-        cuts = [rows * p // parts for p in range(parts + 1)]
-        pending = [_workers(os.getpid(), self._threads).submit(work, cuts[p], cuts[p + 1]) for p in range(1, parts)]
+        return call
+
+    def _kernel(self, name: str) -> int:
+        """The address of a kernel, compiled or read from the cache on first need."""
+        found = self._made.get(name)
+        if found is None:
+            with _cache_folder():
+                found = self._made[name] = self._compiled.compile_kernel(name)
+        address: int = found.address
+        return address
+
+    def _run(self, table: int, count: int, shared: bool, keep: Any) -> None:
+        team = self._team
+        # If another thread has the workers, this one works alone.
+        if not shared or not team.lock.acquire(blocking=False):
+            self._compiled.run_tasks(0, 0, table, count)
+            return
         try:
-            work(cuts[0], cuts[1])
+            team.rouse()
+            self._compiled.run_tasks(team.control, team.workers, table, count)
         finally:
-            for p in pending:
-                p.result()
-
-
-@functools.cache
-def _workers(process: int, threads: int) -> ThreadPoolExecutor:
-    """Worker threads of a process: a fork has none of its parent's."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="pumice-host")
+            team.lock.release()
 
 
 @functools.cache
@@ -86,9 +108,10 @@ def kernels() -> Kernels | None:
     try:
         with _cache_folder():
             from pumice.backends.host import compiled
+            from pumice.backends.host.team import Team
     except (ImportError, RuntimeError):  # numba refuses this NumPy, or finds no folder that it may write its cache to
         return None
-    return Kernels(compiled, thread_count())
+    return Kernels(compiled, Team(thread_count()))
 
 
 @contextlib.contextmanager
@@ -99,9 +122,15 @@ def _cache_folder() -> Iterator[None]:
     settings: Any = numba.config  # its fields are made at run time
 
     before = settings.CACHE_DIR
-    if not before:
-        settings.CACHE_DIR = str(config.home / "numba")
+    # numba looks at the file of a function alone when it asks whether what it has is still good; ours are made of several.
+    settings.CACHE_DIR = str(Path(before or config.home / "numba") / _source_digest())
     try:
         yield
     finally:
         settings.CACHE_DIR = before
+
+
+@functools.cache
+def _source_digest() -> str:
+    folder = Path(__file__).parent
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in _SOURCES)).hexdigest()[:16]

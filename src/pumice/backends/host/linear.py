@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pumice.backends.host import jit
+from pumice.backends.host import jit, native
 from pumice.backends.host.calls import Binder, Call, Routine, as_f32, is_half, numel, row_blocks, widen
 from pumice.core import dtypes
-from pumice.core.blocks import CODECS
-from pumice.core.dtypes import DType
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
 
 # Elements of a tile of weights unpacked to float32 (4 MiB) and of a block of attention scores (8 MiB).
 _TILE = 1 << 20
 _SCORES = 1 << 21
-# Up to this many rows of x a quantised product is bound by reading weights, and unpacking them once per row block pays.
-_FEW_ROWS = 8
 # Queries of one block under a causal mask: scores that nobody may see are not computed beyond this granularity.
 _CAUSAL_QUERIES = 256
 
@@ -74,7 +71,20 @@ def _bind_matmul(call: Call) -> Routine:
             y, out = y[:, None], out[..., None]
         _half_product(x, y, out)
 
-    return Routine(run, result, raw=True)
+    return Routine(run, result, raw=True, native=_dense_tasks, heavy=halves)
+
+
+def _dense_tasks(operands: Sequence[Any], out: Array) -> list[native.Task] | None:
+    """Few rows times a weight that is stored by output, [N, K]: bound by reading it."""
+    x, y = operands
+    if y.ndim != 2 or x.ndim == 0 or x.dtype != np.float32 or out.dtype != np.float32:
+        return None
+    inner, columns = y.shape
+    x, out = x.reshape(-1, inner), out.reshape(-1, columns)
+    dense = all(a.flags.c_contiguous for a in (x, y.T, out)) and np.shares_memory(x, operands[0])
+    if not dense or len(x) > native.FEW_ROWS:
+        return None
+    return native.row_product(dtypes.dtype(y.dtype).name, x, y.T, out)
 
 
 def _half_product(x: Array, y: Array, out: Array) -> None:
@@ -104,15 +114,15 @@ def _by_columns(x: Array, y: Array, out: Array) -> None:
     inner, columns = y.shape
     rows, name = y.T, dtypes.dtype(y.dtype).name
     kernels = jit.kernels() if rows.flags.c_contiguous else None
-    if kernels is not None and len(x) <= _FEW_ROWS and out.flags.c_contiguous:
-        kernels.qmatvec(name, np.ascontiguousarray(x), rows.view(np.uint8), out)
+    if kernels is not None and len(x) <= native.FEW_ROWS and out.flags.c_contiguous:
+        kernels.run(native.row_product(name, np.ascontiguousarray(x), rows, out))
         return
     by_rows = abs(y.strides[0]) < abs(y.strides[1])
     for part in row_blocks(columns, inner, _TILE):
         count = part.stop - part.start
         tile = _scratch("tile", count * inner).reshape((count, inner) if by_rows else (inner, count))
         if kernels is not None:
-            kernels.unpack_rows(name, rows[part].view(np.uint8), tile)
+            kernels.run(native.widen(name, rows[part], tile))
         else:
             widen(rows[part] if by_rows else y[:, part], tile)
         np.matmul(x, tile.T if by_rows else tile, out=out[:, part])
@@ -121,47 +131,47 @@ def _by_columns(x: Array, y: Array, out: Array) -> None:
 # --- quantised weights ---
 
 
-def _unpack(dtype: DType, data: Array, out: Array) -> None:
-    """Packed rows [n, row bytes] as float32 [n, k]."""
-    kernels = jit.kernels() if data.flags.c_contiguous else None
-    if kernels is not None:
-        kernels.unpack_rows(dtype.name, data, out)
-    else:
-        CODECS[dtype].decode(data.reshape(-1, dtype.block_bytes), out.reshape(-1, dtype.block))
-
-
 def _bind_qmatmul(call: Call) -> Routine:
     x_type, w_type = call.ins
     assert x_type is not None and w_type is not None
-    (n, k), dtype = w_type.static_shape, w_type.dtype
+    n, k = w_type.static_shape
     rows = numel(x_type.static_shape) // k
 
     def run(operands: list[Any], out: Array) -> None:
         x, w = operands
         x = np.ascontiguousarray(x).reshape(rows, k)
         out = out.reshape(rows, n)
-        kernels = jit.kernels() if rows <= _FEW_ROWS else None
+        kernels = jit.kernels()
         if kernels is not None:
-            kernels.qmatvec(dtype.name, x, w.data, out)
+            kernels.run(native.packed_product(x, w, out))
             return
-        for part in row_blocks(n, k, _TILE):
+        for part in w.blocks(_TILE):
             tile = _scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
-            _unpack(dtype, w.data[part], tile)
+            w.unpack(part, tile)
             np.matmul(x, tile.T, out=out[:, part])
 
-    return Routine(run, call.out.dtype.compute_np)
+    def tasks(operands: Sequence[Any], out: Array) -> list[native.Task] | None:
+        x, w = operands
+        if not x.flags.c_contiguous or not out.flags.c_contiguous or out.dtype != np.float32:
+            return None
+        return native.packed_product(x.reshape(rows, k), w, out.reshape(rows, n))
+
+    return Routine(run, call.out.dtype.compute_np, native=tasks, heavy=True)
 
 
 def _bind_dequantize(call: Call) -> Routine:
     w = call.ins[0]
     assert w is not None
-    dtype, columns = w.dtype, w.static_shape[-1]
+    columns = w.static_shape[-1]
 
     def run(operands: list[Any], out: Array) -> None:
-        data = operands[0].data
-        data, rows = data.reshape(-1, data.shape[-1]), out.reshape(-1, columns)
-        for part in row_blocks(len(rows), columns, _TILE):
-            _unpack(dtype, data[part], rows[part])
+        packed, rows = operands[0], out.reshape(-1, columns)
+        kernels = jit.kernels()
+        if kernels is not None:
+            kernels.run(native.unpack(packed, rows))
+            return
+        for part in packed.blocks(_TILE):
+            packed.unpack(part, rows[part])
 
     return Routine(run, call.out.dtype.compute_np)
 
@@ -187,7 +197,7 @@ def _bind_rope(call: Call) -> Routine:
         np.add(right, a * sin, out=right)
         out[rest] = x[rest]
 
-    return Routine(run, call.out.dtype.compute_np)
+    return Routine(run, call.out.dtype.compute_np, native=native.rope(call))
 
 
 # --- attention ---
@@ -208,9 +218,10 @@ class _Attention:
         self.full = (self.batch, self.heads, self.sq, self.sk)
 
     def run(self, operands: list[Any], out: Array) -> None:
-        q, k, v, mask, bias, offset, kv_len, kv_index = operands
+        q, k, v, mask, bias, offset, kv_len, kv_index, k_scale, v_scale = operands
         if self.swap:
             q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
+            k_scale, v_scale = (None if s is None else s.swapaxes(1, 2) for s in (k_scale, v_scale))
         entries = range(self.batch) if kv_index is None else clamped(kv_index, len(k)).tolist()
         starts = np.broadcast_to(self.sk - self.sq if offset is None else offset, (self.batch,)).tolist()
         lengths = np.broadcast_to(self.sk if kv_len is None else kv_len, (self.batch,)).tolist()
@@ -224,7 +235,8 @@ class _Attention:
             first = 0 if self.window is None else min(length, max(0, start - self.window + 1))
             seen = slice(first, length)
             extras = (None if mask is None else mask[b, :, :, seen], None if bias is None else bias[b, :, :, seen])
-            self._entry(q[b], k[entry, :, seen], v[entry, :, seen], extras, start - first, out[b])
+            keys, values = (_scaled(a, s, entry, seen) for a, s in ((k, k_scale), (v, v_scale)))
+            self._entry(q[b], keys, values, extras, start - first, out[b])
 
     def _entry(self, q: Array, k: Array, v: Array, extras: tuple[Array | None, Array | None], start: int, out: Array) -> None:
         """One batch entry: q [H, Sq, D], k and v [Hkv, length, …]; `start` is the place of query 0 among these keys."""
@@ -317,6 +329,12 @@ class _Attention:
         return hidden
 
 
+def _scaled(x: Array, scale: Array | None, entry: int, seen: slice) -> Array:
+    """The keys or values that one batch entry sees; those of an eight-bit cache times their factors."""
+    part: Array = x[entry, :, seen]
+    return part if scale is None else part * scale[entry, :, seen, None]
+
+
 def _split(out: Array, kv_heads: int, group: int) -> Array:
     """[H, Sq, Dv] as [Hkv, group, Sq, Dv]; a view whatever the strides, since only the head axis is split."""
     _, count, depth = out.shape
@@ -326,7 +344,8 @@ def _split(out: Array, kv_heads: int, group: int) -> Array:
 def _bind_attention(call: Call) -> Routine:
     q, k = call.ins[0], call.ins[1]
     assert q is not None and k is not None
-    return Routine(_Attention(call.attrs, q.static_shape, k.static_shape).run, call.out.dtype.compute_np, raw=True)
+    run = _Attention(call.attrs, q.static_shape, k.static_shape).run
+    return Routine(run, call.out.dtype.compute_np, raw=True, native=native.attention(call))
 
 
 LINEAR: dict[str, Binder] = {

@@ -7,25 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.host.calls import NpDType, numel, overlap
-from pumice.backends.host.evaluate import compile_step
+from pumice.backends.host import jit
+from pumice.backends.host.calls import Bound, NpDType, numel, overlap
+from pumice.backends.host.evaluate import Code, compile_step
+from pumice.backends.host.native import Task
+from pumice.backends.host.packed import SLACK, Tiles
 from pumice.errors import PlanError
 from pumice.ir.graph import bind_attrs
-from pumice.ir.registry import SOURCE_OPS, Array, Attrs, Packed
+from pumice.ir.registry import SOURCE_OPS, Array, Attrs
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Part, Plan, Step
 
 ALIGNMENT = 64
+# Inputs and outputs up to this size are copied: compiled calls know arrays by their place in memory.
+_SMALL = 1 << 16
 
 
 def aligned_bytes(size: int) -> Array:
-    """Zeroed bytes that start on a cache line; pages are only taken from the system once they are touched.
+    """Zeroed bytes that start on a cache line, with room behind them for reading past the end.
+
+    Pages are only taken from the system once they are touched.
 
     >>> buffer = aligned_bytes(100)
     >>> buffer.ctypes.data % 64, len(buffer)
     (0, 100)
     """
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    raw = np.zeros(size + ALIGNMENT + SLACK, np.uint8)
     skip = -raw.ctypes.data % ALIGNMENT
     return raw[skip : skip + size]
 
@@ -78,7 +85,7 @@ class Layout:
 class Program:
     """A plan at one environment: everything that can be worked out before a run has been.
 
-    `slots` hold the arrays (quantised values as `Packed`), `code` the calls in order. Scratch is assigned by offset while
+    `slots` hold the arrays (quantised values as `Tiles`), `code` the calls in order. Scratch is assigned by offset while
     binding and attached afterwards, as one session shares one scratch buffer between its programs.
     """
 
@@ -92,12 +99,21 @@ class Program:
         self._scratch: list[tuple[int, int, tuple[int, ...], NpDType]] = []
         self._used = 0
         self._inputs = [(name, self.slot(node), node, *self._storage(node)) for name, node in layout.inputs.items()]
-        self._views = [(self.slot(v), self.slot(source), v, source) for v, source in layout.input_views]
+        for _, slot, node, shape, dtype in self._inputs:
+            if self._is_small(node):
+                self.slots[slot] = np.empty(shape, dtype)
+        views = [(self.slot(v), self.slot(source), v, source) for v, source in layout.input_views]
+        for view in views:
+            if self.slots[view[1]] is not None:
+                self._set_view(*view)
+        self._views = [view for view in views if self.slots[view[0]] is None]
         # Results that only this run's readers use are computed straight into the arrays that are handed out.
-        self.fresh = [n for n in dict.fromkeys(self.outputs) if n in layout.roots and layout.is_alone(n)]
+        alone = [n for n in dict.fromkeys(self.outputs) if n in layout.roots and layout.is_alone(n)]
+        self.fresh = [n for n in alone if not self._is_small(n)]
         self._fresh = [(self.slot(n), *self._storage(n)) for n in self.fresh]
-        self.dynamic = {s for _, s, *_ in self._inputs} | {s for s, *_ in self._views} | {s for s, *_ in self._fresh}
-        self.code: list[Callable[[], None]] = []
+        self.dynamic = {i[1] for i in self._inputs if self.slots[i[1]] is None}
+        self.dynamic |= {v[0] for v in self._views} | {f[0] for f in self._fresh}
+        self.code: Code = []
         for step in layout.plan.steps:
             self._used = 0
             self.code += compile_step(self, step)
@@ -151,18 +167,16 @@ class Program:
             source = self.layout.graph.nodes[node]
             if source.op != "constant":
                 raise PlanError(f"the value %{node} ({source.op}) is read and stored nowhere", value=node)
-            return self._wrap(node, source.attr["data"].array(dtype, shape))
+            data = source.attr["data"].array(dtype, shape)
+            return Tiles.of(type.dtype, type.static_shape, data) if type.dtype.is_quant else data
         buffer = self._buffers[part.buffer]
         if buffer is None:
             return None  # an input: set by each run
         size = type.dtype.nbytes(numel(type.static_shape))
         if size > part.nbytes:
             raise PlanError(f"%{node} takes {size} bytes and has {part.nbytes}", hint="a symbol exceeds its maximum", value=node)
-        return self._wrap(node, buffer[part.offset : part.offset + size].view(dtype).reshape(shape))
-
-    def _wrap(self, node: int, array: Array) -> Any:
-        type = self.type(node)
-        return Packed(type.dtype, type.static_shape, array) if type.dtype.is_quant else array
+        memory = buffer[part.offset : part.offset + size]
+        return Tiles(type.dtype, type.static_shape, memory) if type.dtype.is_quant else memory.view(dtype).reshape(shape)
 
     def _bind_copies(self) -> list[tuple[int, int, bool]]:
         """State updates (to, from, whether the source is itself overwritten by another of them)."""
@@ -182,28 +196,64 @@ class Program:
         for slot, offset, shape, dtype in self._scratch:
             size = numel(shape) * dtype.itemsize
             self.slots[slot] = scratch[offset : offset + size].view(dtype).reshape(shape)
+        self._calls = self._link()
+
+    def _link(self) -> list[Callable[[], Any]]:
+        """The calls to make, now that all arrays that stay have their places: those with compiled kernels joined to one."""
+        kernels = jit.kernels() if _is_heavy(self.code) else None
+        calls: list[Callable[[], Any]] = []
+        tasks: list[Task] = []
+        for c in self.code:
+            found = self._tasks(c) if kernels is not None and isinstance(c, Bound) else None
+            if found is not None:
+                tasks += found
+                continue
+            if kernels is not None and tasks:
+                calls.append(kernels.link(tasks))
+                tasks = []
+            calls.append(c.call if isinstance(c, Bound) else c)
+        return [*calls, kernels.link(tasks)] if kernels is not None and tasks else calls
+
+    def _tasks(self, bound: Bound) -> list[Task] | None:
+        slots = [s for s in (*bound.args, bound.out) if s is not None]
+        if any(s in self.dynamic or self.slots[s] is None for s in slots):
+            return None
+        return bound.native([None if a is None else self.slots[a] for a in bound.args], self.slots[bound.out])
+
+    def _is_small(self, node: int) -> bool:
+        """Whether an input or an output is copied, so that its array is the same in every run."""
+        type = self.type(node)
+        return not type.dtype.is_quant and type.dtype.nbytes(numel(type.static_shape)) <= _SMALL
+
+    def _set_view(self, slot: int, source: int, node: int, of: int) -> None:
+        """Gives a value that lies in the memory of an input its array."""
+        shape, dtype = self._storage(node)
+        start = self.layout.parts[node].offset - self.layout.parts[of].offset
+        memory = self.slots[source].reshape(-1).view(np.uint8)[start : start + numel(shape) * dtype.itemsize]
+        self.slots[slot] = memory.view(dtype).reshape(shape)
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """One run; `inputs` have the exact shapes and dtypes."""
         slots = self.slots
         for name, slot, node, shape, dtype in self._inputs:
             array = inputs[name]
+            if slot not in self.dynamic:
+                np.copyto(slots[slot], array.reshape(shape), casting="unsafe")
+                continue
             flags = array.flags
             if array.dtype != dtype or not (flags.c_contiguous and flags.aligned):
                 array = np.array(array, dtype=dtype, order="C")
-            slots[slot] = self._wrap(node, array.reshape(shape))
-        for slot, source, node, of in self._views:
-            shape, dtype = self._storage(node)
-            start = self.layout.parts[node].offset - self.layout.parts[of].offset
-            memory = _array(slots[source]).reshape(-1).view(np.uint8)[start : start + numel(shape) * dtype.itemsize]
-            slots[slot] = self._wrap(node, memory.view(dtype).reshape(shape))
+            type = self.type(node)
+            slots[slot] = Tiles.of(type.dtype, type.static_shape, array) if type.dtype.is_quant else array.reshape(shape)
+        for view in self._views:
+            self._set_view(*view)
         for slot, shape, dtype in self._fresh:
             slots[slot] = np.empty(shape, dtype)
         try:
-            for call in self.code:
+            for call in self._calls:
                 call()
             # Before the updates: an output that is a state shows the value that this run has seen.
-            results = [slots[slot] if fresh else _array(slots[slot]).copy() for slot, fresh in self._results]
+            results = [slots[slot] if fresh else _copy(slots[slot]) for slot, fresh in self._results]
             self._update_states()
             return results
         finally:
@@ -217,5 +267,10 @@ class Program:
             np.copyto(slots[state], staged.get(source, slots[source]))
 
 
-def _array(value: Any) -> Array:
-    return value.data if isinstance(value, Packed) else value
+def _is_heavy(code: Code) -> bool:
+    """Whether the compiled kernels are worth the time that they take to load."""
+    return any(isinstance(c, Bound) and c.heavy for c in code)
+
+
+def _copy(value: Any) -> Array:
+    return value.original() if isinstance(value, Tiles) else value.copy()

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.host.calls import CHUNK, NpDType, is_half, numel, widen
+from pumice.backends.host.calls import CHUNK, Bound, NpDType, is_half, numel, widen
 from pumice.ir.registry import Array
 
 if TYPE_CHECKING:
+    from pumice.backends.host.native import Native
     from pumice.backends.host.program import Program
 
 Thunk = Callable[[], None]
@@ -46,6 +47,7 @@ class Instruction:
     name: Name
     result: NpDType
     in_place: bool
+    native: Native | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class _Placed:
     run: Callable[..., Any]
     operands: tuple[int, ...]
     out: int
+    native: Native | None
 
 
 class Region:
@@ -92,7 +95,7 @@ class Region:
             self.add(Instruction(widen, (name,), twin, np.dtype(np.float32), in_place=False))
         return twin
 
-    def emit(self, program: Program, out: int, dtype: NpDType, shared: Collection[Name] = ()) -> list[Thunk]:
+    def emit(self, program: Program, out: int, dtype: NpDType, shared: Collection[Name] = ()) -> list[Thunk | Bound]:
         """The calls that compute the last instruction's value into the slot `out`, an array of that dtype.
 
         `shared` names the leaves that lie in the memory of `out`.
@@ -128,7 +131,7 @@ class Region:
                     temporaries.append(i.result)
             free = [r for r in {*free, *done} if r != out]
             registers[i.name] = out
-            placed.append(_Placed(i.run, operands, out))
+            placed.append(_Placed(i.run, operands, out, i.native))
         return placed, temporaries
 
     def _chunked(self, program: Program, placed: list[_Placed], temporaries: list[NpDType], out: int) -> Thunk:
@@ -158,10 +161,15 @@ def _convert(x: Array, out: Array) -> None:
     np.copyto(out, x, casting="unsafe")
 
 
-def _call(slots: list[Any], placed: _Placed, registers: list[int]) -> Thunk:
-    """One instruction over slots; the usual arities have closures of their own, as this is the hot path of small steps."""
-    run, out = placed.run, registers[placed.out]
-    operands = [registers[o] for o in placed.operands]
+def _call(slots: list[Any], placed: _Placed, registers: list[int]) -> Thunk | Bound:
+    """One instruction over slots."""
+    operands, out = tuple(registers[o] for o in placed.operands), registers[placed.out]
+    call = _closure(slots, placed.run, operands, out)
+    return call if placed.native is None else Bound(call, placed.native, operands, out)
+
+
+def _closure(slots: list[Any], run: Callable[..., Any], operands: tuple[int, ...], out: int) -> Thunk:
+    """The usual arities have closures of their own, as this is the hot path of small steps."""
     if len(operands) == 1:
         (a,) = operands
         return lambda: run(slots[a], slots[out])

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host import native
 from pumice.backends.host.calls import Binder, Call, NpDType, Routine, numel, row_blocks
 from pumice.backends.host.linear import LINEAR
+from pumice.backends.host.packed import Tiles
 from pumice.core.blocks import CODECS
 from pumice.ir.registry import Array
 
@@ -28,7 +30,7 @@ def bind_routine(call: Call) -> Routine:
     result = call.out.dtype.compute_np
 
     def run(operands: list[Any], out: None) -> Array:
-        found = call.reference(operands)
+        found = call.reference([o.packed() if isinstance(o, Tiles) else o for o in operands])
         return found if found.dtype == result else found.astype(result)
 
     return Routine(run, result, writes=False)
@@ -117,7 +119,7 @@ def _bind_embedding(call: Call) -> Routine:
         wanted = _positions(ids, entries).reshape(-1)
         rows = out.reshape(-1, width)
         for part in row_blocks(len(wanted), width):
-            found = np.take(packed.data, wanted[part], axis=0, mode="clip")
+            found = packed.take(np.clip(wanted[part], 0, entries - 1))
             decode(found.reshape(-1, dtype.block_bytes), rows[part].reshape(-1, dtype.block))
 
     return Routine(run_packed, call.out.dtype.compute_np)
@@ -166,7 +168,7 @@ def _bind_scatter(call: Call) -> Routine:
             last = np.append(first[1:], len(where)) - 1
             rows[touched] = values[order[last]]
 
-    return Routine(run, result, raw=True)
+    return Routine(run, result, raw=True, native=native.scatter(call))
 
 
 # --- reductions ---
@@ -301,7 +303,7 @@ def _bind_norm(call: Call) -> Routine:
             if bias is not None:
                 np.add(done, bias, done)
 
-    return Routine(run, call.out.dtype.compute_np)
+    return Routine(run, call.out.dtype.compute_np, native=native.norm(call))
 
 
 def _bind_cumsum(call: Call) -> Routine:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pumice.backends.host.calls import Call, NpDType, as_f32, is_half
+from pumice.backends.host.native import Native, elementwise
 from pumice.core.dtypes import dtype as named_dtype
 from pumice.ir.registry import Array
 
@@ -18,12 +19,13 @@ Run = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """`run(*operands, out)`; `in_place` says whether `out` may be one of the operands."""
+    """`run(*operands, out)`; `in_place` says whether `out` may be one of the operands, `native` is as for routines."""
 
     run: Run
     result: NpDType
     in_place: bool = True
     raw: bool = False
+    native: Native | None = None
 
 
 def _maximum(a: Array, b: Array, out: Array) -> None:
@@ -213,11 +215,16 @@ _FLOAT: dict[str, tuple[Run, bool]] = {
 }
 
 
+# Those that have a compiled kernel for float32, too.
+_NATIVE = ("add", "sub", "mul", "silu", "gelu_tanh")
+
+
 def bind_scalar(call: Call) -> Elementwise:
     """The kernel of an elementwise node; ops without one of their own run their reference."""
     name, result = call.spec.name, call.out.dtype.compute_np
+    native = elementwise(name) if name in _NATIVE else None
     if name in _UFUNCS:
-        return Elementwise(_UFUNCS[name], result)
+        return Elementwise(_UFUNCS[name], result, native=native)
     if name == "relu":
         return Elementwise(_relu, result)
     if name == "where":
@@ -228,7 +235,7 @@ def bind_scalar(call: Call) -> Elementwise:
     if first is not None and first.dtype.is_float:
         if name in _FLOAT:
             run, in_place = _FLOAT[name]
-            return Elementwise(run, result, in_place)
+            return Elementwise(run, result, in_place, native=native)
         if name == "clamp":
             return Elementwise(_clamp(call.attrs["lo"], call.attrs["hi"]), result)
 

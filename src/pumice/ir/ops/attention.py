@@ -89,9 +89,9 @@ def _axes(shape: Shape, layout: str) -> tuple[Dim, Dim, Dim, Dim]:
 
 def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
     q, k, v = given(types[:3])
-    for t, name in ((q, "q"), (k, "k"), (v, "v")):
-        _check_kind(t, name, "float")
+    _check_kind(q, "q", "float")
     same_dtype((k, v))
+    _check_scales(k, v, types[8], types[9])
     _check_attention_attrs(attrs)
     layout = attrs["layout"]
     order = "[B, H, S, D]" if layout == "bhsd" else "[B, S, H, D]"
@@ -117,6 +117,25 @@ def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
         )
     _check_attention_extras(types[3:7], batch, (batch, heads, sq, sk))
     return TensorType(q.dtype, (*q.shape[:3], v.shape[3]))
+
+
+def _check_scales(k: TensorType, v: TensorType, k_scale: TensorType | None, v_scale: TensorType | None) -> None:
+    """Keys and values are floats, or i8 with a factor for each vector of them."""
+    if k_scale is None and v_scale is None:
+        _check_kind(k, "k", "float")
+        _check_kind(v, "v", "float")
+        return
+    if k_scale is None or v_scale is None:
+        raise ShapeError("k_scale and v_scale go together", hint="give both, or neither with float keys and values")
+    for t, scale, name in ((k, k_scale, "k"), (v, v_scale, "v")):
+        if t.dtype != dtypes.i8:
+            raise DTypeError(f"with scales {name} takes i8, not {t.dtype}", hint="leave the scales out for floats", operand=name)
+        if scale.dtype != dtypes.f32 or scale.shape != t.shape[:-1]:
+            raise ShapeError(
+                f"{name}_scale must be f32 of the shape of {name} without its depth, {shape_text(t.shape[:-1])}, "
+                f"it is {scale.describe()}",
+                operand=f"{name}_scale",
+            )
 
 
 def _check_kv_index(index: TensorType | None, batch: Dim, kv_batch: Dim, shapes: str) -> None:
@@ -161,7 +180,9 @@ def _check_attention_extras(types: Types, batch: Dim, scores: Shape) -> None:
 
 
 def _attention(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    q, k, v, mask, bias, offset, kv_len, kv_index = arrays
+    q, k, v, mask, bias, offset, kv_len, kv_index, k_scale, v_scale = arrays
+    if k_scale is not None:
+        k, v = k * k_scale[..., None], v * v_scale[..., None]
     if attrs["layout"] == "bshd":
         q, k, v = (a.swapaxes(1, 2) for a in (q, k, v))
     if kv_index is not None:
@@ -272,6 +293,7 @@ def _attention_sample(
     kv_index: Sequence[int] | None = None,
     entries: int | None = None,
     kv_dtype: DType | None = None,
+    eight_bits: bool = False,
     **attrs: Any,
 ) -> Sample:
     r = rng()
@@ -282,7 +304,11 @@ def _attention_sample(
     if attrs.get("layout") == "bshd":
         qkv = [np.ascontiguousarray(a.swapaxes(1, 2)) for a in qkv]
     ints = (None if p is None else np.array(p, np.int32) for p in (offset, kv_len, kv_index))
-    return Sample(label, (*qkv, mask, bias, *ints), {**_ATTENTION_ATTRS, **attrs})
+    scales: list[Array | None] = [None, None]
+    if eight_bits:
+        scales = [(np.abs(a).max(axis=-1) / 127).astype(np.float32) for a in qkv[1:]]
+        qkv[1:] = [np.rint(a / s[..., None]).astype(np.int8) for a, s in zip(qkv[1:], scales, strict=True) if s is not None]
+    return Sample(label, (*qkv, mask, bias, *ints, *scales), {**_ATTENTION_ATTRS, **attrs})
 
 
 def _attention_samples() -> Iterator[Sample]:
@@ -364,6 +390,10 @@ def _attention_samples() -> Iterator[Sample]:
         causal=True,
     )
     yield make("kv_index negative and out of range", b=4, sk=5, entries=3, kv_index=[-1, 3, -9, 100])
+    yield make("eight bits", b=2, h=4, hkv=2, sq=3, sk=37, d=16, eight_bits=True, causal=True)
+    yield make("eight bits, bshd, decode", b=1, h=4, hkv=2, sq=1, sk=130, d=32, offset=[70], kv_len=[71], eight_bits=True,
+               layout="bshd", causal=True)  # fmt: skip
+    yield make("eight bits, kv_index, odd depth", b=3, sq=5, sk=9, d=13, dv=7, entries=4, kv_index=[3, 0, 1], eight_bits=True)
     yield make("kv_index, window", b=2, sq=2, sk=130, entries=3, kv_index=[2, 1], offset=[60, 120], causal=True, window=40)
     yield make("no queries", sq=0, sk=5)
     yield make("no keys gives zeros", sq=3, sk=0)
@@ -395,7 +425,7 @@ register(
         name="attention",
         family="attention",
         summary="scaled dot-product attention with grouped heads, masks and key caches",
-        operands=("q", "k", "v", "mask?", "bias?", "offset?", "kv_len?", "kv_index?"),
+        operands=("q", "k", "v", "mask?", "bias?", "offset?", "kv_len?", "kv_index?", "k_scale?", "v_scale?"),
         infer=_infer_attention,
         reference=_attention,
         lowering=Routine("attention"),
@@ -411,7 +441,8 @@ register(
             "A row with nothing to attend gives zeros, never NaN. Query head h reads key head h // (H / Hkv). mask and bias "
             "broadcast to [B, H, Sq, Sk] in both layouts. kv_index [B]: entry b of q reads entry kv_index[b] of k and v, whose "
             "number of entries is then free; negative counts from the end, out of range is the nearest end. k and v share a "
-            "float dtype, q and bias may have others; the arithmetic is f32, the result has q's dtype, layout and Dv. Hidden "
+            "float dtype, q and bias may have others; or they are i8 with k_scale and v_scale, f32 of their shapes without the "
+            "depth, by which each vector is multiplied; the arithmetic is f32, the result has q's dtype, layout and Dv. Hidden "
             "keys must hold finite values: a weight of 0 may be multiplied."
         ),
     )

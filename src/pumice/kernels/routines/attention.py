@@ -96,7 +96,7 @@ class _Kernel:
         self.bshd = self.attrs["layout"] == "bshd"
         views = [None if i is None else ctx.view(i, leaves) for i in node.inputs]
         q, k, v = (self._ordered(view) for view in views[:3] if view is not None)
-        self.mask, self.bias, self.offset, self.kv_len, self.kv_index = views[3:]
+        self.mask, self.bias, self.offset, self.kv_len, self.kv_index, self.k_scale, self.v_scale = views[3:]
         self.entry = "batch" if self.kv_index is None else "entry"  # of keys and values
         self.batch, self.heads, self.sq, self.depth = q.shape
         self.entries, self.kv_heads, self.sk, self.depth_v = v.shape
@@ -192,9 +192,19 @@ class _Kernel:
         out = []
         for i in range(4):
             at = plus(d, f"{i}u") if depth % 4 == 0 else f"min({d} + {i}u, {depth - 1}u)"
-            load = p.operand(side.leaf).load(side.step(kb, start, at))
+            load = self._number(side, side.step(kb, start, at))
             out.append(load if depth % 4 == 0 or i == 0 else f"select(0.0, {load}, {d} + {i}u < {depth}u)")
         return f"vec4<f32>({', '.join(out)})"
+
+    def _number(self, side: Side, at: str) -> str:
+        """WGSL for one element as f32; eight-bit caches hold integers."""
+        load = self.p.operand(side.leaf).load(at)
+        return load if self.p.ctx.type(side.leaf).dtype.compute == "f32" else f"f32({load})"
+
+    def _factor(self, view: View, position: str) -> str:
+        """WGSL for the factor of the key or value vector at `position`."""
+        where = (self.entry, position, "kv_head") if self.bshd else (self.entry, "kv_head", position)
+        return self.p.operand(view.leaf).load(self.p.address(view.strides, view.offset, where))
 
     def _load_queries(self) -> None:
         kb, c = self.kb, self.choice
@@ -277,6 +287,8 @@ class _Kernel:
         kb.emit(f"let row = min(row0 + e / {c.keys}u, last_row);")
         head, query = self._head_and_query("row")
         where: Index = ("batch", head, query, "position")
+        if self.k_scale is not None:
+            score = kb.let(f"{score} * {self._factor(self.k_scale, 'position')}", "scaled")
         if self.attrs["softcap"] is not None:
             cap = float_literal(kb, float(self.attrs["softcap"]))
             # tanh by exp overflows for large arguments on some drivers; beyond 15 it is 1 in f32.
@@ -360,7 +372,11 @@ class _Kernel:
         """Names of the thread's columns of four neighbouring values, the i-th four of the chunk."""
         kb, c, depth_v = self.kb, self.choice, _static(self.depth_v)
         places = [kb.let(f"{i} * 4u + {t}u", "at") for t in range(4)]
-        starts = [self.v.row(self.p, base, kb.let(f"c0 + min({at}, chunk - 1u)", "row")) for at in places]
+        rows = [kb.let(f"c0 + min({at}, chunk - 1u)", "row") for at in places]
+        starts = [self.v.row(self.p, base, row) for row in rows]
+        scale = "" if self.v_scale is None else " * " + kb.let(
+            f"vec4<f32>({', '.join(self._factor(self.v_scale, row) for row in rows)})", "factor"
+        )  # fmt: skip
         out = []
         for j in range(self._columns):
             column = plus("lane", f"{j * c.lanes}u")
@@ -368,10 +384,10 @@ class _Kernel:
                 column = kb.let(f"min({column}, {depth_v - 1}u)", "column")
             # A weight of 0 must not meet what lies past the keys.
             loads = [
-                f"select(0.0, {self.p.operand(self.v.leaf).load(self.v.step(kb, start, column))}, {at} < chunk)"
+                f"select(0.0, {self._number(self.v, self.v.step(kb, start, column))}, {at} < chunk)"
                 for at, start in zip(places, starts, strict=True)
             ]
-            out.append(kb.let(f"vec4<f32>({', '.join(loads)})", "v"))
+            out.append(kb.let(f"vec4<f32>({', '.join(loads)}){scale}", "v"))
         return out
 
     def _clamped(self, r: int) -> str:

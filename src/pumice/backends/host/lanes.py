@@ -1,0 +1,298 @@
+"""Vectors inside numba kernels: 32 lanes of float32 or int32 as one value, loaded from addresses and kept in registers.
+
+LLVM's loop vectoriser misses the loops over packed weights. Said as vectors, they become the processor's own
+instructions, whatever the width of its registers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+LANES = 32
+
+_BYTE, _SHORT, _WORD, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+_FLOAT = ir.FloatType()
+# A product and a sum may become one instruction that rounds once.
+_FUSED = ("contract",)
+ADDRESS = types.intp
+_helpers: Any = cgutils  # has no type information
+
+
+class LanesType(types.Type):
+    """The numba type of a vector of LANES elements."""
+
+    def __init__(self, element: Any) -> None:
+        self.vector = ir.VectorType(element, LANES)
+        super().__init__(name=f"Lanes({element})")
+
+
+FLOATS, INTS = LanesType(_FLOAT), LanesType(_WORD)
+
+
+@register_model(LanesType)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: LanesType) -> None:
+        super().__init__(manager, kind, kind.vector)  # type: ignore[no-untyped-call]
+
+
+def define(result: Any, *operands: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Turns `build(builder, *values)`, which emits LLVM code, into a function that kernels may call."""
+
+    def decorate(build: Callable[..., Any]) -> Any:
+        def declare(context: Any, *given: Any) -> Any:
+            def generate(target: Any, builder: Any, signature: Any, values: Any) -> Any:
+                made = build(builder, *values)
+                return target.get_dummy_value() if result is types.void else made
+
+            return result(*operands), generate
+
+        # numba counts the operands by this signature; the builder stands where it passes its context.
+        declare.__signature__ = inspect.signature(build)  # type: ignore[attr-defined]
+        declare.__name__ = build.__name__
+        return intrinsic(declare)
+
+    return decorate
+
+
+def pointer(builder: Any, address: Any, pointee: Any) -> Any:
+    """An address as an LLVM pointer."""
+    return builder.inttoptr(address, pointee.as_pointer())
+
+
+def call_named(builder: Any, name: str, result: Any, operands: list[Any], **options: Any) -> Any:
+    """Calls a function of the C library, or an intrinsic of LLVM's, by name."""
+    kind = ir.FunctionType(result, [o.type for o in operands])
+    return builder.call(_helpers.get_or_insert_function(builder.module, kind, name), operands, **options)
+
+
+def _load(builder: Any, address: Any, element: Any, align: int = 1) -> Any:
+    found = builder.load(pointer(builder, address, ir.VectorType(element, LANES)))
+    found.align = align
+    return found
+
+
+def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _WORD(0))
+    lanes = ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES)
+    return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), lanes)
+
+
+# --- memory ---
+
+
+@define(INTS, ADDRESS)
+def load_u8(builder: Any, at: Any) -> Any:
+    """Bytes, side by side, as ints."""
+    return builder.zext(_load(builder, at, _BYTE), INTS.vector)
+
+
+@define(INTS, ADDRESS)
+def load_i8(builder: Any, at: Any) -> Any:
+    """Signed bytes as ints."""
+    return builder.sext(_load(builder, at, _BYTE), INTS.vector)
+
+
+@define(FLOATS, ADDRESS, ADDRESS)
+def load_split_half(builder: Any, low: Any, high: Any) -> Any:
+    """f16 numbers whose low and high bytes lie apart."""
+    wide = ir.VectorType(_SHORT, LANES)
+    upper = builder.shl(builder.zext(_load(builder, high, _BYTE), wide), ir.Constant(wide, [8] * LANES))
+    bits = builder.or_(builder.zext(_load(builder, low, _BYTE), wide), upper)
+    return builder.fpext(builder.bitcast(bits, ir.VectorType(ir.HalfType(), LANES)), FLOATS.vector)
+
+
+@define(FLOATS, ADDRESS)
+def load_f16(builder: Any, at: Any) -> Any:
+    """f16 numbers, side by side."""
+    return builder.fpext(_load(builder, at, ir.HalfType()), FLOATS.vector)
+
+
+@define(FLOATS, ADDRESS)
+def load_bf16(builder: Any, at: Any) -> Any:
+    """bf16 numbers: the upper halves of f32."""
+    bits = builder.zext(_load(builder, at, _SHORT), INTS.vector)
+    return builder.bitcast(builder.shl(bits, ir.Constant(INTS.vector, [16] * LANES)), FLOATS.vector)
+
+
+@define(FLOATS, ADDRESS)
+def load_f32(builder: Any, at: Any) -> Any:
+    return _load(builder, at, _FLOAT, 4)
+
+
+@define(types.void, ADDRESS, FLOATS)
+def store_f32(builder: Any, at: Any, value: Any) -> None:
+    builder.store(value, pointer(builder, at, FLOATS.vector)).align = 4
+
+
+@define(types.float32, ADDRESS)
+def float_at(builder: Any, at: Any) -> Any:
+    return builder.load(pointer(builder, at, _FLOAT))
+
+
+@define(types.float32, ADDRESS)
+def f16_at(builder: Any, at: Any) -> Any:
+    return builder.fpext(builder.load(pointer(builder, at, ir.HalfType())), _FLOAT)
+
+
+@define(types.float32, ADDRESS)
+def bf16_at(builder: Any, at: Any) -> Any:
+    bits = builder.zext(builder.load(pointer(builder, at, _SHORT)), _WORD)
+    return builder.bitcast(builder.shl(bits, _WORD(16)), _FLOAT)
+
+
+@define(types.void, ADDRESS, types.float32)
+def set_float(builder: Any, at: Any, value: Any) -> None:
+    builder.store(value, pointer(builder, at, _FLOAT))
+
+
+@define(types.int64, ADDRESS)
+def long_at(builder: Any, at: Any) -> Any:
+    return builder.load(pointer(builder, at, _LONG))
+
+
+@define(types.int32, ADDRESS)
+def int_at(builder: Any, at: Any) -> Any:
+    return builder.load(pointer(builder, at, _WORD))
+
+
+@define(types.void, ADDRESS, ADDRESS, types.intp)
+def copy_bytes(builder: Any, to: Any, source: Any, count: Any) -> None:
+    _helpers.raw_memmove(builder, pointer(builder, to, _BYTE), pointer(builder, source, _BYTE), count, 1)
+
+
+@define(ADDRESS)
+def block_memory(builder: Any) -> Any:
+    """The address of a vector for each of 256 elements, on the stack of the kernel that asks."""
+    return builder.ptrtoint(_helpers.alloca_once(builder, ir.ArrayType(FLOATS.vector, 256)), _LONG)
+
+
+@define(types.void, ADDRESS)
+def prefetch(builder: Any, at: Any) -> None:
+    """Asks for a cache line that will be read soon; an address outside all memory does no harm."""
+    call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer(builder, at, _BYTE), _WORD(0), _WORD(3), _WORD(1)])
+
+
+# --- arithmetic ---
+
+
+@define(INTS, INTS, types.int32)
+def band(builder: Any, a: Any, mask: Any) -> Any:
+    return builder.and_(a, _splat(builder, mask, INTS.vector))
+
+
+@define(INTS, INTS, types.int32)
+def shift_right(builder: Any, a: Any, bits: Any) -> Any:
+    return builder.lshr(a, _splat(builder, bits, INTS.vector))
+
+
+@define(INTS, INTS, types.int32)
+def shift_left(builder: Any, a: Any, bits: Any) -> Any:
+    return builder.shl(a, _splat(builder, bits, INTS.vector))
+
+
+@define(INTS, INTS, types.int32)
+def minus(builder: Any, a: Any, b: Any) -> Any:
+    return builder.sub(a, _splat(builder, b, INTS.vector))
+
+
+@define(INTS, INTS, INTS)
+def bor(builder: Any, a: Any, b: Any) -> Any:
+    return builder.or_(a, b)
+
+
+@define(FLOATS, INTS)
+def to_floats(builder: Any, a: Any) -> Any:
+    return builder.sitofp(a, FLOATS.vector)
+
+
+@define(FLOATS)
+def zeros(builder: Any) -> Any:
+    return ir.Constant(FLOATS.vector, None)
+
+
+@define(FLOATS, types.float32)
+def everywhere(builder: Any, a: Any) -> Any:
+    """One number in all lanes."""
+    return _splat(builder, a, FLOATS.vector)
+
+
+@define(FLOATS, FLOATS, FLOATS)
+def times(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fmul(a, b, flags=_FUSED)
+
+
+@define(FLOATS, FLOATS, types.float32)
+def scaled(builder: Any, a: Any, factor: Any) -> Any:
+    return builder.fmul(a, _splat(builder, factor, FLOATS.vector), flags=_FUSED)
+
+
+@define(FLOATS, FLOATS, FLOATS)
+def plus(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fadd(a, b, flags=_FUSED)
+
+
+@define(FLOATS, FLOATS, FLOATS, FLOATS)
+def madd(builder: Any, a: Any, b: Any, total: Any) -> Any:
+    """total + a b."""
+    return builder.fadd(total, builder.fmul(a, b, flags=_FUSED), flags=_FUSED)
+
+
+@define(FLOATS, FLOATS, types.float32, FLOATS)
+def madd_scalar(builder: Any, a: Any, factor: Any, total: Any) -> Any:
+    """total + a times one number."""
+    product = builder.fmul(a, _splat(builder, factor, FLOATS.vector), flags=_FUSED)
+    return builder.fadd(total, product, flags=_FUSED)
+
+
+@define(types.float32, FLOATS)
+def total_of(builder: Any, a: Any) -> Any:
+    """The sum of all lanes, in whatever order is fastest."""
+    return call_named(builder, f"llvm.vector.reduce.fadd.v{LANES}f32", _FLOAT, [_FLOAT(0.0), a], fastmath=("reassoc",))
+
+
+@define(FLOATS, FLOATS, FLOATS)
+def over(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fdiv(a, b)
+
+
+@define(FLOATS, FLOATS, FLOATS)
+def less(builder: Any, a: Any, b: Any) -> Any:
+    """a - b."""
+    return builder.fsub(a, b, flags=_FUSED)
+
+
+# exp(r) on [-ln 2 / 2, ln 2 / 2] to about one unit in the last place.
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+_ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits
+
+
+@define(FLOATS, FLOATS)
+def exponential(builder: Any, x: Any) -> Any:
+    """exp(x), NaN for NaN; beyond the range of normal numbers, about the smallest or the greatest of them."""
+
+    def constant(value: float) -> Any:
+        return ir.Constant(FLOATS.vector, [value] * LANES)
+
+    def fused(a: Any, b: Any, c: Any) -> Any:
+        return builder.fadd(builder.fmul(a, b, flags=_FUSED), c, flags=_FUSED)
+
+    for limit, order in ((88.37, ">"), (-87.3, "<")):
+        x = builder.select(builder.fcmp_ordered(order, x, constant(limit)), constant(limit), x)
+    shifted = builder.fadd(builder.fmul(x, constant(1.4426950408889634)), constant(_ROUNDER))
+    whole = builder.fsub(shifted, constant(_ROUNDER))
+    rest = fused(whole, constant(-_LN2_LOW), fused(whole, constant(-_LN2_HIGH), x))
+    value = constant(_EXP[0])
+    for c in _EXP[1:]:
+        value = fused(value, rest, constant(c))
+    value = fused(builder.fmul(rest, rest), value, builder.fadd(rest, constant(1.0)))
+    # The integer, still in the low bits, goes to the exponent.
+    power = builder.shl(builder.bitcast(shifted, INTS.vector), ir.Constant(INTS.vector, [23] * LANES))
+    return builder.bitcast(builder.add(builder.bitcast(value, INTS.vector), power), FLOATS.vector)

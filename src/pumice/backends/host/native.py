@@ -1,0 +1,171 @@
+"""Steps as tasks for compiled kernels: a kernel's name, the words that describe its operands, and how many parts it has.
+
+Tasks are made once, when all arrays have their places; then any number of them run one after the other in a single call
+that the interpreter takes no part in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.host.calls import Call, numel
+from pumice.backends.host.packed import TILE_ROWS, Tiles
+from pumice.ir.registry import Array
+
+# Elements of one part of an elementwise task; the same number as in rowops.py, which only loads where numba is.
+_MAP_PART = 4096
+# Attention with more queries is a matrix product, for which BLAS is better; so are dense products with more rows.
+_FEW_QUERIES = 8
+FEW_ROWS = 8
+_VECTOR = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`work` is the number of multiplications or moved elements of all parts together; `keep` must live as long as it."""
+
+    kernel: str
+    words: tuple[int, ...]
+    parts: int
+    work: int
+    keep: tuple[Any, ...] = ()
+
+
+# Makes the tasks that fill `out` from the operands, or says None if these arrays need another way.
+Native = Callable[[Sequence[Any], Array], list[Task] | None]
+
+
+def _address(array: Array | None) -> int:
+    return 0 if array is None else array.ctypes.data
+
+
+def _bits(value: float) -> int:
+    """A float32 as a word of which the kernels read the first half."""
+    return int(np.float32(value).view(np.uint32))
+
+
+def _is_dense(array: Array, kind: Any = np.float32) -> bool:
+    return array.dtype == kind and array.flags.c_contiguous
+
+
+def packed_product(x: Array, w: Tiles, out: Array) -> list[Task]:
+    """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32."""
+    (n, k), m, tiles = w.shape, len(x), -(-w.shape[0] // TILE_ROWS)
+    sums = np.empty(k // 16 if m == 1 else 0, np.float32)
+    words = (_address(x), _address(w.data), _address(out), _address(sums), m, k, n)
+    product = Task(f"{'matvec' if m == 1 else 'matmul'}_{w.dtype}", words, tiles, m * n * k, (sums, x, w, out))
+    return [Task("sums_f32", words, 1, k), product] if m == 1 else [product]
+
+
+def unpack(w: Tiles, out: Array) -> list[Task]:
+    """Packed rows as dense float32."""
+    words = (0, _address(w.data), _address(out), 0, 0, w.columns, w.rows)
+    return [Task(f"unpack_{w.dtype}", words, -(-w.rows // TILE_ROWS), w.rows * w.columns, (w, out))]
+
+
+def row_product(dtype: str, x: Array, w: Array, out: Array) -> list[Task]:
+    """out [M, N] = x [M, K] times the transpose of w [N, K] of f32, f16 or bf16; all dense, x and out float32."""
+    (m, k), n = x.shape, len(w)
+    words = (_address(x), _address(w), _address(out), 0, m, k, n)
+    return [Task(f"dot_{dtype}", words, -(-n // TILE_ROWS), m * n * k, (x, w, out))]
+
+
+def widen(dtype: str, w: Array, out: Array) -> list[Task]:
+    """f16 or bf16 [N, K] as float32; both dense."""
+    n, k = w.shape
+    return [Task(f"widen_{dtype}", (0, _address(w), _address(out), 0, 0, k, n), -(-n // TILE_ROWS), n * k, (w, out))]
+
+
+def elementwise(name: str) -> Native:
+    """A map of one or two operands of the same shape."""
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        if not all(_is_dense(a) and a.shape == out.shape for a in (*operands, out)):
+            return None
+        words = (_address(operands[0]), _address(operands[-1]), _address(out), out.size)
+        return [Task(f"map_{name}", words, -(-out.size // _MAP_PART), out.size)]
+
+    return make
+
+
+def norm(call: Call) -> Native:
+    """rms_norm and layer_norm."""
+    source = call.ins[0]
+    assert source is not None
+    columns, centred = numel(source.static_shape[-call.attrs["axes"] :]), call.spec.name == "layer_norm"
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        x, weight = operands[:2]
+        bias = operands[2] if centred else None
+        if not all(a is None or _is_dense(a) for a in (x, weight, bias, out)):
+            return None
+        places = (_address(x), _address(weight), _address(bias), _address(out))
+        return [Task("norm_f32", (*places, columns, _bits(call.attrs["eps"]), int(centred)), out.size // columns, 2 * out.size)]
+
+    return make
+
+
+def rope(call: Call) -> Native:
+    """Rotary embedding."""
+    rotary = call.attrs["rotary_dim"]
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        x, cos, sin = operands
+        if not all(_is_dense(a) for a in (x, cos, sin, out)) or cos.shape != sin.shape or cos.ndim > x.ndim:
+            return None
+        depth = x.shape[-1]
+        own = np.arange(cos.size // (rotary // 2)).reshape(cos.shape[:-1])
+        rows = np.ascontiguousarray(np.broadcast_to(own, x.shape[:-1]), np.int64)
+        places = tuple(_address(a) for a in (x, cos, sin, out, rows))
+        words = (*places, depth, rotary, int(call.attrs["interleaved"]))
+        return [Task("rope_f32", words, x.size // depth, 2 * x.size, (rows,))]
+
+    return make
+
+
+def scatter(call: Call) -> Native | None:
+    """Rows of a table replaced where it lies."""
+    if call.spec.name != "scatter_set" or not call.in_place or call.attrs["axis"] != 0:
+        return None
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        _, indices, updates = operands
+        if not _is_dense(indices, np.int32) or not _is_dense(updates, out.dtype) or not out.flags.c_contiguous:
+            return None
+        words = (_address(out), _address(indices), _address(updates), len(indices), len(out), out.nbytes // len(out))
+        return [Task("scatter_rows", words, 1, updates.size)]
+
+    return make
+
+
+def attention(call: Call) -> Native | None:
+    """Attention of few queries without mask or bias, over float32 keys."""
+    attrs = call.attrs
+    swap = attrs["layout"] == "bshd"
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        q, k, v, mask, bias, offset, kv_len, kv_index, *scales = operands
+        places = (offset, kv_len, kv_index)
+        if swap:
+            q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
+        batch, heads, queries, depth = q.shape
+        plain = all(a.dtype == np.float32 and a.strides[-1] == 4 and a.shape[-1] % _VECTOR == 0 for a in (q, k, v, out))
+        known = all(p is None or (_is_dense(p, np.int32) and p.size == batch) for p in places)
+        if queries > _FEW_QUERIES or not plain or not known or any(a is not None for a in (mask, bias, *scales)):
+            return None
+        caches, kv_heads, keys, value_depth = v.shape
+        scale = 1 / math.sqrt(depth) if attrs["scale"] is None else attrs["scale"]
+        words = (
+            *(_address(a) for a in (q, k, v, out, *places)),
+            *(heads, heads // kv_heads, queries, keys, caches, depth, value_depth),
+            *(_bits(scale), _bits(attrs["softcap"] or 0.0), int(attrs["causal"]), attrs["window"] or 0),
+            *(s for a in (q, k, v, out) for s in a.strides[:3]),
+        )
+        return [Task("attend_f32", words, batch * heads * queries, 2 * q.size * keys)]
+
+    return make

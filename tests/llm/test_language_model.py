@@ -1,0 +1,183 @@
+"""LanguageModel and EmbeddingModel on tiny checkpoints: prompts, options, streams that are left open, closing while in use."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from pumice.errors import ClosedError, InputError
+from tiny_models import TEMPLATE, checkpoint
+
+TURN: dict[str, Any] = {"temperature": 0, "max_tokens": 6}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = checkpoint("llama", tmp_path_factory.mktemp("llama"))
+    (made / "chat_template.jinja").write_text(TEMPLATE)
+    return made
+
+
+@pytest.fixture
+def model(folder: Path) -> Iterator[Any]:
+    with pm.load(folder, device="host", context=64) as loaded:
+        yield loaded
+
+
+def in_thread(work: Any) -> None:
+    """Runs `work` in another thread; one that hangs fails the test."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "the call waits for ever"
+
+
+def test_a_text_messages_and_ids_are_the_same_prompt(model: Any) -> None:
+    want = model.generate("w5 w6", **TURN).tokens
+    ids = model.encode_prompt("w5 w6")
+    for same in ([{"role": "user", "content": "w5 w6"}], ids, tuple(ids), np.array(ids)):
+        assert model.generate(same, **TURN).tokens == want
+    assert "".join(model.stream("w5 w6", **TURN)) == model.generate("w5 w6", **TURN).text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"n": 0}, "n is 0"),
+        ({"n": 1.5}, "n is 1.5"),
+        ({"seed": "x"}, "seed is 'x'"),
+        ({"seed": 2**64}, "seed is"),
+        ({"max_tokens": "x"}, "max_tokens is 'x'"),
+        ({"max_tokens": 2.5}, "max_tokens is 2.5"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
+        ({"top_k": 2.5}, "top_k is 2.5"),
+        ({"logprobs": True}, "logprobs is True"),
+        ({"stop": 5}, "stop is 5"),
+        ({"stop": [5]}, "not a stop string"),
+        ({"temprature": 1}, "no option 'temprature'"),
+    ],
+)
+def test_bad_options_are_refused(model: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        model.generate("w5", **options)
+
+
+@pytest.mark.parametrize("prompt", [None, 5, b"abc", [], [{"role": "user"}], [1.5], ["w5"], [True]])
+def test_bad_prompts_are_refused(model: Any, prompt: Any) -> None:
+    with pytest.raises(InputError):
+        model.generate(prompt, **TURN)
+
+
+@pytest.mark.parametrize(
+    "options", [{"slots": 0}, {"slots": "2"}, {"context": 0}, {"context": 2.5}, {"cache_dtype": "i8"}, {"cache_dtype": "q8_0"}]
+)
+def test_bad_load_options_are_refused(folder: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(options))):
+        pm.load(folder, device="host", **options)
+
+
+def test_the_largest_seed_has_successors(model: Any) -> None:
+    assert [a.seed for a in model.generate("w5", n=2, seed=2**64 - 1, max_tokens=1)] == [2**64 - 1, 0]
+
+
+def test_logits_fill_the_whole_context(model: Any) -> None:
+    assert model.logits(np.arange(64)).shape == (64, model.engine.cfg.vocab)
+    with pytest.raises(InputError, match="65 tokens, the context holds 64"):
+        model.logits(range(65))
+    with pytest.raises(InputError, match="a token is 'w'"):
+        model.logits("w5")
+
+
+def test_a_cancelled_answer_keeps_what_was_held_back(model: Any) -> None:
+    whole = model.generate("w5", **TURN).text
+    count = 0
+
+    def cancelled() -> bool:
+        nonlocal count
+        count += 1
+        return count > 4
+
+    # All of the text so far could be the start of this stop string.
+    answer = model.generate("w5", **TURN, stop=[whole + " never"], cancelled=cancelled)
+    assert answer.finish_reason == "cancelled" and answer.text and whole.startswith(answer.text)
+
+
+def test_another_call_beside_an_open_stream(model: Any) -> None:
+    want = model.generate("w5", **TURN)
+    stream = model.stream("w5", **TURN)
+    first = next(stream)
+    with pytest.raises(InputError, match="still open"):
+        model.generate("w7", **TURN)
+    assert model.logits([1, 2]).shape[0] == 2  # needs no turn
+    assert first + "".join(stream) == want.text
+    assert model.generate("w5", **TURN).tokens == want.tokens
+
+
+def test_a_stream_may_be_closed_by_another_thread(model: Any) -> None:
+    want = model.generate("w5", **TURN).tokens
+    open_streams: list[Any] = []
+
+    def begin() -> None:
+        open_streams.append(model.stream("w5", **TURN))
+        next(open_streams[0])
+
+    in_thread(begin)
+    open_streams[0].close()
+    got: list[list[int]] = []
+    in_thread(lambda: got.append(model.generate("w5", **TURN).tokens))
+    assert got == [want]
+
+
+def test_an_error_in_the_callback_gives_the_turn_back(model: Any) -> None:
+    def fail(_: str) -> None:
+        raise RuntimeError("enough")
+
+    want = model.generate("w5", **TURN).tokens
+    try:
+        model.generate("w5", **TURN, on_text=fail)
+    except RuntimeError:
+        # The traceback is still alive here.
+        assert model.generate("w5", **TURN).tokens == want
+
+
+def test_threads_take_turns(model: Any) -> None:
+    want = {p: model.generate(p, **TURN).tokens for p in ("w5", "w9 w10")}
+    got: dict[str, list[int]] = {}
+    threads = [threading.Thread(target=lambda p=p: got.update({p: model.generate(p, **TURN).tokens}), daemon=True) for p in want]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert got == want
+
+
+def test_closing_ends_open_streams(folder: Path) -> None:
+    model = pm.load(folder, device="host", context=64)
+    stream = model.stream("w5", **TURN)
+    next(stream)
+    in_thread(model.close)
+    with pytest.raises(ClosedError):
+        list(stream)
+    for call in (lambda: model.generate("w5"), lambda: model.logits([1]), lambda: next(model.stream("w5"))):
+        with pytest.raises(ClosedError):
+            call()
+    model.close()
+
+
+def test_texts_to_embed(tmp_path: Path) -> None:
+    with pm.load(checkpoint("bert", tmp_path, closing=True), device="host") as model:
+        assert model.embed([]).shape == (0, model.dim) and model.embed("w5").shape == (1, model.dim)
+        odd = model.embed(["", "w5 " * 5000, "\N{PARTY POPPER}"])
+        assert np.allclose(np.linalg.norm(odd, axis=1), 1, atol=1e-5)
+        for bad in (None, 5, [5], [None], b"abc", ["\ud800"]):
+            with pytest.raises(InputError):
+                model.embed(bad)
+    with pytest.raises(ClosedError):
+        model.embed("w5")
