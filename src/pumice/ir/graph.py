@@ -181,8 +181,9 @@ class GraphBuilder:
     def add(
         self, op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any] | None = None, *, where: str = "", name: str = ""
     ) -> int:
-        """Append an op; its type comes from the op's rule."""
+        """Append an op; its type comes from the op's rule. Optional operands at the end may be left out."""
         spec = get_op(op)
+        inputs = spec.complete_operands(inputs)
         try:
             full = spec.complete_attrs(attrs or {})
             spec.check_arity(inputs)

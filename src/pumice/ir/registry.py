@@ -129,6 +129,11 @@ class OpSpec:
                 raise GraphError(f"{self.name} needs the attribute {name!r}")
         return full
 
+    def complete_operands(self, given: Sequence[Any]) -> tuple[Any, ...]:
+        """`given` with None for the optional operands at the end that were left out."""
+        left_out = self.operands[len(given) :]
+        return (*given, *[None] * len(left_out)) if all(o.endswith("?") for o in left_out) else tuple(given)
+
     def check_arity(self, inputs: Sequence[Any]) -> None:
         """Whether the operand list fits."""
         variadic = bool(self.operands) and self.operands[-1].endswith("*")

@@ -99,7 +99,9 @@ class Executable:
         self._lock = threading.RLock()
         self._inputs = {n.name: n for n in self.graph.sources("input")}
         self._params = {n.name: n for n in self.graph.sources("param")}
-        self._unset = dict.fromkeys(self._params)
+        # An event per param, set once it has a value: executables that share a param share its event.
+        self._ready = {name: threading.Event() for name in self._params}
+        self._complete = False
         lenders = [(e, "state") for e in state_from] + ([(params_from, "param")] if params_from is not None else [])
         with ExitStack() as held:
             # In a fixed order, so that executables that share with each other cannot deadlock.
@@ -107,7 +109,7 @@ class Executable:
             donors = [(sessions[id(e)], self._pairs(e, op)) for e, op in lenders]
             self._session: Session | None = device.open(plan, donors)
             if params_from is not None:
-                self._adopt_set(params_from)
+                self._share_ready(params_from)
         self._index_inputs = list(_index_inputs(self.graph)) if check_indices else []
         self._requirements = requirements(self.graph)
         self._validate = validate
@@ -136,12 +138,12 @@ class Executable:
             for name, value in given.items():
                 node = self._params[name]
                 session.write(node.id, convert_stored(value, node.type, f"param {name!r}"))
-                self._unset.pop(name, None)
+                self._ready[name].set()
 
     def params(self) -> dict[str, Array]:
         """Every param that was set, read back from the device."""
         with self._locked() as session:
-            return {name: session.read(n.id) for name, n in self._params.items() if name not in self._unset}
+            return {name: session.read(n.id) for name, n in self._params.items() if self._ready[name].is_set()}
 
     def share_params(self, other: Executable) -> None:
         """Use the weights of another executable on the same device instead of own ones, without copying.
@@ -149,12 +151,17 @@ class Executable:
         Params of the same name must have the same type; later `set_params` on either is seen by both.
         """
         self._share(other, "param")
-        self._adopt_set(other)
 
-    def _adopt_set(self, other: Executable) -> None:
-        for name in list(self._unset):
-            if name in other._params and name not in other._unset:
-                del self._unset[name]
+    def _share_ready(self, other: Executable) -> None:
+        self._ready |= {name: event for name, event in other._ready.items() if name in self._ready}
+        self._complete = False
+
+    def _unset_params(self) -> list[str]:
+        if not self._complete:  # what is set stays set: a run of a complete model need not look again
+            unset = [name for name, event in self._ready.items() if not event.is_set()]
+            self._complete = not unset
+            return unset
+        return []
 
     def share_state(self, other: Executable) -> None:
         """Use the states of another executable on the same device: what one run leaves there, the other's next run finds."""
@@ -183,6 +190,8 @@ class Executable:
         first, second = sorted((self, other), key=id)
         with first._lock, second._lock, self._locked() as session, other._locked() as source:
             session.share(source, pairs)
+            if op == "param":
+                self._share_ready(other)
 
     # -- running ----------------------------------------------------------------------------------------------------
     def run(
@@ -205,11 +214,10 @@ class Executable:
         captured = list(self.graph.captures) if captures else []
         wanted = [self.graph.outputs[i][1] for i in picked] + [node for _, node in captured]
         with self._locked() as session:
-            if self._unset:
+            unset = self._unset_params()
+            if unset:
                 raise MissingName(
-                    f"{len(self._unset)} params were never set, e.g. {next(iter(self._unset))!r}",
-                    hint="call set_params first",
-                    names=list(self._unset),
+                    f"{len(unset)} params were never set, e.g. {unset[0]!r}", hint="call set_params first", names=unset
                 )
             before = self._snapshot(session) if self._validate else None
             results = session.run(env, converted, wanted)
