@@ -493,6 +493,9 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "index": (lambda x: range(x[0, 0]), GraphError, "no int value"),
     "array": (lambda x: np.asarray(x), GraphError, "no array value"),
     "operand": (lambda x: x + "text", DTypeError, "'text' is no tensor"),
+    "axis that is no int": (lambda x: pm.sum(x, axis=1.0), ShapeError, "1.0 is no axis"),  # type: ignore[arg-type]
+    "arange to infinity": (lambda x: pm.arange(float("inf")), ShapeError, "no number of elements"),
+    "arange to NaN": (lambda x: pm.arange(0.5, float("nan")), ShapeError, "no number of elements"),
     "ragged list": (lambda x: pm.add(x, [[1], [1, 2]]), DTypeError, "is no tensor"),
 }
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import device
 
 import pumice as pm
 from pumice.llm.engine import Request, SamplingParams
 from pumice.sources import resolve
 from pumice.sources.errors import SourceError
+
+from harness import device
 
 GOLDENS = Path(__file__).parent.parent / "models" / "goldens"
 Array = np.ndarray[Any, Any]

@@ -157,3 +157,14 @@ def test_tensor_over_the_device_limit_is_refused_by_name() -> None:
         build_plan(graph, CAPS, max={"B": 1 << 20})
     assert e.value.fields["limit"] == CAPS.max_binding_bytes and e.value.fields["nbytes"] == 1 << 32
     assert "(B, 1024)" in str(e.value)
+
+
+@pytest.mark.parametrize("dtype", ["u8", "f16", "bool"])
+def test_shards_of_params_that_fill_no_whole_word_are_bound(dtype: str) -> None:
+    small = replace(CAPS, max_binding_bytes=1024)
+    graph = pm.trace(
+        lambda params, i: pm.take(params["w"], i, axis=0), params={"w": pm.spec(401, 3, dtype=dtype)}, i=pm.spec(4, dtype="i32")
+    )
+    plan = build_plan(graph, small)
+    parts = next(v for v in plan.values.values() if graph.nodes[v.id].op == "param").parts
+    assert len(parts) > 1 and all(p.nbytes % 4 == 0 for p in parts)

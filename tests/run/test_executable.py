@@ -141,6 +141,39 @@ def test_an_output_that_is_a_state_shows_the_value_before_the_run(target: str) -
 
 
 @on_both
+def test_scalar_params_and_states_are_set(target: str) -> None:
+    def scaled(params: Any, x: Any) -> Any:
+        n = pm.state("n", ())
+        pm.set_state(n, n + 1.0)
+        return x * params["s"] + n
+
+    with pm.compile(scaled, params={"s": np.float32(3)}, x=pm.spec(2), device=device(target)) as exe:
+        exe.state["n"].write(5.0)
+        np.testing.assert_array_equal(exe.run(x=[1, 2]), [8, 11])
+        assert exe.state["n"].read() == 6
+        exe.state.reset()
+        np.testing.assert_array_equal(exe.run(x=[1, 2]), [3, 6])
+
+
+@on_both
+def test_whether_shared_params_are_set_is_shared_too(target: str) -> None:
+    def product(params: Any, x: Any) -> Any:
+        return x * params["w"]
+
+    dev, two = device(target), {"w": np.float32([1, 2])}
+    with pm.compile(product, params={"w": pm.spec(2)}, x=pm.spec(2), device=dev) as lender:
+        with pm.compile(product, params={"w": pm.spec(2)}, x=pm.spec(2), device=dev, params_from=lender) as borrower:
+            lender.set_params(two)
+            np.testing.assert_array_equal(borrower.run(x=[1, 1]), [1, 2])
+        with pm.compile(product, params={"w": pm.spec(2)}, x=pm.spec(2), device=dev) as empty:
+            lender.share_params(empty)
+            with pytest.raises(errors.MissingName, match="'w'"):
+                lender.run(x=[1, 1])
+            lender.set_params(two)
+            np.testing.assert_array_equal(empty.run(x=[1, 1]), [1, 2])
+
+
+@on_both
 def test_params_are_shared_without_copies(target: str) -> None:
     dev = device(target)
     x = rng.normal(size=(2, 8)).astype("f4")
@@ -217,6 +250,27 @@ def test_token_ids_beyond_the_table_are_refused(target: str) -> None:
             exe.run(ids=np.array([1 << 40]))
 
 
+def test_indices_that_a_slice_or_a_cast_removes_are_not_refused() -> None:
+    def lookup(x: Any, ids: Any) -> Any:
+        return pm.take(x, ids[1:], axis=0) + pm.take(x, pm.cast(ids[:2], "u8"), axis=0)
+
+    x = np.arange(10, dtype="f4")
+    with pm.compile(lookup, x=pm.spec(10), ids=pm.spec(3, dtype="i32"), device="host") as exe:
+        np.testing.assert_array_equal(exe.run(x=x, ids=[256, 1, 2]), [1, 3])
+
+
+@pytest.mark.parametrize("wrong", [[None], [0.5], [True, None]])
+def test_outputs_that_are_neither_names_nor_positions_are_refused(wrong: Any) -> None:
+    with pm.compile(two, x=pm.spec(2), y=pm.spec(2), device="host") as exe, pytest.raises(errors.IndexRangeError):
+        exe.run(x=[1, 2], y=[1, 2], outputs=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["8", 2.5, True, -1])
+def test_a_maximum_that_is_no_size_is_refused(wrong: Any) -> None:
+    with pytest.raises(errors.SymbolError, match="N"):
+        pm.compile(lambda x: x, x=pm.spec("N"), max={"N": wrong}, device="host")
+
+
 @on_both
 def test_closed_executables_say_so(target: str) -> None:
     exe = pm.compile(two, x=pm.spec("N"), y=pm.spec("N"), device=device(target))
@@ -275,3 +329,31 @@ def test_runs_without_outputs_do_not_wait_and_are_not_lost() -> None:
         for _ in range(20):
             assert exe.run(x=np.ones(2, "f4"), outputs=[]) == []
         np.testing.assert_array_equal(exe.run(x=np.ones(2, "f4")), [21, 21])
+
+
+def test_more_memory_than_there_is_is_a_limit_error() -> None:
+    with pytest.raises(errors.LimitError, match="bytes"):
+        pm.compile(lambda x: x + 1.0, x=pm.spec(2**40, 2**20), device="host")
+
+
+def test_executables_with_a_common_state_take_turns() -> None:
+    def add(x: Any) -> Any:
+        n = pm.state("n", (1000,))
+        pm.set_state(n, n + x)
+        return n + x
+
+    first = pm.compile(add, x=pm.spec(1000), device="host")
+    second = pm.compile(add, x=pm.spec(1000), device="host", state_from=first)
+
+    def work(exe: Any) -> None:
+        for _ in range(50):
+            exe.run(x=np.ones(1000, "f4"), outputs=[])
+
+    threads = [threading.Thread(target=work, args=(e,)) for e in (first, second, first, second)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    np.testing.assert_array_equal(first.state["n"].read(), np.full(1000, 200.0))
+    second.close()
+    first.close()

@@ -165,7 +165,7 @@ def chat(
 @app.command()
 def embed(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An encoder: a path, hf:owner/repo, or an alias such as minilm.")],
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts to embed.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to embed.")] = None,
     file: Annotated[
         Path | None, typer.Option("-f", "--file", help="A file with one text a line, blank lines skipped; - is standard input.")
     ] = None,
@@ -181,7 +181,7 @@ def embed(
 
 @app.command()
 def bench(
-    what: Annotated[str, typer.Argument(metavar="[ops|MODEL]", help="ops, or a model.")] = "ops",
+    what: Annotated[str, typer.Argument(metavar="ops|MODEL", help="ops, or a model.")] = "ops",
     device: Device = "auto",
     json: Json = False,
     prompt: Annotated[int, typer.Option(min=1, help="Prompt tokens of a language model's measurement.")] = 256,

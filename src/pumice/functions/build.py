@@ -272,9 +272,11 @@ def as_shape(shape: ShapeLike) -> Shape:
 
 
 def axis_of(axis: Any, rank: int) -> int:
-    """An axis as 0…rank-1, refused with the call site where it is out of range."""
+    """An axis as 0…rank-1, refused with the call site where it is no int or out of range."""
     try:
         return axis_index(operator.index(axis), rank)
+    except TypeError:
+        raise fail(ShapeError, f"{axis!r} is no axis", hint="axes are ints") from None
     except PumiceError as e:
         raise fail(type(e), e.message, hint=e.hint) from None
 

@@ -77,6 +77,8 @@ def symbol_maxima(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
     for name, value in given.items():
         if name not in known:
             raise SymbolError(f"the graph has no symbol {name!r}", hint="it has " + (" ".join(known) or "none"), symbol=name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise SymbolError(f"the maximum of {name} must be an int, not {value!r}", symbol=name)
         if value < 0:
             raise SymbolError(f"the maximum of {name} is negative: {value}", symbol=name)
     default = config.default_max

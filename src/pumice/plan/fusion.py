@@ -191,7 +191,9 @@ def _too_big(ctx: LowerContext, g: Group, limit: int) -> bool:
         if ctx.caps.target == "webgpu" and _bindings(ctx, g) > limit:
             raise PlanError(
                 f"%{g.root} {ctx.graph.nodes[g.root].op} binds {_bindings(ctx, g)} buffers, {ctx.caps.name} allows {limit}",
-                hint="its weights are larger than a binding and were split into too many parts",
+                hint="use a device with larger bindings: its weights were split into too many parts"
+                if any(len(ctx.part_elements(v)) > 1 for v in g.leaves)
+                else "leave out optional operands, or use a device with more storage buffers",
                 where=ctx.graph.nodes[g.root].where,
             )
         return False

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Device, Session
+from pumice.backends.base import Device, Donor, Session
 from pumice.core.dims import evaluate
-from pumice.errors import ClosedError, DeviceError, IndexRangeError, InputError, MissingName, ShapeError, UnknownName
+from pumice.errors import ClosedError, DeviceError, IndexRangeError, InputError, LimitError, MissingName, ShapeError, UnknownName
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import get_op
 from pumice.ir.requirements import check_requirements, requirements
@@ -96,7 +96,8 @@ class Executable:
     ) -> None:
         self.plan, self.device = plan, device
         self.graph: Graph = plan.graph
-        self._lock = threading.RLock()
+        # Executables with states in common take turns with each other too: a run must find what the last one left.
+        self._lock: threading.RLock = state_from[0]._lock if state_from else threading.RLock()
         self._inputs = {n.name: n for n in self.graph.sources("input")}
         self._params = {n.name: n for n in self.graph.sources("param")}
         # An event per param, set once it has a value: executables that share a param share its event.
@@ -107,13 +108,25 @@ class Executable:
             # In a fixed order, so that executables that share with each other cannot deadlock.
             sessions = {id(e): held.enter_context(e._locked()) for e, _ in sorted(lenders, key=lambda i: id(i[0]))}
             donors = [(sessions[id(e)], self._pairs(e, op)) for e, op in lenders]
-            self._session: Session | None = device.open(plan, donors)
+            self._session: Session | None = self._open(donors)
             if params_from is not None:
                 self._share_ready(params_from)
         self._index_inputs = list(_index_inputs(self.graph)) if check_indices else []
         self._requirements = requirements(self.graph)
         self._validate = validate
         self.state = StateTable(self)
+
+    def _open(self, donors: Sequence[Donor]) -> Session:
+        try:
+            return self.device.open(self.plan, donors)
+        except MemoryError:
+            needed = sum(self.plan.memory.values())
+            raise LimitError(
+                f"the plan needs {needed} bytes, more than {self.device.name} can give",
+                hint="lower the maxima of symbolic dims, or use smaller or quantised weights",
+                nbytes=needed,
+                by_kind=self.plan.memory,
+            ) from None
 
     # -- parameters -------------------------------------------------------------------------------------------------
     def set_params(self, params: Any, *, partial: bool = False) -> None:
@@ -166,11 +179,16 @@ class Executable:
     def share_state(self, other: Executable) -> None:
         """Use the states of another executable on the same device: what one run leaves there, the other's next run finds."""
         self._share(other, "state")
+        self._lock = other._lock
 
     def _pairs(self, other: Executable, op: str) -> dict[int, int]:
         """Own node id → the other's, for all params or states that both have; they must agree in type."""
-        if other.device is not self.device:
-            raise InputError(f"{op}s are shared between executables of one device only", hint="compile both on one device")
+        # Two handles of one device are as good as one.
+        if (other.device.caps.target, other.device.name) != (self.device.caps.target, self.device.name):
+            raise InputError(
+                f"{op}s are shared between executables of one device only, not of {other.device.name} and {self.device.name}",
+                hint="compile both on one device",
+            )
         theirs = {n.name: n for n in other.graph.sources(op)}
         pairs: dict[int, int] = {}
         for node in self.graph.sources(op):
@@ -254,7 +272,7 @@ class Executable:
                 if o not in names:
                     raise _unknown("output", o, names)
                 picked.append(names.index(o))
-            elif -len(names) <= o < len(names):
+            elif isinstance(o, int) and -len(names) <= o < len(names):
                 picked.append(o % len(names))
             else:
                 raise IndexRangeError(f"there is no output {o}, the graph has {len(names)}", index=o)
@@ -345,17 +363,26 @@ def _check_param_shape(name: str, value: Any, node: Node) -> None:
 
 
 def _index_inputs(graph: Graph) -> Iterator[tuple[str, Any, str]]:
-    """Inputs that are used as they come to select from an axis: (name, size of the axis, op)."""
+    """Inputs that are used whole and as they come to select from an axis: (name, size of the axis, op)."""
     position = {"gather": 1, "take_along_axis": 1, "embedding": 1}
     for n in graph:
         if n.op not in position:
             continue
         source = graph.nodes[n.args[1]]
-        while get_op(source.op).is_view or (source.op == "cast" and graph.nodes[source.args[0]].type.dtype.is_integer):
+        # A slice may leave out, and a cast to fewer bits wrap, what would be out of range.
+        while source.op != "slice" and (get_op(source.op).is_view or _widens(graph, source)):
             source = graph.nodes[source.args[0]]
         if source.op == "input" and source.type.dtype.is_integer:
             axis = 0 if n.op == "embedding" else n.attr["axis"]
             yield source.name, graph.nodes[n.args[0]].type.shape[axis], n.op
+
+
+def _widens(graph: Graph, node: Node) -> bool:
+    """Whether a node is a cast of integers that keeps every value."""
+    if node.op != "cast" or not node.type.dtype.is_integer:
+        return False
+    source = graph.nodes[node.args[0]].type.dtype
+    return source.is_integer and np.can_cast(source.np, node.type.dtype.np)
 
 
 def _check_indices(name: str, array: Array, size: int, op: str) -> None:

@@ -50,9 +50,7 @@ class WebGpuSession:
     def _allocate(self, pipelines: Sequence[Pipeline], donors: Sequence[Donor]) -> None:
         plan = self.plan
         lent = self._borrow(donors)
-        self._buffers = [
-            lent[k] if k in lent else self._own(b.nbytes, f"{b.kind} {b.name}") for k, b in enumerate(plan.buffers)
-        ]
+        self._buffers = [lent[k] if k in lent else self._own(b.nbytes, f"{b.kind} {b.name}") for k, b in enumerate(plan.buffers)]
         self._places = {
             v.id: tuple(Place(self._buffers[p.buffer], p.offset, p.nbytes) for p in v.parts) for v in plan.values.values()
         }

@@ -211,6 +211,8 @@ def _arange_length(start: Any, stop: Any, step: Any, dtype: DType) -> Dim:
             hint="use integers, or scale an integer range afterwards",
         )
     steps: float = (stop - start) / step
+    if not math.isfinite(steps):
+        raise ShapeError(f"{start}…{stop} by {step} has no number of elements", hint="the ends must be finite")
     return max(0, math.ceil(steps))
 
 
