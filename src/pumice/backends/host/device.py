@@ -63,20 +63,20 @@ class HostDevice:
                 hint="plan the graph for Caps.preset('host')",
                 target=plan.caps.target,
             )
-        session = HostSession(plan)
-        for donor, nodes in donors:
-            session.share(donor, nodes)
-        return session
+        return HostSession(plan, donors)
 
 
 class HostSession:
     """A plan with its buffers in memory."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, donors: Sequence[Donor] = ()) -> None:
         self.plan = plan
         self._layout = Layout(plan)
-        # Inputs are read where the caller has them, so they get no memory here.
-        self._buffers: list[Array | None] = [None if b.kind == "input" else aligned_bytes(b.nbytes) for b in plan.buffers]
+        borrowed = {self._layout.parts[own].buffer for _, nodes in donors for own in nodes}
+        # Inputs are read where the caller has them, and what donors give is theirs: neither gets memory here.
+        self._buffers: list[Array | None] = [
+            None if b.kind == "input" or i in borrowed else aligned_bytes(b.nbytes) for i, b in enumerate(plan.buffers)
+        ]
         self._scratch = aligned_bytes(0)
         self._programs: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], Program] = OrderedDict()
         self._symbols = tuple(name for name, _ in plan.graph.symbols)
@@ -85,10 +85,12 @@ class HostSession:
         self._uploaded = 0
         self._read_back = 0
         self._initialise()
+        for donor, nodes in donors:
+            self.share(donor, nodes)
 
     def _initialise(self) -> None:
         for n in self.plan.graph.nodes:
-            if n.id not in self._layout.parts:
+            if n.id not in self._layout.parts or self._buffers[self._layout.parts[n.id].buffer] is None:
                 continue
             data = n.attr["data"] if n.op == "constant" else n.attr.get("init") if n.op == "state" else None
             if data is not None:

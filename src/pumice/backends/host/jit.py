@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 # Multiplications, or moved elements, that make it worth to share a task, and those of the smallest part of it.
 _MIN_SHARED, _MIN_PART = 1 << 16, 1 << 15
 _PARTS_PER_THREAD = 4
+# How often a thread that is done looks whether the others are, before it takes them for stopped; a look takes a few dozen ns.
+_PATIENCE, _LOOKS_PER_WORK = 400, 1 / 200
 # The modules whose text decides what the compiled kernels are.
-_SOURCES = ("lanes.py", "tiled.py", "rowops.py", "team.py", "compiled.py")
+_SOURCES = ("lanes.py", "tiled.py", "formats.py", "rowops.py", "team.py", "compiled.py")
 
 
 def thread_count() -> int:
@@ -68,7 +70,8 @@ class Kernels:
             # Not shared, a task has no chunks; shared, a few for each thread, so that nobody waits long for the last one.
             least = -(-_MIN_PART * t.parts // max(1, t.work))
             chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, t.parts // (_PARTS_PER_THREAD * threads))
-            record[:] = self._kernel(t.kernel), at, t.parts, chunk if chunk < t.parts else 0
+            looks = _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
+            record[:] = self._kernel(t.kernel), at, t.parts, chunk if chunk < t.parts else 0, int(looks)
             at += 8 * len(t.words)
         run, place, count, shared = self._run, table.ctypes.data, len(tasks), bool(table[:, 3].any())
         keep = (tasks, jobs, table)
@@ -109,6 +112,8 @@ def kernels() -> Kernels | None:
         with _cache_folder():
             from pumice.backends.host import compiled
             from pumice.backends.host.team import Team
+        if not compiled.is_supported():
+            return None
     except (ImportError, RuntimeError):  # numba refuses this NumPy, or finds no folder that it may write its cache to
         return None
     return Kernels(compiled, Team(thread_count()))

@@ -1,6 +1,6 @@
 """Numba kernels of the small steps between products: norms, rotary embedding, cache updates, attention, elementwise maps.
 
-They follow the convention of tiled.py: `kernel(job, first, last)` for some parts of the task at the address `job`.
+They follow the convention of formats.py: `kernel(job, first, last)` for some parts of the task at the address `job`.
 """
 
 from __future__ import annotations

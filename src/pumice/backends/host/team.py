@@ -22,18 +22,20 @@ from pumice.backends.host.lanes import ADDRESS, call_named, define, pointer
 from pumice.ir.registry import Array
 
 # The words of the control block, on cache lines of their own. CLAIM holds the number of the task in its upper half and the
-# next part to be taken in its lower one; DONE counts parts that are finished; BUSY says that more tasks follow at once.
+# next part to be taken in its lower one; DONE counts parts that are finished; BUSY says that more tasks follow at once. ALONE is
+# the number of tasks that are not shared, as other programs had the cores when some were: a worker that is stopped in the
+# middle of its part holds everybody up. It is longer each time.
 _LINE = 8
-CLAIM, DONE, TOTAL, CHUNK, KERNEL, JOB, BUSY = 0, _LINE, *range(2 * _LINE, 2 * _LINE + 5)
+CLAIM, DONE, TOTAL, CHUNK, KERNEL, JOB, BUSY, ALONE, _BACKOFF = 0, _LINE, *range(2 * _LINE, 2 * _LINE + 7)
 _PARKED = 3 * _LINE  # one line for each worker: 1 while it sleeps or is about to
 _LOW = 0xFFFFFFFF
 _CLOSED = 0x7FFFFFFF  # a next part that no task reaches: the description is being rewritten
 _NUMBERS = 0x7FFFFFFF
-# How long a worker stays awake without work, and how often a waiting thread looks before it offers its core to others.
+# How long a worker stays awake without work.
 _AWAKE_SECONDS = 200e-6
-_PATIENCE = 400
 # How many times longer it stays awake between the tasks of one call.
 _BUSY_FACTOR = 100
+_LEAST_ALONE, _MOST_ALONE = 64, 1 << 14
 
 _LONG, _BOTH = ir.IntType(64), "seq_cst"
 _MACHINE = platform.machine().lower()
@@ -45,7 +47,7 @@ def _word(builder: Any, control: Any, index: Any) -> Any:
 
 
 @define(types.int64, ADDRESS, types.intp)
-def _read(builder: Any, control: Any, index: Any) -> Any:
+def read(builder: Any, control: Any, index: Any) -> Any:
     return builder.load_atomic(_word(builder, control, index), _BOTH, 8)
 
 
@@ -89,14 +91,14 @@ def call_kernel(builder: Any, kernel: Any, job: Any, first: Any, last: Any) -> N
 @numba.njit(nogil=True)
 def _take(control: int) -> bool:
     """Does the next part of the current task; False if there is none."""
-    claim = _read(control, CLAIM)
-    first, total, chunk = claim & _LOW, _read(control, TOTAL), _read(control, CHUNK)
+    claim = read(control, CLAIM)
+    first, total, chunk = claim & _LOW, read(control, TOTAL), read(control, CHUNK)
     if first >= total:
         return False
     last = min(first + chunk, total)
     # If this succeeds, what was read belongs together: CLAIM changes before a new description is written.
     if _swap(control, CLAIM, claim, claim - first + last):
-        call_kernel(_read(control, KERNEL), _read(control, JOB), first, last)
+        call_kernel(read(control, KERNEL), read(control, JOB), first, last)
         _add(control, DONE, last - first)
     return True
 
@@ -111,20 +113,20 @@ def serve(control: int, me: int, patience: int) -> None:
             continue
         idle += 1
         _pause()
-        if idle < patience or (idle < _BUSY_FACTOR * patience and _read(control, BUSY)):
+        if idle < patience or (idle < _BUSY_FACTOR * patience and read(control, BUSY)):
             continue
         write(control, parked, 1)
         # Work that came just now: nobody would wake this worker for it.
-        if _read(control, CLAIM) & _LOW >= _read(control, TOTAL) or not _swap(control, parked, 1, 0):
+        if read(control, CLAIM) & _LOW >= read(control, TOTAL) or not _swap(control, parked, 1, 0):
             return
         idle = 0
 
 
 @numba.njit(types.intp(types.intp, types.intp), nogil=True, cache=True)
 def sleepers(control: int, workers: int) -> int:
-    """The set of workers, as bits, that sleep; the caller must wake them."""
+    """The set of workers, as bits, that sleep and are wanted; the caller must wake them."""
     found = 0
-    for w in range(workers):
+    for w in range(workers if read(control, ALONE) <= 0 else 0):
         if _swap(control, _PARKED + _LINE * w, 1, 0):
             found |= 1 << w
     return found
@@ -133,7 +135,7 @@ def sleepers(control: int, workers: int) -> int:
 @numba.njit(nogil=True)
 def post(control: int, kernel: int, job: int, total: int, chunk: int) -> None:
     """Opens a task to all who are awake."""
-    number = ((_read(control, CLAIM) >> 32) + 1) & _NUMBERS
+    number = ((read(control, CLAIM) >> 32) + 1) & _NUMBERS
     write(control, CLAIM, (number << 32) | _CLOSED)
     write(control, TOTAL, total)
     write(control, CHUNK, chunk)
@@ -144,16 +146,23 @@ def post(control: int, kernel: int, job: int, total: int, chunk: int) -> None:
 
 
 @numba.njit(nogil=True)
-def finish(control: int) -> None:
-    """Works on the current task until all of it is done."""
+def finish(control: int, patience: int) -> None:
+    """Works on the current task until all of it is done; workers that take more than `patience` looks to do it are left out."""
     while _take(control):
         pass
     looks = 0
-    while _read(control, DONE) < _read(control, TOTAL):
+    while read(control, DONE) < read(control, TOTAL):
         _pause()
         looks += 1
-        if looks > _PATIENCE:
+        if looks > patience:
             _yield_core()
+    backoff = max(_LEAST_ALONE, read(control, _BACKOFF))
+    if looks > patience:
+        write(control, ALONE, backoff)
+        write(control, _BACKOFF, min(2 * backoff, _MOST_ALONE))
+        write(control, BUSY, 0)
+    elif backoff > _LEAST_ALONE:
+        write(control, _BACKOFF, backoff - backoff // 64)
 
 
 class Team:

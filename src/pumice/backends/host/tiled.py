@@ -1,7 +1,6 @@
 """Numba kernels over packed weights in tiles of 32 rows, byte-transposed: one lane of a vector per row of the weight.
 
-Every kernel is `kernel(job, first, last)` for the tiles first…last-1 of the task whose words lie at the address `job`.
-They are plain functions here; jit.py compiles those that are needed, once, into numba's cache.
+Every kernel does the tiles first…last-1 of the task whose words lie at the address `job`; formats.py has them by format.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _sum32(sums: int, block: int) -> Any:
 
 
 @_inlined
-def _dot_q4_0(x: int, sums: int, w: int, stride: int, k: int) -> Any:
+def dot_q4_0(x: int, sums: int, w: int, stride: int, k: int) -> Any:
     total = zeros()
     for b in range(k // 32):
         _fetch(w, 18 * stride)
@@ -98,7 +97,7 @@ def _dot_q4_0(x: int, sums: int, w: int, stride: int, k: int) -> Any:
 
 
 @_inlined
-def _dot_q4_1(x: int, sums: int, w: int, stride: int, k: int) -> Any:
+def dot_q4_1(x: int, sums: int, w: int, stride: int, k: int) -> Any:
     total = zeros()
     for b in range(k // 32):
         _fetch(w, 20 * stride)
@@ -110,7 +109,7 @@ def _dot_q4_1(x: int, sums: int, w: int, stride: int, k: int) -> Any:
 
 
 @_inlined
-def _dot_q8_0(x: int, sums: int, w: int, stride: int, k: int) -> Any:
+def dot_q8_0(x: int, sums: int, w: int, stride: int, k: int) -> Any:
     total = zeros()
     for _ in range(k // 32):
         _fetch(w, 34 * stride)
@@ -135,7 +134,7 @@ def _six_bits(w: int, stride: int, part: int, least: bool) -> Any:
 
 
 @_inlined
-def _dot_q4_k(x: int, sums: int, w: int, stride: int, k: int) -> Any:
+def dot_q4_k(x: int, sums: int, w: int, stride: int, k: int) -> Any:
     total = zeros()
     for b in range(k // 256):
         least = zeros()
@@ -162,7 +161,7 @@ def _dot_q4_k(x: int, sums: int, w: int, stride: int, k: int) -> Any:
 
 
 @_inlined
-def _dot_q6_k(x: int, sums: int, w: int, stride: int, k: int) -> Any:
+def dot_q6_k(x: int, sums: int, w: int, stride: int, k: int) -> Any:
     total = zeros()
     for b in range(k // 256):
         whole = zeros()
@@ -205,12 +204,12 @@ def _decode_q4(w: int, stride: int, values: int, scale: Any, least: Any, zero: A
 
 
 @_inlined
-def _decode_q4_0(w: int, stride: int, values: int) -> None:
+def decode_q4_0(w: int, stride: int, values: int) -> None:
     _decode_q4(w + 2 * stride, stride, values, _half(w, stride, 0), zeros(), _I32(8))
 
 
 @_inlined
-def _decode_q4_1(w: int, stride: int, values: int) -> None:
+def decode_q4_1(w: int, stride: int, values: int) -> None:
     _decode_q4(w + 4 * stride, stride, values, _half(w, stride, 0), _half(w, stride, 2), _I32(0))
 
 
@@ -231,17 +230,17 @@ def _decode_q5(w: int, stride: int, values: int, scale: Any, least: Any, zero: A
 
 
 @_inlined
-def _decode_q5_0(w: int, stride: int, values: int) -> None:
+def decode_q5_0(w: int, stride: int, values: int) -> None:
     _decode_q5(w + 2 * stride, stride, values, _half(w, stride, 0), zeros(), _I32(16))
 
 
 @_inlined
-def _decode_q5_1(w: int, stride: int, values: int) -> None:
+def decode_q5_1(w: int, stride: int, values: int) -> None:
     _decode_q5(w + 4 * stride, stride, values, _half(w, stride, 0), _half(w, stride, 2), _I32(0))
 
 
 @_inlined
-def _decode_q8_0(w: int, stride: int, values: int) -> None:
+def decode_q8_0(w: int, stride: int, values: int) -> None:
     scale = _half(w, stride, 0)
     for j in range(32):
         _put(values, j, load_i8(w + (2 + j) * stride), scale, zeros())
@@ -264,17 +263,17 @@ def _decode_parts(w: int, stride: int, values: int, codes: int, fifth: int) -> N
 
 
 @_inlined
-def _decode_q4_k(w: int, stride: int, values: int) -> None:
+def decode_q4_k(w: int, stride: int, values: int) -> None:
     _decode_parts(w, stride, values, 16, 0)
 
 
 @_inlined
-def _decode_q5_k(w: int, stride: int, values: int) -> None:
+def decode_q5_k(w: int, stride: int, values: int) -> None:
     _decode_parts(w, stride, values, 48, 16)
 
 
 @_inlined
-def _decode_q6_k(w: int, stride: int, values: int) -> None:
+def decode_q6_k(w: int, stride: int, values: int) -> None:
     scale = _half(w, stride, 208)
     for part in range(16):
         half, quarter, odd = part // 8, part // 2 % 4, part % 2
@@ -303,7 +302,7 @@ def _finish(out: int, count: int, total: Any) -> None:
 
 
 @_inlined
-def _matvec(job: int, first: int, last: int, dot: Any, row_bytes: int) -> None:
+def run_matvec(job: int, first: int, last: int, dot: Any, row_bytes: int) -> None:
     n, k = long_at(job + N), long_at(job + K)
     for t in range(first, last):
         row = t * LANES
@@ -391,7 +390,7 @@ def _add_narrow(x: int, row: int, m: int, values: int, count: int, to: int, pitc
 
 
 @_inlined
-def _matmul(job: int, first: int, last: int, decode: Any, block: int, size: int) -> None:
+def run_matmul(job: int, first: int, last: int, decode: Any, block: int, size: int) -> None:
     """A few tiles are unpacked at a time; then all rows of x pass over them, some at a time that stay in registers."""
     m, n, k = long_at(job + M), long_at(job + N), long_at(job + K)
     depth = min(k, _MOST_DEPTH)
@@ -423,7 +422,7 @@ def _matmul(job: int, first: int, last: int, decode: Any, block: int, size: int)
 
 
 @_inlined
-def _unpack(job: int, first: int, last: int, decode: Any, block: int, size: int) -> None:
+def run_unpack(job: int, first: int, last: int, decode: Any, block: int, size: int) -> None:
     n, k, values = long_at(job + N), long_at(job + K), block_memory()
     for t in range(first, last):
         row = t * LANES
@@ -436,90 +435,3 @@ def _unpack(job: int, first: int, last: int, decode: Any, block: int, size: int)
                 to, lane = out + 4 * (r * k + b * block), values + 4 * r
                 for j in range(block):
                     set_float(to + 4 * j, float_at(lane + j * _VECTOR))
-
-
-# --- by format: (block, bytes) are written out, as constants make the loops ---
-
-
-def matvec_q4_0(job: int, first: int, last: int) -> None:
-    _matvec(job, first, last, _dot_q4_0, long_at(job + K) // 32 * 18)
-
-
-def matmul_q4_0(job: int, first: int, last: int) -> None:
-    _matmul(job, first, last, _decode_q4_0, 32, 18)
-
-
-def unpack_q4_0(job: int, first: int, last: int) -> None:
-    _unpack(job, first, last, _decode_q4_0, 32, 18)
-
-
-def matvec_q4_1(job: int, first: int, last: int) -> None:
-    _matvec(job, first, last, _dot_q4_1, long_at(job + K) // 32 * 20)
-
-
-def matmul_q4_1(job: int, first: int, last: int) -> None:
-    _matmul(job, first, last, _decode_q4_1, 32, 20)
-
-
-def unpack_q4_1(job: int, first: int, last: int) -> None:
-    _unpack(job, first, last, _decode_q4_1, 32, 20)
-
-
-def matmul_q5_0(job: int, first: int, last: int) -> None:
-    _matmul(job, first, last, _decode_q5_0, 32, 22)
-
-
-def unpack_q5_0(job: int, first: int, last: int) -> None:
-    _unpack(job, first, last, _decode_q5_0, 32, 22)
-
-
-def matmul_q5_1(job: int, first: int, last: int) -> None:
-    _matmul(job, first, last, _decode_q5_1, 32, 24)
-
-
-def unpack_q5_1(job: int, first: int, last: int) -> None:
-    _unpack(job, first, last, _decode_q5_1, 32, 24)
-
-
-def matvec_q8_0(job: int, first: int, last: int) -> None:
-    _matvec(job, first, last, _dot_q8_0, long_at(job + K) // 32 * 34)
-
-
-def matmul_q8_0(job: int, first: int, last: int) -> None:
-    _matmul(job, first, last, _decode_q8_0, 32, 34)
-
-
-def unpack_q8_0(job: int, first: int, last: int) -> None:
-    _unpack(job, first, last, _decode_q8_0, 32, 34)
-
-
-def matvec_q4_k(job: int, first: int, last: int) -> None:
-    _matvec(job, first, last, _dot_q4_k, long_at(job + K) // 256 * 144)
-
-
-def matmul_q4_k(job: int, first: int, last: int) -> None:
-    _matmul(job, first, last, _decode_q4_k, 256, 144)
-
-
-def unpack_q4_k(job: int, first: int, last: int) -> None:
-    _unpack(job, first, last, _decode_q4_k, 256, 144)
-
-
-def matmul_q5_k(job: int, first: int, last: int) -> None:
-    _matmul(job, first, last, _decode_q5_k, 256, 176)
-
-
-def unpack_q5_k(job: int, first: int, last: int) -> None:
-    _unpack(job, first, last, _decode_q5_k, 256, 176)
-
-
-def matvec_q6_k(job: int, first: int, last: int) -> None:
-    _matvec(job, first, last, _dot_q6_k, long_at(job + K) // 256 * 210)
-
-
-def matmul_q6_k(job: int, first: int, last: int) -> None:
-    _matmul(job, first, last, _decode_q6_k, 256, 210)
-
-
-def unpack_q6_k(job: int, first: int, last: int) -> None:
-    _unpack(job, first, last, _decode_q6_k, 256, 210)
