@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pumice.tracing import Spec as Spec
     from pumice.tracing import capture as capture
     from pumice.tracing import interpret as interpret
+    from pumice.tracing import set_param as set_param
     from pumice.tracing import set_state as set_state
     from pumice.tracing import spec as spec
     from pumice.tracing import state as state
@@ -46,7 +47,7 @@ _HOMES = {
     "pumice.run.compile": "compile",
     "pumice.run.executable": "Executable",
     "pumice.tensor": "Tensor",
-    "pumice.tracing": "Spec capture interpret set_state spec state trace",
+    "pumice.tracing": "Spec capture interpret set_param set_state spec state trace",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

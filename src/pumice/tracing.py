@@ -299,20 +299,45 @@ def set_state(state: str | Tensor, value: TensorLike) -> None:
         node = state.id
         if node not in tracer.states.values():
             raise fail(GraphError, f"{state!r} is no state", hint="pass what pm.state returned, or its name")
+    _update(tracer, node, value)
+
+
+def set_param(param: Tensor, value: TensorLike) -> None:
+    """Give a param the value that it takes after this run: how a training step changes its weights where they lie.
+
+    >>> def step(params, g):
+    ...     set_param(params["w"], params["w"] - 0.1 * g)
+    >>> g = trace(step, params={"w": np.zeros(3)}, g=spec(3))
+    >>> [(g.nodes[p].name, g.nodes[v].op) for p, v in g.updates]
+    [('w', 'sub')]
+    """
+    tracer = tracer_for(param, value)
+    node = tracer.builder.nodes[param.id]
+    if node.op != "param":
+        raise fail(GraphError, f"{param!r} is no param", hint="pass a tensor of the params argument as it came")
+    if node.type.dtype.is_quant or not node.type.is_static:
+        raise fail(
+            DTypeError,
+            f"the param {node.name!r} is {node.type}, only params of a static shape and a plain dtype can be set",
+            hint="train an adapter beside it, or a dequantised copy",
+            name=node.name,
+        )
+    _update(tracer, param.id, value)
+
+
+def _update(tracer: Tracer, node: int, value: TensorLike) -> None:
+    """Record the next value of a state or param, which must keep its type."""
     old = Tensor(tracer, node)
     new = as_tensor(value, old.dtype, near=old)
-    name = tracer.builder.nodes[node].name
+    source = tracer.builder.nodes[node]
+    what = f"the {source.op} {source.name!r}"
     if node in tracer.updates:
-        raise fail(
-            GraphError, f"the state {name!r} is set twice in one trace", hint="combine the updates into one value", name=name
-        )
+        raise fail(GraphError, f"{what} is set twice in one trace", hint="combine the updates into one value", name=source.name)
     if new.dtype != old.dtype:
-        raise fail(
-            DTypeError, f"the state {name!r} is {old.type}, its new value {new.type}", hint="cast with .astype(...)", name=name
-        )
+        raise fail(DTypeError, f"{what} is {old.type}, its new value {new.type}", hint="cast with .astype(...)", name=source.name)
     if new.shape != old.shape:
         raise fail(
-            ShapeError, f"the state {name!r} is {old.type}, its new value {new.type}", hint="a state keeps its shape", name=name
+            ShapeError, f"{what} is {old.type}, its new value {new.type}", hint=f"a {source.op} keeps its shape", name=source.name
         )
     tracer.updates[node] = new.id
 

@@ -88,7 +88,7 @@ def test_symbols_pass_where_the_table_has_them() -> None:
         (replace(good(), outputs=(("z", -1),)), "output 'z' is %-1"),
         (replace(good(), outputs=(("z", 3), ("z", 4))), "two outputs are named 'z'"),
         (replace(good(), captures=(("c", 5),)), "capture 'c' is %5"),
-        (replace(good(), updates=((0, 3),)), "only a state can be updated"),
+        (replace(good(), updates=((0, 3),)), "only a state, or a param"),
         (replace(good(), updates=((1, 4),)), r"it is f32\[2,3\], the value %4 for its update is f32\[3,2\]"),
         (replace(good(), updates=((1, 3), (1, 0))), "at most once"),
         (replace(good(), updates=((1, 30),)), "names no node"),

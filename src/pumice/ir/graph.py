@@ -66,7 +66,7 @@ class Node:
 class Graph:
     """A frozen program: nodes in topological order, named outputs, state updates, symbols with maxima.
 
-    `updates` pairs a state node with the value it takes after the run; reads of the state node see the value
+    `updates` pairs a state or param with the value it takes after the run; reads of that node see the value
     from before. `tree` says how the outputs are nested for the user: JSON of output positions.
     """
 

@@ -176,10 +176,11 @@ def _verify_updates(graph: Graph) -> None:
                     f"the update of %{target} by %{value} names no node: the graph ends at %{len(graph) - 1}", node=i
                 )
         state, new = graph.nodes[target], graph.nodes[value]
-        if state.op != "state":
-            raise _refuse(graph, state, "only a state can be updated", f"the update is by %{value}")
+        if state.op not in ("state", "param") or state.type.dtype.is_quant or not state.type.is_static:
+            rule = "only a state, or a param of a static shape and a plain dtype, can be updated"
+            raise _refuse(graph, state, rule, f"the update is by %{value}")
         if target in updated:
-            raise _refuse(graph, state, "a state is updated at most once per run")
+            raise _refuse(graph, state, "a state or param is updated at most once per run")
         if state.type != new.type:
             raise _refuse(graph, state, f"it is {state.type}, the value %{value} for its update is {new.type}")
         updated.add(target)

@@ -158,7 +158,7 @@ class LowerContext:
             return (total,)
         node = self.graph.nodes[value] if value < len(self.graph) else None
         name = (node.name or f"%{node.id} {node.op}") if node else "a temporary"
-        if node is None or node.op != "param" or t.rank == 0:
+        if node is None or node.op != "param" or t.rank == 0 or any(value == target for target, _ in self.graph.updates):
             raise LimitError(
                 f"{name} ({t.describe()}) takes {nbytes} bytes, a binding on {self.caps.name} holds {limit}",
                 hint="lower the maxima of its symbols, split the tensor, or use a device with larger bindings",

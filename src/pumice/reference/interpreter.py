@@ -20,12 +20,14 @@ from pumice.ir.types import TensorType
 class ReferenceResult:
     """What a run gives. Floats are float64, those of f16 and bf16 nodes rounded to their dtype; quantised values are bytes.
 
-    `state` holds every state after the updates; `values` every node's value, where they were asked for.
+    `state` holds every state after the updates, `params` those params that have updates; `values` every node's value,
+    where they were asked for.
     """
 
     outputs: list[Array]
     captures: dict[str, Array]
     state: dict[str, Array]
+    params: dict[str, Array]
     values: list[Array] | None = None
 
 
@@ -71,6 +73,7 @@ def evaluate_graph(
         outputs=[_plain(values[i]) for _, i in graph.outputs],
         captures={name: _plain(values[i]) for name, i in graph.captures},
         state={n.name: _plain(values[after[n.id]]) for n in graph.sources("state")},
+        params={n.name: _plain(values[after[n.id]]) for n in graph.sources("param") if n.id in after},
         values=[_plain(values[n.id]) for n in graph.nodes] if keep_values else None,
     )
 
