@@ -35,6 +35,8 @@ class Caps:
     f16: bool = False
     subgroups: bool = False
     subgroup_size: int = 0
+    # Whether every kernel runs in subgroups of that size, threads in the order of their numbers.
+    subgroup_fixed: bool = False
     timestamps: bool = False
     # Browsers need `enable subgroups;` at the head of a shader, naga refuses it.
     dialect: Literal["naga", "tint"] = "naga"
@@ -68,6 +70,7 @@ PRESETS = {
         f16=True,
         subgroups=True,
         subgroup_size=8,
+        subgroup_fixed=True,
         timestamps=True,
         software=True,
     ),
@@ -85,6 +88,7 @@ PRESETS = {
         f16=True,
         subgroups=True,
         subgroup_size=32,
+        subgroup_fixed=True,
         timestamps=True,
     ),
     "host": Caps(

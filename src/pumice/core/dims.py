@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import keyword
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -119,6 +120,7 @@ def _term_order(item: tuple[Monomial, int]) -> tuple[int, str]:
     return -sum(p for _, p in mono), "*".join(f"{_atom_text(a)}^{p}" for a, p in mono)
 
 
+@functools.lru_cache(1 << 12)  # the same few dims meet in every layer of a model
 def _add(a: Dim, b: Dim, sign: int) -> Dim:
     out = dict(_terms(a))
     for m, c in _terms(b):
@@ -126,6 +128,7 @@ def _add(a: Dim, b: Dim, sign: int) -> Dim:
     return _make(out)
 
 
+@functools.lru_cache(1 << 12)
 def _mul(a: Dim, b: Dim) -> Dim:
     out: dict[Monomial, int] = {}
     for ma, ca in _terms(a):

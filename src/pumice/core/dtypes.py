@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -112,12 +113,19 @@ q4_1 = DType("q4_1", "quant", 32, 20)
 q5_0 = DType("q5_0", "quant", 32, 22)
 q5_1 = DType("q5_1", "quant", 32, 24)
 q8_0 = DType("q8_0", "quant", 32, 34)
+q2_k = DType("q2_k", "quant", 256, 84)
+q3_k = DType("q3_k", "quant", 256, 110)
 q4_k = DType("q4_k", "quant", 256, 144)
 q5_k = DType("q5_k", "quant", 256, 176)
 q6_k = DType("q6_k", "quant", 256, 210)
+q8_k = DType("q8_k", "quant", 256, 292)
+iq4_nl = DType("iq4_nl", "quant", 32, 18)
+mxfp4 = DType("mxfp4", "quant", 32, 17)
+nvfp4 = DType("nvfp4", "quant", 64, 36)
 
 PLAIN = (f32, f16, bf16, i32, u32, i8, u8, bool_)
-QUANT = (q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k)
+# The GGUF formats. The formats of other files have a group size of their own choice: see `grouped`.
+QUANT = (q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl, mxfp4, nvfp4)
 _BY_NAME = {d.name: d for d in PLAIN + QUANT}
 _ALIASES = {
     "float32": f32,
@@ -133,6 +141,80 @@ _ALIASES = {
 }
 
 
+Codes = Literal["i4", "i8", "u4z", "u8z", "u4b", "u8b", "e4m3", "e5m2", "nvfp4"]
+ScaleType = Literal["f16", "bf16", "f32"]
+# The parts of 64 that a group of nvfp4 consists of, and their bytes: four scales, then the codes.
+NVFP4_PART, NVFP4_BYTES = 64, 36
+# Far above the rows of any matrix in use, and small enough that the bytes of a group fit index arithmetic.
+_MAX_GROUP = 1 << 20
+_GROUP_NAME = re.compile(r"(?P<codes>i4|i8|u4z|u8z|u4b|u8b|e4m3|e5m2|nvfp4)_g(?P<size>[1-9]\d*)_(?P<scale>f16|bf16|f32)")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLayout:
+    """How a grouped dtype lies in memory: for every group a scale, in some an offset of the same width, then the codes.
+
+    Codes i4 and i8 are signed (four bits are stored plus 8); u4z and u8z have a whole zero point, which is subtracted from
+    the code before the scale multiplies it; u4b and u8b a bias, which is added after. Codes and zero points of eight bits are
+    stored minus 128. e4m3 and e5m2 are eight-bit floats. nvfp4 has four-bit floats with a scale in e4m3 for every 16.
+    Four-bit codes j and j + 16 of each 32 share a byte, in nvfp4 j and j + 8 of each 16.
+
+    >>> layout = group_layout(grouped("u4z", 128, "f16"))
+    >>> layout.bits, layout.offset, layout.header
+    (4, 'zero', 4)
+    """
+
+    codes: Codes
+    size: int
+    scale: ScaleType
+
+    @property
+    def bits(self) -> int:
+        return 4 if "4" in self.codes and not self.codes.startswith("e") else 8
+
+    @property
+    def offset(self) -> Literal["", "zero", "bias"]:
+        """What a group has beside its scale."""
+        return "zero" if self.codes.endswith("z") else "bias" if self.codes.endswith("b") else ""
+
+    @property
+    def scale_bytes(self) -> int:
+        return 4 if self.scale == "f32" else 2
+
+    @property
+    def header(self) -> int:
+        """Bytes before the codes."""
+        return self.scale_bytes * (2 if self.offset else 1)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a group."""
+        return self.header + (self.size // NVFP4_PART * NVFP4_BYTES if self.codes == "nvfp4" else self.size * self.bits // 8)
+
+
+def grouped(codes: Codes, size: int, scale: ScaleType) -> DType:
+    """The quantised dtype of groups of `size` elements along the last axis; a scale for a whole row is a group of that size.
+
+    >>> grouped("u4b", 64, "bf16"), dtype("i8_g128_f16").block_bytes
+    (DType(name='u4b_g64_bf16', kind='quant', block=64, block_bytes=36), 130)
+    """
+    name = f"{codes}_g{size}_{scale}"
+    part = NVFP4_PART if codes == "nvfp4" else 32
+    if _GROUP_NAME.fullmatch(name) is None or size % part or size > _MAX_GROUP or (codes == "nvfp4" and scale != "f32"):
+        raise DTypeError(
+            f"there is no dtype {name}",
+            hint=f"groups of {codes} have a multiple of {part} elements up to {_MAX_GROUP}",
+            got=name,
+        )
+    return DType(name, "quant", size, GroupLayout(codes, size, scale).nbytes)
+
+
+def group_layout(spec: DType) -> GroupLayout | None:
+    """The layout of a grouped dtype; None for every other."""
+    found = _GROUP_NAME.fullmatch(spec.name)
+    return None if found is None else GroupLayout(found["codes"], int(found["size"]), found["scale"])  # type: ignore[arg-type]
+
+
 def dtype(spec: Any) -> DType:
     """The DType that `spec` names: a DType, a Pumice or NumPy name, or anything `np.dtype` takes.
 
@@ -143,6 +225,8 @@ def dtype(spec: Any) -> DType:
         return spec
     if isinstance(spec, str) and spec in _BY_NAME:
         return _BY_NAME[spec]
+    if isinstance(spec, str) and (group := _GROUP_NAME.fullmatch(spec)) is not None and len(group["size"]) < 8:
+        return grouped(group["codes"], int(group["size"]), group["scale"])  # type: ignore[arg-type]
     try:
         name = np.dtype(spec).name
     except TypeError:

@@ -40,15 +40,17 @@ _LEAST_INFO = 8 + 1 + 4 + 4 + 8
 _LEAST_PAIR = 8 + 1 + 4 + 1
 
 _SUPPORTED = {
-    0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 12: "q4_k", 13: "q5_k", 14: "q6_k",
-    24: "i8", 26: "i32", 30: "bf16",
+    0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 10: "q2_k", 11: "q3_k", 12: "q4_k", 13: "q5_k",
+    14: "q6_k", 15: "q8_k", 20: "iq4_nl", 24: "i8", 26: "i32", 30: "bf16", 39: "mxfp4", 40: "nvfp4",
 }  # fmt: skip
 _OTHERS = {
-    4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
-    19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 25: "I16", 27: "I64", 28: "F64", 29: "IQ1_M",
+    4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 25: "I16", 27: "I64", 28: "F64", 29: "IQ1_M",
     31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 34: "TQ1_0", 35: "TQ2_0", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8",
-    38: "IQ4_NL_8_8", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
+    38: "IQ4_NL_8_8", 41: "Q1_0",
 }  # fmt: skip
+# The code of every type by its name, for writing.
+TYPE_CODES = {name.lower(): code for code, name in (_OTHERS | _SUPPORTED).items()}
 
 _SPLIT_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 _SPLIT_HINT = "download the whole set into one folder and keep the names as published"
@@ -62,6 +64,7 @@ class GgufFile(OpenFile):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.paths = (path,)
         self._file = file = MappedFile(path)
         cursor = Cursor(file)
         self.version = _version(cursor)

@@ -110,6 +110,8 @@ _DTYPES = {
     "F64": _Stored(8, "f32", "<f8", _narrow_floats),
 }
 
+_FLOAT_KINDS = {"e4m3": _DTYPES["F8_E4M3"], "e5m2": _DTYPES["F8_E5M2"]}
+
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -129,6 +131,7 @@ class SafetensorsFile(OpenFile):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.paths = (path,)
         self._file = file = MappedFile(path)
         self._start = 8 + _header_size(file)
         self.metadata, entries = _read_header(file, self._start)
@@ -154,6 +157,11 @@ class SafetensorsFile(OpenFile):
                 hint=f"the tensor is read as {info.dtype}: convert it to values that fit",
                 tensor=name,
             ) from error
+
+    def eight_bit_floats(self, name: str) -> tuple[str, NDArray[Any]] | None:
+        info, entry = self._info(name), self._entries[name]
+        kind = next((kind for kind, stored in _FLOAT_KINDS.items() if entry.stored is stored), None)
+        return None if kind is None else (kind, self._file.array(np.dtype(np.uint8), info.shape, self._start + entry.begin))
 
 
 def open_safetensors(path: Path) -> SafetensorsFile | Shards:

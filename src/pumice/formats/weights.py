@@ -64,6 +64,11 @@ class WeightFile(Protocol):
     def path(self) -> Path: ...
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """All the files that tensors come from."""
+        ...
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """GGUF's key-values, or the text entries of a safetensors header."""
         ...
@@ -73,6 +78,14 @@ class WeightFile(Protocol):
 
     def array(self, name: str) -> NDArray[Any]:
         """The tensor as a read-only array of its dtype's NumPy type and stored shape, a view on the map where possible."""
+        ...
+
+    def eight_bit_floats(self, name: str) -> tuple[str, NDArray[Any]] | None:
+        """For a tensor that the file holds as eight-bit floats, their kind (e4m3 or e5m2) and codes; None for any other."""
+        ...
+
+    def release(self) -> None:
+        """Give memory back that holds what was read so far; arrays stay good, and are read from the file again."""
         ...
 
     def close(self) -> None:
@@ -158,6 +171,11 @@ class MappedFile:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise malformed(path, f"cannot be read: {reason}", hint="check the path and its permissions") from error
 
+    def release(self) -> None:
+        """Give the map's pages back to the system, where it takes advice."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.data.madvise(mmap.MADV_DONTNEED)
+
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> NDArray[Any]:
         """A read-only array at `offset`, which the reader has checked; a copy only where the file misaligns it."""
         count = elements(shape)
@@ -217,7 +235,15 @@ class OpenFile:
     path: Path
     metadata: Mapping[str, Any]
     tensors: Mapping[str, TensorInfo]
+    _file: MappedFile
     _closed = False
+
+    def eight_bit_floats(self, name: str) -> tuple[str, NDArray[Any]] | None:
+        self._info(name)
+        return None
+
+    def release(self) -> None:
+        self._file.release()
 
     def close(self) -> None:
         self._closed = True
@@ -251,6 +277,7 @@ class Shards(OpenFile):
 
     def __init__(self, path: Path, files: Sequence[WeightFile]) -> None:
         self.path = path
+        self.paths = tuple(file.path for file in files)
         self.kind = files[0].kind
         self.metadata = files[0].metadata
         self._home: dict[str, WeightFile] = {}
@@ -272,6 +299,14 @@ class Shards(OpenFile):
         """The tensor, from the shard that holds it."""
         self._info(name)
         return self._home[name].array(name)
+
+    def eight_bit_floats(self, name: str) -> tuple[str, NDArray[Any]] | None:
+        self._info(name)
+        return self._home[name].eight_bit_floats(name)
+
+    def release(self) -> None:
+        for file in {id(f): f for f in self._home.values()}.values():
+            file.release()
 
     def close(self) -> None:
         super().close()

@@ -84,7 +84,8 @@ class _Tokens:
 
     def texts_of(self, *types: _Type) -> list[tuple[int, str]]:
         """The tokens of some types, with their ids."""
-        return [(i, self.texts[i]) for i, kind in enumerate(self.types) if kind in types]
+        wanted = set(map(int, types))  # an enumeration's members are slow to compare with
+        return [(i, self.texts[i]) for i, kind in enumerate(self.types) if kind in wanted]
 
     def numbers(self, name: str, kind: type[Any]) -> list[Any] | None:
         """A list of one number for each token, None if the file has none."""
@@ -94,20 +95,18 @@ class _Tokens:
         listed = values.tolist() if hasattr(values, "tolist") else list(values)
         if len(listed) != len(self.texts):
             raise _wrong(name, f"has {len(listed)} entries for {len(self.texts)} tokens")
-        if not all(isinstance(value, int | float) for value in listed):
+        if not set(map(type, listed)) <= {int, float, bool}:
             raise _wrong(name, "holds something else than numbers")
         return listed if kind is int else [float(value) for value in listed]
 
     def merges(self) -> list[tuple[str, str]]:
         """The merges, first to last."""
-        pairs = []
-        for merge in self._texts("merges"):
-            # Not before the second character: a piece may begin with a space, none is empty.
-            at = merge.find(" ", 1)
-            if at < 0:
-                raise _wrong("merges", f"holds {merge!r}, which is not two pieces")
-            pairs.append((merge[:at], merge[at + 1 :]))
-        return pairs
+        texts = self._texts("merges")
+        # Not before the second character: a piece may begin with a space, none is empty.
+        places = [merge.find(" ", 1) for merge in texts]
+        if min(places, default=0) < 0:
+            raise _wrong("merges", f"holds {texts[places.index(-1)]!r}, which is not two pieces")
+        return [(merge[:at], merge[at + 1 :]) for merge, at in zip(texts, places)]
 
     def named(self, *names: str) -> int | None:
         """The id under the first of these names that the file has."""
@@ -130,7 +129,7 @@ class _Tokens:
 
     def _texts(self, name: str) -> list[str]:
         values = list(self.metadata.get(f"tokenizer.ggml.{name}", ()))
-        if not all(isinstance(value, str) for value in values):
+        if not set(map(type, values)) <= {str}:
             raise _wrong(name, "holds something else than text")
         return values
 

@@ -1,0 +1,84 @@
+"""Floats to the block formats of GGUF files, by search: slower than the plain rounding of `core.blocks`, with less error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.core import dtypes
+from pumice.core.block_codec import Bytes, Floats
+from pumice.core.dtypes import DType
+from pumice.errors import DTypeError, InputError, ShapeError
+from pumice.formats.encode import parts, simple
+
+__all__ = ["ENCODERS", "encode_rows"]
+
+# Elements that are encoded at a time: the searches go over them many times, so they should stay in the processor's cache.
+_SLICE = 1 << 16
+
+# Each fills blocks [n, block_bytes] from finite x [n, block], which it leaves alone.
+ENCODERS: Mapping[DType, Callable[[Floats, Bytes], None]] = {
+    dtypes.q4_0: simple.encode_q4_0,
+    dtypes.q4_1: simple.encode_q4_1,
+    dtypes.q5_0: simple.encode_q5_0,
+    dtypes.q5_1: simple.encode_q5_1,
+    dtypes.q8_0: simple.encode_q8_0,
+    dtypes.iq4_nl: simple.encode_iq4_nl,
+    dtypes.mxfp4: simple.encode_mxfp4,
+    dtypes.q2_k: parts.encode_q2_k,
+    dtypes.q3_k: parts.encode_q3_k,
+    dtypes.q4_k: parts.encode_q4_k,
+    dtypes.q5_k: parts.encode_q5_k,
+    dtypes.q6_k: parts.encode_q6_k,
+}
+_FLOATS = (dtypes.f32, dtypes.f16, dtypes.bf16)
+
+
+def encode_rows(dtype: DType, x: NDArray[Any]) -> NDArray[Any]:
+    """Floats [..., k] in a format of GGUF files: packed rows uint8 [..., row bytes], or the array cast to a float dtype.
+
+    >>> import pumice.core.blocks as blocks
+    >>> x = np.linspace(-8, 7.5, 64, dtype=np.float32)
+    >>> packed = encode_rows(dtypes.q8_0, x)
+    >>> packed.shape, bool(np.abs(blocks.dequantize_rows(dtypes.q8_0, packed, 64) - x).max() < 0.04)
+    ((68,), True)
+    """
+    if dtype not in ENCODERS and dtype not in _FLOATS:
+        why = "it holds activations while a product is computed, and no file has it" if dtype == dtypes.q8_k else "no encoder"
+        known = " ".join(d.name for d in (*ENCODERS, *_FLOATS))
+        raise DTypeError(f"weights cannot be written as {dtype}: {why}", hint=f"one of {known}", dtype=dtype.name)
+    if not np.isfinite(x).all():
+        raise InputError("there are NaN or infinite values", hint="the checkpoint is broken: download or train it again")
+    if dtype in _FLOATS:
+        return _cast(dtype, x)
+    if x.ndim == 0 or x.shape[-1] % dtype.block:
+        raise ShapeError(
+            f"rows of {x.shape[-1] if x.ndim else 1} elements are no whole number of {dtype} blocks",
+            hint=f"the last axis must be a multiple of {dtype.block}",
+            dtype=dtype.name,
+            shape=x.shape,
+        )
+    out = np.empty((*x.shape[:-1], dtype.nbytes(x.shape[-1])), np.uint8)
+    source, target = x.reshape(-1, dtype.block), out.reshape(-1, dtype.block_bytes)
+    step = _SLICE // dtype.block
+    for start in range(0, len(source), step):
+        part = slice(start, start + step)
+        # Numbers whose squares overflow or vanish only spoil the search; the scale that is then taken is checked on storing.
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            ENCODERS[dtype](source[part].astype(np.float32, copy=False), target[part])
+    return out
+
+
+def _cast(dtype: DType, x: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):
+        found = x.astype(dtype.np, copy=False)
+    if not np.isfinite(found).all():
+        raise InputError(
+            f"there are values that {dtype} cannot hold: the largest is {float(np.abs(x).max()):.4g}",
+            hint="write this model as bf16 or f32",
+            dtype=dtype.name,
+        )
+    return found

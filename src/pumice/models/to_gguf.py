@@ -1,0 +1,239 @@
+"""Hugging Face models as GGUF files hold them: the metadata of a config, and where rows go that GGUF keeps in another order."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.core.dtypes import DType, dtype, f32
+from pumice.errors import InputError, UnknownName
+from pumice.formats.weights import TensorInfo, WeightFile
+from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
+from pumice.models.load import load_model_params
+from pumice.models.params import ParamDef
+from pumice.models.registry import get_architecture
+from pumice.models.rope import inverse_frequencies
+from pumice.models.rows import fused_rows, interleaved_rows
+
+_NAMES = {
+    "gemma2": "gemma2", "gemma3": "gemma3", "gpt2": "gpt2", "gpt_neox": "gptneox", "granite": "granite", "llama": "llama",
+    "mistral": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
+}  # fmt: skip
+# Where the pairs that turn together are neighbours in GGUF files.
+_INTERLEAVED = ("llama", "granite")
+_TABLES = ("embed", "positions", "head")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """A tensor as it goes into the file; `rows(start, stop)` gives some of its rows (elements, of a vector) as float32."""
+
+    name: str
+    shape: tuple[int, ...]
+    source: DType
+    rows: Callable[[int, int], NDArray[np.float32]]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def source_nbytes(self) -> int:
+        return self.source.nbytes(self.elements)
+
+
+def to_gguf(cfg: ModelArchConfig, weights: WeightFile) -> tuple[dict[str, Any], list[GgufTensor]]:
+    """Metadata and tensors for a GGUF file of a Hugging Face model; what the format cannot say is refused by name.
+
+    The check is that reading the metadata back gives the same config.
+    """
+    if cfg.model_type not in _NAMES:
+        raise UnknownName(
+            f"a model of the architecture {cfg.model_type!r} cannot be converted to GGUF",
+            hint="those that can: " + " ".join(sorted(_NAMES)),
+            name=cfg.model_type,
+        )
+    if cfg.quantization is not None:
+        raise InputError(
+            f"a checkpoint that {cfg.quantization.method} has quantised cannot be converted to GGUF",
+            hint="start from the checkpoint before it was quantised",
+        )
+    metadata, tensors = _metadata(cfg), [*_tensors(cfg, weights), *_rope_tensors(cfg.rope)]
+    infos = {t.name: TensorInfo(t.name, f32, t.shape) for t in tensors}
+    name = _NAMES[cfg.model_type]
+    try:
+        lost = sorted(_differences(_expected(cfg), ModelArchConfig.from_gguf(metadata, infos)))
+    except InputError as error:
+        lost = [error.message]
+    if lost:
+        raise InputError(
+            f"a GGUF file of the architecture {name!r} cannot say all of this model's config: {', '.join(lost)}",
+            hint="run the model from its own files",
+            lost=lost,
+        )
+    return metadata, tensors
+
+
+def _metadata(cfg: ModelArchConfig) -> dict[str, Any]:
+    name = _NAMES[cfg.model_type]
+    epsilon = "attention.layer_norm_rms_epsilon" if cfg.norm == "rms" else "attention.layer_norm_epsilon"
+    entries: dict[str, Any] = {
+        "context_length": cfg.max_positions,
+        "embedding_length": cfg.hidden,
+        "block_count": cfg.layers,
+        "feed_forward_length": cfg.intermediate,
+        "attention.head_count": cfg.heads,
+        "attention.head_count_kv": cfg.kv_heads,
+        "attention.key_length": cfg.head_dim,
+        "attention.value_length": cfg.head_dim,
+        epsilon: float(cfg.norm_eps),
+        "vocab_size": cfg.vocab,
+        **_window_entries(cfg),
+    }
+    if cfg.rope is not None:
+        entries |= _rope_entries(cfg.rope)
+    if cfg.local_rope is not None:
+        entries["rope.freq_base_swa"] = float(cfg.local_rope.theta)
+    if cfg.attention_softcap is not None:
+        entries["attn_logit_softcapping"] = float(cfg.attention_softcap)
+    if cfg.logits_softcap is not None:
+        entries["final_logit_softcapping"] = float(cfg.logits_softcap)
+    if cfg.model_type == "granite":
+        entries["attention.scale"] = _attention_scale(cfg)
+        entries["embedding_scale"] = float(cfg.embedding_multiplier)
+        entries["residual_scale"] = float(cfg.residual_multiplier)
+        entries["logit_scale"] = float(cfg.logits_divisor)
+    if cfg.model_type == "gpt_neox":
+        entries["use_parallel_residual"] = cfg.parallel_residual
+    return {"general.architecture": name, "general.type": "model", **{f"{name}.{k}": v for k, v in entries.items()}}
+
+
+def _attention_scale(cfg: ModelArchConfig) -> float:
+    return float(cfg.head_dim**-0.5 if cfg.attention_scale is None else cfg.attention_scale)
+
+
+def _window_entries(cfg: ModelArchConfig) -> dict[str, Any]:
+    sizes = {w for w in cfg.windows if w is not None}
+    if not sizes:
+        return {}
+    entries: dict[str, Any] = {"attention.sliding_window": max(sizes)}
+    slides = [w is not None for w in cfg.windows]
+    if cfg.model_type == "gemma3" and slides != [(i + 1) % 6 != 0 for i in range(cfg.layers)]:
+        entries["attention.sliding_window_pattern"] = slides
+    return entries
+
+
+def _rope_entries(rope: RopeConfig) -> dict[str, Any]:
+    s = rope.scaling
+    entries: dict[str, Any] = {"rope.dimension_count": rope.rotary_dim, "rope.freq_base": float(rope.theta)}
+    if s.kind in ("linear", "yarn"):
+        entries |= {"rope.scaling.type": s.kind, "rope.scaling.factor": float(s.factor)}
+    if s.kind in ("yarn", "longrope"):
+        entries["rope.scaling.original_context_length"] = s.original_positions
+    if s.kind == "yarn":
+        grown = 0.1 * math.log(s.factor) + 1.0 if s.factor > 1 else 1.0
+        entries["rope.scaling.attn_factor"] = float(s.attention_factor / grown)
+        entries["rope.scaling.yarn_beta_fast"] = float(s.beta_fast)
+        entries["rope.scaling.yarn_beta_slow"] = float(s.beta_slow)
+    if s.kind == "longrope":
+        entries |= {"rope.scaling.type": "longrope", "rope.scaling.attn_factor": float(s.attention_factor)}
+    return entries
+
+
+def _rope_tensors(rope: RopeConfig | None) -> Iterator[GgufTensor]:
+    """What files keep as tensors: by how much each frequency is divided."""
+    if rope is None:
+        return
+    s = rope.scaling
+    if s.kind == "llama3":
+        plain = inverse_frequencies(dataclasses.replace(rope, scaling=RopeScaling()))
+        yield _constant("rope_freqs.weight", plain / inverse_frequencies(rope))
+    elif s.kind == "longrope":
+        yield _constant("rope_factors_long.weight", np.array(s.long, np.float32))
+        yield _constant("rope_factors_short.weight", np.array(s.short, np.float32))
+
+
+def _constant(name: str, values: NDArray[np.float32]) -> GgufTensor:
+    return GgufTensor(name, values.shape, f32, lambda start, stop: values[start:stop])
+
+
+def _tensors(cfg: ModelArchConfig, weights: WeightFile) -> Iterator[GgufTensor]:
+    arrays = load_model_params(cfg, weights).arrays
+    for p in get_architecture(cfg.model_type).params(cfg):
+        role, kind = p.path.split(".")[-2:]
+        turned = cfg.transposed_weights and len(p.shape) == 2 and role not in _TABLES
+        offset = cfg.norm_offset if role.endswith("norm") and kind == "weight" else 0.0
+        yield _tensor(p, arrays, turned, _order(cfg, role), offset)
+
+
+def _tensor(
+    p: ParamDef, arrays: Mapping[str, NDArray[Any]], turned: bool, order: NDArray[np.intp] | None, offset: float
+) -> GgufTensor:
+    def rows(start: int, stop: int) -> NDArray[np.float32]:
+        array = arrays[p.path]
+        if turned:
+            array = array.T
+        part = array[start:stop] if order is None else array[order[start:stop]]
+        found = np.ascontiguousarray(part).astype(np.float32)
+        if offset:
+            found += np.float32(offset)
+        return found
+
+    shape = p.shape[::-1] if turned else p.shape
+    return GgufTensor(p.gguf[0], shape, dtype(arrays[p.path].dtype), rows)
+
+
+def _order(cfg: ModelArchConfig, role: str) -> NDArray[np.intp] | None:
+    """Which row of the source each row of a projection is, None where they stay."""
+    if role == "qkv" and cfg.qkv == "by_head":
+        return fused_rows(cfg.heads, cfg.head_dim)
+    if role in ("q", "k") and _NAMES[cfg.model_type] in _INTERLEAVED and cfg.rope is not None:
+        return interleaved_rows(cfg.heads if role == "q" else cfg.kv_heads, cfg.head_dim, cfg.rope.rotary_dim)
+    return None
+
+
+def _expected(cfg: ModelArchConfig) -> ModelArchConfig:
+    """The config that the file should give: what was changed in the weights is gone from it."""
+    name = _NAMES[cfg.model_type]
+    rope = cfg.rope
+    if rope is not None:
+        s = rope.scaling
+        if s.kind == "llama3":
+            s = RopeScaling(kind="factors", attention_factor=s.attention_factor)
+        elif s.kind == "longrope":
+            s = RopeScaling(kind="longrope", original_positions=s.original_positions, attention_factor=s.attention_factor)
+        rope = dataclasses.replace(rope, scaling=s, interleaved=name in _INTERLEAVED)
+    return dataclasses.replace(
+        cfg,
+        source="gguf",
+        model_type="llama" if cfg.model_type == "mistral" else cfg.model_type,
+        norm_offset=0.0,
+        transposed_weights=False,
+        qkv="fused" if cfg.qkv == "by_head" else cfg.qkv,
+        rope=rope,
+    )
+
+
+def _differences(wanted: ModelArchConfig, got: ModelArchConfig) -> Iterator[str]:
+    """The fields that differ by more than what float32 rounds away."""
+    scale = math.isclose(_attention_scale(wanted), _attention_scale(got), rel_tol=1e-6)
+    a, b = (_flat(dataclasses.asdict(cfg)) for cfg in (wanted, got))
+    for field in sorted(a.keys() | b.keys()):
+        if field == "attention_scale" and scale:
+            continue
+        x, y = a.get(field), b.get(field)
+        numbers = isinstance(x, float) or isinstance(y, float)
+        if not (math.isclose(x, y, rel_tol=1e-6) if numbers and x is not None and y is not None else x == y):
+            yield f"{field} = {x!r:.60}"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found

@@ -1,0 +1,502 @@
+"""`pumice quantize`: every architecture through GGUF and back, the errors of the formats, tokenisers, and refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import pumice as pm
+from pumice.cli.main import app
+from pumice.core import dtypes
+from pumice.errors import InputError, PumiceError, UnknownName
+from pumice.formats import TensorInfo, open_weights
+from pumice.formats.gguf_writer import GgufWriter
+from pumice.llm.quantize import TARGETS, QuantizeReport, choose_dtype, quantize_model
+from pumice.models.config import ModelArchConfig
+from pumice.models.load import load_model_params
+from pumice.models.registry import CausalArchitecture, get_architecture
+from pumice.tensor import Tensor
+from pumice.text.gguf_export import export_tokenizer
+from pumice.text.tokenizer import Tokenizer
+from tiny_models import GOLDENS, checkpoint, write_tokenizer
+
+Array = np.ndarray[Any, Any]
+ROOT = Path(__file__).parents[2]
+# GGUF cannot say these: a rope that grows with the text, windows in some layers of qwen2, a gemma with a scale of its own.
+INEXPRESSIBLE = {
+    "llama_rope_dynamic": "dynamic",
+    "qwen2_window": "sliding_window",
+    "gemma2": "attention_scale",
+    "gemma3": "attention_scale",
+}
+CAUSAL = [
+    "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox_sequential", "granite", "llama", "llama_rope_linear",
+    "llama_rope_llama3", "llama_rope_yarn", "mistral", "olmo2", "phi3", "phi3_longrope", "qwen2", "qwen3",
+]  # fmt: skip
+
+
+def byte_level(folder: Path, vocab: int, *, pre: str = "gpt-2") -> None:
+    """A byte-level tokeniser of single characters, a few merges and four special tokens."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    from pumice.text import pretokenizers
+    from pumice.text.vocabulary import byte_alphabet
+
+    special = ["<unk>", "<s>", "</s>", "<pad>"]
+    merges = [("e", "r"), ("Ġ", "w"), ("Ġw", "o"), ("1", "2"), ("I", "'")]
+    letters = sorted(byte_alphabet(), key=lambda c: (c != "Ġ", not c.isascii(), c))
+    words = [*special, *letters[: vocab - len(special) - len(merges)], *(a + b for a, b in merges)]
+    splitting = pretokenizers.find(pre)
+    made = Tokenizer(models.BPE({w: i for i, w in enumerate(words)}, merges, ignore_merges=splitting.whole_words))
+    splits: list[Any] = [pre_tokenizers.Split(Regex(p), "isolated") for p in splitting.patterns]
+    made.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    if splitting.nfc:
+        made.normalizer = normalizers.NFC()
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(w, special=True, normalized=False) for w in special])
+    made.save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "add_bos_token": True}
+    settings["chat_template"] = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def golden(name: str, folder: Path) -> Path:
+    """A golden checkpoint with a tokeniser that GGUF can hold."""
+    made = checkpoint(name, folder)
+    byte_level(made, json.loads((made / "config.json").read_text())["vocab_size"])
+    return made
+
+
+def llama(folder: Path, *, change: Callable[[dict[str, Array]], None] | None = None) -> Path:
+    """A llama of one layer whose rows are whole blocks of 256, with random weights in float32."""
+    from safetensors.numpy import save_file
+
+    made = folder / "llama256"
+    made.mkdir()
+    config = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 128,
+              "num_key_value_heads": 2, "intermediate_size": 512, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+              "tie_word_embeddings": False}  # fmt: skip
+    (made / "config.json").write_text(json.dumps(config))
+    rng = np.random.default_rng(0)
+    shapes = {"self_attn.q_proj": (256, 256), "self_attn.k_proj": (128, 256), "self_attn.v_proj": (128, 256),
+              "self_attn.o_proj": (256, 256), "mlp.gate_proj": (512, 256), "mlp.up_proj": (512, 256),
+              "mlp.down_proj": (256, 512)}  # fmt: skip
+    arrays = {f"model.layers.0.{k}.weight": rng.normal(size=s).astype("f4") / 16 for k, s in shapes.items()}
+    for norm in ("layers.0.input_layernorm", "layers.0.post_attention_layernorm", "norm"):
+        arrays[f"model.{norm}.weight"] = 1 + rng.normal(size=256).astype("f4") / 8
+    arrays["model.embed_tokens.weight"] = rng.normal(size=(128, 256)).astype("f4")
+    arrays["lm_head.weight"] = rng.normal(size=(128, 256)).astype("f4") / 16
+    if change is not None:
+        change(arrays)
+    save_file(arrays, made / "model.safetensors")
+    byte_level(made, 128)
+    return made
+
+
+def logits_of(path: Path, tokens: Array) -> Array:
+    """The logits of a model at a path, without the engine."""
+    with open_weights(path) as weights:
+        if weights.kind == "gguf":
+            cfg = ModelArchConfig.from_gguf(weights.metadata, weights.tensors)
+        else:
+            cfg = ModelArchConfig.from_hf(json.loads((path / "config.json").read_text()))
+        arch = get_architecture(cfg.model_type)
+        assert isinstance(arch, CausalArchitecture)
+        params = load_model_params(cfg, weights)
+
+        def logits(params: Any, tokens: Tensor, positions: Tensor) -> Tensor:
+            def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+                return pm.attention(q, k, v, causal=True, layout="bshd", **options)
+
+            return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, attend))
+
+        ids = pm.spec(1, len(tokens), dtype="i32")
+        with pm.compile(logits, params=params.specs, tokens=ids, positions=ids, device="host") as exe:
+            exe.set_params(params.arrays)
+            got = exe.run(tokens=tokens[None].astype(np.int32), positions=np.arange(len(tokens), dtype=np.int32)[None])
+    return np.asarray(got)[0]
+
+
+def relative(got: Array, wanted: Array) -> float:
+    return float(np.linalg.norm(got - wanted.astype(np.float64)) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_every_architecture_survives_the_conversion(name: str, tmp_path: Path) -> None:
+    """As f32 nothing is lost: the GGUF file gives the logits that transformers gave for the checkpoint."""
+    source, out = golden(name, tmp_path), tmp_path / "m.gguf"
+    with open_weights(GOLDENS / name / "goldens.safetensors") as found:
+        ids, wanted = found.array("prompt.40.ids"), found.array("prompt.40.logits")
+        if name in INEXPRESSIBLE:
+            config = json.loads((source / "config.json").read_text())
+            (source / "config.json").write_text(json.dumps(config | {"query_pre_attn_scalar": config["head_dim"]}))
+            wanted = logits_of(source, ids)
+        report = quantize_model(source, to="f32", out=out)
+        assert relative(logits_of(out, ids), wanted) < 1e-4
+    assert report.relative_rmse == 0
+    # What stays a float is f32, and the package sees the same tensors.
+    reader = gguf.GGUFReader(out)
+    assert {t.tensor_type.name for t in reader.tensors} == {"F32"}
+    assert len(reader.tensors) == len(report.tensors)
+
+
+@pytest.mark.parametrize("name", INEXPRESSIBLE)
+def test_what_gguf_cannot_say_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=INEXPRESSIBLE[name]):
+        quantize_model(golden(name, tmp_path), to="f32", out=tmp_path / "m.gguf")
+    assert not (tmp_path / "m.gguf").exists()
+
+
+def test_encoders_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="'bert' cannot be converted"):
+        quantize_model(golden("bert", tmp_path), to="q8_0", out=tmp_path / "m.gguf")
+
+
+def test_checkpoints_of_other_quantisers_are_refused_by_name(tmp_path: Path) -> None:
+    source = llama(tmp_path)
+    config = json.loads((source / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    (source / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="gptq has quantised cannot be converted"):
+        quantize_model(source, to="q8_0", out=tmp_path / "m.gguf")
+
+
+# The most by which logits of the random llama may be off, relative to their size; about six times the weights' error at most.
+LOGIT_ERRORS = {
+    "f16": 1e-3, "bf16": 1e-2, "q8_0": 0.02, "q6_k": 0.05, "q5_k": 0.1, "q5_1": 0.1, "q5_0": 0.12, "q4_k": 0.2, "q4_1": 0.2,
+    "q4_0": 0.22, "iq4_nl": 0.2, "mxfp4": 0.3, "q3_k": 0.4, "q2_k": 0.7,
+}  # fmt: skip
+
+
+def test_a_quantised_model_answers_nearly_alike(tmp_path: Path) -> None:
+    source = llama(tmp_path)
+    ids = np.random.default_rng(1).integers(0, 128, 24)
+    exact = logits_of(source, ids)
+    errors = {}
+    for to in LOGIT_ERRORS:
+        out = tmp_path / f"{to}.gguf"
+        report = quantize_model(source, to=to, out=out, pure=True)
+        matrices = [t for t in report.tensors if len(t.shape) == 2]
+        assert {t.dtype for t in matrices} == {to}
+        assert all(t.bits == matrices[0].bits and 0 < t.relative_rmse < LOGIT_ERRORS[to] for t in matrices)
+        errors[to] = relative(logits_of(out, ids), exact)
+    assert all(errors[to] < bound for to, bound in LOGIT_ERRORS.items()), errors
+    assert set(LOGIT_ERRORS) | {"f32"} == set(TARGETS)
+
+
+def test_what_is_reported_is_what_the_file_holds(tmp_path: Path) -> None:
+    source, out = llama(tmp_path), tmp_path / "m.gguf"
+    seen: list[Any] = []
+    progress: list[Any] = []
+    report = quantize_model(source, to="q4_k", out=out, on_tensor=seen.append, progress=progress.append)
+    assert report.tensors == seen
+    assert report.bytes == out.stat().st_size
+    assert (progress[-1].done, progress[-1].phase) == (progress[-1].total, "quantize")
+    assert [p.done for p in progress] == sorted(p.done for p in progress)
+    by_name = {t.name: t for t in report.tensors}
+    assert {n: by_name[n].dtype for n in ("token_embd.weight", "output.weight", "blk.0.ffn_up.weight", "output_norm.weight")} == {
+        "token_embd.weight": "q6_k", "output.weight": "q6_k", "blk.0.ffn_up.weight": "q4_k", "output_norm.weight": "f32",
+    }  # fmt: skip
+    with open_weights(source) as weights:
+        wanted = weights.array("model.layers.0.mlp.up_proj.weight")
+    tensor = next(t for t in gguf.GGUFReader(out).tensors if t.name == "blk.0.ffn_up.weight")
+    missed = gguf.quants.dequantize(tensor.data, tensor.tensor_type) - wanted
+    up = by_name["blk.0.ffn_up.weight"]
+    assert up.rmse == pytest.approx(np.sqrt(np.mean(np.square(missed))), rel=1e-5)
+    assert up.max_error == pytest.approx(np.abs(missed).max(), rel=1e-5)
+    assert up.relative_rmse == pytest.approx(relative(missed + wanted, wanted), rel=1e-4)
+    assert up.bits == 4.5
+    total = sum(t.relative_rmse**2 * t.rms**2 * np.prod(t.shape) for t in report.tensors)
+    size = sum(t.rms**2 * np.prod(t.shape) for t in report.tensors)
+    assert report.relative_rmse == pytest.approx(np.sqrt(total / size))
+
+
+def test_threads_do_not_change_the_file(tmp_path: Path) -> None:
+    source = llama(tmp_path)
+    for threads in (1, 3):
+        quantize_model(source, to="q4_0", out=tmp_path / f"{threads}.gguf", threads=threads)
+    assert (tmp_path / "1.gguf").read_bytes() == (tmp_path / "3.gguf").read_bytes()
+    with pytest.raises(InputError, match="0 threads"):
+        quantize_model(source, to="q4_0", out=tmp_path / "0.gguf", threads=0)
+
+
+def test_rows_that_do_not_fit_the_blocks_fall_back(tmp_path: Path) -> None:
+    """The goldens have rows of 32 and 64, and qwen3 of 48: for q4_k the first take q5_0, the last f16."""
+    report = quantize_model(golden("qwen3", tmp_path), to="q4_k", out=tmp_path / "m.gguf")
+    found = {(t.shape[-1], t.dtype) for t in report.tensors if len(t.shape) == 2}
+    assert found == {(48, "f16"), (64, "q5_0")}
+    assert all("no multiple of" in t.note for t in report.tensors if len(t.shape) == 2)
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "width", "pure", "chosen"),
+    [
+        ("q4_k", "blk.0.attn_q.weight", 512, False, "q4_k"),
+        ("q2_k", "blk.0.attn_q.weight", 576, False, "iq4_nl"),
+        ("q3_k", "blk.0.attn_q.weight", 576, False, "iq4_nl"),
+        ("q5_k", "blk.0.attn_q.weight", 576, False, "q5_1"),
+        ("q6_k", "blk.0.attn_q.weight", 576, False, "q8_0"),
+        ("q8_0", "blk.0.attn_q.weight", 100, False, "f16"),
+        ("q4_k", "token_embd.weight", 576, False, "q8_0"),
+        ("q4_k", "token_embd.weight", 512, True, "q4_k"),
+        ("q4_0", "output.weight", 512, False, "q8_0"),
+        ("mxfp4", "output.weight", 512, False, "q8_0"),
+        ("q6_k", "output.weight", 512, False, "q6_k"),
+        ("bf16", "output.weight", 512, False, "bf16"),
+        ("q4_0", "position_embd.weight", 512, False, "f16"),
+        ("q4_0", "rope_factors_long.weight", 512, False, "f16"),
+        ("q4_0", "blk.0.attn_q.bias", 512, False, "f16"),
+    ],
+)
+def test_which_format_a_tensor_takes(to: str, name: str, width: int, pure: bool, chosen: str) -> None:
+    assert choose_dtype(name, (8, width), dtypes.f16, dtypes.dtype(to), pure=pure)[0].name == chosen
+
+
+def test_a_gguf_file_keeps_its_metadata(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    quantize_model(llama(tmp_path), to="f16", out=first)
+    report = quantize_model(first, to="q8_0", out=second)
+    assert not report.notes
+    a, b = gguf.GGUFReader(first), gguf.GGUFReader(second)
+    assert a.fields.keys() == b.fields.keys()
+    changed = {k for k in a.fields if a.fields[k].contents() != b.fields[k].contents() or a.fields[k].types != b.fields[k].types}
+    assert changed == {"general.file_type"}
+    assert (a.fields["general.file_type"].contents(), b.fields["general.file_type"].contents()) == (1, 7)
+    assert [t.name for t in a.tensors] == [t.name for t in b.tensors]
+
+
+def test_tensors_that_have_the_format_are_copied(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    quantize_model(llama(tmp_path), to="q4_0", out=first)
+    report = quantize_model(first, to="q4_0", out=second)
+    assert first.read_bytes() == second.read_bytes()
+    assert report.relative_rmse == 0
+    assert any("quantised already" in note for note in report.notes)
+    with pytest.raises(InputError, match="is the model itself"):
+        quantize_model(first, to="q8_0", out=first, overwrite=True)
+
+
+def test_other_tensors_of_a_gguf_file_are_copied(tmp_path: Path) -> None:
+    """Integers, vectors, more than two dims, none at all; keys of the old file's making are dropped."""
+    infos = [TensorInfo("ids", dtypes.i32, (3,)), TensorInfo("experts.weight", dtypes.f32, (2, 3, 32)),
+             TensorInfo("none.weight", dtypes.f32, (0, 32)), TensorInfo("alone", dtypes.f32, ())]  # fmt: skip
+    pairs = {"general.architecture": "odd", "general.alignment": np.uint32(64), "quantize.imatrix.file": "x"}
+    experts = np.random.default_rng(0).normal(size=(2, 3, 32)).astype(np.float32)
+    with GgufWriter(tmp_path / "a.gguf", pairs, infos) as writer:
+        writer.write("ids", np.array([1, -2, 3], np.int32))
+        writer.write("experts.weight", experts)
+        writer.write("alone", np.array(2.5, np.float32))
+    report = quantize_model(tmp_path / "a.gguf", to="q8_0", out=tmp_path / "b.gguf")
+    assert [t.dtype for t in report.tensors] == ["i32", "q8_0", "q8_0", "f32"]
+    with open_weights(tmp_path / "b.gguf") as weights:
+        assert set(weights.metadata) == {"general.architecture", "general.file_type", "general.quantization_version"}
+        assert weights.array("ids").tolist() == [1, -2, 3]
+        assert weights.tensors["experts.weight"].shape == (2, 3, 32)
+        assert float(weights.array("alone")) == 2.5
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["model.layers.0.mlp.up_proj.weight", "model.norm.weight"])
+def test_broken_weights_are_refused_by_name(bad: float, name: str, tmp_path: Path) -> None:
+    def spoil(arrays: dict[str, Array]) -> None:
+        arrays[name].flat[5] = bad
+
+    wanted = "blk.0.ffn_up.weight" if "mlp" in name else "output_norm.weight"
+    with pytest.raises(InputError, match=f"'{wanted}': there are NaN"):
+        quantize_model(llama(tmp_path, change=spoil), to="q4_k", out=tmp_path / "m.gguf")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["llama256"]
+
+
+def test_weights_too_large_for_f16_are_refused_by_name(tmp_path: Path) -> None:
+    def grow(arrays: dict[str, Array]) -> None:
+        arrays["lm_head.weight"] *= 1e12
+
+    source = llama(tmp_path, change=grow)
+    for to in ("f16", "q4_k"):
+        with pytest.raises(InputError, match=r"'output\.weight'"):
+            quantize_model(source, to=to, out=tmp_path / "m.gguf")
+
+
+def test_a_broken_copy_is_refused_by_name(tmp_path: Path) -> None:
+    with GgufWriter(tmp_path / "a.gguf", {"general.architecture": "odd"}, [TensorInfo("n.weight", dtypes.f32, (2,))]) as writer:
+        writer.write("n.weight", np.array([1, np.nan], np.float32))
+    with pytest.raises(InputError, match=r"'n\.weight': there are NaN"):
+        quantize_model(tmp_path / "a.gguf", to="q8_0", out=tmp_path / "b.gguf")
+
+
+@pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2", "smollm", "tekken", "gpt-4o"])
+def test_byte_level_tokenisers_keep_their_way_of_splitting(pre: str, tmp_path: Path) -> None:
+    byte_level(tmp_path, 300, pre=pre)
+    pairs = export_tokenizer(tmp_path, 300)
+    assert pairs["tokenizer.ggml.pre"] == pre
+    assert pairs["tokenizer.ggml.add_bos_token"] is True
+    assert [pairs[f"tokenizer.ggml.{n}_token_id"] for n in ("unknown", "bos", "eos", "padding")] == [0, 1, 2, 3]
+    assert pairs["tokenizer.chat_template"].startswith("{% for m in messages")
+    assert pairs["tokenizer.ggml.token_type"][:5].tolist() == [3, 3, 3, 3, 1]
+    assert pairs["tokenizer.ggml.tokens"][-1] == "[PAD299]"
+    again, source = Tokenizer.from_gguf(pairs), Tokenizer.from_folder(tmp_path)
+    text = "We're worth 1212 words, I'M sure.</s> They were  worse\n\n"
+    assert again.encode(text) == source.encode(text)
+
+
+def sentencepiece(folder: Path, *, prefix: bool) -> None:
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    words = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256)), "▁", *"helowrd", "ll", "▁w", "he", "▁wo", "hell"]
+    merges = [("l", "l"), ("▁", "w"), ("h", "e"), ("▁w", "o"), ("he", "ll")]
+    vocab = {w: i for i, w in enumerate(words)}
+    made = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made.normalizer = normalizers.Sequence([*([normalizers.Prepend("▁")] if prefix else []), normalizers.Replace(" ", "▁")])
+    last = [decoders.Strip(" ", 1, 0)] if prefix else []
+    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *last])
+    made.add_special_tokens(words[:3])
+    made.save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "add_bos_token": True, "add_eos_token": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_sentencepiece_tokenisers_get_scores_for_their_merges(prefix: bool, tmp_path: Path) -> None:
+    sentencepiece(tmp_path, prefix=prefix)
+    pairs = export_tokenizer(tmp_path, 280)
+    assert pairs["tokenizer.ggml.model"] == "llama"
+    assert pairs["tokenizer.ggml.add_space_prefix"] is prefix
+    assert pairs["tokenizer.ggml.token_type"][[0, 1, 3, 260, 279]].tolist() == [2, 3, 6, 1, 5]
+    again, source = Tokenizer.from_gguf(pairs), Tokenizer.from_folder(tmp_path)
+    for text in ("hello world", "  well, who'd</s> he"):
+        assert again.encode(text) == source.encode(text)
+
+
+def test_tokenisers_that_gguf_cannot_hold(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, 100)
+    with pytest.raises(InputError, match="it is of the kind WordLevel"):
+        export_tokenizer(tmp_path, 100)
+    byte_level(tmp_path, 100)
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    state["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": "[aeiou]+"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    with pytest.raises(InputError, match="way of splitting text has no name"):
+        export_tokenizer(tmp_path, 100)
+    with pytest.raises(PumiceError, match="the model's table 50 rows"):
+        export_tokenizer(tmp_path, 50)
+
+
+def invoke(*args: object) -> Any:
+    return CliRunner().invoke(app, ["quantize", *map(str, args)])
+
+
+def test_the_command_prints_each_tensor_and_the_total(tmp_path: Path) -> None:
+    source, out = golden("llama", tmp_path), tmp_path / "m.gguf"
+    done = invoke(source, "--to", "q8_0", "--out", out)
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[0].split() == ["tensor", "shape", "from", "to", "bits", "rmse", "relative", "max", "error"]
+    up = next(line for line in lines if line.startswith("blk.0.ffn_up.weight")).split()
+    assert up[1:5] == ["64×32", "bf16", "q8_0", "8.50"]
+    assert up[6].endswith("%")
+    total = next(line for line in lines if line.startswith(str(out)))
+    assert "bits per weight" in total
+    assert len(lines) == 2 + len(gguf.GGUFReader(out).tensors)
+
+
+def test_the_command_as_json(tmp_path: Path) -> None:
+    out = tmp_path / "m.gguf"
+    done = invoke(golden("llama", tmp_path), "--to", "q4_k", "--out", out, "--json")
+    found = json.loads(done.stdout)
+    assert found["bytes"] == out.stat().st_size
+    assert found["to"] == "q4_k"
+    assert {"name", "shape", "source", "dtype", "bytes", "rmse", "relative_rmse", "max_error", "bits", "note"} <= set(
+        found["tensors"][0]
+    )
+
+
+def test_an_existing_file_needs_force(tmp_path: Path) -> None:
+    source, out = golden("llama", tmp_path), tmp_path / "m.gguf"
+    out.write_text("mine")
+    command = [sys.executable, "-m", "pumice.cli.main", "quantize", str(source), "--to", "q8_0", "--out", str(out)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("exists; choose another name, or allow to overwrite it (--force)")
+    assert out.read_text() == "mine"
+    assert invoke(source, "--to", "q8_0", "--out", out, "--force").exit_code == 0
+    assert out.read_bytes()[:4] == b"GGUF"
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [("q8_k", "activations"), ("q4_k_m", "say q4_k"), ("q9_9", "one of q4_0"), ("i32", "one of q4_0")],
+)
+def test_formats_that_there_are_not(to: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownName) as raised:
+        quantize_model(tmp_path, to=to, out=tmp_path / "m.gguf")
+    assert message in str(raised.value)
+
+
+SLOW_WRITER = """
+import signal, sys, time
+from pumice.formats import gguf_writer
+from pumice.llm.quantize import quantize_model
+# Where the tests run in the background, Ctrl-C is ignored, and so it would be here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+write = gguf_writer.GgufWriter.write
+def slowly(self, *args):
+    write(self, *args)
+    print("piece", flush=True)
+    time.sleep(30)
+gguf_writer.GgufWriter.write = slowly
+quantize_model(sys.argv[1], to="q8_0", out=sys.argv[2])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are another thing there")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_stopped_leaves_no_file(how: signal.Signals, tmp_path: Path) -> None:
+    source, folder = golden("llama", tmp_path), tmp_path / "out"
+    folder.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", SLOW_WRITER, str(source), str(folder / "m.gguf")]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"piece\n"
+        process.send_signal(how)
+        assert process.wait(20) != 0
+    assert not (folder / "m.gguf").exists()
+    if how == signal.SIGINT:
+        assert not list(folder.iterdir())
+    quantize_model(source, to="q8_0", out=folder / "m.gguf")
+    assert [p.name for p in folder.iterdir()] == ["m.gguf"]
+
+
+def test_a_quantised_file_generates(tmp_path: Path) -> None:
+    out = tmp_path / "m.gguf"
+    report: QuantizeReport = quantize_model(llama(tmp_path), to="q8_0", out=out)
+    assert report.seconds > 0
+    ids = [5, 9, 40, 77]
+    with pm.load(str(out), device="host", context=32) as model, pm.load(str(tmp_path / "llama256"), device="host") as exact:
+        assert relative(np.asarray(model.logits(ids)), np.asarray(exact.logits(ids))) < 0.02
+        answer = model.generate("we were", raw=True, max_tokens=4, temperature=0)
+        assert answer.tokens == exact.generate("we were", raw=True, max_tokens=4, temperature=0).tokens
+        assert model.tokenizer.encode("we</s>") == exact.tokenizer.encode("we</s>")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["q8_0", "q6_k", "q4_k"])
+def test_smollm2_still_knows_france(to: str, tmp_path: Path) -> None:
+    out, started = tmp_path / "m.gguf", time.time()
+    quantize_model("smollm2", to=to, out=out)
+    assert out.stat().st_mtime >= started - 1
+    with pm.load(str(out), device="host", context=64) as model:
+        assert "Paris" in model.generate("The capital of France is", raw=True, max_tokens=8, temperature=0).text
