@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
-# Installs the software Vulkan driver that the WebGPU tests run on, where that is possible without asking;
-# otherwise says what to install and succeeds, so that the tests which need no driver still run.
+# Installs what some tests need beside Python, where that is possible without asking: the software Vulkan driver that the
+# WebGPU tests run on, and the browser that opens pages. Otherwise says what to install and succeeds: the other tests still run.
 set -euo pipefail
 
-packages=(libvulkan1 mesa-vulkan-drivers)
-
 have_loader() {
-  # ldconfig lives in /sbin, which is not on every user's PATH.
-  PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | grep -q 'libvulkan\.so\.1'
+  # ldconfig lives in /sbin, which is not on every user's PATH. Read to its end: a pipe that is closed early would count as failed.
+  PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null | grep 'libvulkan\.so\.1' >/dev/null
 }
 
 have_driver() {
@@ -16,31 +14,48 @@ have_driver() {
     compgen -G '/etc/vulkan/icd.d/*.json' >/dev/null
 }
 
-if [[ "$(uname -s)" != Linux ]] || { have_loader && have_driver; }; then
-  exit 0
-fi
+have_browser() {
+  local name
+  for name in chromium chromium-browser google-chrome; do
+    if command -v "$name" >/dev/null; then return 0; fi
+  done
+  return 1
+}
 
 as_root=()
 if [[ "$(id -u)" != 0 ]]; then
   as_root=(sudo -n)
 fi
 
-explain() {
-  echo "note: $1; the WebGPU tests need a Vulkan driver. To install the software one (Debian, Ubuntu):" >&2
-  echo "    sudo apt-get install -y ${packages[*]}" >&2
-  exit 0
+# require NEED PACKAGE…: installs the packages, or says why not and what they are for.
+require() {
+  local need=$1 why=
+  shift
+  if ! command -v apt-get >/dev/null; then
+    why="this system has no apt-get"
+  elif [[ ${#as_root[@]} -gt 0 ]] && ! sudo -n true 2>/dev/null; then
+    why="system packages cannot be installed without a password"
+  else
+    echo "installing $*"
+    # A stale package list is refreshed only when needed: where the packages are cached, no network is used.
+    local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@")
+    if ! "${install[@]}" >/dev/null 2>&1; then
+      "${as_root[@]}" apt-get update -qq >/dev/null 2>&1 || true
+      "${install[@]}" >/dev/null || why="apt-get could not install them"
+    fi
+  fi
+  if [[ -n "$why" ]]; then
+    echo "note: $why; $need. On Debian or Ubuntu:" >&2
+    echo "    sudo apt-get install -y $*" >&2
+  fi
 }
 
-command -v apt-get >/dev/null || explain "this system has no apt-get"
-if [[ ${#as_root[@]} -gt 0 ]] && ! sudo -n true 2>/dev/null; then
-  explain "system packages cannot be installed without a password"
+if [[ "$(uname -s)" != Linux ]]; then
+  exit 0
 fi
-
-echo "installing ${packages[*]}"
-export DEBIAN_FRONTEND=noninteractive
-# A stale package list is refreshed only when needed: where the packages are cached, no network is used.
-install=("${as_root[@]}" apt-get install -y -qq --no-install-recommends "${packages[@]}")
-if ! "${install[@]}" >/dev/null 2>&1; then
-  "${as_root[@]}" apt-get update -qq >/dev/null 2>&1 || true
-  "${install[@]}" >/dev/null || explain "apt-get could not install them"
+if ! { have_loader && have_driver; }; then
+  require "the WebGPU tests need a Vulkan driver, a software one will do" libvulkan1 mesa-vulkan-drivers
+fi
+if ! have_browser; then
+  require "the tests in tests/browser need Chromium" chromium fonts-dejavu-core
 fi

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
+from pumice.ad import CustomGradient
 from pumice.core.dims import Dim, Shape
 from pumice.core.dtypes import DType
 from pumice.errors import GraphError, ShapeError
@@ -22,6 +23,7 @@ class Tracer:
         self.states: dict[str, int] = {}
         self.updates: dict[int, int] = {}
         self.captures: dict[str, int] = {}
+        self.custom_gradients: dict[int, CustomGradient] = {}
 
 
 # The innermost trace of this thread or task; functions without tensor operands (arange, zeros, …) build into it.

@@ -39,9 +39,17 @@ GGUF_VALUES = {
     "q4_k": "4e853d6a163facc1",
     "q5_k": "47137d4d9a11eeba",
     "q6_k": "1b0b6f0de9c3fe10",
+    "q2_k": "33a7c704cb2dcd4b",
+    "q3_k": "6379844092835640",
+    "iq4_nl": "bd74b34b76ab677c",
+    "mxfp4": "c32155470b3eef4a",
+    "nvfp4": "4394bd86dd08da8d",
 }
 # Where a block keeps its f16 numbers, if not only at its start.
-HALVES = {"q4_1": (0, 2), "q5_1": (0, 2), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,)}
+HALVES: dict[str, tuple[int, ...]] = {
+    "q4_1": (0, 2), "q5_1": (0, 2), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "q2_k": (80, 82), "q3_k": (108,),
+    "q8_k": (2,), "mxfp4": (), "nvfp4": (),
+}  # fmt: skip
 
 
 def _ramp(size: int = 32) -> np.ndarray[Any, Any]:
@@ -92,6 +100,43 @@ def _slow_q6_k(block: bytes, j: int) -> np.float32:
     return _half(block, 208) * np.float32(scale) * np.float32((low | upper << 4) - 32)
 
 
+def _slow_q2_k(block: bytes, j: int) -> np.float32:
+    code = block[16 + j // 128 * 32 + j % 32] >> j // 32 % 4 * 2 & 3
+    both = block[j // 16]
+    return _half(block, 80) * np.float32(both & 15) * np.float32(code) - _half(block, 82) * np.float32(both >> 4)
+
+
+def _slow_q3_k(block: bytes, j: int) -> np.float32:
+    code = block[32 + j // 128 * 32 + j % 32] >> j // 32 % 4 * 2 & 3
+    code -= 0 if block[j % 32] >> j // 32 & 1 else 4
+    g = j // 16
+    scale = (block[96 + g % 8] >> g // 8 * 4 & 15 | (block[104 + g % 4] >> g // 4 * 2 & 3) << 4) - 32
+    return _half(block, 108) * np.float32(scale) * np.float32(code)
+
+
+def _slow_q8_k(block: bytes, j: int) -> np.float32:
+    d, q = struct.unpack_from("<f", block)[0], struct.unpack_from("<b", block, 4 + j)[0]
+    return np.float32(d) * np.float32(q)
+
+
+def _slow_e2m1(code: int) -> np.float32:
+    power, fraction = code >> 1 & 3, code & 1
+    value = (1 + fraction / 2) * 2.0 ** (power - 1) if power else fraction / 2
+    return np.float32(-value if code & 8 else value)
+
+
+def _slow_iq4_nl(block: bytes, j: int) -> np.float32:
+    table = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+    return _half(block, 0) * np.float32(table[_slow_nibble(block, 2, j)])
+
+
+def _slow_nvfp4(block: bytes, j: int) -> np.float32:
+    scale, byte = block[j // 16], block[4 + j // 16 * 8 + j % 8]
+    power, fraction = scale >> 3 & 15, scale & 7
+    d = (8 + fraction) * 2.0 ** (power - 10) if power else fraction * 2.0**-9
+    return np.float32(0 if scale == 127 else d) * _slow_e2m1(byte & 15 if j % 16 < 8 else byte >> 4)
+
+
 _SLOW: dict[str, Callable[[bytes, int], np.float32]] = {
     "q4_0": lambda b, j: _half(b, 0) * np.float32(_slow_nibble(b, 2, j) - 8),
     "q4_1": lambda b, j: _half(b, 0) * np.float32(_slow_nibble(b, 4, j)) + _half(b, 2),
@@ -101,6 +146,12 @@ _SLOW: dict[str, Callable[[bytes, int], np.float32]] = {
     "q4_k": lambda b, j: _slow_k(b, j, 16, fifth=False),
     "q5_k": lambda b, j: _slow_k(b, j, 48, fifth=True),
     "q6_k": _slow_q6_k,
+    "q2_k": _slow_q2_k,
+    "q3_k": _slow_q3_k,
+    "q8_k": _slow_q8_k,
+    "iq4_nl": _slow_iq4_nl,
+    "mxfp4": lambda b, j: np.float32(2.0 ** (b[0] - 127)) * _slow_e2m1(_slow_nibble(b, 1, j)),
+    "nvfp4": _slow_nvfp4,
 }
 
 
@@ -113,10 +164,11 @@ def test_bytes_equal_gguf(name: str) -> None:
     assert quantize_rows(dtypes.dtype(name), _ramp()).tobytes().hex() == GGUF_BYTES[name]
 
 
-@ALL
-def test_values_equal_gguf(dtype: DType) -> None:
+@pytest.mark.parametrize("name", GGUF_VALUES)
+def test_values_equal_gguf(name: str) -> None:
+    dtype = dtypes.dtype(name)
     values = dequantize_rows(dtype, _bytes(dtype), 2 * dtype.block)
-    assert hashlib.sha256(values.tobytes()).hexdigest().startswith(GGUF_VALUES[dtype.name])
+    assert hashlib.sha256(values.tobytes()).hexdigest().startswith(GGUF_VALUES[name])
 
 
 @ALL
@@ -139,6 +191,12 @@ STEPS = {
     "q4_k": (1 / 7.5, 1.0),
     "q5_k": (1 / 15.5, 1.5),
     "q6_k": (1 / 32, 1.0),
+    "q2_k": (1 / 1.5, 1.0),
+    "q3_k": (1 / 4, 1.1),
+    "q8_k": (1 / 127, 0.5),
+    "iq4_nl": (1 / 5, 1.0),
+    "mxfp4": (1 / 3, 1.0),
+    "nvfp4": (1 / 3, 1.0),
 }
 
 
@@ -182,8 +240,9 @@ def test_q8_0_rounds_halves_away_from_zero() -> None:
 @ALL
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-44, 5e-39], ids=str)
 def test_constant_blocks(dtype: DType, value: float) -> None:
+    off = 0.05 if dtype == dtypes.nvfp4 else 1e-3  # its scales have three bits
     for x in (np.full((1, dtype.block), value, np.float32), np.full((1, dtype.block), -value, np.float32)):
-        np.testing.assert_allclose(dequantize_rows(dtype, quantize_rows(dtype, x), dtype.block), x, atol=1e-3)
+        np.testing.assert_allclose(dequantize_rows(dtype, quantize_rows(dtype, x), dtype.block), x, atol=off)
 
 
 @ALL
@@ -224,14 +283,16 @@ def test_empty(dtype: DType, shape: tuple[int, ...]) -> None:
 @ALL
 def test_broken_scales_decode_without_a_warning(dtype: DType) -> None:
     raw = np.zeros(dtype.block_bytes, np.uint8)
-    at = HALVES.get(dtype.name, (0,))[0]
-    raw[at : at + 2] = 0x00, 0x7C  # d = infinity
+    for at in HALVES.get(dtype.name, (0,)):
+        raw[at : at + 2] = (0x80, 0x7F) if dtype == dtypes.q8_k else (0x00, 0x7C)  # d = infinity
     dequantize_rows(dtype, raw, dtype.block)
 
 
 @ALL
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38], ids=str)
 def test_values_without_a_scale_are_refused(dtype: DType, bad: float) -> None:
+    if bad == 3e38 and dtype in (dtypes.q8_k, dtypes.mxfp4):
+        pytest.skip("its scale has the range of f32")
     x = _ramp(dtype.block)
     x[5] = bad
     with pytest.raises(InputError, match="scale"):

@@ -33,7 +33,23 @@ from pumice.functions.build import Axes as Axes
 from pumice.functions.build import ShapeLike as ShapeLike
 from pumice.functions.build import TensorLike as TensorLike
 from pumice.functions.build import fail as fail
+from pumice.functions.conv import (
+    adaptive_mean_pool,
+    batch_norm,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    group_norm,
+    max_pool1d,
+    max_pool2d,
+    mean_pool1d,
+    mean_pool2d,
+    upsample,
+)
 from pumice.functions.getitem import getitem as getitem
+from pumice.functions.gradients import checkpoint, custom_gradient, grad, stop_gradient, value_and_grad
 from pumice.functions.index import (
     arange,
     argsort,
@@ -54,7 +70,7 @@ from pumice.functions.index import (
     zeros_like,
 )
 from pumice.functions.linalg import dequantize, dot_general, einsum, matmul, qmatmul
-from pumice.functions.nn import attention, dropout, layer_norm, log_softmax, rms_norm, rope, softmax
+from pumice.functions.nn import attention, cross_entropy, dropout, layer_norm, log_softmax, rms_norm, rope, softmax
 from pumice.functions.reduce import all, any, argmax, argmin, cumsum, max, mean, min, prod, std, sum, var
 from pumice.functions.shape import (
     broadcast_to,
@@ -123,6 +139,7 @@ from pumice.functions.unary import (
 __all__ = [
     "abs",
     "absolute",
+    "adaptive_mean_pool",
     "add",
     "all",
     "any",
@@ -136,18 +153,27 @@ __all__ = [
     "argsort",
     "astype",
     "attention",
+    "batch_norm",
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
     "broadcast_to",
     "cast",
     "ceil",
+    "checkpoint",
     "clip",
     "concat",
     "concatenate",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
     "cos",
     "cosh",
+    "cross_entropy",
     "cumsum",
+    "custom_gradient",
     "dequantize",
     "divide",
     "dot_general",
@@ -168,8 +194,10 @@ __all__ = [
     "full_like",
     "gather",
     "gelu",
+    "grad",
     "greater",
     "greater_equal",
+    "group_norm",
     "invert",
     "isinf",
     "isnan",
@@ -187,8 +215,12 @@ __all__ = [
     "logical_xor",
     "matmul",
     "max",
+    "max_pool1d",
+    "max_pool2d",
     "maximum",
     "mean",
+    "mean_pool1d",
+    "mean_pool2d",
     "min",
     "minimum",
     "mod",
@@ -233,6 +265,7 @@ __all__ = [
     "squeeze",
     "stack",
     "std",
+    "stop_gradient",
     "subtract",
     "sum",
     "swapaxes",
@@ -244,6 +277,8 @@ __all__ = [
     "top_k",
     "transpose",
     "trunc",
+    "upsample",
+    "value_and_grad",
     "var",
     "where",
     "zeros",

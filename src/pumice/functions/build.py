@@ -6,6 +6,7 @@ import operator
 import os
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar, Union
 
 import numpy as np
@@ -25,6 +26,8 @@ ShapeLike = Dim | Sequence[Dim]
 ErrorT = TypeVar("ErrorT", bound=PumiceError)
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Paths inside the package whose lines count as the user's: whoever looks into a model of ours wants to see its lines.
+shown_code: ContextVar[tuple[str, ...]] = ContextVar("shown_code", default=())
 
 
 def call_site() -> str:
@@ -34,7 +37,8 @@ def call_site() -> str:
     True
     """
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE):
+    shown = shown_code.get()
+    while frame.f_code.co_filename.startswith(_PACKAGE) and not frame.f_code.co_filename.startswith(shown):
         if frame.f_back is None:
             return ""
         frame = frame.f_back

@@ -178,6 +178,20 @@ def attention(
     )
 
 
+def cross_entropy(logits: TensorLike, targets: TensorLike) -> Tensor:
+    """For each row of logits [..., classes] the negative log-probability of its target, in f32.
+
+    Targets are integers of the logits' shape without the last axis. A row whose target lies outside 0…classes-1, such as -100,
+    has the loss 0 and no gradient. Neither the loss nor its gradient builds a table of one-hot rows.
+
+    >>> import pumice as pm
+    >>> pm.interpret(pm.cross_entropy, [[0.0, 0.0], [0.0, 0.0]], [1, -100])
+    array([0.6931472, 0.       ], dtype=float32)
+    """
+    t = as_float(logits)
+    return emit("cross_entropy", [t, as_indices(targets, near=t)])
+
+
 def dropout(x: TensorLike, key: Tensor, rate: float) -> Tensor:
     """x with each element set to 0 at the given rate and the others divided by 1 - rate; the same key drops the same ones.
 

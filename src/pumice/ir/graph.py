@@ -159,6 +159,14 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self._names: dict[tuple[str, str], int] = {}
 
+    @staticmethod
+    def of(graph: Graph) -> GraphBuilder:
+        """A builder that continues a finished graph."""
+        builder = GraphBuilder()
+        builder.nodes = list(graph.nodes)
+        builder._names = {(n.op, n.name): n.id for n in graph if n.op in SOURCE_OPS and n.op != "constant"}
+        return builder
+
     def type(self, node: int) -> TensorType:
         return self.nodes[node].type
 

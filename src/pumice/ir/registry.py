@@ -59,6 +59,11 @@ class Routine:
 
 
 @dataclass(frozen=True, slots=True)
+class Composed(Routine):
+    """A routine on the host; for other targets a pass writes it in other ops before planning."""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Input, param, constant or state: no kernel."""
 
@@ -96,7 +101,8 @@ class OpSpec:
     `lowering`: how kernels make it. `samples()`: concrete cases for the tests, deterministic.
     `cost`: free (a view), memory or compute bound. `tolerance`: normalised mean squared error in f32.
     `rules`: where systems differ (out of range, ties, empty, rounding), what this op does.
-    `gradient`: the reverse-mode rule, if there is one; `differentiable=False` ops never get one.
+    `gradient`: the reverse-mode rule (see ir/gradient.py); an op without one says why in `no_gradient`. Where `differentiable` is
+    False the derivative is zero or means nothing, and nothing flows back; elsewhere asking for a missing rule is an error.
 
     >>> get_op("relu").family
     'unary'
@@ -115,6 +121,7 @@ class OpSpec:
     tolerance: float = 1e-7
     rules: str = ""
     gradient: Callable[..., Any] | None = None
+    no_gradient: str = ""
     differentiable: bool = True
 
     def complete_attrs(self, given: Attrs) -> dict[str, Any]:

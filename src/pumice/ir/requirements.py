@@ -1,13 +1,16 @@
-"""What a graph asks of its symbols' values beyond their maxima: slices inside their axis, no more than an axis to select from."""
+"""What a graph asks of its inputs beyond their types: slices inside their axis, indices inside what they select from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from pumice.core.dims import Dim, Expr, evaluate
 from pumice.errors import SymbolError
 from pumice.ir.graph import Graph, Node
+from pumice.ir.registry import get_op
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +64,32 @@ def check_requirements(needed: tuple[Requirement, ...], env: Mapping[str, int]) 
                 where=r.where,
                 **dict(env),
             )
+
+
+def index_inputs(graph: Graph) -> Iterator[tuple[str, Dim, str]]:
+    """Inputs that are used whole and as they come to select from an axis: (name, size of the axis, op).
+
+    >>> import pumice as pm
+    >>> g = pm.trace(lambda t, ids: pm.embedding(t, ids), t=pm.spec(9, 4), ids=pm.spec("T", dtype="i32"))
+    >>> list(index_inputs(g))
+    [('ids', 9, 'embedding')]
+    """
+    position = {"gather": 1, "take_along_axis": 1, "embedding": 1}
+    for n in graph:
+        if n.op not in position:
+            continue
+        source = graph.nodes[n.args[1]]
+        # A slice may leave out, and a cast to fewer bits wrap, what would be out of range.
+        while source.op != "slice" and (get_op(source.op).is_view or _widens(graph, source)):
+            source = graph.nodes[source.args[0]]
+        if source.op == "input" and source.type.dtype.is_integer:
+            axis = 0 if n.op == "embedding" else n.attr["axis"]
+            yield source.name, graph.nodes[n.args[0]].type.shape[axis], n.op
+
+
+def _widens(graph: Graph, node: Node) -> bool:
+    """Whether a node is a cast of integers that keeps every value."""
+    if node.op != "cast" or not node.type.dtype.is_integer:
+        return False
+    source = graph.nodes[node.args[0]].type.dtype
+    return source.is_integer and np.can_cast(source.np, node.type.dtype.np)

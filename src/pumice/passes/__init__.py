@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pumice import config
 from pumice.ir.graph import Graph
+from pumice.ir.verify import verify
 from pumice.passes.cse import cse
 from pumice.passes.dce import dce
 from pumice.passes.fold import fold
@@ -24,4 +26,6 @@ def optimize(graph: Graph, *, skip: tuple[str, ...] = ()) -> Graph:
     for name, run in PASSES.items():
         if name not in skip:
             graph = run(graph)
+            if config.validate:
+                verify(graph)
     return graph

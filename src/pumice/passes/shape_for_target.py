@@ -8,8 +8,21 @@ from pumice.passes.rebuild import Rebuilder
 
 
 def shape_for_target(graph: Graph, caps: Caps) -> Graph:
-    """Splits concats that bind more buffers than the target has, and copies states that are read after their update."""
-    return _copy_late_state_reads(_split_wide_concats(graph, max(2, caps.max_storage_buffers - 2)))
+    """Drops barriers, splits concats that bind more buffers than the target has, and copies states read after their update."""
+    return _copy_late_state_reads(_split_wide_concats(_drop_barriers(graph), max(2, caps.max_storage_buffers - 2)))
+
+
+def _drop_barriers(graph: Graph) -> Graph:
+    """No pass after this one merges equal values, so what the barriers held apart stays apart."""
+    if not any(n.op == "barrier" for n in graph):
+        return graph
+    r = Rebuilder(graph)
+    for n in graph:
+        if n.op == "barrier":
+            r.ids[n.id] = r.ids[n.args[0]]
+        else:
+            r.keep(n)
+    return r.finish()
 
 
 def _split_wide_concats(graph: Graph, limit: int) -> Graph:

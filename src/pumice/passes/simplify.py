@@ -49,7 +49,7 @@ def _same_as(n: Node, r: Rebuilder) -> int | None:
     source = r.ids[n.args[0]]
     if r.nodes[source].type != n.type:
         return None
-    if n.op in ("reshape", "expand", "cast"):
+    if n.op in ("reshape", "expand", "cast", "stop_gradient", "mark"):
         return source
     if n.op == "transpose" and n.attr["perm"] == tuple(range(n.type.rank)):
         return source

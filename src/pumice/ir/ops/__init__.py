@@ -2,10 +2,15 @@
 
 from pumice.ir.ops import (  # noqa: F401
     attention,
+    attention_gradient,
     binary,
+    conv,
     index,
+    loss,
+    marker,
     matmul,
     norm,
+    pool,
     random,
     reduce,
     scan,

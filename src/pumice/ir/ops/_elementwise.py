@@ -14,6 +14,10 @@ from pumice.ir.types import TensorType
 
 Domain = tuple[float, float]
 
+# Why ops have no gradient.
+STEPS = "it is constant between its jumps"
+BOOLS = "its result is a bool"
+
 _KIND = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
 NAN, INF = float("nan"), float("inf")
 SPECIAL = (NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0)

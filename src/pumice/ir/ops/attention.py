@@ -12,6 +12,8 @@ from pumice.core import dtypes
 from pumice.core.dims import Dim, Shape, shape_text
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, InputError, ShapeError
+from pumice.ir.gradients.attention import attention as attention_gradient
+from pumice.ir.gradients.linear import rope as rope_gradient
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
@@ -196,41 +198,55 @@ def _attention(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     grouped = q.reshape(batch, kv_heads, group, sq, depth)
     with np.errstate(invalid="ignore", over="ignore"):
         scores = np.matmul(grouped, k[:, :, None].swapaxes(-1, -2)).reshape(batch, heads, sq, sk)
-        scores *= 1 / math.sqrt(depth) if attrs["scale"] is None else attrs["scale"]
-        if attrs["softcap"] is not None:
-            scores /= attrs["softcap"]
-            np.tanh(scores, out=scores)
-            scores *= attrs["softcap"]
-        if bias is not None:
-            scores += bias
-        np.copyto(scores, -np.inf, where=_hidden(attrs, batch, sq, sk, mask, offset, kv_len))
-        # A row with nothing to attend has the maximum -inf; 0 instead leaves its weights at exp(-inf) = 0.
-        top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-        scores -= np.where(top == -np.inf, 0, top)
-        weights = np.exp(scores, out=scores)
-        total = weights.sum(axis=-1, keepdims=True)
-        weights /= np.where(total == 0, 1, total)
+        weights = probabilities(
+            scores, scale_of(attrs, depth), attrs["softcap"], bias, hidden(attrs, batch, sq, sk, mask, offset, kv_len)
+        )
         result: Array = np.matmul(weights.reshape(batch, kv_heads, group, sq, sk), v[:, :, None])
     result = result.reshape(batch, heads, sq, v.shape[3])
     return result.swapaxes(1, 2) if attrs["layout"] == "bshd" else result
 
 
-def _hidden(attrs: Attrs, batch: int, sq: int, sk: int, mask: Array | None, offset: Array | None, kv_len: Array | None) -> Array:
+def scale_of(attrs: Attrs, depth: int) -> float:
+    """What products of queries and keys are multiplied by."""
+    return 1 / math.sqrt(depth) if attrs["scale"] is None else float(attrs["scale"])
+
+
+def probabilities(scores: Array, scale: float, softcap: float | None, bias: Array | None, unseen: Array | None) -> Array:
+    """Products of queries and keys become, in place, what each key counts for each query; rows that see nothing are zeros."""
+    scores *= scale
+    if softcap is not None:
+        scores /= softcap
+        np.tanh(scores, out=scores)
+        scores *= softcap
+    if bias is not None:
+        scores += bias
+    if unseen is not None:
+        np.copyto(scores, -np.inf, where=unseen)
+    # A row with nothing to attend has the maximum -inf; 0 instead leaves its weights at exp(-inf) = 0.
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    scores -= np.where(top == -np.inf, 0, top)
+    weights = np.exp(scores, out=scores)
+    total = weights.sum(axis=-1, keepdims=True)
+    weights /= np.where(total == 0, 1, total)
+    return weights
+
+
+def hidden(attrs: Attrs, batch: int, sq: int, sk: int, mask: Array | None, offset: Array | None, kv_len: Array | None) -> Array:
     """Which scores do not count; broadcasts to [B, H, Sq, Sk]."""
     per_batch = (-1, 1, 1, 1)
     key = np.arange(sk)
     start = np.array(sk - sq) if offset is None else offset.astype(np.int64)
     query = start.reshape(per_batch) + np.arange(sq)[:, None]
-    hidden = np.zeros((1, 1, 1, 1), np.bool_)
+    found = np.zeros((1, 1, 1, 1), np.bool_)
     if mask is not None:
-        hidden = hidden | ~mask
+        found = found | ~mask
     if kv_len is not None:
-        hidden = hidden | (key >= kv_len.reshape(per_batch))
+        found = found | (key >= kv_len.reshape(per_batch))
     if attrs["causal"]:
-        hidden = hidden | (key > query)
+        found = found | (key > query)
     if attrs["window"] is not None:
-        hidden = hidden | (key <= query - attrs["window"])
-    return hidden
+        found = found | (key <= query - attrs["window"])
+    return found
 
 
 def _angles(positions: Array, half: int) -> tuple[Array, Array]:
@@ -410,6 +426,7 @@ register(
         reference=_rope,
         lowering=Pull("rope"),
         samples=_rope_samples,
+        gradient=rope_gradient,
         attrs={"rotary_dim": REQUIRED, "interleaved": False},
         rules=(
             "x is [..., S, D]; cos and sin broadcast to x's leading axes and rotary_dim/2, so any axis may hold the positions. "
@@ -430,6 +447,7 @@ register(
         reference=_attention,
         lowering=Routine("attention"),
         samples=_attention_samples,
+        gradient=attention_gradient,
         attrs=_ATTENTION_ATTRS,
         cost="compute",
         rules=(

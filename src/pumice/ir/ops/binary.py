@@ -9,12 +9,14 @@ import numpy as np
 
 from pumice.core import dtypes, special
 from pumice.core.dtypes import DType
-from pumice.ir.ops._elementwise import INF, NAN, SPECIAL, Domain, draw, dtypes_of, extremes, kinds_of, reference_of
+from pumice.ir.gradients.elementwise import BINARY
+from pumice.ir.ops._elementwise import BOOLS, INF, NAN, SPECIAL, STEPS, Domain, draw, dtypes_of, extremes, kinds_of, reference_of
 from pumice.ir.registry import Array, Attrs, OpSpec, Sample, Scalar, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, same_dtype
 from pumice.ir.types import TensorType
 
 Wgsl = Mapping[str, str]
+_WITHOUT = {"compare": BOOLS, "logical": BOOLS, "bitwise": "it takes integers"}
 _SHAPES: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
     ("odd", (7,), (7,)),
     ("scalar", (), ()),
@@ -38,7 +40,6 @@ def _op(
     b: Domain = (-4.0, 4.0),
     special: tuple[float, ...] = SPECIAL,
     *,
-    differentiable: bool = True,
     rules: str = "",
 ) -> None:
     """Register an op; `a` and `b` are the domains of the samples, `special` is crossed with itself."""
@@ -75,7 +76,9 @@ def _op(
             reference=reference_of(fn),
             lowering=Scalar(wgsl),
             samples=samples,
-            differentiable=differentiable,
+            gradient=BINARY.get(name),
+            no_gradient="" if name in BINARY else _WITHOUT.get(family, STEPS),
+            differentiable=name in BINARY,
             rules=rules,
         )
     )
@@ -106,7 +109,6 @@ _op(
     {"f": "pm_floor_div({0}, {1})", "i": "pm_floor_div_i({0}, {1})", "u": "pm_floor_div_u({0}, {1})"},
     (-50.0, 50.0),
     special=(NAN, INF, -INF, 0.0, 1.0, -3.0, 1e6),
-    differentiable=False,
     rules=_ZERO,
 )
 _op(
@@ -154,7 +156,7 @@ def _compare(name: str, summary: str, fn: Callable[..., Any], sign: str, of_bool
     if of_floats:
         wgsl["f"] = of_floats
     rules = "with NaN only ne holds; False is less than True"
-    _op("compare", name, summary, fn, wgsl, differentiable=False, rules=rules)
+    _op("compare", name, summary, fn, wgsl, rules=rules)
 
 
 _compare("eq", "whether a equals b", np.equal, "==", "({0} == {1})")
@@ -164,20 +166,19 @@ _compare("le", "whether a is at most b", np.less_equal, "<=", "(!{0} || {1})")
 _compare("gt", "whether a is greater than b", np.greater, ">", "({0} && !{1})")
 _compare("ge", "whether a is at least b", np.greater_equal, ">=", "({0} || !{1})")
 
-_op("logical", "logical_and", "whether both hold", np.logical_and, {"b": "({0} && {1})"}, differentiable=False)
-_op("logical", "logical_or", "whether at least one holds", np.logical_or, {"b": "({0} || {1})"}, differentiable=False)
-_op("logical", "logical_xor", "whether exactly one holds", np.logical_xor, {"b": "({0} != {1})"}, differentiable=False)
+_op("logical", "logical_and", "whether both hold", np.logical_and, {"b": "({0} && {1})"})
+_op("logical", "logical_or", "whether at least one holds", np.logical_or, {"b": "({0} || {1})"})
+_op("logical", "logical_xor", "whether exactly one holds", np.logical_xor, {"b": "({0} != {1})"})
 
-_op("bitwise", "bit_and", "the bits set in both", np.bitwise_and, _all("iu", "({0} & {1})"), differentiable=False)
-_op("bitwise", "bit_or", "the bits set in at least one", np.bitwise_or, _all("iu", "({0} | {1})"), differentiable=False)
-_op("bitwise", "bit_xor", "the bits set in exactly one", np.bitwise_xor, _all("iu", "({0} ^ {1})"), differentiable=False)
+_op("bitwise", "bit_and", "the bits set in both", np.bitwise_and, _all("iu", "({0} & {1})"))
+_op("bitwise", "bit_or", "the bits set in at least one", np.bitwise_or, _all("iu", "({0} | {1})"))
+_op("bitwise", "bit_xor", "the bits set in exactly one", np.bitwise_xor, _all("iu", "({0} ^ {1})"))
 _op(
     "bitwise",
     "shift_left",
     "a shifted up by b bits",
     np.left_shift,
     {"i": "pm_shift_left_i({0}, {1})", "u": "pm_shift_left_u({0}, {1})"},
-    differentiable=False,
     rules=_SHIFT,
 )
 _op(
@@ -186,6 +187,5 @@ _op(
     "a shifted down by b bits, keeping the sign",
     np.right_shift,
     {"i": "pm_shift_right_i({0}, {1})", "u": "pm_shift_right_u({0}, {1})"},
-    differentiable=False,
     rules=_SHIFT,
 )

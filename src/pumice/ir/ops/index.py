@@ -12,6 +12,7 @@ from pumice.core import dtypes
 from pumice.core.dims import Dim, Expr, ceildiv, shape_text
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, ShapeError
+from pumice.ir.gradients import index as gradients
 from pumice.ir.ops.shape import PLAIN_KINDS, canonical_axis, plain, sample, sample_array, span, static_size, without_axis
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng, same_dtype, same_shape
@@ -279,6 +280,54 @@ def _scatter_set(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     return result
 
 
+def _infer_scatter_along(types: Types, attrs: Attrs) -> TensorType:
+    x, indices, updates = plain(types)
+    same_dtype([x, updates])
+    require_kind(x, "float", "int", "uint")
+    require_kind(indices, "int", "uint")
+    axis = canonical_axis(attrs["axis"], x.rank)
+    same_shape(indices.shape, updates.shape, "indices and updates")
+    if indices.rank != x.rank or without_axis(indices.shape, axis) != without_axis(x.shape, axis):
+        raise ShapeError(
+            f"indices {shape_text(indices.shape)} do not match x {shape_text(x.shape)} along axis {axis}",
+            hint="ranks are equal and so are all dims but that of the axis",
+        )
+    return x
+
+
+def _scatter_along(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    x, indices, updates = (np.moveaxis(a, attrs["axis"], -1) for a in arrays)
+    size = x.shape[-1]
+    index = _from_end(indices, size)
+    hit = (index >= 0) & (index < size)
+    # All rows as one: the place of each update among all elements.
+    rows = np.arange(int(np.prod(x.shape[:-1], dtype=np.int64))).reshape(*x.shape[:-1], 1)
+    result = np.array(x).reshape(-1)
+    np.add.at(result, (rows * size + index)[hit], updates[hit])
+    return np.moveaxis(result.reshape(x.shape), -1, attrs["axis"])
+
+
+def _scatter_along_samples() -> Iterator[Sample]:
+    def case(label: str, shape: tuple[int, ...], count: int, axis: int, dtype: DType = dtypes.f32, **ids: Any) -> Sample:
+        places = (*shape[:axis], count, *shape[axis + 1 :])
+        low, high = ids.get("low", 0), ids.get("high", shape[axis])
+        indices = _sample_ids(places, low, high, ids.get("ids", dtypes.i32))
+        return sample(label, [sample_array(shape, dtype), indices, sample_array(places, dtype, 1)], axis=axis)
+
+    yield case("last axis", (5, 9), 4, 1)
+    yield case("first axis", (6, 13), 8, 0)
+    yield case("middle", (2, 7, 3), 4, 1, dtypes.i32, low=-7)
+    yield case("many duplicates", (3, 5), 257, 1)
+    yield case("negative and out of range", (3, 5), 40, 1, low=-20, high=20)
+    yield case("vector by u32", (11,), 5, 0, ids=dtypes.u32, high=30)
+    yield case("f16", (3, 7), 5, 1, dtypes.f16)
+    yield case("bf16, odd width", (3, 5), 4, 0, dtypes.bf16)
+    yield case("bytes by i8", (3, 7), 9, 1, dtypes.i8, low=-9, high=9, ids=dtypes.i8)
+    yield case("size one", (4, 1), 3, 1, dtypes.u8)
+    yield case("no updates", (4, 3), 0, 1)
+    yield case("into nothing", (4, 0), 2, 1, high=1)
+
+
 def _scatter_samples(extra: DType) -> Iterator[Sample]:
     def case(label: str, shape: tuple[int, ...], indices: Array, axis: int, dtype: DType = dtypes.f32) -> Sample:
         updates = sample_array((*shape[:axis], len(indices), *shape[axis + 1 :]), dtype, 1)
@@ -312,6 +361,7 @@ register(
         _gather_samples,
         {"axis": REQUIRED},
         rules=_READ_RULE,
+        gradient=gradients.gather,
     )
 )
 register(
@@ -326,6 +376,7 @@ register(
         _take_along_axis_samples,
         {"axis": REQUIRED},
         rules=_READ_RULE + " The other dims are equal, they do not broadcast.",
+        gradient=gradients.take_along_axis,
     )
 )
 register(
@@ -338,7 +389,8 @@ register(
         _embedding,
         Pull("embedding"),
         _embedding_samples,
-        rules=_READ_RULE,
+        rules=_READ_RULE + " A quantised table has no gradient.",
+        gradient=gradients.embedding,
     )
 )
 register(
@@ -353,6 +405,7 @@ register(
         _one_hot_samples,
         {"depth": REQUIRED, "dtype": "f32"},
         rules="Negative ids count from the end of the depth; ids still out of range give zeros only.",
+        no_gradient="it takes integers",
         differentiable=False,
     )
 )
@@ -369,6 +422,7 @@ register(
         {"start": 0, "stop": REQUIRED, "step": 1, "dtype": "i32"},
         rules="The length is the rounded-up quotient of range and step, never below 0. Values past an integer dtype wrap."
         " Symbolic ends need integers throughout; fractions need a float dtype.",
+        no_gradient="it takes no operands",
         differentiable=False,
     )
 )
@@ -384,6 +438,7 @@ register(
         lambda: _scatter_samples(dtypes.i8),
         {"axis": REQUIRED},
         rules=_WRITE_RULE + " Updates of the same index accumulate; integers wrap.",
+        gradient=gradients.scatter_add,
     )
 )
 register(
@@ -398,5 +453,21 @@ register(
         lambda: _scatter_samples(dtypes.bool_),
         {"axis": REQUIRED},
         rules=_WRITE_RULE + " Of several updates of one index the last one wins.",
+        gradient=gradients.scatter_set,
+    )
+)
+register(
+    OpSpec(
+        "scatter_along_axis_add",
+        "index",
+        "x with each update added at the place its own index names along an axis, matched along all other axes",
+        ("x", "indices", "updates"),
+        _infer_scatter_along,
+        _scatter_along,
+        Routine("scatter_along_axis_add"),
+        _scatter_along_samples,
+        {"axis": REQUIRED},
+        rules=_WRITE_RULE + " Updates of the same place accumulate; integers wrap. What take_along_axis reads, this writes back.",
+        gradient=gradients.scatter_along_axis_add,
     )
 )

@@ -12,6 +12,7 @@ from pumice.core.blocks import dequantize_rows, quantize_rows
 from pumice.core.dims import Shape, shape_text
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, ShapeError
+from pumice.ir.gradients import linear as gradients
 from pumice.ir.registry import Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
 from pumice.ir.types import TensorType
@@ -174,32 +175,49 @@ def _packed(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Packed:
     return Packed(dtype, shape, quantize_rows(dtype, rng(seed).standard_normal(shape)))
 
 
+# One of each kind of codes, with every kind of scale, offset and group size among them: even parts of a chunk of a row, and
+# not; and one group for a whole row.
+_GROUPED = tuple(
+    dtypes.dtype(name)
+    for name in (
+        "i4_g32_f16", "i4_g96_f32", "i8_g64_bf16", "i8_g128_f16", "u4z_g128_f16", "u8z_g32_f32", "u8z_g384_f16", "u4b_g64_bf16",
+        "u4b_g32_f32", "u8b_g32_f16", "u8b_g160_bf16", "e4m3_g128_f32", "e4m3_g416_f32", "e5m2_g64_f16", "nvfp4_g192_f32",
+    )
+)  # fmt: skip
+
+
+# Numbers of rows that make a matvec of one vector, of several, and tiles; weights of one block a row and of several.
+_PRODUCTS = (((1,), 7, 3), ((1,), 130, 1), ((5,), 33, 2), ((40,), 65, 3))
+# What does not depend on the format: ranks, dtypes of x, nothing to do, whole tiles and teams.
+_MORE_PRODUCTS: tuple[tuple[tuple[int, ...], int, int, DType], ...] = (
+    ((1,), 64, 8, dtypes.f32),
+    ((5,), 130, 1, dtypes.f32),
+    ((40,), 64, 3, dtypes.f32),
+    ((40,), 130, 8, dtypes.f32),
+    ((), 7, 3, dtypes.f32),
+    ((2, 3), 64, 1, dtypes.f32),
+    ((2, 1), 7, 3, dtypes.f32),
+    ((0,), 7, 1, dtypes.f32),
+    ((1,), 64, 3, dtypes.f16),
+    ((5,), 7, 1, dtypes.f16),
+    ((40,), 130, 3, dtypes.f16),
+    ((3,), 64, 3, dtypes.bf16),
+)
+
+
 def _qmatmul_samples() -> Iterator[Sample]:
-    for q in dtypes.QUANT:
-        one, two, three = q.block, 2 * q.block if q.block > 32 else 256, 3 * q.block
-        for lead, n, k, dtype in (
-            ((1,), 7, one, dtypes.f32),
-            ((1,), 64, two, dtypes.f32),
-            ((1,), 130, three, dtypes.f32),
-            ((5,), 7, three, dtypes.f32),
-            ((5,), 130, one, dtypes.f32),
-            ((40,), 64, three, dtypes.f32),
-            ((40,), 130, two, dtypes.f32),
-            ((), 7, three, dtypes.f32),
-            ((2, 3), 64, one, dtypes.f32),
-            ((2, 1), 7, three, dtypes.f32),
-            ((0,), 7, one, dtypes.f32),
-            ((1,), 64, three, dtypes.f16),
-            ((5,), 7, one, dtypes.f16),
-            ((40,), 130, three, dtypes.f16),
-            ((3,), 64, three, dtypes.bf16),
-        ):
+    for q in (*dtypes.QUANT, *_GROUPED):
+        more = _MORE_PRODUCTS if q in (dtypes.q4_0, dtypes.q8_0, dtypes.q6_k) else ()
+        for lead, n, blocks, dtype in (*((*p, dtypes.f32) for p in _PRODUCTS), *more):
+            k = blocks * q.block
             x = rng(n + k).standard_normal((*lead, k)).astype(dtype.np)
             label = f"{q} {dtype} x {shape_text(x.shape)}, w {shape_text((n, k))}"
             yield Sample(label, (x, _packed(q, (n, k), seed=n)), {})
 
 
 def _dequantize_samples() -> Iterator[Sample]:
+    for q in _GROUPED:
+        yield Sample(f"{q} {shape_text((3, 2 * q.block))}", (_packed(q, (3, 2 * q.block)),), {})
     for q in dtypes.QUANT:
         for shape in ((q.block,), (5, 3 * q.block), (2, 3, 2 * q.block), (0, q.block)):
             yield Sample(f"{q} {shape_text(shape)}", (_packed(q, shape),), {})
@@ -217,6 +235,7 @@ register(
         reference=_matmul,
         lowering=Routine("matmul"),
         samples=_matmul_samples,
+        gradient=gradients.matmul,
         cost="compute",
         rules=(
             "[..., M, K] by [..., K, N] gives [..., M, N]; the axes before the last two broadcast. A rank 1 operand is a row "
@@ -238,6 +257,7 @@ register(
         reference=_qmatmul,
         lowering=Routine("qmatmul"),
         samples=_qmatmul_samples,
+        gradient=gradients.qmatmul,
         cost="compute",
         rules=(
             "x [..., K] by w [N, K] gives [..., N] in x's dtype. w is quantised along K, which is static and a multiple of the "
@@ -259,10 +279,15 @@ register(
         samples=_dequantize_samples,
         rules=(
             "Blocks run along the last axis, which is static and a multiple of the block. q4_0: d*(q-8) with q in 0…15; "
-            "q4_1: d*q+m; q5_0: d*(q-16) with q in 0…31; q5_1: d*q+m; q8_0: d*q with q in -128…127. q4_k and q5_k: (d*s)*q-(m*t) "
-            "with whole s and t in 0…63 for every 32 elements; q6_k: (d*s)*(q-32) with q in 0…63 and s in -128…127 for every "
-            "16. d and m are the block's f16 numbers, the arithmetic is f32."
+            "q4_1: d*q+m; q5_0: d*(q-16) with q in 0…31; q5_1: d*q+m; q8_0: d*q with q in -128…127. q2_k: (d*s)*q-(m*t) "
+            "with q in 0…3 and whole s and t in 0…15 for every 16 elements; q3_k: (d*s)*q with q in -4…3 and s in -32…31 for "
+            "every 16; q4_k and q5_k: (d*s)*q-(m*t) with whole s and t in 0…63 for every 32; q6_k: (d*s)*(q-32) with q in 0…63 "
+            "and s in -128…127 for every 16; q8_k: d*q. d and m are the block's f16 numbers (f32 in q8_k). iq4_nl: d times a "
+            "number of a table; mxfp4: a power of two times a four-bit float; nvfp4: an e4m3 number for every 16 times a "
+            "four-bit float. Grouped dtypes: s*q (i4, i8, e4m3, e5m2), s*(q-z) (u4z, u8z), s*q+b (u4b, u8b), s*(t*q) (nvfp4, t "
+            "in e4m3 for every 16). The arithmetic is f32."
         ),
+        no_gradient="quantised weights are not trained",
         differentiable=False,
     )
 )

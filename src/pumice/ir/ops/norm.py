@@ -9,6 +9,8 @@ import numpy as np
 
 from pumice.core import dtypes
 from pumice.errors import InputError, ShapeError
+from pumice.ir.gradient import Rule
+from pumice.ir.gradients import reduce as gradients
 from pumice.ir.ops.shape import canonical_axis, sample, sample_array
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Row, Sample, Types, register
 from pumice.ir.rules import given, require_kind, same_dtype, same_shape
@@ -143,8 +145,9 @@ def _norm_op(
     samples: Callable[[], Iterator[Sample]],
     attrs: dict[str, Any],
     rules: str,
+    gradient: Rule,
 ) -> None:
-    register(OpSpec(name, "norm", summary, operands, infer, reference, Row(name), samples, attrs, rules=rules))
+    register(OpSpec(name, "norm", summary, operands, infer, reference, Row(name), samples, attrs, rules=rules, gradient=gradient))
 
 
 _SOFTMAX_RULE = "The greatest element is subtracted first, so large values do not overflow. A row of -inf only gives NaN."
@@ -159,6 +162,7 @@ _norm_op(
     _softmax_samples,
     {"axis": REQUIRED},
     _SOFTMAX_RULE,
+    gradients.softmax,
 )
 _norm_op(
     "log_softmax",
@@ -169,6 +173,7 @@ _norm_op(
     _softmax_samples,
     {"axis": REQUIRED},
     _SOFTMAX_RULE,
+    gradients.log_softmax,
 )
 _norm_op(
     "layer_norm",
@@ -179,6 +184,7 @@ _norm_op(
     lambda: _norm_samples(2),
     {"axes": 1, "eps": 1e-5},
     "The variance divides by the number of elements." + _NORM_RULE.format(" and bias have"),
+    gradients.layer_norm,
 )
 _norm_op(
     "rms_norm",
@@ -189,4 +195,5 @@ _norm_op(
     lambda: _norm_samples(1),
     {"axes": 1, "eps": 1e-5},
     "No mean is subtracted." + _NORM_RULE.format(" has"),
+    gradients.rms_norm,
 )

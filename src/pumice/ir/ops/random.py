@@ -114,6 +114,7 @@ def _random_op(
             cost="compute",
             tolerance=tolerance,
             rules=rules,
+            no_gradient="keys are integers",
             differentiable=False,
         )
     )

@@ -11,6 +11,8 @@ from pumice.core import dtypes
 from pumice.core.dims import Shape
 from pumice.core.dtypes import DType
 from pumice.errors import ShapeError
+from pumice.ir.gradient import Rule
+from pumice.ir.gradients import reduce as gradients
 from pumice.ir.ops.shape import canonical_axes, canonical_axis, plain, sample, sample_array
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Row, Sample, Types, register
 from pumice.ir.rules import require_kind, rng
@@ -227,7 +229,8 @@ def _reduce_op(
     rules: str,
     *,
     axis: str = "axes",
-    differentiable: bool = True,
+    gradient: Rule | None = None,
+    why: str = "",
 ) -> None:
     register(
         OpSpec(
@@ -241,7 +244,9 @@ def _reduce_op(
             samples,
             {axis: REQUIRED, "keepdims": False},
             rules=rules,
-            differentiable=differentiable,
+            gradient=gradient,
+            no_gradient=why,
+            differentiable=gradient is not None,
         )
     )
 
@@ -263,6 +268,7 @@ _reduce_op(
     _sum,
     _sum_samples,
     "The sum of nothing is 0." + _ADDING,
+    gradient=gradients.sum_,
 )
 _reduce_op(
     "reduce_prod",
@@ -271,6 +277,7 @@ _reduce_op(
     _prod,
     _prod_samples,
     "The product of nothing is 1." + _ADDING,
+    gradient=gradients.prod,
 )
 _reduce_op(
     "reduce_mean",
@@ -279,6 +286,7 @@ _reduce_op(
     _mean,
     lambda: _samples(_FLOATS),
     "Floats only. The mean of nothing is NaN.",
+    gradient=gradients.mean,
 )
 _reduce_op(
     "reduce_max",
@@ -287,6 +295,7 @@ _reduce_op(
     _max,
     _max_samples,
     "Floats and integers." + _EXTREME.format("-inf", "least"),
+    gradient=gradients.extreme,
 )
 _reduce_op(
     "reduce_min",
@@ -295,6 +304,7 @@ _reduce_op(
     _min,
     _max_samples,
     "Floats and integers." + _EXTREME.format("+inf", "greatest"),
+    gradient=gradients.extreme,
 )
 _reduce_op(
     "reduce_any",
@@ -303,7 +313,7 @@ _reduce_op(
     _any,
     lambda: _samples((dtypes.bool_,), make=_sparse),
     "Takes bool: compare others with 0 first. False for nothing.",
-    differentiable=False,
+    why="its result is a bool",
 )
 _reduce_op(
     "reduce_all",
@@ -312,7 +322,7 @@ _reduce_op(
     _all,
     lambda: _samples((dtypes.bool_,), make=_sparse),
     "Takes bool: compare others with 0 first. True for nothing.",
-    differentiable=False,
+    why="its result is a bool",
 )
 _reduce_op(
     "argmax",
@@ -322,7 +332,7 @@ _reduce_op(
     _arg_samples,
     "Gives i32." + _ARG,
     axis="axis",
-    differentiable=False,
+    why="its result is an index",
 )
 _reduce_op(
     "argmin",
@@ -332,5 +342,5 @@ _reduce_op(
     _arg_samples,
     "Gives i32." + _ARG,
     axis="axis",
-    differentiable=False,
+    why="its result is an index",
 )

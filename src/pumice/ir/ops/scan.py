@@ -9,6 +9,7 @@ import numpy as np
 
 from pumice.core import dtypes
 from pumice.errors import DTypeError
+from pumice.ir.gradients.reduce import cumsum
 from pumice.ir.ops.reduce import NUMBERS, accumulator
 from pumice.ir.ops.shape import canonical_axis, plain, sample, sample_array
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Row, Sample, Types, register
@@ -71,5 +72,6 @@ register(
         {"axis": REQUIRED, "exclusive": False, "reverse": False},
         rules="exclusive leaves out the element itself, so the first sum is 0; reverse sums from the end."
         " i32 and u32 wrap; other integers and bool must be cast first. f16 and bf16 accumulate in f32.",
+        gradient=cumsum,
     )
 )

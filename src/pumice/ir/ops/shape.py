@@ -12,6 +12,8 @@ from pumice.core import dtypes
 from pumice.core.dims import Dim, Expr, Shape, ceildiv, dim_max, shape_text
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, ShapeError
+from pumice.ir.gradient import Rule
+from pumice.ir.gradients import shape as gradients
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng, same_dtype
 from pumice.ir.types import TensorType
@@ -402,11 +404,27 @@ def _shape_op(
     samples: Callable[[], Iterator[Sample]],
     attrs: dict[str, Any],
     rules: str,
+    gradient: Rule,
     *,
     operands: tuple[str, ...] = ("x",),
     cost: Literal["free", "memory"] = "free",
 ) -> None:
-    register(OpSpec(name, "shape", summary, operands, infer, reference, Pull(name), samples, attrs, cost=cost, rules=rules))
+    register(
+        OpSpec(
+            name,
+            "shape",
+            summary,
+            operands,
+            infer,
+            reference,
+            Pull(name),
+            samples,
+            attrs,
+            cost=cost,
+            rules=rules,
+            gradient=gradient,
+        )
+    )
 
 
 _shape_op(
@@ -417,6 +435,7 @@ _shape_op(
     _reshape_samples,
     {"shape": REQUIRED},
     "The shape is fully resolved (no -1); element counts must be equal as canonical expressions.",
+    gradients.reshape,
 )
 _shape_op(
     "expand",
@@ -426,6 +445,7 @@ _shape_op(
     _expand_samples,
     {"shape": REQUIRED},
     "A dim of 1 expands to anything, 0 and symbols included; other dims must already be the wanted ones.",
+    gradients.expand,
 )
 _shape_op(
     "transpose",
@@ -435,6 +455,7 @@ _shape_op(
     _transpose_samples,
     {"perm": REQUIRED},
     "perm names every axis once.",
+    gradients.transpose,
 )
 _shape_op(
     "flip",
@@ -444,6 +465,7 @@ _shape_op(
     _flip_samples,
     {"axes": REQUIRED},
     "axes are ascending and non-negative; none gives x.",
+    gradients.flip,
 )
 _shape_op(
     "slice",
@@ -454,6 +476,7 @@ _shape_op(
     {"starts": REQUIRED, "stops": REQUIRED, "steps": REQUIRED},
     "Bounds are resolved, never negative from the end. A negative step takes start first and goes down to above stop, which may"
     " be -1. A symbolic range that turns out reversed takes nothing (NumPy).",
+    gradients.slice_,
 )
 _shape_op(
     "concat",
@@ -463,6 +486,7 @@ _shape_op(
     _concat_samples,
     {"axis": REQUIRED},
     "All dims but that of the axis are equal; operands of size 0 add nothing.",
+    gradients.concat,
     operands=("x*",),
     cost="memory",
 )
@@ -474,5 +498,6 @@ _shape_op(
     _pad_samples,
     {"lo": REQUIRED, "hi": REQUIRED, "value": 0.0},
     "lo and hi count elements before and after, per axis, and are not negative. Integer tensors take only values of their dtype.",
+    gradients.pad,
     cost="memory",
 )

@@ -110,6 +110,7 @@ register(
         {"axis": REQUIRED, "descending": False},
         cost="compute",
         rules="Stable in both directions: ties keep their order. NaN comes last in both directions. -0 ties with 0.",
+        no_gradient="its result is an index",
         differentiable=False,
     )
 )
@@ -127,6 +128,7 @@ register(
         cost="compute",
         rules="Ties: the smaller index first. NaN counts as greatest (PyTorch). -0 ties with 0."
         " k may not exceed the axis; the reference refuses a symbolic axis that turns out shorter.",
+        no_gradient="its result is an index",
         differentiable=False,
     )
 )

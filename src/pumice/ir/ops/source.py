@@ -34,6 +34,7 @@ for _name in SOURCE_OPS:
             lowering=Source(),
             samples=lambda: (),
             cost="free",
+            no_gradient="a source is computed from nothing",
             differentiable=False,
         )
     )

@@ -11,6 +11,7 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dtypes import PLAIN, DType
 from pumice.errors import DTypeError, InputError
+from pumice.ir.gradients import elementwise as gradients
 from pumice.ir.ops._elementwise import INF, NAN, SPECIAL, draw, dtypes_of, extremes, kinds_of, reference_of
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Sample, Scalar, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, same_dtype
@@ -60,6 +61,7 @@ register(
         reference=reference_of(np.where),
         lowering=Scalar({"*": "select({2}, {1}, {0})"}),
         samples=_where_samples,
+        gradient=gradients.where,
         rules="NaN and infinities on the side not taken have no effect",
     )
 )
@@ -132,6 +134,7 @@ register(
         reference=_clamp,
         lowering=Scalar(_CLAMP),
         samples=_clamp_samples,
+        gradient=gradients.clamp,
         rules="None is no bound; NaN stays NaN; with lo > hi the result is hi; bounds of integers are whole numbers",
     )
 )
@@ -177,6 +180,7 @@ def _cast_samples() -> Iterator[Sample]:
         for target in PLAIN:
             if source != target:
                 yield Sample(f"{source} to {target}", (x,), {"dtype": target.name})
+    yield Sample("f16 to f32, finite", (draw(dtypes.f16, (7, 11)),), {"dtype": "f32"})
     beyond = np.array([2147483520.0, 2147483648.0, -2147483648.0, 4294967040.0, 4294967296.0, 3e38, -3e38, -1.0], np.float32)
     yield Sample("saturates i32", (beyond,), {"dtype": "i32"})
     yield Sample("saturates u32", (beyond,), {"dtype": "u32"})
@@ -197,6 +201,7 @@ register(
         reference=_cast_reference,
         lowering=Pull("cast"),
         samples=_cast_samples,
+        gradient=gradients.cast,
         rules="float to integer truncates toward zero, saturates, and takes NaN to 0; integer to narrower integer wraps; "
         "to bool is != 0; to f16 and bf16 rounds to nearest even, integers by way of f32",
     )

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pumice.core import dtypes, special
-from pumice.ir.ops._elementwise import INF, NAN, SPECIAL, Domain, draw, dtypes_of, extremes, kinds_of, reference_of
+from pumice.ir.gradients.elementwise import UNARY
+from pumice.ir.ops._elementwise import BOOLS, INF, NAN, SPECIAL, STEPS, Domain, draw, dtypes_of, extremes, kinds_of, reference_of
 from pumice.ir.registry import Attrs, OpSpec, Sample, Scalar, Types, register
 from pumice.ir.rules import given, require_kind
 from pumice.ir.types import TensorType
@@ -26,7 +27,6 @@ def _op(
     *,
     near_zero: bool = False,
     to_bool: bool = False,
-    differentiable: bool = True,
     rules: str = "",
 ) -> None:
     """Register an op. A string is the WGSL of a float op; `near_zero` samples where results are as small as arguments."""
@@ -60,7 +60,9 @@ def _op(
             reference=reference_of(fn),
             lowering=Scalar(table),
             samples=samples,
-            differentiable=differentiable,
+            gradient=UNARY.get(name),
+            no_gradient="" if name in UNARY else BOOLS if to_bool else STEPS,
+            differentiable=name in UNARY,
             rules=rules,
         )
     )
@@ -82,7 +84,6 @@ _op(
     "-1, 0 or 1",
     np.sign,
     {"f": "pm_sign({0})", "i": "sign({0})", "u": "min({0}, 1u)"},
-    differentiable=False,
     rules="NaN gives NaN",
 )
 _op(
@@ -123,20 +124,18 @@ _op(
     np.rint,
     "round({0})",
     special=_HALVES,
-    differentiable=False,
     rules="halves go to the even neighbour",
 )
-_op("floor", "the greatest integer not above x", np.floor, "floor({0})", special=_HALVES, differentiable=False)
-_op("ceil", "the least integer not below x", np.ceil, "ceil({0})", special=_HALVES, differentiable=False)
-_op("trunc", "the integer part", np.trunc, "trunc({0})", special=_HALVES, differentiable=False)
+_op("floor", "the greatest integer not above x", np.floor, "floor({0})", special=_HALVES)
+_op("ceil", "the least integer not below x", np.ceil, "ceil({0})", special=_HALVES)
+_op("trunc", "the integer part", np.trunc, "trunc({0})", special=_HALVES)
 _op(
     "logical_not",
     "whether x is 0",
     np.logical_not,
     {"f": "(!pm_f32_to_bool({0}))", "i": "({0} == 0)", "u": "({0} == 0u)", "b": "(!{0})"},
     to_bool=True,
-    differentiable=False,
     rules="NaN counts as true, so it gives False",
 )
-_op("isnan", "whether x is NaN", np.isnan, "pm_isnan({0})", to_bool=True, differentiable=False)
-_op("isinf", "whether x is an infinity", np.isinf, "pm_isinf({0})", to_bool=True, differentiable=False)
+_op("isnan", "whether x is NaN", np.isnan, "pm_isnan({0})", to_bool=True)
+_op("isinf", "whether x is an infinity", np.isinf, "pm_isinf({0})", to_bool=True)

@@ -1,0 +1,6 @@
+"""Reverse-mode differentiation: the rules of the ops, put together for a whole graph."""
+
+from pumice.ad.graphs import gradient_graph
+from pumice.ad.reverse import CustomGradient, backward
+
+__all__ = ["CustomGradient", "backward", "gradient_graph"]

@@ -1,0 +1,1 @@
+"""The reverse-mode rules by family; an op's rule is named in its OpSpec."""

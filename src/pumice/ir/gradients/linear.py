@@ -1,0 +1,57 @@
+"""Gradients of matrix products and of rotary embedding."""
+
+from __future__ import annotations
+
+from pumice.core.dims import product
+from pumice.ir.gradient import Backward, Gradients, Val
+
+
+def matmul(c: Backward) -> Gradients:
+    a, b, dy = c.arg(0), c.arg(1), c.dy
+    # Vectors become matrices of one row or column, and so does the gradient of the product.
+    left = a.reshape((1, *a.shape)) if a.rank == 1 else a
+    right = b.reshape((*b.shape, 1)) if b.rank == 1 else b
+    lead = dy.shape[: dy.rank - (a.rank > 1) - (b.rank > 1)]
+    dy = dy.reshape((*lead, left.shape[-2], right.shape[-1]))
+
+    def of_left() -> Val:
+        return (dy @ right.swap_last()).sum_to(left.shape).reshape(a.shape)
+
+    def of_right() -> Val:
+        if right.rank == 2 and left.rank > 2:
+            # One product over all rows, instead of one for each batch entry and their sum.
+            flat = left.reshape((product(left.shape[:-1]), left.shape[-1]))
+            rows = dy.reshape((product(dy.shape[:-1]), dy.shape[-1]))
+            if dy.builder.nodes[right.id].op == "transpose":
+                # What comes next turns this round again: the gradient of the weight itself is made without a copy.
+                return (rows.swap_last() @ flat).swap_last()
+            return (flat.swap_last() @ rows).reshape(b.shape)
+        return (left.swap_last() @ dy).sum_to(right.shape).reshape(b.shape)
+
+    return c.each(of_left, of_right)
+
+
+def qmatmul(c: Backward) -> Gradients:
+    return [c.dy @ c.arg(1).op("dequantize"), None]
+
+
+def rope(c: Backward) -> Gradients:
+    """The rotation turned back; the tables get what each pair turned by."""
+    x, cos, sin, dy = c.arg(0), c.arg(1), c.arg(2), c.dy
+    rotary, interleaved = c.attrs["rotary_dim"], c.attrs["interleaved"]
+
+    def pair(v: Val) -> tuple[Val, Val]:
+        last, wide = v.rank - 1, v.wide()
+        if interleaved:
+            return wide.slice_axis(last, 0, rotary, 2), wide.slice_axis(last, 1, rotary, 2)
+        return wide.slice_axis(last, 0, rotary // 2), wide.slice_axis(last, rotary // 2, rotary)
+
+    def of_cos() -> Val:
+        (a, b), (da, db) = pair(x), pair(dy)
+        return a * da + b * db
+
+    def of_sin() -> Val:
+        (a, b), (da, db) = pair(x), pair(dy)
+        return a * db - b * da
+
+    return c.each(lambda: dy.op("rope", cos, -sin, rotary_dim=rotary, interleaved=interleaved), of_cos, of_sin)

@@ -1,0 +1,44 @@
+"""Gradients of losses over many classes."""
+
+from __future__ import annotations
+
+from pumice.ir.gradient import Backward, Gradients, Val
+
+
+def _picked(x: Val, targets: Val) -> Val:
+    """The element of each row that its target names, in f32; any element where there is none."""
+    # Targets that are no class, such as those to be ignored, must not pass for indices.
+    places = _valid(x, targets).choose(targets, 0).reshape((*targets.shape, 1))
+    return x.op("take_along_axis", places, axis=x.rank - 1).wide().reshape(targets.shape)
+
+
+def _valid(x: Val, targets: Val) -> Val:
+    inside = targets.lt(targets.scalar(x.shape[-1]))
+    return inside if targets.dtype.kind == "uint" else inside.both(targets.ge(0))
+
+
+def cross_entropy(c: Backward) -> Gradients:
+    """In one pass: the loss plus the logit it was measured against is the logarithm of the sum of exponentials."""
+    x, targets = c.arg(0), c.arg(1)
+    total = c.out + _picked(x, targets)
+    return [x.op("cross_entropy_gradient", targets, total, c.dy), None]
+
+
+def cross_entropy_gradient(c: Backward) -> Gradients:
+    x, targets, total, dy, dz = c.arg(0), c.arg(1), c.arg(2), c.arg(3), c.dy.wide()
+    row = (x.rank - 1,)
+    valid = _valid(x, targets)
+
+    def along(v: Val) -> Val:
+        return v.reshape((*v.shape, 1))
+
+    def weighted() -> Val:
+        """How the result moves with each logit: dy times the probability, where there is a target."""
+        p = (x.wide() - along(total)).op("exp")
+        return dz * along(valid.choose(dy, 0.0)) * p
+
+    def of_dy() -> Val:
+        p = (x.wide() - along(total)).op("exp")
+        return valid.choose((dz * p).sum(row) - _picked(dz, targets), 0.0)
+
+    return c.each(weighted, lambda: None, lambda: -weighted().sum(row), of_dy)

@@ -1,0 +1,96 @@
+"""Gradients of reductions, scans, softmax and norms."""
+
+from __future__ import annotations
+
+from pumice.core.dims import product
+from pumice.ir.gradient import Backward, Gradients, Val, in_f32
+
+
+def sum_(c: Backward) -> Gradients:
+    return [c.dy.restore(c.arg(0).shape, c.attrs["axes"])]
+
+
+@in_f32
+def mean(c: Backward) -> Gradients:
+    shape, axes = c.arg(0).shape, c.attrs["axes"]
+    count = product(shape[a] for a in axes)
+    each = c.dy * (1 / count) if isinstance(count, int) and count else c.dy / c.dy.scalar(count)
+    return [each.restore(shape, axes)]
+
+
+@in_f32
+def extreme(c: Backward) -> Gradients:
+    """Elements that tie for the extreme share evenly."""
+    x, axes = c.arg(0), c.attrs["axes"]
+    chosen = x.eq(c.out.keep(x.shape, axes))
+    ties = chosen.cast(x.dtype).sum(axes, keep=True)
+    return [chosen.choose(c.dy.keep(x.shape, axes) / ties, 0.0)]
+
+
+@in_f32
+def prod(c: Backward) -> Gradients:
+    """The product of all others: it is not 0 at a lone zero, so zeros are counted and left out."""
+    x, axes = c.arg(0), c.attrs["axes"]
+    zero = x.eq(0.0)
+    zeros = zero.cast(x.dtype).sum(axes, keep=True)
+    factors = zero.choose(1.0, x)
+    product_ = factors.op("reduce_prod", axes=axes, keepdims=True)
+    scaled = c.dy.keep(x.shape, axes) * product_
+    at_zero = zeros.eq(1.0).choose(scaled, 0.0)
+    elsewhere = zeros.eq(0.0).choose(scaled, 0.0) / factors
+    return [zero.choose(at_zero, elsewhere)]
+
+
+@in_f32
+def cumsum(c: Backward) -> Gradients:
+    return [c.dy.op("cumsum", axis=c.attrs["axis"], exclusive=c.attrs["exclusive"], reverse=not c.attrs["reverse"])]
+
+
+@in_f32
+def softmax(c: Backward) -> Gradients:
+    weighted = c.dy * c.out
+    return [weighted - c.out * weighted.sum((c.attrs["axis"],), keep=True)]
+
+
+@in_f32
+def log_softmax(c: Backward) -> Gradients:
+    return [c.dy - c.out.op("exp") * c.dy.sum((c.attrs["axis"],), keep=True)]
+
+
+def _row_axes(c: Backward) -> tuple[int, ...]:
+    rank = c.out.rank
+    return tuple(range(rank - c.attrs["axes"], rank))
+
+
+def _sum_rows(c: Backward, v: Val) -> Val:
+    """The sum over all rows: what a parameter that every row shares gets."""
+    return v.sum(range(c.out.rank - c.attrs["axes"]))
+
+
+@in_f32
+def layer_norm(c: Backward) -> Gradients:
+    x, weight = c.arg(0), c.inputs[1]
+    row, eps = _row_axes(c), float(c.attrs["eps"])
+    centred = x - x.mean(row, keep=True)
+    scale = ((centred * centred).mean(row, keep=True) + eps).op("rsqrt")
+    normal = centred * scale
+
+    def of_x() -> Val:
+        dn = c.dy if weight is None else c.dy * weight
+        return scale * (dn - dn.mean(row, keep=True) - normal * (dn * normal).mean(row, keep=True))
+
+    return c.each(of_x, lambda: _sum_rows(c, c.dy * normal), lambda: _sum_rows(c, c.dy))
+
+
+@in_f32
+def rms_norm(c: Backward) -> Gradients:
+    x, weight = c.arg(0), c.inputs[1]
+    row, eps = _row_axes(c), float(c.attrs["eps"])
+    scale = ((x * x).mean(row, keep=True) + eps).op("rsqrt")
+    normal = x * scale
+
+    def of_x() -> Val:
+        dn = c.dy if weight is None else c.dy * weight
+        return scale * (dn - normal * (dn * normal).mean(row, keep=True))
+
+    return c.each(of_x, lambda: _sum_rows(c, c.dy * normal))

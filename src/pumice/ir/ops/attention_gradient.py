@@ -1,0 +1,91 @@
+"""The gradients of attention by queries, keys and values, all three in one op: they share most of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.core import dtypes
+from pumice.core.dims import product
+from pumice.errors import ShapeError
+from pumice.ir.ops.attention import hidden, probabilities, scale_of
+from pumice.ir.registry import Array, Attrs, Composed, OpSpec, Sample, Types, get_op, register
+from pumice.ir.rules import given, require_kind, rng
+from pumice.ir.types import TensorType
+
+_ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "softcap": None}
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    q, k, v, dy = given(types[:4])
+    result = get_op("attention").infer([q, k, v, *types[4:], None, None, None], attrs)
+    require_kind(dy, "float")
+    if dy.shape != result.shape:
+        raise ShapeError(f"dy must have the shape of the result, {result.describe()}, it is {dy.describe()}", operand="dy")
+    return TensorType(dtypes.f32, (product(q.shape) + product(k.shape) + product(v.shape),))
+
+
+def _reference(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+    q, k, v, dy, mask, bias, offset, kv_len = arrays
+    swapped = attrs["layout"] == "bshd"
+    if swapped:
+        q, k, v, dy = (a.swapaxes(1, 2) for a in (q, k, v, dy))
+    (batch, heads, sq, depth), (_, kv_heads, sk, _) = q.shape, k.shape
+    lead = (batch, kv_heads, heads // kv_heads)
+    queries, grads = q.reshape(*lead, sq, depth), dy.reshape(*lead, sq, v.shape[3])
+    keys, values, scale = k[:, :, None], v[:, :, None], scale_of(attrs, depth)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scores = np.matmul(queries, keys.swapaxes(-1, -2)).reshape(batch, heads, sq, sk)
+        capped = None if attrs["softcap"] is None else np.tanh(scores * (scale / attrs["softcap"]))
+        unseen = hidden(attrs, batch, sq, sk, mask, offset, kv_len)
+        p = probabilities(scores, scale, attrs["softcap"], bias, unseen)
+        weighted = np.matmul(grads, values.swapaxes(-1, -2)).reshape(p.shape) * p
+        inner = weighted - p * weighted.sum(axis=-1, keepdims=True)
+    if capped is not None:
+        inner *= 1 - capped * capped
+    inner = (inner * scale).reshape(*lead, sq, sk)
+    found = (
+        np.matmul(inner, keys).reshape(q.shape),
+        np.matmul(inner.swapaxes(-1, -2), queries).sum(axis=2),
+        np.matmul(p.reshape(inner.shape).swapaxes(-1, -2), grads).sum(axis=2),
+    )
+    return np.concatenate([(a.swapaxes(1, 2) if swapped else a).reshape(-1) for a in found])
+
+
+def _samples() -> Iterator[Sample]:
+    """Those of attention that this op has operands for, with a gradient of its result."""
+    spec, r = get_op("attention"), rng(2)
+    for s in spec.samples():
+        *operands, kv_index, k_scale, _ = s.inputs
+        if kv_index is not None or k_scale is not None:
+            continue
+        q, k, v, *extras = operands
+        assert isinstance(q, np.ndarray)
+        types = [TensorType(dtypes.dtype(a.dtype), a.shape) if isinstance(a, np.ndarray) else None for a in s.inputs]
+        shape = spec.infer(types, s.attrs).static_shape
+        dy = r.standard_normal(shape).astype(np.float32).astype(q.dtype)
+        yield Sample(s.label, (q, k, v, dy, *extras), s.attrs)
+
+
+register(
+    OpSpec(
+        name="attention_gradient",
+        family="attention",
+        summary="the gradients of attention by q, k and v, one after the other",
+        operands=("q", "k", "v", "dy", "mask?", "bias?", "offset?", "kv_len?"),
+        infer=_infer,
+        reference=_reference,
+        lowering=Composed("attention_gradient"),
+        samples=_samples,
+        no_gradient="second derivatives of attention are not offered",
+        attrs=_ATTRS,
+        cost="compute",
+        tolerance=1e-6,
+        rules=(
+            "Operands and attributes as for attention; dy is the gradient of its result. The result is f32 and flat: the "
+            "gradient of q, then of k, then of v, each in its operand's order. Rows that see nothing give zeros."
+        ),
+    )
+)

@@ -1,0 +1,162 @@
+"""Gradient graphs of single ops over the registry's samples, and the difference quotients that they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pumice.ad import backward
+from pumice.core import dtypes
+from pumice.ir.graph import Graph, GraphBuilder, bind_attrs
+from pumice.ir.registry import OpSpec, Packed, Sample, all_ops
+from pumice.ir.types import TensorType
+from pumice.reference.interpreter import evaluate_graph
+
+from harness import Array, Case
+
+DIFFERENTIABLE = [s for s in all_ops() if s.gradient is not None]
+_LARGEST = 6000  # elements; larger samples test kernels, not gradients
+_ON_A_JUMP = {("mod", "bf16")}  # samples with an exact multiple in so few bits
+_STEPS = (1e-5, 1e-6, 1e-7, 1e-8)
+
+
+def float_operands(sample: Sample) -> list[int]:
+    """Positions of the operands that have gradients."""
+    return [k for k, a in enumerate(sample.inputs) if isinstance(a, np.ndarray) and dtypes.dtype(a.dtype).is_float]
+
+
+def output_type(spec: OpSpec, sample: Sample) -> TensorType:
+    types = [
+        None if a is None else TensorType(a.dtype if isinstance(a, Packed) else dtypes.dtype(a.dtype), a.shape)
+        for a in spec.complete_operands(sample.inputs)
+    ]
+    return spec.infer(types, spec.complete_attrs(sample.attrs))
+
+
+def usable_samples(spec: OpSpec) -> Iterator[Sample]:
+    """Samples with a gradient to check: floats in and out, all finite, not too large."""
+    for s in spec.samples():
+        arrays = [a for a in s.inputs if isinstance(a, np.ndarray)]
+        if not float_operands(s) or sum(a.size for a in arrays) > _LARGEST:
+            continue
+        finite = all(np.isfinite(a.astype(np.float64)).all() for a in arrays)
+        out = output_type(spec, s).dtype
+        # Rounding is a staircase: its difference quotient says nothing.
+        rounds = (spec.name == "cast" and out != dtypes.f32) or (spec.name, s.label) in _ON_A_JUMP
+        if finite and out.is_float and not rounds and np.isfinite(reference(spec, s)).all():
+            yield s
+
+
+def reference(spec: OpSpec, sample: Sample) -> Array:
+    """The op's value in float64."""
+    floats = float_operands(sample)
+    wide = [a.astype(np.float64) if k in floats else a for k, a in enumerate(spec.complete_operands(sample.inputs))]
+    with np.errstate(all="ignore"):
+        return spec.reference(wide, bind_attrs(spec.complete_attrs(sample.attrs), {}), output_type(spec, sample))
+
+
+def gradient_case(spec: OpSpec, sample: Sample) -> Case:
+    """The graph of the gradients of sum(op(…) * r) with respect to every float operand."""
+    b = GraphBuilder()
+    ids: list[int | None] = []
+    inputs: dict[str, Array] = {}
+    params: dict[str, Array] = {}
+    for k, a in enumerate(sample.inputs):
+        if a is None:
+            ids.append(None)
+        elif isinstance(a, Packed):
+            ids.append(b.source("param", f"p{k}", TensorType(a.dtype, a.shape)))
+            params[f"p{k}"] = a.data
+        else:
+            ids.append(b.source("input", f"x{k}", TensorType(dtypes.dtype(a.dtype), a.shape)))
+            inputs[f"x{k}"] = a
+    y = b.add(spec.name, ids, sample.attrs)
+    r = b.source("input", "r", TensorType(dtypes.f32, b.type(y).shape))
+    inputs["r"] = weights(b.type(y).static_shape)
+    wide = y if b.type(y).dtype == dtypes.f32 else b.add("cast", [y], {"dtype": "f32"})
+    loss = b.add("reduce_sum", [b.add("mul", [wide, r])], {"axes": tuple(range(b.type(y).rank))})
+    wrt = float_operands(sample)
+    found = backward(b, loss, [i for k in wrt if (i := ids[k]) is not None])
+    return Case(b.build([(f"d{k}", i) for k, i in zip(wrt, found, strict=True)]), inputs, params)
+
+
+def weights(shape: tuple[int, ...]) -> Array:
+    return np.asarray(np.random.default_rng(5).standard_normal(shape).astype(np.float32))
+
+
+def disagreement(spec: OpSpec, sample: Sample) -> str:
+    """ "" or how the gradients along random directions differ from difference quotients of the float64 reference."""
+    case = gradient_case(spec, sample)
+    gradients = evaluate_graph(case.graph, case.inputs, case.params).outputs
+    wrt, out = float_operands(sample), output_type(spec, sample)
+    attrs = bind_attrs(spec.complete_attrs(sample.attrs), {})
+    arrays = [
+        a.astype(np.float64) if k in wrt and isinstance(a, np.ndarray) else a
+        for k, a in enumerate(spec.complete_operands(sample.inputs))
+    ]
+    r = weights(out.static_shape).astype(np.float64)
+
+    def loss(moved: dict[int, Array]) -> float:
+        with np.errstate(all="ignore"):
+            return float(np.sum(spec.reference([moved.get(k, a) for k, a in enumerate(arrays)], attrs, out) * r))
+
+    half = out.dtype != dtypes.f32 or any(dtypes.dtype(a.dtype) != dtypes.f32 for k in wrt if (a := sample.inputs[k]) is not None)
+    tolerance = 0.03 if half else 1e-5
+    rng = np.random.default_rng(7)
+    for k, gradient in zip(wrt, gradients, strict=True):
+        direction = rng.standard_normal(gradient.shape)
+        expected = float(np.sum(direction * gradient))
+        size = float(np.sqrt(np.sum((direction * gradient) ** 2))) + 1e-3
+        errors = []
+        for h in _STEPS:
+            up, down = loss({k: arrays[k] + h * direction}), loss({k: arrays[k] - h * direction})
+            errors.append(abs((up - down) / (2 * h) - expected) / size)
+        if not min(errors, default=0.0) <= tolerance:
+            return f"operand {k}: {min(errors):.3g} off, gradient along the direction is {expected:.6g}"
+    return ""
+
+
+def second_order_disagreement(spec: OpSpec) -> str:
+    """As `disagreement`, for the gradient of sum((the op's gradient) * s) over the op's first usable f32 sample."""
+    for sample in usable_samples(spec):
+        floats = [sample.inputs[k] for k in float_operands(sample)]
+        if all(a.dtype == np.float32 for a in floats) and np.prod(output_type(spec, sample).static_shape) > 1:
+            break
+    else:
+        raise AssertionError("no f32 sample")
+    first = gradient_case(spec, sample)
+    b = GraphBuilder.of(first.graph)
+    sources = {n.name: n.id for n in first.graph.sources("input")}
+    wrt = [sources[f"x{k}"] for k in float_operands(sample)]
+    terms = []
+    inputs = dict(first.inputs)
+    for name, i in first.graph.outputs:
+        t = b.type(i)
+        inputs[f"s_{name}"] = weights(t.static_shape)
+        s = b.source("input", f"s_{name}", t)
+        terms.append(b.add("reduce_sum", [b.add("mul", [i, s])], {"axes": tuple(range(t.rank))}))
+    loss = terms[0]
+    for t in terms[1:]:
+        loss = b.add("add", [loss, t])
+    value = b.build([("loss", loss)])
+    gradients = evaluate_graph(gradients_of(b, loss, wrt), inputs, first.params).outputs
+    rng = np.random.default_rng(11)
+    for k, gradient in zip(float_operands(sample), gradients, strict=True):
+        direction = rng.standard_normal(gradient.shape)
+        expected = float(np.sum(direction * gradient))
+        size = float(np.sqrt(np.sum((direction * gradient) ** 2))) + 1e-2
+        errors = []
+        for h in (2e-2, 4e-3, 1e-3):
+            # The oracle rounds its inputs to f32, so the step is what really changed.
+            up, down = ((inputs[f"x{k}"] + np.float32(sign * h) * direction).astype(np.float32) for sign in (1, -1))
+            values = [float(evaluate_graph(value, {**inputs, f"x{k}": a}, first.params).outputs[0]) for a in (up, down)]
+            errors.append(abs((values[0] - values[1]) / (2 * h) - expected) / size)
+        if not min(errors) <= 2e-2:
+            return f"operand {k}: {min(errors):.3g} off, {expected:.6g} expected"
+    return ""
+
+
+def gradients_of(b: GraphBuilder, loss: int, wrt: list[int]) -> Graph:
+    """The graph of the gradients of `loss`."""
+    return b.build([(f"g{k}", i) for k, i in enumerate(backward(b, loss, wrt))])
