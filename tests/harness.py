@@ -26,9 +26,14 @@ GUARD = 64
 TARGETS = ("host", "webgpu", "webgpu-baseline")
 
 
-@cache
 def device(target: str) -> Device:
-    """The device of a target; the baseline runs on the same adapter under a browser's default limits."""
+    """The device of a target, or its successor if a test of faults has lost it."""
+    return _first_device(target).renew()
+
+
+@cache
+def _first_device(target: str) -> Device:
+    """The baseline runs on the same adapter under a browser's default limits."""
     if target == "host":
         from pumice.backends.host.device import HostDevice
 

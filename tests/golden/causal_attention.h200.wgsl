@@ -18,9 +18,10 @@ var<workgroup> keep: array<f32, 32>;
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
   if (wg >= u.d1) { return; }
-  let row0 = (wg % u.d0) * 32u;
-  let kv_head = (wg / u.d0) % 2u;
-  let batch = wg / u.d1;
+  let team = wg;
+  let row0 = (team % u.d0) * 32u;
+  let kv_head = (team / u.d0) % 2u;
+  let batch = team / u.d1;
   let last_row = min(row0 + 31u, u.d2);
   let offset = 0i;
   let key_end = u32(max(min(i32(u.d3), offset + i32(last_row / 2u) + 1i), 0i));
@@ -29,10 +30,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let row1 = min(row0 + e / 16u, last_row);
     let h2 = kv_head * 2u + row1 % 2u;
     let s3 = row1 / 2u;
-    let base4 = ((batch * u.d4) + (h2 * u.d5));
-    let row5 = (base4 + (s3 * 64u));
-    let d6 = (e % 16u) * 4u;
-    queries[e] = vec4<f32>(b0[(row5 + d6)], b0[(row5 + (d6 + 1u))], b0[(row5 + (d6 + 2u))], b0[(row5 + (d6 + 3u))]) * 0.125f;
+    let d4 = (e % 16u) * 4u;
+    let base5 = ((batch * u.d4) + (h2 * u.d5));
+    let row6 = (base5 + (s3 * 64u));
+    queries[e] = vec4<f32>(b0[(row6 + d4)], b0[(row6 + (d4 + 1u))], b0[(row6 + (d4 + 2u))], b0[(row6 + (d4 + 3u))]) * 0.125f;
   }
   if (lid < 32u) {
     top[lid] = -3.3e38f;

@@ -192,14 +192,15 @@ def test_opening_a_device_prints_nothing() -> None:
 def test_an_interrupted_run_does_not_spoil_the_next(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     s = device.open(affine_plan())
     x = np.ones(3, np.float32)
-    real = device.gpu._mapper.map
+    real = device.gpu.mapper.poll
 
-    def interrupted(handle: object, nbytes: int) -> None:
-        real(handle, nbytes)
+    def interrupted(ticket: int) -> None:
+        while real(ticket) is None:
+            pass
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(device.gpu._mapper, "map", interrupted)
+        patch.setattr(device.gpu.mapper, "poll", interrupted)
         with pytest.raises(KeyboardInterrupt):
             s.run({"T": 3}, {"x": x}, [3])
     np.testing.assert_array_equal(s.run({"T": 3}, {"x": x}, [3])[0], np.full(3, 0.5))

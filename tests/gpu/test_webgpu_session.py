@@ -81,6 +81,7 @@ def test_only_wanted_outputs_travel_and_in_the_wanted_order(device: WebGpuDevice
 
 def test_uniforms_are_rewritten_only_when_a_symbol_changes(device: WebGpuDevice) -> None:
     s = device.open(affine_plan())
+    s.skip_unchanged = False
 
     def uploaded(n: int) -> int:
         before = s.counters()["uploads_bytes"]

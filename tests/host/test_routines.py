@@ -195,7 +195,7 @@ def test_large_half_weights_are_widened_in_tiles(
     if not with_numba:
         monkeypatch.setattr(jit, "kernels", lambda: None)
     widened: list[int] = []
-    monkeypatch.setattr(linear, "_scratch", lambda name, size: widened.append(size) or np.empty(size, np.float32))
+    monkeypatch.setattr(linear, "scratch", lambda name, size: widened.append(size) or np.empty(size, np.float32))
     g = np.random.default_rng(3)
     b = GraphBuilder()
     w_shape = (900, 1300) if transposed == (not left) else (1300, 900)

@@ -43,6 +43,7 @@ def test_counters() -> None:
         "submits": 1,
         "dispatches": 2,
         "uploads_bytes": 20,
+        "uploads_skipped": 0,
         "readback_bytes": 20,
     }
 

@@ -7,10 +7,37 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pumice.backends.timing import Timing
 from pumice.core.caps import Caps
 from pumice.plan.plan import Plan
 
 Array = np.ndarray[Any, Any]
+
+
+class Pending(Protocol):
+    """A run that was started."""
+
+    nbytes: int
+
+    def result(self) -> list[Array]:
+        """Wait for the outputs; once."""
+
+    def abandon(self) -> None:
+        """Nobody wants the outputs any more: a `result()` that waits elsewhere ends with a ClosedError."""
+
+
+class Done:
+    """A run that was over when it came back from its start."""
+
+    def __init__(self, results: list[Array]) -> None:
+        self._results = results
+        self.nbytes = 0
+
+    def result(self) -> list[Array]:
+        return self._results
+
+    def abandon(self) -> None:
+        """There is nothing left to wait for."""
 
 
 class Session(Protocol):
@@ -19,12 +46,25 @@ class Session(Protocol):
     Arrays have the exact static shape and NumPy dtype of their value; quantised params are uint8 block bytes.
     """
 
+    # Whether `start` comes back before the work is done, so that several runs can be under way.
+    overlaps: bool
+    # Whether inputs whose content is that of the last run stay where they are: None for small ones, True for all.
+    skip_unchanged: bool | None
+
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Upload the inputs, run every step in one submit, apply state updates, read the values `outputs` back.
 
         `outputs` are graph node ids in the wanted order; nothing else travels. Results are fresh arrays. Without outputs the
         call need not wait for the device: what went wrong then shows at the next read.
         """
+
+    def profile(
+        self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
+    ) -> tuple[list[Array], Timing]:
+        """As `run`, and what it took: the time of each step, or without `each` only of the whole, run as it always is."""
+
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Pending:
+        """Like `run`, but the outputs are waited for later. Runs take effect in the order in which they are started."""
 
     def write(self, node: int, array: Array) -> None:
         """Set a param or a state (by graph node id), streaming from the array without a second full copy."""
@@ -36,7 +76,8 @@ class Session(Protocol):
         """Use the other session's params and states (own node id → other's node id) instead of own ones, reference-counted."""
 
     def counters(self) -> dict[str, int]:
-        """pipelines, buffers, buffer_bytes, submits, dispatches, uploads_bytes, readback_bytes since the session was opened."""
+        """pipelines, buffers, buffer_bytes, submits, dispatches, uploads_bytes, uploads_skipped (inputs that were not
+        uploaded again), readback_bytes since the session was opened."""
 
     def close(self) -> None:
         """Free everything; a second call does nothing."""
@@ -58,8 +99,18 @@ class Device(Protocol):
     name: str
     caps: Caps
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is known to have stopped working."""
+
     def describe(self) -> dict[str, Any]:
         """Name, backend, driver, features and limits, as data."""
+
+    def joins(self, other: Device) -> bool:
+        """Whether sessions on both can share params and states: two handles of one device are as good as one."""
+
+    def renew(self) -> Device:
+        """A device that works: this one, or a new one in its place if it was lost."""
 
     def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> Session:
         """Allocate buffers, compile kernels, upload constants, set states to their initial values.

@@ -47,10 +47,15 @@ class Lowered:
 
 
 class Operand:
-    """A bound value. `load(i)` is the element i in its compute type, `word(i)` the raw 32-bit word i of its storage."""
+    """A bound value. `load(i)` is the element i in its compute type, `word(i)` the raw 32-bit word i of its storage.
 
-    def __init__(self, kb: KernelBuilder, value: int, dtype: DType, part_elements: Sequence[int], access: Access) -> None:
-        self.kb, self.value, self.dtype, self.access = kb, value, dtype, access
+    `wide` operands are bound as vec4s of words, so that `four(i)` loads the i-th sixteen bytes at once.
+    """
+
+    def __init__(
+        self, kb: KernelBuilder, value: int, dtype: DType, part_elements: Sequence[int], access: Access, *, wide: bool = False
+    ) -> None:
+        self.kb, self.value, self.dtype, self.access, self.wide = kb, value, dtype, access, wide
         # part_elements: elements in each part; one entry (of any number) when the value is not sharded.
         self.part_elements = tuple(part_elements)
         self.names = [kb._bind(value, part, access, self.element) for part in range(len(self.part_elements))]
@@ -65,12 +70,21 @@ class Operand:
     @property
     def element(self) -> str:
         """The WGSL element type of the storage array."""
-        return _ELEMENT.get(self.dtype.name, "u32")
+        word = _ELEMENT.get(self.dtype.name, "u32")
+        return f"vec4<{word}>" if self.wide else word
+
+    def four(self, index: str) -> str:
+        """WGSL for the vec4 of the four words from word 4·index on; of wide operands only."""
+        return f"{self.name}[{index}]"
+
+    def _word(self, name: str, index: str) -> str:
+        """WGSL for one word of the storage array, in its element type."""
+        return f"{name}[({index}) >> 2u][({index}) & 3u]" if self.wide else f"{name}[{index}]"
 
     def load(self, index: str) -> str:
         """WGSL for the element at `index` (u32), in the dtype's compute type."""
         if self.dtype.per_word == 1 and len(self.names) == 1:
-            return f"{self.names[0]}[{index}]"
+            return self._word(self.names[0], index)
         fn = f"load_{self.names[0]}"
         if self.dtype.per_word == 1:
             body = self._select_part("i", lambda name, i: f"return {name}[{i}];", 1)
@@ -78,7 +92,7 @@ class Operand:
             n, shift = self.dtype.per_word, {2: 1, 4: 2}[self.dtype.per_word]
             one = f"let s = i & {n - 1}u; "
             if len(self.names) == 1:
-                body = f"let w = {self.names[0]}[i >> {shift}u]; {one}return {_UNPACK[self.dtype.name]};"
+                body = f"let w = {self._word(self.names[0], f'i >> {shift}u')}; {one}return {_UNPACK[self.dtype.name]};"
             else:
                 body = f"let w = {self.word(f'i >> {shift}u')}; {one}return {_UNPACK[self.dtype.name]};"
         self.kb.function(f"fn {fn}(i: u32) -> {self.dtype.compute} {{ {body} }}")
@@ -86,9 +100,9 @@ class Operand:
 
     def word(self, index: str) -> str:
         """WGSL for the raw u32 word at `index` of the storage; f32 and i32 storage is bit-cast."""
-        cast = "" if self.element == "u32" else "bitcast<u32>"
+        cast = "" if self.element in ("u32", "vec4<u32>") else "bitcast<u32>"
         if len(self.names) == 1:
-            text = f"{self.names[0]}[{index}]"
+            text = self._word(self.names[0], index)
             return f"{cast}({text})" if cast else text
         fn = f"word_{self.names[0]}"
         body = self._select_part("i", lambda name, i: f"return {cast}({name}[{i}]);", None)
@@ -160,10 +174,25 @@ class KernelBuilder:
         self._counter = 0
 
     # -- bindings ---------------------------------------------------------------------------------------------------
-    def read(self, value: int, dtype: DType, part_elements: Sequence[int] = (0,)) -> Operand:
-        """A read-only binding of a value, the same one each time; a value updated in place is read through its update."""
-        updated = value == self.inplace or (value, "update") in self._operands
-        return self._operand(value, dtype, part_elements, "update" if updated else "read")
+    def read(self, value: int, dtype: DType, part_elements: Sequence[int] = (0,), *, wide: bool = False) -> Operand:
+        """A read-only binding of a value, the same one each time; a value updated in place is read through its update.
+
+        Whoever reads a value first decides whether its binding is wide; values updated in place, or in parts, never are.
+        """
+        if value == self.inplace or (value, "update") in self._operands:
+            return self._operand(value, dtype, part_elements, "update")
+        found = self._operands.get((value, "read"))
+        if found is None:
+            found = Operand(self, value, dtype, part_elements, "read", wide=wide and len(part_elements) == 1)
+            self._operands[value, "read"] = found
+        return found
+
+    def may_widen(self, value: int) -> bool:
+        """Whether `read` of a value can give a wide binding."""
+        if value == self.inplace or (value, "update") in self._operands:
+            return False
+        found = self._operands.get((value, "read"))
+        return found is None or found.wide
 
     def write(self, value: int, dtype: DType) -> Operand:
         """The binding of a value that this kernel writes in full."""
@@ -255,6 +284,12 @@ class KernelBuilder:
         """Close the innermost block."""
         self._indent -= 1
         self.emit("}" + tail)
+
+    def orelse(self) -> None:
+        """Close the innermost `if` and open what happens otherwise."""
+        self._indent -= 1
+        self.emit("} else {")
+        self._indent += 1
 
     def finish(self, *, groups: Dim, label: str, variant: str = "") -> Lowered:
         """The kernel as text with its launch data."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,8 @@ class Puller:
         self._memo: list[dict[tuple[int, Index], str]] = [{}]
         self._linear: list[dict[tuple[Shape, Index], str]] = [{}]
         self._anchor: tuple[Index, str] | None = None
+        # Nodes that the kernel itself knows how to compute at an index, such as a norm whose statistics it has worked out.
+        self.rules: dict[int, Callable[[Index], str]] = {}
 
     # -- indices ----------------------------------------------------------------------------------------------------
     def split(self, linear: str, shape: Shape) -> Index:
@@ -170,6 +172,8 @@ class Puller:
             return self._anchor[1]
         if n.op == "constant" and n.type.numel == 1 and not n.type.dtype.is_quant:
             return self.constant(n)
+        if n.id in self.rules:
+            return self.rules[n.id](idx)
         if n.id not in self.inside:
             return self.load_view(View(n.id, n.type.shape, contiguous_strides(n.type.shape)), idx)
         lowering = get_op(n.op).lowering

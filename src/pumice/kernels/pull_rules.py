@@ -8,6 +8,7 @@ from pumice.core.dims import Dim
 from pumice.ir.graph import Node
 from pumice.kernels.pull import ZERO, Index, Puller, clamp_index, float_literal, minus, plus, times
 from pumice.kernels.quant import dequantized_element
+from pumice.kernels.resize import upsample
 
 Rule = Callable[[Puller, Node, Index], str]
 
@@ -20,6 +21,10 @@ def _reshape(p: Puller, n: Node, idx: Index) -> str:
         taken = iter(i for _, i in wide_out)
         return p.value(n.args[0], tuple("0u" if d == 1 else next(taken) for d in source))
     return p.value(n.args[0], p.split(p.linear(n.type.shape, idx), source))
+
+
+def _identity(p: Puller, n: Node, idx: Index) -> str:
+    return p.value(n.args[0], idx)
 
 
 def _transpose(p: Puller, n: Node, idx: Index) -> str:
@@ -202,6 +207,19 @@ def _cast(p: Puller, n: Node, idx: Index) -> str:
     return p.wrap(n, v if source.compute == target.compute else f"bitcast<{target.compute}>({v})")
 
 
+def _cross_entropy_gradient(p: Puller, n: Node, idx: Index) -> str:
+    x, targets, total, dy = n.args
+    row = idx[:-1]
+    # A negative target becomes one beyond every class.
+    target = p.kb.let(f"u32({p.value(targets, row)})", "t")
+    p.kb.function(
+        "fn cross_entropy_slope(x: f32, total: f32, dy: f32, class_: u32, t: u32, n: u32) -> f32 {\n"
+        "  if (t >= n) { return 0.0; }\n  return dy * (pm_exp(x - total) - select(0.0, 1.0, class_ == t));\n}"
+    )
+    operands = f"{p.value(x, idx)}, {p.value(total, row)}, {p.value(dy, row)}, {idx[-1]}, {target}"
+    return f"cross_entropy_slope({operands}, {p.kb.dim(n.type.shape[-1])})"
+
+
 def _rope(p: Puller, n: Node, idx: Index) -> str:
     x, cos, sin = n.args
     kb, rotary, d = p.kb, n.attr["rotary_dim"], idx[-1]
@@ -229,6 +247,7 @@ def _rope(p: Puller, n: Node, idx: Index) -> str:
 
 
 PULL_RULES: dict[str, Rule] = {
+    "identity": _identity,
     "reshape": _reshape,
     "transpose": _transpose,
     "slice": _slice,
@@ -248,4 +267,6 @@ PULL_RULES: dict[str, Rule] = {
     "random_bernoulli": _random_bernoulli,
     "cast": _cast,
     "rope": _rope,
+    "cross_entropy_gradient": _cross_entropy_gradient,
+    "upsample": upsample,
 }

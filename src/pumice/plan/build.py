@@ -14,6 +14,7 @@ from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.lower import lower_group
 from pumice.passes import optimize
+from pumice.passes.compose import compose
 from pumice.passes.shape_for_target import shape_for_target
 from pumice.plan.fusion import partition
 from pumice.plan.memory import MemoryPlanner
@@ -45,7 +46,7 @@ def build_plan(
     verify(graph)
     maxima = symbol_maxima(graph, max or {})
     graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
-    graph = shape_for_target(optimize(graph), caps)
+    graph = shape_for_target(optimize(graph if caps.target == "host" else compose(graph)), caps)
     ctx = LowerContext(graph, caps, maxima)
     groups = partition(graph, caps, maxima, fuse=not config.nofuse if fuse is None else fuse, ctx=ctx)
     kernels: dict[tuple[str, str], int] = {}
@@ -66,7 +67,7 @@ def build_plan(
     memory = MemoryPlanner(ctx, arena=not config.noarena if arena is None else arena, guard=guard)
     buffers, values = memory.plan(steps, aliases)
     copies = tuple((s, v) for s, v in graph.updates if aliases.get(v) != s)
-    plan = Plan(graph, caps, buffers, values, tuple(table), tuple(steps), copies, maxima)
+    plan = Plan(graph, caps, buffers, values, tuple(table), tuple(steps), copies, maxima, own=True)
     verify_plan(plan)
     return plan
 

@@ -11,7 +11,9 @@ from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, Scalar, Source, get_op
 from pumice.kernels.context import Group, LowerContext, find_view
+from pumice.kernels.routines import PRODUCTS, pulled_operands
 from pumice.kernels.routines.scatter import words_after
+from pumice.kernels.routines.vectors import is_norm_of_rows
 
 # Ops whose recomputation for every reader costs about as much as loading the result would.
 _CHEAP = {"arange", "expand", "reshape", "transpose", "slice", "flip", "cast", "neg", "add", "sub", "mul", "one_hot"}
@@ -19,6 +21,7 @@ _CHEAP = {"arange", "expand", "reshape", "transpose", "slice", "flip", "cast", "
 _READS_TWICE = {"rope": 2}
 _MAX_WEIGHT = 256  # rough count of scalar operations a kernel may inline; keeps shaders small and compile times short
 _CHEAP_SUBTREE = 4
+_MAX_RECOMPUTED = 8  # nodes that the workgroups of a product may compute again each
 
 
 @dataclass
@@ -39,7 +42,7 @@ def partition(
     limit = caps.max_storage_buffers - (1 if caps.max_storage_buffers > 8 else 0)
     forced: set[int] = set()
     for _ in range(len(graph) + 1):
-        drafts = _Partition(graph, maxima, fuse, forced).run()
+        drafts = _Partition(graph, caps, maxima, fuse, forced).run()
         groups = [_finish(graph, d, caps) for d in drafts]
         crowded = [g for g in groups if _too_big(ctx, g, limit)]
         if not crowded:
@@ -52,12 +55,13 @@ def partition(
 class _Partition:
     """Walks the graph from its results to its sources and decides for every node: stored, or inlined where it is read."""
 
-    def __init__(self, graph: Graph, maxima: Mapping[str, int], fuse: bool, forced: set[int]) -> None:
-        self.graph, self.maxima, self.fuse, self.forced = graph, maxima, fuse, forced
+    def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int], fuse: bool, forced: set[int]) -> None:
+        self.graph, self.caps, self.maxima, self.fuse, self.forced = graph, caps, maxima, fuse, forced
         self.groups: dict[int, _Draft] = {}
         self.owners: dict[int, set[int]] = {}  # node → roots of the groups it is computed in
         self.identity: set[int] = set()  # nodes that are read only at the index of their group's root
         self.must_store = set(graph.roots) | forced
+        self.recomputed: set[int] = set()  # nodes that every workgroup of a product computes for itself
 
     def run(self) -> list[_Draft]:
         for n in reversed(self.graph.nodes):
@@ -78,7 +82,9 @@ class _Partition:
             self.groups[root].nodes.add(n.id)
         if len(owners) == 1 and all(self._reads_identically(c, n) for c in readers):
             self.identity.add(n.id)
-        if _is_anchor(n):
+        if self._is_recomputed(n):
+            self.recomputed.add(n.id)
+        elif _is_anchor(n):
             (root,) = owners
             self.groups[root].anchor = n.id
             self._require_operands(n)
@@ -94,9 +100,37 @@ class _Partition:
         """Routines read stored values through strided views: whatever is below the views must be stored."""
         if not isinstance(get_op(n.op).lowering, Routine):
             return
-        for arg in n.args:
+        pulled = self._pulled(n)
+        for k, arg in enumerate(n.inputs):
+            if arg is None or k in pulled:
+                continue
             base = _below_views(self.graph, arg)
             self.must_store.add(arg if find_view(self.graph, arg, {base}) is None else base)
+
+    def _pulled(self, routine: Node) -> frozenset[int]:
+        """Operands of a routine that may be computed where they are read; the host's routines read memory only."""
+        return pulled_operands(self.graph, routine, self.maxima) if self.fuse and self.caps.target == "webgpu" else frozenset()
+
+    def _is_pulled(self, n: Node, routine: Node) -> bool:
+        """Whether a routine reads n in such operands alone."""
+        return {k for k, arg in enumerate(routine.inputs) if arg == n.id} <= self._pulled(routine)
+
+    def _is_recomputed(self, n: Node) -> bool:
+        """Whether all readers of n are products with few vectors that pull it, or what such products pull."""
+
+        def pulls(c: Node) -> bool:
+            return c.id in self.recomputed or (c.op in PRODUCTS and n.id == c.args[0] and self._is_pulled(n, c))
+
+        readers = [self.graph.nodes[c] for c in self.graph.users[n.id]]
+        return bool(readers) and n.id not in self.must_store and all(pulls(c) for c in readers)
+
+    def _recomputed_in(self, owners: set[int]) -> set[int]:
+        return {i for root in owners for i in self.groups[root].nodes if i in self.recomputed}
+
+    def _is_prologue_norm(self, n: Node) -> bool:
+        """Whether n is a norm of the very vectors that its readers multiply."""
+        readers = [self.graph.nodes[c] for c in self.graph.users[n.id]]
+        return is_norm_of_rows(n) and all(c.op in PRODUCTS and c.args[0] == n.id for c in readers)
 
     def _reads_identically(self, consumer: int, n: Node) -> bool:
         c = self.graph.nodes[consumer]
@@ -104,16 +138,21 @@ class _Partition:
         return elementwise and consumer in self.identity and c.type.shape == n.type.shape
 
     def _can_inline(self, n: Node, readers: set[int], owners: set[int]) -> bool:
-        if _is_anchor(n):
+        if self._is_recomputed(n) and not get_op(n.op).is_view:
+            if len(self._recomputed_in(owners)) >= _MAX_RECOMPUTED:
+                return False
+            if _is_anchor(n):
+                return self._is_prologue_norm(n)
+        elif _is_anchor(n):
             # As the anchor of its readers' group, which then runs as its epilogue.
             if len(owners) != 1 or not all(self._reads_identically(c, n) for c in readers):
                 return False
             return self.groups[next(iter(owners))].anchor is None
-        if any(isinstance(get_op(self.graph.nodes[c].op).lowering, Routine) for c in readers):
-            # Routine operands that are not stored are strided views, see _require_operands.
-            return get_op(n.op).is_view
         if get_op(n.op).is_view:
             return True
+        routines = [c for c in map(self.graph.nodes.__getitem__, readers) if isinstance(get_op(c.op).lowering, Routine)]
+        if not all(self._is_pulled(n, c) for c in routines):
+            return False  # it reads memory, see _require_operands
         if len(owners) == 1 and not any(self._spreads(n, self.graph.nodes[c]) for c in readers):
             return True
         return n.op in _CHEAP and self._subtree(n, _CHEAP_SUBTREE) <= _CHEAP_SUBTREE
@@ -121,6 +160,8 @@ class _Partition:
     def _spreads(self, n: Node, consumer: Node) -> bool:
         """Whether the consumer reads each element of n more than once, so that inlining would recompute it."""
         lowering = get_op(consumer.op).lowering
+        if isinstance(lowering, Routine):
+            return False  # of what a routine may pull it reads each element once
         if isinstance(lowering, Row):
             # Rows are read once per pass; a per-row operand (a norm's weight) is read by every row.
             return n.id != consumer.args[0]

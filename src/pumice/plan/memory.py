@@ -53,7 +53,7 @@ class MemoryPlanner:
         """Buffers and values for the steps; `aliases` maps a value to the state whose memory it takes over."""
         used = {b.value for s in steps for b in s.bindings}
         self._sources(used)
-        lifetimes = _lifetimes(self.graph, steps)
+        lifetimes = value_lifetimes(self.graph, steps)
         # A result that no step writes has no elements, and still needs a place.
         for root in self.graph.roots:
             if root not in self.values and root not in lifetimes and root not in aliases:
@@ -65,13 +65,13 @@ class MemoryPlanner:
         return tuple(self.buffers), self.values
 
     def nbytes(self, value: int) -> int:
-        """Bytes to reserve: whole words, never nothing, plus the guard zone."""
+        """Bytes to reserve: whole vectors of four words, which kernels load at once, never nothing, plus the guard zone."""
         t = self.ctx.type(value)
         nbytes = t.max_nbytes(self.ctx.maxima)
         limit = min(self.caps.max_binding_bytes, self.caps.max_buffer_bytes)
         if nbytes > limit:
             self.ctx.part_elements(value)  # raises for everything but params, naming the tensor and the limit
-        return max(_SMALLEST, align(nbytes, 4)) + self.guard
+        return max(_SMALLEST, align(nbytes, _SMALLEST)) + self.guard
 
     def _buffer(self, kind: BufferKind, nbytes: int, name: str) -> int:
         if nbytes > self.caps.max_buffer_bytes:
@@ -131,7 +131,7 @@ class MemoryPlanner:
             self.values[value] = Value(value, self.ctx.type(value), (Part(ids[k], offset, nbytes),))
 
 
-def _lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+def value_lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
     """First and last step of every value that steps write; results live until after the last step."""
     spans: dict[int, tuple[int, int]] = {}
     for k, s in enumerate(steps):

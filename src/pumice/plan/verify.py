@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from pumice.core.dims import upper
 from pumice.errors import LimitError, PlanError
 from pumice.plan.plan import Binding, Part, Plan, Step, fold_grid
@@ -23,14 +21,10 @@ def verify_plan(plan: Plan) -> None:
         for part in value.parts:
             _check_part(plan, value.id, part)
     contents = _initial_contents(plan)
-    neighbours: dict[int, list[tuple[int, int, Part]]] = {}
-    for v in plan.values.values():
-        for p, part in enumerate(v.parts):
-            neighbours.setdefault(part.buffer, []).append((v.id, p, part))
     for k, step in enumerate(plan.steps):
         _check_limits(plan, k, step)
         _check_aliasing(plan, k, step)
-        _check_flow(plan, k, step, contents, neighbours)
+        _check_flow(plan, k, step, contents)
     for _, root in (*plan.graph.outputs, *plan.graph.captures, *plan.copies):
         _check_present(plan, root, contents, "read back after the run")
 
@@ -97,41 +91,49 @@ def _check_aliasing(plan: Plan, k: int, step: Step) -> None:
                 raise _fail(k, step, "read-write", f"buffer {pa.buffer} is both read ({a.value}) and written ({b.value})")
 
 
-def _initial_contents(plan: Plan) -> set[tuple[int, int]]:
-    return {
-        (v.id, p)
-        for v in plan.values.values()
-        if v.id < len(plan.graph) and plan.graph.nodes[v.id].op in ("input", "param", "constant", "state")
-        for p in range(len(v.parts))
-    }
+# What the buffers hold: for each, the parts of values (value, number of the part) that were written and not overwritten.
+_Contents = dict[int, dict[tuple[int, int], Part]]
 
 
-def _check_flow(
-    plan: Plan,
-    k: int,
-    step: Step,
-    contents: set[tuple[int, int]],
-    neighbours: Mapping[int, Sequence[tuple[int, int, Part]]],
-) -> None:
+def _initial_contents(plan: Plan) -> _Contents:
+    contents: _Contents = {k: {} for k in range(len(plan.buffers))}
+    for v in plan.values.values():
+        if v.id < len(plan.graph) and plan.graph.nodes[v.id].op in ("input", "param", "constant", "state"):
+            for p, part in enumerate(v.parts):
+                contents[part.buffer][v.id, p] = part
+    return contents
+
+
+def _holds(plan: Plan, contents: _Contents, value: int, part: int) -> bool:
+    found = plan.values.get(value)
+    return found is not None and part < len(found.parts) and (value, part) in contents[found.parts[part].buffer]
+
+
+def _check_flow(plan: Plan, k: int, step: Step, contents: _Contents) -> None:
     for b in step.bindings:
-        if b.access != "write" and (b.value, b.part) not in contents:
+        empty = plan.values[b.value].type.numel == 0  # needs no step that writes it
+        if b.access != "write" and not empty and not _holds(plan, contents, b.value, b.part):
             raise _fail(k, step, "data-flow", f"it reads value {b.value}, which was never written or is overwritten by then")
     for b in step.bindings:
         if b.access == "read":
             continue
         part = _part(plan, k, step, b)
-        written = {(b.value, b.part)}
-        if b.access == "update":  # a value that takes over the memory of a state is that state's next content
-            written |= {(v, p) for v, p, q in neighbours[part.buffer] if q == part and v == step.root}
-        for v, p, q in neighbours[part.buffer]:
-            if q.offset < part.offset + part.nbytes and part.offset < q.offset + q.nbytes:
-                contents.discard((v, p))
-        contents |= written
+        written = {(b.value, b.part): part}
+        root = plan.values.get(step.root)
+        if b.access == "update" and root is not None:
+            # A value that takes over the memory of a state is that state's next content.
+            written |= {(root.id, p): q for p, q in enumerate(root.parts) if q == part}
+        # Few values live at a time, however many have their turn in a buffer.
+        held = contents[part.buffer]
+        end = part.offset + part.nbytes
+        for key in [key for key, q in held.items() if q.offset < end and part.offset < q.offset + q.nbytes]:
+            del held[key]
+        held |= written
 
 
-def _check_present(plan: Plan, value: int, contents: set[tuple[int, int]], use: str) -> None:
+def _check_present(plan: Plan, value: int, contents: _Contents, use: str) -> None:
     if value not in plan.values:
         raise PlanError(f"value {value} is {use} but has no memory", rule="data-flow")
     static_empty = plan.values[value].type.numel == 0
-    if not static_empty and any((value, p) not in contents for p in range(len(plan.values[value].parts))):
+    if not static_empty and any(not _holds(plan, contents, value, p) for p in range(len(plan.values[value].parts))):
         raise PlanError(f"value {value} is {use} but was overwritten or never written", rule="data-flow")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +14,7 @@ from pumice.ir.graph import Graph
 from pumice.plan.build import build_plan
 from pumice.run.convert import flatten
 from pumice.run.executable import Executable
+from pumice.run.feeds import feed_states
 from pumice.tracing import Spec, trace
 
 
@@ -29,6 +30,8 @@ def compile(
     fuse: bool | None = None,
     arena: bool | None = None,
     check_indices: bool = True,
+    feeds: Mapping[str, int | str] | None = None,
+    skip_unchanged: bool | None = None,
     **specs: Any,
 ) -> Executable:
     """Compile a graph, or trace and compile a function, for a device.
@@ -37,6 +40,10 @@ def compile(
     `params_from` and `state_from` share the weights and the states of other executables on the same device. `fuse` and
     `arena` switch fusion and memory sharing off. Integer inputs that select rows are range-checked unless
     `check_indices` is False.
+
+    `feeds` maps states to outputs: after each run the state has the output's value, without leaving the device. An input
+    named there becomes a state. Inputs of up to 4 KiB that have not changed since the last run are not uploaded again;
+    `skip_unchanged` True asks for that at any size, False switches it off.
 
     >>> import numpy as np, pumice as pm
     >>> exe = compile(lambda params, x: x @ params["w"], params={"w": np.eye(2, dtype="f4")}, x=pm.spec("B", 2), device="host")
@@ -50,17 +57,26 @@ def compile(
         graph = target
     else:
         graph = trace(target, **({} if params is None else {"params": params}), **specs)
+    if feeds:
+        graph = feed_states(graph, feeds)
     opened = open_device(device) if isinstance(device, str) else device
+    began = time.perf_counter()
     plan = build_plan(graph, opened.caps, max=max, fuse=fuse, arena=arena)
-    _explain(graph, plan, opened)
+    planned = time.perf_counter()
     exe = Executable(
         plan,
         opened,
         params_from=params_from,
         state_from=[state_from] if isinstance(state_from, Executable) else state_from,
         check_indices=check_indices,
+        skip_unchanged=skip_unchanged,
         validate=config.validate,
     )
+    if config.debug:
+        from pumice.run.debug import explain_compile
+
+        took = {"planned in": planned - began, "opened in": time.perf_counter() - planned}
+        explain_compile(config.debug, graph, plan, opened, took)
     try:
         arrays = {k: v for k, v in flatten(params).items() if not isinstance(v, Spec)} if params else {}
         if arrays:
@@ -69,24 +85,3 @@ def compile(
         exe.close()
         raise
     return exe
-
-
-def _explain(graph: Graph, plan: Any, device: Device) -> None:
-    """What PUMICE_DEBUG asks to see, on stderr."""
-    level = config.debug
-    if level >= 1:
-        print(f"pumice: device {device.name}, {len(plan.steps)} steps", file=sys.stderr)
-    if level >= 2:
-        for k, s in enumerate(plan.steps):
-            print(f"  {k:4d} {s.label}  [{s.variant or 'host'}]  groups {s.groups}", file=sys.stderr)
-    if level >= 3:
-        for k, b in enumerate(plan.buffers):
-            print(f"  buffer {k}: {b.kind} {b.name} {b.nbytes} bytes", file=sys.stderr)
-        for v in plan.values.values():
-            places = ", ".join(f"{p.buffer}+{p.offset}" for p in v.parts)
-            print(f"  value {v.id}: {v.type} at {places}", file=sys.stderr)
-    if level >= 4:
-        for kernel in plan.kernels:
-            print(f"// {kernel.name}\n{kernel.wgsl}", file=sys.stderr)
-    if level >= 5:
-        print(graph, file=sys.stderr)

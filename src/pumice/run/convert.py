@@ -53,7 +53,7 @@ def convert(value: Any, dtype: DType, name: str) -> Array:
     if array.dtype == target:
         return array
     weak = not hasattr(value, "dtype")  # Python numbers and lists carry no dtype of their own
-    source = "float" if _is_float(array.dtype) else {"i": "int", "u": "int", "b": "bool"}.get(array.dtype.kind, "other")
+    source = "float" if is_float(array.dtype) else {"i": "int", "u": "int", "b": "bool"}.get(array.dtype.kind, "other")
     kind = {"float": "float", "int": "int", "uint": "int", "bool": "bool", "quant": "bytes"}[dtype.kind]
     if source == kind == "int" or (weak and source == "bool" and kind == "int"):
         _check_range(array, target, name)
@@ -69,7 +69,8 @@ def convert(value: Any, dtype: DType, name: str) -> Array:
         return array.astype(target)
 
 
-def _is_float(dtype: np.dtype[Any]) -> bool:
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether it is a float dtype, of NumPy's own or of those that extend it."""
     return dtype.kind == "f" or dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 

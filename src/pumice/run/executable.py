@@ -2,80 +2,39 @@
 
 from __future__ import annotations
 
-import difflib
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
-from pumice.backends.base import Device, Donor, Session
+from pumice import config
+from pumice.backends.base import Device, Done, Donor, Pending, Session
+from pumice.backends.select import open_device
 from pumice.core.dims import evaluate
-from pumice.errors import ClosedError, DeviceError, IndexRangeError, InputError, LimitError, MissingName, ShapeError, UnknownName
-from pumice.ir.graph import Graph, Node
-from pumice.ir.registry import get_op
-from pumice.ir.requirements import check_requirements, requirements
+from pumice.errors import (
+    ClosedError,
+    DeviceError,
+    DeviceLost,
+    IndexRangeError,
+    InputError,
+    LimitError,
+    MissingName,
+    OutOfMemory,
+    ShapeError,
+)
+from pumice.ir.graph import Graph
+from pumice.ir.requirements import check_requirements, index_inputs, requirements
 from pumice.ir.symbols import infer_env
 from pumice.plan.plan import Plan
+from pumice.run.call import Call, check_indices, check_param, unknown_name
 from pumice.run.convert import Array, as_array, convert, convert_stored, flatten
-from pumice.tracing import unflatten_outputs
+from pumice.run.inspection import Inspection
+from pumice.run.reopen import Reopened, reopen
+from pumice.run.state import Cell, StateTable, changing_nodes, convert_saved, join_turns, sharing
+from pumice.run.turns import Job, Turns, hold
 
 
-class StateHandle:
-    """One resident state: `read()` it, `write()` it, or `reset()` it to its initial value."""
-
-    def __init__(self, exe: Executable, node: Node) -> None:
-        self._exe, self._node = exe, node
-        self.name = node.name
-
-    def read(self) -> Array:
-        """The state's current value on the host."""
-        with self._exe._locked() as session:
-            return session.read(self._node.id)
-
-    def write(self, value: Any) -> None:
-        """Replace the state's value."""
-        array = convert_stored(value, self._node.type, f"state {self.name!r}")
-        with self._exe._locked() as session:
-            session.write(self._node.id, array)
-
-    def reset(self) -> None:
-        """Back to the initial value: what the traced function gave, else zeros."""
-        t = self._node.type
-        init = self._node.attr.get("init")
-        initial = np.zeros(t.static_shape, t.dtype.np) if init is None else init.array(t.dtype.np, t.static_shape)
-        self.write(initial)
-
-    def __repr__(self) -> str:
-        return f"<state {self.name} {self._node.type}>"
-
-
-class StateTable(Mapping[str, StateHandle]):
-    """The states of an executable by name."""
-
-    def __init__(self, exe: Executable) -> None:
-        self._handles = {n.name: StateHandle(exe, n) for n in exe.plan.graph.sources("state")}
-
-    def __getitem__(self, name: str) -> StateHandle:
-        if name not in self._handles:
-            raise UnknownName(f"there is no state {name!r}", hint="there are: " + (" ".join(self._handles) or "none"))
-        return self._handles[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._handles)
-
-    def __len__(self) -> int:
-        return len(self._handles)
-
-    def reset(self) -> None:
-        """Reset every state."""
-        for handle in self._handles.values():
-            handle.reset()
-
-
-class Executable:
+class Executable(Inspection):
     """A compiled graph on a device. Thread-safe: calls take turns. Use as a context manager, or `close()` it.
 
     >>> import pumice as pm
@@ -92,37 +51,45 @@ class Executable:
         params_from: Executable | None = None,
         state_from: Sequence[Executable] = (),
         check_indices: bool = True,
+        skip_unchanged: bool | None = None,
         validate: bool = False,
     ) -> None:
         self.plan, self.device = plan, device
         self.graph: Graph = plan.graph
-        # Executables with states in common take turns with each other too: a run must find what the last one left.
-        self._lock: threading.RLock = state_from[0]._lock if state_from else threading.RLock()
+        self._turns = Turns()
+        self._closed = False
+        self._skip_unchanged = False if config.nohash else skip_unchanged
         self._inputs = {n.name: n for n in self.graph.sources("input")}
         self._params = {n.name: n for n in self.graph.sources("param")}
-        # An event per param, set once it has a value: executables that share a param share its event.
-        self._ready = {name: threading.Event() for name in self._params}
+        self._cells = {n.name: Cell() for op in ("param", "state") for n in self.graph.sources(op)}
         self._complete = False
         lenders = [(e, "state") for e in state_from] + ([(params_from, "param")] if params_from is not None else [])
-        with ExitStack() as held:
-            # In a fixed order, so that executables that share with each other cannot deadlock.
-            sessions = {id(e): held.enter_context(e._locked()) for e, _ in sorted(lenders, key=lambda i: id(i[0]))}
-            donors = [(sessions[id(e)], self._pairs(e, op)) for e, op in lenders]
-            self._session: Session | None = self._open(donors)
-            if params_from is not None:
-                self._share_ready(params_from)
-        self._index_inputs = list(_index_inputs(self.graph)) if check_indices else []
+        self._changes = frozenset(changing_nodes(self))
+        with hold(e._turns for e, _ in lenders):
+            donors = [(e._require_open(), self._pairs(e, op)) for e, op in lenders]
+            self._session: Session | None = self._open(device, donors)
+            for e, op in lenders:
+                self._share_cells(e, op)
+        with sharing:
+            for cell in self._cells.values():
+                cell.users.add(self)
+        for e, op in lenders:
+            join_turns(self, e, op)
+        self._index_inputs = list(index_inputs(self.graph)) if check_indices else []
         self._requirements = requirements(self.graph)
         self._validate = validate
+        self._debug = config.debug >= 2
         self.state = StateTable(self)
 
-    def _open(self, donors: Sequence[Donor]) -> Session:
+    def _open(self, device: Device, donors: Sequence[Donor]) -> Session:
         try:
-            return self.device.open(self.plan, donors)
+            session = device.open(self.plan, donors)
+            session.skip_unchanged = self._skip_unchanged
+            return session
         except MemoryError:
             needed = sum(self.plan.memory.values())
             raise LimitError(
-                f"the plan needs {needed} bytes, more than {self.device.name} can give",
+                f"the plan needs {needed} bytes, more than {device.name} can give",
                 hint="lower the maxima of symbolic dims, or use smaller or quantised weights",
                 nbytes=needed,
                 by_kind=self.plan.memory,
@@ -137,7 +104,7 @@ class Executable:
         given = flatten(params)
         for name in given:
             if name not in self._params:
-                raise _unknown("param", name, self._params)
+                raise unknown_name("param", name, self._params)
         missing = [n for n in self._params if n not in given]
         if missing and not partial:
             raise MissingName(
@@ -146,17 +113,24 @@ class Executable:
                 names=missing,
             )
         for name, value in given.items():
-            _check_param_shape(name, value, self._params[name])
-        with self._locked() as session:
+            check_param(name, value, self._params[name])
+        with sharing:
+            users = {self, *(u for name in given for u in self._cells[name].users)}
+        # Whoever shares a param sees all of the old values in a run, or all of the new ones.
+        with hold(u._turns for u in users):
+            session = self._require_open()
             for name, value in given.items():
                 node = self._params[name]
                 session.write(node.id, convert_stored(value, node.type, f"param {name!r}"))
-                self._ready[name].set()
+                self._cells[name].ready = True
+                if session.overlaps:  # a device of its own can be lost
+                    self._cells[name].keep(value)
 
-    def params(self) -> dict[str, Array]:
-        """Every param that was set, read back from the device."""
+    def params(self, only: Collection[str] | None = None) -> dict[str, Array]:
+        """Every param that was set, or those of some names, read back from the device."""
+        wanted = {name: n for name, n in self._params.items() if only is None or name in only}
         with self._locked() as session:
-            return {name: session.read(n.id) for name, n in self._params.items() if self._ready[name].is_set()}
+            return {name: session.read(n.id) for name, n in wanted.items() if self._cells[name].ready}
 
     def share_params(self, other: Executable) -> None:
         """Use the weights of another executable on the same device instead of own ones, without copying.
@@ -165,26 +139,33 @@ class Executable:
         """
         self._share(other, "param")
 
-    def _share_ready(self, other: Executable) -> None:
-        self._ready |= {name: event for name, event in other._ready.items() if name in self._ready}
+    def _share_cells(self, other: Executable, op: str) -> None:
+        with sharing:
+            for name in {n.name for n in self.graph.sources(op)} & {n.name for n in other.graph.sources(op)}:
+                self._cells[name].users.discard(self)
+                self._cells[name] = other._cells[name]
+                self._cells[name].users.add(self)
         self._complete = False
 
     def _unset_params(self) -> list[str]:
         if not self._complete:  # what is set stays set: a run of a complete model need not look again
-            unset = [name for name, event in self._ready.items() if not event.is_set()]
+            unset = [name for name in self._params if not self._cells[name].ready]
             self._complete = not unset
             return unset
         return []
 
+    def _check_params(self) -> None:
+        unset = self._unset_params()
+        if unset:
+            raise MissingName(f"{len(unset)} params were never set, e.g. {unset[0]!r}", hint="call set_params first", names=unset)
+
     def share_state(self, other: Executable) -> None:
         """Use the states of another executable on the same device: what one run leaves there, the other's next run finds."""
         self._share(other, "state")
-        self._lock = other._lock
 
     def _pairs(self, other: Executable, op: str) -> dict[int, int]:
         """Own node id → the other's, for all params or states that both have; they must agree in type."""
-        # Two handles of one device are as good as one.
-        if (other.device.caps.target, other.device.name) != (self.device.caps.target, self.device.name):
+        if not self.device.joins(other.device):
             raise InputError(
                 f"{op}s are shared between executables of one device only, not of {other.device.name} and {self.device.name}",
                 hint="compile both on one device",
@@ -204,12 +185,11 @@ class Executable:
 
     def _share(self, other: Executable, op: str) -> None:
         pairs = self._pairs(other, op)
-        # Locks in a fixed order, so that two executables sharing with each other cannot deadlock.
-        first, second = sorted((self, other), key=id)
-        with first._lock, second._lock, self._locked() as session, other._locked() as source:
-            session.share(source, pairs)
-            if op == "param":
-                self._share_ready(other)
+        join_turns(self, other, op)
+        with hold((self._turns, other._turns)):
+            self._require_open().share(other._require_open(), pairs)
+            self._share_cells(other, op)
+        join_turns(self, other, op)  # with those too that came to share the same values meanwhile
 
     # -- running ----------------------------------------------------------------------------------------------------
     def run(
@@ -224,33 +204,83 @@ class Executable:
         """Run once. Inputs by name; the result is nested as the traced function returned it.
 
         `outputs` reads back only those (positions or names), as a list in that order. With `captures`, the result is
-        the pair (result, {name: captured array}).
+        the pair (result, {name: captured array}). A state may be given by its name too: it has that value before the run.
         """
-        given = {**(arrays or {}), **inputs}
-        env, converted = self._check_inputs(given)
+        call = self._call({**(arrays or {}), **inputs}, outputs, captures)
+        with self._locked() as session:
+            pending = self._begin(session, call)
+        return call.finish(pending.result())
+
+    __call__ = run
+
+    def submit(
+        self,
+        arrays: Mapping[str, Any] | None = None,
+        /,
+        *,
+        outputs: Sequence[int | str] | None = None,
+        captures: bool = False,
+        **inputs: Any,
+    ) -> Future[Any]:
+        """Run once, without waiting: a future of what `run` would return. Arrays may be reused as soon as this is back.
+
+        Runs and all other calls take effect in the order in which they were made. On a GPU several are under way at once;
+        on the host they run one after the other in a thread. What goes wrong arrives in the future, which can be cancelled
+        until its run has begun; `asyncio.wrap_future` makes it awaitable.
+
+        >>> import pumice as pm
+        >>> with pm.compile(lambda x: x * 2.0, x=pm.spec("N"), device="host") as exe:
+        ...     futures = [exe.submit(x=[float(k)]) for k in range(3)]
+        ...     [float(f.result()[0]) for f in futures]
+        [0.0, 2.0, 4.0]
+        """
+        if self._closed:
+            raise _closed_error()
+        future: Future[Any] = Future()
+        try:
+            call = self._call({**(arrays or {}), **inputs}, outputs, captures)
+            overlaps = self._require_open().overlaps and not (self._validate or self._debug)
+        except Exception as e:
+            future.set_exception(e)
+            return future
+
+        def start() -> Pending:
+            return self._begin(self._require_open(), call)
+
+        self._turns.submit(Job(self, overlaps, start, call.finish, call.keep, future))
+        return future
+
+    def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> Call:
+        """A run as it was asked for, checked."""
+        states = {self.state[n]._node.id: self.state[n].convert(v) for n, v in given.items() if n in self.state}
+        env, converted = self._check_inputs({n: v for n, v in given.items() if n not in self.state})
         picked = self._pick_outputs(outputs)
         captured = list(self.graph.captures) if captures else []
         wanted = [self.graph.outputs[i][1] for i in picked] + [node for _, node in captured]
-        with self._locked() as session:
-            unset = self._unset_params()
-            if unset:
-                raise MissingName(
-                    f"{len(unset)} params were never set, e.g. {unset[0]!r}", hint="call set_params first", names=unset
-                )
-            before = self._snapshot(session) if self._validate else None
-            results = session.run(env, converted, wanted)
-            if before is not None:
-                self._compare(env, converted, before, wanted, results)
-        values = results[: len(picked)]
-        result = unflatten_outputs(self.graph.tree, values) if outputs is None else values
-        return (result, dict(zip((n for n, _ in captured), results[len(picked) :], strict=True))) if captures else result
+        names = [n for n, _ in captured] if captures else None
+        return Call(env, converted, states, wanted, len(picked), None if outputs is not None else self.graph.tree, names)
 
-    __call__ = run
+    def _begin(self, session: Session, call: Call) -> Pending:
+        """Start a run; the caller has the turn."""
+        self._check_params()
+        try:
+            for node, array in call.states.items():
+                session.write(node, array)
+            if not (self._validate or self._debug):
+                return session.start(call.env, call.inputs, call.wanted)
+            before = self._snapshot(session) if self._validate else None
+            plain = (call.env, call.inputs, call.wanted)
+            results = self._explained(session, *plain) if self._debug else session.run(*plain)
+            if before is not None:
+                self._compare(session, call.env, call.inputs, before, call.wanted, results)
+            return Done(results)
+        except MemoryError:
+            raise OutOfMemory(f"{self.device.name} has no memory left for a run", hint="use smaller inputs") from None
 
     def _check_inputs(self, given: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Array]]:
         for name in given:
             if name not in self._inputs:
-                raise _unknown("input", name, self._inputs)
+                raise unknown_name("input", name, self._inputs)
         missing = [n for n in self._inputs if n not in given]
         if missing:
             raise MissingName(f"the input {missing[0]!r} was not given", hint="needed: " + " ".join(self._inputs), names=missing)
@@ -259,7 +289,7 @@ class Executable:
         check_requirements(self._requirements, env)
         converted = {name: convert(given[name], node.type.dtype, name) for name, node in self._inputs.items()}
         for name, dim, op in self._index_inputs:
-            _check_indices(name, converted[name], evaluate(dim, env), op)
+            check_indices(name, converted[name], evaluate(dim, env), op)
         return env, converted
 
     def _pick_outputs(self, outputs: Sequence[int | str] | None) -> list[int]:
@@ -270,13 +300,24 @@ class Executable:
         for o in outputs:
             if isinstance(o, str):
                 if o not in names:
-                    raise _unknown("output", o, names)
+                    raise unknown_name("output", o, names)
                 picked.append(names.index(o))
             elif isinstance(o, int) and -len(names) <= o < len(names):
                 picked.append(o % len(names))
             else:
                 raise IndexRangeError(f"there is no output {o}, the graph has {len(names)}", index=o)
         return picked
+
+    def _explained(
+        self, session: Session, env: Mapping[str, int], inputs: Mapping[str, Array], wanted: Sequence[int]
+    ) -> list[Array]:
+        """A run that says on stderr how long each step took."""
+        from pumice.run.debug import explain_run
+        from pumice.run.profile import profiled_run
+
+        results, profile = profiled_run(self, session, env, inputs, wanted)
+        explain_run(profile)
+        return results
 
     # -- validation against the reference ---------------------------------------------------------------------------
     def _snapshot(self, session: Session) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -285,6 +326,7 @@ class Executable:
 
     def _compare(
         self,
+        session: Session,
         env: Mapping[str, int],
         inputs: Mapping[str, Array],
         before: tuple[dict[str, Array], dict[str, Array]],
@@ -300,6 +342,11 @@ class Executable:
             problem = mismatch(got, expected.values[node], self.graph.nodes[node].type.dtype, chain=True)
             if problem:
                 raise DeviceError(f"%{node} {self.graph.nodes[node].op} differs from the reference: {problem}")
+        for name, n in changing_nodes(self).items():
+            want = (expected.state if n.op == "state" else expected.params)[name]
+            problem = mismatch(session.read(n.id), want, n.type.dtype, chain=True)
+            if problem:
+                raise DeviceError(f"the {n.op} {name!r} differs from the reference: {problem}")
 
     # -- life -------------------------------------------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
@@ -307,16 +354,72 @@ class Executable:
         with self._locked() as session:
             return session.counters()
 
+    def save_state(self) -> dict[str, Array]:
+        """What runs have left on the device, on the host: every state, and params that the graph itself updates."""
+        with self._locked() as session:
+            return {name: session.read(n.id) for name, n in changing_nodes(self).items()}
+
+    def load_state(self, saved: Mapping[str, Any]) -> None:
+        """Put back what `save_state` gave, all of it."""
+        arrays = convert_saved(self, saved)
+        with self._locked() as session:
+            for node, array in arrays.items():
+                session.write(node, array)
+                self._cells[self.graph.nodes[node].name].ready = True
+
+    def reopen(self, device: str | Device | None = None, *, state: Mapping[str, Any] | None = None) -> Reopened:
+        """Start over on a new device after this one was lost, or move to another one; nothing is planned anew.
+
+        Params are what they were last set to, read again from the arrays that were given (files stay mapped; arrays over
+        64 KiB must not have been changed since). States move along from a device that still works; from a lost one they
+        come back only as `state`, which `save_state` gave, and start over otherwise: the result says which.
+
+        >>> import pumice as pm
+        >>> with pm.compile(lambda x: x * 2.0, x=pm.spec(1), device="host") as exe:
+        ...     exe.reopen()
+        Reopened(device='host', kept=(), reset=())
+        """
+        turns = self._turns.acquire()
+        try:
+            if self._closed:
+                raise _closed_error()
+            target = open_device(device) if isinstance(device, str) else device
+            try:
+                return reopen(self, target or self.device.renew(), state)
+            except DeviceLost:
+                if target is not None:
+                    raise
+                # That the device was lost came out only now.
+                return reopen(self, self.device.renew(), state)
+        finally:
+            turns.release()
+
     @property
     def closed(self) -> bool:
-        return self._session is None
+        return self._closed
 
     def close(self) -> None:
-        """Free the device memory; a second call does nothing."""
-        with self._lock:
-            if self._session is not None:
-                self._session.close()
-                self._session = None
+        """Free the device memory; a second call does nothing. Futures that are still open end with a ClosedError."""
+        self._closed = True
+        self._turns.dismiss(self)
+        turns = self._turns.acquire()
+        try:
+            session, self._session = self._session, None
+            with sharing:
+                for cell in self._cells.values():
+                    cell.users.discard(self)
+                self._cells = {name: Cell() for name in self._cells}
+                if session is not None:
+                    session.close()
+        finally:
+            turns.release()
+
+    def _require_open(self) -> Session:
+        if self._closed:
+            raise _closed_error()
+        if self._session is None:
+            raise DeviceLost(f"{self.device.name} was lost and has no successor yet", hint="reopen() the executable")
+        return self._session
 
     def _locked(self) -> _Locked:
         return _Locked(self)
@@ -333,65 +436,22 @@ class Executable:
 
 
 class _Locked:
-    """Holds the executable's lock and gives its session, which must still be open."""
+    """Holds the executable's turn and gives its session, which must still be open."""
 
     def __init__(self, exe: Executable) -> None:
         self._exe = exe
 
     def __enter__(self) -> Session:
-        self._exe._lock.acquire()
-        if self._exe._session is None:
-            self._exe._lock.release()
-            raise ClosedError("the executable is closed", hint="compile it again")
-        return self._exe._session
+        self._turns = self._exe._turns.acquire()
+        try:
+            return self._exe._require_open()
+        except BaseException:
+            self._turns.release()
+            raise
 
     def __exit__(self, *_: object) -> None:
-        self._exe._lock.release()
+        self._turns.release()
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
-    names = list(known)
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {' '.join(names[:20]) or 'none'}"
-    return UnknownName(f"there is no {kind} {name!r}", hint=hint, name=name)
-
-
-def _check_param_shape(name: str, value: Any, node: Node) -> None:
-    shape, expected = np.shape(value), node.type.stored_shape
-    if shape != expected:
-        raise ShapeError(f"param {name!r} must have shape {expected}, got {shape}", name=name, expected=expected, got=shape)
-
-
-def _index_inputs(graph: Graph) -> Iterator[tuple[str, Any, str]]:
-    """Inputs that are used whole and as they come to select from an axis: (name, size of the axis, op)."""
-    position = {"gather": 1, "take_along_axis": 1, "embedding": 1}
-    for n in graph:
-        if n.op not in position:
-            continue
-        source = graph.nodes[n.args[1]]
-        # A slice may leave out, and a cast to fewer bits wrap, what would be out of range.
-        while source.op != "slice" and (get_op(source.op).is_view or _widens(graph, source)):
-            source = graph.nodes[source.args[0]]
-        if source.op == "input" and source.type.dtype.is_integer:
-            axis = 0 if n.op == "embedding" else n.attr["axis"]
-            yield source.name, graph.nodes[n.args[0]].type.shape[axis], n.op
-
-
-def _widens(graph: Graph, node: Node) -> bool:
-    """Whether a node is a cast of integers that keeps every value."""
-    if node.op != "cast" or not node.type.dtype.is_integer:
-        return False
-    source = graph.nodes[node.args[0]].type.dtype
-    return source.is_integer and np.can_cast(source.np, node.type.dtype.np)
-
-
-def _check_indices(name: str, array: Array, size: int, op: str) -> None:
-    if array.size and (int(array.min()) < -size or int(array.max()) >= size):
-        bad = int(array.min()) if int(array.min()) < -size else int(array.max())
-        raise IndexRangeError(
-            f"input {name!r} holds the index {bad}, {op} selects from {size}",
-            hint=f"indices must lie in {-size}…{size - 1}",
-            name=name,
-            index=bad,
-            size=size,
-        )
+def _closed_error() -> ClosedError:
+    return ClosedError("the executable is closed", hint="compile it again")

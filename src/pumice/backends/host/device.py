@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Donor, Session
+from pumice.backends.base import Device, Done, Donor, Session
 from pumice.backends.host import jit
 from pumice.backends.host.calls import numel
 from pumice.backends.host.packed import Tiles
 from pumice.backends.host.program import Layout, Program, aligned_bytes, storage_shape
+from pumice.backends.timing import Stopwatch, Timing, from_ends
 from pumice.core.caps import Caps
 from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
 from pumice.ir.graph import Node
@@ -33,6 +35,7 @@ class HostDevice:
     'host'
     """
 
+    lost = False
     name = "host"
 
     def __init__(self) -> None:
@@ -55,6 +58,14 @@ class HostDevice:
             "numba": jit.available(),
         }
 
+    def joins(self, other: Device) -> bool:
+        """Whether the other is of this kind too: their sessions share memory."""
+        return isinstance(other, HostDevice)
+
+    def renew(self) -> HostDevice:
+        """Itself: it cannot be lost."""
+        return self
+
     def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> HostSession:
         """Buffers for a plan made for the host."""
         if plan.caps.target != "host":
@@ -68,6 +79,9 @@ class HostDevice:
 
 class HostSession:
     """A plan with its buffers in memory."""
+
+    overlaps = False
+    skip_unchanged: bool | None = None  # nothing is ever uploaded: inputs are read where the caller has them
 
     def __init__(self, plan: Plan, donors: Sequence[Donor] = ()) -> None:
         self.plan = plan
@@ -101,15 +115,40 @@ class HostSession:
 
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Runs every step, applies state updates and returns the values `outputs` as fresh arrays."""
+        return self._run(env, inputs, outputs)
+
+    def _run(
+        self,
+        env: Mapping[str, int],
+        inputs: Mapping[str, Array],
+        outputs: Sequence[int],
+        after_step: Callable[[], None] | None = None,
+    ) -> list[Array]:
         self._check_open()
         program = self._program(env, outputs)
         # Integer wrap-around, infinities and NaN are results here, not accidents to report.
         with np.errstate(all="ignore"):
-            results = program.run(inputs)
+            results = program.run(inputs, after_step)
         self._runs += 1
         self._uploaded += sum(a.nbytes for a in inputs.values())
         self._read_back += sum(a.nbytes for a in results)
         return results
+
+    def profile(
+        self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
+    ) -> tuple[list[Array], Timing]:
+        """As `run`, measured by the clock: each step, or the whole as it always runs, kernels of several steps joined."""
+        at: list[float] = []
+        watch = Stopwatch()
+        results = self._run(env, inputs, outputs, (lambda: at.append(time.perf_counter())) if each else None)
+        watch.mark("run")
+        (whole,) = watch.spans()
+        steps = from_ends(at[0], at[1:]) if at else ()
+        return results, Timing("host", "host clock", steps, at[-1] - at[0] if at else whole.seconds, (whole,))
+
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Done:
+        """As `run`: the work is done when this comes back."""
+        return Done(self.run(env, inputs, outputs))
 
     def write(self, node: int, array: Array) -> None:
         """Sets a param or a state; the array is copied straight into the buffer."""
@@ -173,6 +212,7 @@ class HostSession:
             "submits": self._runs,
             "dispatches": self._runs * len(self.plan.steps),
             "uploads_bytes": self._uploaded,
+            "uploads_skipped": 0,
             "readback_bytes": self._read_back,
         }
 

@@ -137,7 +137,8 @@ class _Compiler:
                     operand = self._operand(arg)
                     region.add_leaf(RegionLeaf(arg, operand.slot, self._shape(arg), operand.dtype, operand.dense))
                 names.append(arg if kernel.raw else region.widened(arg))
-            region.add(Instruction(kernel.run, tuple(names), n, kernel.result, kernel.in_place, kernel.native))
+            limits = (call.attrs.get("lo"), call.attrs.get("hi"))
+            region.add(Instruction(kernel.run, tuple(names), n, kernel.result, kernel.in_place, kernel.native, node.op, limits))
         if head == self.root and self._may_write_target(set(members)):
             self.code += region.emit(self.program, self.target, self.target_dtype, (*self.shared, *self.lent))
             return

@@ -5,6 +5,17 @@ They are plain functions; jit.py has numba compile those that are needed, once, 
 
 from __future__ import annotations
 
+from typing import Any
+
+from pumice.backends.host.decoders import (
+    decode_iq4_nl,
+    decode_mxfp4,
+    decode_nvfp4,
+    decode_q2_k,
+    decode_q3_k,
+    decode_q8_k,
+    group_decoder,
+)
 from pumice.backends.host.lanes import long_at
 from pumice.backends.host.tiled import (
     K,
@@ -21,10 +32,12 @@ from pumice.backends.host.tiled import (
     dot_q4_k,
     dot_q6_k,
     dot_q8_0,
+    run_groups,
     run_matmul,
     run_matvec,
     run_unpack,
 )
+from pumice.core import dtypes
 
 
 def matvec_q4_0(job: int, first: int, last: int) -> None:
@@ -109,3 +122,65 @@ def matmul_q6_k(job: int, first: int, last: int) -> None:
 
 def unpack_q6_k(job: int, first: int, last: int) -> None:
     run_unpack(job, first, last, decode_q6_k, 256, 210)
+
+
+def matmul_q2_k(job: int, first: int, last: int) -> None:
+    run_matmul(job, first, last, decode_q2_k, 256, 84)
+
+
+def unpack_q2_k(job: int, first: int, last: int) -> None:
+    run_unpack(job, first, last, decode_q2_k, 256, 84)
+
+
+def matmul_q3_k(job: int, first: int, last: int) -> None:
+    run_matmul(job, first, last, decode_q3_k, 256, 110)
+
+
+def unpack_q3_k(job: int, first: int, last: int) -> None:
+    run_unpack(job, first, last, decode_q3_k, 256, 110)
+
+
+def matmul_q8_k(job: int, first: int, last: int) -> None:
+    run_matmul(job, first, last, decode_q8_k, 256, 292)
+
+
+def unpack_q8_k(job: int, first: int, last: int) -> None:
+    run_unpack(job, first, last, decode_q8_k, 256, 292)
+
+
+def matmul_iq4_nl(job: int, first: int, last: int) -> None:
+    run_matmul(job, first, last, decode_iq4_nl, 32, 18)
+
+
+def unpack_iq4_nl(job: int, first: int, last: int) -> None:
+    run_unpack(job, first, last, decode_iq4_nl, 32, 18)
+
+
+def matmul_mxfp4(job: int, first: int, last: int) -> None:
+    run_matmul(job, first, last, decode_mxfp4, 32, 17)
+
+
+def unpack_mxfp4(job: int, first: int, last: int) -> None:
+    run_unpack(job, first, last, decode_mxfp4, 32, 17)
+
+
+def matmul_nvfp4(job: int, first: int, last: int) -> None:
+    run_matmul(job, first, last, decode_nvfp4, 64, 36)
+
+
+def unpack_nvfp4(job: int, first: int, last: int) -> None:
+    run_unpack(job, first, last, decode_nvfp4, 64, 36)
+
+
+def __getattr__(name: str) -> Any:
+    """The matmul of a grouped dtype, made by its name."""
+    kind, _, wanted = name.partition("_")
+    layout = dtypes.group_layout(dtypes.dtype(wanted)) if kind == "matmul" and "_g" in wanted else None
+    if layout is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    decode, part, group, size = group_decoder(layout), 64 if layout.codes == "nvfp4" else 32, layout.size, layout.nbytes
+
+    def matmul(job: int, first: int, last: int) -> None:
+        run_groups(job, first, last, decode, part, group, size)
+
+    return matmul

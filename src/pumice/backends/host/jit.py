@@ -1,33 +1,31 @@
-"""The numba kernels' door: imports and compiles them on first need, and says None where there is no numba."""
+"""The compiled kernels' door: loads them on first need, and says None where there is no numba to compile them."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.util
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice import config
+from pumice.backends.host.team import RECORD, Team, compiled_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import ModuleType
+    from collections.abc import Callable, Sequence
 
+    from pumice.backends.host.machine_code import MachineCode, Report
     from pumice.backends.host.native import Task
-    from pumice.backends.host.team import Team
 
 # Multiplications, or moved elements, that make it worth to share a task, and those of the smallest part of it.
 _MIN_SHARED, _MIN_PART = 1 << 16, 1 << 15
 _PARTS_PER_THREAD = 4
 # How often a thread that is done looks whether the others are, before it takes them for stopped; a look takes a few dozen ns.
 _PATIENCE, _LOOKS_PER_WORK = 400, 1 / 200
-# The modules whose text decides what the compiled kernels are.
-_SOURCES = ("lanes.py", "tiled.py", "formats.py", "rowops.py", "team.py", "compiled.py")
+# What Python calls itself.
+_SHARING = ("serve", "sleepers", "run_tasks")
 
 
 def thread_count() -> int:
@@ -53,9 +51,10 @@ def available() -> bool:
 class Kernels:
     """The compiled kernels and the threads that share their tasks."""
 
-    def __init__(self, compiled: ModuleType, team: Team) -> None:
-        self._compiled, self._team = compiled, team
-        self._made: dict[str, Any] = {}
+    def __init__(self, code: MachineCode, threads: int) -> None:
+        serve, sleepers, self._run_tasks = (compiled_at(code.address(n)) for n in _SHARING)
+        self._code, self._team = code, Team(threads, serve, sleepers)
+        self.is_wide = code.is_wide
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Runs tasks one after the other, once."""
@@ -64,14 +63,14 @@ class Kernels:
     def link(self, tasks: Sequence[Task]) -> Callable[[], None]:
         """A call that runs tasks one after the other, however often; the arrays must stay where they are."""
         jobs = np.array([w for t in tasks for w in t.words], np.int64)
-        table = np.zeros((len(tasks), self._compiled.RECORD), np.int64)
+        table = np.zeros((len(tasks), RECORD), np.int64)
         at, threads = jobs.ctypes.data, self._team.workers + 1
         for record, t in zip(table, tasks):
             # Not shared, a task has no chunks; shared, a few for each thread, so that nobody waits long for the last one.
             least = -(-_MIN_PART * t.parts // max(1, t.work))
             chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, t.parts // (_PARTS_PER_THREAD * threads))
             looks = _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
-            record[:] = self._kernel(t.kernel), at, t.parts, chunk if chunk < t.parts else 0, int(looks)
+            record[:] = self._code.address(t.kernel, t.code), at, t.parts, chunk if chunk < t.parts else 0, int(looks)
             at += 8 * len(t.words)
         run, place, count, shared = self._run, table.ctypes.data, len(tasks), bool(table[:, 3].any())
         keep = (tasks, jobs, table)
@@ -81,61 +80,48 @@ class Kernels:
 
         return call
 
-    def _kernel(self, name: str) -> int:
-        """The address of a kernel, compiled or read from the cache on first need."""
-        found = self._made.get(name)
-        if found is None:
-            with _cache_folder():
-                found = self._made[name] = self._compiled.compile_kernel(name)
-        address: int = found.address
-        return address
-
     def _run(self, table: int, count: int, shared: bool, keep: Any) -> None:
         team = self._team
         # If another thread has the workers, this one works alone.
         if not shared or not team.lock.acquire(blocking=False):
-            self._compiled.run_tasks(0, 0, table, count)
+            self._run_tasks(0, table, count)
             return
         try:
             team.rouse()
-            self._compiled.run_tasks(team.control, team.workers, table, count)
+            self._run_tasks(team.control, table, count)
         finally:
             team.lock.release()
 
 
 @functools.cache
-def kernels() -> Kernels | None:
-    """The kernels, compiled or read from the cache on the first call; None where numba cannot be used."""
+def _machine_code() -> MachineCode | None:
     if not available():
         return None
     try:
-        with _cache_folder():
-            from pumice.backends.host import compiled
-            from pumice.backends.host.team import Team
-        if not compiled.is_supported():
-            return None
-    except (ImportError, RuntimeError):  # numba refuses this NumPy, or finds no folder that it may write its cache to
+        from pumice.backends.host.machine_code import MachineCode
+
+        return MachineCode()
+    except (ImportError, RuntimeError):  # a broken installation, or a processor that the kernels cannot use
         return None
-    return Kernels(compiled, Team(thread_count()))
-
-
-@contextlib.contextmanager
-def _cache_folder() -> Iterator[None]:
-    """Points numba's cache at Pumice's folder while our kernels are declared, and back for everyone else's."""
-    import numba
-
-    settings: Any = numba.config  # its fields are made at run time
-
-    before = settings.CACHE_DIR
-    # numba looks at the file of a function alone when it asks whether what it has is still good; ours are made of several.
-    settings.CACHE_DIR = str(Path(before or config.home / "numba") / _source_digest())
-    try:
-        yield
-    finally:
-        settings.CACHE_DIR = before
 
 
 @functools.cache
-def _source_digest() -> str:
-    folder = Path(__file__).parent
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in _SOURCES)).hexdigest()[:16]
+def kernels() -> Kernels | None:
+    """The kernels, loaded on the first call; None where they cannot be used."""
+    code = _machine_code()
+    try:
+        return None if code is None else Kernels(code, thread_count())
+    except ImportError:  # numba refuses this NumPy
+        return None
+
+
+def prepare(names: Sequence[str], report: Report | None = None) -> None:
+    """Has kernels compiled that will be needed, unless they are in the cache; `report` is told how many of them are done.
+
+    >>> prepare([])
+    """
+    code = _machine_code() if names else None
+    if code is None:
+        return
+    with contextlib.suppress(ImportError):  # as above; what runs without kernels says so itself
+        code.prepare([*_SHARING, *names], report)

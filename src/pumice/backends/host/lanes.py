@@ -15,12 +15,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
+from pumice.backends.host import vector_math
+from pumice.backends.host.vector_math import FUSED
+
 LANES = 32
 
 _BYTE, _SHORT, _WORD, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _FLOAT = ir.FloatType()
-# A product and a sum may become one instruction that rounds once.
-_FUSED = ("contract",)
 ADDRESS = types.intp
 _helpers: Any = cgutils  # has no type information
 
@@ -170,7 +171,21 @@ def copy_bytes(builder: Any, to: Any, source: Any, count: Any) -> None:
 @define(ADDRESS)
 def block_memory(builder: Any) -> Any:
     """The address of a vector for each of 256 elements, on the stack of the kernel that asks."""
-    return builder.ptrtoint(_helpers.alloca_once(builder, ir.ArrayType(FLOATS.vector, 256)), _LONG)
+    # Not by numba's helper, which clears the memory each time.
+    with builder.goto_entry_block():
+        memory = builder.alloca(ir.ArrayType(FLOATS.vector, 256))
+    return builder.ptrtoint(memory, _LONG)
+
+
+@define(ADDRESS, types.intp)
+def allocate(builder: Any, size: Any) -> Any:
+    """Memory of the C library, until it is given to `release`: numba's arrays would need numba to run."""
+    return builder.ptrtoint(call_named(builder, "malloc", _BYTE.as_pointer(), [size]), _LONG)
+
+
+@define(types.void, ADDRESS)
+def release(builder: Any, at: Any) -> None:
+    call_named(builder, "free", ir.VoidType(), [pointer(builder, at, _BYTE)])
 
 
 @define(types.void, ADDRESS)
@@ -225,30 +240,30 @@ def everywhere(builder: Any, a: Any) -> Any:
 
 @define(FLOATS, FLOATS, FLOATS)
 def times(builder: Any, a: Any, b: Any) -> Any:
-    return builder.fmul(a, b, flags=_FUSED)
+    return builder.fmul(a, b, flags=FUSED)
 
 
 @define(FLOATS, FLOATS, types.float32)
 def scaled(builder: Any, a: Any, factor: Any) -> Any:
-    return builder.fmul(a, _splat(builder, factor, FLOATS.vector), flags=_FUSED)
+    return builder.fmul(a, _splat(builder, factor, FLOATS.vector), flags=FUSED)
 
 
 @define(FLOATS, FLOATS, FLOATS)
 def plus(builder: Any, a: Any, b: Any) -> Any:
-    return builder.fadd(a, b, flags=_FUSED)
+    return builder.fadd(a, b, flags=FUSED)
 
 
 @define(FLOATS, FLOATS, FLOATS, FLOATS)
 def madd(builder: Any, a: Any, b: Any, total: Any) -> Any:
     """total + a b."""
-    return builder.fadd(total, builder.fmul(a, b, flags=_FUSED), flags=_FUSED)
+    return builder.fadd(total, builder.fmul(a, b, flags=FUSED), flags=FUSED)
 
 
 @define(FLOATS, FLOATS, types.float32, FLOATS)
 def madd_scalar(builder: Any, a: Any, factor: Any, total: Any) -> Any:
     """total + a times one number."""
-    product = builder.fmul(a, _splat(builder, factor, FLOATS.vector), flags=_FUSED)
-    return builder.fadd(total, product, flags=_FUSED)
+    product = builder.fmul(a, _splat(builder, factor, FLOATS.vector), flags=FUSED)
+    return builder.fadd(total, product, flags=FUSED)
 
 
 @define(types.float32, FLOATS)
@@ -265,34 +280,31 @@ def over(builder: Any, a: Any, b: Any) -> Any:
 @define(FLOATS, FLOATS, FLOATS)
 def less(builder: Any, a: Any, b: Any) -> Any:
     """a - b."""
-    return builder.fsub(a, b, flags=_FUSED)
+    return builder.fsub(a, b, flags=FUSED)
 
 
-# exp(r) on [-ln 2 / 2, ln 2 / 2] to about one unit in the last place.
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
-_ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits
+@define(FLOATS, FLOATS, FLOATS)
+def larger(builder: Any, a: Any, b: Any) -> Any:
+    """The greater of two numbers."""
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+@define(FLOATS, FLOATS, types.intp, types.intp, types.float32)
+def keep_lanes(builder: Any, a: Any, first: Any, stop: Any, other: Any) -> Any:
+    """The lanes first…stop-1, which may lie outside, and another number in the others."""
+    lanes = ir.Constant(INTS.vector, list(range(LANES)))
+    begin, end = (_splat(builder, builder.trunc(x, _WORD), INTS.vector) for x in (first, stop))
+    inside = builder.and_(builder.icmp_signed(">=", lanes, begin), builder.icmp_signed("<", lanes, end))
+    return builder.select(inside, a, _splat(builder, other, FLOATS.vector))
+
+
+@define(types.float32, FLOATS)
+def largest_of(builder: Any, a: Any) -> Any:
+    """The greatest of all lanes."""
+    return call_named(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", _FLOAT, [a], fastmath=("nnan",))
 
 
 @define(FLOATS, FLOATS)
 def exponential(builder: Any, x: Any) -> Any:
     """exp(x), NaN for NaN; beyond the range of normal numbers, about the smallest or the greatest of them."""
-
-    def constant(value: float) -> Any:
-        return ir.Constant(FLOATS.vector, [value] * LANES)
-
-    def fused(a: Any, b: Any, c: Any) -> Any:
-        return builder.fadd(builder.fmul(a, b, flags=_FUSED), c, flags=_FUSED)
-
-    for limit, order in ((88.37, ">"), (-87.3, "<")):
-        x = builder.select(builder.fcmp_ordered(order, x, constant(limit)), constant(limit), x)
-    shifted = builder.fadd(builder.fmul(x, constant(1.4426950408889634)), constant(_ROUNDER))
-    whole = builder.fsub(shifted, constant(_ROUNDER))
-    rest = fused(whole, constant(-_LN2_LOW), fused(whole, constant(-_LN2_HIGH), x))
-    value = constant(_EXP[0])
-    for c in _EXP[1:]:
-        value = fused(value, rest, constant(c))
-    value = fused(builder.fmul(rest, rest), value, builder.fadd(rest, constant(1.0)))
-    # The integer, still in the low bits, goes to the exponent.
-    power = builder.shl(builder.bitcast(shifted, INTS.vector), ir.Constant(INTS.vector, [23] * LANES))
-    return builder.bitcast(builder.add(builder.bitcast(value, INTS.vector), power), FLOATS.vector)
+    return vector_math.exponential(builder, x)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pumice.backends.host import jit, native
+from pumice.backends.host import blas, jit, native
+from pumice.backends.host.attention import bind_attention_gradient, bind_many_queries
 from pumice.backends.host.calls import Binder, Call, Routine, as_f32, is_half, numel, row_blocks, widen
+from pumice.backends.host.scratch import scratch
 from pumice.core import dtypes
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
@@ -20,18 +21,6 @@ _TILE = 1 << 20
 _SCORES = 1 << 21
 # Queries of one block under a causal mask: scores that nobody may see are not computed beyond this granularity.
 _CAUSAL_QUERIES = 256
-
-_local = threading.local()
-
-
-def _scratch(name: str, elements: int) -> Array:
-    """A float32 array kept for this thread: fresh large allocations would fault in every page on every call."""
-    found: Array | None = getattr(_local, name, None)
-    if found is None or found.size < elements:
-        found = np.empty(elements, np.float32)
-        setattr(_local, name, found)
-    return found[:elements]
-
 
 # --- matmul ---
 
@@ -62,7 +51,7 @@ def _bind_matmul(call: Call) -> Routine:
         if one_product and (x.ndim <= 2 or x.flags.c_contiguous):
             x, out = x.reshape(-1, a_shape[-1]), out.reshape(-1, b_shape[-1])
         if not halves:
-            np.matmul(_for_blas(x), _for_blas(y), out=out)
+            blas.matmul(_for_blas(x), _for_blas(y), out)
             return
         # Vectors become matrices of one row or column: tiles are cut out of the last two axes.
         if x.ndim == 1:
@@ -101,7 +90,7 @@ def _half_product(x: Array, y: Array, out: Array) -> None:
         # The transpose of the whole product has the halves on the right.
         _by_columns(_for_blas(as_f32(y)).T, x.T, out.T)
     else:
-        np.matmul(_for_blas(as_f32(x)), _for_blas(as_f32(y)), out=out)
+        blas.matmul(_for_blas(as_f32(x)), _for_blas(as_f32(y)), out)
 
 
 def _entries(x: Array, rank: int, part: slice) -> Array:
@@ -120,7 +109,7 @@ def _by_columns(x: Array, y: Array, out: Array) -> None:
     by_rows = abs(y.strides[0]) < abs(y.strides[1])
     for part in row_blocks(columns, inner, _TILE):
         count = part.stop - part.start
-        tile = _scratch("tile", count * inner).reshape((count, inner) if by_rows else (inner, count))
+        tile = scratch("tile", count * inner).reshape((count, inner) if by_rows else (inner, count))
         if kernels is not None:
             kernels.run(native.widen(name, rows[part], tile))
         else:
@@ -146,7 +135,7 @@ def _bind_qmatmul(call: Call) -> Routine:
             kernels.run(native.packed_product(x, w, out))
             return
         for part in w.blocks(_TILE):
-            tile = _scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
+            tile = scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
             w.unpack(part, tile)
             np.matmul(x, tile.T, out=out[:, part])
 
@@ -166,7 +155,8 @@ def _bind_dequantize(call: Call) -> Routine:
 
     def run(operands: list[Any], out: Array) -> None:
         packed, rows = operands[0], out.reshape(-1, columns)
-        kernels = jit.kernels()
+        # Grouped dtypes have no kernel for it, since a bias would be added without the rounding in between.
+        kernels = jit.kernels() if dtypes.group_layout(packed.dtype) is None else None
         if kernels is not None:
             kernels.run(native.unpack(packed, rows))
             return
@@ -287,7 +277,7 @@ class _Attention:
         rows, seen = group * count, high - low
         scaled = np.empty((heads, group, count, self.depth), np.float32)
         np.multiply(as_f32(q), self.scale, out=scaled)
-        scores = _scratch("scores", heads * rows * seen).reshape(heads, rows, seen)
+        scores = scratch("scores", heads * rows * seen).reshape(heads, rows, seen)
         np.matmul(scaled.reshape(heads, rows, self.depth), keys[:, low:high].swapaxes(1, 2), out=scores)
         if self.softcap is not None:
             np.divide(scores, self.softcap, out=scores)
@@ -342,6 +332,9 @@ def _split(out: Array, kv_heads: int, group: int) -> Array:
 
 
 def _bind_attention(call: Call) -> Routine:
+    many = bind_many_queries(call)
+    if many is not None:
+        return many
     q, k = call.ins[0], call.ins[1]
     assert q is not None and k is not None
     run = _Attention(call.attrs, q.static_shape, k.static_shape).run
@@ -354,4 +347,5 @@ LINEAR: dict[str, Binder] = {
     "dequantize": _bind_dequantize,
     "rope": _bind_rope,
     "attention": _bind_attention,
+    "attention_gradient": bind_attention_gradient,
 }

@@ -15,25 +15,39 @@ import numpy as np
 
 from pumice.backends.host.calls import Call, numel
 from pumice.backends.host.packed import TILE_ROWS, Tiles
+from pumice.ir.graph import Graph
 from pumice.ir.registry import Array
 
 # Elements of one part of an elementwise task; the same number as in rowops.py, which only loads where numba is.
 _MAP_PART = 4096
 # Attention with more queries is a matrix product, for which BLAS is better; so are dense products with more rows.
-_FEW_QUERIES = 8
+FEW_QUERIES = 8
 FEW_ROWS = 8
 _VECTOR = 32
+# Elements that are worth a kernel to be added up.
+_LEAST_SUMMED = 1 << 14
+# Elementwise ops that have a compiled kernel for float32, and the kernels of other ops, by name.
+MAPS = ("add", "sub", "mul", "silu", "gelu_tanh")
+_KERNELS = {"rms_norm": "norm_f32", "layer_norm": "norm_f32", "rope": "rope_f32", "scatter_set": "scatter_rows",
+            "attention": "attend_f32", **{name: f"map_{name}" for name in MAPS}}  # fmt: skip
+
+# The formats with a kernel of their own for a single row; the matmul of any other does it as well.
+_MATVECS = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`work` is the number of multiplications or moved elements of all parts together; `keep` must live as long as it."""
+    """`work` is the number of multiplications or moved elements of all parts together; `keep` must live as long as it.
+
+    `code` gives the LLVM text of a kernel that was made for this task, for the symbol that it is to have.
+    """
 
     kernel: str
     words: tuple[int, ...]
     parts: int
     work: int
     keep: tuple[Any, ...] = ()
+    code: Callable[[str], str] | None = None
 
 
 # Makes the tasks that fill `out` from the operands, or says None if these arrays need another way.
@@ -56,10 +70,11 @@ def _is_dense(array: Array, kind: Any = np.float32) -> bool:
 def packed_product(x: Array, w: Tiles, out: Array) -> list[Task]:
     """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32."""
     (n, k), m, tiles = w.shape, len(x), -(-w.shape[0] // TILE_ROWS)
-    sums = np.empty(k // 16 if m == 1 else 0, np.float32)
+    single = m == 1 and w.dtype.name in _MATVECS
+    sums = np.empty(k // 16 if single else 0, np.float32)
     words = (_address(x), _address(w.data), _address(out), _address(sums), m, k, n)
-    product = Task(f"{'matvec' if m == 1 else 'matmul'}_{w.dtype}", words, tiles, m * n * k, (sums, x, w, out))
-    return [Task("sums_f32", words, 1, k), product] if m == 1 else [product]
+    product = Task(f"{'matvec' if single else 'matmul'}_{w.dtype}", words, tiles, m * n * k, (sums, x, w, out))
+    return [Task("sums_f32", words, 1, k), product] if single else [product]
 
 
 def unpack(w: Tiles, out: Array) -> list[Task]:
@@ -110,6 +125,29 @@ def norm(call: Call) -> Native:
     return make
 
 
+def sums(call: Call) -> Native | None:
+    """reduce_sum and reduce_mean over leading or trailing axes of something large."""
+    source = call.ins[0]
+    assert source is not None
+    axes, shape = call.attrs["axes"], source.static_shape
+    leading, trailing = (axes == tuple(a) for a in (range(len(axes)), range(len(shape) - len(axes), len(shape))))
+    count = numel(tuple(shape[a] for a in axes))
+    if not (leading or trailing) or count == numel(shape) or numel(shape) < _LEAST_SUMMED:
+        return None
+    factor = 1 / count if call.spec.name == "reduce_mean" else 1.0
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        (x,) = operands
+        if not _is_dense(x) or not _is_dense(out):
+            return None
+        rows, columns = (count, x.size // count) if leading else (x.size // count, count)
+        words = (_address(x), _address(out), rows, columns, _bits(factor))
+        name, parts = ("column_sums_f32", -(-columns // _VECTOR)) if leading else ("row_sums_f32", rows)
+        return [Task(name, words, parts, x.size)]
+
+    return make
+
+
 def rope(call: Call) -> Native:
     """Rotary embedding."""
     rotary = call.attrs["rotary_dim"]
@@ -156,7 +194,7 @@ def attention(call: Call) -> Native | None:
         batch, heads, queries, depth = q.shape
         plain = all(a.dtype == np.float32 and a.strides[-1] == 4 and a.shape[-1] % _VECTOR == 0 for a in (q, k, v, out))
         known = all(p is None or (_is_dense(p, np.int32) and p.size == batch) for p in places)
-        if queries > _FEW_QUERIES or not plain or not known or any(a is not None for a in (mask, bias, *scales)):
+        if queries > FEW_QUERIES or not plain or not known or any(a is not None for a in (mask, bias, *scales)):
             return None
         caches, kv_heads, keys, value_depth = v.shape
         scale = 1 / math.sqrt(depth) if attrs["scale"] is None else attrs["scale"]
@@ -169,3 +207,39 @@ def attention(call: Call) -> Native | None:
         return [Task("attend_f32", words, batch * heads * queries, 2 * q.size * keys)]
 
     return make
+
+
+def many_queries(arrays: Sequence[Array | None], limits: Array, scale: float) -> list[Task] | None:
+    """Attention of many queries, or its gradient: q, k, v, dy, out or dq, dk, dv, each [B, H, S, D] or absent.
+
+    Limits are int32 [B, Sq, 2]. None if these arrays need another way.
+    """
+    q, k, v = arrays[:3]
+    assert q is not None and k is not None and v is not None
+    given = [a for a in arrays if a is not None]
+    if any(a.dtype != np.float32 or a.strides[3] != 4 or a.shape[3] % _VECTOR for a in given):
+        return None
+    (batch, heads, queries, depth), (_, kv_heads, keys, value_depth) = q.shape, v.shape
+    words = (
+        *(_address(a) for a in arrays),
+        *(_address(limits), kv_heads, heads // kv_heads, queries, keys, depth, value_depth, _bits(scale)),
+        *(s for a in arrays for s in ((0, 0, 0) if a is None else a.strides[:3])),
+    )
+    name = "attend_many_f32" if arrays[3] is None else "attention_gradient_f32"
+    return [Task(name, words, batch * kv_heads, 2 * q.size * keys, (*given, limits))]
+
+
+def kernels_for(graph: Graph) -> list[str]:
+    """The kernels that a graph's plans may come to use, products with one row and with many alike."""
+    found: dict[str, None] = {}
+    packed = False
+    for node in graph.nodes:
+        weight = graph.nodes[node.args[1]].type.dtype if node.op in ("qmatmul", "matmul") else None
+        if weight is not None and node.op == "qmatmul":
+            packed = True
+            single = ("sums_f32", f"matvec_{weight}") if weight.name in _MATVECS else ()
+            found |= dict.fromkeys((*single, f"matmul_{weight}"))
+        elif weight is not None and weight.name in ("f16", "bf16"):
+            found |= dict.fromkeys((f"dot_{weight}", f"widen_{weight}"))
+    # The steps between products only use kernels where products with packed weights do.
+    return [*found, *dict.fromkeys(_KERNELS[n.op] for n in graph.nodes if packed and n.op in _KERNELS)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumice.backends.host.calls import numel, row_blocks
-from pumice.core.blocks import CODECS
+from pumice.core.blocks import codec_of
 from pumice.core.dtypes import DType
 from pumice.ir.registry import Array, Packed
 
@@ -86,7 +86,7 @@ class Tiles:
     def unpack(self, part: slice, out: Array) -> None:
         """The values of the rows of whole tiles as float32 [n, columns], by NumPy alone."""
         found = self._rows(part.start, part.stop)
-        CODECS[self.dtype].decode(found.reshape(-1, self.dtype.block_bytes), out.reshape(-1, self.dtype.block))
+        codec_of(self.dtype).decode(found.reshape(-1, self.dtype.block_bytes), out.reshape(-1, self.dtype.block))
 
     def _rows(self, first: int, last: int) -> Array:
         out = np.empty((last - first, self.row_bytes), np.uint8)

@@ -114,9 +114,11 @@ class Program:
         self.dynamic = {i[1] for i in self._inputs if self.slots[i[1]] is None}
         self.dynamic |= {v[0] for v in self._views} | {f[0] for f in self._fresh}
         self.code: Code = []
+        self._ends: list[int] = []
         for step in layout.plan.steps:
             self._used = 0
             self.code += compile_step(self, step)
+            self._ends.append(len(self.code))
         self._copies = self._bind_copies()
         self._results = [(self.slot(n), n in self.fresh and n not in self.outputs[:i]) for i, n in enumerate(self.outputs)]
 
@@ -196,14 +198,22 @@ class Program:
         for slot, offset, shape, dtype in self._scratch:
             size = numel(shape) * dtype.itemsize
             self.slots[slot] = scratch[offset : offset + size].view(dtype).reshape(shape)
-        self._calls = self._link()
+        self._calls = self._link(self.code)
+        self._calls_of: list[list[Callable[[], Any]]] | None = None
 
-    def _link(self) -> list[Callable[[], Any]]:
+    def _by_step(self) -> list[list[Callable[[], Any]]]:
+        """The calls of each step apart, for measuring."""
+        if self._calls_of is None:
+            starts = [0, *self._ends[:-1]]
+            self._calls_of = [self._link(self.code[a:b]) for a, b in zip(starts, self._ends, strict=True)]
+        return self._calls_of
+
+    def _link(self, code: Code) -> list[Callable[[], Any]]:
         """The calls to make, now that all arrays that stay have their places: those with compiled kernels joined to one."""
         kernels = jit.kernels() if _is_heavy(self.code) else None
         calls: list[Callable[[], Any]] = []
         tasks: list[Task] = []
-        for c in self.code:
+        for c in code:
             found = self._tasks(c) if kernels is not None and isinstance(c, Bound) else None
             if found is not None:
                 tasks += found
@@ -232,8 +242,8 @@ class Program:
         memory = self.slots[source].reshape(-1).view(np.uint8)[start : start + numel(shape) * dtype.itemsize]
         self.slots[slot] = memory.view(dtype).reshape(shape)
 
-    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """One run; `inputs` have the exact shapes and dtypes."""
+    def run(self, inputs: Mapping[str, Array], after_step: Callable[[], None] | None = None) -> list[Array]:
+        """One run; `inputs` have the exact shapes and dtypes. `after_step` is called before the first and after each step."""
         slots = self.slots
         for name, slot, node, shape, dtype in self._inputs:
             array = inputs[name]
@@ -250,8 +260,16 @@ class Program:
         for slot, shape, dtype in self._fresh:
             slots[slot] = np.empty(shape, dtype)
         try:
-            for call in self._calls:
-                call()
+            if after_step is None:
+                for call in self._calls:
+                    call()
+            else:
+                by_step = self._by_step()
+                after_step()
+                for calls in by_step:
+                    for call in calls:
+                        call()
+                    after_step()
             # Before the updates: an output that is a state shows the value that this run has seen.
             results = [slots[slot] if fresh else _copy(slots[slot]) for slot, fresh in self._results]
             self._update_states()

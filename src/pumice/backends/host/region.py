@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice.backends.host.calls import CHUNK, Bound, NpDType, is_half, numel, widen
+from pumice.backends.host.fused import Operation, is_known, native_region
 from pumice.ir.registry import Array
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Instruction:
     result: NpDType
     in_place: bool
     native: Native | None = None
+    op: str = ""
+    limits: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,27 @@ class Region:
         """
         placed, temporaries = self._place(dtype, shared)
         if numel(self.shape) >= _MIN_CHUNKS * CHUNK:
-            return [self._chunked(program, placed, temporaries, out)]
+            run = self._chunked(program, placed, temporaries, out)
+            native = self._native(dtype)
+            if native is None:
+                return [run]
+            return [Bound(run, native, tuple(leaf.slot for leaf in self.leaves), out, heavy=True)]
         registers = [leaf.slot for leaf in self.leaves] + [program.temporary(self.shape, d) for d in temporaries] + [out]
         return [_call(program.slots, p, registers) for p in placed]
+
+    def _native(self, dtype: NpDType) -> Native | None:
+        """The region as a task for a kernel of its own; None if it has operations that kernels do not know."""
+        places = {leaf.name: at for at, leaf in enumerate(self.leaves)}
+        operations: list[Operation] = []
+        for i in self.instructions:
+            if not is_known(i.op, [self._dtypes[o] for o in i.operands], i.result):
+                return None
+            operations.append(Operation(i.op, tuple(places[o] for o in i.operands), i.result.name, *i.limits))
+            places[i.name] = len(places)
+        dtypes = [self._dtypes[leaf.name] for leaf in self.leaves]
+        if self.instructions[-1].result != dtype or None in dtypes:
+            return None
+        return native_region([d for d in dtypes if d is not None], operations)
 
     def _place(self, dtype: NpDType, shared: Collection[Name]) -> tuple[list[_Placed], list[NpDType]]:
         """Instructions with registers, and the dtypes of the temporaries; registers are reused after the last reading."""

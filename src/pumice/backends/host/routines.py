@@ -9,9 +9,11 @@ import numpy as np
 
 from pumice.backends.host import native
 from pumice.backends.host.calls import Binder, Call, NpDType, Routine, numel, row_blocks
+from pumice.backends.host.conv import CONV
 from pumice.backends.host.linear import LINEAR
+from pumice.backends.host.losses import LOSSES
 from pumice.backends.host.packed import Tiles
-from pumice.core.blocks import CODECS
+from pumice.core.blocks import codec_of
 from pumice.ir.registry import Array
 
 # Partial sums of this many rows keep a float32 sum over a long leading axis as accurate as NumPy's pairwise one over the last.
@@ -112,7 +114,7 @@ def _bind_embedding(call: Call) -> Routine:
 
         return Routine(run, _dtype(call, 0), raw=True)
 
-    dtype, decode = table.dtype, CODECS[table.dtype].decode
+    dtype, decode = table.dtype, codec_of(table.dtype).decode
 
     def run_packed(operands: list[Any], out: Array) -> None:
         packed, ids = operands
@@ -201,7 +203,7 @@ def _bind_sum(call: Call) -> Routine:
         if mean:
             np.divide(out, count, out)
 
-    return Routine(run, result)
+    return Routine(run, result, native=native.sums(call) if axes else None)
 
 
 def _bind_reduce(ufunc: Any) -> Binder:
@@ -356,4 +358,6 @@ ROUTINES: dict[str, Binder] = {
     "rms_norm": _bind_norm,
     "cumsum": _bind_cumsum,
     **LINEAR,
+    **CONV,
+    **LOSSES,
 }

@@ -49,7 +49,7 @@ ROPE_X, ROPE_COS, ROPE_SIN, ROPE_OUT, ROPE_ROWS, ROPE_DEPTH, ROPE_ROTARY, ROPE_I
 SCATTER_OUT, SCATTER_INDICES, SCATTER_UPDATES, SCATTER_COUNT, SCATTER_ROWS, SCATTER_BYTES = (8 * i for i in range(6))
 MAP_A, MAP_B, MAP_OUT, MAP_COUNT = (8 * i for i in range(4))
 
-_inlined = numba.njit(forceinline=True)
+_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 # --- sums for tiled.py ---
@@ -173,6 +173,43 @@ def norm_f32(job: int, first: int, last: int) -> None:
             if bias:
                 one += float_at(bias + 4 * j)
             set_float(out + 4 * j, one)
+
+
+# --- sums of a matrix: over rows, a part is one; over columns, a part is a vector of them ---
+
+TOTAL_X, TOTAL_OUT, TOTAL_ROWS, TOTAL_COLUMNS, TOTAL_FACTOR = (8 * i for i in range(5))
+# Rows that one accumulator adds up before it is added to the others.
+_TOTAL_ROWS = 64
+
+
+def row_sums_f32(job: int, first: int, last: int) -> None:
+    columns, factor = long_at(job + TOTAL_COLUMNS), float_at(job + TOTAL_FACTOR)
+    for row in range(first, last):
+        total = _sum_row(long_at(job + TOTAL_X) + 4 * columns * row, columns)
+        set_float(long_at(job + TOTAL_OUT) + 4 * row, total * factor)
+
+
+def column_sums_f32(job: int, first: int, last: int) -> None:
+    rows, columns, factor = long_at(job + TOTAL_ROWS), long_at(job + TOTAL_COLUMNS), float_at(job + TOTAL_FACTOR)
+    for part in range(first, last):
+        x, out = long_at(job + TOTAL_X) + _VECTOR * part, long_at(job + TOTAL_OUT) + _VECTOR * part
+        if LANES * (part + 1) <= columns:
+            total = zeros()
+            for block in range(0, rows, _TOTAL_ROWS):
+                some = zeros()
+                for r in range(block, min(rows, block + _TOTAL_ROWS)):
+                    some = plus(some, load_f32(x + 4 * columns * r))
+                total = plus(total, some)
+            store_f32(out, scaled(total, factor))
+            continue
+        for j in range(columns - LANES * part):
+            found = _F32(0)
+            for block in range(0, rows, _TOTAL_ROWS):
+                few = _F32(0)
+                for r in range(block, min(rows, block + _TOTAL_ROWS)):
+                    few += float_at(x + 4 * (columns * r + j))
+                found += few
+            set_float(out + 4 * j, found * factor)
 
 
 # --- rotary embedding: a part is a row ---

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host.approximations import ERF_P, ERF_Q, ERFC, GELU_ZERO
 from pumice.backends.host.calls import Call, NpDType, as_f32, is_half
-from pumice.backends.host.native import Native, elementwise
+from pumice.backends.host.native import MAPS, Native, elementwise
 from pumice.core.dtypes import dtype as named_dtype
 from pumice.ir.registry import Array
 
@@ -120,19 +121,6 @@ def _softplus(x: Array, out: Array) -> None:
     np.add(out, np.maximum(x, 0), out)
 
 
-# erf(x) on [-4, 4] as x P(x²)/Q(x²), float32 accurate; beyond, it is ±1 in float32.
-_ERF_P = (
-    -2.72614225801306e-10,
-    2.77068142495902e-08,
-    -2.10102402082508e-06,
-    -5.69250639462346e-05,
-    -7.34990630326855e-04,
-    -2.95459980854025e-03,
-    -1.60960333262415e-02,
-)
-_ERF_Q = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03, -1.42647390514189e-02)
-
-
 def _polynomial(x: Array, coefficients: tuple[float, ...], out: Array) -> None:
     np.multiply(x, coefficients[0], out)
     for c in coefficients[1:-1]:
@@ -145,37 +133,21 @@ def _erf(x: Array, out: Array) -> None:
     clamped = np.clip(x, -4, 4)
     square = np.square(clamped)
     bottom = np.empty_like(square)
-    _polynomial(square, _ERF_Q, bottom)
-    _polynomial(square, _ERF_P, out)
+    _polynomial(square, ERF_Q, bottom)
+    _polynomial(square, ERF_P, out)
     np.multiply(out, clamped, out)
     np.divide(out, bottom, out)
-
-
-# erfc(z) for z ≥ 0 is t exp(P(t) - z²) with t = 1/(1 + z/2), to a relative error of about 1e-7 in the whole tail.
-_ERFC = (
-    0.17087277,
-    -0.82215223,
-    1.48851587,
-    -1.13520398,
-    0.27886807,
-    -0.18628806,
-    0.09678418,
-    0.37409196,
-    1.00002368,
-    -1.26551223,
-)
-_GELU_ZERO = 20.0  # the normal distribution's tail from here on is 0 in float32
 
 
 def _gelu(x: Array, out: Array) -> None:
     # x Φ(x) = max(x, 0) - |x| Φ(-|x|): unlike 1 + erf, the tail does not cancel to nothing for negative x.
     size, t = np.empty_like(out), np.empty_like(out)
     np.absolute(x, size)
-    np.minimum(size, _GELU_ZERO, out=size)
+    np.minimum(size, GELU_ZERO, out=size)
     np.multiply(size, 0.5 * math.sqrt(0.5), t)
     np.add(t, 1, t)
     np.reciprocal(t, t)
-    _polynomial(t, _ERFC, out)
+    _polynomial(t, ERFC, out)
     np.multiply(t, size, t)
     np.multiply(t, 0.5, t)
     np.square(size, size)
@@ -215,14 +187,10 @@ _FLOAT: dict[str, tuple[Run, bool]] = {
 }
 
 
-# Those that have a compiled kernel for float32, too.
-_NATIVE = ("add", "sub", "mul", "silu", "gelu_tanh")
-
-
 def bind_scalar(call: Call) -> Elementwise:
     """The kernel of an elementwise node; ops without one of their own run their reference."""
     name, result = call.spec.name, call.out.dtype.compute_np
-    native = elementwise(name) if name in _NATIVE else None
+    native = elementwise(name) if name in MAPS else None
     if name in _UFUNCS:
         return Elementwise(_UFUNCS[name], result, native=native)
     if name == "relu":

@@ -13,6 +13,7 @@ import numpy as np
 
 from pumice.backends.host.lanes import (
     LANES,
+    allocate,
     band,
     block_memory,
     bor,
@@ -29,6 +30,7 @@ from pumice.backends.host.lanes import (
     minus,
     plus,
     prefetch,
+    release,
     scaled,
     set_float,
     shift_left,
@@ -51,7 +53,7 @@ _UNPACKED, _MOST_DEPTH, _ROWS_AT_A_TIME = 1 << 16, 2048, 16
 # With 32 registers of 512 bits, eight rows of x at once keep both multipliers busy; elsewhere they would not fit.
 _settings: Any = numba.config  # its fields are made at run time
 _MANY_REGISTERS = "+avx512f" in (_settings.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten())
-_inlined, _called = numba.njit(forceinline=True), numba.njit(nogil=True)
+_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 @_inlined
@@ -361,7 +363,7 @@ def _add_one(x: int, values: int, count: int, to: int, more: bool) -> None:
     store_f32(to, plus(even, odd))
 
 
-@_called
+@_inlined
 def _add_rows(x: int, row: int, m: int, values: int, count: int, to: int, pitch: int, more: bool) -> None:
     """to [m, LANES] = x [m, count] times values [count, LANES], plus what is there if there is `more`.
 
@@ -379,7 +381,7 @@ def _add_rows(x: int, row: int, m: int, values: int, count: int, to: int, pitch:
         _add_one(x + r * row, values, count, to + r * pitch, more)
 
 
-@_called
+@_inlined
 def _add_narrow(x: int, row: int, m: int, values: int, count: int, to: int, pitch: int, more: bool, width: int) -> None:
     """The same for a last tile of fewer than LANES rows, by way of a vector that may be written as a whole."""
     lanes = block_memory()
@@ -390,35 +392,73 @@ def _add_narrow(x: int, row: int, m: int, values: int, count: int, to: int, pitc
 
 
 @_inlined
+def _multiply(job: int, t: int, tiles: int, start: int, count: int, values: int, depth: int) -> None:
+    """Adds the products of `count` columns of x from `start` on with unpacked tiles, each [depth, LANES]."""
+    m, n, k = long_at(job + M), long_at(job + N), long_at(job + K)
+    for r in range(0, m, _ROWS_AT_A_TIME):
+        rows = min(_ROWS_AT_A_TIME, m - r)
+        x = long_at(job + X) + 4 * (r * k + start)
+        for i in range(tiles):
+            at, to = values + i * depth * _VECTOR, long_at(job + OUT) + 4 * (r * n + (t + i) * LANES)
+            width = min(LANES, n - (t + i) * LANES)
+            if width == LANES:
+                _add_rows(x, 4 * k, rows, at, count, to, 4 * n, start > 0)
+            else:
+                _add_narrow(x, 4 * k, rows, at, count, to, 4 * n, start > 0, width)
+
+
+@_inlined
 def run_matmul(job: int, first: int, last: int, decode: Any, block: int, size: int) -> None:
     """A few tiles are unpacked at a time; then all rows of x pass over them, some at a time that stay in registers."""
-    m, n, k = long_at(job + M), long_at(job + N), long_at(job + K)
+    n, k = long_at(job + N), long_at(job + K)
     depth = min(k, _MOST_DEPTH)
     step = min(last - first, max(1, _UNPACKED // (depth * LANES)))
-    memory = np.empty(step * depth * LANES + LANES, _F32)
-    values = (np.intp(memory.ctypes.data) + _VECTOR - 1) // _VECTOR * _VECTOR  # vectors across cache lines load at half speed
-    for t in range(first, last, step):
-        for start in range(0, k, depth):
+    memory = allocate((step * depth + 1) * _VECTOR)
+    values = (memory + _VECTOR - 1) // _VECTOR * _VECTOR  # vectors across cache lines load at half speed
+    # Loops of steps that are no constants are written out: a range would have to raise an error for a step of 0.
+    t = first
+    while t < last:
+        tiles, start = min(step, last - t), 0
+        while start < k:
             count = min(depth, k - start)
-            for i in range(min(step, last - t)):
+            for i in range(tiles):
                 row = (t + i) * LANES
                 stride = min(LANES, n - row)
                 w = long_at(job + W) + row * (k // block * size) + start // block * size * stride
-                for b in range(0, count, block):
+                for b in range(count // block):
                     _fetch(w, size * stride)
-                    decode(w, stride, values + (i * depth + b) * _VECTOR)
+                    decode(w, stride, values + (i * depth + b * block) * _VECTOR)
                     w += size * stride
-            for r in range(0, m, _ROWS_AT_A_TIME):
-                rows = min(_ROWS_AT_A_TIME, m - r)
-                x = long_at(job + X) + 4 * (r * k + start)
-                for i in range(min(step, last - t)):
-                    at, to = values + i * depth * _VECTOR, long_at(job + OUT) + 4 * (r * n + (t + i) * LANES)
-                    width = min(LANES, n - (t + i) * LANES)
-                    if width == LANES:
-                        _add_rows(x, 4 * k, rows, at, count, to, 4 * n, start > 0)
-                    else:
-                        _add_narrow(x, 4 * k, rows, at, count, to, 4 * n, start > 0, width)
-    memory[0] = _F32(0)  # a last use: numba frees an array after it
+            _multiply(job, t, tiles, start, count, values, depth)
+            start += count
+        t += tiles
+    release(memory)
+
+
+@_inlined
+def run_groups(job: int, first: int, last: int, decode: Any, part: int, group: int, size: int) -> None:
+    """The same for groups of any length, which `decode(w, inside, stride, values)` unpacks a part at a time."""
+    n, k = long_at(job + N), long_at(job + K)
+    depth = min(k, _MOST_DEPTH)
+    step = min(last - first, max(1, _UNPACKED // (depth * LANES)))
+    memory = allocate((step * depth + 1) * _VECTOR)
+    values = (memory + _VECTOR - 1) // _VECTOR * _VECTOR
+    t = first
+    while t < last:
+        tiles, start = min(step, last - t), 0
+        while start < k:
+            count = min(depth, k - start)
+            for i in range(tiles):
+                row = (t + i) * LANES
+                stride = min(LANES, n - row)
+                tile = long_at(job + W) + row * (k // group * size)
+                for b in range(count // part):
+                    at = start + b * part
+                    decode(tile + at // group * size * stride, at % group, stride, values + (i * depth + b * part) * _VECTOR)
+            _multiply(job, t, tiles, start, count, values, depth)
+            start += count
+        t += tiles
+    release(memory)
 
 
 @_inlined

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Donor, Session
+from pumice.backends.base import Array, Device, Done, Donor, Session
+from pumice.backends.timing import StepTime, Timing
 from pumice.core.caps import Caps
 from pumice.core.dims import evaluate
 from pumice.errors import ClosedError, PlanError
@@ -25,6 +26,7 @@ class NullDevice:
     ('h200', [])
     """
 
+    lost = False
     name = "null"
 
     def __init__(self, caps: Caps | None = None) -> None:
@@ -34,6 +36,14 @@ class NullDevice:
     def describe(self) -> dict[str, Any]:
         """What it stands in for."""
         return {"name": self.name, "backend": "null", "caps": self.caps.name, "computes": False}
+
+    def joins(self, other: Device) -> bool:
+        """Whether the other is of this kind too: their sessions share memory."""
+        return isinstance(other, NullDevice)
+
+    def renew(self) -> NullDevice:
+        """Itself: it cannot be lost."""
+        return self
 
     def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> NullSession:
         """A session that records into the device's `calls`."""
@@ -47,6 +57,9 @@ class NullDevice:
 class NullSession:
     """A plan that is never run; params and states keep what was written to them."""
 
+    overlaps = False
+    skip_unchanged: bool | None = None
+
     def __init__(self, device: NullDevice, plan: Plan) -> None:
         self.device, self.plan = device, plan
         self._closed = False
@@ -55,7 +68,7 @@ class NullSession:
             "pipelines": len(plan.kernels),
             "buffers": len(plan.buffers),
             "buffer_bytes": sum(b.nbytes for b in plan.buffers),
-            **dict.fromkeys(("submits", "dispatches", "uploads_bytes", "readback_bytes"), 0),
+            **dict.fromkeys(("submits", "dispatches", "uploads_bytes", "uploads_skipped", "readback_bytes"), 0),
         }
 
     def _record(self, method: str, **details: Any) -> None:
@@ -73,6 +86,17 @@ class NullSession:
         self._count("uploads_bytes", sum(a.nbytes for a in inputs.values()))
         self._count("readback_bytes", sum(a.nbytes for a in results))
         return results
+
+    def profile(
+        self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
+    ) -> tuple[list[Array], Timing]:
+        """As `run`; nothing took any time."""
+        steps = [StepTime(i, 0.0, 0.0) for i, s in enumerate(self.plan.steps) if each and evaluate(s.groups, env) > 0]
+        return self.run(env, inputs, outputs), Timing("none", "nothing is computed", tuple(steps), 0.0, ())
+
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Done:
+        """As `run`: the work is done when this comes back."""
+        return Done(self.run(env, inputs, outputs))
 
     def write(self, node: int, array: Array) -> None:
         """Keep a copy of the array."""

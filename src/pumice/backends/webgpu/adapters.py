@@ -18,11 +18,13 @@ from pumice.errors import DeviceError, NoDevice
 Kind = Literal["discrete", "integrated", "cpu", "unknown"]
 
 # Features that kernels or the profiler can use; a device gets those of them that its adapter has.
-FEATURES = ("shader-f16", "subgroup", "timestamp-query")
+FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
 _KINDS: Mapping[str, Kind] = {"DiscreteGPU": "discrete", "IntegratedGPU": "integrated", "CPU": "cpu"}
 _RANK: Mapping[str, int] = {"discrete": 0, "integrated": 1, "unknown": 2, "cpu": 3}
 # Metal reports argument slots that it also needs for itself, and no kernel of ours gains from more.
 _STORAGE_BUFFERS = 16
+# NVIDIA and Apple; other vendors' compilers choose a size for each kernel.
+_ONE_SUBGROUP_SIZE = (0x10DE, 0x106B)
 # Limits of which a smaller number promises less.
 _AT_MOST = (
     "max_storage_buffers",
@@ -191,6 +193,7 @@ def caps_of(adapter: Adapter, subgroup_size: int) -> Caps:
         f16="shader-f16" in adapter.features,
         subgroups="subgroup" in adapter.features and subgroup_size > 0,
         subgroup_size=subgroup_size,
+        subgroup_fixed=adapter.software or adapter.raw.info["vendor_id"] in _ONE_SUBGROUP_SIZE,
         timestamps="timestamp-query" in adapter.features,
         software=adapter.software,
     )
@@ -213,6 +216,7 @@ def narrow(real: Caps, wanted: Caps) -> Caps:
         f16=real.f16 and wanted.f16,
         subgroups=subgroups,
         subgroup_size=real.subgroup_size if subgroups else 0,
+        subgroup_fixed=subgroups and real.subgroup_fixed,
         timestamps=real.timestamps and wanted.timestamps,
         dialect="naga",
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import hashlib
 import os
 import re
@@ -15,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Donor
+from pumice.backends.base import Array, Device, Donor
 from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
+from pumice.backends.webgpu.faults import Faults, broken
+from pumice.backends.webgpu.flight import Flight, Staging
 from pumice.backends.webgpu.memory import GRAIN, ByteSource, DeviceBuffer, Ledger, Place, rounded, spans
 from pumice.core.caps import Caps
-from pumice.errors import DeviceError, DeviceLost, LimitError, PlanError, PumiceError
+from pumice.errors import DeviceError, DeviceLost, DeviceTimeout, LimitError, OutOfMemory, PumiceError, ShaderError
 from pumice.plan.plan import Access, Kernel, Plan
 
 # Sessions keep their own pipelines alive; this many more stay for the next session that wants them.
@@ -29,6 +33,10 @@ READBACK_BYTES = 128 << 20
 _FETCH_CHUNK = 64 << 20
 # Uploads that the queue may hold in staging memory before we wait for it.
 _UPLOAD_IN_FLIGHT = 64 << 20
+# Submits without anything to read before one of them is waited for; at most twice as many are under way.
+_UNREAD = 64
+# How long the end of the process waits for work that has timed out on a software device.
+_EXIT_SECONDS = 60.0
 _SUBGROUP_PROBE = Kernel(
     "subgroup-size",
     "@group(0) @binding(0) var<storage, read_write> size: array<u32>;\n"
@@ -50,24 +58,30 @@ class Pipeline:
 
 
 class Gpu:
-    """A wgpu device and everything that sessions on it share. `lock` is held over encode, submit and read-back."""
+    """A wgpu device and everything that sessions on it share. `lock` is held over encoding and submits, not over waits."""
 
     def __init__(self, adapter: Adapter) -> None:
-        self._wgpu = import_wgpu()
+        self.wgpu = import_wgpu()
         from pumice.backends.webgpu import encode
 
         self.encode = encode
         self.adapter = adapter
         self.lock = threading.RLock()
-        self.lost = False
+        self.lost = self._hung = False
         self.ledger = Ledger()
         self._layouts: dict[tuple[tuple[Access, ...], bool], Any] = {}
         self._pipelines: OrderedDict[str, Pipeline] = OrderedDict()
         self._buried: deque[list[DeviceBuffer]] = deque()
-        self._staging: Any = None
+        self.staging = Staging(self)
+        self.faults: Faults | None = None
         self._stamp = 0
         self._in_flight = 0
+        self._unread = 0
+        self._trail: deque[Flight] = deque()
         self.submits = 0
+        # For the profiler: what the end of each phase of a run is told to, and what measuring costs here.
+        self.mark: Callable[[str], None] = _no_mark
+        self.overheads: dict[str, float] = {}
         with self.guard("the request for a device"):
             # Without explicit limits a device gets the defaults, not what the adapter can do.
             self.raw = adapter.raw.request_device_sync(
@@ -76,14 +90,13 @@ class Gpu:
                 required_limits=dict(adapter.limits),
             )
             self.queue = self.raw.queue
-            usage = self._wgpu.BufferUsage
+            usage = self.wgpu.BufferUsage
             self._usage = {
                 "storage": usage.STORAGE | usage.COPY_SRC | usage.COPY_DST,
                 "uniform": usage.UNIFORM | usage.COPY_DST,
             }
-            self._staging_usage = usage.MAP_READ | usage.COPY_DST
             self._stamp_buffer = self.raw.create_buffer(size=GRAIN, usage=usage.COPY_SRC | usage.COPY_DST)
-        self._mapper = encode.Mapper(self.raw._internal)
+        self.mapper = encode.Mapper(self.raw._internal)
         self.caps = caps_of(adapter, self._probe_subgroup_size() if "subgroup" in adapter.features else 0)
 
     # -- errors -----------------------------------------------------------------------------------------------------
@@ -96,12 +109,13 @@ class Gpu:
             yield
         except PumiceError:
             raise
-        except (self._wgpu.GPUError, RuntimeError, ValueError) as e:
+        except (self.wgpu.GPUError, RuntimeError, ValueError) as e:
             text = " ".join(str(e).split())
             if "device is lost" in text.lower():
                 raise self.mark_lost(what) from e
-            if isinstance(e, self._wgpu.GPUOutOfMemoryError):
-                raise DeviceError(
+            # The native library files a failed allocation under validation errors.
+            if isinstance(e, self.wgpu.GPUOutOfMemoryError) or "not enough memory" in text.lower():
+                raise OutOfMemory(
                     f"{self.adapter.name} has no memory left for {what}",
                     hint="close executables, use a smaller maximum for symbolic dims, or quantised weights",
                     alive=self.ledger.snapshot(),
@@ -109,18 +123,46 @@ class Gpu:
             raise DeviceError(f"{self.adapter.name}: {what} failed: {text}", hint="run `pumice doctor`") from e
 
     def mark_lost(self, what: str) -> DeviceLost:
-        """Retire this device; the next `open_device` makes a new one."""
+        """Retire this device; the next `open_device` makes a new one.
+
+        It is not destroyed: other threads may be about to look at results that have arrived, which would abort the process.
+        """
+        self._retire()
+        return self._lost_error(what)
+
+    def mark_hung(self, seconds: int) -> DeviceTimeout:
+        """Retire a device that does not answer: what it still does must not mix with what comes after."""
+        self._retire()
+        with _gpus_lock:
+            first, self._hung = not self._hung, True
+        if first:
+            # The library waits for a device's work when the device is freed, and aborts the process when that takes long: this
+            # one is kept for good.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.raw))
+            if self.adapter.software:
+                # A driver that computes on this machine's cores crashes when the process ends under its hands.
+                atexit.register(self.encode.wait_idle_for, self.raw._internal, _EXIT_SECONDS)
+        return DeviceTimeout(
+            f"{self.adapter.name} did not answer within {seconds} s",
+            hint="reopen() the executable; if the work really takes that long, set PUMICE_TIMEOUT",
+            seconds=seconds,
+        )
+
+    def _retire(self) -> None:
         self.lost = True
         with _gpus_lock:
             if _gpus.get(self.adapter.index) is self:
                 del _gpus[self.adapter.index]
-        return self._lost_error(what)
 
     def _lost_error(self, what: str) -> DeviceLost:
         return DeviceLost(
             f"{self.adapter.name} stopped answering ({what})",
-            hint="open the device again and rebuild the executable from its plan; state on the device is gone",
+            hint="reopen() the executable or model: a new device, the same params; state that was not saved is gone",
         )
+
+    def fault(self, point: str) -> bool:
+        """Where an injected fault may strike; True if the caller is to see to it."""
+        return self.faults is not None and self.faults.at(point)
 
     # -- memory -----------------------------------------------------------------------------------------------------
     def create_buffer(self, nbytes: int, label: str, use: str = "storage") -> DeviceBuffer:
@@ -136,6 +178,7 @@ class Gpu:
                 limit=limit,
             )
         with self.guard(f"the buffer {label!r} of {size} bytes"):
+            self.fault("memory")
             raw = self.raw.create_buffer(label=label, size=size, usage=self._usage[use])
         return DeviceBuffer(raw, size, label, self.ledger)
 
@@ -154,21 +197,25 @@ class Gpu:
     def upload(self, places: Sequence[Place], array: Array) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
         source = ByteSource(array)
+        self.fault("memory")
         for place, start, size in spans(places, source.nbytes):
             for at, piece in source.pieces(start, size):
                 self.queue.write_buffer(place.buffer.raw, place.offset + at, piece)
                 self._in_flight += piece.nbytes
                 if self._in_flight >= _UPLOAD_IN_FLIGHT:
                     # The queue keeps a copy of each write until a submit has run it.
-                    self.queue.submit([])
-                    self.encode.wait_idle(self.raw._internal)
-                    self._in_flight = 0
+                    self.begin().wait()
         return source.nbytes
 
     # -- kernels ----------------------------------------------------------------------------------------------------
-    def compile(self, kernels: Sequence[Kernel]) -> list[Pipeline]:
-        """The kernels' pipelines, from the cache or compiled side by side; drivers release the GIL while they compile."""
-        keys = [hashlib.sha256(f"{k.access}{k.uniform_words > 0}{k.wgsl}".encode()).hexdigest() for k in kernels]
+    def compile(self, kernels: Sequence[Kernel], *, own: bool = False) -> list[Pipeline]:
+        """The kernels' pipelines, from the cache or compiled side by side; drivers release the GIL while they compile.
+
+        `own` kernels were generated here, others get the guards that WebGPU puts around shaders from anywhere.
+        """
+        if self.fault("compile") and kernels:
+            kernels = [broken(kernels[0]), *kernels[1:]]
+        keys = [hashlib.sha256(f"{own}{k.access}{k.uniform_words > 0}{k.wgsl}".encode()).hexdigest() for k in kernels]
         with self.lock:
             found = {key: self._pipelines[key] for key in keys if key in self._pipelines}
         # Layouts are looked up here, not in the pool: the caller may hold the lock.
@@ -179,9 +226,11 @@ class Gpu:
         }
         if len(missing) > 1:
             with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-                found.update(zip(missing, pool.map(lambda job: self._compile(*job), missing.values()), strict=True))
+                found.update(
+                    zip(missing, pool.map(lambda job: self._compile(job[0], job[1], own), missing.values()), strict=True)
+                )
         else:
-            found.update((key, self._compile(*job)) for key, job in missing.items())
+            found.update((key, self._compile(job[0], job[1], own)) for key, job in missing.items())
         with self.lock:
             for key in keys:
                 self._pipelines[key] = found[key]
@@ -190,17 +239,22 @@ class Gpu:
                 self._pipelines.popitem(last=False)
         return [found[key] for key in keys]
 
-    def _compile(self, kernel: Kernel, layout: Any) -> Pipeline:
+    def _compile(self, kernel: Kernel, layout: Any, own: bool) -> Pipeline:
         if self.lost:
             raise self._lost_error(f"compiling {kernel.name}")
         try:
-            module = self.raw.create_shader_module(label=kernel.name, code=kernel.wgsl)
+            if own:
+                # Vulkan devices are made with robust buffer access, which bounds what a kernel can reach.
+                checks = self.adapter.api != "vulkan"
+                module = self.encode.own_shader_module(self.raw, kernel.name, kernel.wgsl, bounds_checks=checks)
+            else:
+                module = self.raw.create_shader_module(label=kernel.name, code=kernel.wgsl)
             raw = self.raw.create_compute_pipeline(
                 label=kernel.name,
                 layout=self.raw.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={"module": module, "entry_point": "main"},
             )
-        except self._wgpu.GPUError as e:
+        except self.wgpu.GPUError as e:
             if "device is lost" in str(e).lower():
                 raise self.mark_lost(f"compiling {kernel.name}") from e
             raise _compile_error(kernel, str(e)) from e
@@ -212,7 +266,7 @@ class Gpu:
             layout = self._layouts.get((access, uniform))
             if layout is None:
                 types = ["read-only-storage" if a == "read" else "storage" for a in access] + ["uniform"] * uniform
-                stage = self._wgpu.ShaderStage.COMPUTE
+                stage = self.wgpu.ShaderStage.COMPUTE
                 entries = [{"binding": i, "visibility": stage, "buffer": {"type": t}} for i, t in enumerate(types)]
                 with self.guard("a bind group layout"):
                     layout = self.raw.create_bind_group_layout(entries=entries)
@@ -237,54 +291,65 @@ class Gpu:
     ) -> list[Array]:
         """One submit: `before(encoder)`, copies of `reads` (parts, bytes) to the host side, `after(encoder)`.
 
-        Waits for the end and returns the bytes of each read; with nothing to read it only submits. A lost device looks
-        alive by specification, so a number that is new for each run makes the same way as the results: if it does not
-        arrive, neither did they.
+        Waits for the end and returns the bytes of each read; with nothing to read it only submits.
         """
-        if not reads:
-            encoder = self.raw.create_command_encoder()
-            for record in (before, after):
-                if record is not None:
-                    record(encoder)
-            self.queue.submit([encoder.finish()])
-            self.submits += 1
-            return []
-        offsets, total = [], GRAIN
+        if reads:
+            return self.begin(reads, before, after).wait()
+        encoder = self._encoder()
+        for record in (before, after):
+            if record is not None:
+                record(encoder)
+        self._submit(encoder)
+        self._unread += 1
+        if self._unread % _UNREAD == 0:
+            # Who never reads is never held up, and the time until the next answer would count for all that is queued.
+            self._trail.append(self.begin())
+            if len(self._trail) > 1:
+                self._trail.popleft().wait()
+        return []
+
+    def begin(
+        self,
+        reads: Sequence[Read] = (),
+        before: Callable[[Any], None] | None = None,
+        after: Callable[[Any], None] | None = None,
+    ) -> Flight:
+        """As `execute`, without the wait."""
+        parts, total = [], GRAIN
         for _, nbytes in reads:
-            offsets.append(total)
+            parts.append((total, nbytes))
             total += rounded(nbytes)
-        staging = self._staging_of(total)
-        self._stamp = self._stamp % 0xFFFFFFFF + 1
-        self.queue.write_buffer(self._stamp_buffer, 0, np.array([self._stamp], np.uint32))
-        encoder = self.raw.create_command_encoder()
-        if before is not None:
-            before(encoder)
-        for (places, nbytes), offset in zip(reads, offsets, strict=True):
-            for place, start, size in spans(places, nbytes):
-                encoder.copy_buffer_to_buffer(place.buffer.raw, place.offset, staging, offset + start, rounded(size, 4))
-        if after is not None:
-            after(encoder)
-        encoder.copy_buffer_to_buffer(self._stamp_buffer, 0, staging, 0, 4)
+        encoder = self._encoder()
+        staging = self.staging.take(total)
+        try:
+            self._stamp = self._stamp % 0xFFFFFFFF + 1
+            self.queue.write_buffer(self._stamp_buffer, 0, np.array([self._stamp], np.uint32))
+            if before is not None:
+                before(encoder)
+            for (places, nbytes), (offset, _) in zip(reads, parts, strict=True):
+                for place, start, size in spans(places, nbytes):
+                    encoder.copy_buffer_to_buffer(place.buffer.raw, place.offset, staging, offset + start, rounded(size, 4))
+            if after is not None:
+                after(encoder)
+            encoder.copy_buffer_to_buffer(self._stamp_buffer, 0, staging, 0, 4)
+            self._submit(encoder)
+        except BaseException:
+            self.staging.give(staging)
+            raise
+        self._in_flight = 0
+        self.fault("flight")
+        return Flight(self, staging, total, parts, self._stamp)
+
+    def _encoder(self) -> Any:
+        self.fault("submit")
+        return self.raw.create_command_encoder()
+
+    def _submit(self, encoder: Any) -> None:
+        # A submit to a lost device aborts the process; `finish` raises instead, and nothing comes between the two.
         commands = encoder.finish()
-        # Until it is unmapped again the buffer must not see another submit, whatever interrupts us: that would abort.
-        self._staging = None
+        self.mark("encode")
         self.queue.submit([commands])
         self.submits += 1
-        self._in_flight = 0
-        view = self._mapper.map(staging._internal, total)
-        if view is None:
-            raise self.mark_lost("results could not be mapped")
-        stamp = int.from_bytes(view[:4], "little")
-        results = [
-            np.array(np.frombuffer(view, np.uint8, count=nbytes, offset=offset))
-            for (_, nbytes), offset in zip(reads, offsets, strict=True)
-        ]
-        del view
-        self._mapper.unmap(staging._internal)
-        self._staging = staging
-        if stamp != self._stamp:
-            raise self.mark_lost(f"the liveness word came back as {stamp}, not {self._stamp}")
-        return results
 
     def fetch(self, places: Sequence[Place], nbytes: int) -> Array:
         """The first bytes of a value, in chunks that bound the staging memory."""
@@ -295,13 +360,6 @@ class Gpu:
                 piece = Place(place.buffer, place.offset + at, n)
                 out[start + at : start + at + n] = self.execute([([piece], n)])[0]
         return out
-
-    def _staging_of(self, nbytes: int) -> Any:
-        """The pooled read-back buffer, grown to the next power of two when it is too small."""
-        if self._staging is None or self._staging.size < nbytes:
-            size = max(1 << 16, 1 << (nbytes - 1).bit_length())
-            self._staging = self.raw.create_buffer(label="pumice staging", size=size, usage=self._staging_usage)
-        return self._staging
 
     def _probe_subgroup_size(self) -> int:
         with self.lock:
@@ -322,7 +380,11 @@ class Gpu:
                 buffer.release()
 
 
-def _compile_error(kernel: Kernel, text: str) -> PlanError:
+def _no_mark(name: str) -> None:
+    """Phases are named to nobody while no profile is taken."""
+
+
+def _compile_error(kernel: Kernel, text: str) -> ShaderError:
     at = re.search(r"wgsl:(\d+):(\d+)", text)
     reason = re.search(r"(?:error|pipeline)[:\s]+(.+)", text)
     line, column = (int(at[1]), int(at[2])) if at else (0, 0)
@@ -330,7 +392,7 @@ def _compile_error(kernel: Kernel, text: str) -> PlanError:
     message = f"the kernel {kernel.name} does not compile: {reason[1].strip() if reason else ' '.join(text.split())}"
     if source:
         message += f" (line {line}: {source})"
-    return PlanError(message, hint="a bug in a lowering: report it with the WGSL", kernel=kernel.name, line=line, column=column,
+    return ShaderError(message, hint="a bug in a lowering: report it with the WGSL", kernel=kernel.name, line=line, column=column,
                      source=source, detail=text)  # fmt: skip
 
 
@@ -359,6 +421,21 @@ class WebGpuDevice:
         """Name, API, driver, features and limits, as data."""
         about = self.gpu.adapter.describe()
         return {"backend": "webgpu", **about, "subgroup_size": self.caps.subgroup_size, "caps": self.caps.name}
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known to have stopped working."""
+        return self.gpu.lost
+
+    def joins(self, other: Device) -> bool:
+        """Whether the other is a handle of the same device."""
+        return isinstance(other, WebGpuDevice) and other.gpu is self.gpu
+
+    def renew(self) -> WebGpuDevice:
+        """This device, or a new one on the same adapter with the same caps if it was lost."""
+        if not self.gpu.lost:
+            return self
+        return WebGpuDevice(str(self.gpu.adapter.index), None if self.caps == self.gpu.caps else self.caps)
 
     def ledger(self) -> dict[str, int]:
         """Buffers, bytes and sessions alive on the device."""

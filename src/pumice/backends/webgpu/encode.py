@@ -7,20 +7,23 @@ of the command encoder, which goes through the wrapper; what they could be is ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from wgpu.backends.wgpu_native import ffi, lib
+from wgpu.backends.wgpu_native._api import GPUShaderModule, libf, new_struct_p, to_c_string_view
 
 # (pipeline or None when the previous one stays, bind group, x, y, z); the handles' owners must outlive the submit.
 Dispatch = tuple[Any, Any, int, int, int]
 
 _NULL = ffi.NULL
+_NOTHING = ffi.new("uint8_t[4]")
 _set_pipeline = lib.wgpuComputePassEncoderSetPipeline
 _set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
 _dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-# A blocking poll returns when the queue is idle, so a callback that has not come after this many never will.
-_POLLS = 1000
 
 
 def encode_steps(pass_handle: Any, prepared: Iterable[Dispatch]) -> None:
@@ -32,44 +35,110 @@ def encode_steps(pass_handle: Any, prepared: Iterable[Dispatch]) -> None:
         _dispatch(pass_handle, x, y, z)
 
 
+def own_shader_module(device: Any, label: str, wgsl: str, *, bounds_checks: bool) -> Any:
+    """A shader module of a kernel that this process generated and verified itself.
+
+    The library guards shaders from anywhere: it counts the rounds of every loop, and clamps every index into workgroup
+    memory. Loops of ours end, so that they go without; indices do where the API below bounds accesses to buffers itself.
+    """
+    source = new_struct_p("WGPUShaderSourceWGSL *", code=to_c_string_view(wgsl))
+    source[0].chain.next = _NULL
+    source[0].chain.sType = lib.WGPUSType_ShaderSourceWGSL
+    chain = ffi.cast("WGPUChainedStruct *", source)
+    descriptor = new_struct_p("WGPUShaderModuleDescriptor *", nextInChain=chain, label=to_c_string_view(label))
+    checks = lib.WGPUShaderRuntimeChecks_BoundsChecks if bounds_checks else lib.WGPUShaderRuntimeChecks_None
+    return GPUShaderModule(label, libf.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks), device)
+
+
+def write_timestamp(pass_handle: Any, set_handle: Any, index: int) -> None:
+    """A timestamp in an open compute pass, taken when all that was encoded before it is done."""
+    lib.wgpuComputePassEncoderWriteTimestamp(pass_handle, set_handle, index)
+
+
+def timestamp_period(queue_handle: Any) -> float:
+    """Nanoseconds per tick of the device's clock."""
+    return float(lib.wgpuQueueGetTimestampPeriod(queue_handle))
+
+
+def check_alive(queue_handle: Any, buffer_handle: Any) -> None:
+    """Raise the wrapper's error if the device is lost; a write of no bytes is the cheapest call that looks."""
+    libf.wgpuQueueWriteBuffer(queue_handle, buffer_handle, 0, _NOTHING, 0)
+
+
 def wait_idle(device_handle: Any) -> None:
     """Block until all submitted work is done, so that the queue's staging memory is free again."""
     lib.wgpuDevicePoll(device_handle, True, _NULL)
 
 
-class Mapper:
-    """Maps buffers for reading on the calling thread.
+def wait_idle_for(device_handle: Any, seconds: float) -> bool:
+    """As `wait_idle`, but no longer than that; whether the device is idle."""
+    end = time.monotonic() + seconds
+    # The library sets one byte of what the header says are four.
+    while not lib.wgpuDevicePoll(device_handle, False, _NULL) & 0xFF:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
 
-    The wrapper hands the waiting to a second thread, whose wake-ups cost more than a small run takes. One call at a time:
-    the device's lock sees to that.
+
+class Mapper:
+    """Maps buffers for reading, any number at a time, and asks the device for news on the calling thread.
+
+    The wrapper hands the waiting to a second thread, whose wake-ups cost more than a small run takes.
     """
 
     def __init__(self, device_handle: Any) -> None:
         self._device = device_handle
-        self._status: list[int] = []
+        self._next = 0
+        self._lock = threading.Lock()
+        # What became of each request; those that nobody waits for any more are not in it.
+        self._status: dict[int, int | None] = {}
         status = self._status
 
         def done(code: int, message: Any, user1: Any, user2: Any) -> None:
-            status.append(code)
+            ticket = int(ffi.cast("uintptr_t", user1))
+            if ticket in status:
+                status[ticket] = code
 
-        # The library keeps only the address, so the callback must live as long as this object.
+        # The library keeps only the address, so the callback must live as long as the device: one for all requests.
         self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", done)
         self._info = ffi.new("WGPUBufferMapCallbackInfo *")
         self._info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         self._info.callback = self._callback
 
-    def map(self, buffer_handle: Any, nbytes: int) -> memoryview | None:
-        """The first `nbytes` of a MAP_READ buffer once earlier submits are done; None if the device does not answer."""
-        self._status.clear()
+    def request(self, buffer_handle: Any, nbytes: int) -> int:
+        """Ask for the first `nbytes` of a MAP_READ buffer once earlier submits are done; under the device's lock."""
+        self._next += 1
+        ticket = self._next
+        self._status[ticket] = None
+        self._info.userdata1 = ffi.cast("void *", ticket)
         lib.wgpuBufferMapAsync(buffer_handle, lib.WGPUMapMode_Read, 0, nbytes, self._info[0])
-        for _ in range(_POLLS):
-            if self._status:
-                break
-            lib.wgpuDevicePoll(self._device, True, _NULL)
-        if self._status != [lib.WGPUMapAsyncStatus_Success]:
-            return None
-        return memoryview(ffi.buffer(lib.wgpuBufferGetConstMappedRange(buffer_handle, 0, nbytes), nbytes))
+        return ticket
 
-    def unmap(self, buffer_handle: Any) -> None:
-        """Give the mapped range back; views of it must be gone."""
-        lib.wgpuBufferUnmap(buffer_handle)
+    def poll(self, ticket: int) -> bool | None:
+        """Whether the buffer is mapped (True) or never will be (False); None while the device has not answered."""
+        with self._lock:
+            lib.wgpuDevicePoll(self._device, False, _NULL)
+        code = self._status[ticket]
+        if code is None:
+            return None
+        del self._status[ticket]
+        return bool(code == lib.WGPUMapAsyncStatus_Success)
+
+    def forget(self, ticket: int) -> None:
+        """Nobody waits for this one any more."""
+        self._status.pop(ticket, None)
+
+    @contextlib.contextmanager
+    def mapped(self, queue_handle: Any, buffer_handle: Any, nbytes: int) -> Iterator[memoryview]:
+        """The bytes of a mapped buffer, which is unmapped afterwards; views of it must be gone then.
+
+        A lost device takes its buffers along, mapped ones too, and a look at one of those would abort the process. It does so
+        when it is polled or submitted to: the caller holds the device's lock, which covers submits, and polls wait.
+        """
+        with self._lock:
+            check_alive(queue_handle, buffer_handle)
+            view = memoryview(ffi.buffer(lib.wgpuBufferGetConstMappedRange(buffer_handle, 0, nbytes), nbytes))
+            yield view
+            view.release()
+            lib.wgpuBufferUnmap(buffer_handle)

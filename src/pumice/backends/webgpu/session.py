@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,31 +10,82 @@ from typing import Any
 import numpy as np
 
 from pumice.backends.base import Array, Donor, Session
+from pumice.backends.timing import Timing
 from pumice.backends.webgpu.device import READBACK_BYTES, Gpu, Pipeline
 from pumice.backends.webgpu.encode import Dispatch
+from pumice.backends.webgpu.flight import Flight
 from pumice.backends.webgpu.memory import DeviceBuffer, Place, rounded
+from pumice.backends.webgpu.profile import Timer, profile_run
 from pumice.backends.webgpu.uniforms import Sizes
-from pumice.errors import ClosedError, DeviceError, DTypeError, LimitError, MissingName, PlanError, ShapeError, UnknownName
+from pumice.errors import (
+    ClosedError,
+    DeviceError,
+    DTypeError,
+    LimitError,
+    MissingName,
+    PlanError,
+    ShaderError,
+    ShapeError,
+    UnknownName,
+)
 from pumice.ir.graph import ConstData, Node
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan, Step, fold_grid
+
+_COUNTERS = (
+    *("pipelines", "buffers", "buffer_bytes", "submits", "dispatches"),
+    *("uploads_bytes", "uploads_skipped", "readback_bytes"),
+)
+# Nodes of a kernel that an error names.
+_SHOWN_NODES = 5
+# Larger inputs are uploaded without a look: from here on to hash them may take longer than the upload.
+_HASHED_BYTES = 4096
+
+
+class _Started:
+    """A run under way: the flight with its small outputs, and the large ones, which are here already."""
+
+    def __init__(
+        self, flight: Flight | None, inline: Sequence[int], found: dict[int, Array], types: Sequence[TensorType]
+    ) -> None:
+        self._flight, self._inline, self._found, self._types = flight, inline, found, types
+        self.nbytes = sum(_nbytes(types[i]) for i in inline)
+
+    def result(self) -> list[Array]:
+        """Wait for the outputs."""
+        if self._flight is not None:
+            self._found.update(zip(self._inline, self._flight.wait(), strict=True))
+        return [_shaped(self._found[i], t) for i, t in enumerate(self._types)]
+
+    def abandon(self) -> None:
+        """A `result()` that waits elsewhere ends with a ClosedError."""
+        if self._flight is not None:
+            self._flight.abandon()
 
 
 class WebGpuSession:
     """Implements `pumice.backends.base.Session`. Calls on one session must not overlap; sessions are independent."""
 
+    overlaps = True
+
     def __init__(self, gpu: Gpu, plan: Plan, donors: Sequence[Donor] = ()) -> None:
         self.plan = plan
+        self.skip_unchanged: bool | None = None
+        # Length and content hash of what each input's buffer holds; an input that is not in it may hold anything.
+        self._held: dict[int, tuple[int, bytes]] = {}
         self._gpu = gpu
         self._closed = False
+        self._timer: Timer | None = None
         # Every buffer that this session owns a count of; one list object for life, the finaliser holds it too.
         self._owned: list[DeviceBuffer] = []
-        self._counters = dict.fromkeys(
-            ("pipelines", "buffers", "buffer_bytes", "submits", "dispatches", "uploads_bytes", "readback_bytes"), 0
-        )
+        self._counters = dict.fromkeys(_COUNTERS, 0)
         _check_kernels(plan)
         self._inputs = plan.graph.sources("input")
-        pipelines = gpu.compile(plan.kernels)
+        self._overwritten = _overwritten_inputs(plan)
+        try:
+            pipelines = gpu.compile(plan.kernels, own=plan.own)
+        except ShaderError as e:
+            raise _with_nodes(e, plan) from e.__cause__
         self._counters["pipelines"] = len({p.handle for p in pipelines})
         with gpu.lock:
             gpu.settle()
@@ -136,6 +188,23 @@ class WebGpuSession:
     def _upload(self, node: int, array: Array) -> None:
         self._counters["uploads_bytes"] += self._gpu.upload(self._places[node], array)
 
+    def _upload_input(self, node: int, array: Array) -> None:
+        """Bring an input to the device, unless it is there."""
+        limit = {None: _HASHED_BYTES, True: array.nbytes, False: -1}[self.skip_unchanged]
+        if array.nbytes > limit or node in self._overwritten:
+            self._held.pop(node, None)
+            self._upload(node, array)
+            return
+        bytes_ = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        content = array.nbytes, hashlib.blake2b(bytes_.data, digest_size=16).digest()
+        if self._held.get(node) == content:
+            self._counters["uploads_skipped"] += 1
+            return
+        # Until the upload has gone through, nobody knows.
+        self._held.pop(node, None)
+        self._upload(node, array)
+        self._held[node] = content
+
     def _prepare(self, env: Mapping[str, int]) -> None:
         """Bring uniforms and grids to `env`; nothing to do when it is the env of the last run."""
         if not self._sizes.bind(env):
@@ -163,22 +232,32 @@ class WebGpuSession:
     # -- Session ----------------------------------------------------------------------------------------------------
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Upload the inputs, run every step in one submit, apply state updates, read the values `outputs` back."""
+        return self.start(env, inputs, outputs).result()
+
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> _Started:
+        """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
         self._check_open()
         uploads = self._check_inputs(env, inputs)
         types = [self._type(node).at(env) for node in outputs]
-        sizes = [_nbytes(t) for t in types]
         with self._gpu.lock:
             self._check_open()
             with self._gpu.guard("a run"):
                 self._prepare(env)
                 for node, array in uploads:
-                    self._upload(node, array)
-                raw = self._submit(outputs, sizes, env)
+                    self._upload_input(node, array)
+                started = self._submit(outputs, types, env)
             self._counters["dispatches"] += len(self._dispatches)
-        return [_shaped(bytes_, t) for bytes_, t in zip(raw, types, strict=True)]
+        return started
 
-    def _submit(self, outputs: Sequence[int], sizes: Sequence[int], env: Mapping[str, int]) -> list[Array]:
+    def profile(
+        self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
+    ) -> tuple[list[Array], Timing]:
+        """As `run`, measured: each step, or the whole as it always runs."""
+        return profile_run(self, env, inputs, outputs, each)
+
+    def _submit(self, outputs: Sequence[int], types: Sequence[TensorType], env: Mapping[str, int]) -> _Started:
         gpu, total = self._gpu, 0
+        sizes = [_nbytes(t) for t in types]
         inline: list[int] = []
         for i, size in enumerate(sizes):
             if total + rounded(size) <= READBACK_BYTES:
@@ -186,7 +265,10 @@ class WebGpuSession:
                 total += rounded(size)
 
         def steps(encoder: Any) -> None:
-            if self._dispatches:
+            gpu.mark("upload")
+            if self._timer is not None:
+                self._timer.encode(encoder, self._dispatches)
+            elif self._dispatches:
                 compute = encoder.begin_compute_pass()
                 gpu.encode.encode_steps(compute._internal, self._dispatches)
                 compute.end()
@@ -197,13 +279,22 @@ class WebGpuSession:
                 nbytes = rounded(_nbytes(self._type(value).at(env)), 4)
                 if to != source and nbytes:
                     encoder.copy_buffer_to_buffer(source.buffer.raw, source.offset, to.buffer.raw, to.offset, nbytes)
+            if self._timer is not None:
+                self._timer.finish(encoder)
 
         # Outputs leave before the updates: an output that is a state shows the value from before the run.
-        got = gpu.execute([(self._places[outputs[i]], sizes[i]) for i in inline], steps, updates)
+        large = [i for i in range(len(outputs)) if i not in inline]
+        reads = [(self._places[outputs[i]], sizes[i]) for i in inline]
+        flight = gpu.begin(reads, steps, None if large else updates) if reads else None
+        if flight is None:
+            gpu.execute((), steps, None if large else updates)
         self._counters["submits"] += 1
         self._counters["readback_bytes"] += sum(sizes[i] for i in inline)
-        found = dict(zip(inline, got, strict=True))
-        return [found[i] if i in found else self._fetch(self._places[n], sizes[i]) for i, n in enumerate(outputs)]
+        found = {i: self._fetch(self._places[outputs[i]], sizes[i]) for i in large}
+        if large:
+            gpu.execute((), updates)
+            self._counters["submits"] += 1
+        return _Started(flight, inline, found, types)
 
     def _fetch(self, places: Sequence[Place], nbytes: int) -> Array:
         before = self._gpu.submits
@@ -282,7 +373,7 @@ class WebGpuSession:
             self._release()
 
     def _release(self) -> None:
-        self._dispatches, self._groups = [], []
+        self._dispatches, self._groups, self._held = [], [], {}
         while self._owned:
             self._owned.pop().release()
 
@@ -291,6 +382,7 @@ class WebGpuSession:
         """Fill a buffer of the plan with one 32-bit word: poison that shows reads of what was never written."""
         with self._gpu.lock:
             place = self._whole(index)
+            self._held.clear()
             with self._gpu.guard("a fill"):
                 self._gpu.upload([place], np.full(place.nbytes // 4, word, np.uint32))
 
@@ -353,6 +445,24 @@ def _check_kernels(plan: Plan) -> None:
     for step in plan.steps:
         if not fits(step):
             raise PlanError(f"{step.label}: the step does not fit its kernel {step.kernel}", hint="plan for a webgpu target")
+
+
+def _overwritten_inputs(plan: Plan) -> set[int]:
+    """Inputs in whose buffers a step writes: what was uploaded need not be there after the run. Our planner makes none."""
+    written = {plan.values[b.value].parts[b.part].buffer for s in plan.steps for b in s.bindings if b.access != "read"}
+    written |= {p.buffer for state, _ in plan.copies for p in plan.values[state].parts}
+    inputs = [plan.values[n.id] for n in plan.graph.sources("input") if n.id in plan.values]
+    return {v.id for v in inputs if any(p.buffer in written for p in v.parts)}
+
+
+def _with_nodes(e: ShaderError, plan: Plan) -> ShaderError:
+    """The error of a kernel with the graph nodes that it was to compute."""
+    steps = [s for s in plan.steps if plan.kernels[s.kernel].name == e.fields["kernel"]]
+    nodes = sorted({n for s in steps for n in s.nodes})
+    ops = ", ".join(f"%{n} {plan.graph.nodes[n].op}" for n in nodes[:_SHOWN_NODES]) + (", …" if len(nodes) > _SHOWN_NODES else "")
+    where = next((plan.graph.nodes[n].where for n in reversed(nodes) if plan.graph.nodes[n].where), "")
+    message = f"{e.message}; it computes {ops}" if nodes else e.message
+    return ShaderError(message, hint=e.hint, where=where, **{**e.fields, "nodes": nodes})
 
 
 def _nbytes(type: TensorType) -> int:

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from pumice.ir.graph import Graph, Node
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.routines import matmul, qmatmul
 from pumice.kernels.routines.attention import lower_attention
+from pumice.kernels.routines.conv import lower_conv
 from pumice.kernels.routines.matmul import lower_matmul
 from pumice.kernels.routines.qmatmul import lower_qmatmul
 from pumice.kernels.routines.scatter import lower_scatter_add, lower_scatter_set
+from pumice.kernels.routines.scatter_along import lower_scatter_along_axis_add
 from pumice.kernels.routines.sort import lower_sort
 
 ROUTINES: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
     "matmul": lower_matmul,
     "qmatmul": lower_qmatmul,
     "attention": lower_attention,
+    "conv": lower_conv,
+    "conv_grad_input": lower_conv,
+    "conv_grad_weight": lower_conv,
     "scatter_add": lower_scatter_add,
     "scatter_set": lower_scatter_set,
+    "scatter_along_axis_add": lower_scatter_along_axis_add,
     "argsort": lower_sort,
     "argtopk": lower_sort,
 }
+
+# Products, whose few vectors on the left every workgroup may compute for itself.
+PRODUCTS = ("matmul", "qmatmul")
+# Operands of which a routine reads each element about once: they may be computed there instead of being stored first.
+_PULLED = {"scatter_set": frozenset({2}), "attention": frozenset({0})}
+
+
+def pulled_operands(graph: Graph, node: Node, maxima: Mapping[str, int]) -> frozenset[int]:
+    """Which operands of a routine node its kernel can compute as it reads them."""
+    if node.op in PRODUCTS:
+        pulls = matmul.pulls_left if node.op == "matmul" else qmatmul.pulls_left
+        return frozenset({0}) if pulls(graph, node, maxima) else frozenset()
+    return _PULLED.get(node.op, frozenset())

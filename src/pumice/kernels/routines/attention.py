@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv
 from pumice.errors import LimitError
 from pumice.ir.graph import Node
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext, View
+from pumice.kernels.context import Group, LowerContext, View, find_view
 from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
+from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, emit_join, part_type, static_size, store_part
 from pumice.kernels.routines.common import Side, broadcast_strides, group_label, load_pair
 
-# Hidden scores are HIDDEN, others at least LOWEST: no infinities, whose arithmetic WGSL need not get right.
-_HIDDEN, _LOWEST = "-3.3e38f", "-3.0e38f"
-# The difference of two such scores may overflow; e^-200 is 0 in f32 like everything below it.
-_FAR = "-200.0f"
+_T = TypeVar("_T")
+
+# Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART; the joining kernel holds
+# one weight a part.
+_FEW_ROWS, _PART, _MAX_PARTS = 16, 32, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,8 @@ class Flash:
     """A workgroup takes `rows` query rows that share keys, `keys` keys at a time.
 
     In the scores a thread makes `per_thread` of them, or `splits` threads share one; in the weighted sum `lanes` threads lie
-    along Dv. `unroll` vec4s a thread are loaded together.
+    along Dv. `unroll` vec4s a thread are loaded together. With `parts` above one that many workgroups share the keys of the
+    rows, and a second kernel joins what they found.
     """
 
     threads: int
@@ -33,6 +38,7 @@ class Flash:
     keys: int
     lanes: int
     unroll: int
+    parts: int = 1
 
     @property
     def per_thread(self) -> int:
@@ -50,7 +56,7 @@ class Flash:
 
     @property
     def name(self) -> str:
-        return f"flash {self.rows}x{self.keys} {self.threads}"
+        return f"flash {self.rows}x{self.keys} {self.threads}" + (f" {self.parts} parts" if self.parts > 1 else "")
 
 
 def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int) -> Flash:
@@ -59,7 +65,7 @@ def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: in
     >>> decide(Caps.preset("h200"), 2048, 2048, 128, 128, 32).name
     'flash 32x32 256'
     >>> decide(Caps.preset("browser-baseline"), 1, 512, 64, 64, 8).name
-    'flash 1x32 256'
+    'flash 1x32 256 16 parts'
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     threads = min(64 if caps.software else 256, caps.max_invocations)
@@ -68,11 +74,15 @@ def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: in
         lanes *= 2
     wanted = 2 if caps.software else 128
     block = 16 if caps.software else 32
-    while block > 1 and (block >= 2 * rows or heads * -(-rows // block) < wanted):
+    # Few rows against many keys: the rows stay together, so that keys are read once, and the keys are shared out.
+    shared_out = rows <= _FEW_ROWS and keys >= 2 * _PART and not caps.software
+    while block > 1 and (block >= 2 * rows or (not shared_out and heads * -(-rows // block) < wanted)):
         block //= 2
+    groups = heads * -(-rows // block)
+    parts = min(_MAX_PARTS, -(-2 * wanted // groups), -(-keys // _PART)) if shared_out else 1
     while True:
-        for chunk in (64, 32, 16, 8, 4) if block <= 4 and not caps.software else (32, 16, 8, 4):
-            choice = Flash(threads, block, chunk, lanes, 1 if caps.software else 8 if block <= 4 else 4)
+        for chunk in (64, 32, 16, 8, 4) if block <= 4 and parts == 1 and not caps.software else (32, 16, 8, 4):
+            choice = Flash(threads, block, chunk, lanes, 1 if caps.software else 8 if block <= 4 else 4, parts)
             if choice.shared_bytes(depth) <= caps.workgroup_memory and (chunk > 8 or block == 1):
                 return choice
         if block == 1:
@@ -86,7 +96,7 @@ def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: in
     )
 
 
-class _Kernel:
+class AttentionKernel:
     """One attention kernel in the making: operands as strided sides, sizes, and the phases of a step over the keys."""
 
     def __init__(self, p: Puller, node: Node, choice: Flash) -> None:
@@ -94,27 +104,31 @@ class _Kernel:
         self.attrs = node.attr
         ctx, leaves = p.ctx, p.group.leaves
         self.bshd = self.attrs["layout"] == "bshd"
-        views = [None if i is None else ctx.view(i, leaves) for i in node.inputs]
-        q, k, v = (self._ordered(view) for view in views[:3] if view is not None)
-        self.mask, self.bias, self.offset, self.kv_len, self.kv_index, self.k_scale, self.v_scale = views[3:]
+        views = [None if i is None else ctx.view(i, leaves) for i in node.inputs[1:]]
+        k, v = (self._ordered(view) for view in views[:2] if view is not None)
+        self.mask, self.bias, self.offset, self.kv_len, self.kv_index, self.k_scale, self.v_scale = views[2:]
+        # Queries are read once, so that they may be computed here; a view of what is stored loads by vectors.
+        stored_q = find_view(ctx.graph, node.args[0], set(leaves))
+        self.q = None if stored_q is None else _side(self._ordered(stored_q))
         self.entry = "batch" if self.kv_index is None else "entry"  # of keys and values
-        self.batch, self.heads, self.sq, self.depth = q.shape
+        self.batch, self.heads, self.sq, self.depth = self.reordered(ctx.type(node.args[0]).shape)
         self.entries, self.kv_heads, self.sk, self.depth_v = v.shape
-        self.q, self.k, self.v = (_side(x) for x in (q, k, v))
+        self.k, self.v = _side(k), _side(v)
         self.group = self.heads // self.kv_heads
         self.rows = self.group * self.sq
         self.blocks = ceildiv(self.rows, choice.rows)
-        self.vectors = -(-_static(self.depth) // 4)
+        self.vectors = -(-static_size(self.depth) // 4)
 
     def _ordered(self, v: View) -> View:
         """The view with axes batch, head, sequence, depth."""
-        if not self.bshd:
-            return v
-        order = (0, 2, 1, 3)
-        return View(v.leaf, tuple(v.shape[i] for i in order), tuple(v.strides[i] for i in order), v.offset)
+        return View(v.leaf, self.reordered(v.shape), self.reordered(v.strides), v.offset)
 
-    def emit(self) -> Dim:
-        """The whole body; gives the number of workgroups."""
+    def reordered(self, axes: tuple[_T, ...]) -> tuple[_T, ...]:
+        """Entries of the axes as the op has them, in the order batch, head, sequence, depth, or the other way round."""
+        return (axes[0], axes[2], axes[1], axes[3]) if self.bshd else axes
+
+    def emit(self, partial: int | None) -> Dim:
+        """The whole body; gives the number of workgroups. What one of several parts found goes to `partial`."""
         kb, c = self.kb, self.choice
         kb.shared("queries", f"array<vec4<f32>, {c.rows * self.vectors}>")
         kb.shared("keys", f"array<vec4<f32>, {c.keys * (self.vectors + 1)}>")
@@ -137,16 +151,20 @@ class _Kernel:
         self._weigh()
         kb.close()
         kb.emit("workgroupBarrier();")
-        self._store()
-        return self.blocks * self.kv_heads * self.batch
+        if partial is None:
+            self._store()
+        else:
+            store_part(self, partial)
+        return self.blocks * self.kv_heads * self.batch * c.parts
 
     # -- where this workgroup stands ------------------------------------------------------------------------------------
     def _place(self) -> None:
         kb, p, c = self.kb, self.p, self.choice
         blocks = p.divisor(self.blocks)
-        kb.emit(f"let row0 = (wg % {blocks}) * {c.rows}u;")
-        kb.emit(f"let kv_head = (wg / {blocks}) % {kb.dim(self.kv_heads)};")
-        kb.emit(f"let batch = wg / {p.divisor(self.blocks * self.kv_heads)};")
+        kb.emit(f"let team = wg / {c.parts}u;" if c.parts > 1 else "let team = wg;")
+        kb.emit(f"let row0 = (team % {blocks}) * {c.rows}u;")
+        kb.emit(f"let kv_head = (team / {blocks}) % {kb.dim(self.kv_heads)};")
+        kb.emit(f"let batch = team / {p.divisor(self.blocks * self.kv_heads)};")
         kb.emit(f"let last_row = min(row0 + {c.rows - 1}u, {kb.dim(self.rows - 1)});")
         if self._positioned:
             offset = self._signed(self.sk - self.sq) if self.offset is None else self._per_batch(self.offset)
@@ -160,11 +178,20 @@ class _Kernel:
             kb.emit(f"let entry = {clamp_index(kb, self._per_batch(self.kv_index), self.entries)};")
             if not isinstance(self.entries, int):
                 end = f"select(0i, {end}, {kb.dim(self.entries)} > 0u)"
-        kb.emit(f"let key_end = u32(max({end}, 0i));")
         begin = "0u"
         if self.attrs["window"] is not None:
             begin = f"u32(max(offset + i32(row0 / {kb.dim(self.group)}) - {self.attrs['window'] - 1}i, 0i))"
-        kb.emit(f"let key_begin = {begin};")
+        if c.parts == 1:
+            kb.emit(f"let key_end = u32(max({end}, 0i));")
+            kb.emit(f"let key_begin = {begin};")
+            return
+        kb.emit(f"let all_end = u32(max({end}, 0i));")
+        kb.emit(f"let all_begin = min({begin}, all_end);")
+        # Whole chunks a part; parts at the end may be left without any.
+        kb.emit(f"let chunks = (all_end - all_begin + {c.keys - 1}u) / {c.keys}u;")
+        kb.emit(f"let span = (chunks + {c.parts - 1}u) / {c.parts}u * {c.keys}u;")
+        kb.emit(f"let key_begin = min(all_begin + (wg % {c.parts}u) * span, all_end);")
+        kb.emit("let key_end = min(key_begin + span, all_end);")
 
     @property
     def _positioned(self) -> bool:
@@ -176,7 +203,7 @@ class _Kernel:
     def _per_batch(self, view: View) -> str:
         return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 1), view.offset, ("batch",)))
 
-    def _head_and_query(self, row: str) -> tuple[str, str]:
+    def head_and_query(self, row: str) -> tuple[str, str]:
         """Head and query of a row number: heads that share keys lie next to each other."""
         if self.group == 1:
             return "kv_head", row
@@ -186,13 +213,17 @@ class _Kernel:
     # -- loads ----------------------------------------------------------------------------------------------------------
     def _load_four(self, side: Side, start: str, d: str) -> str:
         """WGSL for elements d…d+3 of a row; past the depth they are 0."""
-        p, kb, depth = self.p, self.kb, _static(self.depth)
+        p, kb, depth = self.p, self.kb, static_size(self.depth)
         if side.pairs(p, depth) and depth % 4 == 0:
             return f"vec4<f32>({load_pair(p, side.leaf, f'{start} + {d}')}, {load_pair(p, side.leaf, f'{start} + {d} + 2u')})"
-        out = []
+        return self._four(d, lambda at: self._number(side, side.step(kb, start, at)))
+
+    def _four(self, d: str, element: Callable[[str], str]) -> str:
+        """WGSL for elements d…d+3 along the depth, past which they are 0."""
+        depth, out = static_size(self.depth), []
         for i in range(4):
             at = plus(d, f"{i}u") if depth % 4 == 0 else f"min({d} + {i}u, {depth - 1}u)"
-            load = self._number(side, side.step(kb, start, at))
+            load = element(at)
             out.append(load if depth % 4 == 0 or i == 0 else f"select(0.0, {load}, {d} + {i}u < {depth}u)")
         return f"vec4<f32>({', '.join(out)})"
 
@@ -209,15 +240,22 @@ class _Kernel:
     def _load_queries(self) -> None:
         kb, c = self.kb, self.choice
         scale = self.attrs["scale"]
-        factor = float_literal(kb, 1 / math.sqrt(_static(self.depth)) if scale is None else float(scale))
+        factor = float_literal(kb, 1 / math.sqrt(static_size(self.depth)) if scale is None else float(scale))
         kb.open(f"for (var e = lid; e < {c.rows * self.vectors}u; e += {c.threads}u)")
-        head, query = self._head_and_query(kb.let(f"min(row0 + e / {self.vectors}u, last_row)", "row"))
-        start = self.q.row(self.p, self.q.base(self.p, ("batch", head)), query)
+        head, query = self.head_and_query(kb.let(f"min(row0 + e / {self.vectors}u, last_row)", "row"))
         d = kb.let(f"(e % {self.vectors}u) * 4u", "d")
-        kb.emit(f"queries[e] = {self._load_four(self.q, start, d)} * {factor};")
+        if self.q is not None:
+            start = self.q.row(self.p, self.q.base(self.p, ("batch", head)), query)
+            loaded = self._load_four(self.q, start, d)
+        else:
+            self.p.push()
+            q = self.node.args[0]
+            loaded = self._four(d, lambda at: self.p.value(q, self.reordered(("batch", head, query, kb.let(at, "at")))))
+            self.p.pop()
+        kb.emit(f"queries[e] = {loaded} * {factor};")
         kb.close()
         kb.open(f"if (lid < {c.rows}u)")
-        kb.emit(f"top[lid] = {_HIDDEN};")
+        kb.emit(f"top[lid] = {HIDDEN};")
         kb.emit("total[lid] = 0.0;")
         kb.close()
 
@@ -285,7 +323,7 @@ class _Kernel:
         kb.emit(f"let ck = e % {c.keys}u;")
         kb.emit("let position = c0 + min(ck, chunk - 1u);")
         kb.emit(f"let row = min(row0 + e / {c.keys}u, last_row);")
-        head, query = self._head_and_query("row")
+        head, query = self.head_and_query("row")
         where: Index = ("batch", head, query, "position")
         if self.k_scale is not None:
             score = kb.let(f"{score} * {self._factor(self.k_scale, 'position')}", "scaled")
@@ -306,7 +344,7 @@ class _Kernel:
         if self.mask is not None:
             view = self.mask
             tests.append(p.operand(view.leaf).load(p.address(broadcast_strides(view, 4), view.offset, where)))
-        return f"select({_HIDDEN}, max({score}, {_LOWEST}), {' && '.join(tests)})"
+        return f"select({HIDDEN}, max({score}, {LOWEST}), {' && '.join(tests)})"
 
     def _softmax(self) -> None:
         """Weights of the chunk relative to the row's new maximum; `keep` is what older sums are worth now."""
@@ -317,30 +355,30 @@ class _Kernel:
         kb.emit("var highest = old;")
         kb.emit(f"for (var i = 0u; i < {c.keys}u; i++) {{ highest = max(highest, scores[r * {c.keys}u + i]); }}")
         kb.emit("let s = vec4<f32>(scores[e * 4u], scores[e * 4u + 1u], scores[e * 4u + 2u], scores[e * 4u + 3u]);")
-        kb.emit(f"let shown = s >= vec4<f32>({_LOWEST});")
-        kb.emit(f"weights[e] = select(vec4<f32>(), exp(max(s - highest, vec4<f32>({_FAR}))), shown);")
+        kb.emit(f"let shown = s >= vec4<f32>({LOWEST});")
+        kb.emit(f"weights[e] = select(vec4<f32>(), exp(max(s - highest, vec4<f32>({FAR}))), shown);")
         kb.open(f"if (e % {c.keys // 4}u == 0u)")
         kb.emit("next_top[r] = highest;")
-        kb.emit(f"keep[r] = select(0.0, exp(max(old - highest, {_FAR})), old >= {_LOWEST});")
+        kb.emit(f"keep[r] = select(0.0, exp(max(old - highest, {FAR})), old >= {LOWEST});")
         kb.close()
         kb.close()
 
     # -- sums -----------------------------------------------------------------------------------------------------------
     @property
-    def _sum_rows(self) -> int:
+    def sum_rows(self) -> int:
         """Rows whose sums one thread holds."""
         return -(-self.choice.rows // (self.choice.threads // self.choice.lanes))
 
     @property
-    def _columns(self) -> int:
-        return -(-_static(self.depth_v) // self.choice.lanes)
+    def columns(self) -> int:
+        return -(-static_size(self.depth_v) // self.choice.lanes)
 
     def _declare_sums(self) -> None:
         kb, c = self.kb, self.choice
         kb.emit(f"let lane = lid % {c.lanes}u;")
-        kb.emit(f"let sum_row = (lid / {c.lanes}u) * {self._sum_rows}u;")
-        for r in range(self._sum_rows):
-            for j in range(self._columns):
+        kb.emit(f"let sum_row = (lid / {c.lanes}u) * {self.sum_rows}u;")
+        for r in range(self.sum_rows):
+            for j in range(self.columns):
                 kb.emit(f"var sum{r}_{j} = 0.0;")
 
     def _weigh(self) -> None:
@@ -352,16 +390,16 @@ class _Kernel:
         kb.emit("top[lid] = next_top[lid];")
         kb.close()
         kb.open(f"if (sum_row < {c.rows}u)")
-        for r in range(self._sum_rows):
+        for r in range(self.sum_rows):
             factor = kb.let(f"keep[{self._clamped(r)}]", "keep")
-            for j in range(self._columns):
+            for j in range(self.columns):
                 kb.emit(f"sum{r}_{j} *= {factor};")
         base = self.v.base(self.p, (self.entry, "kv_head"))
         unroll = min(c.unroll, c.keys // 4)
         kb.open(f"for (var i = 0u; i < (chunk + 3u) / 4u; i += {unroll}u)")
         loaded = [self._load_values(base, plus("i", f"{u}u")) for u in range(unroll)]
         for u, columns in enumerate(loaded):
-            for r in range(self._sum_rows):
+            for r in range(self.sum_rows):
                 weight = kb.let(f"weights[{self._clamped(r)} * {c.keys // 4}u + {plus('i', f'{u}u')}]", "w")
                 for j, v in enumerate(columns):
                     kb.emit(f"sum{r}_{j} += dot({weight}, {v});")
@@ -370,7 +408,7 @@ class _Kernel:
 
     def _load_values(self, base: str, i: str) -> list[str]:
         """Names of the thread's columns of four neighbouring values, the i-th four of the chunk."""
-        kb, c, depth_v = self.kb, self.choice, _static(self.depth_v)
+        kb, c, depth_v = self.kb, self.choice, static_size(self.depth_v)
         places = [kb.let(f"{i} * 4u + {t}u", "at") for t in range(4)]
         rows = [kb.let(f"c0 + min({at}, chunk - 1u)", "row") for at in places]
         starts = [self.v.row(self.p, base, row) for row in rows]
@@ -378,7 +416,7 @@ class _Kernel:
             f"vec4<f32>({', '.join(self._factor(self.v_scale, row) for row in rows)})", "factor"
         )  # fmt: skip
         out = []
-        for j in range(self._columns):
+        for j in range(self.columns):
             column = plus("lane", f"{j * c.lanes}u")
             if (j + 1) * c.lanes > depth_v:
                 column = kb.let(f"min({column}, {depth_v - 1}u)", "column")
@@ -392,26 +430,26 @@ class _Kernel:
 
     def _clamped(self, r: int) -> str:
         """The row of the block that sum r is for; threads beyond the rows repeat the last one."""
-        lines_up = self._sum_rows * (self.choice.threads // self.choice.lanes) == self.choice.rows
+        lines_up = self.sum_rows * (self.choice.threads // self.choice.lanes) == self.choice.rows
         return plus("sum_row", f"{r}u") if lines_up else f"min(sum_row + {r}u, {self.choice.rows - 1}u)"
 
     def _store(self) -> None:
         kb, p, c = self.kb, self.p, self.choice
-        names = ", ".join(f"sum{r}_{j}" for r in range(self._sum_rows) for j in range(self._columns))
-        kb.emit(f"var sums = array<f32, {self._sum_rows * self._columns}>({names});")
-        kb.open(f"for (var i = 0u; i < {self._sum_rows}u; i++)")
+        names = ", ".join(f"sum{r}_{j}" for r in range(self.sum_rows) for j in range(self.columns))
+        kb.emit(f"var sums = array<f32, {self.sum_rows * self.columns}>({names});")
+        kb.open(f"for (var i = 0u; i < {self.sum_rows}u; i++)")
         kb.emit("let r = sum_row + i;")
         kb.emit("let row = row0 + r;")
         kb.open(f"if (r < {c.rows}u && row < {kb.dim(self.rows)})")
-        head, query = self._head_and_query("row")
+        head, query = self.head_and_query("row")
         kb.emit("let weight = total[r];")
         kb.emit("let share = select(0.0, 1.0 / weight, weight > 0.0);")
-        kb.open(f"for (var j = 0u; j < {self._columns}u; j++)")
+        kb.open(f"for (var j = 0u; j < {self.columns}u; j++)")
         kb.emit(f"let column = lane + j * {c.lanes}u;")
         kb.open(f"if (column < {kb.dim(self.depth_v)})")
-        kb.emit(f"let result = sums[i * {self._columns}u + j] * share;")
+        kb.emit(f"let result = sums[i * {self.columns}u + j] * share;")
         p.push()
-        idx = ("batch", query, head, "column") if self.bshd else ("batch", head, query, "column")
+        idx = self.reordered(("batch", head, query, "column"))
         p.store(idx, p.root_value(idx, "result"))
         p.pop()
         for _ in range(4):
@@ -423,13 +461,8 @@ def _side(v: View) -> Side:
     return Side(v.leaf, (v.shape[2],), (v.strides[2],), v.strides[3], v.strides[:2], v.offset)
 
 
-def _static(d: Dim) -> int:
-    assert isinstance(d, int)  # the op refuses symbolic heads and depths
-    return d
-
-
 def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
-    """attention with its epilogue as one kernel."""
+    """attention with its epilogue as one kernel, or as two where several workgroups share the keys of a row."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
     q, k, v = (ctx.type(i).shape for i in node.args[:3])
@@ -439,10 +472,17 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
         ctx.caps,
         ctx.max(rows),
         ctx.max(k[sequence]),
-        _static(q[3]),
-        _static(v[3]),
+        static_size(q[3]),
+        static_size(v[3]),
         ctx.max(q[0] * k[heads]),
     )
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
-    groups = _Kernel(Puller(ctx, group, kb), node, choice).emit()
-    return [kb.finish(groups=groups, label=group_label(ctx, group), variant=choice.name)]
+    kernel = AttentionKernel(Puller(ctx, group, kb), node, choice)
+    label = group_label(ctx, group)
+    if choice.parts == 1:
+        return [kb.finish(groups=kernel.emit(None), label=label, variant=choice.name)]
+    partial = ctx.temp(part_type(kernel))
+    first = kb.finish(groups=kernel.emit(partial), label=label + " partial", variant=choice.name)
+    join = KernelBuilder(ctx.caps, workgroup=64)
+    groups = emit_join(AttentionKernel(Puller(ctx, group, join), node, choice), partial)
+    return [first, join.finish(groups=groups, label=label, variant=f"join {choice.parts}")]

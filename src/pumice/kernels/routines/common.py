@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pumice.core.dims import Dim, Shape, divide_exactly, product
+from pumice.core.dtypes import DType
 from pumice.kernels.builder import KernelBuilder
 from pumice.kernels.context import Group, LowerContext, View, reshape_strides
 from pumice.kernels.pull import ZERO, Index, Puller, plus, times
@@ -107,41 +108,56 @@ def _even(d: Dim) -> bool:
 def load_pair(p: Puller, leaf: int, address: str) -> str:
     """Name of the vec2<f32> of two packed halves at an even element address."""
     word = p.kb.let(p.operand(leaf).word(f"({address}) >> 1u"), "w")
-    return p.kb.let(_HALVES[p.ctx.type(leaf).dtype.name].format(w=word), "h")
+    return p.kb.let(unpack_pair(p.ctx.type(leaf).dtype, word), "h")
 
 
-def open_sums(kb: KernelBuilder, compute: str, sums: Sequence[str], *, subgroups: bool) -> str:
+def unpack_pair(dtype: DType, word: str) -> str:
+    """WGSL for the vec2<f32> of the two halves in a word."""
+    return _HALVES[dtype.name].format(w=word)
+
+
+def open_sums(
+    kb: KernelBuilder, compute: str, sums: Sequence[str], more: Sequence[str] = (), *, subgroups: bool
+) -> tuple[str, Callable[[str], str]]:
     """Adds each of `sums` over the workgroup and opens a block that thread j of len(sums) enters; gives its total's name.
 
+    `more` are added up too: the second result gives, inside the block, the total of the i-th of them.
     Must be called in uniform control flow; the caller closes the block.
     """
-    threads, count = kb.workgroup, len(sums)
-    zero = ZERO[compute]
+    threads, count, everything = kb.workgroup, len(sums), [*sums, *more]
     if subgroups:
         # No subgroup is smaller than four, so this many partial sums is enough for every device.
-        kb.shared("partial", f"array<{compute}, {count * max(1, threads // 4)}>")
-        added = [kb.let(f"subgroupAdd({s})", "s") for s in sums]
+        kb.shared("partial", f"array<{compute}, {len(everything) * max(1, threads // 4)}>")
+        added = [kb.let(f"subgroupAdd({s})", "s") for s in everything]
         kb.emit(f"let subgroup_count = ({threads}u + sg_size - 1u) / sg_size;")
         kb.open("if (sg_lane == 0u)")
         for j, s in enumerate(added):
             kb.emit(f"partial[{j}u * subgroup_count + lid / sg_size] = {s};")
         kb.close()
         kb.emit("workgroupBarrier();")
-        kb.open(f"if (lid < {count}u)")
-        kb.emit(f"var total = {zero};")
-        kb.emit("for (var i = 0u; i < subgroup_count; i++) { total += partial[lid * subgroup_count + i]; }")
-        return "total"
-    kb.shared("partial", f"array<{compute}, {count * threads}>")
-    for j, s in enumerate(sums):
-        kb.emit(f"partial[{j * threads}u + lid] = {s};")
-    kb.emit("workgroupBarrier();")
-    width = threads // 2
-    while width:
-        kb.open(f"if (lid < {width}u)")
-        for j in range(count):
-            kb.emit(f"partial[{j * threads}u + lid] += partial[{j * threads + width}u + lid];")
-        kb.close()
+
+        def total(j: str) -> str:
+            name = kb.fresh("total")
+            kb.emit(f"var {name} = {ZERO[compute]};")
+            kb.emit(f"for (var i = 0u; i < subgroup_count; i++) {{ {name} += partial[{j} * subgroup_count + i]; }}")
+            return name
+
+    else:
+        kb.shared("partial", f"array<{compute}, {len(everything) * threads}>")
+        for j, s in enumerate(everything):
+            kb.emit(f"partial[{j * threads}u + lid] = {s};")
         kb.emit("workgroupBarrier();")
-        width //= 2
+        width = threads // 2
+        while width:
+            kb.open(f"if (lid < {width}u)")
+            for j in range(len(everything)):
+                kb.emit(f"partial[{j * threads}u + lid] += partial[{j * threads + width}u + lid];")
+            kb.close()
+            kb.emit("workgroupBarrier();")
+            width //= 2
+
+        def total(j: str) -> str:
+            return kb.let(f"partial[{j} * {threads}u]", "total")
+
     kb.open(f"if (lid < {count}u)")
-    return kb.let(f"partial[lid * {threads}u]", "total")
+    return total("lid"), lambda i: total(f"({count}u + {i})") if more else ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, Shape, ceildiv, product
+from pumice.core.dims import Dim, Shape, ceildiv, product, upper
+from pumice.ir.graph import Graph, Node
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import ZERO, Index, Puller
 from pumice.kernels.routines.common import Side, broadcast_strides, group_label, merged_rows
@@ -16,7 +18,9 @@ from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, store_ti
 
 # Largest first: the first that fits the target, the shape and the number of workgroups wins.
 TILES = (
+    Tile(128, 128, 16, 8, 8),
     Tile(64, 128, 16, 8, 8),
+    Tile(64, 64, 16, 8, 8, fewer=4),
     Tile(64, 64, 16, 4, 4),
     Tile(32, 64, 16, 4, 4),
     Tile(64, 32, 16, 4, 4),
@@ -41,10 +45,14 @@ class Naive:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A product as [batch…, m, k] by [batch…, k, n]; `lead` are the result's axes that the row number counts through."""
+    """A product as [batch…, m, k] by [batch…, k, n]; `lead` are the result's axes that the row number counts through.
 
-    a: Side
+    `a` is None where the left operand is computed as it is read.
+    """
+
+    a: Side | None
     b: Side
+    nodes: tuple[int, ...]
     batch: Shape
     lead: Shape
     m: Dim
@@ -62,6 +70,8 @@ def problem(ctx: LowerContext, group: Group) -> Problem:
     """The anchor's operands as rows of K. A batch over a single right operand becomes more rows of the left one."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
+    if find_view(ctx.graph, node.args[0], set(group.leaves)) is None:
+        return _computed(ctx, group, node)
     a, b = (ctx.view(i, group.leaves) for i in node.args)
     rows, columns = len(a.shape) > 1, len(b.shape) > 1
     out = node.type.shape
@@ -77,10 +87,33 @@ def problem(ctx: LowerContext, group: Group) -> Problem:
         shape, strides = merged_rows(lead, a_strides[: rank + rows])
         left = Side(a.leaf, shape, strides, k_stride, (), a.offset)
         right = Side(b.leaf, (n,), (b_column,), b_strides[-2], (), b.offset)
-        return Problem(left, right, (), lead, product(lead), n, a.shape[-1], compute, columns)
+        return Problem(left, right, node.args, (), lead, product(lead), n, a.shape[-1], compute, columns)
     m: Dim = lead[-1] if rows else 1
     left = Side(a.leaf, (m,), (a_strides[-2],), k_stride, a_strides[:rank], a.offset)
-    return Problem(left, right, batch, lead[rank:], m, n, a.shape[-1], compute, columns)
+    return Problem(left, right, node.args, batch, lead[rank:], m, n, a.shape[-1], compute, columns)
+
+
+def _computed(ctx: LowerContext, group: Group, node: Node) -> Problem:
+    """The problem where the left operand is not stored: see `pulls_left` for when that is."""
+    b = ctx.view(node.args[1], group.leaves)
+    lead, n = node.type.shape[:-1], node.type.shape[-1]
+    right = Side(b.leaf, (n,), (b.strides[-1],), b.strides[-2], (), b.offset)
+    return Problem(None, right, node.args, (), lead, product(lead), n, b.shape[0], node.type.dtype.compute, True)
+
+
+def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
+    """Whether a matmul has so few vectors on its left that every workgroup may compute them for itself.
+
+    >>> import pumice as pm
+    >>> g = pm.trace(lambda x, w: x @ w, x=pm.spec(1, 64), w=pm.spec(64, 256))
+    >>> pulls_left(g, g.nodes[-1], {})
+    True
+    """
+    a, b = (graph.nodes[i].type for i in node.args)
+    if b.rank != 2 or a.rank < 2 or node.args[0] == node.args[1] or b.dtype.compute != "f32":
+        return False
+    m, n, k = (upper(d, maxima) for d in (product(node.type.shape[:-1]), b.shape[1], b.shape[0]))
+    return m <= MAX_VECTORS and n >= 32 and k >= _SHORT_K
 
 
 def decide(
@@ -89,7 +122,7 @@ def decide(
     """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
 
     >>> decide(Caps.preset("h200"), 4096, 4096, 4096, 1).name, decide(Caps.preset("browser-baseline"), 1, 4096, 4096, 1).name
-    ('tiled 64x128x16 8x8', 'matvec across 32x8')
+    ('tiled 128x128x16 8x8', 'matvec across 32x8')
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     vectors = min(m, n)
@@ -103,7 +136,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     """matmul with its epilogue as one kernel."""
     s = problem(ctx, group)
     size = (ctx.max(s.m), ctx.max(s.n), ctx.max(s.k), ctx.max(product(s.batch)))
-    choice = decide(ctx.caps, *size, a_along=s.a.k_fast, b_along=s.b.k_fast)
+    choice = decide(ctx.caps, *size, a_along=s.a is None or s.a.k_fast, b_along=s.b.k_fast)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
     if isinstance(choice, Tile):
@@ -116,6 +149,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
 
 
 def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
+    assert s.a is not None
     m0, n0, entry, blocks = tile_origin(p, tile, s.m, s.n)
     batch = p.split(entry, s.batch)
     a = strided_loader(p, s.a, s.a.base(p, batch), m0, s.m, s.k, tile.bm, tile, "tile_a")
@@ -126,7 +160,7 @@ def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
         idx = s.index(p, batch, m, n)
         p.store(idx, p.root_value(idx, value))
 
-    store_tile(p, tile, s.compute, m0, n0, s.m, s.n, store)
+    store_tile(p, tile, s.compute, m0, n0, s.m, s.n, store, written=True)
     return blocks * product(s.batch)
 
 
@@ -137,14 +171,16 @@ def _emit_matvec(p: Puller, s: Problem, choice: Matvec, *, swapped: bool) -> Dim
         return s.index(p, batch, row, vector) if swapped else s.index(p, batch, vector, row)
 
     if swapped:
-        roles = Roles(s.b, s.a, s.batch, s.n, s.m, s.k, s.compute, index)
+        assert s.a is not None
+        roles = Roles(s.b, s.nodes[1], (), s.a, s.batch, s.n, s.m, s.k, s.compute, index)
     else:
-        roles = Roles(s.a, s.b, s.batch, s.m, s.n, s.k, s.compute, index)
+        roles = Roles(s.a, s.nodes[0], s.lead, s.b, s.batch, s.m, s.n, s.k, s.compute, index)
     return emit_matvec(p, roles, choice)
 
 
 def _emit_naive(p: Puller, s: Problem, choice: Naive) -> Dim:
     kb = p.kb
+    assert s.a is not None
     total = s.m * s.n * product(s.batch)
     kb.emit(f"let i = wg * {choice.threads}u + lid;")
     kb.open(f"if (i < {kb.dim(total)})")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, Shape, ceildiv, product
+from pumice.core.dims import Dim, Shape, ceildiv, product, upper
+from pumice.ir.graph import Graph, Node
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.quant import BlockFormat, format_of
-from pumice.kernels.routines.common import Side, group_label, load_pair, merged_rows
+from pumice.kernels.routines.common import Side, group_label, merged_rows
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
+from pumice.kernels.routines.vectors import Vectors
 
 MAX_VECTORS = 8
+MAX_PULLED = 4  # vectors that are computed instead of stored
 TEAM = 32
 # Sums that are added up at a time.
 _ROUND = 4
@@ -67,9 +71,13 @@ def decide(caps: Caps, m: int, n: int, k: int) -> Tile | QMatvec:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """x as rows of K against the n rows of the weight; `lead` are the result's axes before the last."""
+    """x as rows of K against the n rows of the weight; `lead` are the result's axes before the last.
 
-    x: Side
+    `x` is None where the node `left` is computed as it is read.
+    """
+
+    x: Side | None
+    left: int
     weight: int
     lead: Shape
     m: Dim
@@ -81,13 +89,20 @@ def problem(ctx: LowerContext, group: Group) -> Problem:
     """The anchor's operands; the leading axes of x are one row number."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
-    view, weight = ctx.view(node.args[0], group.leaves), ctx.type(node.args[1])
-    shape, strides = merged_rows(view.shape[:-1], view.strides[:-1])
-    side = Side(view.leaf, shape, strides, view.strides[-1], (), view.offset)
-    n, k = weight.shape
+    view = find_view(ctx.graph, node.args[0], set(group.leaves))
+    side = None
+    if view is not None:
+        shape, strides = merged_rows(view.shape[:-1], view.strides[:-1])
+        side = Side(view.leaf, shape, strides, view.strides[-1], (), view.offset)
+    n, k = ctx.type(node.args[1]).shape
     assert isinstance(k, int)
     lead = node.type.shape[:-1]
-    return Problem(side, node.args[1], lead, product(lead), n, k)
+    return Problem(side, node.args[0], node.args[1], lead, product(lead), n, k)
+
+
+def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
+    """Whether a qmatmul has so few vectors that every workgroup may compute them for itself."""
+    return upper(product(node.type.shape[:-1]), maxima) <= MAX_PULLED
 
 
 def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -149,13 +164,12 @@ class QuantLoader:
             self._close()
 
     def put(self) -> None:
-        kb, zero = self.p.kb, self.format.tile_zero
+        kb = self.p.kb
         for piece, across, _, raw in self.slots:
             self._open(across)
             for i, k in enumerate(self.format.positions(piece)):
                 code = f"({raw[0]} >> vec4<u32>({8 * i}u))" if i else raw[0]
-                value = f"vec4<f32>({code} & vec4<u32>(255u))"
-                value = f"({value} - {zero}.0)" if zero else value
+                value = self.format.tile_value(kb, f"{code} & vec4<u32>(255u)")
                 value = f"{value} * {raw[1]}" + (f" + {raw[2]}" if self.format.minimum else "")
                 kb.emit(f"{self.name}[{k} * {pitch(self.width)}u + {across}] = {value};")
             self._close()
@@ -170,33 +184,27 @@ class QuantLoader:
 
 
 def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
+    assert s.x is not None
     m0, n0, _, blocks = tile_origin(p, tile, s.m, s.n)
     a = strided_loader(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile, "tile_a")
     b = QuantLoader(p, s, n0, tile, "tile_b")
     emit_tiled(p.kb, tile, "f32", s.k, a, b)
-    store_tile(p, tile, "f32", m0, n0, s.m, s.n, lambda m, n, value: _store(p, s, m, n, value))
+    store_tile(p, tile, "f32", m0, n0, s.m, s.n, lambda m, n, value: _store(p, s, m, n, value), written=True)
     return blocks
 
 
 # -- matvec -------------------------------------------------------------------------------------------------------------
-def _load_x(p: Puller, s: Problem, start: str, k: str, paired: bool) -> str:
-    """WGSL for the vec4<f32> of x at k."""
-    if paired:
-        return f"vec4<f32>({load_pair(p, s.x.leaf, f'{start} + {k}')}, {load_pair(p, s.x.leaf, f'{start} + {k} + 2u')})"
-    loads = (p.operand(s.x.leaf).load(s.x.step(p.kb, start, plus(k, f"{i}u"))) for i in range(4))
-    return f"vec4<f32>({', '.join(loads)})"
-
-
-def _share_x(p: Puller, s: Problem, f: BlockFormat, choice: QMatvec, vectors: list[str]) -> None:
+def _share_x(p: Puller, f: BlockFormat, choice: QMatvec, vectors: Vectors) -> None:
     """Brings a chunk of x into workgroup memory: the j-th vec4s of all units side by side, for every j."""
     kb = p.kb
-    paired = s.x.pairs(p, s.k)
     kb.open(f"for (var e = lid; e < units * {f.unit // 4}u; e += {choice.threads}u)")
     unit, which = f.place("e")
     kb.emit(f"let place = {unit} + {which} * {choice.chunk // f.unit}u;")
     k = kb.let("k0 + e * 4u", "k")
-    for v, start in enumerate(vectors):
-        kb.emit(f"shared_x[{plus('place', f'{v * choice.chunk // 4}u')}] = {_load_x(p, s, start, k, paired)};")
+    p.push()
+    for v in range(len(vectors)):
+        kb.emit(f"shared_x[{plus('place', f'{v * choice.chunk // 4}u')}] = {vectors.four(v, k)};")
+    p.pop()
     kb.close()
     kb.emit("workgroupBarrier();")
 
@@ -208,17 +216,15 @@ def _emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
     kb.shared("shared_x", f"array<vec4<f32>, {count * choice.chunk // 4}>")
     kb.emit(f"let lane = lid % {TEAM}u;")
     kb.emit(f"let first = wg * {block_rows}u + (lid / {TEAM}u) * {choice.rows}u;")
-    base = s.x.base(p, ())
     # Vectors and rows past the end repeat the last one: their sums are not stored.
-    numbers = [f"{v}u" if isinstance(s.m, int) else kb.let(f"min({v}u, {kb.dim(s.m - 1)})", "v") for v in range(count)]
-    vectors = [s.x.row(p, base, v) for v in numbers]
+    vectors = Vectors(p, s.left, s.x, s.lead, (), s.m, s.k)
     rows = [kb.let(f"min(first + {r}u, {kb.dim(s.n - 1)}) * {dtype.nbytes(s.k)}u", "row") for r in range(choice.rows)]
     sums = [f"sum{v}_{r}" for v in range(count) for r in range(choice.rows)]
     for name in sums:
         kb.emit(f"var {name} = 0.0;")
     kb.open(f"for (var k0 = 0u; k0 < {s.k}u; k0 += {choice.chunk}u)")
     kb.emit(f"let units = min({choice.chunk}u, {s.k}u - k0) / {f.unit}u;")
-    _share_x(p, s, f, choice, vectors)
+    _share_x(p, f, choice, vectors)
     # Loads of several units are in flight together; the second loop takes what does not fill such a step.
     kb.emit("var i = lane;")
     if choice.unroll > 1:
@@ -252,8 +258,12 @@ def _add_unit(p: Puller, s: Problem, f: BlockFormat, choice: QMatvec, rows: list
     dtype, vectors = weight.dtype, range(max(1, p.ctx.max(s.m)))
     i = kb.let(unit, "i")
     units = dtype.block // f.unit
-    block = kb.let(f"(k0 / {dtype.block}u + {i} / {units}u) * {dtype.block_bytes}u", "block")
-    u = kb.let(f"{i} % {units}u", "u")
+    if choice.chunk % dtype.block == 0:
+        block = kb.let(f"(k0 / {dtype.block}u + {i} / {units}u) * {dtype.block_bytes}u", "block")
+        u = kb.let(f"{i} % {units}u", "u")
+    else:  # blocks that begin in one chunk and end in another
+        whole = kb.let(f"k0 / {f.unit}u + {i}", "i")
+        block, u = kb.let(f"({whole} / {units}u) * {dtype.block_bytes}u", "block"), kb.let(f"{whole} % {units}u", "u")
     found = [f.weights(kb, weight, kb.let(f"{row} + {block}", "at"), u) for row in rows]
     first = 0
     # Weights of one scale at a time, so that no more of x is held than they need.

@@ -10,7 +10,7 @@ from pumice.core.dims import Dim, ceildiv, divide_exactly, product
 from pumice.core.dtypes import u32
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.rows import layout
@@ -115,8 +115,11 @@ class _Kernel:
         self.update_shape = self.at(self.row_shape, self.count)
 
     def load(self, operand: int, at: Index) -> str:
-        """WGSL of an element of x (0), the indices (1) or the updates (2)."""
-        return self.p.load_view(self.ctx.view(self.n.args[operand], self.group.leaves), at)
+        """WGSL of an element of x (0), the indices (1) or the updates (2), which may be computed here."""
+        node = self.n.args[operand]
+        if operand == 2 and find_view(self.ctx.graph, node, set(self.group.leaves)) is None:
+            return self.p.value(node, at)
+        return self.p.load_view(self.ctx.view(node, self.group.leaves), at)
 
     def named_row(self, t: str) -> str:
         """WGSL of the row that index t names; not below the axis's size if there is no such row."""
@@ -138,6 +141,11 @@ class _Kernel:
 
     def overwrite(self, at: Index, update: Index) -> None:
         """In place, put the element or word `update` of the updates at `at`."""
+        self.p.push()
+        self._overwrite(at, update)
+        self.p.pop()
+
+    def _overwrite(self, at: Index, update: Index) -> None:
         if self.per_word == 1:
             self.p.store(at, self.load(2, update))
             return
@@ -267,8 +275,13 @@ def _pick(k: _Kernel, at: Index) -> None:
     """Store the element at `at`, from update `last` - 1 if there is one, else from x."""
     kb = k.kb
     kb.emit(f"var value: {k.n.type.dtype.compute};")
-    update = k.load(2, k.at(k.others(at), "(last - 1u)"))
-    kb.emit(f"if (last == 0u) {{ value = {k.load(0, at)}; }} else {{ value = {update}; }}")
+    kb.open("if (last == 0u)")
+    kb.emit(f"value = {k.load(0, at)};")
+    kb.orelse()
+    k.p.push()
+    kb.emit(f"value = {k.load(2, k.at(k.others(at), '(last - 1u)'))};")
+    k.p.pop()
+    kb.close()
     k.store(at, "value")
 
 

@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, ceildiv
+from pumice.core.dims import Dim, ceildiv, divide_exactly
+from pumice.core.dtypes import DType
 from pumice.kernels.builder import KernelBuilder
 from pumice.kernels.pull import Puller, plus
-from pumice.kernels.routines.common import Side, load_pair
+from pumice.kernels.routines.common import Side, load_pair, unpack_pair
+
+_SHORT_EPILOGUE = 6  # nodes of a group whose results are stored one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """bm × bn results per workgroup, bk of K at a time, tm × tn results per thread.
+
+    Of a tile whose threads do much each, `fewer` times fewer workgroups are enough to choose it before smaller ones.
 
     >>> Tile(64, 64, 16, 4, 4).threads, Tile(64, 64, 16, 4, 4).name
     (256, 'tiled 64x64x16 4x4')
@@ -26,6 +31,7 @@ class Tile:
     bk: int
     tm: int
     tn: int
+    fewer: int = 1
 
     @property
     def threads(self) -> int:
@@ -65,7 +71,7 @@ def choose_tile(caps: Caps, tiles: tuple[Tile, ...], m: int, n: int, batch: int,
     wanted = 2 if caps.software else 128
     fits = fitting(caps, tiles)
     lean = [t for t in fits if padded(t) <= min(1.5, waste)] or [t for t in fits if padded(t) <= waste]
-    busy = next((t for t in lean if groups(t) >= wanted), None)
+    busy = next((t for t in lean if groups(t) * t.fewer >= wanted), None)
     return busy or max(lean, key=groups, default=None)
 
 
@@ -81,8 +87,103 @@ def strided_loader(
     p: Puller, side: Side, base: str, first: str, extent: Dim, k: Dim, width: int, tile: Tile, name: str
 ) -> Loader:
     """The Loader for a strided operand: `extent` rows of `k`, of which the tile takes `width` from row `first` on."""
+    if VectorLoader.fits(p, side, extent, k, width, tile):
+        return VectorLoader(p, side, base, first, extent, k, width, tile, name)
     make = PairLoader if side.pairs(p, k) else StridedLoader
     return make(p, side, base, first, extent, k, width, tile, name)
+
+
+class VectorLoader:
+    """A Loader whose threads take sixteen bytes at a time: elements along K of one row, or of several rows at one k."""
+
+    def __init__(
+        self, p: Puller, side: Side, base: str, first: str, extent: Dim, k: Dim, width: int, tile: Tile, name: str
+    ) -> None:
+        kb = p.kb
+        self.p, self.side, self.k, self.name, self.width, self.bk = p, side, k, name, width, tile.bk
+        self.dtype = p.ctx.type(side.leaf).dtype
+        self.operand = kb.read(side.leaf, self.dtype, p.ctx.part_elements(side.leaf), wide=True)
+        self.each = vector_elements(self.dtype)
+        self.along = side.k_stride == 1
+        kb.shared(name, f"array<vec4<{self.dtype.compute}>, {tile.bk * pitch(width)}>")
+        count = tile.bk * width // self.each
+        self.all_busy = count % tile.threads == 0
+        self.slots: list[tuple[str, str, str, str, str]] = []
+        for i in range(-(-count // tile.threads)):
+            slot = kb.let(f"lid + {i * tile.threads}u", "slot")
+            fast = (tile.bk if self.along else width) // self.each
+            inner, outer = kb.let(f"({slot} % {fast}u) * {self.each}u", "e"), kb.let(f"{slot} / {fast}u", "o")
+            at, row = (inner, outer) if self.along else (outer, inner)
+            place = f"{first} + {row}"
+            if not (isinstance(extent, int) and extent % width == 0):
+                # Rows past the end repeat the last ones: what they give is never stored.
+                place = f"min({place}, {kb.dim(extent - (1 if self.along else self.each))})"
+            start = side.step(kb, side.row(p, base, kb.let(place, "r")), at)
+            value = kb.fresh("fetched")
+            kb.emit(f"var {value}: {self.operand.element};")
+            exists = f"{slot} < {count}u"
+            self.slots.append((exists, at, row, kb.let(f"({start}) / {self.each}u", "at"), value))
+
+    @staticmethod
+    def fits(p: Puller, side: Side, extent: Dim, k: Dim, width: int, tile: Tile) -> bool:
+        """Whether the operand lies in whole vectors along K, or along its rows, and nothing bound it otherwise before."""
+        dtype = p.ctx.type(side.leaf).dtype
+        each = vector_elements(dtype)
+        if each == 0 or len(p.ctx.part_elements(side.leaf)) > 1 or not p.kb.may_widen(side.leaf):
+            return False
+        if side.k_stride == 1:
+            whole: tuple[Dim, ...] = (k, tile.bk, side.offset, *side.row_strides, *side.batch)
+        elif side.row_strides == (1,):
+            whole = (extent, width, side.offset, side.k_stride, *side.batch)
+        else:
+            return False
+        return all(divide_exactly(d, each) is not None for d in whole)
+
+    def fetch(self, k0: str) -> None:
+        kb = self.p.kb
+        ragged = not (isinstance(self.k, int) and self.k % self.bk == 0)
+        step = kb.let(f"({self.side.step(kb, '0u', k0)}) / {self.each}u", "step")
+        for exists, at, _, start, value in self.slots:
+            guards = [] if self.all_busy else [exists]
+            if ragged:
+                kb.emit(f"{value} = {self.operand.element}();")
+                guards.append(f"{k0} + {at} < {kb.dim(self.k)}")
+            text = f"{value} = {self.operand.four(plus(start, step))};"
+            kb.emit(f"if ({' && '.join(guards)}) {{ {text} }}" if guards else text)
+
+    def put(self) -> None:
+        kb, row_pitch = self.p.kb, pitch(self.width)
+        for exists, at, row, _, value in self.slots:
+            if not self.all_busy:
+                kb.open(f"if ({exists})")
+            parts = self._elements(value)
+            if self.along:
+                group, lane = kb.let(f"{row} / 4u", "g"), kb.let(f"{row} % 4u", "c")
+                for e, part in enumerate(parts):
+                    kb.emit(f"{self.name}[{plus(at, f'{e}u')} * {row_pitch}u + {group}][{lane}] = {part};")
+            else:
+                for v in range(self.each // 4):
+                    four = f"vec4<{self.dtype.compute}>({', '.join(parts[4 * v : 4 * v + 4])})"
+                    kb.emit(f"{self.name}[{at} * {row_pitch}u + {plus(f'{row} / 4u', f'{v}u')}] = {four};")
+            if not self.all_busy:
+                kb.close()
+
+    def _elements(self, value: str) -> list[str]:
+        """WGSL for each element of a fetched vector."""
+        if self.dtype.per_word == 1:
+            return [f"{value}.{c}" for c in "xyzw"]
+        pairs = [self.p.kb.let(unpack_pair(self.dtype, f"{value}.{c}"), "h") for c in "xyzw"]
+        return [f"{pair}.{c}" for pair in pairs for c in "xy"]
+
+
+def vector_elements(dtype: DType) -> int:
+    """Elements in sixteen bytes of a dtype that a tile can take by vectors, else 0.
+
+    >>> from pumice.core.dtypes import f16, f32, i8
+    >>> vector_elements(f32), vector_elements(f16), vector_elements(i8)
+    (4, 8, 0)
+    """
+    return 4 * dtype.per_word if not dtype.is_quant and dtype.per_word <= 2 else 0
 
 
 class StridedLoader:
@@ -191,24 +292,61 @@ def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Dim, a: Loader, b
     a.fetch("k_next")
     b.fetch("k_next")
     kb.close()
-    kb.open(f"for (var kk = 0u; kk < {tile.bk}u; kk++)")
-    for g in range(tile.tm // 4):
-        kb.emit(f"let left{g} = tile_a[kk * {pitch(tile.bm)}u + {g * tile.bm // tile.tm}u + ty];")
-    for g in range(vectors):
-        kb.emit(f"let right{g} = tile_b[kk * {pitch(tile.bn)}u + {g * tile.bn // tile.tn}u + tx];")
-    for i in range(tile.tm):
-        for j in range(vectors):
-            kb.emit(f"acc{i}_{j} += left{i // 4}.{'xyzw'[i % 4]} * right{j};")
+    # Written out, so that loads of the next k overlap with the products of this one: GPUs' compilers stop short of it. In
+    # full only on large devices, as shaders of such a length take long to compile.
+    written = 1 if kb.caps.software else tile.bk if kb.caps.max_invocations >= 1024 else 2
+    kb.open(f"for (var kk = 0u; kk < {tile.bk}u; kk += {written}u)" if written < tile.bk else "")
+    for i in range(written):
+        kb.open("")
+        _multiply(kb, tile, f"{i}u" if written == tile.bk else f"(kk + {i}u)" if i else "kk")
+        kb.close()
     kb.close()
     kb.emit("workgroupBarrier();")
     kb.close()
 
 
+def _multiply(kb: KernelBuilder, tile: Tile, k: str) -> None:
+    """Adds the products of one k to the thread's results."""
+    for g in range(tile.tm // 4):
+        kb.emit(f"let left{g} = tile_a[{k} * {pitch(tile.bm)}u + {g * tile.bm // tile.tm}u + ty];")
+    for g in range(tile.tn // 4):
+        kb.emit(f"let right{g} = tile_b[{k} * {pitch(tile.bn)}u + {g * tile.bn // tile.tn}u + tx];")
+    for i in range(tile.tm):
+        for j in range(tile.tn // 4):
+            kb.emit(f"acc{i}_{j} += left{i // 4}.{'xyzw'[i % 4]} * right{j};")
+
+
 def store_tile(
-    p: Puller, tile: Tile, compute: str, m0: str, n0: str, m: Dim, n: Dim, store: Callable[[str, str, str], None]
+    p: Puller,
+    tile: Tile,
+    compute: str,
+    m0: str,
+    n0: str,
+    m: Dim,
+    n: Dim,
+    store: Callable[[str, str, str], None],
+    *,
+    written: bool = False,
 ) -> None:
-    """Hands every result inside m × n to `store(row, column, value)`, in a loop so that a long epilogue is emitted once."""
+    """Hands every result inside m × n to `store(row, column, value)`.
+
+    In a loop, so that a long epilogue is emitted once; `written` out for a short one where shaders may be long, as results
+    that a loop picks by number do not stay in registers.
+    """
     kb, vectors = p.kb, tile.tn // 4
+    if written and kb.caps.max_invocations >= 1024 and not kb.caps.software and len(p.group.nodes) <= _SHORT_EPILOGUE:
+        for i in range(tile.tm):
+            row = kb.let(f"{m0} + {i // 4 * 4 * tile.bm // tile.tm + i % 4}u + ty * 4u", "m")
+            kb.open(f"if ({row} < {kb.dim(m)})")
+            for j in range(tile.tn):
+                column = kb.let(f"{n0} + {j // 4 * 4 * tile.bn // tile.tn + j % 4}u + tx * 4u", "n")
+                kb.open(f"if ({column} < {kb.dim(n)})")
+                p.push()
+                store(row, column, f"acc{i}_{j // 4}.{'xyzw'[j % 4]}")
+                p.pop()
+                kb.close()
+            kb.close()
+        return
     names = ", ".join(f"acc{i}_{j}" for i in range(tile.tm) for j in range(vectors))
     kb.emit(f"var results = array<vec4<{compute}>, {tile.tm * vectors}>({names});")
     kb.open(f"for (var i = 0u; i < {tile.tm}u; i++)")

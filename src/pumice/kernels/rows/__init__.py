@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.rows.argreduce import lower_argreduce
+from pumice.kernels.rows.cross_entropy import lower_cross_entropy
 from pumice.kernels.rows.norm import lower_norm
 from pumice.kernels.rows.reduce import lower_reduce
 from pumice.kernels.rows.scan import lower_scan
 from pumice.kernels.rows.softmax import lower_softmax
+from pumice.kernels.rows.window import lower_window
 
 ROWS: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
     "reduce_sum": lower_reduce,
@@ -24,7 +26,13 @@ ROWS: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
     "argmin": lower_argreduce,
     "softmax": lower_softmax,
     "log_softmax": lower_softmax,
+    "cross_entropy": lower_cross_entropy,
     "layer_norm": lower_norm,
     "rms_norm": lower_norm,
     "cumsum": lower_scan,
+    "max_pool": lower_window,
+    "max_pool_grad": lower_window,
+    "mean_pool": lower_window,
+    "mean_pool_grad": lower_window,
+    "upsample_grad": lower_window,
 }

@@ -214,28 +214,47 @@ class Team:
         kb, tile = self.kb, self.tile
         if tile.lanes == 1:
             return kb.let(value, "all")
+        if tile.columns == 1:
+            return reduce_workgroup(kb, self.scratch(type), fold, type, value)
         s = self.scratch(type)
         result = kb.fresh("all")
-        if tile.columns == 1 and kb.caps.subgroups:
-            part = kb.let(subgroup_fold(fold, type, value), "s")
-            kb.emit(f"if (sg_lane == 0u) {{ {s}[lid / sg_size] = {part}; }}")
-            kb.emit("workgroupBarrier();")
-            kb.emit(f"var {result} = {s}[0];")
-            kb.open(f"for (var k = 1u; k < ({tile.lanes}u + sg_size - 1u) / sg_size; k++)")
-            kb.emit(f"{result} = {combine(fold, type, result, f'{s}[k]')};")
-            kb.close()
-        else:
-            kb.emit(f"{s}[lid] = {value};")
-            kb.open(f"for (var k = {tile.lanes // 2}u; k > 0u; k >>= 1u)")
-            kb.emit("workgroupBarrier();")
-            other = f"{s}[lid + k * {tile.columns}u]" if tile.columns > 1 else f"{s}[lid + k]"
-            kb.emit(f"if ({self.lane} < k) {{ {s}[lid] = {combine(fold, type, f'{s}[lid]', other)}; }}")
-            kb.close()
-            kb.emit("workgroupBarrier();")
-            kb.emit(f"let {result} = {s}[{f'lid % {tile.columns}u' if tile.columns > 1 else '0'}];")
+        kb.emit(f"{s}[lid] = {value};")
+        kb.open(f"for (var k = {tile.lanes // 2}u; k > 0u; k >>= 1u)")
+        kb.emit("workgroupBarrier();")
+        kb.emit(f"if ({self.lane} < k) {{ {s}[lid] = {combine(fold, type, f'{s}[lid]', f'{s}[lid + k * {tile.columns}u]')}; }}")
+        kb.close()
+        kb.emit("workgroupBarrier();")
+        kb.emit(f"let {result} = {s}[lid % {tile.columns}u];")
         # The next reduction writes the same scratch.
         kb.emit("workgroupBarrier();")
         return result
+
+
+def reduce_workgroup(kb: KernelBuilder, scratch: str, fold: str, type: str, value: str) -> str:
+    """Combine `value` over the workgroup by a workgroup array of an entry per thread; every thread has the result named.
+
+    Must be called in uniform control flow.
+    """
+    result = kb.fresh("all")
+    if kb.caps.subgroups:
+        part = kb.let(subgroup_fold(fold, type, value), "s")
+        kb.emit(f"if (sg_lane == 0u) {{ {scratch}[lid / sg_size] = {part}; }}")
+        kb.emit("workgroupBarrier();")
+        kb.emit(f"var {result} = {scratch}[0];")
+        kb.open(f"for (var k = 1u; k < ({kb.workgroup}u + sg_size - 1u) / sg_size; k++)")
+        kb.emit(f"{result} = {combine(fold, type, result, f'{scratch}[k]')};")
+        kb.close()
+    else:
+        kb.emit(f"{scratch}[lid] = {value};")
+        kb.open(f"for (var k = {kb.workgroup // 2}u; k > 0u; k >>= 1u)")
+        kb.emit("workgroupBarrier();")
+        kb.emit(f"if (lid < k) {{ {scratch}[lid] = {combine(fold, type, f'{scratch}[lid]', f'{scratch}[lid + k]')}; }}")
+        kb.close()
+        kb.emit("workgroupBarrier();")
+        kb.emit(f"let {result} = {scratch}[0];")
+    # The next reduction writes the same scratch.
+    kb.emit("workgroupBarrier();")
+    return result
 
 
 class RowValues:

@@ -25,7 +25,7 @@ def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
     others = p.split("row", rows.other_shape)
     values = RowValues(p, team, "f32", keep, lambda j: p.value(n.args[0], rows.index(p, "row", others, j)))
     soft = n.op == "softmax"
-    top, total = _top_and_total(values, team, keep_exponentials=soft)
+    top, total = top_and_total(values, team, keep_exponentials=soft)
     # A row of -inf only sums to 0; infinities and NaN have made the sum NaN.
     whole = f"{total} > 0.0"
     scale = kb.let(f"select(pm_nan(), {f'1.0 / {total}' if soft else f'pm_log({total})'}, {whole})", "scale")
@@ -39,7 +39,7 @@ def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
     return [kb.finish(groups=team.groups, label=ctx.label(group), variant=f"{tile}{'/once' if keep else '/twice'}")]
 
 
-def _top_and_total(values: RowValues, team: Team, *, keep_exponentials: bool) -> tuple[str, str]:
+def top_and_total(values: RowValues, team: Team, *, keep_exponentials: bool) -> tuple[str, str]:
     """Names of the row's greatest element and of the sum of exp(x - greatest)."""
     kb = team.kb
     kb.emit(f"var top = {_LOWEST};\nvar total = 0.0;")

@@ -1,0 +1,147 @@
+"""Machine code of the kernels: read from a folder in the user's cache, or compiled by numba and put there.
+
+numba has a cache of its own, but must be imported to read it, which takes longer than everything else that a start does.
+Here LLVM's loader alone is needed: kernels are plain functions of three words that call nothing but the C library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from pumice import config
+
+# The modules whose text decides what the code is. That of numba's version is left out: what it made stays right.
+_SOURCES = ("team", "lanes", "tiled", "decoders", "formats", "rowops", "attention_kernels", "sharing", "compiled", "machine_code",
+            "approximations", "vector_math", "fused", "fused_code")  # fmt: skip
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+# Called with the number of kernels that are compiled, and of those that have to be.
+Report = Callable[[int, int], None]
+# The LLVM text of a kernel by the symbol that it is to have.
+Code = Callable[[str], str]
+
+
+class MachineCode:
+    """The kernels' code in this process, by name."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        host = llvm.get_host_cpu_features()
+        if not host.get("f16c", True):
+            # LLVM would call a function that is not there.
+            raise RuntimeError("this processor cannot widen f16")
+        # numba's switches count here too: it optimises for the processor that they name.
+        cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+        features = os.environ.get("NUMBA_CPU_FEATURES") or host.flatten()
+        triple = llvm.get_process_triple()
+        target = llvm.Target.from_triple(triple)
+        self._machine = target.create_target_machine(cpu, features, opt=3, codemodel="jitdefault", jit=True)
+        empty = llvm.parse_assembly("")
+        empty.triple = triple
+        self._engine = llvm.create_mcjit_compiler(empty, self._machine)
+        self._folder = config.home / "kernels" / _digest(llvmlite.__version__, triple, cpu, features)
+        # Kernels with many accumulators need many wide registers.
+        self.is_wide = bool(host.get("avx512f", False))
+        self._lock = threading.Lock()
+        self._addresses: dict[str, int] = {}
+
+    def address(self, name: str, code: Code | None = None) -> int:
+        """Where a kernel's code begins; it is loaded, and if need be compiled, on first need; `code` is its own LLVM text."""
+        found = self._addresses.get(name)
+        if found is None:
+            with self._lock:
+                if not self._load(name):
+                    self._compile(name, code)
+                found = self._addresses[name]
+        return found
+
+    def prepare(self, names: Sequence[str], report: Report | None) -> None:
+        """Loads kernels, and compiles those that are not in the cache; only these are reported."""
+        with self._lock:
+            missing = [n for n in names if not self._load(n)]
+            for done, name in enumerate(missing):
+                if report is not None:
+                    report(done, len(missing))
+                self._compile(name)
+        if report is not None and missing:
+            report(len(missing), len(missing))
+
+    def _load(self, name: str) -> bool:
+        """Whether a kernel is in this process, or was in the cache."""
+        if name in self._addresses:
+            return True
+        code = _read(self._folder / f"{name}.o")
+        if code is None:
+            return False
+        self._add(name, code)
+        return True
+
+    def _compile(self, name: str, code: Code | None = None) -> None:
+        module = llvm.parse_assembly(_llvm_text(name) if code is None else code(_symbol(name)))
+        module.verify()
+        for f in module.functions:
+            # LLVM would end the process when it meets a call to something that is nowhere.
+            if not f.is_declaration or f.name.startswith("llvm."):
+                continue
+            # numba's own functions are there now, but not where the code comes from the cache.
+            if f.name.startswith(("numba_", "NRT_", "Py")) or not llvm.address_of_symbol(f.name):
+                raise RuntimeError(f"the kernel {name} calls {f.name}, which not every process has")
+        made = self._machine.emit_object(module)
+        _write(self._folder / f"{name}.o", made)
+        self._add(name, made)
+
+    def _add(self, name: str, code: bytes) -> None:
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self._addresses[name] = self._engine.get_function_address(_symbol(name))
+
+
+def _llvm_text(name: str) -> str:
+    from pumice.backends.host import compiled
+
+    return compiled.llvm_text(name, _symbol(name))
+
+
+def _symbol(name: str) -> str:
+    return f"pumice_{name}"
+
+
+def _digest(*parts: str) -> str:
+    """A name for everything that decides what the code is."""
+    folder = Path(__file__).parent
+    texts = [(folder / f"{name}.py").read_bytes() for name in _SOURCES]
+    return hashlib.sha256(b"\0".join([*texts, *(p.encode() for p in parts)])).hexdigest()[:16]
+
+
+def _read(path: Path) -> bytes | None:
+    """The code in a file that begins with its digest; None if there is none, or something else."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    digest, code = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == digest else None
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Puts code into the cache at once; where that is not possible, the next process compiles again."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as f:
+                f.write(hashlib.sha256(code).digest() + code)
+            os.replace(made, path)
+        except OSError:
+            os.unlink(made)
+            raise

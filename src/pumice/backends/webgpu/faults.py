@@ -1,0 +1,80 @@
+"""Injected faults: a device is lost, out of memory, refuses a kernel or does not answer, where and when a test wants it.
+
+A fault goes the way that a real one goes: for a loss the device is destroyed under our feet and wgpu finds out, a kernel is
+broken and the driver's compiler refuses it. Only what cannot be had at will, full memory and endless work, is made up at the
+call that would report it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from pumice.errors import InputError
+from pumice.plan.plan import Kernel
+
+if TYPE_CHECKING:
+    from pumice.backends.webgpu.device import Gpu, WebGpuDevice
+
+Kind = Literal["lost", "lost-in-flight", "oom", "shader", "timeout"]
+# Where each fault shows: what is about to happen on the device there.
+_POINTS = {"lost": "submit", "lost-in-flight": "flight", "oom": "memory", "shader": "compile", "timeout": "wait"}
+_NONSENSE = "fn injected() -> u32 { return no_such_name; }"
+
+
+@dataclass
+class _Armed:
+    kind: Kind
+    left: int
+
+
+class Faults:
+    """The faults that wait on a device."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._armed: list[_Armed] = []
+
+    def arm(self, kind: Kind, after: int) -> None:
+        self._armed.append(_Armed(kind, after))
+
+    def at(self, point: str) -> bool:
+        """Called where something could go wrong. True if it does and the caller is to see to it."""
+        for fault in [f for f in self._armed if _POINTS[f.kind] == point]:
+            if fault.left:
+                fault.left -= 1
+                continue
+            self._armed.remove(fault)
+            if point in ("submit", "flight"):
+                self._gpu.raw.destroy()
+            elif point == "memory":
+                raise self._gpu.wgpu.GPUOutOfMemoryError("Not enough memory left (injected).")
+            return True
+        return False
+
+
+def inject(device: WebGpuDevice, kind: Kind, *, after: int = 0) -> None:
+    """Let something go wrong on a device, once, after as many of the same events have gone well.
+
+    "lost": the device is gone before a submit; "lost-in-flight": while a submit is under way. "oom": there is no memory for
+    a buffer or an upload. "shader": a plan that is opened has a kernel that does not compile. "timeout": the device does not
+    answer in time.
+
+    >>> from pumice.backends.webgpu.device import WebGpuDevice
+    >>> inject(WebGpuDevice(), "fire")
+    Traceback (most recent call last):
+        ...
+    pumice.errors.InputError: [input] there is no fault 'fire'
+      hint: one of lost lost-in-flight oom shader timeout
+    """
+    if kind not in _POINTS:
+        raise InputError(f"there is no fault {kind!r}", hint="one of " + " ".join(_POINTS), got=kind)
+    with device.gpu.lock:
+        if device.gpu.faults is None:
+            device.gpu.faults = Faults(device.gpu)
+        device.gpu.faults.arm(kind, after)
+
+
+def broken(kernel: Kernel) -> Kernel:
+    """The kernel with a line that no compiler takes."""
+    return replace(kernel, wgsl=f"{kernel.wgsl}\n{_NONSENSE}\n")

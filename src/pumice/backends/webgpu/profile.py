@@ -1,0 +1,340 @@
+"""Times of steps on a WebGPU device: timestamp queries inside the run's own pass where the adapter has them, else the next best.
+
+Timestamps inside the pass leave the run as it is: one pass, the same barriers, one timestamp after each dispatch, taken when
+all earlier work is done. Without that feature each step gets a pass of its own with a timestamp at either end, and without
+timestamps a submit of its own that the host waits for. Each way makes steps look longer by about the same amount, as they can
+no longer start while the one before ends: it is measured once per device on a chain of tiny kernels, and taken off.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pumice.backends.timing import COPIES, Clock, StepTime, Stopwatch, Timing
+from pumice.backends.webgpu.adapters import import_wgpu
+from pumice.backends.webgpu.memory import GRAIN, DeviceBuffer, Place
+from pumice.errors import DeviceError
+from pumice.plan.plan import Kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pumice.backends.base import Array
+    from pumice.backends.webgpu.device import Gpu
+    from pumice.backends.webgpu.encode import Dispatch
+    from pumice.backends.webgpu.session import WebGpuSession
+
+INSIDE_PASSES = "timestamp-query-inside-passes"
+# What WebGPU allows a query set to hold.
+_SET_SIZE = 4096
+# Measurements of nothing, of which the median counts.
+_BLANKS = 33
+# The chain of tiny kernels that shows what measuring adds: its length, and how often it runs.
+_CHAIN, _CHAINS = 64, 7
+_TICK = Kernel(
+    "tick",
+    "@group(0) @binding(0) var<storage, read_write> count: array<u32>;\n"
+    "@compute @workgroup_size(32) fn main(@builtin(local_invocation_index) i: u32) { count[i % 4u] += 1u; }\n",
+    ("update",),
+    0,
+)
+
+
+class Queries:
+    """Numbered timestamps over as many query sets as they need."""
+
+    def __init__(self, gpu: Gpu, count: int) -> None:
+        self._gpu, self.count = gpu, count
+        self._written: set[int] = set()
+        sizes = [min(_SET_SIZE, count - at) for at in range(0, count, _SET_SIZE)]
+        usage = import_wgpu().BufferUsage
+        self._sets = [gpu.raw.create_query_set(type="timestamp", count=size) for size in sizes]
+        raw = gpu.raw.create_buffer(
+            label="pumice timestamps", size=8 * count, usage=usage.QUERY_RESOLVE | usage.COPY_SRC | usage.COPY_DST
+        )
+        self._buffer = DeviceBuffer(raw, 8 * count, "timestamps", gpu.ledger)
+
+    def writes(self, begin: int | None, end: int | None) -> dict[str, Any]:
+        """What a pass is told about its timestamps; both lie in one set."""
+        index = begin if begin is not None else end
+        assert index is not None
+        self._written |= {i for i in (begin, end) if i is not None}
+        found: dict[str, Any] = {"query_set": self._sets[index // _SET_SIZE]}
+        if begin is not None:
+            found["beginning_of_pass_write_index"] = begin % _SET_SIZE
+        if end is not None:
+            found["end_of_pass_write_index"] = end % _SET_SIZE
+        return found
+
+    def write(self, pass_handle: Any, index: int) -> None:
+        """A timestamp inside an open pass."""
+        self._written.add(index)
+        self._gpu.encode.write_timestamp(pass_handle, self._sets[index // _SET_SIZE]._internal, index % _SET_SIZE)
+
+    def resolve(self, encoder: Any) -> None:
+        """Move the numbers to where they can be read from."""
+        if len(self._written) != self.count:  # the device would wait for the others for ever
+            raise DeviceError(f"{self.count} timestamps were asked for, {len(self._written)} are written")
+        for k, s in enumerate(self._sets):
+            encoder.resolve_query_set(s, 0, min(_SET_SIZE, self.count - k * _SET_SIZE), self._buffer.raw, 8 * k * _SET_SIZE)
+
+    def seconds(self, zero: int) -> list[float]:
+        """All timestamps, once the submit that wrote them is done, counted from number `zero`."""
+        raw = self._gpu.fetch([Place(self._buffer, 0, 8 * self.count)], 8 * self.count).view(np.uint64)
+        ticks = (raw - raw[zero]).view(np.int64)
+        period = self._gpu.encode.timestamp_period(self._gpu.queue._internal)
+        return [float(t) * period * 1e-9 for t in ticks]
+
+    def close(self) -> None:
+        """Free the memory; the sets go with the last reference."""
+        self._buffer.release()
+        for s in self._sets:
+            s.destroy()
+
+
+class Timer:
+    """Measures one run of a session: it encodes the steps in the session's stead. Subclasses know how to take the time."""
+
+    method = ""
+    clock: Clock = "timestamps"
+
+    def __init__(self, gpu: Gpu, count: int) -> None:
+        self.gpu, self.count = gpu, count
+
+    def encode(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        """Record the steps."""
+        raise NotImplementedError
+
+    def finish(self, encoder: Any) -> None:
+        """Called when all else is recorded."""
+
+    def spans(self) -> tuple[list[tuple[float, float]], float]:
+        """Once the run is done: start and seconds of each step, then of the copies if they are measured; and of the whole."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free what the measurement took."""
+
+
+class _Stamps(Timer):
+    """Timestamps: the last three are the start of the steps, their end, and the end of the copies."""
+
+    def __init__(self, gpu: Gpu, count: int, extra: int = 0) -> None:
+        super().__init__(gpu, count)
+        self.queries = Queries(gpu, extra + 3)
+        self.begin, self.end, self.copied = extra, extra + 1, extra + 2
+
+    def _pass(self, encoder: Any, record: Callable[[Any], None], begin: int | None, end: int | None) -> None:
+        compute = encoder.begin_compute_pass(timestamp_writes=self.queries.writes(begin, end))
+        record(compute._internal)
+        compute.end()
+
+    def _at(self, encoder: Any, index: int) -> None:
+        """A timestamp between passes."""
+        self._pass(encoder, lambda _: None, index, None)
+
+    def encode(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        self._at(encoder, self.begin)
+        self._steps(encoder, dispatches)
+        self._at(encoder, self.end)
+
+    def _steps(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        compute = encoder.begin_compute_pass()
+        self.gpu.encode.encode_steps(compute._internal, dispatches)
+        compute.end()
+
+    def finish(self, encoder: Any) -> None:
+        self._at(encoder, self.copied)
+        self.queries.resolve(encoder)
+
+    def spans(self) -> tuple[list[tuple[float, float]], float]:
+        at = self.queries.seconds(self.begin)
+        steps = self._split(at)
+        return [*steps, (at[self.end], max(0.0, at[self.copied] - at[self.end]))] if steps else [], at[self.copied]
+
+    def _split(self, at: list[float]) -> list[tuple[float, float]]:
+        return []
+
+    def close(self) -> None:
+        self.queries.close()
+
+
+class Whole(_Stamps):
+    """The run as it always is, in one pass, with a timestamp before and after."""
+
+    method = "timestamps around the run"
+
+
+class InsidePass(_Stamps):
+    """A timestamp after each step, inside the one pass."""
+
+    method = "timestamps between the steps of one pass"
+
+    def __init__(self, gpu: Gpu, count: int) -> None:
+        super().__init__(gpu, count, count)
+
+    def _steps(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        compute = encoder.begin_compute_pass()
+        for i, dispatch in enumerate(dispatches):
+            self.gpu.encode.encode_steps(compute._internal, (dispatch,))
+            self.queries.write(compute._internal, i)
+        compute.end()
+
+    def _split(self, at: list[float]) -> list[tuple[float, float]]:
+        return [(a, b - a) for a, b in zip([0.0, *at], at[: self.count], strict=False)]
+
+
+class PassEach(_Stamps):
+    """A pass of its own for each step, with timestamps at both ends."""
+
+    method = "timestamps around a pass for each step"
+
+    def __init__(self, gpu: Gpu, count: int) -> None:
+        super().__init__(gpu, count, 2 * count)
+
+    def _steps(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        for i, d in enumerate(_with_pipelines(dispatches)):
+            compute = encoder.begin_compute_pass(timestamp_writes=self.queries.writes(2 * i, 2 * i + 1))
+            self.gpu.encode.encode_steps(compute._internal, (d,))
+            compute.end()
+
+    def _split(self, at: list[float]) -> list[tuple[float, float]]:
+        return [(at[2 * i], at[2 * i + 1] - at[2 * i]) for i in range(self.count)]
+
+
+class HostClock(Timer):
+    """The host's clock around a submit and a wait for each step."""
+
+    method = "host clock, a wait after each step"
+    clock = "host"
+
+    def __init__(self, gpu: Gpu, count: int) -> None:
+        super().__init__(gpu, count)
+        self._times: list[tuple[float, float]] = []
+
+    def encode(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        self.gpu.queue.submit([])  # uploads that wait for a submit are not the first step's
+        self.gpu.encode.wait_idle(self.gpu.raw._internal)
+        self._times = [self._time(d) for d in self._batches(_with_pipelines(dispatches))]
+        self.gpu.mark("steps")
+
+    def _batches(self, dispatches: Sequence[Dispatch]) -> list[Sequence[Dispatch]]:
+        return [(d,) for d in dispatches]
+
+    def _time(self, dispatches: Sequence[Dispatch]) -> tuple[float, float]:
+        encoder = self.gpu.raw.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        self.gpu.encode.encode_steps(compute._internal, dispatches)
+        compute.end()
+        commands = encoder.finish()
+        start = time.perf_counter()
+        self.gpu.queue.submit([commands])
+        self.gpu.encode.wait_idle(self.gpu.raw._internal)
+        return start, time.perf_counter() - start
+
+    def spans(self) -> tuple[list[tuple[float, float]], float]:
+        begin = self._times[0][0] if self._times else 0.0
+        return [(at - begin, took) for at, took in self._times], sum(took for _, took in self._times)
+
+
+class HostClockWhole(HostClock):
+    """The host's clock around one submit of all steps."""
+
+    method = "host clock around the run"
+
+    def _batches(self, dispatches: Sequence[Dispatch]) -> list[Sequence[Dispatch]]:
+        return [dispatches]
+
+    def spans(self) -> tuple[list[tuple[float, float]], float]:
+        blank = statistics.median(self._time(())[1] for _ in range(_BLANKS))
+        return [], max(0.0, sum(took for _, took in self._times) - blank)
+
+
+def _with_pipelines(dispatches: Sequence[Dispatch]) -> list[Dispatch]:
+    """The dispatches with every pipeline spelt out: a new pass remembers nothing of the last."""
+    out: list[Dispatch] = []
+    current: Any = None
+    for pipeline, *rest in dispatches:
+        current = pipeline if pipeline is not None else current
+        out.append((current, *rest))
+    return out
+
+
+def _overhead(gpu: Gpu, kind: type[Timer], whole: type[Timer]) -> float:
+    """What measuring each step by `kind` adds to it: a chain of tiny dependent kernels, measured so and as a whole."""
+    known = gpu.overheads.get(kind.__name__)
+    if known is None:
+        (pipeline,) = gpu.compile([_TICK])
+        buffer = gpu.create_buffer(GRAIN, "ticks")
+        try:
+            group = gpu.bind(pipeline, [(buffer, 0, GRAIN)], "ticks")
+            chain: list[Dispatch] = [(None if k else pipeline.handle, group._internal, 1, 1, 1) for k in range(_CHAIN)]
+            found = []
+            for _ in range(_CHAINS + 1):
+                steps, _ = _measure(gpu, kind(gpu, _CHAIN), chain)
+                _, total = _measure(gpu, whole(gpu, _CHAIN), chain)
+                found.append((sum(took for _, took in steps[:_CHAIN]) - total) / _CHAIN)
+        finally:
+            buffer.release()
+        known = gpu.overheads[kind.__name__] = statistics.median(found[1:])  # the first warms up
+    return known
+
+
+def _measure(gpu: Gpu, timer: Timer, dispatches: Sequence[Dispatch]) -> tuple[list[tuple[float, float]], float]:
+    try:
+
+        def record(encoder: Any) -> None:
+            timer.encode(encoder, dispatches)
+            timer.finish(encoder)
+
+        gpu.execute((), record)
+        return timer.spans()
+    finally:
+        timer.close()
+
+
+def choose_timers(session: WebGpuSession) -> tuple[type[Timer], type[Timer]]:
+    """The best that the device offers, for each step and for the whole.
+
+    A plan for a target without timestamps is measured as that target could.
+    """
+    gpu = session._gpu
+    if not (gpu.caps.timestamps and session.plan.caps.timestamps):
+        return HostClock, HostClockWhole
+    return (InsidePass if INSIDE_PASSES in gpu.adapter.features else PassEach), Whole
+
+
+def profile_run(
+    session: WebGpuSession, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool
+) -> tuple[list[Array], Timing]:
+    """A run of the session with a timer in it."""
+    gpu = session._gpu
+    with gpu.lock:
+        session._check_open()
+        with gpu.guard("a measured run"):
+            session._prepare(env)
+            numbers = [i for i, s in enumerate(session.plan.steps) if session._sizes.value(s.groups) > 0]
+            kind, whole = choose_timers(session)
+            overhead = _overhead(gpu, kind, whole) if each else 0.0
+            timer = (kind if each else whole)(gpu, len(numbers))
+            watch, before = Stopwatch(), gpu.mark
+            # Large uploads have submits of their own, whose phases are of no interest.
+            session._timer, gpu.mark = timer, lambda name: watch.sum_up(name) if name == "upload" else watch.mark(name)
+            try:
+                results = session.run(env, inputs, outputs)
+                if not outputs:
+                    gpu.encode.wait_idle(gpu.raw._internal)
+                    watch.mark("wait")
+                session._timer, gpu.mark = None, before
+                spans, total = timer.spans()
+            finally:
+                session._timer, gpu.mark = None, before
+                timer.close()
+    steps = [StepTime(n, at, max(0.0, took - overhead)) for n, (at, took) in zip(numbers, spans, strict=False)]
+    steps += [StepTime(COPIES, at, took) for at, took in spans[len(numbers) :]]
+    return results, Timing(timer.clock, timer.method, tuple(steps), total, watch.spans(), overhead)

@@ -1,0 +1,119 @@
+"""Why a kernel variant was taken, in words: the sizes that its `decide` saw, and what the variant is good for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from pumice.core.dims import Shape, upper
+from pumice.ir.graph import Graph, Node
+from pumice.ir.registry import Row, get_op
+
+# By how a variant's name begins; the longer beginnings first.
+_PRODUCT = {
+    "matvec teams": "few vectors, and the weights lie along K: teams of threads take several rows each",
+    "matvec along": "few vectors, and the weights lie along K: threads share each row's sum",
+    "matvec across": "few vectors, and the weights lie across K: neighbouring threads take neighbouring columns",
+    "matvec": "few vectors: the weights are read once, teams of threads share each row's blocks",
+    "tiled": "the largest tile that keeps the device busy without much padding",
+    "naive": "too small or too short a K for tiles: one thread for each result",
+}
+_ROWS = {
+    "combine": "adds up what several workgroups found for a row",
+    "thread": "short rows, or very many side by side: one thread for each",
+    "tile": "neighbours in memory are of different rows: a workgroup takes several rows side by side",
+    "row": "rows long enough for a workgroup each",
+    "window": "small windows: one thread for each result",
+}
+_SORT = {
+    "block": "a row fits the workgroup memory",
+    "rounds": "few of many wanted: rounds that keep the best of each block",
+    "merge": "rows longer than the workgroup memory: blocks are sorted, then merged",
+}
+_SCATTER = {
+    "thread": "few updates: every thread looks through the indices by itself",
+    "group": "many updates: the threads of a workgroup look through the indices together",
+    "table": "many updates of a fresh result: a first kernel finds the last update of every row",
+    **_ROWS,
+}
+_ATTENTION = {
+    "flash": "blocks of queries and keys that fit the workgroup memory and give enough workgroups",
+    "join": "joins what several workgroups found for their part of the keys",
+}
+_CONV = {
+    "tiled": "windows gathered into tiles, as a product of matrices",
+    "direct": "few channels or results: one thread for each result",
+    "dot": "few results of long sums: a team of threads for each",
+    "combine": "adds up what several workgroups found for a result",
+}
+_TABLES = {
+    "conv": _CONV,
+    "conv_grad_input": _CONV,
+    "conv_grad_weight": _CONV,
+    "matmul": _PRODUCT,
+    "qmatmul": _PRODUCT,
+    "attention": _ATTENTION,
+    "argsort": _SORT,
+    "argtopk": _SORT,
+    "scatter_set": _SCATTER,
+    "scatter_add": _SCATTER,
+}
+
+
+def reason(graph: Graph, anchor: int | None, variant: str, maxima: Mapping[str, int]) -> str:
+    """Why a step's variant was taken, at the greatest sizes of its symbols; "" for a variant that nobody has described.
+
+    >>> import pumice as pm
+    >>> g = pm.trace(lambda x, w: x @ w, x=pm.spec(1, 64), w=pm.spec(64, 256))
+    >>> reason(g, 2, "matvec across 32x8", {})
+    'M 1, N 256, K 64; few vectors, and the weights lie across K: neighbouring threads take neighbouring columns'
+    """
+    if not variant:
+        return "the host runs the op itself"
+    if variant.startswith("pack/"):
+        return "threads write one element a word first; this packs them by whole words"
+    if anchor is None:
+        return "elementwise and index arithmetic only: one thread for each 32-bit word" if variant.startswith("map/") else ""
+    node = graph.nodes[anchor]
+    table = _TABLES.get(node.op, _ROWS if isinstance(get_op(node.op).lowering, Row) else {})
+    text = next((why for start, why in table.items() if variant.startswith(start)), "")
+    sizes = _sizes(graph, node, maxima)
+    split = variant.partition("/split")[2]
+    if text and split:
+        text += f"; so few rows that {split.split('/')[0]} workgroups share each"
+    return "; ".join(t for t in (sizes, text) if t)
+
+
+def _sizes(graph: Graph, node: Node, maxima: Mapping[str, int]) -> str:
+    """The problem's sizes, as the kernel's choice depends on them."""
+
+    def at(shape: Shape) -> tuple[int, ...]:
+        return tuple(upper(d, maxima) for d in shape)
+
+    out, operands = at(node.type.shape), [at(graph.nodes[i].type.shape) for i in node.args]
+    if node.op in ("matmul", "qmatmul"):
+        columns = len(operands[1]) > 1
+        n = out[-1] if columns else 1
+        return f"M {prod(out) // max(1, n)}, N {n}, K {operands[0][-1]}"
+    if node.op == "attention":
+        head, seq = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
+        q, k = operands[0], operands[1]
+        return f"{q[seq]} queries, {k[seq]} keys, {q[0]}x{q[head]} heads of {q[3]}"
+    if node.op.startswith("scatter"):
+        return f"{prod(operands[1])} updates of {operands[0][node.attr['axis']]} rows"
+    if node.op in ("argsort", "argtopk"):
+        length = operands[0][node.attr["axis"]]
+        return f"{prod(operands[0]) // max(1, length)} rows of {length}"
+    if isinstance(get_op(node.op).lowering, Row) and ("axis" in node.attr or "axes" in node.attr):
+        length = _row_length(node, operands[0])
+        return f"{prod(operands[0]) // max(1, length)} rows of {length}"
+    return ""
+
+
+def _row_length(node: Node, shape: tuple[int, ...]) -> int:
+    axes = node.attr.get("axes", node.attr.get("axis"))
+    if isinstance(axes, tuple):
+        return prod(shape[a] for a in axes)
+    if "axes" in node.attr:  # a norm counts its trailing axes
+        return prod(shape[len(shape) - int(node.attr["axes"]) :])
+    return shape[axes] if isinstance(axes, int) else 1

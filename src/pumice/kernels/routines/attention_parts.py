@@ -1,0 +1,104 @@
+"""Attention by several workgroups a query row: what each leaves of its part of the keys, and the kernel that joins them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pumice.core.dims import Dim
+from pumice.core.dtypes import f32
+from pumice.ir.types import TensorType
+from pumice.kernels.pull import plus
+
+if TYPE_CHECKING:
+    from pumice.kernels.routines.attention import AttentionKernel
+
+# Hidden scores are HIDDEN, others at least LOWEST: no infinities, whose arithmetic WGSL need not get right.
+HIDDEN, LOWEST = "-3.3e38f", "-3.0e38f"
+# The difference of two such scores may overflow; e^-200 is 0 in f32 like everything below it.
+FAR = "-200.0f"
+# Loads that are in flight together when parts are joined.
+_TOGETHER = 16
+
+
+def static_size(d: Dim) -> int:
+    """A size that the op takes as a number only: heads and depths."""
+    assert isinstance(d, int)
+    return d
+
+
+def part_type(k: AttentionKernel) -> TensorType:
+    """What the parts leave for the joining kernel: the sums of each row, then its maximum and its total."""
+    c = k.choice
+    return TensorType(f32, (k.batch, k.kv_heads, k.blocks, c.parts, c.rows, static_size(k.depth_v) + 2))
+
+
+def store_part(k: AttentionKernel, partial: int) -> None:
+    """Stores this workgroup's part; one without keys leaves zeros."""
+    kb, c, depth_v = k.kb, k.choice, static_size(k.depth_v)
+    out = kb.write(partial, f32)
+    kb.open(f"if (lid < {c.rows}u)")
+    kb.emit(f"let at = (wg * {c.rows}u + lid) * {depth_v + 2}u + {depth_v}u;")
+    kb.emit(out.store("at", "top[lid]"))
+    kb.emit(out.store("at + 1u", "total[lid]"))
+    kb.close()
+    for r in range(k.sum_rows):
+        for j in range(k.columns):
+            row, column = plus("sum_row", f"{r}u"), plus("lane", f"{j * c.lanes}u")
+            kb.open(f"if ({row} < {c.rows}u && {column} < {depth_v}u)")
+            kb.emit(out.store(f"(wg * {c.rows}u + {row}) * {depth_v + 2}u + {column}", f"sum{r}_{j}"))
+            kb.close()
+
+
+def emit_join(k: AttentionKernel, partial: int) -> Dim:
+    """The body of the joining kernel, one workgroup a query row; gives the number of workgroups."""
+    kb, p, c, depth_v = k.kb, k.p, k.choice, static_size(k.depth_v)
+    stored, width, threads = kb.read(partial, f32), depth_v + 2, kb.workgroup
+    stride = c.rows * width
+    rows = p.divisor(k.rows)
+    kb.emit(f"let row = wg % {rows};")
+    kb.emit(f"let kv_head = (wg / {rows}) % {kb.dim(k.kv_heads)};")
+    kb.emit(f"let batch = wg / {p.divisor(k.rows * k.kv_heads)};")
+    kb.emit(f"let team = (batch * {kb.dim(k.kv_heads)} + kv_head) * {kb.dim(k.blocks)} + row / {c.rows}u;")
+    # The place of this row in the first part; the next part's is `stride` further.
+    kb.emit(f"let start = (team * {c.parts * c.rows}u + row % {c.rows}u) * {width}u;")
+    for name in ("tops", "totals", "shares"):
+        kb.shared(name, f"array<f32, {c.parts}>")
+    kb.open(f"for (var i = lid; i < {c.parts}u; i += {threads}u)")
+    kb.emit(f"tops[i] = {stored.load(f'start + i * {stride}u + {depth_v}u')};")
+    kb.emit(f"totals[i] = {stored.load(f'start + i * {stride}u + {depth_v + 1}u')};")
+    kb.close()
+    kb.emit("workgroupBarrier();")
+    # Written out: what the threads of a loop would wait for one after the other is loaded at once.
+    kb.emit(f"let top = {_tree('max({}, {})', [f'tops[{i}u]' for i in range(c.parts)])};")
+    kb.open(f"for (var i = lid; i < {c.parts}u; i += {threads}u)")
+    kb.emit(f"shares[i] = select(0.0, exp(max(tops[i] - top, {FAR})), tops[i] >= {LOWEST});")
+    kb.close()
+    kb.emit("workgroupBarrier();")
+    kb.emit(f"let weight = {_tree('({} + {})', [f'totals[{i}u] * shares[{i}u]' for i in range(c.parts)])};")
+    kb.emit("let factor = select(0.0, 1.0 / weight, weight > 0.0);")
+    kb.open(f"for (var column = lid; column < {depth_v}u; column += {threads}u)")
+    kb.emit("var sum = 0.0;")
+    for first in range(0, c.parts, _TOGETHER):
+        numbers = range(first, min(first + _TOGETHER, c.parts))
+        loads = [kb.let(stored.load(f"start + {i * stride}u + column"), "s") for i in numbers]
+        for i, load in zip(numbers, loads, strict=True):
+            kb.emit(f"sum += {load} * shares[{i}u];")
+    head, query = k.head_and_query("row")
+    p.push()
+    idx = k.reordered(("batch", head, query, "column"))
+    p.store(idx, p.root_value(idx, kb.let("sum * factor", "result")))
+    p.pop()
+    kb.close()
+    return k.rows * k.kv_heads * k.batch
+
+
+def _tree(join: str, terms: list[str]) -> str:
+    """Terms joined two by two, so that no chain of operations is longer than it must be.
+
+    >>> _tree("({} + {})", ["a", "b", "c"])
+    '((a + b) + c)'
+    """
+    while len(terms) > 1:
+        pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
+        terms = [join.format(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return terms[0]

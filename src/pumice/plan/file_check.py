@@ -1,0 +1,181 @@
+"""What must hold of a plan that is written to a file or comes from one, beyond the rules of `verify_plan`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pumice.core.dims import Dim, Expr, symbols
+from pumice.errors import PlanError
+from pumice.ir.graph import Graph
+from pumice.ir.registry import SOURCE_OPS
+from pumice.ir.verify import verify
+from pumice.plan.file_exprs import EXACT
+from pumice.plan.plan import Part, Plan, Step
+from pumice.plan.verify import verify_plan
+
+MAX_RANK = 32
+# The terms that the number of elements of one shape may multiply out to.
+MAX_TERMS = 256
+_MAX_TREE_DEPTH = 64
+# Comparisons that the verifier may need; real plans stay a thousand times below.
+_MAX_WORK = 1 << 26
+
+
+def check_structure(plan: Plan) -> None:
+    """Refuses a plan whose graph, memory or steps do not belong together; fit for plans from strangers."""
+    _check_shapes(plan)
+    verify(plan.graph)
+    _check_maxima(plan)
+    _check_tree(plan.graph)
+    _check_values(plan)
+    for k, step in enumerate(plan.steps):
+        _check_step(plan, k, step)
+    _check_copies(plan)
+    _check_work(plan)
+    verify_plan(plan)
+
+
+def _fail(rule: str, text: str) -> PlanError:
+    return PlanError(text, rule=rule)
+
+
+def _check_shapes(plan: Plan) -> None:
+    """Before any rule multiplies dims: products of sums grow with the power of their number."""
+    for n in plan.graph:
+        pending: list[Any] = [n.type.shape, *(value for _, value in n.attrs)]
+        while pending:
+            dims = pending.pop()
+            if not isinstance(dims, tuple):
+                continue
+            pending += dims
+            if _terms(d for d in dims if isinstance(d, Expr)) > MAX_TERMS:
+                raise _fail("shape", f"node %{n.id} ({n.op}) has sizes whose product has more than {MAX_TERMS} terms")
+    for v in plan.values.values():
+        if _terms(d for d in v.type.shape if isinstance(d, Expr)) > MAX_TERMS:
+            raise _fail("shape", f"value {v.id} has sizes whose product has more than {MAX_TERMS} terms")
+
+
+def _terms(exprs: Any) -> int:
+    count = 1
+    for e in exprs:
+        count *= len(e.terms)
+    return count
+
+
+def _check_maxima(plan: Plan) -> None:
+    if dict(plan.graph.symbols) != dict(plan.maxima):
+        raise _fail("symbols", "the maxima of the graph's symbols are not the plan's")
+
+
+def _check_known(plan: Plan, d: Dim, what: str) -> None:
+    unknown = symbols(d) - plan.maxima.keys()
+    if unknown:
+        raise _fail("symbols", f"{what} uses the symbol {min(unknown)}, which the plan does not have")
+
+
+def _check_tree(graph: Graph) -> None:
+    """The tree of the outputs nests positions of outputs and nothing else."""
+    pending = [(json.loads(graph.tree), 0)] if graph.tree else []
+    while pending:
+        node, depth = pending.pop()
+        if depth > _MAX_TREE_DEPTH:
+            raise _fail("tree", f"the outputs nest deeper than {_MAX_TREE_DEPTH}")
+        if isinstance(node, dict | list):
+            pending += [(child, depth + 1) for child in (node.values() if isinstance(node, dict) else node)]
+        elif node is not None and not (type(node) is int and 0 <= node < len(graph.outputs)):
+            raise _fail("tree", f"the tree of the outputs names {str(node)[:40]!r}, there are {len(graph.outputs)} outputs")
+
+
+def _check_values(plan: Plan) -> None:
+    graph = plan.graph
+    for n in graph:
+        if n.op in ("input", "param", "state") and n.id not in plan.values:
+            raise _fail("values", f"the {n.op} {n.name!r} has no memory")
+    for v in plan.values.values():
+        if v.id < len(graph) and graph.nodes[v.id].type != v.type:
+            raise _fail("values", f"value {v.id} is {v.type}, its node is {graph.nodes[v.id].type}")
+        for d in v.type.shape:
+            _check_known(plan, d, f"the shape of value {v.id}")
+        size, room = v.type.max_nbytes(plan.maxima), sum(p.nbytes for p in v.parts)
+        if size > room or size >= EXACT or not v.parts:
+            raise _fail("values", f"value {v.id} takes {size} bytes and has room for {room}")
+        kinds = {plan.buffers[p.buffer].kind for p in v.parts if 0 <= p.buffer < len(plan.buffers)}
+        op = graph.nodes[v.id].op if v.id < len(graph) else ""
+        if op in SOURCE_OPS and kinds - {op}:
+            raise _fail("values", f"value {v.id} is a {op} in a buffer for a {min(kinds - {op})}")
+        if len(v.parts) > 1 and (op != "param" or plan.caps.target == "host"):
+            raise _fail("values", f"value {v.id} lies in {len(v.parts)} parts, only params of webgpu plans may")
+    _check_owners(plan)
+
+
+def _check_owners(plan: Plan) -> None:
+    """A buffer for an input, a param or a state holds just that, and perhaps views of it."""
+    owners: dict[int, tuple[int, Part]] = {}
+    for n in plan.graph:
+        if n.op not in ("input", "param", "state"):
+            continue
+        for p in plan.values[n.id].parts:
+            if p.buffer in owners:
+                raise _fail("values", f"the {n.op} {n.name!r} shares buffer {p.buffer} with value {owners[p.buffer][0]}")
+            owners[p.buffer] = n.id, p
+    for v in plan.values.values():
+        for p in v.parts:
+            if not 0 <= p.buffer < len(plan.buffers) or plan.buffers[p.buffer].kind in ("constant", "arena"):
+                continue
+            owner = owners.get(p.buffer)
+            if owner is None or p.offset < owner[1].offset or p.offset + p.nbytes > owner[1].offset + owner[1].nbytes:
+                raise _fail("values", f"value {v.id} lies in buffer {p.buffer} outside of what the buffer is for")
+
+
+def _check_step(plan: Plan, k: int, step: Step) -> None:
+    graph, where = plan.graph, f"step {k} ({step.label})"
+    for n in step.nodes:
+        if not 0 <= n < len(graph) or graph.nodes[n].op in SOURCE_OPS:
+            raise _fail("nodes", f"{where} computes node {n}, which is none or a source")
+    for d in (step.groups, *step.uniforms):
+        _check_known(plan, d, where)
+    for b in step.bindings:
+        if b.value not in plan.values or not 0 <= b.part < len(plan.values[b.value].parts):
+            raise _fail("range", f"{where} binds part {b.part} of value {b.value}, which has no memory")
+    if step.root not in plan.values or (step.anchor is not None and step.anchor not in step.nodes):
+        raise _fail("nodes", f"{where} has no place for its root {step.root}, or its anchor is not among its nodes")
+    if plan.caps.target == "host":
+        _check_host_step(plan, where, step)
+
+
+def _check_host_step(plan: Plan, where: str, step: Step) -> None:
+    """The host computes the nodes themselves: they must be complete and in order, with operands that are bound."""
+    bound = {b.value for b in step.bindings}
+    done: set[int] = set()
+    for n in step.nodes:
+        if any(a not in done and a not in bound for a in plan.graph.nodes[n].args):
+            raise _fail("nodes", f"{where} computes node {n} before its operands")
+        done.add(n)
+    if step.kernel >= 0 or step.root not in done or plan.kernels:
+        raise _fail("nodes", f"{where} is a host step with a kernel, or one that does not compute its root {step.root}")
+
+
+def _check_copies(plan: Plan) -> None:
+    graph = plan.graph
+    for to, value in plan.copies:
+        if (to, value) not in graph.updates:
+            raise _fail("copies", f"value {value} is copied to {to}, which is no update of the graph")
+        if any(i not in plan.values or len(plan.values[i].parts) != 1 for i in (to, value)):
+            raise _fail("copies", f"value {value} is copied to {to}, and one of them does not lie in one piece of memory")
+
+
+def _check_work(plan: Plan) -> None:
+    """The verifier compares each write with all that shares its buffer; a file must not make that take minutes."""
+    sharing: dict[int, int] = {}
+    for v in plan.values.values():
+        for p in v.parts:
+            sharing[p.buffer] = sharing.get(p.buffer, 0) + 1
+    work = 0
+    for s in plan.steps:
+        work += len(s.bindings) ** 2
+        for b in s.bindings:
+            if b.access != "read":
+                work += sharing[plan.values[b.value].parts[b.part].buffer]
+    if work > _MAX_WORK:
+        raise _fail("size", f"its {len(plan.steps)} steps take {work} comparisons to check, more than {_MAX_WORK}")

@@ -1,0 +1,125 @@
+"""A JSON value and its place in a plan's header, read with types and bounds; the FormatError of anything else says where."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cache
+from typing import Any, Final
+
+from pumice.errors import FormatError
+from pumice.formats.weights import shown
+from pumice.plan.file_exprs import EXACT
+
+MAX_TEXT: Final = 1 << 16
+
+
+class Item:
+    """One value of the header; it knows what it is part of, so that its place is only spelled out for an error.
+
+    >>> Item({"a": [1, -2]}).object("a")["a"].array(2)[1].integer(0, 9)
+    Traceback (most recent call last):
+    pumice.errors.FormatError: [format] a[1]: -2 is not in 0…9
+    """
+
+    __slots__ = ("key", "parent", "value")
+
+    def __init__(self, value: Any, parent: Item | None = None, key: str | int = "") -> None:
+        self.value, self.parent, self.key = value, parent, key
+
+    @property
+    def place(self) -> str:
+        """Where in the header this is, such as `steps[3].bindings`."""
+        if self.parent is None:
+            return ""
+        outer = self.parent.place
+        if isinstance(self.key, int):
+            return f"{outer}[{self.key}]"
+        name = self.key if self.key.isidentifier() else shown(self.key)
+        return f"{outer}.{name}" if outer else name
+
+    def fail(self, what: str) -> FormatError:
+        """The error for something wrong here."""
+        place = self.place or "the header"
+        return FormatError(f"{place}: {what}", place=place)
+
+    def object(self, required: str, optional: str = "") -> dict[str, Item]:
+        """The members of an object that has all required keys (given as words), perhaps optional ones, and no others."""
+        if type(self.value) is not dict:
+            raise self.fail(f"an object is expected, not {_kind(self.value)}")
+        needed, known = _words(required, optional)
+        if not needed <= self.value.keys():
+            raise self.fail(f"the key {min(needed - self.value.keys())} is missing")
+        if not self.value.keys() <= known:
+            raise self.fail(f"the key {shown(min(self.value.keys() - known))} is unknown")
+        return {k: Item(v, self, k) for k, v in self.value.items()}
+
+    def array(self, most: int, least: int = 0) -> list[Item]:
+        """The items of an array of bounded length."""
+        if type(self.value) is not list:
+            raise self.fail(f"an array is expected, not {_kind(self.value)}")
+        if not least <= len(self.value) <= most:
+            raise self.fail(f"{len(self.value)} items, not {least}…{most}")
+        return [Item(v, self, i) for i, v in enumerate(self.value)]
+
+    def members(self, most: int) -> Iterator[tuple[str, Item]]:
+        """The pairs of an object with free keys."""
+        if type(self.value) is not dict or len(self.value) > most:
+            raise self.fail(f"an object of at most {most} keys is expected")
+        for k, v in self.value.items():
+            yield k, Item(v, self, k)
+
+    def integer(self, least: int = 0, most: int = EXACT - 1) -> int:
+        """An integer in a range."""
+        if type(self.value) is not int:
+            raise self.fail(f"an integer is expected, not {_kind(self.value)}")
+        if not least <= self.value <= most:
+            raise self.fail(f"{str(self.value)[:24]} is not in {least}…{most}")
+        return self.value
+
+    def index(self, count: int, what: str) -> int:
+        """The number of one of `count` things."""
+        if not count:
+            raise self.fail(f"there is no {what}")
+        return self.integer(0, count - 1)
+
+    def flag(self) -> bool:
+        """True or false."""
+        if type(self.value) is not bool:
+            raise self.fail(f"true or false is expected, not {_kind(self.value)}")
+        return self.value
+
+    def text(self, most: int = MAX_TEXT) -> str:
+        """A string that has a UTF-8 form."""
+        if type(self.value) is not str:
+            raise self.fail(f"a string is expected, not {_kind(self.value)}")
+        if len(self.value) > most:
+            raise self.fail(f"a string of {len(self.value)} characters, more than {most}")
+        try:
+            self.value.encode()
+        except UnicodeEncodeError:
+            raise self.fail("a string with half a surrogate pair") from None
+        return self.value
+
+    def choice(self, options: Collection[str]) -> str:
+        """One of some words."""
+        if type(self.value) is not str or self.value not in options:
+            raise self.fail(f"{_kind(self.value)} is none of {' '.join(options)}")
+        return self.value
+
+    def pair(self, most: int) -> tuple[int, int]:
+        """Two integers from 0 to `most`."""
+        first, second = self.array(2, 2)
+        return first.integer(0, most), second.integer(0, most)
+
+
+@cache
+def _words(required: str, optional: str) -> tuple[frozenset[str], frozenset[str]]:
+    needed = frozenset(required.split())
+    return needed, needed | frozenset(optional.split())
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return shown(value)
+    names = {dict: "an object", list: "an array", int: "an integer", float: "a float", type(None): "null"}
+    return names.get(type(value), str(value).lower())

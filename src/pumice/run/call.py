@@ -1,0 +1,78 @@
+"""Calls: what a user passed to a run, checked and ready for a session, and how its result is put together."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pumice.errors import IndexRangeError, ShapeError, UnknownName
+from pumice.ir.graph import Node
+from pumice.run.convert import Array, as_array, convert
+from pumice.tracing import unflatten_outputs
+
+
+@dataclass
+class Call:
+    """One run: symbol values, inputs, states to set first, and the nodes to read back.
+
+    The first `picked` of them are outputs, nested as `tree` says or a list without it; the rest are captures by name.
+    """
+
+    env: Mapping[str, int]
+    inputs: Mapping[str, Array]
+    states: Mapping[int, Array]
+    wanted: Sequence[int]
+    picked: int
+    tree: str | None
+    captures: Sequence[str] | None
+
+    def keep(self) -> None:
+        """Copy the arrays: the run comes later, and the caller may change them until then."""
+        self.inputs = {name: np.array(a) for name, a in self.inputs.items()}
+        self.states = {node: np.array(a) for node, a in self.states.items()}
+
+    def finish(self, results: list[Array]) -> Any:
+        """What the user gets."""
+        values = results[: self.picked]
+        result = values if self.tree is None else unflatten_outputs(self.tree, values)
+        if self.captures is None:
+            return result
+        return result, dict(zip(self.captures, results[self.picked :], strict=True))
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
+    """The error for a name that is not there, with the one that may have been meant."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {' '.join(names[:20]) or 'none'}"
+    return UnknownName(f"there is no {kind} {name!r}", hint=hint, name=name)
+
+
+def check_param(name: str, value: Any, node: Node) -> None:
+    """Refuses a param that is not what the graph declares: its shape, its dtype, or integers that do not fit."""
+    array, expected = as_array(value, f"param {name!r}"), node.type.stored_shape
+    if array.shape != expected:
+        raise ShapeError(
+            f"param {name!r} must have shape {expected}, got {array.shape}", name=name, expected=expected, got=array.shape
+        )
+    if array.dtype != node.type.dtype.np:
+        # Floats convert whatever they hold: to look at their dtype is enough, and weights are large.
+        plain = hasattr(value, "dtype") and array.dtype.kind not in "iu"
+        convert(np.empty(0, array.dtype) if plain else value, node.type.dtype, f"param {name!r}")
+
+
+def check_indices(name: str, array: Array, size: int, op: str) -> None:
+    """Refuses indices that lie outside of the axis that they select from."""
+    if array.size and (int(array.min()) < -size or int(array.max()) >= size):
+        bad = int(array.min()) if int(array.min()) < -size else int(array.max())
+        raise IndexRangeError(
+            f"input {name!r} holds the index {bad}, {op} selects from {size}",
+            hint=f"indices must lie in {-size}…{size - 1}",
+            name=name,
+            index=bad,
+            size=size,
+        )

@@ -1,0 +1,83 @@
+"""pm.load_plan: a plan file → Executable on a device."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pumice import config
+from pumice.backends.base import Device
+from pumice.backends.select import choose, open_device
+from pumice.errors import PlanError
+from pumice.plan.file import plan_from_bytes, read_plan
+from pumice.plan.needs import check_device, needed_caps
+from pumice.plan.plan import Plan
+from pumice.run.executable import Executable
+
+
+def load_plan(
+    source: str | os.PathLike[str] | bytes | Plan,
+    device: str | Device = "auto",
+    *,
+    params_from: Executable | None = None,
+    state_from: Executable | Sequence[Executable] = (),
+    check_indices: bool = True,
+    skip_unchanged: bool | None = None,
+) -> Executable:
+    """Open a saved plan (a path, the bytes of a file, or a loaded `Plan`) on a device.
+
+    Weights are not in the file: `set_params` them afterwards, or share them by `params_from`. Refused: files that are
+    damaged or of a later version (FormatError), plans that need more than the device has (LimitError) or were made for
+    another target (PlanError). `auto` takes the host for a host plan and the best GPU for a WebGPU plan. `check_indices` and
+    `skip_unchanged` are those of `pm.compile`.
+
+    >>> import pumice as pm
+    >>> with pm.compile(lambda x: x * 2.0, x=pm.spec("N"), device="host") as exe:
+    ...     saved = exe.plan.to_bytes()
+    >>> with load_plan(saved) as exe:
+    ...     exe.run(x=[1.0, 2.0])
+    array([2., 4.], dtype=float32)
+    """
+    if isinstance(source, Plan):
+        plan = source
+    elif isinstance(source, bytes | bytearray | memoryview):
+        plan = plan_from_bytes(bytes(source))
+    else:
+        plan = read_plan(Path(source))
+    opened = _device(plan, device) if isinstance(device, str) else device
+    # The caps of a plan from a file are its needs; those of a planner are all that it could have used.
+    need = needed_caps(plan) if isinstance(source, Plan) else plan.caps
+    check_device(plan, need, opened.caps, opened.name)
+    began = time.perf_counter()
+    exe = Executable(
+        plan,
+        opened,
+        params_from=params_from,
+        state_from=[state_from] if isinstance(state_from, Executable) else state_from,
+        check_indices=check_indices,
+        skip_unchanged=skip_unchanged,
+        validate=config.validate,
+    )
+    if config.debug:
+        from pumice.run.debug import explain_compile
+
+        explain_compile(config.debug, plan.graph, plan, opened, {"opened in": time.perf_counter() - began})
+    return exe
+
+
+def _device(plan: Plan, spec: str) -> Device:
+    if spec != "auto":
+        return open_device(spec)
+    if plan.caps.target == "host":
+        return open_device("host")
+    choice = choose("auto")
+    if choice.spec == "host":
+        raise PlanError(
+            f"the plan was made for WebGPU ({plan.caps.name}), and auto comes to the host: {choice.reason}",
+            hint='pass device="webgpu" to run it on any adapter there is, or compile the graph for the host',
+            target=plan.caps.target,
+            device=choice.spec,
+        )
+    return open_device(choice.spec)

@@ -1,0 +1,155 @@
+"""Regions and attention as compiled kernels: against the oracle, at sizes that the kernels are used for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from pumice.backends.host import jit
+from pumice.backends.host.fused import Operation, native_region
+from pumice.core import dtypes
+from pumice.ir.registry import get_op
+from pumice.ir.types import TensorType
+
+pytestmark = pytest.mark.skipif(not jit.available(), reason="numba is not installed")
+
+UNARY = [
+    "neg",
+    "abs",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "reciprocal",
+    "exp",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "silu",
+    "gelu",
+    "gelu_tanh",
+    "relu",
+]
+BINARY = ["add", "sub", "mul", "div", "max", "min"]
+COMPARE = ["eq", "ne", "lt", "le", "gt", "ge"]
+SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-38, 3e38, 88.6, -88.0, -100.0]
+
+
+def numbers(count: int, seed: int = 0) -> Any:
+    """Numbers of all sizes; none of the counts is a multiple of a vector."""
+    r = np.random.default_rng(seed)
+    return np.concatenate([r.standard_normal(count) * 10 ** r.uniform(-3, 1.5, count), SPECIAL]).astype(np.float32)
+
+
+def compiled(op: str, *arrays: Any, dtype: str = "float32", **limits: Any) -> Any:
+    kernels = jit.kernels()
+    assert kernels is not None
+    out = np.empty(np.broadcast_shapes(*(a.shape for a in arrays)), dtype)
+    make = native_region([a.dtype for a in arrays], [Operation(op, tuple(range(len(arrays))), dtype, **limits)])
+    tasks = make(arrays, out)
+    assert tasks is not None
+    kernels.run(tasks)
+    return out
+
+
+def expected(op: str, *arrays: Any, dtype: str = "float32", **attrs: Any) -> Any:
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    wide = [a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]
+    with np.errstate(all="ignore"):
+        return get_op(op).reference(wide, attrs, TensorType(dtypes.dtype(np.dtype(dtype)), shape)).astype(dtype)
+
+
+@pytest.mark.parametrize("op", UNARY)
+def test_unary_ops(op: str) -> None:
+    x = numbers(5003)
+    got, want = compiled(op, x), expected(op, x)
+    if op == "gelu":
+        # The oracle's is NaN at -inf; the host's is what it tends to.
+        got, want = got[x > -np.inf], want[x > -np.inf]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-37)
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_binary_ops(op: str) -> None:
+    x, y = numbers(5003), numbers(5003, 1)[::-1].copy()
+    np.testing.assert_allclose(compiled(op, x, y), expected(op, x, y), rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", COMPARE)
+def test_comparisons(op: str) -> None:
+    x, y = numbers(5003), numbers(5003)
+    y[::3] += 1
+    assert np.array_equal(compiled(op, x, y, dtype="bool"), expected(op, x, y, dtype="bool"))
+    ints = np.arange(-50, 57, dtype=np.int32)
+    assert np.array_equal(compiled(op, ints, ints[::-1].copy(), dtype="bool"), expected(op, ints, ints[::-1], dtype="bool"))
+
+
+def test_choices_limits_and_casts() -> None:
+    x, y = numbers(5003), numbers(5003, 1)
+    condition = np.random.default_rng(2).random(x.shape) < 0.5
+    assert np.array_equal(compiled("where", condition, x, y), np.where(condition, x, y), equal_nan=True)
+    assert np.array_equal(compiled("clamp", x, low=-1.0, high=2.0), np.clip(x, -1, 2), equal_nan=True)
+    assert np.array_equal(compiled("cast", condition), condition.astype(np.float32))
+    assert np.array_equal(compiled("logical_not", condition, dtype="bool"), ~condition)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (130,), (7, 1), (7, 130), (1, 130)])
+def test_operands_spread(shape: tuple[int, ...]) -> None:
+    r = np.random.default_rng(0)
+    x, y = r.standard_normal((7, 130)).astype(np.float32), r.standard_normal(shape).astype(np.float32)
+    assert np.array_equal(compiled("sub", x, y), x - y)
+
+
+def run(fn: Callable[..., Any], **arrays: Any) -> Any:
+    specs: dict[str, Any] = {name: pm.spec(*a.shape) for name, a in arrays.items()}
+    with pm.compile(fn, device="host", **specs) as exe:
+        return exe.run(arrays)
+
+
+def test_a_region_of_a_plan() -> None:
+    r = np.random.default_rng(0)
+    x, w, b = (r.standard_normal(s).astype(np.float32) for s in ((300, 257), (257,), (300, 1)))
+
+    def fn(x: Any, w: Any, b: Any) -> Any:
+        return pm.where(x * w > b, pm.gelu(x) * w + b, pm.tanh(x - b)), pm.sum(x * w, axis=-1), pm.mean(x * w, axis=0)
+
+    for got, want in zip(run(fn, x=x, w=w, b=b), pm.interpret(fn, x, w, b), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "causal": {"causal": True},
+    "all keys": {},
+    "window, grouped": {"causal": True, "window": 37, "kv_heads": 2},
+    "more keys than queries": {"causal": True, "keys": 170},
+    "fewer keys than queries": {"causal": True, "keys": 90},
+    "several blocks of queries": {"causal": True, "batch": 1, "queries": 300, "keys": 300},
+    "scale, heads first": {"causal": True, "layout": "bhsd", "scale": -0.4},
+    "depths that no kernel takes": {"causal": True, "depth": 24, "value_depth": 40},
+    "softcap": {"causal": True, "softcap": 2.0},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_and_its_gradient(case: str) -> None:
+    settings = {"layout": "bshd", **CASES[case]}
+    batch, queries, depth = settings.pop("batch", 3), settings.pop("queries", 131), settings.pop("depth", 64)
+    keys, kv_heads, value_depth = settings.pop("keys", 131), settings.pop("kv_heads", 4), settings.pop("value_depth", 32)
+    shapes = [(batch, 4, queries, depth), (batch, kv_heads, keys, depth), (batch, kv_heads, keys, value_depth)]
+    r = np.random.default_rng(0)
+    arrays = [r.standard_normal(s).astype(np.float32) for s in shapes]
+    if settings["layout"] == "bshd":
+        arrays = [np.ascontiguousarray(a.swapaxes(1, 2)) for a in arrays]
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        y = pm.attention(q, k, v, **settings)
+        return pm.sum(y * y), y
+
+    both = pm.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)
+    (_, got), got_gradients = run(both, **dict(zip("qkv", arrays, strict=True)))
+    (_, want), want_gradients = pm.interpret(both, *arrays)
+    for a, b in zip([got, *got_gradients], [want, *want_gradients], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(b).max())

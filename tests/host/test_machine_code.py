@@ -1,0 +1,164 @@
+"""The cache of compiled kernels: what is in it is used without numba, what is wrong with it is made anew."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pumice import config
+from pumice.backends.host import jit, native
+from pumice.backends.host.team import compiled_at
+
+pytestmark = pytest.mark.skipif(not jit.available(), reason="numba is not installed")
+if jit.available():
+    from pumice.backends.host import compiled, machine_code
+    from pumice.backends.host.machine_code import MachineCode
+
+HOST = Path(jit.__file__).parent
+NAME = "sums_f32"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with what a call from Python needs and one kernel."""
+    folder = tmp_path_factory.mktemp("home")
+    with config.override(home=folder):
+        MachineCode().prepare(["serve", "sleepers", "run_tasks", NAME], None)
+    return folder
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that are compiled from here on."""
+    names: list[str] = []
+    original = compiled.llvm_text
+
+    def watched(name: str, symbol: str) -> str:
+        names.append(name)
+        return original(name, symbol)
+
+    monkeypatch.setattr(compiled, "llvm_text", watched)
+    return names
+
+
+def file_of(home: Path) -> Path:
+    (found,) = (home / "kernels").glob(f"*/{NAME}.o")
+    return found
+
+
+def sums_by(address: int) -> list[float]:
+    """What the kernel at an address makes of 0…47: sums over each 16."""
+    x, sums = np.arange(48, dtype=np.float32), np.zeros(3, np.float32)
+    words = np.array([x.ctypes.data, 0, 0, sums.ctypes.data, 1, 48, 0], np.int64)
+    compiled_at(address)(words.ctypes.data, 0, 1)
+    return [float(s) for s in sums]
+
+
+EXPECTED = [120.0, 376.0, 632.0]
+
+
+def test_a_kernel_is_compiled_once(home: Path, compilations: list[str]) -> None:
+    with config.override(home=home):
+        assert sums_by(MachineCode().address(NAME)) == EXPECTED
+    assert compilations == []
+    assert [p.name for p in file_of(home).parent.iterdir() if p.suffix != ".o"] == []  # nothing half-written
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "foreign"])
+def test_what_is_damaged_is_made_anew(home: Path, damage: str, compilations: list[str]) -> None:
+    path = file_of(home)
+    good = path.read_bytes()
+    bad = {"cut": good[:-9], "flipped": good[:-9] + bytes([good[-9] ^ 1]) + good[-8:], "empty": b"", "foreign": b"\x7fELF" * 99}
+    path.write_bytes(bad[damage])
+    with config.override(home=home):
+        assert sums_by(MachineCode().address(NAME)) == EXPECTED
+    assert compilations == [NAME] and machine_code._read(path) is not None
+
+
+def test_another_processor_has_a_cache_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with config.override(home=home):
+        before = MachineCode()._folder
+        monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+        assert MachineCode()._folder != before
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path, compilations: list[str]) -> None:
+    (tmp_path / "kernels").write_text("a file where the folder should be")
+    with config.override(home=tmp_path):
+        assert sums_by(MachineCode().address(NAME)) == EXPECTED
+    assert compilations == [NAME]
+
+
+def test_only_what_is_missing_is_reported(home: Path, compilations: list[str]) -> None:
+    seen: list[tuple[int, int]] = []
+    with config.override(home=home):
+        file_of(home).unlink()
+        MachineCode().prepare(["serve", NAME], lambda done, total: seen.append((done, total)))
+        assert seen == [(0, 1), (1, 1)]
+        MachineCode().prepare(["serve", NAME], lambda done, total: seen.append((done, total)))
+    assert len(seen) == 2 and compilations == [NAME]
+
+
+def test_threads_that_ask_at_once(home: Path) -> None:
+    with config.override(home=home), ThreadPoolExecutor(8) as pool:
+        code = MachineCode()
+        assert len(set(pool.map(code.address, [NAME] * 32))) == 1
+
+
+def test_a_kernel_that_calls_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "declare void @no_such_function_here()\ndefine void @pumice_odd() {\n call void @no_such_function_here()\n ret void\n}"
+    monkeypatch.setattr(compiled, "llvm_text", lambda name, symbol: text)
+    with config.override(home=tmp_path), pytest.raises(RuntimeError, match="no_such_function_here"):
+        MachineCode().address("odd")
+    assert not list(tmp_path.rglob("odd*"))
+
+
+def test_a_later_process_needs_no_numba(home: Path) -> None:
+    program = f"""
+import sys
+import numpy as np
+from pumice.backends.host import jit
+from pumice.backends.host.native import Task
+x, sums = np.arange(48, dtype=np.float32), np.zeros(3, np.float32)
+words = (x.ctypes.data, 0, 0, sums.ctypes.data, 1, 48, 0)
+jit.kernels().run([Task({NAME!r}, words, 1, 48)])
+print(sums.tolist() == {EXPECTED}, "numba" in sys.modules)
+"""
+    env = {**os.environ, "PUMICE_HOME": str(home), "PYTHONPATH": str(HOST.parents[2])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
+def test_the_digest_covers_all_that_is_compiled() -> None:
+    """Every module of this package that the kernels come from, found by following imports."""
+    found, left = set(), ["compiled"]
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse((HOST / f"{name}.py").read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "pumice.backends.host":
+                left += [a.name for a in node.names]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pumice.backends.host."):
+                left.append((node.module or "").rpartition(".")[2])
+    assert found <= set(machine_code._SOURCES)
+
+
+def test_the_kernels_of_a_graph() -> None:
+    import pumice as pm
+
+    def model(params: dict[str, pm.Tensor], x: pm.Tensor) -> pm.Tensor:
+        return pm.silu(pm.qmatmul(pm.rms_norm(x, axes=1, eps=1e-5), params["w"]))
+
+    packed = pm.trace(model, params={"w": pm.spec(64, 32, dtype="q8_0")}, x=pm.spec("T", 32))
+    assert native.kernels_for(packed) == ["sums_f32", "matvec_q8_0", "matmul_q8_0", "norm_f32", "map_silu"]
+    plain = pm.trace(lambda x: pm.silu(x), x=pm.spec(4))
+    assert native.kernels_for(plain) == []

@@ -1,0 +1,245 @@
+"""An independent reader of plan files: written from docs/plan-format.md alone, it runs a plan through wgpu without Pumice.
+
+`python plan_reader.py (FILE.plan DATA.npz OUT.npz)…`: DATA holds `param NAME`, and `RUN NAME` (RUN = 0, 1, …) for inputs; OUT
+takes `RUN outputs NAME` and `RUN captures NAME`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import sys
+from typing import Any
+
+import numpy as np
+import wgpu
+
+ITEM = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "i8": 1, "u8": 1, "bool": 1}
+
+
+def whole(n: int, to: int = 16) -> int:
+    return -(-n // to) * to
+
+
+def read_file(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    if data[:8] != b"\x93PUMPLAN" or len(data) < 48:
+        raise SystemExit("no plan file")
+    if hashlib.sha256(data[:-32]).digest() != data[-32:]:
+        raise SystemExit("damaged")
+    version, size = struct.unpack_from("<II", data, 8)
+    if version != 1:
+        raise SystemExit(f"version {version}")
+    header = json.loads(data[16 : 16 + size])
+    at, blobs = whole(16 + size, 8), []
+    for n in header["blobs"]:
+        blobs.append(data[at : at + n])
+        at = whole(at + n, 8)
+    if at != len(data) - 32:
+        raise SystemExit("the blobs do not fill the file")
+    return header, blobs
+
+
+def evaluate(e: Any, env: dict[str, int]) -> int:
+    if isinstance(e, int):
+        return e
+    if isinstance(e, str):
+        return env[e]
+    op, args = e[0], [evaluate(a, env) for a in e[1:]]
+    if op == "+":
+        return sum(args)
+    if op == "*":
+        product = 1
+        for a in args:
+            product *= a
+        return product
+    a, b = args
+    if op == "//":
+        return a // b if b else 0
+    if op == "%":
+        return a % b if b else 0
+    return {"max": max, "min": min}[op](a, b)
+
+
+def fold(n: int, limit: int) -> tuple[int, int, int]:
+    if n <= limit:
+        return n, 1, 1
+    y = -(-n // limit)
+    if y <= limit:
+        return -(-n // y), y, 1
+    z = -(-y // limit)
+    return limit, -(-y // z), z
+
+
+class Runtime:
+    """A plan on the first Vulkan adapter."""
+
+    def __init__(self, data: bytes) -> None:
+        self.plan, self.blobs = read_file(data)
+        if self.plan["target"] != "webgpu":
+            raise SystemExit(f"a plan of {self.plan['target']} steps: this reader runs WebGPU plans only")
+        adapters = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] == "Vulkan"]
+        self.adapter = adapters[0]
+        self.check_needs()
+        features = ["subgroup"] if self.plan["needs"]["subgroups"] else []
+        limits = {k: v for k, v in self.adapter.limits.items() if v}
+        self.device = self.adapter.request_device_sync(required_features=features, required_limits=limits)
+        self.values = {v["id"]: v for v in self.plan["values"]}
+        storage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+        sizes = [max(16, whole(b["nbytes"])) for b in self.plan["buffers"]]
+        self.buffers = [self.device.create_buffer(size=n, usage=storage) for n in sizes]
+        self.pipelines = [self.pipeline(k) for k in self.plan["kernels"]]
+        for row in self.plan["constants"]:
+            if row["value"] in self.values:
+                self.write(row["value"], self.blobs[row["blob"]])
+        for row in self.plan["states"]:
+            if row["init"] is not None:
+                self.write(row["value"], self.blobs[row["init"]])
+
+    def check_needs(self) -> None:
+        needs, has = self.plan["needs"], self.adapter.limits
+        for key, name in (
+            ("max_storage_buffers", "max-storage-buffers-per-shader-stage"),
+            ("max_binding_bytes", "max-storage-buffer-binding-size"),
+            ("max_buffer_bytes", "max-buffer-size"),
+            ("max_uniform_bytes", "max-uniform-buffer-binding-size"),
+            ("max_invocations", "max-compute-invocations-per-workgroup"),
+            ("max_workgroup_x", "max-compute-workgroup-size-x"),
+            ("workgroup_memory", "max-compute-workgroup-storage-size"),
+        ):
+            if needs[key] > has[name]:
+                raise SystemExit(f"the plan needs {key} {needs[key]}, the device has {has[name]}")
+        if needs["storage_alignment"] % has["min-storage-buffer-offset-alignment"]:
+            raise SystemExit("the plan's offsets are not aligned for this device")
+        if needs["subgroups"] and "subgroup" not in self.adapter.features:
+            raise SystemExit("the plan needs subgroups")
+
+    def pipeline(self, kernel: dict[str, Any]) -> tuple[Any, Any]:
+        types = ["read-only-storage" if a == "read" else "storage" for a in kernel["access"]]
+        types += ["uniform"] if kernel["words"] else []
+        layout = self.device.create_bind_group_layout(
+            entries=[{"binding": i, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": t}} for i, t in enumerate(types)]
+        )
+        module = self.device.create_shader_module(code=self.blobs[kernel["wgsl"]].decode())
+        pipeline = self.device.create_compute_pipeline(
+            layout=self.device.create_pipeline_layout(bind_group_layouts=[layout]),
+            compute={"module": module, "entry_point": "main"},
+        )
+        return pipeline, layout
+
+    def write(self, value: int, data: bytes) -> None:
+        for buffer, offset, nbytes in self.values[value]["parts"]:
+            piece, data = data[:nbytes], data[nbytes:]
+            if piece:
+                self.device.queue.write_buffer(self.buffers[buffer], offset, piece + bytes(-len(piece) % 4))
+        assert not data, "the value has more bytes than its parts"
+
+    def set_param(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        row = next(p for p in self.plan["params"] if p["name"] == name)
+        assert list(array.shape) == row["stored"], f"{name} must be {row['stored']}"
+        self.write(row["value"], array.tobytes())
+
+    # -- a run ------------------------------------------------------------------------------------------------------
+    def symbols(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
+        env: dict[str, int] = {}
+        for row in self.plan["infer"]:
+            slope, rest = self.dim(row["slope"], env), self.dim(row["rest"], env)
+            value, remainder = divmod(shapes[row["input"]][row["axis"]] - rest, slope)
+            assert not remainder and value >= 0, f"{row['symbol']} does not follow"
+            env[row["symbol"]] = value
+        for row in self.plan["inputs"]:
+            assert shapes[row["name"]] == self.shape(row, env), f"the input {row['name']} must be {self.shape(row, env)}"
+        assert all(env[s["name"]] <= s["max"] for s in self.plan["symbols"]), "a symbol is over its maximum"
+        for row in self.plan["requirements"]:
+            if self.dim(row["unless_empty"], env) > 0:
+                assert self.dim(row["small"], env) <= self.dim(row["large"], env), row["text"]
+        return env
+
+    def dim(self, d: Any, env: dict[str, int]) -> int:
+        return d if isinstance(d, int) else evaluate(self.plan["exprs"][d["e"]], env)
+
+    def shape(self, row: dict[str, Any], env: dict[str, int]) -> tuple[int, ...]:
+        return tuple(self.dim(d, env) for d in row["shape"])
+
+    def run(self, inputs: dict[str, np.ndarray[Any, Any]]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+        env = self.symbols({name: a.shape for name, a in inputs.items()})
+        for row in self.plan["index_inputs"]:
+            size, indices = self.dim(row["size"], env), inputs[row["input"]]
+            assert indices.size == 0 or (indices.min() >= -size and indices.max() < size), f"{row['input']} out of range"
+        for row in self.plan["inputs"]:
+            self.write(row["value"], inputs[row["name"]].tobytes())
+        uniforms = [self.uniform_buffer([self.dim(d, env) for d in words]) for words in self.plan["uniforms"]]
+        encoder = self.device.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        for step in self.plan["steps"]:
+            groups = self.dim(step["groups"], env)
+            if groups > 0:
+                self.dispatch(compute, step, uniforms, groups)
+        compute.end()
+        self.device.queue.submit([encoder.finish()])
+        results = {}
+        for kind in ("outputs", "captures"):
+            for row in self.plan[kind]:
+                shape = self.shape(row, env)
+                results[f"{kind} {row['name']}"] = row["dtype"], shape, self.read(row, shape)
+        self.copy_states()
+        return results
+
+    def uniform_buffer(self, words: list[int]) -> Any:
+        data = b"".join(struct.pack("<I", w % 2**32) for w in words)
+        return self.device.create_buffer_with_data(data=data + bytes(-len(data) % 16), usage=wgpu.BufferUsage.UNIFORM)
+
+    def dispatch(self, compute: Any, step: dict[str, Any], uniforms: list[Any], groups: int) -> None:
+        pipeline, layout = self.pipelines[step["kernel"]]
+        entries = []
+        for i, (value, part, _) in enumerate(step["bindings"]):
+            buffer, offset, nbytes = self.values[value]["parts"][part]
+            resource = {"buffer": self.buffers[buffer], "offset": offset, "size": whole(nbytes)}
+            entries.append({"binding": i, "resource": resource})
+        if step["uniforms"] is not None:
+            buffer = uniforms[step["uniforms"]]
+            entries.append({"binding": len(entries), "resource": {"buffer": buffer, "offset": 0, "size": buffer.size}})
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, self.device.create_bind_group(layout=layout, entries=entries))
+        compute.dispatch_workgroups(*fold(groups, self.adapter.limits["max-compute-workgroups-per-dimension"]))
+
+    def read(self, row: dict[str, Any], shape: tuple[int, ...]) -> bytes:
+        left, found = int(np.prod(shape)) * ITEM[row["dtype"]], b""
+        for buffer, offset, nbytes in self.values[row["value"]]["parts"]:
+            n = min(left, nbytes)
+            if n:
+                found += bytes(self.device.queue.read_buffer(self.buffers[buffer], offset, whole(n, 4)))[:n]
+                left -= n
+        return found
+
+    def copy_states(self) -> None:
+        encoder = self.device.create_command_encoder()
+        for state, value in self.plan["copies"]:
+            size = int(np.prod(self.values[state]["shape"])) * ITEM[self.values[state]["dtype"]]
+            (to, to_at, _), (source, at, _) = self.values[state]["parts"][0], self.values[value]["parts"][0]
+            if size and (to, to_at) != (source, at):
+                encoder.copy_buffer_to_buffer(self.buffers[source], at, self.buffers[to], to_at, whole(size, 4))
+        self.device.queue.submit([encoder.finish()])
+
+
+def main(file: str, data: str, out: str) -> None:
+    with open(file, "rb") as opened:
+        runtime = Runtime(opened.read())
+    given: dict[str, Any] = dict(np.load(data))
+    for name, array in given.items():
+        if name.startswith("param "):
+            runtime.set_param(name.removeprefix("param "), array)
+    results: dict[str, Any] = {}
+    run = 0
+    while inputs := {k.split(" ", 1)[1]: a for k, a in given.items() if k.split(" ", 1)[0] == str(run)}:
+        for name, (dtype, shape, raw) in runtime.run(inputs).items():
+            plain = {"f32": "<f4", "i32": "<i4", "u32": "<u4", "f16": "<f2", "bool": "?"}.get(dtype, "u1")
+            results[f"{run} {name}"] = np.frombuffer(raw, plain).reshape(shape if plain != "u1" else -1)
+        run += 1
+    np.savez(out, **results)
+
+
+if __name__ == "__main__":
+    for i in range(1, len(sys.argv), 3):
+        main(*sys.argv[i : i + 3])
+    print("modules:", *sorted({name.split(".")[0] for name in sys.modules}))

@@ -1,0 +1,451 @@
+"""Plan files that were damaged or made to do harm: each a typed error that names the file, none with a cost out of proportion."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import struct
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice as pm
+from formats.guard import bounded_memory
+from plan.plan_bytes import hashed, opened, sealed, sealed_text
+from plan.plan_cases import CASES
+from pumice.core.caps import Caps
+from pumice.errors import FormatError
+from pumice.plan.build import build_plan
+from pumice.plan.file import VERSION, plan_from_bytes
+from pumice.plan.plan import Plan
+
+Header = dict[str, Any]
+
+
+@cache
+def small() -> bytes:
+    """A whole plan in some three kilobytes: a symbol, a constant, a state with a first value, a copy."""
+
+    def f(x: Any) -> Any:
+        old = pm.state("n", (), init=2.0)
+        pm.set_state("n", old + 1.0)
+        return x * old, old
+
+    return build_plan(pm.trace(f, x=pm.spec("N")), Caps.preset("browser-baseline")).to_bytes()
+
+
+@cache
+def rich() -> bytes:
+    return CASES["several_results"]().plan().to_bytes()
+
+
+@cache
+def host() -> bytes:
+    return CASES["several_results"]().plan("host").to_bytes()
+
+
+def refused(data: bytes, match: str | None = None) -> FormatError:
+    with pytest.raises(FormatError, match=match) as caught:
+        plan_from_bytes(data, Path("some.plan"))
+    error = caught.value
+    assert error.fields["path"] == "some.plan" and "some.plan" in error.message
+    assert error.hint
+    assert len(str(error)) < 1500
+    assert str(error).replace("\n", "").isprintable()
+    return error
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+def is_refused(data: bytes) -> bool:
+    try:
+        plan_from_bytes(data)
+    except FormatError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x20, 0x80, 0xFF])
+def test_every_single_byte_change_is_refused(flip: int) -> None:
+    data = bytearray(small())
+    for i in range(len(data)):
+        data[i] ^= flip
+        assert is_refused(bytes(data)), f"byte {i} xor {flip}"
+        data[i] ^= flip
+    assert not is_refused(bytes(data))
+
+
+def test_every_single_byte_change_of_a_golden_file_is_refused() -> None:
+    data = bytearray(rich())
+    for i in range(len(data)):
+        data[i] = (data[i] + 1 + i % 255) % 256
+        assert is_refused(bytes(data)), f"byte {i}"
+        data[i] = (data[i] - 1 - i % 255) % 256
+
+
+def test_every_truncation_is_refused() -> None:
+    data = small()
+    assert all(is_refused(data[:n]) for n in range(len(data)))
+
+
+@pytest.mark.parametrize("extra", [b"\0", b"\0" * 8, b"\n", small()[-32:], small()])
+def test_every_extension_is_refused(extra: bytes) -> None:
+    refused(small() + extra)
+    refused(extra + small())
+
+
+def test_what_is_no_plan_is_named_so(tmp_path: Path) -> None:
+    for data in (b"", b"GGUF" + bytes(100), b"{}", small()[8:]):
+        refused(data, "no plan file")
+    with pytest.raises(FormatError, match=r"absent\.plan: cannot be read"):
+        Plan.load(tmp_path / "absent.plan")
+    with pytest.raises(FormatError, match="cannot be read"):
+        pm.load_plan(tmp_path, "host")
+
+
+def test_a_later_version_is_named_so() -> None:
+    header, blobs = opened(small())
+    error = refused(sealed({**header, "new": 1}, blobs, version=VERSION + 1), "made by a newer Pumice")
+    assert error.fields["version"] == VERSION + 1 and "upgrade" in error.hint
+    refused(sealed(header, blobs, version=0), "no version 0")
+
+
+# -- the frame, with a right hash ---------------------------------------------------------------------------------------
+def test_lengths_are_not_trusted() -> None:
+    body = small()[:-32]
+    for size in (0, 1, len(body), (1 << 32) - 1, 1 << 31):
+        refused(hashed(body[:12] + struct.pack("<I", size) + body[16:]))
+    refused(hashed(body + bytes(8)), "follow the last blob")
+    refused(hashed(body[:-8]))
+    header, blobs = opened(small())
+    for sizes in ([1 << 62], [-1], [1.0], {}, None, [len(b) + 8 for b in blobs], [10**30], [True]):
+        refused(sealed({**header, "blobs": sizes}, blobs))
+    refused(sealed(header, [b + b"x" for b in blobs]))
+    refused(sealed(header, blobs[::-1]))
+
+
+def test_padding_is_zero() -> None:
+    header, blobs = opened(small())
+    size = len(json.dumps(header, sort_keys=True, separators=(",", ":")))
+    header["planned_for"] += "x" * (-(size + 1) % 8 + 1) if size % 8 == 0 else ""
+    body = bytearray(sealed(header, blobs)[:-32])
+    (size,) = struct.unpack_from("<I", body, 12)
+    assert size % 8
+    body[16 + size] = 1
+    refused(hashed(bytes(body)), "padding")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"blobs":[],"blobs":[]}',
+        b'{"blobs":[]} ',
+        b'{"blobs":[NaN]}',
+        b'{"blobs":[1e999]}',
+        b'{"blobs":[' + b"9" * 5000 + b"]}",
+        b'{"blobs":[],"x":"\\ud800"}',
+        b'{"blobs":[],"x":[' + b"[]," * 800_000 + b"[]]}",
+    ],
+    ids=lambda t: t[:20].decode("latin1"),
+)
+def test_headers_that_are_no_canonical_json(text: bytes) -> None:
+    with bounded_memory():
+        refused(sealed_text(text, []))
+
+
+def test_a_header_that_could_be_written_otherwise_is_refused() -> None:
+    header, blobs = opened(small())
+    refused(sealed_text(json.dumps(header, sort_keys=True).encode(), blobs), "canonical")
+    backwards = dict(reversed(header.items()))
+    refused(sealed_text(json.dumps(backwards, separators=(",", ":")).encode(), blobs), "canonical")
+
+
+# -- the plan, with a right hash ------------------------------------------------------------------------------------------
+def deep(levels: int) -> Any:
+    row: Any = "T"
+    for _ in range(levels):
+        row = ["//", ["+", row, 1], 2]
+    return row
+
+
+def set_in(*path: Any) -> Callable[[Header], None]:
+    """Put the last of `path` where the others lead."""
+
+    def change(header: Header) -> None:
+        at: Any = header
+        for key in path[:-2]:
+            at = at[key]
+        at[path[-2]] = path[-1]
+
+    return change
+
+
+def drop(*path: Any) -> Callable[[Header], None]:
+    def change(header: Header) -> None:
+        at: Any = header
+        for key in path[:-1]:
+            at = at[key]
+        del at[path[-1]]
+
+    return change
+
+
+def many_nodes(header: Header) -> None:
+    header["graph"]["nodes"] = [{"op": "input", "dtype": "f32", "shape": [], "name": f"x{i}"} for i in range(4_000)]
+
+
+def exploding_shapes(header: Header) -> None:
+    """A rank that is allowed, of dims that are allowed, whose product has more terms than there are atoms."""
+    names = [f"s{i}" for i in range(100)]
+    header["symbols"] += [{"name": n, "max": 3} for n in names]
+    header["exprs"] = [["+", *names], *header["exprs"]]
+    header["graph"]["nodes"][0]["shape"] = [{"e": 0}] * 32
+
+
+def cyclic(header: Header) -> None:
+    last = len(header["graph"]["nodes"]) - 1
+    header["graph"]["nodes"][last]["in"] = [last]
+
+
+def ladder(header: Header) -> None:
+    """A symbol to a power that no integer holds."""
+    header["exprs"][0] = ["*", *["T"] * 500]
+
+
+ATTACKS: dict[str, Callable[[Header], None]] = {
+    "unknown key": set_in("surprise", 1),
+    "missing table": drop("steps"),
+    "wrong kind of table": set_in("steps", {}),
+    "steps of null": set_in("steps", [None]),
+    "another format": set_in("format", "pumice-plan-2"),
+    "another target": set_in("target", "cuda"),
+    "host steps with kernels": set_in("target", "host"),
+    "negative offset": set_in("values", 0, "parts", 0, 1, -4),
+    "huge offset": set_in("values", 0, "parts", 0, 1, 1 << 60),
+    "part beyond its buffer": set_in("values", 0, "parts", 0, 2, 1 << 40),
+    "part too small": set_in("values", 0, "parts", 0, 2, 4),
+    "empty part": set_in("values", 0, "parts", 0, 2, 0),
+    "no parts": set_in("values", 0, "parts", []),
+    "value in two parts": lambda h: h["values"][0]["parts"].append(h["values"][0]["parts"][0]),
+    "two inputs in one buffer": lambda h: h["values"][1].update(parts=h["values"][0]["parts"]),
+    "buffer of nobody": lambda h: (
+        h["values"][-1].update(parts=[[len(h["buffers"]), 0, 4096]])
+        or h["buffers"].append({"kind": "state", "nbytes": 4096, "name": "?"})
+    ),
+    "no such buffer": set_in("values", 0, "parts", 0, 0, 999),
+    "negative buffer": set_in("values", 0, "parts", 0, 0, -1),
+    "float buffer": set_in("values", 0, "parts", 0, 0, 0.0),
+    "true for a number": set_in("values", 0, "parts", 0, 0, False),
+    "huge buffer": set_in("buffers", 0, "nbytes", 1 << 62),
+    "buffer over the needs": set_in("buffers", 0, "nbytes", 1 << 50),
+    "negative buffer size": set_in("buffers", 0, "nbytes", -16),
+    "unknown buffer kind": set_in("buffers", 0, "kind", "stolen"),
+    "input in an arena": set_in("buffers", 0, "kind", "arena"),
+    "value without a node": set_in("values", 0, "id", 1 << 30),
+    "huge id": set_in("values", 0, "id", 1 << 62),
+    "value twice": lambda h: h["values"].append(h["values"][0]),
+    "value of another dtype": set_in("values", 0, "dtype", "i32"),
+    "unknown dtype": set_in("values", 0, "dtype", "f128"),
+    "dtype by another name": set_in("inputs", 0, "dtype", "float32"),
+    "input elsewhere": set_in("inputs", 0, "value", 1),
+    "input renamed": set_in("inputs", 0, "name", "other"),
+    "output of nothing": set_in("outputs", 0, "value", 1 << 20),
+    "output twice": lambda h: h["outputs"].append(h["outputs"][0]),
+    "tree of nothing": set_in("tree", "[99]"),
+    "tree of words": set_in("tree", '["x"]'),
+    "tree of floats": set_in("tree", "0.5"),
+    "tree that is no JSON": set_in("tree", "["),
+    "deep tree": set_in("tree", "[" * 500 + "0" + "]" * 500),
+    "no such kernel": set_in("steps", 0, "kernel", 99),
+    "negative kernel": set_in("steps", 0, "kernel", -1),
+    "host step in a webgpu plan": set_in("steps", 0, "kernel", None),
+    "kernel of no text": set_in("kernels", 0, "wgsl", 9999),
+    "kernel of other access": set_in("kernels", 0, "access", ["read"]),
+    "unknown access": set_in("kernels", 0, "access", 0, "execute"),
+    "too many words": set_in("kernels", 0, "words", 1 << 40),
+    "binding of no value": set_in("steps", 0, "bindings", 0, 0, 1 << 20),
+    "binding of no part": set_in("steps", 0, "bindings", 0, 1, 7),
+    "binding of four": set_in("steps", 0, "bindings", 0, [0, 0, "read", 0]),
+    "bindings by the thousand": set_in("steps", 0, "bindings", [[0, 0, "read"]] * 5000),
+    "steps swapped": lambda h: h["steps"].reverse(),
+    "step left out": drop("steps", 0),
+    "step of no node": set_in("steps", 0, "nodes", [1 << 20]),
+    "step of a source": set_in("steps", 0, "nodes", [0]),
+    "root of nothing": set_in("steps", 0, "root", 1 << 20),
+    "anchor elsewhere": set_in("steps", 0, "anchor", 0),
+    "groups of no expression": set_in("steps", 0, "groups", {"e": 9999}),
+    "groups without end": set_in("steps", 0, "groups", 1 << 62),
+    "groups as text": set_in("steps", 0, "groups", "T"),
+    "negative expression": set_in("steps", 0, "groups", {"e": -1}),
+    "expression and more": set_in("steps", 0, "groups", {"e": 0, "f": 1}),
+    "no such uniforms": set_in("steps", 0, "uniforms", 9999),
+    "copy to an input": set_in("copies", [[0, 0]]),
+    "copy from nowhere": set_in("copies", [[1 << 20, 0]]),
+    "copy of three": set_in("copies", [[0, 0, 0]]),
+    "cyclic node": cyclic,
+    "operand after the node": set_in("graph", "nodes", -1, "in", [1 << 20]),
+    "negative operand": set_in("graph", "nodes", -1, "in", [-1]),
+    "unknown op": set_in("graph", "nodes", -1, "op", "format_disk"),
+    "attribute of the wrong type": set_in("graph", "nodes", -1, "attrs", {"axis": "x"}),
+    "attribute with a strange name": set_in("graph", "nodes", -1, "attrs", {"a b": 1}),
+    "deep attribute": set_in("graph", "nodes", -1, "attrs", {"axis": json.loads("[" * 60 + "]" * 60)}),
+    "attribute over 64 bits": set_in("graph", "nodes", -1, "attrs", {"axis": 1 << 70}),
+    "attribute of a strange object": set_in("graph", "nodes", -1, "attrs", {"axis": {"g": 1}}),
+    "attribute of a strange float": set_in("graph", "nodes", -1, "attrs", {"axis": {"f": "fast"}}),
+    "rank without end": set_in("graph", "nodes", 0, "shape", [1] * 100),
+    "huge dim": set_in("graph", "nodes", 0, "shape", [1 << 62]),
+    "negative dim": set_in("graph", "nodes", 0, "shape", [-1]),
+    "update of nothing": set_in("graph", "updates", [[0, 1 << 20]]),
+    "many nodes": many_nodes,
+    "exploding shapes": exploding_shapes,
+    "constant of no blob": set_in("constants", 0, "blob", 9999),
+    "constant of another size": lambda h: h["constants"][0].update(blob=h["kernels"][0]["wgsl"]),
+    "constant of no node": set_in("constants", 0, "value", 1 << 30),
+    "state without its first value": set_in("states", 0, "init", None),
+    "state of another blob": set_in("states", 0, "init", 1),
+    "symbol twice": lambda h: h["symbols"].append(h["symbols"][0]),
+    "symbol with a strange name": set_in("symbols", 0, "name", "__import__('os')"),
+    "symbol without end": set_in("symbols", 0, "max", 1 << 62),
+    "symbol beyond its memory": set_in("symbols", 0, "max", 1 << 40),
+    "symbol that is not there": drop("symbols", 0),
+    "deep expression": set_in("exprs", 0, deep(300)),
+    "wide expression": set_in("exprs", 0, ["+", *range(100_000)]),
+    "power without end": ladder,
+    "expression of nothing": set_in("exprs", 0, []),
+    "expression of numbers": set_in("exprs", 0, ["+", 1, 2]),
+    "expression that is not normal": set_in("exprs", 0, ["+", 1, "T"]),
+    "expression in reverse": lambda h: h["exprs"].reverse(),
+    "expression of an unknown symbol": set_in("exprs", 0, "Q"),
+    "expression of an unknown function": set_in("exprs", 0, ["exec", "T", "T"]),
+    "expression with a product of sums": set_in("exprs", 0, ["*", ["+", "T", 1], ["+", "T", 2]]),
+    "division by zero": set_in("exprs", 0, ["//", "T", 0]),
+    "needs that are too small": set_in("needs", "max_storage_buffers", 1),
+    "needs that are no number": set_in("needs", "max_buffer_bytes", "all"),
+    "needs left out": set_in("needs", {}),
+    "alignment that is none": set_in("needs", "storage_alignment", 48),
+    "dialect that is none": set_in("needs", "dialect", "glsl"),
+    "inference from nowhere": set_in("infer", 0, "input", "nobody"),
+    "inference of no symbol": set_in("infer", 0, "symbol", "Q"),
+    "requirement of no text": set_in("requirements", 0, "text", 7),
+    "requirement of no expression": set_in("requirements", 0, "small", {"e": 12345}),
+    "index into nothing": set_in("index_inputs", 0, "input", "nobody"),
+    "name with half a character": set_in("buffers", 0, "name", "\ud800"),
+    "name without end": set_in("buffers", 0, "name", "x" * 100_000),
+    "terminal escapes": set_in("planned_for", ["\x1b[2J"]),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_structure_attacks_are_refused(name: str) -> None:
+    header, blobs = opened(rich())
+    ATTACKS[name](header)
+    with bounded_memory():
+        refused(sealed(header, blobs))
+
+
+HOST_ATTACKS: dict[str, Callable[[Header], None]] = {
+    "nodes in reverse": lambda h: [s["nodes"].reverse() for s in h["steps"] if len(s["nodes"]) > 1],
+    "step without nodes": set_in("steps", 0, "nodes", []),
+    "step with a kernel": set_in("steps", 0, "kernel", 0),
+    "operand not bound": set_in("steps", -1, "bindings", []),
+    "root elsewhere": set_in("steps", 0, "root", 0),
+    "needs of a host plan": set_in("needs", {"f16": True}),
+    "as a webgpu plan": set_in("target", "webgpu"),
+}
+
+
+@pytest.mark.parametrize("name", HOST_ATTACKS)
+def test_structure_attacks_on_host_plans_are_refused(name: str) -> None:
+    header, blobs = opened(host())
+    HOST_ATTACKS[name](header)
+    refused(sealed(header, blobs))
+
+
+VALUES: list[Any] = [
+    0,
+    1,
+    -1,
+    2,
+    7,
+    1 << 20,
+    1 << 31,
+    1 << 53,
+    1 << 63,
+    -(1 << 63),
+    0.5,
+    None,
+    True,
+    "",
+    "T",
+    "read",
+    [],
+    {},
+    [0],
+    {"e": 0},
+]
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path] if path else []
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, child in items:
+        found += places(child, (*path, key))
+    return found
+
+
+def harmed(header: Header, choose: random.Random) -> Header:
+    """One or two changes anywhere: another value, something left out, something twice, two things swapped."""
+    found = copy.deepcopy(header)
+    for _ in range(choose.randint(1, 2)):
+        path = choose.choice(places(found))
+        at: Any = found
+        for key in path[:-1]:
+            at = at[key]
+        kind = choose.choice(["value", "value", "value", "delete", "repeat", "swap"])
+        if kind == "delete":
+            del at[path[-1]]
+        elif kind == "repeat" and isinstance(at, list):
+            at.insert(path[-1], copy.deepcopy(at[path[-1]]))
+        elif kind == "swap" and isinstance(at, list):
+            choose.shuffle(at)
+        else:
+            at[path[-1]] = choose.choice(VALUES)
+    return found
+
+
+@pytest.mark.parametrize("source", [small, rich, host], ids=lambda f: f.__name__)
+def test_random_harm_to_the_header_is_refused_or_harmless(source: Callable[[], bytes]) -> None:
+    header, blobs = opened(source())
+    choose, accepted = random.Random(5), 0
+    for _ in range(200):
+        data = sealed(harmed(header, choose), blobs)
+        try:
+            plan = plan_from_bytes(data)
+        except FormatError:
+            continue
+        # What was accepted (a label, a limit that is larger than needed) is a whole plan: it can be written and read again.
+        accepted += 1
+        Plan.load_bytes(plan.to_bytes())
+    assert accepted < 50
+
+
+def test_random_bytes_under_a_right_hash_are_refused_or_harmless() -> None:
+    choose = random.Random(7)
+    for _ in range(800):
+        body = bytearray(small()[:-32])
+        for _ in range(choose.randint(1, 3)):
+            body[choose.randrange(8, len(body))] = choose.randrange(256)
+        try:
+            Plan.load_bytes(hashed(bytes(body))).to_bytes()
+        except FormatError:
+            continue
