@@ -32,3 +32,23 @@ def checkpoint(name: str, folder: Path, *, closing: bool = False) -> Path:
         shutil.copy(GOLDENS / name / file, made)
     write_tokenizer(made, json.loads((made / "config.json").read_text())["vocab_size"], closing=closing)
     return made
+
+
+def as_gguf(folder: Path, path: Path, dtype: str = "f32") -> Path:
+    """A model folder's weights as a GGUF file, matrices in a format whose blocks fit; without a tokeniser."""
+    from pumice.core import dtypes
+    from pumice.core.blocks import quantize_rows
+    from pumice.formats import open_weights
+    from pumice.formats.gguf_writer import GgufWriter
+    from pumice.formats.weights import TensorInfo
+    from pumice.llm.load import read_config
+    from pumice.models.to_gguf import to_gguf
+
+    with open_weights(folder) as weights:
+        metadata, tensors = to_gguf(read_config(folder, weights), weights)
+        kinds = {t.name: dtypes.dtype(dtype) if len(t.shape) == 2 else dtypes.f32 for t in tensors}
+        with GgufWriter(path, metadata, [TensorInfo(t.name, kinds[t.name], t.shape) for t in tensors]) as writer:
+            for t in tensors:
+                rows = t.rows(0, t.shape[0])
+                writer.write(t.name, quantize_rows(kinds[t.name], rows) if kinds[t.name].is_quant else rows)
+    return path

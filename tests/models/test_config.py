@@ -71,7 +71,7 @@ def test_every_architecture_is_found_by_its_name() -> None:
         ({**LLAMA, "rope_scaling": {"rope_type": "su"}}, "rope scaling of type 'su' is not supported"),
         ({**LLAMA, "rope_scaling": {"type": "linear"}}, "lacks 'factor'"),
         ({**LLAMA, "rope_scaling": [1]}, "'rope_scaling' in config.json is no mapping"),
-        ({**LLAMA, "quantization_config": {"quant_method": "gptq"}}, "quantization_config .* is not supported"),
+        ({**LLAMA, "quantization_config": {"quant_method": "bitsandbytes"}}, "bitsandbytes.* not supported"),
         ({**LLAMA, "num_key_value_heads": 3}, "the 4 attention heads are no multiple of the 3 key-value heads"),
         ({**LLAMA, "num_hidden_layers": 10**6}, "'num_hidden_layers' is 1000000, not an integer from 1 to 4096"),
         ({**LLAMA, "hidden_size": -1}, "'hidden_size' is -1, not an integer"),

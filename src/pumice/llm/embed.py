@@ -14,6 +14,7 @@ import numpy as np
 import pumice as pm
 from pumice.backends.base import Device
 from pumice.errors import ClosedError, FormatError, InputError
+from pumice.llm.prepare import prepare_kernels
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.registry import EncoderArchitecture
@@ -116,6 +117,7 @@ class EmbeddingModel:
         *,
         info: Mapping[str, Any],
         batch_size: int = 32,
+        progress: ProgressCallback | None = None,
     ) -> None:
         self.tokenizer, self.pooling, self.device = tokenizer, pooling, device
         self.info, self.dim, self.batch_size = dict(info), cfg.hidden, batch_size
@@ -127,6 +129,7 @@ class EmbeddingModel:
             length=pm.spec("B", dtype="i32"),
         )
         self._exe: pm.Executable | None = pm.compile(graph, device=device, max={"B": batch_size, "T": self.max_tokens})
+        prepare_kernels(device, self._exe.plan, progress)
         self._exe.set_params(dict(params.arrays))
 
     def embed(self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None) -> Array:
@@ -165,6 +168,13 @@ class EmbeddingModel:
     def describe_device(self) -> dict[str, Any]:
         """The device's name and kind."""
         return {"name": self.device.name, "target": self.device.caps.target, "software": self.device.caps.software}
+
+    def reopen(self, device: str | Device | None = None) -> None:
+        """Start over on a new device after this one was lost; the weights are read again from their files."""
+        if self._exe is None:
+            raise ClosedError("the model is closed", hint="load it again")
+        self._exe.reopen(device)
+        self.device = self._exe.device
 
     def close(self) -> None:
         """Free the device memory; a second call does nothing."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,16 @@ import numpy as np
 import pumice as pm
 from pumice.backends.base import Device
 from pumice.core.special import threefry2x32
-from pumice.errors import ClosedError, InputError
-from pumice.llm.graphs import RING, Layout, Sampling, all_logits, step
+from pumice.errors import ClosedError, DeviceLost, InputError
+from pumice.llm.graphs import RING, Layout, Sampling, all_logits, trace_step
+from pumice.llm.prepare import prepare_kernels
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
+from pumice.models.lora import Adapter, attach
+from pumice.models.merge import merge_projections
 from pumice.models.registry import CausalArchitecture
 from pumice.run.executable import Executable
+from pumice.run.profile import Profile
 from pumice.sources import Progress, ProgressCallback
 
 Array = np.ndarray[Any, Any]
@@ -137,6 +143,7 @@ class Engine:
         context: int = 2048,
         chunk: int = 512,
         cache_dtype: str = "f32",
+        adapter: Adapter | None = None,
         progress: ProgressCallback | None = None,
     ) -> None:
         for name, value in (("slots", slots), ("context", context), ("chunk", chunk)):
@@ -144,9 +151,12 @@ class Engine:
                 raise InputError(f"{name} is {value}", hint="it must be at least 1", name=name, value=value)
         if cache_dtype not in CACHE_DTYPES:
             raise InputError(f"cache_dtype is {cache_dtype!r}", hint=f"use {' or '.join(CACHE_DTYPES)}", value=cache_dtype)
+        cfg, params = merge_projections(cfg, params)
+        if adapter is not None:
+            params = attach(cfg, params, adapter)
         self.arch, self.cfg, self.device = arch, cfg, device
         self.context = min(context, cfg.max_positions)
-        self.layout = Layout(slots, self.context, cache_dtype)
+        self.layout = Layout(slots, self.context, cache_dtype, joined=device.caps.target == "webgpu")
         self.chunk = min(chunk, self.context)
         self._params = params
         self._slots = [_Slot(i) for i in range(slots)]
@@ -157,9 +167,13 @@ class Engine:
         self._streaming: int | None = None
         self._stepping = threading.RLock()
         self._closed = False
+        # Counts reopenings: a stream from before one has lost its cache.
+        self._life = 0
         # A software device gains nothing from running ahead, and its tokens arrive sooner one by one.
-        self._ahead = 1 if device.caps.software else 4
-        self._upload(self._executable(False, Sampling()), params, progress)
+        self._ahead, self._bursts = (1, 1) if device.caps.software else (_STEPS_A_BURST, 2)
+        exe = self._executable(False, Sampling())
+        prepare_kernels(device, exe.plan, progress)
+        self._upload(exe, params, progress)
 
     @staticmethod
     def _upload(exe: Executable, params: LoadedParams, progress: ProgressCallback | None) -> None:
@@ -174,21 +188,10 @@ class Engine:
         """The plan for prefill (tokens given) or decode (tokens fed back); weights and cache are shared by all of them."""
         key = (feed, sampling)
         if key not in self._exes:
-            batch: int | str = ("B" if len(self._slots) > 1 else 1) if feed else 1
-            specs: dict[str, Any] = {n: pm.spec(batch, dtype="i32") for n in ("slot", "start", "length", "total", "at")}
-            if not feed:
-                specs["tokens"] = pm.spec(1, "T", dtype="i32", max=self.chunk)
-            if not sampling.greedy:
-                specs |= {n: pm.spec(batch) for n in ("temperature", "top_p", "min_p", "u")}
-                specs["top_k"] = pm.spec(batch, dtype="i32")
-            if sampling.penalty:
-                specs["repeat_penalty"] = pm.spec(batch)
-            graph = pm.trace(step(self.arch, self.cfg, self.layout, sampling, feed=feed), params=self._params.specs, **specs)
-            sizes = {"B": len(self._slots)} if batch == "B" else None
+            chunk = None if feed else self.chunk
+            graph = trace_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
             first = next(iter(self._exes.values()), None)
-            self._exes[key] = pm.compile(
-                graph, device=self.device, max=sizes, params_from=first, state_from=list(self._exes.values())
-            )
+            self._exes[key] = pm.compile(graph, device=self.device, params_from=first, state_from=list(self._exes.values()))
         return self._exes[key]
 
     # -- generation -------------------------------------------------------------------------------------------------
@@ -223,9 +226,11 @@ class Engine:
             self._turn.release()
 
     @contextmanager
-    def _step(self) -> Iterator[None]:
+    def _step(self, life: int | None = None) -> Iterator[None]:
         with self._stepping:
             self._require_open()
+            if life is not None and life != self._life:
+                raise DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
             yield
 
     def _require_open(self) -> None:
@@ -258,6 +263,8 @@ class Engine:
         self, requests: Sequence[Request], cancelled: Callable[[], bool], timings: Timings
     ) -> Generator[TokenEvent, None, None]:
         live: list[_Live] = []
+        bursts: deque[_Burst] = deque()
+        life = self._life
         try:
             for i, r in enumerate(requests):
                 started = time.perf_counter()
@@ -266,7 +273,7 @@ class Engine:
                 live.append(seq)
                 timings.reused_tokens += len(slot.tokens)
                 timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
-                with self._step():
+                with self._step(life):
                     ready = self._prefill(seq, cancelled)
                 if not ready:
                     return
@@ -274,12 +281,15 @@ class Engine:
                 yield from self._finished(seq, live)
             while live and not cancelled():
                 started = time.perf_counter()
-                with self._step():
-                    events = self._decode(live)
+                with self._step(life):
+                    events = self._decode(live, bursts)
                 timings.decode_s += time.perf_counter() - started
                 timings.decode_tokens += len(events)
                 yield from events
         finally:
+            for seq in live:
+                # What steps under way or failed ones write is unknown; what lies before it in the cache is as it was.
+                seq.forget_ahead()
             for slot in self._slots:
                 slot.busy = False
 
@@ -335,7 +345,7 @@ class Engine:
             "start": np.array([len(s.slot.tokens) for s in live], np.int32),
             "length": np.full(len(live), length, np.int32),
             "total": np.array([max(len(s.request.prompt), len(s.slot.tokens) + length) for s in live], np.int32),
-            "at": np.array([s.ahead % RING for s in live], np.int32),
+            "at": np.array([(s.count + s.ahead) % RING for s in live], np.int32),
         }
         params = [s.request.sampling for s in live]
         if not variant.greedy:
@@ -347,42 +357,55 @@ class Engine:
             out["repeat_penalty"] = np.array([p.repeat_penalty for p in params], np.float32)
         return out
 
-    def _decode(self, live: list[_Live]) -> list[TokenEvent]:
-        """A few steps on the device, then their tokens: several in flight, one readback."""
+    def _decode(self, live: list[_Live], bursts: deque[_Burst]) -> list[TokenEvent]:
+        """The tokens of the oldest burst of steps; the next one is under way before it is waited for."""
+        while len(bursts) < self._bursts and all(s.room > 0 for s in live):
+            bursts.append(self._burst(live))
+        burst = bursts.popleft()
+        results = burst.results()
+        events: list[TokenEvent] = []
+        for _ in range(burst.steps):
+            for row, s in enumerate(burst.live):
+                if s.done:
+                    continue
+                if burst.logprobs:
+                    s.take(int(results[0][row]), _logprobs_of(results[1:], row))
+                else:
+                    s.take(int(results[0][(s.count % RING) * len(self._slots) + s.slot.index]), None)
+                events += self._finished(s, live)
+        return events
+
+    def _burst(self, live: Sequence[_Live]) -> _Burst:
+        """Starts a few steps on the device, of which the last brings the tokens of all."""
         variant = self._variant(live)
         exe = self._executable(True, variant)
-        room = min(s.request.max_tokens - s.count for s in live)
-        steps = 1 if variant.logprobs else max(1, min(self._ahead, room))
-        for k in range(steps):
-            inputs = self._inputs(live, variant, 1)
-            wanted = [] if k < steps - 1 else ["token", *_LOGPROB_OUTPUTS] if variant.logprobs else ["ring"]
-            results = exe.run(inputs, outputs=wanted)
-            for s in live:
-                # The token that ran now is in the cache; which one it was is known for the first step only.
-                s.slot.tokens.append(s.last if k == 0 else -1)
-                s.ahead += 1
-        events: list[TokenEvent] = []
-        for row, s in enumerate(list(live)):
-            ran = steps
-            for k in range(steps):
-                token = int(results[0][row]) if variant.logprobs else int(results[0][k * len(self._slots) + s.slot.index])
-                if k + 1 < steps:
-                    s.slot.tokens[len(s.slot.tokens) - steps + k + 1] = token
-                s.take(token, _logprobs_of(results[1:], row) if variant.logprobs else None)
-                events += self._finished(s, live)
-                if s.done:
-                    ran = k + 1
-                    break
-            # What ran past the end is cut off again: those rows of the cache are overwritten by whoever comes next.
-            if ran < steps:
-                del s.slot.tokens[len(s.slot.tokens) - (steps - ran) :]
-            s.ahead = 0
-        return events
+        steps = 1 if variant.logprobs else min(self._ahead, *(s.room for s in live))
+        for _ in range(steps - 1):
+            exe.run(self._inputs(live, variant, 1), outputs=[])
+            self._advance(live)
+        wanted = ["token", *_LOGPROB_OUTPUTS] if variant.logprobs else ["ring"]
+        inputs = self._inputs(live, variant, 1)
+        results: Callable[[], Sequence[Array]]
+        if self._bursts == 1:
+            results = partial(tuple, exe.run(inputs, outputs=wanted))
+        else:
+            results = exe.submit(inputs, outputs=wanted).result
+        self._advance(live)
+        return _Burst(tuple(live), steps, variant.logprobs, results)
+
+    @staticmethod
+    def _advance(live: Sequence[_Live]) -> None:
+        """Notes a step that was started; which token ran is known only where no other step is under way."""
+        for s in live:
+            s.slot.tokens.append(-1 if s.ahead else s.last)
+            s.ahead += 1
 
     def _finished(self, s: _Live, live: list[_Live]) -> list[TokenEvent]:
         """The event of the token that a sequence just got; ended sequences leave."""
         finish = "stop" if s.last in s.request.stop_ids else "length" if s.count >= s.request.max_tokens else None
         if finish is not None:
+            # What ran past the end is cut off again: those rows of the cache are overwritten by whoever comes next.
+            s.forget_ahead()
             s.done = True
             s.slot.busy = False
             live.remove(s)
@@ -412,6 +435,27 @@ class Engine:
             result: Array = self._exes["logits"].run(tokens=np.array([tokens], np.int32))[0]
             return result
 
+    def profile(self, *, repeats: int = 5) -> Profile:
+        """Where the time of one decode step goes, after the longest sequence that the cache holds; nothing is changed by it."""
+        slot = max(self._slots, key=lambda s: len(s.tokens))
+        if not slot.tokens:
+            raise InputError("there is no sequence to continue", hint="generate something first")
+        held = slot.tokens[: self.context - 1]
+        live = _Live(0, Request(held, SamplingParams(temperature=0), 1), _Slot(slot.index, held), last=held[-1])
+        variant = self._variant([live])
+        with self._step():
+            return self._executable(True, variant).profile(self._inputs([live], variant, 1), outputs=["ring"], repeats=repeats)
+
+    def reopen(self, device: Device | None = None) -> None:
+        """Start over on a new device after this one was lost: the same plans and weights, an empty cache."""
+        with self._step():
+            for exe in self._exes.values():
+                exe.reopen(device)
+                device = self.device = exe.device  # one device for all of them, so that they share weights and cache
+            self._life += 1
+            for slot in self._slots:
+                slot.tokens = []
+
     def report(self) -> Mapping[str, Any]:
         """Steps and memory of each plan in use, as data."""
         return {str(k): {"steps": len(e.plan.steps), "memory": e.plan.memory} for k, e in self._exes.items()}
@@ -427,6 +471,7 @@ class Engine:
 
 CACHE_DTYPES = ("f32", "f16", "q8")
 _POLL_SECONDS = 0.05
+_STEPS_A_BURST = 4
 _LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
 
 
@@ -443,9 +488,34 @@ class _Live:
     done: bool = False
     logprobs: tuple[float, tuple[tuple[int, float], ...]] | None = None
 
+    @property
+    def room(self) -> int:
+        """Steps that may still be started."""
+        return self.request.max_tokens - self.count - self.ahead
+
     def take(self, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
+        """The next token; if steps beyond the one that made it are under way, the first of them runs it."""
         self.last, self.logprobs = token, logprobs
         self.count += 1
+        if self.ahead:
+            self.ahead -= 1
+            if self.ahead:
+                self.slot.tokens[len(self.slot.tokens) - self.ahead] = token
+
+    def forget_ahead(self) -> None:
+        """Cut off the steps whose tokens nobody took."""
+        del self.slot.tokens[len(self.slot.tokens) - self.ahead :]
+        self.ahead = 0
+
+
+@dataclass(frozen=True)
+class _Burst:
+    """Steps that were started together: `results` waits for what the last of them brings."""
+
+    live: tuple[_Live, ...]
+    steps: int
+    logprobs: bool
+    results: Callable[[], Sequence[Array]]
 
 
 def _logprobs_of(results: Sequence[Array], row: int) -> tuple[float, tuple[tuple[int, float], ...]] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pumice as pm
 from pumice.core.dims import product
-from pumice.ir.graph import static_dim
+from pumice.ir.graph import Graph, static_dim
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
 from pumice.tensor import Tensor
@@ -22,11 +22,15 @@ TOP_LOGPROBS = 20
 
 @dataclass(frozen=True)
 class Layout:
-    """The cache: `slots` sequences of up to `context` tokens each, in `dtype`: f32, f16 or q8."""
+    """The cache: `slots` sequences of up to `context` tokens each, in `dtype`: f32, f16 or q8.
+
+    `joined` keeps the key and the value of a token side by side, so that one step appends both.
+    """
 
     slots: int
     context: int
     dtype: str = "f32"
+    joined: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,11 @@ def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, 
             v, v_top = _eight_bits(v)
             options["k_scale"] = append(f"cache.{layer}.k_scale", k_top, "f32")
             options["v_scale"] = append(f"cache.{layer}.v_scale", v_top, "f32")
-        keys, values = append(f"cache.{layer}.k", k, dtype), append(f"cache.{layer}.v", v, dtype)
+        if layout.joined and k.shape == v.shape:
+            both = append(f"cache.{layer}.kv", pm.stack([k, v], axis=2), dtype)
+            keys, values = both[:, :, 0], both[:, :, 1]
+        else:
+            keys, values = append(f"cache.{layer}.k", k, dtype), append(f"cache.{layer}.v", v, dtype)
         options["kv_index"] = slot if layout.slots > 1 else None
         return pm.attention(q, keys, values, layout="bshd", causal=True, offset=start, kv_len=start + length, **options)
 
@@ -126,6 +134,30 @@ def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, samplin
         return {**out, **_logprobs(logits, token)} if sampling.logprobs else out
 
     return run
+
+
+def trace_step(
+    arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, layout: Layout, sampling: Sampling, *, chunk: int | None
+) -> Graph:
+    """The graph of a step: for prompts, in parts of up to `chunk` tokens, or, where that is None, for the token sampled last.
+
+    `params` are specs, nested as the model has them.
+    """
+    feed = chunk is None
+    many = feed and layout.slots > 1
+
+    def each(dtype: str = "f32") -> pm.Spec:
+        return pm.spec("B", dtype=dtype, max=layout.slots) if many else pm.spec(1, dtype=dtype)
+
+    specs: dict[str, Any] = {n: each("i32") for n in ("slot", "start", "length", "total", "at")}
+    if not feed:
+        specs["tokens"] = pm.spec(1, "T", dtype="i32", max=chunk)
+    if not sampling.greedy:
+        specs |= {n: each() for n in ("temperature", "top_p", "min_p", "u")}
+        specs["top_k"] = each("i32")
+    if sampling.penalty:
+        specs["repeat_penalty"] = each()
+    return pm.trace(step(arch, cfg, layout, sampling, feed=feed), params=params, **specs)
 
 
 def _penalise(layout: Layout, vocab: int, logits: Tensor, slot: Tensor, tokens: Tensor, used: Tensor, penalty: Tensor) -> Tensor:

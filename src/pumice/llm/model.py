@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.base import Device
+from pumice.backends.select import open_device
 from pumice.errors import ClosedError, InputError
 from pumice.llm.engine import Array, Engine, Request, SamplingParams, Timings, TokenEvent, number
 from pumice.text.stream import TextStream
@@ -153,6 +155,13 @@ class LanguageModel:
         """The device's name and kind."""
         device = self.engine.device
         return {"name": device.name, "target": device.caps.target, "software": device.caps.software}
+
+    def reopen(self, device: str | Device | None = None) -> None:
+        """Start over on a new device after this one was lost; weights are read again from their files, which must still be there.
+
+        Answers that were under way are gone; the next ones are as if the model had just been loaded.
+        """
+        self.engine.reopen(open_device(device) if isinstance(device, str) else device)
 
     def close(self) -> None:
         """Free the device memory; a second call does nothing."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pumice.errors import FormatError
+from pumice.formats.quantized import Quantization
 from pumice.formats.weights import TensorInfo
 
 ScalingKind = Literal["none", "linear", "dynamic", "yarn", "llama3", "longrope", "factors"]
@@ -118,6 +119,7 @@ class ModelArchConfig:
     residual_multiplier: float = 1.0
     logits_divisor: float = 1.0
     tie_embeddings: bool = False
+    quantization: Quantization | None = None  # of Hugging Face files; in GGUF files every tensor says for itself
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:

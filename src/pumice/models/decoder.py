@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pumice import functions as F
 from pumice.models.config import ModelArchConfig
-from pumice.models.linear import Params, apply, linear
+from pumice.models.linear import Params, apply
 from pumice.models.rope import Rotary
 from pumice.tensor import Tensor
 
@@ -58,7 +58,7 @@ def hidden(
 
 def logits(cfg: ModelArchConfig, params: Tree, x: Tensor) -> Tensor:
     """What `hidden` gave, all of it or some positions [..., hidden] → logits f32 [..., vocab]."""
-    y = linear(x, params["embed" if cfg.tie_embeddings else "head"]["weight"])
+    y = apply(x, params["embed" if cfg.tie_embeddings else "head"])
     if cfg.logits_divisor != 1.0:
         y = y / cfg.logits_divisor
     if cfg.logits_softcap is not None:

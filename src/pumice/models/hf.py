@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from pumice.formats.quantized import Quantization
 from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling, ScalingKind
 from pumice.models.fields import MOST_LAYERS, Fields
 
@@ -36,7 +37,6 @@ def decoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfi
     head_dim = c.whole("head_dim", max(hidden // heads, 1))
     layers = layer_count(c)
     rope = rope_config(c, head_dim) if "rope" not in changes else changes["rope"]
-    c.refuse_if("quantization_config")
     given: dict[str, Any] = {
         "model_type": model_type,
         "source": "hf",
@@ -53,6 +53,7 @@ def decoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfi
         "rope": rope,
         "windows": (None,) * layers,
         "tie_embeddings": c.flag("tie_word_embeddings"),
+        "quantization": Quantization.from_config(c.values),
     }
     return ModelArchConfig(**{**given, **changes})
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from pumice.functions import matmul, qmatmul, transpose
+from pumice.functions import gather, matmul, qmatmul, transpose
 from pumice.tensor import Tensor
 
-Params = Mapping[str, Tensor]
+# Tensors by name; in training also the function that drops elements of an adapter's input.
+Params = Mapping[str, Any]
+# An adapter [rank, in] and [out, rank] beside a weight; its scale is part of the latter.
+LORA_A, LORA_B, LORA_DROPOUT = "lora_a", "lora_b", "lora_dropout"
 
 
 def linear(x: Tensor, w: Tensor, b: Tensor | None = None, transposed: bool = False) -> Tensor:
@@ -26,10 +30,18 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None, transposed: bool = Fal
 
 
 def apply(x: Tensor, params: Params, transposed: bool = False) -> Tensor:
-    """`linear` with the weight and, where there is one, the bias of a layer's params.
+    """`linear` with the weight and, where there are any, the bias and the low-rank adapter of a layer's params.
 
     >>> import pumice as pm
     >>> str(pm.trace(lambda params, x: apply(x, params), params={"weight": pm.spec(8, 4)}, x=pm.spec(2, 4)).nodes[-1].type)
     'f32[2,8]'
     """
-    return linear(x, params["weight"], params.get("bias"), transposed)
+    sorted_x = x
+    if "order" in params:
+        # The weight's columns are sorted by group: the activations follow, as that is far less to move.
+        sorted_x = gather(x, params["order"], axis=-1)
+    y = linear(sorted_x, params["weight"], params.get("bias"), transposed)
+    if LORA_A not in params:
+        return y
+    dropped = params[LORA_DROPOUT](x) if LORA_DROPOUT in params else x
+    return y + linear(linear(dropped, params[LORA_A]), params[LORA_B])

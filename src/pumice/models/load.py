@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pumice.errors import DTypeError, InputError, MissingName, ShapeError, UnknownName
+from pumice.formats.quantized import QuantizedWeights
 from pumice.formats.weights import TensorInfo, WeightFile, shown
 from pumice.models.config import ModelArchConfig
 from pumice.models.params import ParamDef
@@ -43,7 +44,7 @@ class LoadedParams:
     """`specs` are the params to trace with, nested; `arrays` what to set them to, for `Executable.set_params`."""
 
     specs: dict[str, Any]
-    arrays: LazyArrays
+    arrays: Mapping[str, NDArray[Any]]
     nbytes: int
 
 
@@ -57,19 +58,32 @@ def load_model_params(cfg: ModelArchConfig, weights: WeightFile) -> LoadedParams
             f"the config comes from {cfg.source} and the weights from a {weights.kind} file",
             hint="they belong together: names and layouts differ",
         )
+    if cfg.quantization is not None:
+        weights = QuantizedWeights(weights, cfg.quantization)
     definitions = get_architecture(cfg.model_type).params(cfg)
     found = {p.path: name for p in definitions if (name := _find(p, weights)) is not None}
     _refuse_missing([p for p in definitions if p.path not in found], weights)
-    _refuse_unexpected(cfg, weights, set(found.values()))
+    orders = _orders(found, weights)
+    _refuse_unexpected(cfg, weights, {*found.values(), *orders.values()})
     specs: dict[str, Any] = {}
-    nbytes = 0
     for p in definitions:
-        info = weights.tensors[found[p.path]]
-        _check(p, info, weights)
-        _put(specs, p.path.split("."), Spec(info.type))
-        nbytes += info.nbytes
+        _check(p, weights.tensors[found[p.path]], weights)
+    names = {**found, **orders}
+    for path, name in names.items():
+        _put(specs, path.split("."), Spec(weights.tensors[name].type))
+    nbytes = sum(weights.tensors[name].nbytes for name in names.values())
     specs["layers"] = list(specs["layers"].values())
-    return LoadedParams(specs, LazyArrays(weights, found), nbytes)
+    return LoadedParams(specs, LazyArrays(weights, names), nbytes)
+
+
+def _orders(found: Mapping[str, str], weights: WeightFile) -> dict[str, str]:
+    """The params that say how the columns of a quantised weight are sorted, beside the weights that have one."""
+    if not isinstance(weights, QuantizedWeights):
+        return {}
+    # Not beside tables: rows that are looked up have no activations that could be sorted.
+    linear = {path: name for path, name in found.items() if path.endswith(".weight") and path.split(".")[0] in ("layers", "head")}
+    beside = {path.removesuffix("weight") + "order": name.removesuffix("weight") + "order" for path, name in linear.items()}
+    return {path: name for path, name in beside.items() if name in weights.tensors}
 
 
 def _names(p: ParamDef, weights: WeightFile) -> tuple[str, ...]:
@@ -115,6 +129,8 @@ def _refuse_unexpected(cfg: ModelArchConfig, weights: WeightFile, used: set[str]
             patterns += tuple(re.escape(name) + r"\.weight" for name in architecture.names.head)
     ignorable = re.compile("|".join(f"(?:{p})" for p in patterns))
     names = [name for name in weights.tensors if name not in used and not ignorable.fullmatch(name)]
+    if isinstance(weights, QuantizedWeights):
+        names = [name for name in names if not weights.is_spare(name)]
     if names:
         raise UnknownName(
             f"{weights.path.name} holds {len(names)} tensors that the model {cfg.model_type!r} does not have: {_listed(names)}",

@@ -1,0 +1,21 @@
+"""Fine-tuning of language models: whole, or by low-rank adapters beside weights that stay as they are."""
+
+from pumice.llm.finetune.documents import Document, read_documents
+from pumice.llm.finetune.module import CausalModel, LoraSettings, next_token_loss
+from pumice.llm.finetune.packing import Rows, pack
+from pumice.llm.finetune.save import save_adapter, save_model
+from pumice.llm.finetune.source import Source, open_source
+
+__all__ = [
+    "CausalModel",
+    "Document",
+    "LoraSettings",
+    "Rows",
+    "Source",
+    "next_token_loss",
+    "open_source",
+    "pack",
+    "read_documents",
+    "save_adapter",
+    "save_model",
+]

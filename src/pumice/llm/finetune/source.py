@@ -1,0 +1,56 @@
+"""The model that is fine-tuned, as its files hold it: config, weights, tokenizer, chat template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pumice.errors import InputError
+from pumice.formats import open_weights
+from pumice.formats.weights import WeightFile
+from pumice.llm.load import read_config, read_template, read_tokenizer
+from pumice.models.config import ModelArchConfig
+from pumice.models.load import LoadedParams, load_model_params
+from pumice.models.registry import CausalArchitecture, get_architecture
+from pumice.sources import resolve
+from pumice.text.template import ChatTemplate
+from pumice.text.tokenizer import Tokenizer
+from pumice.train.data import digest
+
+# Arrays whose rows tell one set of weights of the same shapes from another.
+_TOLD_BY = 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """A causal model's files, open; weights are views on them."""
+
+    name: str
+    path: Path
+    weights: WeightFile
+    cfg: ModelArchConfig
+    arch: CausalArchitecture
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+
+    @cached_property
+    def params(self) -> LoadedParams:
+        return load_model_params(self.cfg, self.weights)
+
+    def fingerprint(self) -> str:
+        """By what a checkpoint knows the model again that it was trained beside."""
+        return digest(*(self.params.arrays[path] for path in list(self.params.arrays)[:_TOLD_BY]))
+
+
+def open_source(name: str, folder: Path = Path()) -> Source:
+    """Open what `pm.load` would take: a path, from `folder` on, or a name; encoders are refused."""
+    beside = folder / name
+    resolved = resolve(str(beside) if beside.exists() else name)
+    weights = open_weights(resolved.path)
+    cfg = read_config(resolved.path, weights)
+    arch = get_architecture(cfg.model_type)
+    if not isinstance(arch, CausalArchitecture):
+        raise InputError(f"{name} is an encoder, only language models are fine-tuned", hint="choose a causal model", name=name)
+    tokenizer, template = read_tokenizer(resolved.path, weights), read_template(resolved.path, weights)
+    return Source(name, resolved.path, weights, cfg, arch, tokenizer, template)

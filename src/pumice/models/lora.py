@@ -1,0 +1,206 @@
+"""Low-rank adapters: which linear layers a model has for them, and how they stand beside weights that stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.core.dtypes import f32
+from pumice.errors import InputError, ShapeError, UnknownName
+from pumice.ir.types import TensorType
+from pumice.models.config import ModelArchConfig
+from pumice.models.linear import LORA_A, LORA_B
+from pumice.models.load import LoadedParams
+from pumice.models.registry import get_architecture
+from pumice.models.rows import fused_rows, interleaved_rows
+from pumice.tracing import Spec
+
+F32 = NDArray[np.float32]
+
+# What adapters stand beside unless others are chosen: attention's projections, however a model groups them.
+ATTENTION = ("q", "k", "v", "qkv", "o")
+_MERGED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLayer:
+    """A linear layer that can have an adapter: its path in the params, its sizes, and the modules' names in Hugging Face models.
+
+    `order` says for each of its rows which row of the Hugging Face model's it is, None where they are the same.
+    """
+
+    path: str
+    outputs: int
+    inputs: int
+    names: tuple[str, ...]
+    order: NDArray[np.intp] | None = None
+
+    @property
+    def role(self) -> str:
+        return self.path.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """The adapter of one layer: scale · b·a, with a [rank, in] and b [out, rank], rows ordered as the model's weights are."""
+
+    a: F32
+    b: F32
+    scale: float
+
+    @property
+    def rank(self) -> int:
+        return int(self.a.shape[0])
+
+
+Adapter = Mapping[str, LowRank]
+
+
+def linear_layers(cfg: ModelArchConfig) -> dict[str, LinearLayer]:
+    """The layers of a model that can have adapters, by path.
+
+    >>> llama = {"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    ...          "intermediate_size": 16, "vocab_size": 10, "max_position_embeddings": 32, "rms_norm_eps": 1e-5}
+    >>> found = linear_layers(ModelArchConfig.from_hf(llama))
+    >>> list(found)[-1], found["layers.0.down"].outputs, found["layers.0.down"].names[0]
+    ('layers.0.down', 8, 'model.layers.0.mlp.down_proj')
+    """
+    found: dict[str, LinearLayer] = {}
+    for p in get_architecture(cfg.model_type).params(cfg):
+        path = p.path.removesuffix(".weight")
+        if len(p.shape) != 2 or not path.startswith("layers."):
+            continue
+        outputs, inputs = p.shape[::-1] if cfg.transposed_weights else p.shape
+        names = tuple(name.removesuffix(".weight") for name in p.hf)
+        found[path] = LinearLayer(path, outputs, inputs, names, _order(cfg, path.rpartition(".")[2]))
+    return found
+
+
+def _order(cfg: ModelArchConfig, role: str) -> NDArray[np.intp] | None:
+    if cfg.source != "gguf":
+        return None
+    if role == "qkv" and cfg.model_type == "gpt_neox":
+        return fused_rows(cfg.heads, cfg.head_dim)
+    if role in ("q", "k") and cfg.rope is not None and cfg.rope.interleaved:
+        return interleaved_rows(cfg.heads if role == "q" else cfg.kv_heads, cfg.head_dim, cfg.rope.rotary_dim)
+    return None
+
+
+def choose_layers(cfg: ModelArchConfig, targets: Sequence[str]) -> list[LinearLayer]:
+    """The layers that targets name: "attention", "all-linear", or roles such as "q" or "q_proj".
+
+    >>> llama = {"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    ...          "intermediate_size": 16, "vocab_size": 10, "max_position_embeddings": 32, "rms_norm_eps": 1e-5}
+    >>> cfg = ModelArchConfig.from_hf(llama)
+    >>> [layer.role for layer in choose_layers(cfg, ["attention"])], [layer.role for layer in choose_layers(cfg, ["up_proj"])]
+    (['q', 'k', 'v', 'o'], ['up'])
+    """
+    layers = linear_layers(cfg)
+    known = {layer.role: {layer.role, layer.names[0].rpartition(".")[2]} for layer in layers.values()}
+    chosen: set[str] = set()
+    for target in targets:
+        if target == "all-linear":
+            matched = set(known)
+        elif target == "attention":
+            matched = {role for role in known if role in ATTENTION}
+        else:
+            matched = {role for role, names in known.items() if target in names}
+        if not matched:
+            raise UnknownName(
+                f"the model {cfg.model_type!r} has no linear layers {target!r}",
+                hint="choose attention, all-linear, or some of " + " ".join(known),
+                name=target,
+            )
+        chosen |= matched
+    if not chosen:
+        raise InputError("no layers are chosen for adapters", hint="choose attention or all-linear")
+    return [layer for layer in layers.values() if layer.role in chosen]
+
+
+def check_adapter(cfg: ModelArchConfig, adapter: Adapter) -> None:
+    """Refuses an adapter whose layers or sizes are not the model's."""
+    layers = linear_layers(cfg)
+    for path, low in adapter.items():
+        if path not in layers:
+            raise UnknownName(f"the adapter changes {path!r}, which the model does not have", name=path)
+        check_sizes(layers[path], low.a.shape, low.b.shape, path)
+
+
+def check_sizes(layer: LinearLayer, a: tuple[int, ...], b: tuple[int, ...], name: str) -> None:
+    """Refuses matrices that do not fit a layer or each other."""
+    rank = a[0] if a else 0
+    if len(a) != 2 or not rank or a != (rank, layer.inputs) or b != (layer.outputs, rank):
+        raise ShapeError(
+            f"the adapter of {name} has the shapes {a} and {b}, "
+            f"the model's layer has {layer.inputs} inputs and {layer.outputs} outputs",
+            hint="the adapter is of another model",
+            name=name,
+            got=(a, b),
+            expected=(("rank", layer.inputs), (layer.outputs, "rank")),
+        )
+
+
+class _Arrays(Mapping[str, NDArray[Any]]):
+    """Arrays of two mappings as one."""
+
+    def __init__(self, first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]) -> None:
+        self._first, self._second = first, second
+
+    def __getitem__(self, path: str) -> NDArray[Any]:
+        return self._second[path] if path in self._second else self._first[path]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._first
+        yield from self._second
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+
+def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> LoadedParams:
+    """Params with an adapter beside their weights; also those that `merge_projections` has joined.
+
+    The parts of a joined layer share one product: their a lie on top of each other, their b in a diagonal of blocks.
+    """
+    extra: dict[str, F32] = {}
+    layers: list[dict[str, Any]] = [dict(layer) for layer in params.specs["layers"]]
+    taken: set[str] = set()
+    for index, layer in enumerate(layers):
+        for role in layer:
+            members = _MERGED[role] if role in _MERGED and f"layers.{index}.{role}" not in adapter else (role,)
+            paths = [f"layers.{index}.{m}" for m in members]
+            if not any(path in adapter for path in paths):
+                continue
+            taken.update(path for path in paths if path in adapter)
+            a, b = _joined([adapter.get(path) for path in paths], [_outputs(cfg, m, layer[role], members) for m in members])
+            layer[role] = {**layer[role], LORA_A: Spec(TensorType(f32, a.shape)), LORA_B: Spec(TensorType(f32, b.shape))}
+            extra[f"layers.{index}.{role}.{LORA_A}"], extra[f"layers.{index}.{role}.{LORA_B}"] = a, b
+    left = next((path for path in adapter if path not in taken), None)
+    if left is not None:
+        raise UnknownName(f"the adapter changes {left!r}, which the model does not have", name=left)
+    nbytes = params.nbytes + sum(array.nbytes for array in extra.values())
+    return LoadedParams({**params.specs, "layers": layers}, _Arrays(params.arrays, extra), nbytes)
+
+
+def _outputs(cfg: ModelArchConfig, role: str, leaves: Mapping[str, Any], members: Sequence[str]) -> int:
+    """The outputs of a layer, or of its part in a joined one."""
+    if len(members) == 1:
+        return int(leaves["weight"].type.static_shape[1 if cfg.transposed_weights else 0])
+    sizes = {"q": cfg.heads * cfg.head_dim, "k": cfg.kv_heads * cfg.head_dim, "v": cfg.kv_heads * cfg.head_dim}
+    return sizes.get(role, cfg.intermediate)
+
+
+def _joined(parts: Sequence[LowRank | None], outputs: Sequence[int]) -> tuple[F32, F32]:
+    a = np.concatenate([part.a for part in parts if part is not None])
+    b = np.zeros((sum(outputs), a.shape[0]), np.float32)
+    row = column = 0
+    for part, size in zip(parts, outputs, strict=True):
+        if part is not None:
+            b[row : row + size, column : column + part.rank] = part.b * np.float32(part.scale)
+            column += part.rank
+        row += size
+    return a, b

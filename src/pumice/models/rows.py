@@ -1,0 +1,28 @@
+"""Orders of rows in which GGUF files hold projections that Hugging Face files hold in another one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def interleaved_rows(heads: int, head_dim: int, rotary_dim: int) -> NDArray[np.intp]:
+    """For each row where the pairs that turn together are neighbours, the row of halves that it is.
+
+    >>> interleaved_rows(1, 6, 4).tolist()
+    [0, 2, 1, 3, 4, 5]
+    """
+    half = rotary_dim // 2
+    rows = np.arange(heads * head_dim).reshape(heads, head_dim)
+    turning = rows[:, : 2 * half].reshape(heads, 2, half).transpose(0, 2, 1).reshape(heads, 2 * half)
+    return np.concatenate([turning, rows[:, 2 * half :]], axis=1).reshape(-1)
+
+
+def fused_rows(heads: int, head_dim: int) -> NDArray[np.intp]:
+    """For each row of all queries, then all keys, then all values, the row that it is where each head has its own three.
+
+    >>> fused_rows(2, 1).tolist()
+    [0, 3, 1, 4, 2, 5]
+    """
+    index = np.arange(heads * 3 * head_dim).reshape(heads, 3, head_dim)
+    return index.transpose(1, 0, 2).reshape(-1)

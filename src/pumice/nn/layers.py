@@ -1,0 +1,203 @@
+"""Layers: products, tables, convolutions, dropout, and what strings them together; names and shapes are PyTorch's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pumice import functions as F
+from pumice.errors import InputError
+from pumice.functions.conv import PaddingLike, Sizes
+from pumice.nn import init
+from pumice.nn.module import Module, Parameter, computing
+from pumice.tensor import Tensor
+
+# PyTorch's bounds for weights and biases: one over the root of the fan in.
+_EVEN = init.kaiming_uniform(math.sqrt(1 / 3))
+
+
+def _even_bias(fan_in: int) -> init.Initialiser:
+    bound = 1 / math.sqrt(max(1, fan_in))
+    return init.uniform(-bound, bound)
+
+
+class Linear(Module):
+    """x · weightᵀ + bias over the last axis; weight is [out, in].
+
+    >>> list(Linear(4, 3).named_parameters().values())
+    [Parameter(3, 4), Parameter(3)]
+    """
+
+    weight: Any
+    bias: Any
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, *, weight_init: Any = _EVEN, bias_init: Any = None) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self.weight = Parameter((outputs, inputs), init=weight_init)
+        self.bias = Parameter(outputs, init=_even_bias(inputs) if bias_init is None else bias_init, decay=False) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = computing(x) @ self.weight.T
+        return y if self.bias is None else y + self.bias
+
+
+class Embedding(Module):
+    """The rows of a table [count, width] that integers name.
+
+    >>> list(Embedding(10, 4).named_parameters().values())
+    [Parameter(10, 4)]
+    """
+
+    weight: Any
+
+    def __init__(self, count: int, width: int, *, weight_init: Any = None) -> None:
+        self.weight = Parameter((count, width), init=weight_init or init.normal(), lookup=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(self.weight, ids)
+
+
+class _Conv(Module):
+    """Convolution of [N, C, spatial…] with weights [out, in / groups, window…]."""
+
+    function: Callable[..., Tensor]
+    spatial: int
+    weight: Any
+    bias: Any
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: Sizes,
+        stride: Sizes = 1,
+        padding: PaddingLike = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        *,
+        weight_init: Any = _EVEN,
+    ) -> None:
+        if groups < 1 or inputs % groups or outputs % groups:
+            raise InputError(f"{inputs} and {outputs} channels do not make {groups} groups", groups=groups)
+        window = (kernel,) * self.spatial if isinstance(kernel, int) else tuple(kernel)
+        if len(window) != self.spatial:
+            raise InputError(f"the kernel {kernel!r} does not fit {self.spatial} spatial axes")
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.weight = Parameter((outputs, inputs // groups, *window), init=weight_init)
+        fan_in = inputs // groups * math.prod(window)
+        self.bias = Parameter(outputs, init=_even_bias(fan_in), decay=False) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        settings = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups}
+        return type(self).function(computing(x), self.weight, self.bias, **settings)
+
+
+class Conv1d(_Conv):
+    """Convolution over one spatial axis.
+
+    >>> Conv1d(3, 8, 5).weight
+    Parameter(8, 3, 5)
+    """
+
+    function = staticmethod(F.conv1d)
+    spatial = 1
+
+
+class Conv2d(_Conv):
+    """Convolution over two spatial axes.
+
+    >>> Conv2d(3, 8, 3, groups=1).weight
+    Parameter(8, 3, 3, 3)
+    """
+
+    function = staticmethod(F.conv2d)
+    spatial = 2
+
+
+class Conv3d(_Conv):
+    """Convolution over three spatial axes.
+
+    >>> Conv3d(1, 2, (1, 3, 3)).weight
+    Parameter(2, 1, 1, 3, 3)
+    """
+
+    function = staticmethod(F.conv3d)
+    spatial = 3
+
+
+class Dropout(Module):
+    """In training, sets elements to 0 at a rate and divides the others by 1 - rate; else x itself.
+
+    >>> Dropout(0.1).rate
+    0.1
+    """
+
+    def __init__(self, rate: float = 0.5) -> None:
+        if not 0 <= rate < 1:
+            raise InputError(f"the dropout rate must lie in 0…1, without 1, not {rate}", rate=rate)
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.draw_key(), self.rate) if self.rate and self.training else x
+
+
+class Sequential(Module):
+    """Modules and functions, each applied to the result of the one before; numbered as in PyTorch.
+
+    >>> list(Sequential(Linear(4, 3, bias=False), F.relu, Linear(3, 2, bias=False)).named_parameters())
+    ['0.weight', '2.weight']
+    """
+
+    def __init__(self, *layers: Callable[..., Any]) -> None:
+        for k, layer in enumerate(layers):
+            if not callable(layer):
+                raise InputError(f"layer {k} is {type(layer).__name__}, neither a module nor a function")
+            setattr(self, str(k), layer)
+        self._length = len(layers)
+
+    @property
+    def layers(self) -> Sequence[Callable[..., Any]]:
+        return [getattr(self, str(k)) for k in range(self._length)]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, k: int) -> Callable[..., Any]:
+        return self.layers[k]
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class LoRA(Module):
+    """A linear layer that stays as it is, plus a product of two thin matrices that learn: B·A·x · alpha / rank.
+
+    A is [rank, in], B is [out, rank] and starts at 0, so that at first nothing changes.
+
+    >>> layer = LoRA(Linear(8, 8), rank=2)
+    >>> [n for n, p in layer.named_parameters().items() if p.trainable]
+    ['lora_A.weight', 'lora_B.weight']
+    """
+
+    def __init__(self, base: Linear, rank: int = 8, alpha: float | None = None, dropout: float = 0.0) -> None:
+        if rank < 1:
+            raise InputError(f"the rank must be at least 1, not {rank}", rank=rank)
+        self.base = base
+        base.freeze()
+        self.rank, self.scale = rank, (rank if alpha is None else alpha) / rank
+        self.lora_A = Linear(base.inputs, rank, bias=False)
+        self.lora_B = Linear(rank, base.outputs, bias=False, weight_init=init.zeros())
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.base(x) + self.lora_B(self.lora_A(self.dropout(x))) * self.scale
+        return y
+
+    def merged(self, params: dict[str, Any], prefix: str = "") -> Any:
+        """The weights of one linear layer that does the same, from the values of this module's parameters."""
+        weight, a, b = (params[prefix + name] for name in ("base.weight", "lora_A.weight", "lora_B.weight"))
+        return weight + (b @ a) * self.scale

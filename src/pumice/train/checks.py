@@ -1,0 +1,109 @@
+"""Checks of a batch before it is run: names, shapes, labels within their classes, no NaN in data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pumice.errors import DataError, IndexRangeError, MissingName
+from pumice.ir.graph import Graph
+from pumice.ir.symbols import infer_env
+from pumice.nn.module import Labels
+from pumice.reference.interpreter import evaluate_graph
+from pumice.run.call import unknown_name
+from pumice.run.convert import Array, as_array, is_float
+
+
+@dataclass(frozen=True)
+class LabelCheck:
+    """Labels that follow from inputs alone: the part of the graph that computes them, None where they are an input itself."""
+
+    name: str
+    classes: int
+    ignored: int | None
+    graph: Graph | None
+
+    def check(self, arrays: Mapping[str, Array], env: Mapping[str, int]) -> None:
+        """Refuses labels that name no class."""
+        names = [self.name] if self.graph is None else [n.name for n in self.graph.sources("input")]
+        needed = {name: arrays[name] for name in names}
+        if any(a.dtype.kind not in "iubf" for a in needed.values()):
+            return  # the run refuses it by its dtype
+        labels = needed[self.name] if self.graph is None else evaluate_graph(self.graph, needed, env=env).outputs[0]
+        bad = (labels < 0) | (labels >= self.classes)
+        if self.ignored is not None:
+            bad &= labels != self.ignored
+        if bad.any():
+            at = tuple(int(i) for i in np.argwhere(bad)[0])
+            value = int(labels[at])
+            raise IndexRangeError(
+                f"input {self.name!r} holds the label {value} at {list(at)}, there are {self.classes} classes",
+                hint=f"labels lie in 0…{self.classes - 1}" + ("" if self.ignored is None else f", or are {self.ignored}"),
+                name=self.name,
+                index=value,
+                size=self.classes,
+            )
+
+
+def label_checks(graph: Graph, labels: Sequence[Labels]) -> tuple[LabelCheck, ...]:
+    """What can be checked of the labels that losses were given: those that depend on inputs and on nothing else."""
+    found: dict[LabelCheck, None] = {}
+    for given in labels:
+        part = _ancestors(graph, given.node)
+        names = [graph.nodes[i].name for i in part if graph.nodes[i].op == "input"]
+        if not names or any(graph.nodes[i].op in ("param", "state") for i in part):
+            continue
+        sub = None if graph.nodes[given.node].op == "input" else _cut_out(graph, part)
+        found[LabelCheck(names[0], given.classes, given.ignored, sub)] = None
+    return tuple(found)
+
+
+def _ancestors(graph: Graph, node: int) -> list[int]:
+    found: set[int] = set()
+    pending = [node]
+    while pending:
+        i = pending.pop()
+        if i not in found:
+            found.add(i)
+            pending += graph.nodes[i].args
+    return sorted(found)
+
+
+def _cut_out(graph: Graph, part: Sequence[int]) -> Graph:
+    """The graph of these nodes alone, whose output is the last of them."""
+    place = {i: k for k, i in enumerate(part)}
+    nodes = tuple(
+        replace(n, id=place[n.id], inputs=tuple(None if i is None else place[i] for i in n.inputs))
+        for n in (graph.nodes[i] for i in part)
+    )
+    return Graph(nodes, (("labels", len(nodes) - 1),), symbols=graph.symbols)
+
+
+def check_batch(
+    given: Mapping[str, Any], graph: Graph, names: Sequence[str], checks: Sequence[LabelCheck], maxima: Mapping[str, int]
+) -> dict[str, Array]:
+    """A batch as arrays, or a typed error that names the input; nothing has run yet."""
+    for name in given:
+        if name not in names:
+            raise unknown_name("input", name, names)
+    missing = [n for n in names if n not in given]
+    if missing:
+        raise MissingName(f"the batch lacks {missing[0]!r}", hint="it needs " + " ".join(names), names=missing)
+    arrays = {name: as_array(given[name], f"input {name!r}") for name in names}
+    shapes = {n.name: arrays[n.name].shape if n.name in arrays else n.type.static_shape for n in graph.sources("input")}
+    env = infer_env(graph, shapes, maxima=maxima)
+    for name, array in arrays.items():
+        if is_float(array.dtype) and not np.isfinite(array).all():
+            at = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
+            raise DataError(
+                f"input {name!r} holds {array[tuple(at)]} at {at}",
+                hint="clean the data, or mask what is missing",
+                name=name,
+                at=at,
+            )
+    for check in checks:
+        check.check(arrays, env)
+    return arrays

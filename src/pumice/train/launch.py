@@ -1,0 +1,100 @@
+"""A training run from its configuration: everything built, trained, measured, and left in one folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumice.train.callbacks import Callback
+from pumice.train.checkpoint import load_params
+from pumice.train.config import Config, make_optimizer, make_schedule
+from pumice.train.disk import disk_errors
+from pumice.train.log import jsonable
+from pumice.train.progress import Progress
+from pumice.train.recipes import Context
+from pumice.train.step import compile_step
+from pumice.train.trainer import Result, Resume, Trainer
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave: how it ended, what the recipe measured (nothing if it was interrupted), and where things are."""
+
+    result: Result
+    measured: dict[str, Any]
+    folder: Path
+    device: str
+    parameters: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The outcome as plain data."""
+        where = {"out": str(self.folder), "log": str(self.folder / "log.jsonl"), "report": str(self.folder / "report.html")}
+        facts = {"parameters": self.parameters, "device": self.device, "measured": jsonable(self.measured)}
+        return {**self.result.as_json(), **facts, **where}
+
+
+class _Settings(Callback):
+    """Leaves the settings in the run's folder, once it is sure that the run may go there, and says the recipe's notes."""
+
+    def __init__(self, config: Config, out: Path, notes: Sequence[str]) -> None:
+        self.config, self.out, self.notes = config, out, notes
+
+    def on_start(self, trainer: Trainer) -> None:
+        with disk_errors(self.out):
+            (self.out / "config.json").write_text(json.dumps(self.config.as_json(), indent=1) + "\n", encoding="utf-8")
+        for note in self.notes:
+            trainer.note(note)
+
+
+def launch(config: Config, *, resume: Resume = "auto", progress: bool | Progress = True) -> Outcome:
+    """Build what the configuration describes, train it, and measure it.
+
+    The run's folder holds checkpoints/, log.jsonl, report.html, config.json, and what the recipe leaves there.
+    """
+    run = config.run
+    out = Path(run.out) if run.out is not None else Path("runs") / run.name
+    recipe = config.recipe.build(config.model, config.data, Context(run.seed, config.folder))
+    batches = run.steps if run.steps is not None else (run.epochs or 0) * len(recipe.data)
+    schedule = make_schedule(config.schedule, config.optimizer.lr, max(batches // run.accumulate, 1))
+    start = None if run.params is None else load_params(config.folder / run.params)
+    with compile_step(
+        recipe.model,
+        recipe.loss,
+        make_optimizer(config.optimizer, schedule),
+        recipe.inputs,
+        device=run.device,
+        seed=run.seed,
+        precision=run.precision,
+        accumulate=run.accumulate,
+        max={"B": recipe.largest_batch},
+        params=start,
+        aux=True,
+    ) as step:
+        trainer = Trainer(
+            step,
+            recipe.data,
+            steps=batches,
+            validate=recipe.validation,
+            every=run.every,
+            monitor=run.monitor,
+            checkpoints=out / "checkpoints",
+            keep=run.keep,
+            resume=resume,
+            log=out / "log.jsonl",
+            log_every=run.log_every,
+            report=out / "report.html",
+            title=run.name,
+            settings=config.as_json(),
+            early_stopping=run.patience,
+            callbacks=[_Settings(config, out, recipe.notes)],
+            progress=progress,
+        )
+        result = trainer.run()
+        interrupted = result.stopped in ("interrupted", "terminated")
+        measured = {} if interrupted else recipe.finish(step, out)
+        parameters = sum(math.prod(p.shape) for p in recipe.model.named_parameters().values())
+        return Outcome(result, measured, out, step.executable.device.name, parameters)

@@ -1,0 +1,88 @@
+"""Recipes: a model, its loss and its data put together from settings, for `pumice train`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumice.errors import UnknownName
+from pumice.nn.module import Module
+from pumice.train.data import Batches
+from pumice.train.step import TrainStep
+
+# Each module has the dataclasses `Model` and `Data`, whose fields are the keys of a configuration's tables, and
+# `build(model, data, context)`. They are imported when asked for.
+RECIPES = {
+    "digits-mlp": "pumice.train.recipes.digits_mlp",
+    "digits-conv": "pumice.train.recipes.digits_conv",
+    "characters": "pumice.train.recipes.characters",
+    "addition": "pumice.train.recipes.addition",
+    "siren": "pumice.train.recipes.siren",
+    "finetune": "pumice.llm.finetune.recipe",  # stands above training: known by its name alone
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a recipe knows beside its settings: the seed, and the folder that relative paths start from."""
+
+    seed: int = 0
+    folder: Path = Path()
+
+
+def _nothing(step: TrainStep, out: Path | None) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A task ready to be trained. `finish` measures what counts at the end, and may leave files in the run's folder;
+    `notes` are said before the first step.
+
+    `loss(model, **batch)` gives the loss and a dict of numbers to be watched.
+    """
+
+    model: Module
+    loss: Callable[..., Any]
+    inputs: Mapping[str, Any]
+    data: Batches
+    validation: Batches
+    finish: Callable[[TrainStep, Path | None], dict[str, Any]] = _nothing
+    notes: tuple[str, ...] = ()
+
+    @property
+    def largest_batch(self) -> int:
+        """The most samples that a step sees at once."""
+        return max(self.data.batch_size, self.validation.batch_size)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A recipe before its settings are known."""
+
+    name: str
+    model: type[Any]
+    data: type[Any]
+    build: Callable[[Any, Any, Context], Recipe]
+
+
+def find(name: str) -> Kind:
+    """The recipe of a name.
+
+    >>> find("addition").model.__name__
+    'Model'
+    >>> find("adition")
+    Traceback (most recent call last):
+    pumice.errors.UnknownName: [unknown-name] there is no recipe 'adition'
+      hint: did you mean 'addition'? There are addition characters digits-conv digits-mlp finetune siren
+    """
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, 1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise UnknownName(f"there is no recipe {name!r}", hint=f"{meant}There are {' '.join(sorted(RECIPES))}", name=name)
+    module = importlib.import_module(RECIPES[name])
+    return Kind(name, module.Model, module.Data, module.build)

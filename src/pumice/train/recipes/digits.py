@@ -1,0 +1,51 @@
+"""What the two digit recipes share: the data in three parts, the loss, and the test at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pumice import functions as F
+from pumice import nn
+from pumice.tensor import Tensor
+from pumice.tracing import spec
+from pumice.train.data import Batches, split
+from pumice.train.datasets import digits
+from pumice.train.recipes import Context, Recipe
+from pumice.train.step import TrainStep
+
+
+@dataclass(frozen=True)
+class Data:
+    """scikit-learn's digits: shares of the samples to validate with and to test on, drawn by the seed."""
+
+    batch: int = 64
+    validation: float = 0.1
+    test: float = 0.2
+
+
+def loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Cross-entropy, and the share of right answers."""
+    logits = model(x)
+    return nn.cross_entropy(logits, y), {"accuracy": F.mean((F.argmax(logits, axis=-1) == y).astype("f32"))}
+
+
+def recipe(model: nn.Module, data: Data, context: Context, *, images: bool) -> Recipe:
+    """A digit model with its data."""
+    rest, test = split(digits(images=images), data.test, seed=context.seed)
+    train, held = split(rest, data.validation, seed=context.seed)
+
+    def finish(step: TrainStep, out: Path | None) -> dict[str, Any]:
+        found = step.evaluate(Batches(test, data.batch, shuffle=False))
+        return {"test_accuracy": found["accuracy"], "test_loss": found["loss"]}
+
+    x = spec("B", 1, 8, 8) if images else spec("B", 64)
+    return Recipe(
+        model,
+        loss,
+        {"x": x, "y": spec("B", dtype="i32")},
+        Batches(train, data.batch, seed=context.seed),
+        Batches(held, data.batch, shuffle=False),
+        finish,
+    )

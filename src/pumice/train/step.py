@@ -1,0 +1,374 @@
+"""Training steps: a model, a loss and an optimizer compiled into a plan that updates parameters where they lie."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.base import Device
+from pumice.errors import InputError, MissingName, UnknownName
+from pumice.nn.module import Module, near
+from pumice.optim.optimizer import Optimizer
+from pumice.optim.schedules import Schedule, as_schedule
+from pumice.run.compile import compile as compile_graph
+from pumice.run.convert import Array, convert_stored, flatten
+from pumice.run.executable import Executable
+from pumice.run.state import StateHandle
+from pumice.train.checks import check_batch, label_checks
+from pumice.train.graphs import FIRST, KEY, LR, NUMBER, StepGraphs
+
+_RESERVED = ("params", "model")
+
+
+def compile_step(
+    model: Module,
+    loss: Callable[..., Any],
+    optimizer: Optimizer,
+    inputs: Mapping[str, Any],
+    *,
+    device: str | Device = "auto",
+    seed: int = 0,
+    precision: str = "f32",
+    accumulate: int = 1,
+    max: Mapping[str, int] | int | None = None,
+    params: Mapping[str, Any] | None = None,
+    aux: bool = False,
+) -> TrainStep:
+    """Compile a training step for a device.
+
+    `loss(model, **batch)` gives a scalar, with `aux` the pair of it and a dict of named tensors. `inputs` are the specs of the
+    batch; `max` bounds their symbols. Parameters start from `params`, by path, and where it has none from the model's
+    initialisers and the seed. With precision "f16" products are computed in half precision from f32 parameters, the loss is
+    scaled, and steps whose gradients are not finite are skipped. With `accumulate` k, each call is one of k micro-batches
+    and every k-th updates the parameters by the mean of their gradients.
+
+    >>> import numpy as np, pumice as pm
+    >>> from pumice import nn, optim
+    >>> model = nn.Linear(2, 1)
+    >>> def loss(model, x, y):
+    ...     return nn.mse(model(x), y)
+    >>> specs = {"x": pm.spec("B", 2), "y": pm.spec("B", 1)}
+    >>> x = np.float32([[0, 0], [0, 1], [1, 0], [1, 1]])
+    >>> with compile_step(model, loss, optim.SGD(0.3), specs, device="host", max=4) as step:
+    ...     losses = [step(x=x, y=x.sum(1, keepdims=True)) for _ in range(200)]
+    >>> losses[-1] < 1e-3 < losses[0], step.count
+    (True, 200)
+    """
+    return TrainStep(model, loss, optimizer, inputs, device, seed, precision, accumulate, max, params, aux)
+
+
+class TrainStep:
+    """A compiled training step; `compile_step` makes it. Thread-safe: calls take turns, with its forward executables too."""
+
+    def __init__(
+        self,
+        model: Module,
+        loss: Callable[..., Any],
+        optimizer: Optimizer,
+        inputs: Mapping[str, Any],
+        device: str | Device,
+        seed: int,
+        precision: str,
+        accumulate: int,
+        max: Mapping[str, int] | int | None,
+        params: Mapping[str, Any] | None,
+        aux: bool,
+    ) -> None:
+        _check_settings(inputs, seed, precision, accumulate)
+        self.model, self.optimizer, self.seed, self.accumulate = model, optimizer, seed, accumulate
+        self.precision = precision
+        self.schedule: Schedule = as_schedule(optimizer.lr)
+        self._lock = threading.RLock()
+        self._count = 0
+        self._micro = 0
+        self._named = model.named_parameters()
+        optimizer.check(self._named)
+        trained = tuple(n for n, p in self._named.items() if optimizer.trains(n, p))
+        if not trained:
+            raise InputError(
+                "the model has nothing to train", hint="every parameter is frozen: see Module.freeze and Group(frozen=…)"
+            )
+        self._graphs = StepGraphs(model, loss, optimizer, dict(inputs), precision, accumulate, aux, trained)
+        graph = self._graphs.main()
+        self._checks = label_checks(graph, self._graphs.labels)
+        self._max = _maxima(graph.symbols, max)
+        self._given = _initial(self._named, params)
+        self._evaluation: Executable | None = None
+        self.executable = compile_graph(graph, device=device, max=self._max)
+        self._apply: Executable | None = None
+        try:
+            if accumulate > 1:
+                self._apply = compile_graph(
+                    self._graphs.apply(),
+                    device=self.executable.device,
+                    params_from=self.executable,
+                    state_from=self.executable,
+                )
+            self.reset()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- running ----------------------------------------------------------------------------------------------------
+    def __call__(self, batch: Mapping[str, Any] | None = None, /, **inputs: Any) -> Any:
+        """Train on one batch: the loss before the update as a float; with aux the pair of it and a dict of arrays."""
+        return self.run({**(batch or {}), **inputs})
+
+    def run(self, batch: Mapping[str, Any], *, captures: bool = False) -> Any:
+        """Train on one batch; with `captures` the result comes with a dict of what the loss function captured.
+
+        The batch is checked first: labels that name no class and data that is not finite change nothing.
+        """
+        exe = self.executable
+        arrays = check_batch(batch, exe.graph, list(self._graphs.inputs), self._checks, exe.plan.maxima)
+        with self._lock:
+            call = self._count * self.accumulate + self._micro
+            arrays[KEY] = np.array([self.seed, call & 0xFFFFFFFF], np.uint32)
+            applied = {LR: np.asarray(self.lr, np.float32), NUMBER: np.asarray(self._count + 1, np.float32)}
+            if self._apply is None:
+                arrays |= applied
+            else:
+                arrays[FIRST] = np.asarray(self._micro == 0, np.float32)
+            found = exe.run(arrays, captures=captures)
+            if self._micro + 1 < self.accumulate:
+                self._micro += 1
+            else:
+                if self._apply is not None:
+                    self._apply.run(applied)
+                self._micro, self._count = 0, self._count + 1
+        result, captured = found if captures else (found, None)
+        value = (float(result[0]), result[1]) if self._graphs.aux else float(result)
+        return (value, captured) if captures else value
+
+    def evaluate(self, batches: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+        """Means of the loss and of what comes with it over batches, not in training; larger batches count more."""
+        if self._evaluation is None:
+            self._evaluation = self._forward(self._graphs.evaluation())
+        exe = self._evaluation
+        totals: dict[str, float] = {}
+        weight = 0
+        names = list(self._graphs.inputs)
+        for batch in batches:
+            arrays = check_batch(batch, exe.graph, names, self._checks, exe.plan.maxima)
+            size = next((len(a) for a in arrays.values() if a.ndim), 1)
+            for name, value in exe.run(arrays).items():
+                totals[name] = totals.get(name, 0.0) + size * float(np.mean(value))
+            weight += size
+        if not weight:
+            raise InputError("there is nothing to evaluate", hint="pass at least one batch that is not empty")
+        return {name: total / weight for name, total in totals.items()}
+
+    def forward(
+        self,
+        fn: Callable[..., Any] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        max: Mapping[str, int] | int | None = None,
+    ) -> Executable:
+        """An executable of fn(model, **inputs), not in training, that reads the parameters where the step updates them.
+
+        Without fn it is the model itself. The caller closes it.
+        """
+        if not inputs:
+            raise InputError("a forward executable needs inputs", hint="inputs={'x': pm.spec('B', 64)}")
+        graph = self._graphs.forward((lambda model, **given: model(*given.values())) if fn is None else fn, inputs)
+        return self._forward(graph, _maxima(graph.symbols, max, self._max))
+
+    def _forward(self, graph: Any, max: Mapping[str, int] | None = None) -> Executable:
+        known = dict(graph.symbols)
+        limits = {s: m for s, m in (self._max or {}).items() if s in known} if max is None else max
+        return compile_graph(graph, device=self.executable.device, max=limits, params_from=self.executable)
+
+    # -- where it stands --------------------------------------------------------------------------------------------
+    @property
+    def count(self) -> int:
+        """Updates done, skipped ones included."""
+        return self._count
+
+    @property
+    def micro(self) -> int:
+        """Micro-batches since the last update."""
+        return self._micro
+
+    @property
+    def skipped(self) -> int:
+        """Updates that were skipped because gradients were not finite; they are counted on the device and read now."""
+        states = self._states()
+        return int(states["amp.skipped"].read()) if "amp.skipped" in states else 0
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next update."""
+        return self.schedule(self._count)
+
+    def set_lr(self, lr: float | Schedule) -> None:
+        """Another learning rate or schedule, from the next update on; schedules count from the first step."""
+        self.schedule = as_schedule(lr)
+
+    def params(self) -> dict[str, Array]:
+        """All parameters and buffers by path, read from the device."""
+        return self.executable.params()
+
+    def ema_params(self) -> dict[str, Array]:
+        """The parameters with running averages in the place of those that are trained; needs an optimizer with `ema`."""
+        if self.optimizer.ema is None:
+            raise InputError("the optimizer keeps no averages", hint="optim.AdamW(..., ema=0.999)")
+        with self._lock:
+            averages = {n: self._states()[f"optim.ema.{n}"].read() for n in self._graphs.trained}
+            return {n: averages[n].astype(a.dtype) if n in averages else a for n, a in self.params().items()}
+
+    def set_params(self, params: Any, *, partial: bool = False) -> None:
+        """Other values for all parameters, or some with `partial`; averages start again from them."""
+        given = flatten(params)
+        with self._lock:
+            self.executable.set_params(given, partial=partial)
+            if self.optimizer.ema is not None:
+                states = self._states()
+                for name in self._graphs.trained:
+                    if name in given:
+                        states[f"optim.ema.{name}"].write(np.asarray(given[name]).astype(np.float32))
+
+    def reset(self) -> None:
+        """Back to the start: the first parameters, no state, step 0."""
+        with self._lock:
+            for handle in self._states().values():
+                handle.reset()
+            missing = [n for n in self._named if n not in self._given]
+            self.set_params({**self._given, **self.model.init(self.seed, missing)})
+            self._count = self._micro = 0
+
+    # -- saving -----------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, dict[str, Any]]:
+        """Everything that a later step needs to go on from here: arrays under "params" and "optim", plain data under "meta"."""
+        with self._lock:
+            return {
+                "params": self.executable.params(self._saved()),
+                "optim": {name: handle.read() for name, handle in self._kept_states(self._micro).items()},
+                "meta": {
+                    "count": self._count,
+                    "micro": self._micro,
+                    "seed": self.seed,
+                    "precision": self.precision,
+                    "accumulate": self.accumulate,
+                    "schedule": self.schedule.to_dict(),
+                    "optimizer": self.optimizer.to_dict(),
+                },
+            }
+
+    def load_state_dict(self, saved: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on from what `state_dict` of the same model, optimizer and settings gave; a wrong one changes nothing."""
+        for part in ("params", "optim", "meta"):
+            if part not in saved:
+                raise MissingName(f"the saved state has no {part!r}", hint="take what state_dict() gave", names=[part])
+        meta = _checked_meta(saved["meta"], self.accumulate)
+        types = {name: self._named[name].type for name in self._saved()}
+        params = _matching("parameter", saved["params"], types)
+        states = self._kept_states(meta["micro"])
+        values = _matching("optimizer state", saved["optim"], {name: h._node.type for name, h in states.items()})
+        with self._lock:
+            self.executable.set_params(params, partial=True)
+            for name, handle in states.items():
+                handle.write(values[name])
+            self._count, self._micro, self.seed = meta["count"], meta["micro"], meta["seed"]
+            self.schedule = meta["schedule"]
+
+    def _states(self) -> dict[str, StateHandle]:
+        found = dict(self.executable.state.items())
+        if self._apply is not None:
+            found |= dict(self._apply.state.items())
+        return found
+
+    def _saved(self) -> set[str]:
+        return {name for name, p in self._named.items() if p.saved}
+
+    def _kept_states(self, micro: int) -> dict[str, StateHandle]:
+        """The states that count after so many micro-batches: before the first one, sums of gradients are what is left over."""
+        return {n: h for n, h in self._states().items() if micro or not n.startswith("grad.")}
+
+    # -- life -------------------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Free the device memory; forward executables keep the parameters that they share."""
+        for exe in (self._evaluation, self._apply, self.executable):
+            if exe is not None:
+                exe.close()
+
+    def __enter__(self) -> TrainStep:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        trained = sum(math.prod(self._named[n].shape) for n in self._graphs.trained)
+        return f"<training step on {self.executable.device.name}: {trained} trained elements, {self._count} steps done>"
+
+
+def _check_settings(inputs: Mapping[str, Any], seed: int, precision: str, accumulate: int) -> None:
+    if not inputs:
+        raise InputError("a training step needs inputs", hint="inputs={'x': pm.spec('B', 64)}")
+    for name in inputs:
+        if name in _RESERVED or name.startswith("step."):
+            raise InputError(f"an input cannot be called {name!r}", hint="give it another name", name=name)
+    if precision not in ("f32", "f16"):
+        raise InputError(f"the precision is 'f32' or 'f16', not {precision!r}")
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise InputError(f"accumulate must be an int of at least 1, not {accumulate!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise InputError(f"the seed lies in 0…2³²-1, not {seed!r}", seed=seed)
+
+
+def _maxima(
+    symbols: tuple[tuple[str, int | None], ...], given: Mapping[str, int] | int | None, known: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Maxima of a graph's symbols: as given, one number for the only symbol, else what is known of them."""
+    names = [name for name, _ in symbols]
+    if isinstance(given, int):
+        if len(names) != 1:
+            raise InputError(f"max={given} for {len(names)} symbols: {' '.join(names)}", hint="pass a mapping")
+        return {names[0]: given}
+    return {**{n: m for n, m in (known or {}).items() if n in names}, **(given or {})}
+
+
+def _initial(named: Mapping[str, Any], params: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = flatten(params) if params else {}
+    for name, value in given.items():
+        if name not in named:
+            raise UnknownName(f"the model has no parameter {name!r}", hint=near(name, named), name=name)
+        convert_stored(value, named[name].type, f"param {name!r}")
+    return given
+
+
+def _matching(kind: str, given: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Array]:
+    """Saved arrays, all of them and of the right types."""
+    for name in given:
+        if name not in types:
+            raise UnknownName(
+                f"the saved state has the {kind} {name!r}, which is not there",
+                hint="it is another model's: " + near(name, types),
+                name=name,
+            )
+    missing = [n for n in types if n not in given]
+    if missing:
+        raise MissingName(f"the saved state lacks the {kind} {missing[0]!r}", hint="it is another model's", names=missing)
+    return {name: convert_stored(given[name], t, f"{kind} {name!r}") for name, t in types.items()}
+
+
+def _checked_meta(meta: Mapping[str, Any], accumulate: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("count", "micro", "seed"):
+        value = meta.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InputError(f"the saved state has no valid {name!r}: {value!r}", hint="take what state_dict() gave", name=name)
+        found[name] = value
+    if found["micro"] >= accumulate:
+        raise InputError(
+            f"the saved state is after micro-batch {found['micro']} of a step, this step has {accumulate}",
+            hint="use the same accumulate",
+        )
+    found["schedule"] = Schedule.from_dict(meta.get("schedule") or {})
+    return found

@@ -1,0 +1,403 @@
+"""The Trainer: runs a step over data, validates, logs, saves, and goes on exactly where an earlier run was stopped."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import numpy as np
+
+from pumice.errors import CheckpointMismatch, Diverged, FormatError, InputError
+from pumice.optim.schedules import Schedule
+from pumice.train import progress as shows
+from pumice.train.callbacks import Callback, EarlyStopping, as_callback
+from pumice.train.checkpoint import Checkpoint, Checkpoints, check_same, load_checkpoint
+from pumice.train.data import Batch, Data, Position
+from pumice.train.log import Log, Record, jsonable, read_log
+from pumice.train.report import write_report
+from pumice.train.step import TrainStep
+
+Resume = bool | Literal["auto"] | str | Path
+Validate = Iterable[Batch] | Callable[[TrainStep], Mapping[str, float]]
+
+# A loss that is no number may be one bad batch under loss scaling, which skips it; so many in a row are the end.
+_HOPELESS = 20
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. `stopped` is "done", or why it ended early; `loss` is that of the last batch."""
+
+    steps: int
+    epochs: float
+    loss: float
+    validation: Mapping[str, float]
+    seconds: float
+    stopped: str
+    skipped: int = 0
+    checkpoint: Path | None = None
+    best: Path | None = None
+    resumed_from: Path | None = None
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as plain data."""
+        found: dict[str, Any] = jsonable({k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()})
+        return found
+
+
+@dataclass
+class _Progress:
+    """What a run knows beside the step: everything here goes into a checkpoint."""
+
+    position: Position = field(default_factory=Position)
+    loss: float = math.nan
+    window_sum: float = 0.0
+    window_count: int = 0
+    validation: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "loss": None if math.isnan(self.loss) else self.loss}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> _Progress:
+        values = {**data, "position": Position(**data["position"])}
+        values["loss"] = math.nan if data["loss"] is None else float(data["loss"])
+        return cls(**values)
+
+
+class Trainer:
+    """Trains a step on data for a number of epochs or batches.
+
+    Every `every` batches (by default once an epoch) it validates, on batches or by a function of the step that gives numbers
+    by name, and saves a checkpoint: the `keep` latest stay, and the best by `monitor`, a name among the validation's numbers
+    (without validation the mean training loss), with a - before it if more is better.
+
+    `resume` "auto" goes on from the newest whole checkpoint if there is one, True insists on one, False starts anew and
+    refuses a folder that has some, a path names one. Ctrl-C and SIGTERM end the run after the batch at hand, with a checkpoint.
+
+    >>> import numpy as np, pumice as pm
+    >>> from pumice import nn, optim, train
+    >>> def loss(model, x, y):
+    ...     return nn.mse(model(x), y)
+    >>> x = np.float32([[0, 0], [0, 1], [1, 0], [1, 1]])
+    >>> data = train.Batches(train.Arrays(x=x, y=x.sum(1, keepdims=True)), 2)
+    >>> specs = {"x": pm.spec("B", 2), "y": pm.spec("B", 1)}
+    >>> with train.compile_step(nn.Linear(2, 1), loss, optim.SGD(0.3), specs, device="host", max=2) as step:
+    ...     result = train.Trainer(step, data, epochs=100, progress=False).run()
+    >>> result.steps, result.stopped, result.loss < 1e-3
+    (200, 'done', True)
+    """
+
+    def __init__(
+        self,
+        step: TrainStep,
+        data: Data,
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        validate: Validate | None = None,
+        every: int | None = None,
+        monitor: str = "loss",
+        checkpoints: str | Path | None = None,
+        keep: int = 3,
+        resume: Resume = "auto",
+        log: str | Path | None = None,
+        log_every: int = 1,
+        report: str | Path | None = None,
+        title: str = "training",
+        settings: Mapping[str, Any] | None = None,
+        early_stopping: EarlyStopping | int | None = None,
+        callbacks: Sequence[Callback | Callable[[Trainer, Record], Any]] = (),
+        progress: bool | shows.Progress = True,
+    ) -> None:
+        if (epochs is None) == (steps is None):
+            raise InputError("a run lasts a number of epochs or of steps", hint="give one of epochs= and steps=")
+        if not hasattr(data, "batch"):
+            raise InputError(
+                f"a {type(data).__name__} gives no batches by position",
+                hint="wrap arrays: pm.train.Batches(pm.train.Arrays(x=…, y=…), batch_size)",
+            )
+        self.step, self.data, self.validate = step, data, validate
+        self.steps = steps if steps is not None else (epochs or 0) * len(data)
+        self.every = len(data) if every is None else every
+        if min(self.steps, self.every, log_every) < 1:
+            raise InputError(f"steps={self.steps}, every={self.every}, log_every={log_every}", hint="all are at least 1")
+        self.monitor, self.keep, self.resume = monitor, keep, resume
+        self.folder = None if checkpoints is None else Path(checkpoints)
+        self.log_path, self.log_every = log, log_every
+        self.report, self.title, self.settings = report, title, settings or {}
+        if report is not None and log is None:
+            raise InputError("a report is drawn from the log", hint="give log= too")
+        stopping = EarlyStopping(early_stopping) if isinstance(early_stopping, int) else early_stopping
+        self.callbacks = [as_callback(c) for c in callbacks] + ([stopping] if stopping is not None else [])
+        self._show: shows.Progress = shows.choose(progress) if isinstance(progress, bool) else progress
+        self._now = _Progress()
+        self._initial = step.schedule
+        self._stop = ""
+        self._notes: list[str] = []
+        self._resumed: Path | None = None
+        self._saved: tuple[int, Path] | None = None
+        self._validated = -1
+        self._bad = 0
+        self._started = 0.0
+
+    # -- what callbacks may ask -------------------------------------------------------------------------------------
+    @property
+    def done(self) -> int:
+        """Batches that the step was trained on."""
+        return self.step.count * self.step.accumulate + self.step.micro
+
+    @property
+    def position(self) -> Position:
+        """Where the run stands in its data."""
+        return self._now.position
+
+    @property
+    def metric(self) -> float | None:
+        """The number that is monitored, turned so that lower is better; None where it is unknown."""
+        name = self.monitor.removeprefix("-")
+        values = self._now.validation if self.validate is not None else {"loss": self._mean_loss()}
+        if name not in values:
+            return None
+        value = values[name]
+        return -value if self.monitor.startswith("-") else value
+
+    def stop(self, reason: str) -> None:
+        """End the run after this batch, with a checkpoint."""
+        self._stop = self._stop or reason
+
+    def note(self, text: str) -> None:
+        """Say something, in the terminal and in the result."""
+        self._notes.append(text)
+        self._show.note(text)
+
+    # -- running ----------------------------------------------------------------------------------------------------
+    def run(self) -> Result:
+        """Train to the end, or until something stops it."""
+        with ExitStack() as stack:
+            kept = None if self.folder is None else stack.enter_context(Checkpoints(self.folder, keep=self.keep))
+            stack.enter_context(self._show)
+            self._begin(kept)
+            log = stack.enter_context(Log(self.log_path, resumed_at=self.done))
+            if self.done < self.steps:
+                self._show.begin(self.done, self.steps)
+            for callback in self.callbacks:
+                callback.on_start(self)
+            stack.enter_context(self._signals())
+            self._started = time.monotonic() - self._now.seconds
+            while self.done < self.steps and not self._stop:
+                self._one(log)
+                if self.done % self.every == 0:
+                    self._milestone(kept, log)
+            if self.done >= self.steps:
+                self._milestone(kept, log)
+            self._save(kept)
+            result = self._result(kept)
+            self._write_report(result)
+            for callback in self.callbacks:
+                callback.on_end(self, result)
+        return result
+
+    def _one(self, log: Log) -> None:
+        """Train on the next batch."""
+        now = self._now
+        batch = self.data.batch(now.position.epoch, now.position.index)
+        lr, epoch = self.step.lr, now.position.epoch
+        found = self.step(batch)
+        loss, aux = found if isinstance(found, tuple) else (found, {})
+        now.position = now.position.after(len(self.data))
+        now.loss, now.seconds = loss, time.monotonic() - self._started
+        self._check_loss(loss, lr)
+        if math.isfinite(loss):
+            now.window_sum, now.window_count = now.window_sum + loss, now.window_count + 1
+        samples = next((len(value) for value in batch.values() if np.ndim(value)), 1)
+        record: dict[str, Any] = {"step": self.done, "epoch": epoch, "loss": loss, "lr": lr, "samples": samples}
+        record |= {name: float(value) for name, value in aux.items() if np.ndim(value) == 0}
+        record["seconds"] = round(now.seconds, 3)
+        if self.done % self.log_every == 0 or self.done == self.steps:
+            log.write(record)
+        self._show.step(record)
+        for callback in self.callbacks:
+            callback.on_step(self, record)
+
+    def _check_loss(self, loss: float, lr: float) -> None:
+        self._bad = 0 if math.isfinite(loss) else self._bad + 1
+        if self._bad >= (_HOPELESS if self.step.precision == "f16" else 1):
+            saved = f"; the last good checkpoint is {self._saved[1]}" if self._saved else ""
+            raise Diverged(
+                f"the loss is {loss} at step {self.done}, with a learning rate of {lr:.3g}{saved}",
+                hint="lower the learning rate, clip gradients (clip_norm=1.0), or warm up longer",
+                step=self.done,
+                lr=lr,
+            )
+
+    def _milestone(self, kept: Checkpoints | None, log: Log) -> None:
+        """Validate and save, unless that was done at this very step."""
+        if self.done == self._validated or not self.done:
+            return
+        self._validated = self.done
+        now = self._now
+        now.validation = {}
+        if self.validate is not None:
+            found = self.validate(self.step) if callable(self.validate) else self.step.evaluate(self.validate)
+            now.validation = {name: float(value) for name, value in found.items()}
+            if self.monitor.removeprefix("-") not in now.validation:
+                raise InputError(
+                    f"the validation gives no {self.monitor.removeprefix('-')!r}, which is monitored",
+                    hint="it gives " + " ".join(now.validation),
+                    monitor=self.monitor,
+                )
+            log.write({"step": self.done, "epoch": now.position.epoch, "validation": now.validation})
+            shown = ", ".join(f"{name} {value:.4f}" for name, value in now.validation.items())
+            self._show.note(f"step {self.done}: training loss {self._mean_loss():.4f}, validation {shown}")
+        for callback in self.callbacks:
+            callback.on_evaluate(self, now.validation)
+        metric = self.metric
+        now.window_sum, now.window_count = 0.0, 0
+        self._save(kept, metric)
+        self._write_report(None)
+
+    def _mean_loss(self) -> float:
+        now = self._now
+        return now.window_sum / now.window_count if now.window_count else now.loss
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------
+    def _save(self, kept: Checkpoints | None, metric: float | None = None) -> None:
+        if kept is None or not self.done or (self._saved is not None and self._saved[0] == self.done):
+            return
+        run = {
+            "progress": self._now.to_json(),
+            "data": self._describe_data(),
+            "first_schedule": self._initial.to_dict(),
+            "callbacks": [{"kind": type(callback).__qualname__, "state": callback.state()} for callback in self.callbacks],
+            "validated": self._validated,
+        }
+        self._saved = self.done, kept.save(self.done, self.step.state_dict(), jsonable(run), metric)
+        for callback in self.callbacks:
+            callback.on_checkpoint(self, self._saved[1])
+
+    def _begin(self, kept: Checkpoints | None) -> None:
+        """Go on from a checkpoint, if one is wanted and there."""
+        found = self._find(kept)
+        if found is None:
+            return
+        check_same(self.step.state_dict(), found)
+        self._check_data(found)
+        try:
+            now = _Progress.from_json(found.run["progress"])
+            first = Schedule.from_dict(found.run["first_schedule"])
+            states, validated = list(found.run["callbacks"]), int(found.run["validated"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{found.path} is no checkpoint of a Trainer: {error!r}", path=str(found.path)) from error
+        self.step.load_state_dict(found.state_dict)
+        if first != self._initial:
+            # What was set while running counts as long as the settings are the same; new settings are meant.
+            self.step.set_lr(self._initial)
+            self.note("the learning rate's schedule was changed: the new one counts from here")
+        self._now, self._validated = now, validated
+        self._resumed, self._saved = found.path, (self.done, found.path)
+        for callback in self.callbacks:
+            # By kind, in their order: callbacks may have been added or left out since.
+            match = next((saved for saved in states if saved["kind"] == type(callback).__qualname__), None)
+            if match is not None:
+                states.remove(match)
+                callback.restore(match["state"])
+        self.note(f"going on from {found.path.name}, epoch {now.position.epoch + 1}")
+
+    def _find(self, kept: Checkpoints | None) -> Checkpoint | None:
+        if isinstance(self.resume, Path) or (isinstance(self.resume, str) and self.resume != "auto"):
+            found = load_checkpoint(self.resume)
+            newer = [e.step for e in kept.entries() if e.step > found.step] if kept is not None else []
+            if newer:
+                raise InputError(
+                    f"{self.folder} has a checkpoint of step {newer[-1]}, after {found.path.name}",
+                    hint="to go on from an earlier one, give another folder for the new checkpoints; nothing was changed",
+                    path=str(self.folder),
+                )
+            return found
+        if self.resume is False:
+            if kept is not None and kept.has_any():
+                raise InputError(
+                    f"{self.folder} has checkpoints of an earlier run",
+                    hint="resume it (--resume), or choose another folder; nothing was changed",
+                    path=str(self.folder),
+                )
+            return None
+        latest = None if kept is None else kept.latest()
+        for name, why in kept.skipped if kept is not None else ():
+            self.note(f"passed over {name}, which is damaged: {why}")
+        if latest is None and self.resume is True:
+            raise InputError(f"there is no checkpoint in {self.folder}", hint="resume='auto' starts anew then")
+        return latest
+
+    def _describe_data(self) -> dict[str, Any]:
+        found: dict[str, Any] = jsonable({**self.data.describe(), "batches": len(self.data)})
+        return found
+
+    def _check_data(self, found: Checkpoint) -> None:
+        ours, theirs = self._describe_data(), found.run.get("data", {})
+        for key in (*ours, *theirs):
+            if ours.get(key) != theirs.get(key):
+                raise CheckpointMismatch(
+                    f"{found.path.name} was trained on other data: {key} was {theirs.get(key)!r}, now it is {ours.get(key)!r}",
+                    hint="to train its params further on this data, start a new run with them: params=pm.train.load_params(…)",
+                    path=str(found.path),
+                    difference=key,
+                )
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+    def _result(self, kept: Checkpoints | None) -> Result:
+        best = kept.best() if kept is not None else None
+        now = self._now
+        return Result(
+            steps=self.done,
+            epochs=self.done / len(self.data),
+            loss=now.loss,
+            validation=dict(now.validation),
+            seconds=now.seconds,
+            stopped=self._stop or "done",
+            skipped=self.step.skipped,
+            checkpoint=None if self._saved is None else self._saved[1],
+            best=None if best is None else best.path,
+            resumed_from=self._resumed,
+            notes=tuple(self._notes),
+        )
+
+    def _write_report(self, result: Result | None) -> None:
+        if self.report is None or self.log_path is None:
+            return
+        now = self._now
+        facts: dict[str, Any] = {"steps": f"{self.done} of {self.steps}", "epochs": round(self.done / len(self.data), 2)}
+        facts |= {"last loss": now.loss, **{f"validation {name}": value for name, value in now.validation.items()}}
+        facts |= {"time": shows.duration(now.seconds), "device": self.step.executable.device.name}
+        facts["state"] = "running" if result is None else result.stopped
+        write_report(self.report, read_log(self.log_path), title=self.title, facts=facts, config=self.settings)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run cleanly; a second Ctrl-C ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def end(number: int, frame: FrameType | None) -> None:
+            if number == signal.SIGINT and self._stop:
+                raise KeyboardInterrupt
+            self.stop("interrupted" if number == signal.SIGINT else "terminated")
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
