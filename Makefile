@@ -40,14 +40,14 @@ format: $(VENV)/.stamp-dev  ## rewrite the code in the house style
 docs: $(VENV)/.stamp-dev  ## write the generated pages
 	@$(BIN)/python tools/generate_docs.py
 
-golden: $(VENV)/.stamp-dev  ## accept the kernels that are emitted now
-	@$(BIN)/python -m pytest -q tests/golden --update-golden
+golden: $(VENV)/.stamp-dev  ## accept the kernels and plans that are emitted now
+	@$(BIN)/python -m pytest -q tests/golden tests/plan/test_golden_plans.py --update-golden
 
 bench: $(VENV)/.stamp-run  ## measure this machine
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 constraints: $(VENV)/.stamp-dev  ## resolve the pinned versions anew
-	@$(PIP) install --dry-run --ignore-installed --report $(VENV)/resolved.json '.[cpu,llm,serve,packs,ray,dev]'
+	@$(PIP) install --dry-run --ignore-installed --report $(VENV)/resolved.json '.[cpu,llm,examples,serve,packs,ray,dev]'
 	@$(BIN)/python tools/write_constraints.py $(VENV)/resolved.json > $(VENV)/constraints.new
 	@mv $(VENV)/constraints.new constraints.txt
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +17,14 @@ def test_generated_pages_are_current() -> None:
     assert tool["stale"]() == [], "run `make docs`"
 
 
-def test_the_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    scope: dict[str, Any] = {}
-    exec(compile(example.replace('device="auto"', 'device="host"'), "README.md", "exec"), scope)
+def test_the_readme_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUMICE_DEVICE", "host")
+    inference, training = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    exec(compile(inference, "README.md", "exec"), {})
     assert capsys.readouterr().out.split("\n")[:2] == ["host (5, 3)", "(64, 3)"]
+    exec(compile(training, "README.md", "exec"), {})
+    losses = json.loads(capsys.readouterr().out)
+    assert len(losses) == 3 and losses[2] < losses[0]
 
 
 def test_the_number_of_ops_in_the_readme_is_true() -> None:

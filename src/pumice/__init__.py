@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice import errors as errors
+    from pumice import nn as nn
     from pumice import ops as ops
+    from pumice import optim as optim
+    from pumice import train as train
     from pumice.core.caps import Caps as Caps
     from pumice.errors import PumiceError as PumiceError
     from pumice.functions import *  # noqa: F403
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from pumice.llm.load import load as load
     from pumice.run.compile import compile as compile
     from pumice.run.executable import Executable as Executable
+    from pumice.run.load_plan import load_plan as load_plan
     from pumice.tensor import Tensor as Tensor
     from pumice.tracing import Spec as Spec
     from pumice.tracing import capture as capture
@@ -27,25 +31,28 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("errors", "ops")
+_MODULES = ("errors", "nn", "ops", "optim", "train")
 # Where each name lives. Tests compare the functions with `pumice.functions.__all__`.
 _HOMES = {
     "pumice.core.caps": "Caps",
     "pumice.errors": "PumiceError",
     "pumice.functions": """
-        abs absolute add all any arange arccos arcsin arctan arctan2 argmax argmin argsort astype attention bitwise_and
-        bitwise_or bitwise_xor broadcast_to cast ceil clip concat concatenate cos cosh cumsum dequantize divide dot_general
-        dropout einsum embedding equal erf exp exp2 expand_dims expm1 flatten flip floor floor_divide full full_like gather
-        gelu greater greater_equal invert isinf isnan layer_norm left_shift less less_equal log log1p log2 log_softmax
-        logical_and logical_not logical_or logical_xor matmul max maximum mean min minimum mod moveaxis multiply narrow
-        negative not_equal one_hot ones ones_like pad permute_dims power prod qmatmul random ravel reciprocal relu repeat
-        reshape right_shift rms_norm roll rope round rsqrt scatter_add scatter_set sigmoid sign silu sin sinh softmax
-        softplus sort split sqrt square squeeze stack std subtract sum swapaxes take take_along_axis tan tanh tile top_k
-        transpose trunc var where zeros zeros_like""",
+        abs absolute adaptive_mean_pool add all any arange arccos arcsin arctan arctan2 argmax argmin argsort astype
+        attention batch_norm bitwise_and bitwise_or bitwise_xor broadcast_to cast ceil checkpoint clip concat concatenate
+        conv1d conv2d conv3d conv_transpose1d conv_transpose2d cos cosh cross_entropy cumsum custom_gradient dequantize divide
+        dot_general dropout einsum embedding equal erf exp exp2 expand_dims expm1 flatten flip floor floor_divide full
+        full_like gather gelu grad greater greater_equal group_norm invert isinf isnan layer_norm left_shift less
+        less_equal log log1p log2 log_softmax logical_and logical_not logical_or logical_xor matmul max max_pool1d
+        max_pool2d maximum mean mean_pool1d mean_pool2d min minimum mod moveaxis multiply narrow negative not_equal
+        one_hot ones ones_like pad permute_dims power prod qmatmul random ravel reciprocal relu repeat reshape right_shift
+        rms_norm roll rope round rsqrt scatter_add scatter_set sigmoid sign silu sin sinh softmax softplus sort split sqrt
+        square squeeze stack std stop_gradient subtract sum swapaxes take take_along_axis tan tanh tile top_k transpose
+        trunc upsample value_and_grad var where zeros zeros_like""",
     "pumice.ir.graph": "Graph",
     "pumice.llm.load": "load",
     "pumice.run.compile": "compile",
     "pumice.run.executable": "Executable",
+    "pumice.run.load_plan": "load_plan",
     "pumice.tensor": "Tensor",
     "pumice.tracing": "Spec capture interpret set_param set_state spec state trace",
 }

@@ -21,6 +21,8 @@ device: str
 home: Path
 default_max: int
 threads: int
+nohash: bool
+timeout: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ _TABLE = (
     Switch("home", "path", Path("~/.cache/pumice"), "the folder of downloaded models and caches"),
     Switch("default_max", "int", 1024, "the maximum of a symbolic dim that was given none", low=1),
     Switch("threads", "int", 0, "threads of the host backend; 0 means one per core"),
+    Switch("nohash", "bool", False, "uploads every input of every run, also those whose content has not changed"),
+    Switch("timeout", "int", 300, "seconds to wait for a device's answer before it counts as lost", low=1),
 )
 _BY_NAME = {s.name: s for s in _TABLE}
 _overrides: ContextVar[Mapping[str, Any]] = ContextVar("pumice_config", default={})  # noqa: B039  never mutated

@@ -89,10 +89,34 @@ class IndexRangeError(InputError):
     code = "index-range"
 
 
+class DataError(InputError):
+    """Data that nothing can be learned from, such as NaN; names the input and the place."""
+
+    code = "data"
+
+
 class FormatError(InputError):
     """A file or text that does not follow its format."""
 
     code = "format"
+
+
+class DiskFull(PumiceError):
+    """The disk has no space left for a file that was being written; nothing of it remains."""
+
+    code = "disk-full"
+
+
+class CheckpointMismatch(InputError):
+    """A checkpoint of another model, optimizer or data than those it should continue."""
+
+    code = "checkpoint-mismatch"
+
+
+class Diverged(PumiceError):
+    """A training run whose loss is no longer a number."""
+
+    code = "diverged"
 
 
 class GraphError(PumiceError):
@@ -113,6 +137,12 @@ class LimitError(PlanError):
     code = "limit"
 
 
+class ShaderError(PlanError):
+    """A kernel that the driver's compiler refuses; has the WGSL line and what the compiler says about it."""
+
+    code = "shader"
+
+
 class DeviceError(PumiceError):
     """The device or its driver failed."""
 
@@ -130,6 +160,18 @@ class DeviceLost(DeviceError):
     """The device stopped answering; the executable must be rebuilt on a new one."""
 
     code = "device-lost"
+
+
+class DeviceTimeout(DeviceLost):
+    """The device did not answer in the time that PUMICE_TIMEOUT allows; it counts as lost from then on."""
+
+    code = "timeout"
+
+
+class OutOfMemory(DeviceError):
+    """The device has no memory left for what was asked; what was there before is untouched."""
+
+    code = "out-of-memory"
 
 
 class ClosedError(PumiceError):

@@ -86,23 +86,45 @@ def test_no_network(env: dict[str, str]) -> None:
     assert done.returncode == 2 and "cannot reach 127.0.0.1" in done.stderr.splitlines()[-1]
 
 
-def test_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
+
+def test_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with pull.progress_bar(quiet=False) as show:
+        assert show is not None
+        show(Progress(1 << 20, 1 << 19, "upload"))
+    assert sys.stderr.getvalue() == ""  # over before anybody would look
+    monkeypatch.setattr(pull, "_PATIENCE_SECONDS", -1)
     with pull.progress_bar(quiet=False) as show:
         assert show is not None
         show(Progress(None, 0, "find"))
         show(Progress(1 << 20, 1 << 19, "fetch"))
         show(Progress(1 << 20, 1 << 20, "done"))
-    assert "MiB" in shown.getvalue() and "done" in shown.getvalue()
+    assert "MiB" in sys.stderr.getvalue() and "done" in sys.stderr.getvalue()
+
+
+def test_the_bar_of_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts kernels, and begins at once."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with pull.progress_bar(quiet=False) as show:
+        assert show is not None
+        show(Progress(14, 0, "compile"))
+        show(Progress(14, 14, "compile"))
+    assert "compiling" in sys.stderr.getvalue() and "14/14" in sys.stderr.getvalue() and "iB" not in sys.stderr.getvalue()
+
+
+def test_without_a_terminal_compiling_takes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with pull.progress_bar(quiet=False) as show:
-        assert show is None
+        assert show is not None
+        for now in (Progress(9, 3, "fetch"), Progress(2, 0, "compile"), Progress(2, 1, "compile"), Progress(9, 9, "upload")):
+            show(now)
+    assert sys.stderr.getvalue() == "pumice: compiling kernels for this processor, once\n"
 
 
 @pytest.fixture

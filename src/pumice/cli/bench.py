@@ -13,6 +13,7 @@ import numpy as np
 
 from pumice.backends.base import Device
 from pumice.cli.generate import device_line
+from pumice.cli.pull import progress_bar
 
 
 def median_seconds(run: Callable[[], object], *, repeats: int = 7) -> float:
@@ -101,7 +102,9 @@ def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int) -> i
         rows = bench_ops(opened)
     else:
         print(f"loading {what}", file=sys.stderr)
-        with load(what, device=device, context=prompt + answer) as model:
+        with progress_bar(quiet=as_json) as report:
+            loaded = load(what, device=device, context=prompt + answer, progress=report)
+        with loaded as model:
             info = model.describe_device()
             rows = bench_model(model, prompt, answer)
     if as_json:

@@ -46,12 +46,12 @@ class Conversation:
         return None
 
 
-def run(model: str, *, device: str, context: int, options: Mapping[str, Any]) -> int:
+def run(model: str, *, device: str, context: int, options: Mapping[str, Any], lora: Mapping[str, Any] | None = None) -> int:
     """Talk until the user leaves; the exit code."""
     from pumice.llm.load import load, require_language_model
 
     with progress_bar(quiet=False) as report:
-        loaded = require_language_model(load(model, device=device, context=context, progress=report), model)
+        loaded = require_language_model(load(model, device=device, context=context, **(lora or {}), progress=report), model)
     talk = Conversation(options.get("system"))
     rest = {k: v for k, v in options.items() if k not in ("system", "raw")}
     last: Any = None

