@@ -92,7 +92,8 @@ def test_an_adapter_of_peft_gives_its_logits(name: str, folders: dict[str, Path]
     np.testing.assert_allclose(got, want["logits"], atol=2e-5)
     plain = logits(folders[name], want["tokens"])
     assert np.abs(plain - want["logits"]).max() > 0.05
-    np.testing.assert_array_equal(logits(folders[name], want["tokens"], lora=GOLDEN / name, lora_scale=0), plain)
+    # Not the same bits: the adapter's sum is in the graph, and other steps are fused around it.
+    np.testing.assert_allclose(logits(folders[name], want["tokens"], lora=GOLDEN / name, lora_scale=0), plain, atol=1e-5)
 
 
 @pytest.mark.gpu

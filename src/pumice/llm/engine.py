@@ -151,7 +151,7 @@ class Engine:
                 raise InputError(f"{name} is {value}", hint="it must be at least 1", name=name, value=value)
         if cache_dtype not in CACHE_DTYPES:
             raise InputError(f"cache_dtype is {cache_dtype!r}", hint=f"use {' or '.join(CACHE_DTYPES)}", value=cache_dtype)
-        cfg, params = merge_projections(cfg, params)
+        cfg, params = merge_projections(cfg, params, device.caps.target)
         if adapter is not None:
             params = attach(cfg, params, adapter)
         self.arch, self.cfg, self.device = arch, cfg, device

@@ -34,12 +34,15 @@ class MergedArrays(Mapping[str, NDArray[Any]]):
         return len(self._parts)
 
 
-def merge_projections(cfg: ModelArchConfig, params: LoadedParams) -> tuple[ModelArchConfig, LoadedParams]:
+def merge_projections(cfg: ModelArchConfig, params: LoadedParams, target: str = "webgpu") -> tuple[ModelArchConfig, LoadedParams]:
     """The same model with fewer, larger products, where the weights of all its layers allow it.
 
-    Fewer steps read the same weights, which is what small batches spend their time on. Weights of different dtypes stay
-    apart, as do projections with a norm of their own.
+    Fewer steps read the same weights, which is what small batches on a GPU spend their time on; on the host a step costs
+    little, and parts of a merged result more. Weights of different dtypes stay apart, as do projections with a norm of
+    their own.
     """
+    if target == "host":
+        return cfg, params
     layers: list[dict[str, Any]] = params.specs["layers"]
     groups: list[tuple[str, tuple[str, ...]]] = []
     if cfg.qkv == "split" and cfg.qk_norm != "projection" and not cfg.transposed_weights and _alike(layers, _QKV):

@@ -135,7 +135,7 @@ def _model(
         step, sizes = "embedding of texts", {"B": 1, "T": min(_TEXT, longest)}
         inputs, measured = {"length": sizes["T"]}, f"one text of {sizes['T']} tokens"
     else:
-        config, params = merge_projections(config, params)
+        config, params = merge_projections(config, params, device.caps.target)
         context = min(context, config.max_positions)
         layout = Layout(1, context, joined=device.caps.target == "webgpu")
         chunk = min(_CHUNK, context) if prefill else None
