@@ -15,7 +15,8 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).parent.parent / "src")]
 
 from pumice.backends.select import open_device  # noqa: E402
-from pumice.llm.engine import Engine, Request, SamplingParams, Timings  # noqa: E402
+from pumice.llm.engine import Engine  # noqa: E402
+from pumice.llm.requests import Request, SamplingParams, Timings  # noqa: E402
 from pumice.models.config import ModelArchConfig  # noqa: E402
 from pumice.models.registry import get_architecture  # noqa: E402
 from pumice.tracing import spec  # noqa: E402

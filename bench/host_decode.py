@@ -23,7 +23,7 @@ sys.path[:0] = [str(Path(__file__).parent.parent / "src")]
 
 import pumice as pm  # noqa: E402
 from pumice.backends.host.jit import thread_count  # noqa: E402
-from pumice.llm.engine import Request, SamplingParams, Timings  # noqa: E402
+from pumice.llm.requests import Request, SamplingParams, Timings  # noqa: E402
 from pumice.sources import resolve  # noqa: E402
 
 MODEL = "smollm2"

@@ -12,7 +12,8 @@ import pytest
 
 from pumice import errors
 from pumice.formats import open_weights
-from pumice.llm.engine import Engine, Request, SamplingParams, Timings
+from pumice.llm.engine import Engine
+from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.registry import get_architecture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from pumice.llm.engine import Request, SamplingParams
+from pumice.llm.requests import Request, SamplingParams
 from pumice.sources import resolve
 from pumice.sources.errors import SourceError
 

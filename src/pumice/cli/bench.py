@@ -67,7 +67,7 @@ def bench_ops(device: Device) -> list[dict[str, Any]]:
 def bench_model(model: Any, prompt: int, answer: int) -> list[dict[str, Any]]:
     """Prefill and decode speed of a language model, or texts per second of an encoder."""
     from pumice.llm.embed import EmbeddingModel
-    from pumice.llm.engine import Request, SamplingParams, Timings
+    from pumice.llm.requests import Request, SamplingParams, Timings
 
     if isinstance(model, EmbeddingModel):
         texts = ["a sentence of a few words, repeated until it is long enough to measure"] * 32

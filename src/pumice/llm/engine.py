@@ -15,10 +15,10 @@ import numpy as np
 
 import pumice as pm
 from pumice.backends.base import Device
-from pumice.core.special import threefry2x32
 from pumice.errors import ClosedError, DeviceLost, InputError
 from pumice.llm.graphs import RING, Layout, Sampling, all_logits, trace_step
 from pumice.llm.prepare import prepare_kernels
+from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, number
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.lora import Adapter, attach
@@ -31,81 +31,6 @@ from pumice.sources import Progress, ProgressCallback
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class SamplingParams:
-    """How tokens are drawn. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 switch those rules off.
-
-    >>> SamplingParams(temperature=0).greedy
-    True
-    """
-
-    temperature: float = 0.8
-    top_k: int = 40
-    top_p: float = 0.95
-    min_p: float = 0.05
-    repeat_penalty: float = 1.0
-    seed: int = 0
-    logprobs: int | None = None
-
-    def __post_init__(self) -> None:
-        limits = {
-            "temperature": (0.0, 100.0),
-            "top_k": (0, 1 << 30),
-            "top_p": (0.0, 1.0),
-            "min_p": (0.0, 1.0),
-            "repeat_penalty": (0.01, 100.0),
-            "seed": (0, (1 << 64) - 1),
-        }
-        for name, (low, high) in limits.items():
-            value = number(name, getattr(self, name), whole=isinstance(low, int))
-            if not low <= value <= high:  # false for NaN too
-                raise InputError(f"{name} is {value}", hint=f"it must lie in {low}…{high}", name=name, value=value)
-        if self.logprobs is not None and not 0 <= number("logprobs", self.logprobs, whole=True) <= 20:
-            raise InputError(f"logprobs is {self.logprobs}", hint="0…20 alternatives can be had", name="logprobs")
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
-    def uniform(self, index: int) -> float:
-        """The number in [0, 1) that draws token `index`: a function of the seed alone, the same on every device."""
-        key = np.uint32(self.seed & 0xFFFFFFFF), np.uint32(self.seed >> 32)
-        word, _ = threefry2x32(*key, np.uint32(index), np.uint32(0x70756D69))
-        return int(word >> np.uint32(8)) * 2.0**-24
-
-
-def number(name: str, value: Any, *, whole: bool) -> Any:
-    """The value of the option `name`, if it is a number, and an integer where it must be `whole`.
-
-    >>> number("seed", 3, whole=True)
-    3
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer if whole else int | float | np.number):
-        raise InputError(f"{name} is {value!r}", hint=f"it takes {'an integer' if whole else 'a number'}", name=name, value=value)
-    return value
-
-
-@dataclass
-class Request:
-    """One sequence to continue."""
-
-    prompt: Sequence[int]
-    sampling: SamplingParams
-    max_tokens: int
-    stop_ids: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class TokenEvent:
-    """A token that request number `request` got, or its end (`finish` is "stop" or "length", with the token that ended it)."""
-
-    request: int
-    token: int
-    finish: str | None = None
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
-
-
 @dataclass
 class _Slot:
     """One sequence of the cache: the tokens whose keys and values it holds."""
@@ -113,17 +38,6 @@ class _Slot:
     index: int
     tokens: list[int] = field(default_factory=list)
     busy: bool = False
-
-
-@dataclass
-class Timings:
-    """What a call cost: tokens that ran through the model as prompt and as answer, seconds for each."""
-
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    prefill_s: float = 0.0
-    decode_tokens: int = 0
-    decode_s: float = 0.0
 
 
 class Engine:

@@ -19,8 +19,9 @@ from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.llm.embed import EmbeddingModel, Pooling
-from pumice.llm.engine import Engine, number
+from pumice.llm.engine import Engine
 from pumice.llm.model import LanguageModel
+from pumice.llm.requests import number
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.lora import Adapter

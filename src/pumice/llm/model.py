@@ -15,7 +15,8 @@ import numpy as np
 from pumice.backends.base import Device
 from pumice.backends.select import open_device
 from pumice.errors import ClosedError, InputError
-from pumice.llm.engine import Array, Engine, Request, SamplingParams, Timings, TokenEvent, number
+from pumice.llm.engine import Array, Engine
+from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, number
 from pumice.text.stream import TextStream
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ _KINDS: dict[str, type[Schedule]] = {}
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(ABC):
     """A learning rate for each step. Call it with the number of steps done; `to_dict` makes JSON of it."""
 
     kind: ClassVar[str] = ""
@@ -22,8 +23,9 @@ class Schedule:
     def __init_subclass__(cls) -> None:
         _KINDS[cls.kind] = cls
 
+    @abstractmethod
     def __call__(self, step: int) -> float:
-        raise NotImplementedError
+        """The rate after that many steps."""
 
     def to_dict(self) -> dict[str, Any]:
         """The schedule as plain data, which `from_dict` takes.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ class Queries:
             s.destroy()
 
 
-class Timer:
+class Timer(ABC):
     """Measures one run of a session: it encodes the steps in the session's stead. Subclasses know how to take the time."""
 
     method = ""
@@ -106,18 +107,18 @@ class Timer:
     def __init__(self, gpu: Gpu, count: int) -> None:
         self.gpu, self.count = gpu, count
 
+    @abstractmethod
     def encode(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
         """Record the steps."""
-        raise NotImplementedError
 
-    def finish(self, encoder: Any) -> None:
+    def finish(self, encoder: Any) -> None:  # noqa: B027  most have nothing to add
         """Called when all else is recorded."""
 
+    @abstractmethod
     def spans(self) -> tuple[list[tuple[float, float]], float]:
         """Once the run is done: start and seconds of each step, then of the copies if they are measured; and of the whole."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  most took nothing
         """Free what the measurement took."""
 
 
