@@ -161,3 +161,22 @@ def test_sessions_in_several_threads_share_the_workers() -> None:
     for t in threads:
         t.join()
     assert len(wrong) == 180 and max(wrong) < 1e-3
+
+
+@both_ways
+def test_params_written_together_are_the_same_as_one_by_one(with_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(with_numba, monkeypatch)
+    b = GraphBuilder()
+    x = b.source("input", "x", TensorType(dtypes.f32, (1, 64)))
+    large = b.source("param", "large", TensorType(dtypes.q8_0, (2050, 64)))
+    small = b.source("param", "small", TensorType(dtypes.q8_0, (3, 64)))
+    dense = b.source("param", "dense", TensorType(dtypes.f32, (1, 2050)))
+    product = b.add("add", [b.add("qmatmul", [x, large]), dense])
+    other = b.add("qmatmul", [x, small])
+    plan = plan_of(b.build([("product", product), ("other", other)]), [(product - 1, product), (other,)])
+    session = HostDevice().open(plan)
+    arrays = {large: packed(dtypes.q8_0, 2050, 64), small: packed(dtypes.q8_0, 3, 64), dense: np.ones((1, 2050), "f4")}
+    session.write_all(arrays)
+    for node, array in arrays.items():
+        np.testing.assert_array_equal(session.read(node), array)
+    assert session.counters()["uploads_bytes"] == sum(a.nbytes for a in arrays.values())

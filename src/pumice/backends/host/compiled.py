@@ -7,7 +7,17 @@ from typing import Any
 import numba
 from numba import types
 
-from pumice.backends.host import attention_kernels, formats, rowops, sharing
+from pumice.backends.host import (
+    attention_kernels,
+    digits,
+    formats,
+    norm_kernels,
+    products,
+    rowops,
+    sharing,
+    tiled,
+    tiled_products,
+)
 
 _SIGNATURE = types.void(types.intp, types.intp, types.intp)
 
@@ -29,7 +39,7 @@ def llvm_text(name: str, symbol: str) -> str:
 def _function(name: str) -> Any:
     """Formats without a matvec have their matmul do it."""
     for wanted in (name, name.replace("matvec", "matmul")):
-        for module in (formats, rowops, attention_kernels, sharing):
+        for module in (formats, digits, rowops, norm_kernels, attention_kernels, products, tiled, tiled_products, sharing):
             if hasattr(module, wanted):
                 return getattr(module, wanted)
     raise KeyError(name)

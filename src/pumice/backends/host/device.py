@@ -14,6 +14,7 @@ import numpy as np
 from pumice.backends.base import Device, Done, Donor, Session
 from pumice.backends.host import jit
 from pumice.backends.host.calls import numel
+from pumice.backends.host.native import Task, interleave
 from pumice.backends.host.packed import Tiles
 from pumice.backends.host.program import Layout, Program, aligned_bytes, storage_shape
 from pumice.backends.timing import Stopwatch, Timing, from_ends
@@ -26,6 +27,8 @@ from pumice.plan.plan import Plan
 
 # Programs kept per session: one per set of symbol values and outputs that was run lately.
 _PROGRAMS = 8
+# Bytes of packed weights that are worth a kernel: their products will need the others anyway.
+_LARGE = 1 << 16
 
 
 class HostDevice:
@@ -109,7 +112,8 @@ class HostSession:
             data = n.attr["data"] if n.op == "constant" else n.attr.get("init") if n.op == "state" else None
             if data is not None:
                 stored = n.type.at(self.plan.maxima)
-                _fill(self._memory(n, "set"), data.array(stored.dtype.np, storage_shape(stored)))
+                self.write(n.id, data.array(stored.dtype.np, storage_shape(stored)))
+        self._uploaded = 0  # it came with the plan
 
     # --- the Session protocol ---
 
@@ -152,27 +156,36 @@ class HostSession:
 
     def write(self, node: int, array: Array) -> None:
         """Sets a param or a state; the array is copied straight into the buffer."""
+        self.write_all({node: array})
+
+    def write_all(self, arrays: Mapping[int, Array]) -> None:
+        """Sets params and states, packed ones in a single call that the interpreter takes no part in."""
         self._check_open()
-        source = self._node(node)
-        memory = self._memory(source, "write")
-        type = source.type.at(self.plan.maxima)
-        shape, dtype = storage_shape(type), type.dtype.np
-        if array.dtype != dtype:
-            raise DTypeError(
-                f"{source.op} {source.name!r} is stored as {dtype}, the array has {array.dtype}",
-                name=source.name,
-                expected=str(dtype),
-                got=str(array.dtype),
-            )
-        if array.shape != shape:
-            raise ShapeError(
-                f"{source.op} {source.name!r} is stored with shape {shape}, the array has {array.shape}",
-                name=source.name,
-                expected=shape,
-                got=array.shape,
-            )
-        _fill(memory, array)
-        self._uploaded += array.nbytes
+        left: list[Task] = []
+        for node, array in arrays.items():
+            source = self._node(node)
+            memory = self._memory(source, "write")
+            type = source.type.at(self.plan.maxima)
+            shape, dtype = storage_shape(type), type.dtype.np
+            if array.dtype != dtype:
+                raise DTypeError(
+                    f"{source.op} {source.name!r} is stored as {dtype}, the array has {array.dtype}",
+                    name=source.name,
+                    expected=str(dtype),
+                    got=str(array.dtype),
+                )
+            if array.shape != shape:
+                raise ShapeError(
+                    f"{source.op} {source.name!r} is stored with shape {shape}, the array has {array.shape}",
+                    name=source.name,
+                    expected=shape,
+                    got=array.shape,
+                )
+            left += _fill(memory, array)
+            self._uploaded += array.nbytes
+        kernels = jit.kernels() if left else None
+        if kernels is not None:
+            kernels.run(left)
 
     def read(self, node: int) -> Array:
         """A copy of a param or a state."""
@@ -280,11 +293,15 @@ class HostSession:
         return found
 
 
-def _fill(memory: Array | Tiles, array: Array) -> None:
-    if isinstance(memory, Tiles):
-        memory.fill(array)
-    else:
+def _fill(memory: Array | Tiles, array: Array) -> list[Task]:
+    """Copies an array to its place, or gives the tasks that do so."""
+    if not isinstance(memory, Tiles):
         np.copyto(memory, array)
+    elif array.nbytes >= _LARGE and array.flags.c_contiguous and jit.kernels() is not None:
+        return interleave(memory, array)
+    else:
+        memory.fill(array)
+    return []
 
 
 def _cpu_model() -> str:

@@ -16,7 +16,8 @@ from pumice.backends.host.decoders import (
     decode_q8_k,
     group_decoder,
 )
-from pumice.backends.host.lanes import long_at
+from pumice.backends.host.digits import fixed_q4_0, fixed_q4_1, fixed_q4_k, fixed_q6_k, fixed_q8_0
+from pumice.backends.host.lanes import HAS_BYTE_DOTS, long_at
 from pumice.backends.host.tiled import (
     K,
     decode_q4_0,
@@ -32,16 +33,22 @@ from pumice.backends.host.tiled import (
     dot_q4_k,
     dot_q6_k,
     dot_q8_0,
-    run_groups,
-    run_matmul,
     run_matvec,
     run_unpack,
 )
+from pumice.backends.host.tiled_products import run_groups, run_matmul
 from pumice.core import dtypes
+
+# Those of one row of x: by dot products of bytes where the processor has them.
+_dot_q4_0 = fixed_q4_0 if HAS_BYTE_DOTS else dot_q4_0
+_dot_q4_1 = fixed_q4_1 if HAS_BYTE_DOTS else dot_q4_1
+_dot_q8_0 = fixed_q8_0 if HAS_BYTE_DOTS else dot_q8_0
+_dot_q4_k = fixed_q4_k if HAS_BYTE_DOTS else dot_q4_k
+_dot_q6_k = fixed_q6_k if HAS_BYTE_DOTS else dot_q6_k
 
 
 def matvec_q4_0(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, dot_q4_0, long_at(job + K) // 32 * 18)
+    run_matvec(job, first, last, _dot_q4_0, long_at(job + K) // 32 * 18)
 
 
 def matmul_q4_0(job: int, first: int, last: int) -> None:
@@ -53,7 +60,7 @@ def unpack_q4_0(job: int, first: int, last: int) -> None:
 
 
 def matvec_q4_1(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, dot_q4_1, long_at(job + K) // 32 * 20)
+    run_matvec(job, first, last, _dot_q4_1, long_at(job + K) // 32 * 20)
 
 
 def matmul_q4_1(job: int, first: int, last: int) -> None:
@@ -81,7 +88,7 @@ def unpack_q5_1(job: int, first: int, last: int) -> None:
 
 
 def matvec_q8_0(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, dot_q8_0, long_at(job + K) // 32 * 34)
+    run_matvec(job, first, last, _dot_q8_0, long_at(job + K) // 32 * 34)
 
 
 def matmul_q8_0(job: int, first: int, last: int) -> None:
@@ -93,7 +100,7 @@ def unpack_q8_0(job: int, first: int, last: int) -> None:
 
 
 def matvec_q4_k(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, dot_q4_k, long_at(job + K) // 256 * 144)
+    run_matvec(job, first, last, _dot_q4_k, long_at(job + K) // 256 * 144)
 
 
 def matmul_q4_k(job: int, first: int, last: int) -> None:
@@ -113,7 +120,7 @@ def unpack_q5_k(job: int, first: int, last: int) -> None:
 
 
 def matvec_q6_k(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, dot_q6_k, long_at(job + K) // 256 * 210)
+    run_matvec(job, first, last, _dot_q6_k, long_at(job + K) // 256 * 210)
 
 
 def matmul_q6_k(job: int, first: int, last: int) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice import config
+from pumice.backends.host.native import joined
+from pumice.backends.host.scratch import Pool
 from pumice.backends.host.team import RECORD, Team, compiled_at
 
 if TYPE_CHECKING:
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 _MIN_SHARED, _MIN_PART = 1 << 16, 1 << 15
 _PARTS_PER_THREAD = 4
 # How often a thread that is done looks whether the others are, before it takes them for stopped; a look takes a few dozen ns.
-_PATIENCE, _LOOKS_PER_WORK = 400, 1 / 200
+# Interrupts, and whoever shares the machine under a virtual one, stop a thread for up to some hundred µs: waiting costs less
+# than to go on alone. A program that has taken the core keeps it for milliseconds.
+_PATIENCE, _LOOKS_PER_WORK = 20_000, 1 / 200
 # What Python calls itself.
 _SHARING = ("serve", "sleepers", "run_tasks")
 
@@ -54,6 +58,7 @@ class Kernels:
     def __init__(self, code: MachineCode, threads: int) -> None:
         serve, sleepers, self._run_tasks = (compiled_at(code.address(n)) for n in _SHARING)
         self._code, self._team = code, Team(threads, serve, sleepers)
+        self._scratch = Pool()
         self.is_wide = code.is_wide
 
     def run(self, tasks: Sequence[Task]) -> None:
@@ -62,23 +67,35 @@ class Kernels:
 
     def link(self, tasks: Sequence[Task]) -> Callable[[], None]:
         """A call that runs tasks one after the other, however often; the arrays must stay where they are."""
+        tasks = joined(tasks)
         jobs = np.array([w for t in tasks for w in t.words], np.int64)
         table = np.zeros((len(tasks), RECORD), np.int64)
         at, threads = jobs.ctypes.data, self._team.workers + 1
         for record, t in zip(table, tasks):
             # Not shared, a task has no chunks; shared, a few for each thread, so that nobody waits long for the last one.
             least = -(-_MIN_PART * t.parts // max(1, t.work))
-            chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, t.parts // (_PARTS_PER_THREAD * threads))
+            chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, -(-t.parts // (_PARTS_PER_THREAD * threads)))
             looks = _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
             record[:] = self._code.address(t.kernel, t.code), at, t.parts, chunk if chunk < t.parts else 0, int(looks)
             at += 8 * len(t.words)
         run, place, count, shared = self._run, table.ctypes.data, len(tasks), bool(table[:, 3].any())
         keep = (tasks, jobs, table)
+        ends = np.cumsum([len(t.words) for t in tasks])
+        borrowed = np.array([end - 1 for t, end in zip(tasks, ends) if t.scratch], np.int64)
+        size = max((t.scratch for t in tasks), default=0)
 
         def call() -> None:
             run(place, count, shared, keep)
 
-        return call
+        def call_with_scratch() -> None:
+            memory = self._scratch.take(size)
+            jobs[borrowed] = memory.ctypes.data
+            try:
+                run(place, count, shared, keep)
+            finally:
+                self._scratch.give(memory)
+
+        return call_with_scratch if size else call
 
     def _run(self, table: int, count: int, shared: bool, keep: Any) -> None:
         team = self._team

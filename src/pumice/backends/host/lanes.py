@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import llvmlite.binding
+import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -23,7 +25,18 @@ LANES = 32
 _BYTE, _SHORT, _WORD, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _FLOAT = ir.FloatType()
 ADDRESS = types.intp
+_settings: Any = numba.config  # its fields are made at run time
+_FEATURES = (_settings.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()).split(",")
 _helpers: Any = cgutils  # has no type information
+
+
+def has_feature(name: str) -> bool:
+    """Whether kernels are compiled for a processor that has this, by LLVM's name for it.
+
+    >>> has_feature("no such thing")
+    False
+    """
+    return f"+{name}" in _FEATURES
 
 
 class LanesType(types.Type):
@@ -79,7 +92,8 @@ def _load(builder: Any, address: Any, element: Any, align: int = 1) -> Any:
     return found
 
 
-def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
+def spread(builder: Any, scalar: Any, vector: Any) -> Any:
+    """One number in all lanes of a vector."""
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _WORD(0))
     lanes = ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES)
     return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), lanes)
@@ -188,6 +202,11 @@ def release(builder: Any, at: Any) -> None:
     call_named(builder, "free", ir.VoidType(), [pointer(builder, at, _BYTE)])
 
 
+def fetch_for_writing(builder: Any, at: Any) -> None:
+    """Asks for a cache line that will be written soon."""
+    call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer(builder, at, _BYTE), _WORD(1), _WORD(3), _WORD(1)])
+
+
 @define(types.void, ADDRESS)
 def prefetch(builder: Any, at: Any) -> None:
     """Asks for a cache line that will be read soon; an address outside all memory does no harm."""
@@ -199,22 +218,22 @@ def prefetch(builder: Any, at: Any) -> None:
 
 @define(INTS, INTS, types.int32)
 def band(builder: Any, a: Any, mask: Any) -> Any:
-    return builder.and_(a, _splat(builder, mask, INTS.vector))
+    return builder.and_(a, spread(builder, mask, INTS.vector))
 
 
 @define(INTS, INTS, types.int32)
 def shift_right(builder: Any, a: Any, bits: Any) -> Any:
-    return builder.lshr(a, _splat(builder, bits, INTS.vector))
+    return builder.lshr(a, spread(builder, bits, INTS.vector))
 
 
 @define(INTS, INTS, types.int32)
 def shift_left(builder: Any, a: Any, bits: Any) -> Any:
-    return builder.shl(a, _splat(builder, bits, INTS.vector))
+    return builder.shl(a, spread(builder, bits, INTS.vector))
 
 
 @define(INTS, INTS, types.int32)
 def minus(builder: Any, a: Any, b: Any) -> Any:
-    return builder.sub(a, _splat(builder, b, INTS.vector))
+    return builder.sub(a, spread(builder, b, INTS.vector))
 
 
 @define(INTS, INTS, INTS)
@@ -235,7 +254,7 @@ def zeros(builder: Any) -> Any:
 @define(FLOATS, types.float32)
 def everywhere(builder: Any, a: Any) -> Any:
     """One number in all lanes."""
-    return _splat(builder, a, FLOATS.vector)
+    return spread(builder, a, FLOATS.vector)
 
 
 @define(FLOATS, FLOATS, FLOATS)
@@ -245,7 +264,7 @@ def times(builder: Any, a: Any, b: Any) -> Any:
 
 @define(FLOATS, FLOATS, types.float32)
 def scaled(builder: Any, a: Any, factor: Any) -> Any:
-    return builder.fmul(a, _splat(builder, factor, FLOATS.vector), flags=FUSED)
+    return builder.fmul(a, spread(builder, factor, FLOATS.vector), flags=FUSED)
 
 
 @define(FLOATS, FLOATS, FLOATS)
@@ -262,8 +281,14 @@ def madd(builder: Any, a: Any, b: Any, total: Any) -> Any:
 @define(FLOATS, FLOATS, types.float32, FLOATS)
 def madd_scalar(builder: Any, a: Any, factor: Any, total: Any) -> Any:
     """total + a times one number."""
-    product = builder.fmul(a, _splat(builder, factor, FLOATS.vector), flags=FUSED)
+    product = builder.fmul(a, spread(builder, factor, FLOATS.vector), flags=FUSED)
     return builder.fadd(total, product, flags=FUSED)
+
+
+@define(FLOATS, FLOATS)
+def nearest(builder: Any, a: Any) -> Any:
+    """Rounded to whole numbers, half to even."""
+    return call_named(builder, f"llvm.rint.v{LANES}f32", FLOATS.vector, [a])
 
 
 @define(types.float32, FLOATS)
@@ -293,9 +318,9 @@ def larger(builder: Any, a: Any, b: Any) -> Any:
 def keep_lanes(builder: Any, a: Any, first: Any, stop: Any, other: Any) -> Any:
     """The lanes first…stop-1, which may lie outside, and another number in the others."""
     lanes = ir.Constant(INTS.vector, list(range(LANES)))
-    begin, end = (_splat(builder, builder.trunc(x, _WORD), INTS.vector) for x in (first, stop))
+    begin, end = (spread(builder, builder.trunc(x, _WORD), INTS.vector) for x in (first, stop))
     inside = builder.and_(builder.icmp_signed(">=", lanes, begin), builder.icmp_signed("<", lanes, end))
-    return builder.select(inside, a, _splat(builder, other, FLOATS.vector))
+    return builder.select(inside, a, spread(builder, other, FLOATS.vector))
 
 
 @define(types.float32, FLOATS)
@@ -308,3 +333,113 @@ def largest_of(builder: Any, a: Any) -> Any:
 def exponential(builder: Any, x: Any) -> Any:
     """exp(x), NaN for NaN; beyond the range of normal numbers, about the smallest or the greatest of them."""
     return vector_math.exponential(builder, x)
+
+
+# --- whole numbers, and dot products of bytes where the processor has an instruction for them ---
+
+_HALF_LANES = LANES // 2
+HAS_BYTE_DOTS = has_feature("avx512vnni")
+
+
+def _interleaved(builder: Any, a: Any, b: Any, count: int) -> Any:
+    order = [i for pair in zip(range(count), range(count, 2 * count)) for i in pair]
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_WORD, 2 * count), order))
+
+
+@define(INTS, ADDRESS, types.intp)
+def load_quads(builder: Any, at: Any, stride: Any) -> Any:
+    """Four bytes for each lane, which lie `stride` apart, the first lowest."""
+    rows = [_load(builder, builder.add(at, builder.mul(stride, _LONG(i))), _BYTE) for i in range(4)]
+    pairs = [_interleaved(builder, rows[i], rows[i + 1], LANES) for i in (0, 2)]
+    low, high = (builder.bitcast(p, ir.VectorType(_SHORT, LANES)) for p in pairs)
+    return builder.bitcast(_interleaved(builder, low, high, LANES), INTS.vector)
+
+
+@define(types.void, ADDRESS, types.intp, ADDRESS)
+def turn_bytes(builder: Any, at: Any, stride: Any, to: Any) -> None:
+    """16 rows of 16 bytes, `stride` apart, written as columns that are LANES apart."""
+    count = 16
+    kind = ir.VectorType(_BYTE, count)
+    rows = []
+    for i in range(count):
+        rows.append(builder.load(pointer(builder, builder.add(at, builder.mul(stride, _LONG(i))), kind)))
+        rows[-1].align = 1
+    halves = [[i // 2 + first + count * (i % 2) for i in range(count)] for first in (0, count // 2)]
+    orders = [ir.Constant(ir.VectorType(_WORD, count), half) for half in halves]
+    # Each round puts rows i and i + 8 together like two halves of a deck of cards; after four every column is a row.
+    for _ in range(4):
+        rows = [builder.shuffle_vector(rows[i], rows[i + count // 2], order) for i in range(count // 2) for order in orders]
+    for i, column in enumerate(rows):
+        builder.store(column, pointer(builder, builder.add(to, _LONG(i * LANES)), kind)).align = 1
+
+
+@define(INTS, INTS, INTS, types.int32)
+def add_byte_dots(builder: Any, total: Any, a: Any, b: Any) -> Any:
+    """total plus the sum of the products of a lane's four bytes, unsigned, with those of b, signed."""
+    halves = []
+    wide, undefined = ir.VectorType(_WORD, _HALF_LANES), ir.Constant(INTS.vector, ir.Undefined)
+    for first in (0, _HALF_LANES):
+        lanes = ir.Constant(wide, list(range(first, first + _HALF_LANES)))
+        operands = [builder.shuffle_vector(v, undefined, lanes) for v in (total, a, spread(builder, b, INTS.vector))]
+        halves.append(call_named(builder, "llvm.x86.avx512.vpdpbusd.512", wide, operands))
+    return builder.shuffle_vector(*halves, ir.Constant(INTS.vector, list(range(LANES))))
+
+
+@define(INTS, types.int32)
+def whole_everywhere(builder: Any, a: Any) -> Any:
+    """One whole number in all lanes."""
+    return spread(builder, a, INTS.vector)
+
+
+@define(INTS, INTS, INTS)
+def whole_plus(builder: Any, a: Any, b: Any) -> Any:
+    return builder.add(a, b)
+
+
+@define(INTS, FLOATS)
+def to_whole(builder: Any, a: Any) -> Any:
+    """Whole numbers below 2**31 as such."""
+    return builder.fptosi(a, INTS.vector)
+
+
+@define(INTS, FLOATS)
+def bits_of(builder: Any, a: Any) -> Any:
+    return builder.bitcast(a, INTS.vector)
+
+
+@define(types.float32, types.int32)
+def float_of_bits(builder: Any, a: Any) -> Any:
+    return builder.bitcast(a, _FLOAT)
+
+
+@define(INTS, INTS, types.int32)
+def bxor(builder: Any, a: Any, mask: Any) -> Any:
+    return builder.xor(a, spread(builder, mask, INTS.vector))
+
+
+@define(types.int32, INTS, types.intp)
+def half_total(builder: Any, a: Any, upper: Any) -> Any:
+    """The sum of the lower half of the lanes, or of the upper one."""
+    undefined, wide = ir.Constant(INTS.vector, ir.Undefined), ir.VectorType(_WORD, _HALF_LANES)
+    halves = (builder.shuffle_vector(a, undefined, ir.Constant(wide, list(range(i, i + _HALF_LANES)))) for i in (0, _HALF_LANES))
+    low, high = halves
+    chosen = builder.select(builder.icmp_signed("!=", upper, _LONG(0)), high, low)
+    return call_named(builder, f"llvm.vector.reduce.add.v{_HALF_LANES}i32", _WORD, [chosen])
+
+
+@define(types.int32, INTS)
+def most_of(builder: Any, a: Any) -> Any:
+    """The greatest of all lanes."""
+    return call_named(builder, f"llvm.vector.reduce.smax.v{LANES}i32", _WORD, [a])
+
+
+@define(types.void, ADDRESS, INTS)
+def store_bytes(builder: Any, at: Any, a: Any) -> None:
+    """The lowest byte of each lane, side by side."""
+    low = builder.trunc(a, ir.VectorType(_BYTE, LANES))
+    builder.store(low, pointer(builder, at, low.type)).align = 1
+
+
+@define(types.void, ADDRESS, types.int32)
+def set_int(builder: Any, at: Any, value: Any) -> None:
+    builder.store(value, pointer(builder, at, _WORD))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.host import blas, jit, native
+from pumice.backends.host import blas, dense, jit, native
 from pumice.backends.host.attention import bind_attention_gradient, bind_many_queries
 from pumice.backends.host.calls import Binder, Call, Routine, as_f32, is_half, numel, row_blocks, widen
 from pumice.backends.host.scratch import scratch
@@ -45,9 +45,16 @@ def _bind_matmul(call: Call) -> Routine:
     # [..., M, K] by [K, N] is one product of all rows rather than one per batch entry.
     one_product = len(b_shape) == 2
     halves = is_half(call.dtypes[0]) or is_half(call.dtypes[1])
+    # With f32 operands a graph of small products is not worth loading the kernels.
+    heavy = halves or dense.is_worth_loading(numel(call.out.static_shape) * a_shape[-1])
 
     def run(operands: list[Any], out: Array) -> None:
         x, y = operands
+        kernels = jit.kernels() if heavy else None
+        tasks = _dense_tasks(operands, out) if kernels is not None else None
+        if kernels is not None and tasks is not None:
+            kernels.run(tasks)
+            return
         if one_product and (x.ndim <= 2 or x.flags.c_contiguous):
             x, out = x.reshape(-1, a_shape[-1]), out.reshape(-1, b_shape[-1])
         if not halves:
@@ -60,18 +67,27 @@ def _bind_matmul(call: Call) -> Routine:
             y, out = y[:, None], out[..., None]
         _half_product(x, y, out)
 
-    return Routine(run, result, raw=True, native=_dense_tasks, heavy=halves)
+    return Routine(run, result, raw=True, native=_dense_tasks, heavy=heavy)
 
 
 def _dense_tasks(operands: Sequence[Any], out: Array) -> list[native.Task] | None:
-    """Few rows times a weight that is stored by output, [N, K]: bound by reading it."""
+    """By the kernels for few rows, or for many."""
     x, y = operands
+    if y.ndim == 2 and x.ndim > 2 and x.flags.c_contiguous and out.flags.c_contiguous:
+        x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
+    found = _row_tasks(x, y, out)
+    kernels = jit.kernels() if found is None else None
+    return dense.product(x, y, out) if kernels is not None and kernels.is_wide else found
+
+
+def _row_tasks(x: Array, y: Array, out: Array) -> list[native.Task] | None:
+    """Few rows times a weight that is stored by output, [N, K]: bound by reading it."""
     if y.ndim != 2 or x.ndim == 0 or x.dtype != np.float32 or out.dtype != np.float32:
         return None
-    inner, columns = y.shape
-    x, out = x.reshape(-1, inner), out.reshape(-1, columns)
-    dense = all(a.flags.c_contiguous for a in (x, y.T, out)) and np.shares_memory(x, operands[0])
-    if not dense or len(x) > native.FEW_ROWS:
+    if not all(a.flags.c_contiguous for a in (x, y.T, out)):
+        return None
+    x, out = x.reshape(-1, y.shape[0]), out.reshape(-1, y.shape[1])
+    if len(x) > native.FEW_ROWS:
         return None
     return native.row_product(dtypes.dtype(y.dtype).name, x, y.T, out)
 
@@ -132,7 +148,7 @@ def _bind_qmatmul(call: Call) -> Routine:
         out = out.reshape(rows, n)
         kernels = jit.kernels()
         if kernels is not None:
-            kernels.run(native.packed_product(x, w, out))
+            kernels.run(native.packed_product(x, w, out, kernels.is_wide))
             return
         for part in w.blocks(_TILE):
             tile = scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
@@ -143,7 +159,8 @@ def _bind_qmatmul(call: Call) -> Routine:
         x, w = operands
         if not x.flags.c_contiguous or not out.flags.c_contiguous or out.dtype != np.float32:
             return None
-        return native.packed_product(x.reshape(rows, k), w, out.reshape(rows, n))
+        kernels = jit.kernels()
+        return native.packed_product(x.reshape(rows, k), w, out.reshape(rows, n), kernels is not None and kernels.is_wide)
 
     return Routine(run, call.out.dtype.compute_np, native=tasks, heavy=True)
 

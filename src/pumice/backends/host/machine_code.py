@@ -6,10 +6,8 @@ Here LLVM's loader alone is needed: kernels are plain functions of three words t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,11 +16,12 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from pumice import config
+from pumice.core.kept import keep, read_kept
 
 # The modules whose text decides what the code is. That of numba's version is left out: what it made stays right.
-_SOURCES = ("team", "lanes", "tiled", "decoders", "formats", "rowops", "attention_kernels", "sharing", "compiled", "machine_code",
-            "approximations", "vector_math", "fused", "fused_code")  # fmt: skip
-_DIGEST_BYTES = hashlib.sha256().digest_size
+_SOURCES = ("team", "lanes", "tiled", "decoders", "digits", "formats", "rowops", "norm_kernels", "attention_kernels",
+            "products", "tile_sizes", "tiled_products", "sharing", "compiled", "machine_code", "approximations", "vector_math",
+            "fused", "fused_code")  # fmt: skip
 
 # Called with the number of kernels that are compiled, and of those that have to be.
 Report = Callable[[int, int], None]
@@ -80,7 +79,7 @@ class MachineCode:
         """Whether a kernel is in this process, or was in the cache."""
         if name in self._addresses:
             return True
-        code = _read(self._folder / f"{name}.o")
+        code = read_kept(self._folder / f"{name}.o")
         if code is None:
             return False
         self._add(name, code)
@@ -97,7 +96,7 @@ class MachineCode:
             if f.name.startswith(("numba_", "NRT_", "Py")) or not llvm.address_of_symbol(f.name):
                 raise RuntimeError(f"the kernel {name} calls {f.name}, which not every process has")
         made = self._machine.emit_object(module)
-        _write(self._folder / f"{name}.o", made)
+        keep(self._folder / f"{name}.o", made)
         self._add(name, made)
 
     def _add(self, name: str, code: bytes) -> None:
@@ -121,27 +120,3 @@ def _digest(*parts: str) -> str:
     folder = Path(__file__).parent
     texts = [(folder / f"{name}.py").read_bytes() for name in _SOURCES]
     return hashlib.sha256(b"\0".join([*texts, *(p.encode() for p in parts)])).hexdigest()[:16]
-
-
-def _read(path: Path) -> bytes | None:
-    """The code in a file that begins with its digest; None if there is none, or something else."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    digest, code = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    return code if hashlib.sha256(code).digest() == digest else None
-
-
-def _write(path: Path, code: bytes) -> None:
-    """Puts code into the cache at once; where that is not possible, the next process compiles again."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(hashlib.sha256(code).digest() + code)
-            os.replace(made, path)
-        except OSError:
-            os.unlink(made)
-            raise

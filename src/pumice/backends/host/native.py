@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from pumice.backends.host.calls import Call, numel
 from pumice.backends.host.packed import TILE_ROWS, Tiles
+from pumice.backends.host.tile_sizes import SLAB
 from pumice.ir.graph import Graph
 from pumice.ir.registry import Array
 
@@ -33,13 +34,18 @@ _KERNELS = {"rms_norm": "norm_f32", "layer_norm": "norm_f32", "rope": "rope_f32"
 
 # The formats with a kernel of their own for a single row; the matmul of any other does it as well.
 _MATVECS = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k")
+# The kernel that goes before them, and which of their words is the address of what it finds.
+_SUMS, _KNOWN = "sums_f32", 3
+_INTERLEAVE = "interleave_rows"
+_SLABS = "pack_rows_f32"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """`work` is the number of multiplications or moved elements of all parts together; `keep` must live as long as it.
 
-    `code` gives the LLVM text of a kernel that was made for this task, for the symbol that it is to have.
+    `code` gives the LLVM text of a kernel that was made for this task, for the symbol that it is to have. A task with `scratch`
+    finds that much memory at the address in its last word, and in it what the task before has left there.
     """
 
     kernel: str
@@ -48,61 +54,111 @@ class Task:
     work: int
     keep: tuple[Any, ...] = ()
     code: Callable[[str], str] | None = None
+    scratch: int = 0
 
 
 # Makes the tasks that fill `out` from the operands, or says None if these arrays need another way.
 Native = Callable[[Sequence[Any], Array], list[Task] | None]
 
 
-def _address(array: Array | None) -> int:
+def address(array: Array | None) -> int:
+    """Where an array begins; 0 for none."""
     return 0 if array is None else array.ctypes.data
 
 
-def _bits(value: float) -> int:
+def bits(value: float) -> int:
     """A float32 as a word of which the kernels read the first half."""
     return int(np.float32(value).view(np.uint32))
 
 
-def _is_dense(array: Array, kind: Any = np.float32) -> bool:
+def is_dense(array: Array, kind: Any = np.float32) -> bool:
+    """Whether an array has this dtype, and no gaps."""
     return array.dtype == kind and array.flags.c_contiguous
 
 
-def packed_product(x: Array, w: Tiles, out: Array) -> list[Task]:
-    """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32."""
+def packed_product(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
+    """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32. `wide` kernels take x in slabs."""
     (n, k), m, tiles = w.shape, len(x), -(-w.shape[0] // TILE_ROWS)
     single = m == 1 and w.dtype.name in _MATVECS
-    sums = np.empty(k // 16 if single else 0, np.float32)
-    words = (_address(x), _address(w.data), _address(out), _address(sums), m, k, n)
-    product = Task(f"{'matvec' if single else 'matmul'}_{w.dtype}", words, tiles, m * n * k, (sums, x, w, out))
-    return [Task("sums_f32", words, 1, k), product] if single else [product]
+    known = np.empty(_known_of_row(k) if single else 0, np.uint8)
+    words = (address(x), address(w.data), address(out), address(known), m, k, n, 0)
+    size = 64 * k * -(-m // SLAB) if wide and not single else 0
+    keep = (known, x, w, out)
+    product = Task(f"{'matvec' if single else 'matmul'}_{w.dtype}", words, tiles, m * n * k, keep, scratch=size)
+    if single:
+        return [Task(_SUMS, words, 1, k), product]
+    return [Task(_SLABS, words, -(-m // SLAB), m * k, keep, scratch=size), product] if wide else [product]
+
+
+def _known_of_row(k: int) -> int:
+    """Bytes of what products need to know of a row of x: digits.py has what lies where."""
+    return k // 4 + k // 8 + k // 2 + 4 * k
+
+
+def joined(tasks: Sequence[Task]) -> list[Task]:
+    """The same tasks, products of one row with several weights in one: fewer times everybody waits for everybody.
+
+    >>> known, q, k = (Task(name, (1, w, out, 7, 1, 64, 32, 0), 1, 99) for name, w, out in
+    ...               (("sums_f32", 2, 3), ("matvec_q4_1", 2, 3), ("matvec_q4_1", 4, 5)))
+    >>> [(t.kernel, t.parts, len(t.words)) for t in joined([known, q, known, k])]
+    [('sums_f32', 1, 8), ('matvec_q4_1', 2, 16)]
+    """
+    out: list[Task] = []
+    ready: Task | None = None  # what is known of a row that nothing has written since
+    for task in tasks:
+        if ready is not None and task.kernel == _SUMS and _row(task) == _row(ready):
+            continue
+        if ready is not None and task.kernel.startswith("matvec") and _row(task) == _row(ready):
+            words = (*task.words[:_KNOWN], ready.words[_KNOWN], *task.words[_KNOWN + 1 :])
+            if out[-1].kernel == task.kernel:
+                before = out.pop()
+                words = (*before.words[:-1], 1, *words)
+                task = replace(task, parts=before.parts + task.parts, work=before.work + task.work, keep=(before.keep, task.keep))
+            task = replace(task, words=words)
+        else:
+            ready = task if task.kernel == _SUMS else None
+        out.append(task)
+    return out
+
+
+def _row(task: Task) -> tuple[int, ...]:
+    """The row of x that a product of one row, or what prepares it, reads: its address, M and K."""
+    return (task.words[0], *task.words[4:6])
+
+
+def interleave(w: Tiles, rows: Array) -> list[Task]:
+    """Tiles filled with rows in their own order, dense bytes."""
+    words = (address(rows), address(w.data), w.row_bytes, w.rows)
+    # A byte is far less work than a multiplication with an unpacked weight, and waking others costs more than a small tensor.
+    return [Task(_INTERLEAVE, words, -(-w.rows // TILE_ROWS), rows.nbytes // 64, (w, rows))]
 
 
 def unpack(w: Tiles, out: Array) -> list[Task]:
     """Packed rows as dense float32."""
-    words = (0, _address(w.data), _address(out), 0, 0, w.columns, w.rows)
+    words = (0, address(w.data), address(out), 0, 0, w.columns, w.rows)
     return [Task(f"unpack_{w.dtype}", words, -(-w.rows // TILE_ROWS), w.rows * w.columns, (w, out))]
 
 
 def row_product(dtype: str, x: Array, w: Array, out: Array) -> list[Task]:
     """out [M, N] = x [M, K] times the transpose of w [N, K] of f32, f16 or bf16; all dense, x and out float32."""
     (m, k), n = x.shape, len(w)
-    words = (_address(x), _address(w), _address(out), 0, m, k, n)
+    words = (address(x), address(w), address(out), 0, m, k, n)
     return [Task(f"dot_{dtype}", words, -(-n // TILE_ROWS), m * n * k, (x, w, out))]
 
 
 def widen(dtype: str, w: Array, out: Array) -> list[Task]:
     """f16 or bf16 [N, K] as float32; both dense."""
     n, k = w.shape
-    return [Task(f"widen_{dtype}", (0, _address(w), _address(out), 0, 0, k, n), -(-n // TILE_ROWS), n * k, (w, out))]
+    return [Task(f"widen_{dtype}", (0, address(w), address(out), 0, 0, k, n), -(-n // TILE_ROWS), n * k, (w, out))]
 
 
 def elementwise(name: str) -> Native:
     """A map of one or two operands of the same shape."""
 
     def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
-        if not all(_is_dense(a) and a.shape == out.shape for a in (*operands, out)):
+        if not all(is_dense(a) and a.shape == out.shape for a in (*operands, out)):
             return None
-        words = (_address(operands[0]), _address(operands[-1]), _address(out), out.size)
+        words = (address(operands[0]), address(operands[-1]), address(out), out.size)
         return [Task(f"map_{name}", words, -(-out.size // _MAP_PART), out.size)]
 
     return make
@@ -117,10 +173,10 @@ def norm(call: Call) -> Native:
     def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
         x, weight = operands[:2]
         bias = operands[2] if centred else None
-        if not all(a is None or _is_dense(a) for a in (x, weight, bias, out)):
+        if not all(a is None or is_dense(a) for a in (x, weight, bias, out)):
             return None
-        places = (_address(x), _address(weight), _address(bias), _address(out))
-        return [Task("norm_f32", (*places, columns, _bits(call.attrs["eps"]), int(centred)), out.size // columns, 2 * out.size)]
+        places = (address(x), address(weight), address(bias), address(out))
+        return [Task("norm_f32", (*places, columns, bits(call.attrs["eps"]), int(centred)), out.size // columns, 2 * out.size)]
 
     return make
 
@@ -138,10 +194,10 @@ def sums(call: Call) -> Native | None:
 
     def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
         (x,) = operands
-        if not _is_dense(x) or not _is_dense(out):
+        if not is_dense(x) or not is_dense(out):
             return None
         rows, columns = (count, x.size // count) if leading else (x.size // count, count)
-        words = (_address(x), _address(out), rows, columns, _bits(factor))
+        words = (address(x), address(out), rows, columns, bits(factor))
         name, parts = ("column_sums_f32", -(-columns // _VECTOR)) if leading else ("row_sums_f32", rows)
         return [Task(name, words, parts, x.size)]
 
@@ -154,12 +210,12 @@ def rope(call: Call) -> Native:
 
     def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
         x, cos, sin = operands
-        if not all(_is_dense(a) for a in (x, cos, sin, out)) or cos.shape != sin.shape or cos.ndim > x.ndim:
+        if not all(is_dense(a) for a in (x, cos, sin, out)) or cos.shape != sin.shape or cos.ndim > x.ndim:
             return None
         depth = x.shape[-1]
         own = np.arange(cos.size // (rotary // 2)).reshape(cos.shape[:-1])
         rows = np.ascontiguousarray(np.broadcast_to(own, x.shape[:-1]), np.int64)
-        places = tuple(_address(a) for a in (x, cos, sin, out, rows))
+        places = tuple(address(a) for a in (x, cos, sin, out, rows))
         words = (*places, depth, rotary, int(call.attrs["interleaved"]))
         return [Task("rope_f32", words, x.size // depth, 2 * x.size, (rows,))]
 
@@ -173,9 +229,9 @@ def scatter(call: Call) -> Native | None:
 
     def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
         _, indices, updates = operands
-        if not _is_dense(indices, np.int32) or not _is_dense(updates, out.dtype) or not out.flags.c_contiguous:
+        if not is_dense(indices, np.int32) or not is_dense(updates, out.dtype) or not out.flags.c_contiguous:
             return None
-        words = (_address(out), _address(indices), _address(updates), len(indices), len(out), out.nbytes // len(out))
+        words = (address(out), address(indices), address(updates), len(indices), len(out), out.nbytes // len(out))
         return [Task("scatter_rows", words, 1, updates.size)]
 
     return make
@@ -193,15 +249,15 @@ def attention(call: Call) -> Native | None:
             q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
         batch, heads, queries, depth = q.shape
         plain = all(a.dtype == np.float32 and a.strides[-1] == 4 and a.shape[-1] % _VECTOR == 0 for a in (q, k, v, out))
-        known = all(p is None or (_is_dense(p, np.int32) and p.size == batch) for p in places)
+        known = all(p is None or (is_dense(p, np.int32) and p.size == batch) for p in places)
         if queries > FEW_QUERIES or not plain or not known or any(a is not None for a in (mask, bias, *scales)):
             return None
         caches, kv_heads, keys, value_depth = v.shape
         scale = 1 / math.sqrt(depth) if attrs["scale"] is None else attrs["scale"]
         words = (
-            *(_address(a) for a in (q, k, v, out, *places)),
+            *(address(a) for a in (q, k, v, out, *places)),
             *(heads, heads // kv_heads, queries, keys, caches, depth, value_depth),
-            *(_bits(scale), _bits(attrs["softcap"] or 0.0), int(attrs["causal"]), attrs["window"] or 0),
+            *(bits(scale), bits(attrs["softcap"] or 0.0), int(attrs["causal"]), attrs["window"] or 0),
             *(s for a in (q, k, v, out) for s in a.strides[:3]),
         )
         return [Task("attend_f32", words, batch * heads * queries, 2 * q.size * keys)]
@@ -221,8 +277,8 @@ def many_queries(arrays: Sequence[Array | None], limits: Array, scale: float) ->
         return None
     (batch, heads, queries, depth), (_, kv_heads, keys, value_depth) = q.shape, v.shape
     words = (
-        *(_address(a) for a in arrays),
-        *(_address(limits), kv_heads, heads // kv_heads, queries, keys, depth, value_depth, _bits(scale)),
+        *(address(a) for a in arrays),
+        *(address(limits), kv_heads, heads // kv_heads, queries, keys, depth, value_depth, bits(scale)),
         *(s for a in arrays for s in ((0, 0, 0) if a is None else a.strides[:3])),
     )
     name = "attend_many_f32" if arrays[3] is None else "attention_gradient_f32"
@@ -237,9 +293,13 @@ def kernels_for(graph: Graph) -> list[str]:
         weight = graph.nodes[node.args[1]].type.dtype if node.op in ("qmatmul", "matmul") else None
         if weight is not None and node.op == "qmatmul":
             packed = True
-            single = ("sums_f32", f"matvec_{weight}") if weight.name in _MATVECS else ()
-            found |= dict.fromkeys((*single, f"matmul_{weight}"))
+            single = (_SUMS, f"matvec_{weight}") if weight.name in _MATVECS else ()
+            found |= dict.fromkeys((*single, _SLABS, f"matmul_{weight}"))
         elif weight is not None and weight.name in ("f16", "bf16"):
             found |= dict.fromkeys((f"dot_{weight}", f"widen_{weight}"))
     # The steps between products only use kernels where products with packed weights do.
-    return [*found, *dict.fromkeys(_KERNELS[n.op] for n in graph.nodes if packed and n.op in _KERNELS)]
+    return [
+        *([_INTERLEAVE] if packed else ()),
+        *found,
+        *dict.fromkeys(_KERNELS[n.op] for n in graph.nodes if packed and n.op in _KERNELS),
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +23,8 @@ from pumice.plan.plan import Part, Plan, Step
 ALIGNMENT = 64
 # Inputs and outputs up to this size are copied: compiled calls know arrays by their place in memory.
 _SMALL = 1 << 16
+# Bytes from which on memory comes from the system directly.
+_MAPPED = 1 << 17
 
 
 def aligned_bytes(size: int) -> Array:
@@ -32,9 +36,21 @@ def aligned_bytes(size: int) -> Array:
     >>> buffer.ctypes.data % 64, len(buffer)
     (0, 100)
     """
-    raw = np.zeros(size + ALIGNMENT + SLACK, np.uint8)
+    raw = _zeroed(size + ALIGNMENT + SLACK)
     skip = -raw.ctypes.data % ALIGNMENT
     return raw[skip : skip + size]
+
+
+def _zeroed(size: int) -> Array:
+    if size < _MAPPED or os.name != "posix":
+        return np.zeros(size, np.uint8)
+    # Straight from the system: what the C library has in stock must be cleared, and so touched. Not in large pages, which
+    # are faster to read by a few percent, but may take half a second to find.
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as e:
+        raise MemoryError(f"the system has no {size} bytes") from e
+    return np.frombuffer(memory, np.uint8)
 
 
 def storage_shape(type: TensorType) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from pumice.backends.host.calls import Binder, Call, NpDType, Routine, numel, ro
 from pumice.backends.host.conv import CONV
 from pumice.backends.host.linear import LINEAR
 from pumice.backends.host.losses import LOSSES
+from pumice.backends.host.norm_gradients import NORM_GRADIENTS
 from pumice.backends.host.packed import Tiles
 from pumice.core.blocks import codec_of
 from pumice.ir.registry import Array
@@ -360,4 +361,5 @@ ROUTINES: dict[str, Binder] = {
     **LINEAR,
     **CONV,
     **LOSSES,
+    **NORM_GRADIENTS,
 }

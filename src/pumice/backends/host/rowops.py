@@ -37,7 +37,7 @@ from pumice.backends.host.lanes import (
     total_of,
     zeros,
 )
-from pumice.backends.host.tiled import OUT, SUMS, K, M, N, W, X
+from pumice.backends.host.tiled import OUT, K, M, N, W, X
 
 _F32 = np.float32
 _VECTOR = 4 * LANES
@@ -50,19 +50,6 @@ SCATTER_OUT, SCATTER_INDICES, SCATTER_UPDATES, SCATTER_COUNT, SCATTER_ROWS, SCAT
 MAP_A, MAP_B, MAP_OUT, MAP_COUNT = (8 * i for i in range(4))
 
 _inlined = numba.njit(forceinline=True, error_model="numpy")
-
-
-# --- sums for tiled.py ---
-
-
-def sums_f32(job: int, first: int, last: int) -> None:
-    """The sums over each 16 elements of one row of x."""
-    x, sums = long_at(job + X), long_at(job + SUMS)
-    for i in range(long_at(job + K) // 16):
-        total = _F32(0)
-        for j in range(16):
-            total += float_at(x + 64 * i + 4 * j)
-        set_float(sums + 4 * i, total)
 
 
 # --- f32, f16 and bf16 rows: one row after the other, a lane for each of 32 elements; a part is LANES rows ---
@@ -124,7 +111,8 @@ def widen_bf16(job: int, first: int, last: int) -> None:
 
 
 @_inlined
-def _sum_row(x: int, k: int) -> Any:
+def sum_row(x: int, k: int) -> Any:
+    """The sum of k numbers."""
     total, at = zeros(), 0
     while at + LANES <= k:
         total = plus(total, load_f32(x + 4 * at))
@@ -136,7 +124,8 @@ def _sum_row(x: int, k: int) -> Any:
 
 
 @_inlined
-def _sum_squares(x: int, k: int, mean: Any) -> Any:
+def sum_squares(x: int, k: int, mean: Any) -> Any:
+    """The sum of the squares of k numbers less their mean."""
     total, at, centre = zeros(), 0, everywhere(mean)
     while at + LANES <= k:
         v = less(load_f32(x + 4 * at), centre)
@@ -155,8 +144,8 @@ def norm_f32(job: int, first: int, last: int) -> None:
     weight, bias = long_at(job + NORM_WEIGHT), long_at(job + NORM_BIAS)
     for row in range(first, last):
         x, out = long_at(job + NORM_X) + 4 * k * row, long_at(job + NORM_OUT) + 4 * k * row
-        mean = _sum_row(x, k) / _F32(k) if long_at(job + NORM_CENTRED) else _F32(0)
-        factor = _F32(1) / _F32(math.sqrt(_sum_squares(x, k, mean) / _F32(k) + eps))
+        mean = sum_row(x, k) / _F32(k) if long_at(job + NORM_CENTRED) else _F32(0)
+        factor = _F32(1) / _F32(math.sqrt(sum_squares(x, k, mean) / _F32(k) + eps))
         at, centre = 0, everywhere(mean)
         while at + LANES <= k:
             y = scaled(less(load_f32(x + 4 * at), centre), factor)
@@ -179,13 +168,13 @@ def norm_f32(job: int, first: int, last: int) -> None:
 
 TOTAL_X, TOTAL_OUT, TOTAL_ROWS, TOTAL_COLUMNS, TOTAL_FACTOR = (8 * i for i in range(5))
 # Rows that one accumulator adds up before it is added to the others.
-_TOTAL_ROWS = 64
+TOTAL_BLOCK = 64
 
 
 def row_sums_f32(job: int, first: int, last: int) -> None:
     columns, factor = long_at(job + TOTAL_COLUMNS), float_at(job + TOTAL_FACTOR)
     for row in range(first, last):
-        total = _sum_row(long_at(job + TOTAL_X) + 4 * columns * row, columns)
+        total = sum_row(long_at(job + TOTAL_X) + 4 * columns * row, columns)
         set_float(long_at(job + TOTAL_OUT) + 4 * row, total * factor)
 
 
@@ -195,18 +184,18 @@ def column_sums_f32(job: int, first: int, last: int) -> None:
         x, out = long_at(job + TOTAL_X) + _VECTOR * part, long_at(job + TOTAL_OUT) + _VECTOR * part
         if LANES * (part + 1) <= columns:
             total = zeros()
-            for block in range(0, rows, _TOTAL_ROWS):
+            for block in range(0, rows, TOTAL_BLOCK):
                 some = zeros()
-                for r in range(block, min(rows, block + _TOTAL_ROWS)):
+                for r in range(block, min(rows, block + TOTAL_BLOCK)):
                     some = plus(some, load_f32(x + 4 * columns * r))
                 total = plus(total, some)
             store_f32(out, scaled(total, factor))
             continue
         for j in range(columns - LANES * part):
             found = _F32(0)
-            for block in range(0, rows, _TOTAL_ROWS):
+            for block in range(0, rows, TOTAL_BLOCK):
                 few = _F32(0)
-                for r in range(block, min(rows, block + _TOTAL_ROWS)):
+                for r in range(block, min(rows, block + TOTAL_BLOCK)):
                     few += float_at(x + 4 * (columns * r + j))
                 found += few
             set_float(out + 4 * j, found * factor)

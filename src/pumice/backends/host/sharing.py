@@ -34,7 +34,7 @@ _LOW = 0xFFFFFFFF
 _CLOSED = 0x7FFFFFFF  # a next part that no task reaches: the description is being rewritten
 _NUMBERS = 0x7FFFFFFF
 # How many times longer a worker stays awake between the tasks of one call.
-_BUSY_FACTOR = 100
+_BUSY_FACTOR = 10
 _LEAST_ALONE, _MOST_ALONE = 64, 1 << 14
 
 _LONG, _BOTH = ir.IntType(64), "seq_cst"

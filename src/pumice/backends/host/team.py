@@ -27,8 +27,8 @@ PARKED = 3 * LINE  # one line for each worker: 1 while it sleeps or is about to
 # The words of a task's record: the kernel's address, that of the task's words, the number of parts, of those taken at once, and
 # of looks that the last one may take.
 RECORD = 5
-# How long a worker stays awake without work.
-_AWAKE_SECONDS = 200e-6
+# How long a worker stays awake without work: as long as Python may take between two tokens. To wake it costs a tenth of one.
+_AWAKE_SECONDS = 2e-3
 
 # A compiled function as Python calls it; other threads of Python run meanwhile.
 Compiled = Callable[[int, int, int], None]

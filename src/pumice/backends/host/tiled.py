@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding
 import numba
 import numpy as np
 
 from pumice.backends.host.lanes import (
     LANES,
-    allocate,
     band,
     block_memory,
     bor,
     copy_bytes,
     everywhere,
     float_at,
-    load_f32,
     load_i8,
     load_split_half,
     load_u8,
@@ -30,7 +27,6 @@ from pumice.backends.host.lanes import (
     minus,
     plus,
     prefetch,
-    release,
     scaled,
     set_float,
     shift_left,
@@ -38,31 +34,30 @@ from pumice.backends.host.lanes import (
     store_f32,
     times,
     to_floats,
+    turn_bytes,
     zeros,
 )
 
 _F32, _I32 = np.float32, np.int32
-# The words of a task: addresses of x [M, K], of the tiles, of out [M, N] and of the sums over each 16 of x, then the sizes.
-X, W, OUT, SUMS, M, K, N = (8 * i for i in range(7))
+# The words of a task: addresses of x [M, K], of the tiles, of out [M, N] and of the sums over each 16 of x, then the sizes. For
+# a single row there is another one: whether a task for another weight and the same x follows, whose tiles come after these.
+X, W, OUT, SUMS, M, K, N, MORE = (8 * i for i in range(8))
+# For more rows than one, the last word is the address of slabs of x instead.
+PACKED = MORE
+_TASK_BYTES = 64
 # Bytes between what is computed and what is fetched: enough for memory to answer, few enough to stay in the first cache.
 _AHEAD = 4096
 _VECTOR = 4 * LANES
-# Values that are kept unpacked while all rows of x pass over them (256 KiB, which the second cache holds), at most so many of
-# one row; and the rows of x that pass together, which the first cache holds.
-_UNPACKED, _MOST_DEPTH, _ROWS_AT_A_TIME = 1 << 16, 2048, 16
-# With 32 registers of 512 bits, eight rows of x at once keep both multipliers busy; elsewhere they would not fit.
-_settings: Any = numba.config  # its fields are made at run time
-_MANY_REGISTERS = "+avx512f" in (_settings.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten())
 _inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 @_inlined
-def _half(w: int, stride: int, byte: int) -> Any:
+def half_at(w: int, stride: int, byte: int) -> Any:
     return load_split_half(w + byte * stride, w + (byte + 1) * stride)
 
 
 @_inlined
-def _fetch(w: int, size: int) -> None:
+def fetch(w: int, size: int) -> None:
     for line in range(0, size, 64):
         prefetch(w + _AHEAD + line)
 
@@ -82,7 +77,7 @@ def _dot_nibbles(x: int, w: int, stride: int, start: Any) -> Any:
 
 
 @_inlined
-def _sum32(sums: int, block: int) -> Any:
+def sum32(sums: int, block: int) -> Any:
     return float_at(sums + 8 * block) + float_at(sums + 8 * block + 4)
 
 
@@ -90,10 +85,10 @@ def _sum32(sums: int, block: int) -> Any:
 def dot_q4_0(x: int, sums: int, w: int, stride: int, k: int) -> Any:
     total = zeros()
     for b in range(k // 32):
-        _fetch(w, 18 * stride)
+        fetch(w, 18 * stride)
         # The codes are 8 too large: that is 8 times the sum of x too much.
-        dot = _dot_nibbles(x + 128 * b, w + 2 * stride, stride, _F32(-8) * _sum32(sums, b))
-        total = madd(_half(w, stride, 0), dot, total)
+        dot = _dot_nibbles(x + 128 * b, w + 2 * stride, stride, _F32(-8) * sum32(sums, b))
+        total = madd(half_at(w, stride, 0), dot, total)
         w += 18 * stride
     return total
 
@@ -102,10 +97,10 @@ def dot_q4_0(x: int, sums: int, w: int, stride: int, k: int) -> Any:
 def dot_q4_1(x: int, sums: int, w: int, stride: int, k: int) -> Any:
     total = zeros()
     for b in range(k // 32):
-        _fetch(w, 20 * stride)
+        fetch(w, 20 * stride)
         dot = _dot_nibbles(x + 128 * b, w + 4 * stride, stride, _F32(0))
-        total = madd(_half(w, stride, 0), dot, total)
-        total = madd_scalar(_half(w, stride, 2), _sum32(sums, b), total)
+        total = madd(half_at(w, stride, 0), dot, total)
+        total = madd_scalar(half_at(w, stride, 2), sum32(sums, b), total)
         w += 20 * stride
     return total
 
@@ -114,19 +109,19 @@ def dot_q4_1(x: int, sums: int, w: int, stride: int, k: int) -> Any:
 def dot_q8_0(x: int, sums: int, w: int, stride: int, k: int) -> Any:
     total = zeros()
     for _ in range(k // 32):
-        _fetch(w, 34 * stride)
+        fetch(w, 34 * stride)
         even, odd = zeros(), zeros()
         for j in range(0, 32, 2):
             even = madd_scalar(to_floats(load_i8(w + (2 + j) * stride)), float_at(x + 4 * j), even)
             odd = madd_scalar(to_floats(load_i8(w + (3 + j) * stride)), float_at(x + 4 * j + 4), odd)
-        total = madd(_half(w, stride, 0), plus(even, odd), total)
+        total = madd(half_at(w, stride, 0), plus(even, odd), total)
         w += 34 * stride
         x += 128
     return total
 
 
 @_inlined
-def _six_bits(w: int, stride: int, part: int, least: bool) -> Any:
+def six_bits(w: int, stride: int, part: int, least: bool) -> Any:
     """The scale of a part of a K-quant block, or its minimum, out of the twelve bytes from byte 4 on."""
     if part < 4:
         return band(load_u8(w + (part + (8 if least else 4)) * stride), _I32(63))
@@ -143,21 +138,21 @@ def dot_q4_k(x: int, sums: int, w: int, stride: int, k: int) -> Any:
         whole = zeros()
         for pair in range(4):
             codes = w + (16 + 32 * pair) * stride
-            _fetch(codes, 36 * stride)
+            fetch(codes, 36 * stride)
             low, high = zeros(), zeros()
             for j in range(32):
                 c = load_u8(codes + j * stride)
                 low = madd_scalar(to_floats(band(c, _I32(15))), float_at(x + 4 * j), low)
                 high = madd_scalar(to_floats(shift_right(c, _I32(4))), float_at(x + 4 * j + 128), high)
             part = 2 * pair
-            whole = madd(to_floats(_six_bits(w, stride, part, False)), low, whole)
-            whole = madd(to_floats(_six_bits(w, stride, part + 1, False)), high, whole)
+            whole = madd(to_floats(six_bits(w, stride, part, False)), low, whole)
+            whole = madd(to_floats(six_bits(w, stride, part + 1, False)), high, whole)
             at = 8 * b + part
-            least = madd_scalar(to_floats(_six_bits(w, stride, part, True)), _sum32(sums, at), least)
-            least = madd_scalar(to_floats(_six_bits(w, stride, part + 1, True)), _sum32(sums, at + 1), least)
+            least = madd_scalar(to_floats(six_bits(w, stride, part, True)), sum32(sums, at), least)
+            least = madd_scalar(to_floats(six_bits(w, stride, part + 1, True)), sum32(sums, at + 1), least)
             x += 256
-        total = madd(_half(w, stride, 0), whole, total)
-        total = madd(scaled(_half(w, stride, 2), _F32(-1)), least, total)
+        total = madd(half_at(w, stride, 0), whole, total)
+        total = madd(scaled(half_at(w, stride, 2), _F32(-1)), least, total)
         w += 144 * stride
     return total
 
@@ -170,7 +165,7 @@ def dot_q6_k(x: int, sums: int, w: int, stride: int, k: int) -> Any:
         for run in range(8):  # 16 low bytes hold two parts of 16 elements, 64 elements apart
             half, odd, second = run // 4, run % 2, run // 2 % 2
             low, high = w + (half * 64 + second * 32 + odd * 16) * stride, w + (128 + half * 32 + odd * 16) * stride
-            _fetch(w + run * 26 * stride, 27 * stride)
+            fetch(w + run * 26 * stride, 27 * stride)
             at = half * 128 + second * 32 + odd * 16
             base, group = x + 4 * at, sums + 4 * (16 * b + at // 16)
             first, third = everywhere(_F32(-32) * float_at(group)), everywhere(_F32(-32) * float_at(group + 16))
@@ -183,7 +178,7 @@ def dot_q6_k(x: int, sums: int, w: int, stride: int, k: int) -> Any:
             scale = w + (192 + at // 16) * stride
             whole = madd(to_floats(load_i8(scale)), first, whole)
             whole = madd(to_floats(load_i8(scale + 4 * stride)), third, whole)
-        total = madd(_half(w, stride, 208), whole, total)
+        total = madd(half_at(w, stride, 208), whole, total)
         w += 210 * stride
         x += 1024
     return total
@@ -207,12 +202,12 @@ def _decode_q4(w: int, stride: int, values: int, scale: Any, least: Any, zero: A
 
 @_inlined
 def decode_q4_0(w: int, stride: int, values: int) -> None:
-    _decode_q4(w + 2 * stride, stride, values, _half(w, stride, 0), zeros(), _I32(8))
+    _decode_q4(w + 2 * stride, stride, values, half_at(w, stride, 0), zeros(), _I32(8))
 
 
 @_inlined
 def decode_q4_1(w: int, stride: int, values: int) -> None:
-    _decode_q4(w + 4 * stride, stride, values, _half(w, stride, 0), _half(w, stride, 2), _I32(0))
+    _decode_q4(w + 4 * stride, stride, values, half_at(w, stride, 0), half_at(w, stride, 2), _I32(0))
 
 
 @_inlined
@@ -233,17 +228,17 @@ def _decode_q5(w: int, stride: int, values: int, scale: Any, least: Any, zero: A
 
 @_inlined
 def decode_q5_0(w: int, stride: int, values: int) -> None:
-    _decode_q5(w + 2 * stride, stride, values, _half(w, stride, 0), zeros(), _I32(16))
+    _decode_q5(w + 2 * stride, stride, values, half_at(w, stride, 0), zeros(), _I32(16))
 
 
 @_inlined
 def decode_q5_1(w: int, stride: int, values: int) -> None:
-    _decode_q5(w + 4 * stride, stride, values, _half(w, stride, 0), _half(w, stride, 2), _I32(0))
+    _decode_q5(w + 4 * stride, stride, values, half_at(w, stride, 0), half_at(w, stride, 2), _I32(0))
 
 
 @_inlined
 def decode_q8_0(w: int, stride: int, values: int) -> None:
-    scale = _half(w, stride, 0)
+    scale = half_at(w, stride, 0)
     for j in range(32):
         _put(values, j, load_i8(w + (2 + j) * stride), scale, zeros())
 
@@ -251,10 +246,10 @@ def decode_q8_0(w: int, stride: int, values: int) -> None:
 @_inlined
 def _decode_parts(w: int, stride: int, values: int, codes: int, fifth: int) -> None:
     """q4_k and q5_k: nibbles from byte `codes` on, fifth bits from byte `fifth` on, if that is not 0."""
-    scale, least = _half(w, stride, 0), scaled(_half(w, stride, 2), _F32(-1))
+    scale, least = half_at(w, stride, 0), scaled(half_at(w, stride, 2), _F32(-1))
     for part in range(8):
-        step = times(scale, to_floats(_six_bits(w, stride, part, False)))
-        low = times(least, to_floats(_six_bits(w, stride, part, True)))
+        step = times(scale, to_floats(six_bits(w, stride, part, False)))
+        low = times(least, to_floats(six_bits(w, stride, part, True)))
         at, shift = w + (codes + part // 2 * 32) * stride, _I32(part % 2 * 4)
         for j in range(32):
             code = band(shift_right(load_u8(at + j * stride), shift), _I32(15))
@@ -276,7 +271,7 @@ def decode_q5_k(w: int, stride: int, values: int) -> None:
 
 @_inlined
 def decode_q6_k(w: int, stride: int, values: int) -> None:
-    scale = _half(w, stride, 208)
+    scale = half_at(w, stride, 208)
     for part in range(16):
         half, quarter, odd = part // 8, part // 2 % 4, part % 2
         low, high = w + (half * 64 + quarter % 2 * 32 + odd * 16) * stride, w + (128 + half * 32 + odd * 16) * stride
@@ -305,160 +300,16 @@ def _finish(out: int, count: int, total: Any) -> None:
 
 @_inlined
 def run_matvec(job: int, first: int, last: int, dot: Any, row_bytes: int) -> None:
-    n, k = long_at(job + N), long_at(job + K)
+    n, k, skipped = long_at(job + N), long_at(job + K), 0
     for t in range(first, last):
-        row = t * LANES
+        while (t - skipped) * LANES >= n:
+            skipped += (n + LANES - 1) // LANES
+            job += _TASK_BYTES
+            n = long_at(job + N)
+        row = (t - skipped) * LANES
         stride = min(LANES, n - row)
         total = dot(long_at(job + X), long_at(job + SUMS), long_at(job + W) + row * row_bytes, stride, k)
         _finish(long_at(job + OUT) + 4 * row, stride, total)
-
-
-@_inlined
-def _begin(to: int, more: bool) -> Any:
-    return load_f32(to) if more else zeros()
-
-
-@_inlined
-def _add_eight(x: int, row: int, values: int, count: int, to: int, pitch: int, more: bool) -> None:
-    x4, to4 = x + 4 * row, to + 4 * pitch
-    t0, t1, t2, t3 = _begin(to, more), _begin(to + pitch, more), _begin(to + 2 * pitch, more), _begin(to + 3 * pitch, more)
-    t4, t5, t6, t7 = _begin(to4, more), _begin(to4 + pitch, more), _begin(to4 + 2 * pitch, more), _begin(to4 + 3 * pitch, more)
-    for j in range(0, 4 * count, 4):
-        v = load_f32(values + j * LANES)
-        t0 = madd_scalar(v, float_at(x + j), t0)
-        t1 = madd_scalar(v, float_at(x + row + j), t1)
-        t2 = madd_scalar(v, float_at(x + 2 * row + j), t2)
-        t3 = madd_scalar(v, float_at(x + 3 * row + j), t3)
-        t4 = madd_scalar(v, float_at(x4 + j), t4)
-        t5 = madd_scalar(v, float_at(x4 + row + j), t5)
-        t6 = madd_scalar(v, float_at(x4 + 2 * row + j), t6)
-        t7 = madd_scalar(v, float_at(x4 + 3 * row + j), t7)
-    store_f32(to, t0)
-    store_f32(to + pitch, t1)
-    store_f32(to + 2 * pitch, t2)
-    store_f32(to + 3 * pitch, t3)
-    store_f32(to4, t4)
-    store_f32(to4 + pitch, t5)
-    store_f32(to4 + 2 * pitch, t6)
-    store_f32(to4 + 3 * pitch, t7)
-
-
-@_inlined
-def _add_two(x: int, row: int, values: int, count: int, to: int, pitch: int, more: bool) -> None:
-    t0, t1 = _begin(to, more), _begin(to + pitch, more)
-    for j in range(0, 4 * count, 4):
-        v = load_f32(values + j * LANES)
-        t0 = madd_scalar(v, float_at(x + j), t0)
-        t1 = madd_scalar(v, float_at(x + row + j), t1)
-    store_f32(to, t0)
-    store_f32(to + pitch, t1)
-
-
-@_inlined
-def _add_one(x: int, values: int, count: int, to: int, more: bool) -> None:
-    even, odd = _begin(to, more), zeros()
-    for j in range(0, 4 * count, 8):
-        even = madd_scalar(load_f32(values + j * LANES), float_at(x + j), even)
-        odd = madd_scalar(load_f32(values + j * LANES + _VECTOR), float_at(x + j + 4), odd)
-    store_f32(to, plus(even, odd))
-
-
-@_inlined
-def _add_rows(x: int, row: int, m: int, values: int, count: int, to: int, pitch: int, more: bool) -> None:
-    """to [m, LANES] = x [m, count] times values [count, LANES], plus what is there if there is `more`.
-
-    `row` and `pitch` are the bytes from one row of x and of the result to the next.
-    """
-    r = 0
-    if _MANY_REGISTERS:
-        while r + 8 <= m:
-            _add_eight(x + r * row, row, values, count, to + r * pitch, pitch, more)
-            r += 8
-    while r + 2 <= m:
-        _add_two(x + r * row, row, values, count, to + r * pitch, pitch, more)
-        r += 2
-    if r < m:
-        _add_one(x + r * row, values, count, to + r * pitch, more)
-
-
-@_inlined
-def _add_narrow(x: int, row: int, m: int, values: int, count: int, to: int, pitch: int, more: bool, width: int) -> None:
-    """The same for a last tile of fewer than LANES rows, by way of a vector that may be written as a whole."""
-    lanes = block_memory()
-    for r in range(m):
-        copy_bytes(lanes, to + r * pitch, 4 * width)
-        _add_one(x + r * row, values, count, lanes, more)
-        copy_bytes(to + r * pitch, lanes, 4 * width)
-
-
-@_inlined
-def _multiply(job: int, t: int, tiles: int, start: int, count: int, values: int, depth: int) -> None:
-    """Adds the products of `count` columns of x from `start` on with unpacked tiles, each [depth, LANES]."""
-    m, n, k = long_at(job + M), long_at(job + N), long_at(job + K)
-    for r in range(0, m, _ROWS_AT_A_TIME):
-        rows = min(_ROWS_AT_A_TIME, m - r)
-        x = long_at(job + X) + 4 * (r * k + start)
-        for i in range(tiles):
-            at, to = values + i * depth * _VECTOR, long_at(job + OUT) + 4 * (r * n + (t + i) * LANES)
-            width = min(LANES, n - (t + i) * LANES)
-            if width == LANES:
-                _add_rows(x, 4 * k, rows, at, count, to, 4 * n, start > 0)
-            else:
-                _add_narrow(x, 4 * k, rows, at, count, to, 4 * n, start > 0, width)
-
-
-@_inlined
-def run_matmul(job: int, first: int, last: int, decode: Any, block: int, size: int) -> None:
-    """A few tiles are unpacked at a time; then all rows of x pass over them, some at a time that stay in registers."""
-    n, k = long_at(job + N), long_at(job + K)
-    depth = min(k, _MOST_DEPTH)
-    step = min(last - first, max(1, _UNPACKED // (depth * LANES)))
-    memory = allocate((step * depth + 1) * _VECTOR)
-    values = (memory + _VECTOR - 1) // _VECTOR * _VECTOR  # vectors across cache lines load at half speed
-    # Loops of steps that are no constants are written out: a range would have to raise an error for a step of 0.
-    t = first
-    while t < last:
-        tiles, start = min(step, last - t), 0
-        while start < k:
-            count = min(depth, k - start)
-            for i in range(tiles):
-                row = (t + i) * LANES
-                stride = min(LANES, n - row)
-                w = long_at(job + W) + row * (k // block * size) + start // block * size * stride
-                for b in range(count // block):
-                    _fetch(w, size * stride)
-                    decode(w, stride, values + (i * depth + b * block) * _VECTOR)
-                    w += size * stride
-            _multiply(job, t, tiles, start, count, values, depth)
-            start += count
-        t += tiles
-    release(memory)
-
-
-@_inlined
-def run_groups(job: int, first: int, last: int, decode: Any, part: int, group: int, size: int) -> None:
-    """The same for groups of any length, which `decode(w, inside, stride, values)` unpacks a part at a time."""
-    n, k = long_at(job + N), long_at(job + K)
-    depth = min(k, _MOST_DEPTH)
-    step = min(last - first, max(1, _UNPACKED // (depth * LANES)))
-    memory = allocate((step * depth + 1) * _VECTOR)
-    values = (memory + _VECTOR - 1) // _VECTOR * _VECTOR
-    t = first
-    while t < last:
-        tiles, start = min(step, last - t), 0
-        while start < k:
-            count = min(depth, k - start)
-            for i in range(tiles):
-                row = (t + i) * LANES
-                stride = min(LANES, n - row)
-                tile = long_at(job + W) + row * (k // group * size)
-                for b in range(count // part):
-                    at = start + b * part
-                    decode(tile + at // group * size * stride, at % group, stride, values + (i * depth + b * part) * _VECTOR)
-            _multiply(job, t, tiles, start, count, values, depth)
-            start += count
-        t += tiles
-    release(memory)
 
 
 @_inlined
@@ -475,3 +326,26 @@ def run_unpack(job: int, first: int, last: int, decode: Any, block: int, size: i
                 to, lane = out + 4 * (r * k + b * block), values + 4 * r
                 for j in range(block):
                     set_float(to + 4 * j, float_at(lane + j * _VECTOR))
+
+
+# --- packing: a part is a tile ---
+
+ROWS_SOURCE, ROWS_TILES, ROWS_BYTES, ROWS_COUNT = (8 * i for i in range(4))
+
+
+def interleave_rows(job: int, first: int, last: int) -> None:
+    """Rows in their own order become tiles, 16 bytes of each at a time; the last 16 may be some of those before again."""
+    size, count = long_at(job + ROWS_BYTES), long_at(job + ROWS_COUNT)
+    for t in range(first, last):
+        row = t * LANES
+        rows, to = long_at(job + ROWS_SOURCE) + row * size, long_at(job + ROWS_TILES) + row * size
+        width = min(LANES, count - row)
+        if width == LANES and size >= 16:
+            for at in range(0, size + 15, 16):
+                begin = min(at, size - 16)
+                turn_bytes(rows + begin, size, to + begin * LANES)
+                turn_bytes(rows + begin + 16 * size, size, to + begin * LANES + 16)
+            continue
+        for byte in range(size):
+            for r in range(width):
+                copy_bytes(to + byte * width + r, rows + r * size + byte, 1)

@@ -1,0 +1,110 @@
+"""Dense products of float32, or with a right operand of f16 or bf16, as tasks for the kernels of products.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from pumice.backends.host.native import Task
+from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_OF_PART
+from pumice.core import dtypes
+from pumice.ir.registry import Array
+
+_LANES, _SLAB_FLOATS = 32, 16
+# Below so many multiplications of one product BLAS is as good, and for few rows there is something better than both.
+_LEAST, _LEAST_ROWS = 1 << 16, 5
+# Floats of a right operand that are packed at a time.
+_MOST_PACKED = 1 << 21
+
+
+def is_worth_loading(multiplications: int) -> bool:
+    """Whether a product is so large that loading the kernels for it pays.
+
+    >>> is_worth_loading(1 << 20)
+    False
+    """
+    return multiplications >= 1 << 26
+
+
+def product(x: Array, y: Array, out: Array) -> list[Task] | None:
+    """The tasks of out = x @ y, or None if another way is better, or these arrays need one.
+
+    >>> x, y = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
+    >>> [task.kernel for task in product(x, y, np.empty((64, 64), np.float32))]
+    ['pack_f32', 'product_f32']
+    """
+    kind = dtypes.dtype(y.dtype).name
+    if x.ndim < 2 or y.ndim < 2 or x.dtype != np.float32 or out.dtype != np.float32 or kind not in ("f32", "f16", "bf16"):
+        return None
+    (rows, depth), columns = x.shape[-2:], y.shape[-1]
+    if rows < _LEAST_ROWS or min(depth, columns) < 8 or rows * depth * columns < _LEAST or out.strides[-1] != 4:
+        return None
+    flat = _flat(x, y, out)
+    if flat is None:
+        return None
+    x, y, out = flat
+    if len(out) == 1 and rows < columns:
+        return _by_columns(kind, x, y, out)
+    own = len(y) if y.strides[0] else 1
+    return [t for part in _parts(own, depth, columns, len(out)) for t in _by_rows(kind, x, y, out, *part)]
+
+
+def _flat(x: Array, y: Array, out: Array) -> tuple[Array, Array, Array] | None:
+    """All three with one batch axis; a step of no bytes stands for an operand that is repeated. None if that needs a copy."""
+    batch, size = out.shape[:-2], math.prod(out.shape[:-2])
+    found = []
+    for a in (x, y, out):
+        if a.shape[:-2] == batch:
+            made = a.reshape(size, *a.shape[-2:])
+            if not np.shares_memory(made, a):
+                return None
+        elif math.prod(a.shape[:-2]) == 1:
+            made = np.broadcast_to(a.reshape(a.shape[-2:]), (size, *a.shape[-2:]))
+        else:
+            return None
+        found.append(made)
+    return found[0], found[1], found[2]
+
+
+def _parts(own: int, depth: int, columns: int, entries: int) -> Iterator[tuple[slice, slice]]:
+    """Entries and columns of products whose right operands, `own` in all, are packed at a time."""
+    step = max(_LANES, _MOST_PACKED // depth // _LANES * _LANES)
+    if own == 1 or step < columns:
+        some = 1 if own > 1 else entries
+    else:
+        some = max(1, _MOST_PACKED // (depth * columns))
+    for first in range(0, entries, some):
+        for begin in range(0, columns, step):
+            yield slice(first, min(entries, first + some)), slice(begin, min(columns, begin + step))
+
+
+def _words(x: Array, y: Array, out: Array) -> tuple[int, ...]:
+    """The words that the kernels read, as products.py lists them; the place for what is packed is filled in later."""
+    entries = [a.strides[0] if len(a) > 1 else 0 for a in (x, y, out)]
+    sizes = (*x.shape[1:2], y.shape[2], x.shape[2])
+    return (_at(x), *x.strides[1:], _at(y), *y.strides[1:], _at(out), out.strides[1], *sizes, *entries, 0)
+
+
+def _at(array: Array) -> int:
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]  # an int, and faster than .ctypes
+
+
+def _by_rows(kind: str, x: Array, y: Array, out: Array, entries: slice, part: slice) -> list[Task]:
+    x, y, out = x[entries], y[entries, :, part], out[entries, :, part]
+    (count, rows, depth), columns = x.shape, y.shape[2]
+    words, packs = _words(x, y, out), len(y) if y.strides[0] and len(y) > 1 else 1
+    size = 128 * packs * (depth + depth % 2) * -(-columns // _LANES)
+    pack = Task(f"pack_{kind}", words, packs * -(-depth // DEEP), packs * depth * columns, (x, y, out), scratch=size)
+    slabs = count * -(-rows // SLAB)
+    return [pack, Task("product_f32", words, slabs, count * rows * depth * columns, (x, y, out), scratch=size)]
+
+
+def _by_columns(kind: str, x: Array, y: Array, out: Array) -> list[Task]:
+    (_, rows, depth), columns = x.shape, y.shape[2]
+    words, slabs = _words(x, y, out), -(-rows // SLAB)
+    size = 4 * _SLAB_FLOATS * (depth + depth % 2) * slabs
+    pack = Task("pack_left_f32", words, slabs, rows * depth, (x, y, out), scratch=size)
+    parts = -(-columns // (_LANES * TILES_OF_PART))
+    return [pack, Task(f"columns_{kind}", words, parts, rows * depth * columns, (x, y, out), scratch=size)]

@@ -1,0 +1,6 @@
+"""The sizes on which dense products and those who call them agree."""
+
+from __future__ import annotations
+
+# Rows of a slab, numbers of a column that are packed together, and tiles of columns that make a part.
+SLAB, DEEP, TILES_OF_PART = 14, 256, 4

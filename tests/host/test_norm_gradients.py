@@ -1,0 +1,46 @@
+"""The compiled gradients of norms against what the ops mean, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pumice.backends.host import jit
+from pumice.backends.host.calls import Call
+from pumice.backends.host.norm_gradients import NORM_GRADIENTS
+from pumice.core import dtypes
+from pumice.ir.registry import get_op
+from pumice.ir.types import TensorType
+
+KERNELS = jit.kernels()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="the kernels need numba: pip install 'pumice[cpu]'")
+
+
+@pytest.mark.parametrize("shape", [(5, 37), (300, 64), (2, 3, 33), (1, 1), (70, 31), (9, 256)], ids=str)
+@pytest.mark.parametrize("centred", [True, False], ids=["centred", "not centred"])
+@pytest.mark.parametrize("affine", [True, False], ids=["weight and bias", "plain"])
+def test_kernels_do_what_the_ops_mean(shape: tuple[int, ...], centred: bool, affine: bool) -> None:
+    rng = np.random.default_rng(0)
+    dy, x, weight = (rng.normal(size=s).astype(np.float32) for s in (shape, shape, shape[-1:]))
+    x += 3
+    attrs = {"axes": 1, "eps": 1e-3, "centred": centred}
+    arrays = {"norm_gradient": [dy, x, weight if affine else None], "norm_parameter_gradient": [dy, x]}
+    for name, operands in arrays.items():
+        spec, given = get_op(name), dict(attrs)
+        if name == "norm_parameter_gradient":
+            given["bias"] = affine
+        types = tuple(None if a is None else TensorType(dtypes.f32, a.shape) for a in operands)
+        result = spec.infer(types, given)
+        call = Call(spec, given, types, result, tuple(None if a is None else a.dtype for a in operands))
+        routine = NORM_GRADIENTS[name](call)
+        assert routine is not None and routine.native is not None and KERNELS is not None
+        out = np.full(result.static_shape, np.nan, np.float32)
+        tasks = routine.native(operands, out)
+        assert tasks is not None
+        KERNELS.run(tasks)
+        wide = [None if a is None else a.astype(np.float64) for a in operands]
+        exact = spec.reference(wide, given, result)
+        np.testing.assert_allclose(out, exact, rtol=1e-4, atol=2e-4)
+        plain = np.empty_like(out)
+        routine.run(operands, plain)
+        np.testing.assert_allclose(plain, exact, rtol=1e-4, atol=2e-4)
