@@ -5,21 +5,12 @@
 struct Sizes { d0: u32, d1: u32 }
 @group(0) @binding(3) var<uniform> u: Sizes;
 fn pm_isnan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
-fn pm_erf_near(a: f32) -> f32 {
-  let z = a * a;
-  return a * (1.12837917 + z * (-0.376126389 + z * (0.112837917 + z * (-0.0268661706 + z * (0.00522397763 + z * (-0.000854832702 + z * (0.00012055333 + z * (-1.49256504e-05 + z * (1.64621144e-06 + z * (-1.63658447e-07))))))))));
-}
-fn pm_erfc_far(a: f32) -> f32 {
-  let b = min(a, 28.0);
-  let u = (b - 4.0) / (b + 2.0);
-  return exp(-b * b) * (0.547997835 + u * (0.0447923386 + u * (-0.0459914738 + u * (0.023220738 + u * (-0.00648489415 + u * (0.000353683194 + u * (0.000388724748 + u * (-6.37833945e-05 + u * (-2.36166093e-05))))))))) / b;
-}
 fn pm_gelu(x: f32) -> f32 {
-  if (pm_isnan(x)) { return x; }
-  let a = abs(x) * 0.707106781;
-  var half = 0.0;
-  if (a < 1.0) { half = 0.5 - 0.5 * pm_erf_near(a); } else { half = 0.5 * pm_erfc_far(a); }
-  return x * select(1.0 - half, half, x < 0.0);
+  let a = min(abs(x), 40.0);
+  let r = 1.0 / (a + 4.0);
+  let u = 1.0 - 8.0 * r;
+  let half = exp2(-0.72134752 * (a * a)) * (r * (0.755285125 + u * (-0.607896391 + u * (0.387137628 + u * (-0.186526923 + u * (0.0603949566 + u * (-0.00751137515 + u * (-0.00347560788 + u * (0.00156255253 + u * (0.000129039442 + u * (-0.000156740317)))))))))));
+  return select(x * select(1.0 - half, half, x < 0.0), x, pm_isnan(x));
 }
 fn pm_copysign(size: f32, sign: f32) -> f32 {
   return bitcast<f32>((bitcast<u32>(size) & 0x7fffffffu) | (bitcast<u32>(sign) & 0x80000000u));

@@ -80,8 +80,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let row59 = (base33 + (r58 * 64u));
   var fetched60: vec4<f32>;
   let at61 = ((row59 + e56)) / 4u;
-  let tx = lid % 8u;
-  let ty = lid / 8u;
+  let tx = ((lid / 32u) % 1u) * 8u + ((lid >> 1u) & 7u);
+  let ty = (lid / 32u) * 4u + (lid & 1u) + (((lid >> 4u) & 1u) << 1u);
+  let left_at = ty;
+  let right_at = tx;
   var acc0_0 = vec4<f32>();
   var acc0_1 = vec4<f32>();
   var acc1_0 = vec4<f32>();
@@ -175,10 +177,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     }
     for (var kk = 0u; kk < 16u; kk += 2u) {
        {
-        let left0 = tile_a[kk * 17u + 0u + ty];
-        let left1 = tile_a[kk * 17u + 8u + ty];
-        let right0 = tile_b[kk * 17u + 0u + tx];
-        let right1 = tile_b[kk * 17u + 8u + tx];
+        let left0 = tile_a[kk * 17u + 0u + left_at];
+        let left1 = tile_a[kk * 17u + 8u + left_at];
+        let right0 = tile_b[kk * 17u + 0u + right_at];
+        let right1 = tile_b[kk * 17u + 8u + right_at];
         acc0_0 += left0.x * right0;
         acc0_1 += left0.x * right1;
         acc1_0 += left0.y * right0;
@@ -197,10 +199,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         acc7_1 += left1.w * right1;
       }
        {
-        let left0 = tile_a[(kk + 1u) * 17u + 0u + ty];
-        let left1 = tile_a[(kk + 1u) * 17u + 8u + ty];
-        let right0 = tile_b[(kk + 1u) * 17u + 0u + tx];
-        let right1 = tile_b[(kk + 1u) * 17u + 8u + tx];
+        let left0 = tile_a[(kk + 1u) * 17u + 0u + left_at];
+        let left1 = tile_a[(kk + 1u) * 17u + 8u + left_at];
+        let right0 = tile_b[(kk + 1u) * 17u + 0u + right_at];
+        let right1 = tile_b[(kk + 1u) * 17u + 8u + right_at];
         acc0_0 += left0.x * right0;
         acc0_1 += left0.x * right1;
         acc1_0 += left0.y * right0;
@@ -223,7 +225,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
   var results = array<vec4<f32>, 16>(acc0_0, acc0_1, acc1_0, acc1_1, acc2_0, acc2_1, acc3_0, acc3_1, acc4_0, acc4_1, acc5_0, acc5_1, acc6_0, acc6_1, acc7_0, acc7_1);
   for (var i = 0u; i < 8u; i++) {
-    let m = m0 + (i / 4u) * 32u + ty * 4u + i % 4u;
+    let row = i;
+    let m = m0 + (row / 4u) * 32u + ty * 4u + row % 4u;
     if (m < u.d3) {
       for (var j = 0u; j < 8u; j++) {
         let n = n0 + (j / 4u) * 32u + tx * 4u + j % 4u;

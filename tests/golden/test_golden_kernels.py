@@ -59,6 +59,33 @@ def cache_update() -> Graph:
     return pm.trace(f, x=pm.spec("T", 8), at=pm.spec("T", dtype="i32"))
 
 
+def attention_gradients() -> Graph:
+    def f(q: Any, k: Any, v: Any) -> Any:
+        return pm.grad(lambda q, k, v: pm.attention(q, k, v, causal=True).sum(), argnums=(0, 1, 2))(q, k, v)
+
+    return pm.trace(f, q=pm.spec(1, 4, "T", 64), k=pm.spec(1, 2, "T", 64), v=pm.spec(1, 2, "T", 64))
+
+
+def norm_gradients() -> Graph:
+    def f(x: Any, w: Any, b: Any) -> Any:
+        return pm.grad(lambda x, w, b: (pm.layer_norm(x, w, b) ** 2).sum(), argnums=(0, 1, 2))(x, w, b)
+
+    return pm.trace(f, x=pm.spec("T", 96), w=pm.spec(96), b=pm.spec(96))
+
+
+def two_moments() -> Graph:
+    """An optimizer's updates of two vectors, which share a kernel."""
+
+    def f(params: Any, g: Any) -> None:
+        for name, rate in (("a", 0.5), ("b", 0.25)):
+            m = pm.state(f"m.{name}", (48,))
+            new = m * 0.9 + g * rate
+            pm.set_state(m, new)
+            pm.set_param(params[name], params[name] - new)
+
+    return pm.trace(f, params={"a": pm.spec(48), "b": pm.spec(48)}, g=pm.spec(48))
+
+
 CASES: tuple[Callable[[], Graph], ...] = (
     fused_elementwise,
     movement,
@@ -66,6 +93,9 @@ CASES: tuple[Callable[[], Graph], ...] = (
     linear_layer,
     causal_attention,
     cache_update,
+    attention_gradients,
+    norm_gradients,
+    two_moments,
 )
 
 

@@ -16,6 +16,7 @@ from pumice.errors import LimitError
 from pumice.ir.graph import GraphBuilder
 from pumice.ir.types import TensorType
 from pumice.kernels.routines import attention, matmul, qmatmul
+from pumice.kernels.routines.attention_blocks import Blocks
 from pumice.plan.build import build_plan
 from pumice.plan.plan import Plan
 from pumice.reference.compare import mismatch
@@ -73,9 +74,14 @@ def test_every_choice_fits_the_target(caps: Caps, m: int, n: int) -> None:
         memory = choice.shared_bytes(m) if isinstance(choice, qmatmul.QMatvec) else getattr(choice, "shared_bytes", 0)
         assert memory <= caps.workgroup_memory
     for depth in (1, 40, 64, 128, 256):
-        flash = attention.decide(caps, m, n, depth, depth, 8)
-        assert flash.shared_bytes(depth) <= caps.workgroup_memory
-        assert flash.rows * flash.keys * flash.splits == flash.threads * flash.per_thread
+        for stored in (True, False):
+            flash = attention.decide(caps, m, n, depth, depth, 8, stored=stored)
+            if isinstance(flash, Blocks):
+                assert flash.memory(depth, depth) <= caps.workgroup_memory and (stored or flash.holds_queries)
+                assert flash.divides(depth) and flash.threads <= caps.max_invocations
+                continue
+            assert flash.shared_bytes(depth) <= caps.workgroup_memory
+            assert flash.rows * flash.keys * flash.splits == flash.threads * flash.per_thread
 
 
 def test_a_depth_beyond_workgroup_memory_is_refused() -> None:

@@ -149,6 +149,9 @@ class _Reverse:
 
     def _differentiate(self, step: _Step, dy: Val) -> None:
         node, spec = step.node, get_op(step.node.op)
+        if spec.gradient is None and spec.composed is not None:
+            self._expand(step, dy)
+            return
         if spec.gradient is None:
             raise GraphError(
                 f"{node.op} has no gradient: {spec.no_gradient}",
@@ -163,6 +166,16 @@ class _Reverse:
         for value, need, gradient in zip(inputs, needed, spec.gradient(call), strict=True):
             if value is not None and need and gradient is not None:
                 self._add(value, gradient)
+
+    def _expand(self, step: _Step, dy: Val) -> None:
+        """Differentiates what the op is composed of instead."""
+        composed, here, first = get_op(step.node.op).composed, replace(dy, where=step.node.where), len(self.builder.nodes)
+        assert composed is not None
+        value = composed(step.node.attr, [None if i is None else replace(here, id=i) for i in step.inputs])
+        steps = [_Step(n, n.inputs, n.id) for n in self.builder.nodes[first:]]
+        self.reached.update(s.out for s in steps if self._flows(s.node, s.inputs))
+        self._add(value, dy)
+        self._walk(reversed(steps))
 
     def _add(self, value: Val, gradient: Val) -> None:
         """Adds to the gradient of a value what one of its readers gives."""

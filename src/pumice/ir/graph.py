@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -55,6 +55,11 @@ class Node:
     @cached_property
     def attr(self) -> Mapping[str, Any]:
         return dict(self.attrs)
+
+    @cached_property
+    def exact_attrs(self) -> Hashable:
+        """The attributes such that equal means the same text: 0.0 and -0.0, or 1 and 1.0, are equal as numbers only."""
+        return self.attrs if self.op == "constant" else repr(self.attrs)
 
     @property
     def args(self) -> tuple[int, ...]:

@@ -59,11 +59,6 @@ class Routine:
 
 
 @dataclass(frozen=True, slots=True)
-class Composed(Routine):
-    """A routine on the host; for other targets a pass writes it in other ops before planning."""
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """Input, param, constant or state: no kernel."""
 
@@ -103,6 +98,7 @@ class OpSpec:
     `rules`: where systems differ (out of range, ties, empty, rounding), what this op does.
     `gradient`: the reverse-mode rule (see ir/gradient.py); an op without one says why in `no_gradient`. Where `differentiable` is
     False the derivative is zero or means nothing, and nothing flows back; elsewhere asking for a missing rule is an error.
+    `composed(attrs, operands)`: the same in other ops, for targets without a kernel of this one; it has that one's gradient.
 
     >>> get_op("relu").family
     'unary'
@@ -123,6 +119,7 @@ class OpSpec:
     gradient: Callable[..., Any] | None = None
     no_gradient: str = ""
     differentiable: bool = True
+    composed: Callable[..., Any] | None = None
 
     def complete_attrs(self, given: Attrs) -> dict[str, Any]:
         """`given` with defaults filled in; unknown and missing names are errors."""

@@ -47,7 +47,10 @@ class TensorType:
     @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as ints; only for static types."""
-        return tuple(evaluate(d, {}) for d in self.shape)
+        for d in self.shape:
+            if type(d) is not int:
+                return tuple(evaluate(d, {}) for d in self.shape)
+        return self.shape  # type: ignore[return-value]  # the usual case, asked for thousands of times
 
     @property
     def stored_shape(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim
@@ -13,6 +14,7 @@ from pumice.errors import PlanError
 from pumice.kernels.library import library_source
 from pumice.plan.plan import Access, Binding
 
+_T = TypeVar("_T")
 _ELEMENT = {"f32": "f32", "i32": "i32", "u32": "u32"}  # every other dtype lives packed in u32 words
 
 # How one element is taken out of the word w that holds it; s is its position in the word.
@@ -125,6 +127,10 @@ class Operand:
             raise PlanError(f"{self.dtype} is stored by whole words: use store_word")
         return f"{self.name}[{index}] = {value};"
 
+    def store_four(self, index: str, words: Sequence[str]) -> str:
+        """WGSL statement that stores four words at once, from word 4·index on; of wide operands only."""
+        return f"{self.name}[{index}] = {self.element}({', '.join(words)});"
+
     def store_word(self, word_index: str, lanes: Sequence[str]) -> str:
         """WGSL statement that stores `per_word` lane values (compute type) as word `word_index`."""
         pack = _PACK[self.dtype.name]
@@ -194,9 +200,12 @@ class KernelBuilder:
         found = self._operands.get((value, "read"))
         return found is None or found.wide
 
-    def write(self, value: int, dtype: DType) -> Operand:
-        """The binding of a value that this kernel writes in full."""
-        return self._operand(value, dtype, (0,), "write")
+    def write(self, value: int, dtype: DType, *, wide: bool = False) -> Operand:
+        """The binding of a value that this kernel writes in full; `wide` if it does so by whole vec4s of words."""
+        found = self._operands.get((value, "write"))
+        if found is None:
+            found = self._operands[value, "write"] = Operand(self, value, dtype, (0,), "write", wide=wide)
+        return found
 
     def update(self, value: int, dtype: DType) -> Operand:
         """A binding that is read and written in place."""
@@ -220,6 +229,10 @@ class KernelBuilder:
         """A dim as a u32 in WGSL: a literal when static, else a uniform field that the host evaluates for each run."""
         if isinstance(d, int):
             return f"{d % (1 << 32)}u"  # negative strides wrap, as u32 arithmetic does
+        return self.size(d)
+
+    def size(self, d: Dim) -> str:
+        """A dim as a uniform field even when it is static, so that kernels for other sizes have the same text."""
         if d not in self.uniforms:
             self.uniforms.append(d)
         return f"u.d{self.uniforms.index(d)}"
@@ -251,6 +264,32 @@ class KernelBuilder:
     def emit(self, text: str) -> None:
         """Append statements to the body."""
         self._body.extend("  " * self._indent + line for line in text.splitlines())
+
+    def in_turn(self, pieces: Sequence[Callable[[], _T]]) -> list[_T]:
+        """What independent pieces of code emit, as early as it can come: the loads of all are then on their way together.
+
+        Where a piece has blocks, or goes on with what it assigned, the pieces follow each other.
+        """
+        start = len(self._body)
+        results = [piece() for piece in pieces]
+        lines = self._body[start:]
+        if any("{" in line or "}" in line for line in lines):
+            return results
+        depth: dict[str, int] = {}
+        lets: list[tuple[int, str]] = []
+        rest, assigned, used = [], set(), set()
+        for line in lines:
+            first, *names = _NAME.findall(line)
+            if first == "let":
+                depth[names[0]] = 1 + max((depth.get(name, 0) for name in names[1:]), default=0)
+                lets.append((depth[names[0]], line))
+                used.update(names[1:])
+            else:
+                assigned.add(first)
+                rest.append(line)
+        if not assigned & used:
+            self._body[start:] = [line for _, line in sorted(lets, key=lambda pair: pair[0])] + rest
+        return results
 
     def let(self, expr: str, prefix: str = "t") -> str:
         """Bind an expression to a fresh name and return the name."""
@@ -291,12 +330,12 @@ class KernelBuilder:
         self.emit("} else {")
         self._indent += 1
 
-    def finish(self, *, groups: Dim, label: str, variant: str = "") -> Lowered:
-        """The kernel as text with its launch data."""
+    def finish(self, *, groups: Dim, label: str, variant: str = "", any_size: bool = False) -> Lowered:
+        """The kernel as text with its launch data; with `any_size` the number of workgroups is no part of the text."""
         limit = self.caps.max_storage_buffers
         if len(self.bindings) > limit:
             raise PlanError(f"{label} binds {len(self.bindings)} storage buffers, {self.caps.name} has {limit}")
-        total = self.dim(groups)
+        total = self.size(groups) if any_size else self.dim(groups)
         body = self._drop_unused()
         head = []
         if self.caps.dialect == "tint" and any("subgroup" in line for line in body):

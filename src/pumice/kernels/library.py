@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from pumice.core.special import ERF_SERIES_F32, ERFC_TAIL_F32
+from pumice.core.special import ERF_SERIES_F32, ERFC_TAIL_F32, NORMAL_TAIL_F32
 from pumice.errors import PlanError
 
 
@@ -216,12 +216,13 @@ fn pm_erf(x: f32) -> f32 {{
 }}
 
 fn pm_gelu(x: f32) -> f32 {{
-  if (pm_isnan(x)) {{ return x; }}
-  // Half of erfc, from the side where it is small: no cancellation in the negative tail.
-  let a = abs(x) * {math.sqrt(0.5):.9g};
-  var half = 0.0;
-  if (a < 1.0) {{ half = 0.5 - 0.5 * pm_erf_near(a); }} else {{ half = 0.5 * pm_erfc_far(a); }}
-  return x * select(1.0 - half, half, x < 0.0);
+  // Half of erfc, from the side where it is small: no cancellation in the negative tail. One formula for all x, as threads
+  // that take different branches wait for each other.
+  let a = min(abs(x), 40.0);
+  let r = 1.0 / (a + 4.0);
+  let u = 1.0 - 8.0 * r;
+  let half = exp2({-0.5 / math.log(2):.9g} * (a * a)) * (r * ({_series(NORMAL_TAIL_F32, "u")}));
+  return select(x * select(1.0 - half, half, x < 0.0), x, pm_isnan(x));
 }}
 
 fn pm_sigmoid(x: f32) -> f32 {{

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pumice.core.caps import Caps
 from pumice.core.dims import ceildiv
 from pumice.core.dtypes import f32, i32, u32
 from pumice.errors import PlanError
+from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, get_op
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import lower_map, map_workgroup
-from pumice.kernels.routines import ROUTINES
+from pumice.kernels.routines import ROUTINES, attention_gradient_tiles
 from pumice.kernels.rows import ROWS
 
 _WIDE = {"f32": f32, "i32": i32, "u32": u32, "bool": u32}
+
+
+def has_kernel(caps: Caps, graph: Graph, node: Node) -> bool:
+    """Whether a target has a kernel for a node whose op could be composed of others instead; the host has routines for all."""
+    if node.op == "attention_gradient" and caps.target != "host":
+        return attention_gradient_tiles.has_kernel(caps, graph, node)
+    return True
 
 
 def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from pumice.core.caps import Caps
-from pumice.core.dims import ceildiv
+from pumice.core.dims import Dim, ceildiv
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
-from pumice.kernels.pull import ZERO, Puller
+from pumice.kernels.pull import ZERO, Index, Puller, minus
 
 
 def map_workgroup(caps: Caps) -> int:
@@ -44,3 +47,39 @@ def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
         kb.emit(p.out().store_word("w", names))
         kb.close()
     return [kb.finish(groups=ceildiv(ceildiv(t.numel, lanes), size), label=ctx.label(group), variant=f"map/{size}x{lanes}")]
+
+
+def lower_updates(ctx: LowerContext, chains: Sequence[Sequence[Group]]) -> Lowered:
+    """Chains of groups that update states in place as one kernel: some workgroups a chain, one thread an element.
+
+    The groups of a chain have one shape and read each other at their own element only; those without a state are not stored.
+    Chains do not depend on each other.
+    """
+    size = map_workgroup(ctx.caps)
+    kb = KernelBuilder(ctx.caps, workgroup=size)
+    states = {g.root: kb.update(g.inplace, ctx.type(g.root).dtype) for chain in chains for g in chain if g.inplace is not None}
+    first: Dim = 0
+    for chain in chains:
+        t = ctx.type(chain[0].root)
+        start, first = first, first + ceildiv(t.numel, size)
+        # Sizes are uniforms: parameters of all shapes share one text, and one pipeline.
+        begin = "0u" if start == 0 else kb.size(start)
+        kb.open(f"if (wg < {kb.size(first)})" if start == 0 else f"if (wg >= {begin} && wg < {kb.size(first)})")
+        kb.emit(f"let w = {minus('wg', begin)} * {size}u + lid;")
+        kb.open(f"if (w < {kb.size(t.numel)})")
+        found: dict[int, str] = {}
+        for g in chain:
+            p = Puller(ctx, g, kb)
+            p.rules = {root: partial(_known, name) for root, name in found.items()}
+            found[g.root] = p.value(g.root, p.split("w", t.shape))
+        for g in chain:
+            if g.inplace is not None:
+                kb.emit(states[g.root].store("w", found[g.root]))
+        kb.close()
+        kb.close()
+    label = "update " + "+".join(dict.fromkeys(ctx.graph.nodes[i].op for chain in chains for g in chain for i in g.nodes))
+    return kb.finish(groups=first, label=label, variant=f"update/{size}x{len(chains)}", any_size=True)
+
+
+def _known(name: str, _: Index) -> str:
+    return name

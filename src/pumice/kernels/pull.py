@@ -121,6 +121,10 @@ class Puller:
         self._linear[-1][shape, idx] = linear
         return idx
 
+    def remember(self, shape: Shape, idx: Index, linear: str) -> None:
+        """What `linear` is to give for an index, where the caller knows it without taking the index apart."""
+        self._linear[-1][shape, idx] = linear
+
     def divisor(self, d: Dim) -> str:
         """A dim to divide by; WGSL refuses a literal zero even where nothing runs."""
         return self.kb.dim(1 if d == 0 else d)

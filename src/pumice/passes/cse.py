@@ -16,7 +16,7 @@ def cse(graph: Graph) -> Graph:
         if n.op in ("input", "param", "state"):
             r.keep(n)
             continue
-        key = (n.op, tuple(None if i is None else r.ids[i] for i in n.inputs), n.attrs, n.type)
+        key = (n.op, tuple(None if i is None else r.ids[i] for i in n.inputs), n.exact_attrs, n.type)
         if key in seen:
             r.ids[n.id] = seen[key]
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.core.dims import Dim
 from pumice.ir.graph import Graph, Node
 from pumice.passes.rebuild import Rebuilder
 
@@ -47,6 +48,8 @@ def _same_as(n: Node, r: Rebuilder) -> int | None:
     if not n.args:
         return None
     source = r.ids[n.args[0]]
+    if n.op == "slice" and r.nodes[source].op == "concat":
+        return _part_of(n, r.nodes[source], r)
     if r.nodes[source].type != n.type:
         return None
     if n.op in ("reshape", "expand", "cast", "stop_gradient", "mark"):
@@ -59,6 +62,18 @@ def _same_as(n: Node, r: Rebuilder) -> int | None:
         return source
     if n.op == "pad" and not any(n.attr["lo"]) and not any(n.attr["hi"]):
         return source
+    return None
+
+
+def _part_of(n: Node, concat: Node, r: Rebuilder) -> int | None:
+    """The operand of a concat that a slice takes as a whole."""
+    axis = concat.attr["axis"]
+    start: Dim = 0
+    for part in concat.args:
+        t = r.nodes[part].type
+        if n.attr["starts"][axis] == start and t == n.type and all(k == 1 for k in n.attr["steps"]):
+            return part
+        start = start + t.shape[axis]
     return None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pumice import config
 from pumice.core.caps import Caps
@@ -12,13 +13,16 @@ from pumice.ir.graph import Graph
 from pumice.ir.verify import verify
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
-from pumice.kernels.lower import lower_group
+from pumice.kernels.lower import has_kernel
+from pumice.kernels.map import lower_updates
+from pumice.kernels.repeats import Repeats
 from pumice.passes import optimize
 from pumice.passes.compose import compose
 from pumice.passes.shape_for_target import shape_for_target
 from pumice.plan.fusion import partition
 from pumice.plan.memory import MemoryPlanner
 from pumice.plan.plan import Binding, Kernel, Plan, Step
+from pumice.plan.updates import Chain, gather_updates
 from pumice.plan.verify import verify_plan
 
 
@@ -46,23 +50,24 @@ def build_plan(
     verify(graph)
     maxima = symbol_maxima(graph, max or {})
     graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
-    graph = shape_for_target(optimize(graph if caps.target == "host" else compose(graph)), caps)
+    graph = shape_for_target(optimize(compose(graph, partial(has_kernel, caps, graph))), caps)
     ctx = LowerContext(graph, caps, maxima)
-    groups = partition(graph, caps, maxima, fuse=not config.nofuse if fuse is None else fuse, ctx=ctx)
+    fuse = not config.nofuse if fuse is None else fuse
+    groups = partition(graph, caps, maxima, fuse=fuse, ctx=ctx)
     kernels: dict[tuple[str, str], int] = {}
     table: list[Kernel] = []
     steps: list[Step] = []
-    for g in groups:
-        if caps.target == "host":
-            steps.append(_host_step(ctx.label(g), g))
-            continue
-        for lowered in lower_group(ctx, g):
+    repeats = Repeats(ctx)
+    if caps.target == "host":
+        steps = [_host_step(ctx.label(g), g) for g in groups]
+    for work in () if caps.target == "host" else gather_updates(ctx, groups) if fuse else groups:
+        for lowered in repeats.lower(work) if isinstance(work, Group) else [lower_updates(ctx, work)]:
             key = (lowered.wgsl, lowered.label)
             if key not in kernels:
                 kernels[key] = len(table)
                 access = tuple(b.access for b in lowered.bindings)
                 table.append(Kernel(lowered.label, lowered.wgsl, access, len(lowered.uniforms)))
-            steps.append(_device_step(g, lowered, kernels[key]))
+            steps.append(_device_step(work, lowered, kernels[key]))
     aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
     memory = MemoryPlanner(ctx, arena=not config.noarena if arena is None else arena, guard=guard)
     buffers, values = memory.plan(steps, aliases)
@@ -92,15 +97,16 @@ def _host_step(label: str, g: Group) -> Step:
     return Step(label, g.nodes, g.root, (*reads, write), anchor=g.anchor)
 
 
-def _device_step(g: Group, lowered: Lowered, kernel: int) -> Step:
+def _device_step(work: Group | Sequence[Chain], lowered: Lowered, kernel: int) -> Step:
+    groups = [work] if isinstance(work, Group) else [g for chain in work for g in chain]
     return Step(
         lowered.label,
-        g.nodes,
-        g.root,
+        tuple(sorted({i for g in groups for i in g.nodes})),
+        groups[-1].root,
         lowered.bindings,
         kernel,
         lowered.uniforms,
         lowered.groups,
-        g.anchor,
+        groups[-1].anchor,
         lowered.variant,
     )

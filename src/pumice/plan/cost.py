@@ -46,7 +46,7 @@ def step_costs(plan: Plan, env: Env) -> list[Cost]:
     counted: set[int] = set()
     out = []
     for step in plan.steps:
-        demand = _demand(plan.graph, step, env)
+        demand = _demand(plan, step, env)
         read = written = 0
         for value in {b.value for b in step.bindings if b.access == "read"}:
             read += _bytes(plan, value, demand.get(value), env)
@@ -76,7 +76,7 @@ def node_flops(graph: Graph, node: Node, env: Env) -> int | None:
         first, second = (graph.nodes[i] for i in node.args)
         grad, filters = (first, second) if node.op == "conv_grad_input" else (second, node)
         return 2 * evaluate(grad.type.numel, env) * prod(filters.type.at(env).static_shape[1:])
-    if node.op == "attention":
+    if node.op in ("attention", "attention_gradient"):
         return _attention_flops(graph, node, env)
     return None
 
@@ -86,10 +86,12 @@ def _attention_flops(graph: Graph, node: Node, env: Env) -> int:
     head, seq = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
     queries, keys = q[seq], k[seq]
     pairs = queries * keys
-    if node.attr["causal"] and node.inputs[5] is None:  # an offset that is given is data
+    gradient = node.op == "attention_gradient"
+    if node.attr["causal"] and node.inputs[6 if gradient else 5] is None:  # an offset that is given is data
         first = keys - queries + 1
         pairs = sum(max(0, min(keys, first + i)) for i in (0, queries - 1)) * queries // 2 if queries else 0
-    return 2 * q[0] * q[head] * pairs * (q[3] + v[3])
+    depths = 3 * q[3] + 2 * v[3] if gradient else q[3] + v[3]
+    return 2 * q[0] * q[head] * pairs * depths
 
 
 def _sum_flops(graph: Graph, step: Step, env: Env) -> int | None:
@@ -97,10 +99,13 @@ def _sum_flops(graph: Graph, step: Step, env: Env) -> int | None:
     return sum(found) if found else None
 
 
-def _demand(graph: Graph, step: Step, env: Env) -> dict[int, int]:
-    """How many elements of each value the step needs, walking from its result to what it reads."""
-    inside = set(step.nodes)
-    need: dict[int, int] = {step.root: evaluate(graph.nodes[step.root].type.numel, env)}
+def _demand(plan: Plan, step: Step, env: Env) -> dict[int, int]:
+    """How many elements of each value the step needs, walking from its results to what it reads."""
+    graph, inside = plan.graph, set(step.nodes)
+    # A step that updates several states in place has a result for each.
+    updated = {plan.values[b.value].parts for b in step.bindings if b.access == "update"}
+    results = {step.root, *(i for i in step.nodes if i in plan.values and plan.values[i].parts in updated)}
+    need = {i: evaluate(graph.nodes[i].type.numel, env) for i in results}
     for i in sorted(inside, reverse=True):
         node = graph.nodes[i]
         wanted = need.get(i, 0)

@@ -119,10 +119,10 @@ def _check_flow(plan: Plan, k: int, step: Step, contents: _Contents) -> None:
             continue
         part = _part(plan, k, step, b)
         written = {(b.value, b.part): part}
-        root = plan.values.get(step.root)
-        if b.access == "update" and root is not None:
+        if b.access == "update":
             # A value that takes over the memory of a state is that state's next content.
-            written |= {(root.id, p): q for p, q in enumerate(root.parts) if q == part}
+            made = (plan.values[i] for i in (step.root, *step.nodes) if i in plan.values)
+            written |= {(value.id, p): q for value in made for p, q in enumerate(value.parts) if q == part}
         # Few values live at a time, however many have their turn in a buffer.
         held = contents[part.buffer]
         end = part.offset + part.nbytes

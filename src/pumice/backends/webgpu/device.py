@@ -13,12 +13,14 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pumice.backends.base import Array, Device, Donor
 from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
+from pumice.backends.webgpu.behind import Behind
 from pumice.backends.webgpu.faults import Faults, broken
 from pumice.backends.webgpu.flight import Flight, Staging
 from pumice.backends.webgpu.memory import GRAIN, ByteSource, DeviceBuffer, Ledger, Place, rounded, spans
@@ -46,6 +48,8 @@ _SUBGROUP_PROBE = Kernel(
 )
 
 Read = tuple[Sequence[Place], int]
+# A buffer of the library, an offset and the bytes to put there.
+Write = tuple[Any, int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Gpu:
         self._unread = 0
         self._trail: deque[Flight] = deque()
         self.submits = 0
+        # What is still to reach the queue; whoever uses the queue, or destroys a buffer, waits for it first.
+        self.behind = Behind()
         # For the profiler: what the end of each phase of a run is told to, and what measuring costs here.
         self.mark: Callable[[str], None] = _no_mark
         self.overheads: dict[str, float] = {}
@@ -188,6 +194,8 @@ class Gpu:
 
     def settle(self) -> None:
         """Release what was buried."""
+        if self._buried:
+            self.behind.wait()
         while self._buried:
             buffers = self._buried.popleft()
             self.ledger.sessions -= 1
@@ -197,6 +205,7 @@ class Gpu:
     def upload(self, places: Sequence[Place], array: Array) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
         source = ByteSource(array)
+        self.behind.drain()
         self.fault("memory")
         for place, start, size in spans(places, source.nbytes):
             for at, piece in source.pieces(start, size):
@@ -295,18 +304,66 @@ class Gpu:
         """
         if reads:
             return self.begin(reads, before, after).wait()
+        self.behind.drain()
         encoder = self._encoder()
         for record in (before, after):
             if record is not None:
                 record(encoder)
         self._submit(encoder)
+        self._count_unread()
+        return []
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody takes the times of the phases of runs."""
+        return self.mark is not _no_mark
+
+    def execute_behind(
+        self,
+        writes: Sequence[Write],
+        reads: Sequence[Read],
+        before: Callable[[Any], None],
+        after: Callable[[Any], None],
+    ) -> Flight | None:
+        """One submit of `writes` and what `begin` would record, which this thread does not wait for; None if nothing is read.
+
+        The library checks and translates commands when an encoder is finished, which takes as long as to record them: a second
+        thread does that. What goes wrong there is raised by the flight, or by the next call that depends on it.
+        """
+        self.behind.make_room()
+        encoder = self._encoder()
+        flight = None
+        if reads:
+            flight = self._record_flight(encoder, reads, before, after)
+            writes = [*writes, (self._stamp_buffer, 0, flight.stamp.to_bytes(4, "little"))]
+        else:
+            before(encoder)
+            after(encoder)
+        handles = [(raw._internal, offset, data) for raw, offset, data in writes]
+        job = self.behind.put(partial(self._submit_written, encoder, handles, flight))
+        if flight is None:
+            self._count_unread()
+        else:
+            flight.left = job
+            self.fault("flight")
+        return flight
+
+    def _submit_written(self, encoder: Any, writes: Sequence[tuple[Any, int, bytes]], flight: Flight | None) -> None:
+        # Results are looked at under the mapper's lock, and a submit to a lost device would take them away meanwhile.
+        with self.guard("a run"), self.mapper.lock:
+            for handle, offset, data in writes:
+                self.encode.write_bytes(self.queue._internal, handle, offset, data)
+            self._submit(encoder)
+            if flight is not None:
+                flight.request()
+
+    def _count_unread(self) -> None:
         self._unread += 1
         if self._unread % _UNREAD == 0:
             # Who never reads is never held up, and the time until the next answer would count for all that is queued.
             self._trail.append(self.begin())
             if len(self._trail) > 1:
                 self._trail.popleft().wait()
-        return []
 
     def begin(
         self,
@@ -315,15 +372,35 @@ class Gpu:
         after: Callable[[Any], None] | None = None,
     ) -> Flight:
         """As `execute`, without the wait."""
+        self.behind.drain()
+        encoder = self._encoder()
+        flight = self._record_flight(encoder, reads, before, after)
+        try:
+            self.queue.write_buffer(self._stamp_buffer, 0, np.array([flight.stamp], np.uint32))
+            self._submit(encoder)
+        except BaseException:
+            self.staging.give(flight.staging)
+            raise
+        self._in_flight = 0
+        self.fault("flight")
+        flight.request()
+        return flight
+
+    def _record_flight(
+        self,
+        encoder: Any,
+        reads: Sequence[Read],
+        before: Callable[[Any], None] | None,
+        after: Callable[[Any], None] | None,
+    ) -> Flight:
+        """What `begin` submits, and the flight that its results will be on."""
         parts, total = [], GRAIN
         for _, nbytes in reads:
             parts.append((total, nbytes))
             total += rounded(nbytes)
-        encoder = self._encoder()
         staging = self.staging.take(total)
         try:
             self._stamp = self._stamp % 0xFFFFFFFF + 1
-            self.queue.write_buffer(self._stamp_buffer, 0, np.array([self._stamp], np.uint32))
             if before is not None:
                 before(encoder)
             for (places, nbytes), (offset, _) in zip(reads, parts, strict=True):
@@ -332,12 +409,9 @@ class Gpu:
             if after is not None:
                 after(encoder)
             encoder.copy_buffer_to_buffer(self._stamp_buffer, 0, staging, 0, 4)
-            self._submit(encoder)
         except BaseException:
             self.staging.give(staging)
             raise
-        self._in_flight = 0
-        self.fault("flight")
         return Flight(self, staging, total, parts, self._stamp)
 
     def _encoder(self) -> Any:

@@ -50,6 +50,11 @@ def own_shader_module(device: Any, label: str, wgsl: str, *, bounds_checks: bool
     return GPUShaderModule(label, libf.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks), device)
 
 
+def write_bytes(queue_handle: Any, buffer_handle: Any, offset: int, data: bytes) -> None:
+    """Put a few bytes into a buffer before the next submit; their number is a multiple of four."""
+    libf.wgpuQueueWriteBuffer(queue_handle, buffer_handle, offset, ffi.from_buffer(data), len(data))
+
+
 def write_timestamp(pass_handle: Any, set_handle: Any, index: int) -> None:
     """A timestamp in an open compute pass, taken when all that was encoded before it is done."""
     lib.wgpuComputePassEncoderWriteTimestamp(pass_handle, set_handle, index)
@@ -90,7 +95,8 @@ class Mapper:
     def __init__(self, device_handle: Any) -> None:
         self._device = device_handle
         self._next = 0
-        self._lock = threading.Lock()
+        # Held while results are looked at, by polls, and by submits of other threads than the one that reads.
+        self.lock = threading.Lock()
         # What became of each request; those that nobody waits for any more are not in it.
         self._status: dict[int, int | None] = {}
         status = self._status
@@ -117,7 +123,7 @@ class Mapper:
 
     def poll(self, ticket: int) -> bool | None:
         """Whether the buffer is mapped (True) or never will be (False); None while the device has not answered."""
-        with self._lock:
+        with self.lock:
             lib.wgpuDevicePoll(self._device, False, _NULL)
         code = self._status[ticket]
         if code is None:
@@ -136,7 +142,7 @@ class Mapper:
         A lost device takes its buffers along, mapped ones too, and a look at one of those would abort the process. It does so
         when it is polled or submitted to: the caller holds the device's lock, which covers submits, and polls wait.
         """
-        with self._lock:
+        with self.lock:
             check_alive(queue_handle, buffer_handle)
             view = memoryview(ffi.buffer(lib.wgpuBufferGetConstMappedRange(buffer_handle, 0, nbytes), nbytes))
             yield view

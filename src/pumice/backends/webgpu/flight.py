@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,10 +59,16 @@ class Flight:
     """
 
     def __init__(self, gpu: Gpu, staging: Any, total: int, parts: Sequence[tuple[int, int]], stamp: int) -> None:
-        self._gpu, self._staging, self._total, self._parts, self._stamp = gpu, staging, total, parts, stamp
+        self._gpu, self.staging, self._total, self._parts, self.stamp = gpu, staging, total, parts, stamp
         self._mark = gpu.mark
         self._abandoned = False
-        self._ticket = gpu.mapper.request(staging._internal, total)
+        self._ticket = 0
+        # Done when the submit has left and the results are asked for, where another thread sees to that.
+        self.left: Future[None] | None = None
+
+    def request(self) -> None:
+        """Ask for the results, once the submit has left."""
+        self._ticket = self._gpu.mapper.request(self.staging._internal, self._total)
 
     def abandon(self) -> None:
         """A `wait` that is under way, or comes later, ends with a ClosedError; the device finishes what it has begun."""
@@ -69,6 +76,8 @@ class Flight:
 
     def wait(self) -> list[Array]:
         """The bytes of each part, fresh; to be called once. Needs no lock, so that others can submit meanwhile."""
+        if self.left is not None:
+            self.left.result()
         gpu, ticket = self._gpu, self._ticket
         try:
             mapped = self._poll()
@@ -80,13 +89,13 @@ class Flight:
         if not mapped:
             raise gpu.mark_lost("results could not be mapped")
         with gpu.lock, gpu.guard("reading results"):
-            with gpu.mapper.mapped(gpu.queue._internal, self._staging._internal, self._total) as view:
+            with gpu.mapper.mapped(gpu.queue._internal, self.staging._internal, self._total) as view:
                 stamp = int.from_bytes(view[:4], "little")
                 results = [np.array(np.frombuffer(view, np.uint8, count=n, offset=at)) for at, n in self._parts]
-            gpu.staging.give(self._staging)
+            gpu.staging.give(self.staging)
         self._mark("readback")
-        if stamp != self._stamp:
-            raise gpu.mark_lost(f"the liveness word came back as {stamp}, not {self._stamp}")
+        if stamp != self.stamp:
+            raise gpu.mark_lost(f"the liveness word came back as {stamp}, not {self.stamp}")
         return results
 
     def _poll(self) -> bool:

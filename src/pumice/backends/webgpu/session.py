@@ -11,7 +11,7 @@ import numpy as np
 
 from pumice.backends.base import Array, Donor, Session
 from pumice.backends.timing import Timing
-from pumice.backends.webgpu.device import READBACK_BYTES, Gpu, Pipeline
+from pumice.backends.webgpu.device import READBACK_BYTES, Gpu, Pipeline, Write
 from pumice.backends.webgpu.encode import Dispatch
 from pumice.backends.webgpu.flight import Flight
 from pumice.backends.webgpu.memory import DeviceBuffer, Place, rounded
@@ -71,8 +71,8 @@ class WebGpuSession:
     def __init__(self, gpu: Gpu, plan: Plan, donors: Sequence[Donor] = ()) -> None:
         self.plan = plan
         self.skip_unchanged: bool | None = None
-        # Length and content hash of what each input's buffer holds; an input that is not in it may hold anything.
-        self._held: dict[int, tuple[int, bytes]] = {}
+        # What each input's buffer holds, as `_content` tells it; an input that is not in it may hold anything.
+        self._held: dict[int, bytes] = {}
         self._gpu = gpu
         self._closed = False
         self._timer: Timer | None = None
@@ -81,6 +81,8 @@ class WebGpuSession:
         self._counters = dict.fromkeys(_COUNTERS, 0)
         _check_kernels(plan)
         self._inputs = plan.graph.sources("input")
+        # What inputs must be for the env of the last run.
+        self._expected: tuple[dict[str, int], list[tuple[Node, TensorType, Any, tuple[int, ...]]]] | None = None
         self._overwritten = _overwritten_inputs(plan)
         try:
             pipelines = gpu.compile(plan.kernels, own=plan.own)
@@ -188,22 +190,43 @@ class WebGpuSession:
     def _upload(self, node: int, array: Array) -> None:
         self._counters["uploads_bytes"] += self._gpu.upload(self._places[node], array)
 
-    def _upload_input(self, node: int, array: Array) -> None:
-        """Bring an input to the device, unless it is there."""
-        limit = {None: _HASHED_BYTES, True: array.nbytes, False: -1}[self.skip_unchanged]
-        if array.nbytes > limit or node in self._overwritten:
+    def _upload_inputs(self, inputs: Sequence[tuple[int, Array]]) -> None:
+        """Bring inputs to the device, unless they are there."""
+        for node, array in inputs:
+            content = self._content(node, array)
+            if content is not None and self._held.get(node) == content:
+                self._counters["uploads_skipped"] += 1
+                continue
+            # Until the upload has gone through, nobody knows.
             self._held.pop(node, None)
             self._upload(node, array)
-            return
+            if content is not None:
+                self._held[node] = content
+
+    def _content(self, node: int, array: Array) -> bytes | None:
+        """What tells whether an input has changed: small ones themselves, the hash of others; None if that is not asked for."""
+        limit = {None: _HASHED_BYTES, True: array.nbytes, False: -1}[self.skip_unchanged]
+        if array.nbytes > limit or node in self._overwritten:
+            return None
+        if array.nbytes <= _HASHED_BYTES:
+            return array.tobytes()
         bytes_ = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        content = array.nbytes, hashlib.blake2b(bytes_.data, digest_size=16).digest()
-        if self._held.get(node) == content:
-            self._counters["uploads_skipped"] += 1
-            return
-        # Until the upload has gone through, nobody knows.
-        self._held.pop(node, None)
-        self._upload(node, array)
-        self._held[node] = content
+        return array.nbytes.to_bytes(8, "little") + hashlib.blake2b(bytes_.data, digest_size=16).digest()
+
+    def _small_writes(self, inputs: Sequence[tuple[int, Array]]) -> list[Write] | None:
+        """Inputs that have changed as bytes on their way to the device; None if one is too large for that."""
+        writes: list[Write] = []
+        for node, array in inputs:
+            place, content = self._places[node][0], self._content(node, array)
+            if content is None or array.nbytes > _HASHED_BYTES or array.nbytes % 4:
+                return None
+            if self._held.get(node) == content:
+                self._counters["uploads_skipped"] += 1
+            elif content:
+                writes.append((place.buffer.raw, place.offset, content))
+                self._counters["uploads_bytes"] += len(content)
+                self._held[node] = content
+        return writes
 
     def _prepare(self, env: Mapping[str, int]) -> None:
         """Bring uniforms and grids to `env`; nothing to do when it is the env of the last run."""
@@ -224,6 +247,7 @@ class WebGpuSession:
             dispatches.append((None if pipeline is current else pipeline.handle, group._internal, x, y, z))
             current = pipeline
         if self._uniform is not None:
+            self._gpu.behind.drain()
             self._gpu.queue.write_buffer(self._uniform.raw, 0, self._sizes.words)
             self._counters["uploads_bytes"] += self._sizes.words.nbytes
         self._dispatches = dispatches
@@ -243,9 +267,12 @@ class WebGpuSession:
             self._check_open()
             with self._gpu.guard("a run"):
                 self._prepare(env)
-                for node, array in uploads:
-                    self._upload_input(node, array)
-                started = self._submit(outputs, types, env)
+                # Whoever wants results waits for them, and best alone, unless others are on their way anyhow.
+                ahead = not (self._gpu.watched or self._timer) and (not outputs or self._gpu.behind.busy)
+                writes = self._small_writes(uploads) if ahead else None
+                if writes is None:
+                    self._upload_inputs(uploads)
+                started = self._submit(outputs, types, env, writes)
             self._counters["dispatches"] += len(self._dispatches)
         return started
 
@@ -255,7 +282,28 @@ class WebGpuSession:
         """As `run`, measured: each step, or the whole as it always runs."""
         return profile_run(self, env, inputs, outputs, each)
 
-    def _submit(self, outputs: Sequence[int], types: Sequence[TensorType], env: Mapping[str, int]) -> _Started:
+    def _record_steps(self, encoder: Any) -> None:
+        self._gpu.mark("upload")
+        if self._timer is not None:
+            self._timer.encode(encoder, self._dispatches)
+        elif self._dispatches:
+            compute = encoder.begin_compute_pass()
+            self._gpu.encode.encode_steps(compute._internal, self._dispatches)
+            compute.end()
+
+    def _record_updates(self, encoder: Any, env: Mapping[str, int]) -> None:
+        for state, value in self._copies:
+            to, source = self._places[state][0], self._places[value][0]
+            nbytes = rounded(_nbytes(self._type(value).at(env)), 4)
+            if to != source and nbytes:
+                encoder.copy_buffer_to_buffer(source.buffer.raw, source.offset, to.buffer.raw, to.offset, nbytes)
+        if self._timer is not None:
+            self._timer.finish(encoder)
+
+    def _submit(
+        self, outputs: Sequence[int], types: Sequence[TensorType], env: Mapping[str, int], writes: Sequence[Write] | None
+    ) -> _Started:
+        """One submit, or more where outputs are large; with `writes` of inputs another thread sees to it."""
         gpu, total = self._gpu, 0
         sizes = [_nbytes(t) for t in types]
         inline: list[int] = []
@@ -264,30 +312,19 @@ class WebGpuSession:
                 inline.append(i)
                 total += rounded(size)
 
-        def steps(encoder: Any) -> None:
-            gpu.mark("upload")
-            if self._timer is not None:
-                self._timer.encode(encoder, self._dispatches)
-            elif self._dispatches:
-                compute = encoder.begin_compute_pass()
-                gpu.encode.encode_steps(compute._internal, self._dispatches)
-                compute.end()
-
         def updates(encoder: Any) -> None:
-            for state, value in self._copies:
-                to, source = self._places[state][0], self._places[value][0]
-                nbytes = rounded(_nbytes(self._type(value).at(env)), 4)
-                if to != source and nbytes:
-                    encoder.copy_buffer_to_buffer(source.buffer.raw, source.offset, to.buffer.raw, to.offset, nbytes)
-            if self._timer is not None:
-                self._timer.finish(encoder)
+            self._record_updates(encoder, env)
 
         # Outputs leave before the updates: an output that is a state shows the value from before the run.
         large = [i for i in range(len(outputs)) if i not in inline]
         reads = [(self._places[outputs[i]], sizes[i]) for i in inline]
-        flight = gpu.begin(reads, steps, None if large else updates) if reads else None
-        if flight is None:
-            gpu.execute((), steps, None if large else updates)
+        if writes is not None and not large:
+            flight = gpu.execute_behind(writes, reads, self._record_steps, updates)
+        else:
+            self._write(writes or ())
+            flight = gpu.begin(reads, self._record_steps, None if large else updates) if reads else None
+            if flight is None:
+                gpu.execute((), self._record_steps, None if large else updates)
         self._counters["submits"] += 1
         self._counters["readback_bytes"] += sum(sizes[i] for i in inline)
         found = {i: self._fetch(self._places[outputs[i]], sizes[i]) for i in large}
@@ -295,6 +332,12 @@ class WebGpuSession:
             gpu.execute((), updates)
             self._counters["submits"] += 1
         return _Started(flight, inline, found, types)
+
+    def _write(self, writes: Sequence[Write]) -> None:
+        if writes:
+            self._gpu.behind.drain()
+        for raw, offset, data in writes:
+            self._gpu.queue.write_buffer(raw, offset, data)
 
     def _fetch(self, places: Sequence[Place], nbytes: int) -> Array:
         before = self._gpu.submits
@@ -349,6 +392,7 @@ class WebGpuSession:
         for buffer in fresh:
             buffer.retain()
         self._owned.extend(fresh)
+        self._gpu.behind.wait()
         left = {p.buffer for v in changed for p in self._places[v]}
         self._places = places
         for i, group in groups.items():
@@ -373,6 +417,8 @@ class WebGpuSession:
             self._release()
 
     def _release(self) -> None:
+        # A submit that names a destroyed buffer would end the process.
+        self._gpu.behind.wait()
         self._dispatches, self._groups, self._held = [], [], {}
         while self._owned:
             self._owned.pop().release()
@@ -426,12 +472,17 @@ class WebGpuSession:
         if unknown:
             known = " ".join(n.name for n in self._inputs)
             raise UnknownName(f"there is no input {unknown[0]!r}", hint=f"the inputs are {known}")
-        for n in self._inputs:
+        if self._expected is None or self._expected[0] != env:
+            types = [n.type.at(env) for n in self._inputs]
+            self._expected = dict(env), [(n, t, t.dtype.np, t.stored_shape) for n, t in zip(self._inputs, types, strict=True)]
+        for n, type, dtype, shape in self._expected[1]:
             if n.name not in inputs:
                 raise MissingName(f"the input {n.name!r} is missing")
-            _check_array(n, n.type.at(env), inputs[n.name])
+            array = inputs[n.name]
+            if array.dtype != dtype or array.shape != shape:
+                _check_array(n, type, array)
             if n.id in self._places:
-                uploads.append((n.id, inputs[n.name]))
+                uploads.append((n.id, array))
         return uploads
 
 

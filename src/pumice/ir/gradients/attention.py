@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Shape, product
@@ -31,6 +32,17 @@ def attention(c: Backward) -> Gradients:
         parts.append(found.slice_axis(0, start, stop).reshape(t.shape))
         start = stop
     return [*parts, *[None] * 7]
+
+
+def composed_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> Val:
+    """What attention_gradient is composed of."""
+    q, k, v, dy, *extras = operands
+    assert q is not None and k is not None and v is not None and dy is not None
+    needed = (True, True, True, *[False] * 7)
+    # The rule has no use for attention's own result, only for its gradient.
+    found = composed(Backward(dy, (q, k, v, *extras, None, None, None), dy, attrs, needed))
+    flat = [t.wide().reshape((product(t.shape),)) for t in found if t is not None]
+    return flat[0].op("concat", *flat[1:], axis=0)
 
 
 def composed(c: Backward) -> Gradients:

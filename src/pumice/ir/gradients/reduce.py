@@ -1,9 +1,9 @@
-"""Gradients of reductions, scans, softmax and norms."""
+"""Gradients of reductions, scans and softmax."""
 
 from __future__ import annotations
 
 from pumice.core.dims import product
-from pumice.ir.gradient import Backward, Gradients, Val, in_f32
+from pumice.ir.gradient import Backward, Gradients, in_f32
 
 
 def sum_(c: Backward) -> Gradients:
@@ -55,42 +55,3 @@ def softmax(c: Backward) -> Gradients:
 @in_f32
 def log_softmax(c: Backward) -> Gradients:
     return [c.dy - c.out.op("exp") * c.dy.sum((c.attrs["axis"],), keep=True)]
-
-
-def _row_axes(c: Backward) -> tuple[int, ...]:
-    rank = c.out.rank
-    return tuple(range(rank - c.attrs["axes"], rank))
-
-
-def _sum_rows(c: Backward, v: Val) -> Val:
-    """The sum over all rows: what a parameter that every row shares gets."""
-    return v.sum(range(c.out.rank - c.attrs["axes"]))
-
-
-@in_f32
-def layer_norm(c: Backward) -> Gradients:
-    x, weight = c.arg(0), c.inputs[1]
-    row, eps = _row_axes(c), float(c.attrs["eps"])
-    centred = x - x.mean(row, keep=True)
-    scale = ((centred * centred).mean(row, keep=True) + eps).op("rsqrt")
-    normal = centred * scale
-
-    def of_x() -> Val:
-        dn = c.dy if weight is None else c.dy * weight
-        return scale * (dn - dn.mean(row, keep=True) - normal * (dn * normal).mean(row, keep=True))
-
-    return c.each(of_x, lambda: _sum_rows(c, c.dy * normal), lambda: _sum_rows(c, c.dy))
-
-
-@in_f32
-def rms_norm(c: Backward) -> Gradients:
-    x, weight = c.arg(0), c.inputs[1]
-    row, eps = _row_axes(c), float(c.attrs["eps"])
-    scale = ((x * x).mean(row, keep=True) + eps).op("rsqrt")
-    normal = x * scale
-
-    def of_x() -> Val:
-        dn = c.dy if weight is None else c.dy * weight
-        return scale * (dn - normal * (dn * normal).mean(row, keep=True))
-
-    return c.each(of_x, lambda: _sum_rows(c, c.dy * normal))

@@ -10,6 +10,7 @@ from pumice.ir.ops import (  # noqa: F401
     marker,
     matmul,
     norm,
+    norm_gradient,
     pool,
     random,
     reduce,

@@ -10,6 +10,7 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.errors import InputError, ShapeError
 from pumice.ir.gradient import Rule
+from pumice.ir.gradients import norm as norm_gradients
 from pumice.ir.gradients import reduce as gradients
 from pumice.ir.ops.shape import canonical_axis, sample, sample_array
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Row, Sample, Types, register
@@ -84,7 +85,8 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
     return x
 
 
-def _row_mean(x: Array, axes: int) -> Array:
+def row_mean(x: Array, axes: int) -> Array:
+    """The mean over the last axes, which stay as axes of 1."""
     row = tuple(range(-axes, 0))
     # A row of no elements has no mean, and none of its elements will ask for one.
     count = max(1, int(np.prod(x.shape[-axes:], dtype=np.int64)))
@@ -93,7 +95,7 @@ def _row_mean(x: Array, axes: int) -> Array:
 
 def _layer_norm(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     x, weight, bias = arrays
-    centred = x - _row_mean(x, attrs["axes"])
+    centred = x - row_mean(x, attrs["axes"])
     result = _over_rms(centred, attrs)
     if weight is not None:
         result = result * weight
@@ -108,7 +110,7 @@ def _rms_norm(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
 
 def _over_rms(x: Array, attrs: Attrs) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):  # eps may be 0, and 0/0 is NaN
-        return np.asarray(x / np.sqrt(_row_mean(np.square(x), attrs["axes"]) + x.dtype.type(attrs["eps"])))
+        return np.asarray(x / np.sqrt(row_mean(np.square(x), attrs["axes"]) + x.dtype.type(attrs["eps"])))
 
 
 def _norm_samples(affine: int) -> Iterator[Sample]:
@@ -184,7 +186,7 @@ _norm_op(
     lambda: _norm_samples(2),
     {"axes": 1, "eps": 1e-5},
     "The variance divides by the number of elements." + _NORM_RULE.format(" and bias have"),
-    gradients.layer_norm,
+    norm_gradients.layer_norm,
 )
 _norm_op(
     "rms_norm",
@@ -195,5 +197,5 @@ _norm_op(
     lambda: _norm_samples(1),
     {"axes": 1, "eps": 1e-5},
     "No mean is subtracted." + _NORM_RULE.format(" has"),
-    gradients.rms_norm,
+    norm_gradients.rms_norm,
 )

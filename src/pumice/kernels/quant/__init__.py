@@ -40,7 +40,7 @@ def format_of(dtype: DType) -> BlockFormat:
 
     >>> from pumice.core import dtypes
     >>> format_of(dtypes.q8_0).unit
-    8
+    16
     """
     if dtype.name in FORMATS:
         return FORMATS[dtype.name]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pumice.core.dtypes import NVFP4_BYTES, GroupLayout
 from pumice.kernels.builder import KernelBuilder, Operand
 from pumice.kernels.quant.read import (
     BYTES,
     HIGH,
+    HIGH_BYTES,
     LOW,
+    LOW_BYTES,
     Weights,
     any_word,
     byte,
@@ -34,7 +36,6 @@ _FLOATS = {
     "ue4m3": (3, 7, "select(v, vec4<f32>(0.0), b == vec4<u32>(127u))"),
 }
 ScaleKind = Literal["f16", "bf16", "f32", "e8m0"]
-_SIGNED = "(bitcast<vec4<i32>>(vec4<u32>({}) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u))"
 
 
 def table_function(kb: KernelBuilder, name: str) -> str:
@@ -168,20 +169,31 @@ class GroupBlocks:
             return f"return {scale} * f32({q} + {128 if self.raised else 0}i) + {bias};"
         return f"return {scale} * f32({q} - {self.zero}i);"
 
-    def place(self, e: str) -> tuple[str, str]:
+    @property
+    def whole(self) -> bool:
+        return self.codes == "whole"
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return (2,)
+
+    def places(self, u: str, g: str) -> list[str]:
         if self.bits == 8:
-            return f"({e} / 2u)", f"({e} % 2u)"
-        return f"(({e} / 8u) * 4u + {e} % 4u)", f"(({e} / 4u) % 2u)"
+            return [f"({u} * 2u)", f"({u} * 2u + 1u)"]
+        return [f"(({u} / 4u) * 8u + {u} % 4u + {j}u)" for j in (0, 4)]
 
     def weights(self, kb: KernelBuilder, operand: Operand, at: str, u: str) -> list[Weights]:
         start = kb.let(f"{at} + {self._header}u + {u} * {self.bits}u", "at")
+        scale, minimum = self._scale_and_minimum(kb, operand, at)
         if self.bits == 4:
             word = self._word(kb, operand, start)
-            codes = [LOW.format(word), HIGH.format(word)]
+            spread = (LOW_BYTES, HIGH_BYTES) if self.whole else (LOW, HIGH)
+            codes = tuple(each.format(word) for each in spread)
         else:
-            spread = _SIGNED if self.codes == "whole" else BYTES
-            codes = [spread.format(self._word(kb, operand, f"{start} + {4 * i}u" if i else start)) for i in range(2)]
-        scale, minimum = self._scale_and_minimum(kb, operand, at)
+            codes = tuple(self._word(kb, operand, f"{start} + {4 * i}u" if i else start) for i in range(2))
+            codes = codes if self.whole else tuple(BYTES.format(word) for word in codes)
+        if self.whole:
+            return [Weights(codes, scale, minimum, 15 if self.bits == 4 else 128, signed=self.bits == 8)]
         return [Weights(tuple(self._number(kb, c) for c in codes), scale, minimum)]
 
     def piece(self, kb: KernelBuilder, operand: Operand, at: str, part: str, piece: str) -> tuple[str, str, str]:
@@ -212,6 +224,7 @@ class NvBlocks:
     """
 
     whole_scale: bool
+    whole: ClassVar[bool] = False
     unit: int = 16
     zero: int = 0
     minimum: bool = False
@@ -234,8 +247,12 @@ class NvBlocks:
         number = f"{table_function(operand.kb, 'e2m1')}(vec4<u32>(({code} >> (((j >> 3u) & 1u) * 4u)) & 15u)).x"
         return f"let t = j / 16u; return {self._all(operand, 'base')}({self._scale(operand, 'base', 't')} * {number});"
 
-    def place(self, e: str) -> tuple[str, str]:
-        return f"({e} / 4u)", f"({e} % 4u)"
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return (4,)
+
+    def places(self, u: str, g: str) -> list[str]:
+        return [f"({u} * 4u + {j}u)" for j in range(4)]
 
     def weights(self, kb: KernelBuilder, operand: Operand, at: str, u: str) -> list[Weights]:
         pair = read_words(kb, operand, f"{at} + {self._part(f'{u} / 4u')} + 4u + ({u} % 4u) * 8u", 2, aligned=True)

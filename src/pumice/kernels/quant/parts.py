@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pumice.kernels.builder import KernelBuilder, Operand
-from pumice.kernels.quant.read import BYTES, HIGH, LOW, Weights, any_word, byte, half, read_words, signed_byte, whole_value
+from pumice.kernels.quant.read import (
+    HIGH_BYTES,
+    LOW_BYTES,
+    Weights,
+    any_word,
+    byte,
+    half,
+    read_quad,
+    read_words,
+    signed_byte,
+    whole_value,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PartBlocks:
     """q4_k and q5_k: blocks of 256 as eight parts with scales and minima of six bits; two parts share each run of 32 bytes.
 
-    Everything in such a block lies at a multiple of four bytes.
+    Blocks are whole sixteens of bytes, and so is each of the pieces in them.
     """
 
     fifth: bool
-    unit: int = 16
+    whole: ClassVar[bool] = True
+    groups: ClassVar[tuple[int, ...]] = (4, 4, 4, 4)
+    unit: int = 64
     zero: int = 0
     minimum: bool = True
     pieces: int = 8
@@ -51,21 +65,35 @@ class PartBlocks:
             f"return select(s.x, s.y, odd) * q - select(s.z, s.w, odd);"
         )
 
-    def place(self, e: str) -> tuple[str, str]:
-        return f"(({e} / 16u) * 4u + ({e} % 8u) / 2u)", f"((({e} / 8u) % 2u) * 2u + {e} % 2u)"
+    def places(self, u: str, g: str) -> list[str]:
+        return [f"({u} * 16u + {g} * 4u + {j}u)" for j in range(4)]
 
     def weights(self, kb: KernelBuilder, operand: Operand, at: str, u: str) -> list[Weights]:
-        words = read_words(kb, operand, f"{at} + {4 * self._codes}u + {u} * 8u", 2, aligned=True)
-        if self.fifth:
-            bits = read_words(kb, operand, f"{at} + 16u + ({u} % 4u) * 8u", 2, aligned=True)
-            mine = [kb.let(f"{w} >> (({u} / 4u) * 2u)", "h") for w in bits]
-            lows = [f"({w} & 0x0f0f0f0fu) | (({h} & 0x01010101u) << 4u)" for w, h in zip(words, mine, strict=True)]
-            highs = [f"(({w} >> 4u) & 0x0f0f0f0fu) | (({h} & 0x02020202u) << 3u)" for w, h in zip(words, mine, strict=True)]
-            low, high = (tuple(BYTES.format(w) for w in half_words) for half_words in (lows, highs))
-        else:
-            low, high = (tuple(spread.format(w) for w in words) for spread in (LOW, HIGH))
-        s = kb.let(f"{self._scales(operand)}({at}, {u} / 4u)", "s")
-        return [Weights(low, f"{s}.x", f"(-{s}.z)"), Weights(high, f"{s}.y", f"(-{s}.w)")]
+        head = read_quad(kb, operand, at)
+        words = [read_quad(kb, operand, f"{at} + {4 * self._codes + 16 * i}u + {u} * 32u") for i in range(2)]
+        bits = [read_quad(kb, operand, f"{at} + {16 + 16 * i}u") for i in range(2)] if self.fifth else []
+        mine = [kb.let(f"{b} >> vec4<u32>({u} * 2u)", "h") for b in bits]
+        codes = []
+        for spread, bit, to in ((LOW_BYTES, "0x01010101u", 4), (HIGH_BYTES, "0x02020202u", 3)):
+            for i, four in enumerate(words):
+                found = [spread.format(f"{four}.{c}") for c in "xyzw"]
+                if self.fifth:
+                    found = [f"({q} | (({mine[i]}.{c} & {bit}) << {to}u))" for q, c in zip(found, "xyzw", strict=True)]
+                codes.append(tuple(found))
+        # Two six-bit numbers side by side: what the masks leave of bytes of their own, or of four bits and two of the former.
+        early = kb.let(f"{u} < 2u", "early")
+        shift = kb.let(f"({u} & 1u) * 16u", "shift")
+        lead = kb.let(f"select({shift} + 2u, {shift}, {early})", "shift")
+        top, rest = (kb.let(f"select({a}, {b}, {early})", "mask") for a, b in (("0x3030u", "0x3f3fu"), ("0x0f0fu", "0u")))
+        scale = kb.let(f"(({head}.y >> {lead}) & {top}) | (({head}.w >> {shift}) & {rest})", "s")
+        least = kb.let(f"(({head}.z >> {lead}) & {top}) | (({head}.w >> ({shift} + 4u)) & {rest})", "s")
+        d = kb.let(f"unpack2x16float({head}.x)", "d")
+        weights = []
+        for part, byte_of in enumerate(("({} & 255u)", "({} >> 8u)")):
+            factor = kb.let(f"{d}.x * f32({byte_of.format(scale)})", "s")
+            minimum = kb.let(f"-{d}.y * f32({byte_of.format(least)})", "s")
+            weights += [Weights(q, factor, minimum, 31 if self.fifth else 15) for q in codes[2 * part : 2 * part + 2]]
+        return weights
 
     def piece(self, kb: KernelBuilder, operand: Operand, at: str, part: str, piece: str) -> tuple[str, str, str]:
         word = operand.word(f"({at} >> 2u) + {self._codes}u + ({part} / 2u) * 8u + {piece}")
@@ -90,6 +118,8 @@ class SixBitBlocks:
     Codes are 128 bytes, then their upper two bits 64 bytes, a signed scale for every 16 elements, and d.
     """
 
+    whole: ClassVar[bool] = True
+    groups: ClassVar[tuple[int, ...]] = (2, 2)
     unit: int = 16
     zero: int = 32
     minimum: bool = False
@@ -104,20 +134,20 @@ class SixBitBlocks:
             f"return {half(operand, 'base + 208u')} * scale * f32(i32(low | (upper << 4u)) - 32i);"
         )
 
-    def place(self, e: str) -> tuple[str, str]:
-        return f"(({e} / 32u) * 8u + ({e} % 16u) / 2u)", f"((({e} / 16u) % 2u) * 2u + {e} % 2u)"
+    def places(self, u: str, g: str) -> list[str]:
+        return [f"(({u} / 8u) * 32u + ({u} % 8u) * 2u + {g} * 16u + {j}u)" for j in range(2)]
 
     def weights(self, kb: KernelBuilder, operand: Operand, at: str, u: str) -> list[Weights]:
         words = read_words(kb, operand, f"{at} + {u} * 8u", 2)
         upper = read_words(kb, operand, f"{at} + 128u + ({u} / 8u) * 32u + ({u} % 4u) * 8u", 2)
         mine = [kb.let(f"{w} >> ((({u} / 4u) % 2u) * 2u)", "h") for w in upper]
         pairs = list(zip(words, mine, strict=True))
-        low = tuple(BYTES.format(f"({w} & 0x0f0f0f0fu) | (({h} & 0x03030303u) << 4u)") for w, h in pairs)
-        high = tuple(BYTES.format(f"(({w} >> 4u) & 0x0f0f0f0fu) | ({h} & 0x30303030u)") for w, h in pairs)
+        low = tuple(f"({LOW_BYTES.format(w)} | (({h} & 0x03030303u) << 4u))" for w, h in pairs)
+        high = tuple(f"({HIGH_BYTES.format(w)} | ({h} & 0x30303030u))" for w, h in pairs)
         d = kb.let(half(operand, f"{at} + 208u"), "d")
         scales = kb.let(f"{at} + 192u + ({u} / 4u) * 2u + ({u} / 8u) * 4u + ({u} % 4u) / 2u", "at")
         first, second = (kb.let(f"{d} * f32({signed_byte(operand, a)})", "d") for a in (scales, f"{scales} + 4u"))
-        return [Weights(low, first), Weights(high, second)]
+        return [Weights(low, first, most=63), Weights(high, second, most=63)]
 
     def piece(self, kb: KernelBuilder, operand: Operand, at: str, part: str, piece: str) -> tuple[str, str, str]:
         (word,) = read_words(kb, operand, f"{at} + ({part} / 4u) * 64u + ({part} & 1u) * 32u + {piece} * 4u", 1)
@@ -142,6 +172,8 @@ class PairBlocks:
     """
 
     third: bool
+    whole: ClassVar[bool] = True
+    groups: ClassVar[tuple[int, ...]] = (1, 1, 1, 1)
     unit: int = 16
     pieces: int = 8
 
@@ -191,8 +223,8 @@ class PairBlocks:
         third = f"((({byte(operand, 'base + i')} >> (j / 32u)) & 1u) << 2u)"
         return head + f"return s[part] * f32(i32(low | {third}) - 4i);"
 
-    def place(self, e: str) -> tuple[str, str]:
-        return f"(({e} / 32u) * 8u + {e} % 8u)", f"(({e} / 8u) % 4u)"
+    def places(self, u: str, g: str) -> list[str]:
+        return [f"(({u} / 8u) * 32u + {u} % 8u + {g} * 8u)"]
 
     def _words(self, kb: KernelBuilder, operand: Operand, at: str, which: str, bits: str) -> tuple[str, str]:
         """The codes of 16 elements, and their third bits."""
@@ -207,9 +239,9 @@ class PairBlocks:
         for part, axis in enumerate("xyzw"):
             codes = f"(({word} >> {2 * part}u) & 0x03030303u)"
             if self.third:
-                codes += f" | ((({mine} >> {part}u) & 0x01010101u) << 2u)"
+                codes = f"({codes} | ((({mine} >> {part}u) & 0x01010101u) << 2u))"
             scale, least = (f"{s}.{axis}", "") if self.third else (f"{s}[0].{axis}", f"(-{s}[1].{axis})")
-            found.append(Weights((BYTES.format(codes),), scale, least))
+            found.append(Weights((codes,), scale, least, 7 if self.third else 3))
         return found
 
     def piece(self, kb: KernelBuilder, operand: Operand, at: str, part: str, piece: str) -> tuple[str, str, str]:

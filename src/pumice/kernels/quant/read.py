@@ -8,10 +8,13 @@ from typing import Protocol
 
 from pumice.kernels.builder import KernelBuilder, Operand
 
-# How the four bytes of a word, or their halves, become a vec4<u32>.
+# How the four bytes of a word, or their halves, become a vec4<u32>; signed bytes a vec4<i32>.
 BYTES = "((vec4<u32>({}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u))"
 LOW = "((vec4<u32>({}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(15u))"
 HIGH = "((vec4<u32>({}) >> vec4<u32>(4u, 12u, 20u, 28u)) & vec4<u32>(15u))"
+SIGNED = "(bitcast<vec4<i32>>(vec4<u32>({}) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u))"
+# The lower and the upper halves of the bytes of a word, as bytes.
+LOW_BYTES, HIGH_BYTES = "({} & 0x0f0f0f0fu)", "(({} >> 4u) & 0x0f0f0f0fu)"
 
 
 def byte(operand: Operand, at: str) -> str:
@@ -54,16 +57,34 @@ def read_words(kb: KernelBuilder, operand: Operand, at: str, count: int, *, alig
     return [kb.let(f"select({a}, ({a} >> 16u) | ({b} << 16u), {odd})", "q") for a, b in pairwise(raw)]
 
 
+def read_quad(kb: KernelBuilder, operand: Operand, at: str) -> str:
+    """Name of the vec4<u32> at a byte offset that is a multiple of sixteen."""
+    if operand.wide:
+        return kb.let(operand.four(f"({at}) >> 4u"), "w")
+    start = kb.let(f"({at}) >> 2u", "at")
+    return kb.let(f"vec4<u32>({', '.join(operand.word(f'{start} + {i}u') for i in range(4))})", "w")
+
+
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Codes (vec4<u32>, vec4<i32> or vec4<f32> expressions) that share a scale and, in formats that have one, a minimum (names).
+    """Codes that share a scale and, in formats that have one, a minimum (names).
 
-    The weight is scale * (code - zero) + minimum.
+    The weight is scale * (code - zero) + minimum. Codes are vec4<f32> expressions, or, where `most` is given, u32s of four
+    bytes each: whole numbers of at most `most`, `signed` or not.
     """
 
     codes: tuple[str, ...]
     scale: str
     minimum: str = ""
+    most: int = 0
+    signed: bool = False
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The codes as vec4s."""
+        if not self.most:
+            return self.codes
+        return tuple((SIGNED if self.signed else BYTES).format(code) for code in self.codes)
 
 
 class BlockFormat(Protocol):
@@ -81,17 +102,26 @@ class BlockFormat(Protocol):
     def minimum(self) -> bool: ...
     @property
     def pieces(self) -> int: ...
+    @property
+    def whole(self) -> bool:
+        """Whether `weights` gives whole numbers, four to a word."""
+        ...
 
     def element(self, operand: Operand) -> str:
         """Body of `fn(base: u32, j: u32) -> f32`: the element j of the block that starts at byte `base`."""
         ...
 
-    def place(self, e: str) -> tuple[str, str]:
-        """The unit that the e-th four elements of a row belong to, and which of its vec4s they are."""
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """How many vec4s there are in each group of a unit: what shares a scale, or less; equally many in all."""
+        ...
+
+    def places(self, u: str, g: str) -> list[str]:
+        """Where the vec4s of group g of the u-th unit of a row lie in it, in fours of elements."""
         ...
 
     def weights(self, kb: KernelBuilder, operand: Operand, at: str, u: str) -> list[Weights]:
-        """Unit `u` of the block at byte `at`, its vec4s in the order that `place` counts them."""
+        """Unit `u` of the block at byte `at`: one entry for each of `groups`."""
         ...
 
     def piece(self, kb: KernelBuilder, operand: Operand, at: str, part: str, piece: str) -> tuple[str, str, str]:

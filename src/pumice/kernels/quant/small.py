@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pumice.kernels.builder import KernelBuilder, Operand
-from pumice.kernels.quant.read import HIGH, LOW, Weights, byte, half, read_words, signed_byte, two_bytes, whole_value
+from pumice.kernels.quant.read import (
+    HIGH_BYTES,
+    LOW_BYTES,
+    Weights,
+    byte,
+    half,
+    read_words,
+    signed_byte,
+    two_bytes,
+    whole_value,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +32,15 @@ class SmallBlocks:
     minimum: bool
     fifth: int | None = None
 
+    whole: ClassVar[bool] = True
+
     @property
     def unit(self) -> int:
-        return 8
+        return 16 if self.bits == 8 else 8
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return (self.unit // 4,)
 
     @property
     def pieces(self) -> int:
@@ -41,28 +58,25 @@ class SmallBlocks:
         rest = f" + {half(operand, 'base + 2u')}" if self.minimum else ""
         return f"{code} return {half(operand, 'base')} * f32(q){rest};"
 
-    def place(self, e: str) -> tuple[str, str]:
+    def places(self, u: str, g: str) -> list[str]:
         if self.bits == 8:
-            return f"({e} / 2u)", f"({e} % 2u)"
-        return f"(({e} / 8u) * 4u + {e} % 4u)", f"(({e} / 4u) % 2u)"
+            return [f"({u} * 4u + {j}u)" for j in range(4)]
+        return [f"(({u} / 4u) * 8u + {u} % 4u + {j}u)" for j in (0, 4)]
 
     def weights(self, kb: KernelBuilder, operand: Operand, at: str, u: str) -> list[Weights]:
-        count = self.bits // 4
+        count = self.unit * self.bits // 32
         start = kb.let(f"{at} + {self.codes}u + {u} * {4 * count}u", "at")
         words = read_words(kb, operand, start, count, aligned=self._aligned(operand, self.codes))
-        if self.bits == 8:
-            spread = "(bitcast<vec4<i32>>(vec4<u32>({}) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u))"
-            codes = tuple(spread.format(w) for w in words)
-        else:
-            codes = (LOW.format(words[0]), HIGH.format(words[0]))
+        codes = tuple(words) if self.bits == 8 else (LOW_BYTES.format(words[0]), HIGH_BYTES.format(words[0]))
         if self.fifth is not None:
             (every,) = read_words(kb, operand, f"{at} + {self.fifth}u", 1, aligned=self._aligned(operand, self.fifth))
             mine = kb.let(f"{every} >> ({u} * 4u)", "h")
-            low = f"((vec4<u32>({mine}) << vec4<u32>(4u, 3u, 2u, 1u)) & vec4<u32>(16u))"
-            high = f"((vec4<u32>({mine}) >> vec4<u32>(12u, 13u, 14u, 15u)) & vec4<u32>(16u))"
-            codes = (f"({codes[0]} | {low})", f"({codes[1]} | {high})")
+            # The product puts bit j at bit 7·j + j: each in a byte of its own.
+            tops = [f"((((({mine} >> {bit}u) & 15u) * 0x00204081u) & 0x01010101u) << 4u)" for bit in (0, 16)]
+            codes = tuple(f"({code} | {top})" for code, top in zip(codes, tops, strict=True))
         minimum = kb.let(half(operand, f"{at} + 2u"), "d") if self.minimum else ""
-        return [Weights(codes, kb.let(half(operand, at), "d"), minimum)]
+        most = 128 if self.bits == 8 else 15 if self.fifth is None else 31
+        return [Weights(codes, kb.let(half(operand, at), "d"), minimum, most, signed=self.bits == 8)]
 
     def _aligned(self, operand: Operand, offset: int) -> bool:
         return operand.dtype.block_bytes % 4 == 0 and offset % 4 == 0

@@ -9,8 +9,10 @@ from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.routines import matmul, qmatmul
 from pumice.kernels.routines.attention import lower_attention
+from pumice.kernels.routines.attention_gradient import lower_attention_gradient
 from pumice.kernels.routines.conv import lower_conv
 from pumice.kernels.routines.matmul import lower_matmul
+from pumice.kernels.routines.norm_parameter_gradient import lower_norm_parameter_gradient
 from pumice.kernels.routines.qmatmul import lower_qmatmul
 from pumice.kernels.routines.scatter import lower_scatter_add, lower_scatter_set
 from pumice.kernels.routines.scatter_along import lower_scatter_along_axis_add
@@ -20,6 +22,8 @@ ROUTINES: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
     "matmul": lower_matmul,
     "qmatmul": lower_qmatmul,
     "attention": lower_attention,
+    "attention_gradient": lower_attention_gradient,
+    "norm_parameter_gradient": lower_norm_parameter_gradient,
     "conv": lower_conv,
     "conv_grad_input": lower_conv,
     "conv_grad_weight": lower_conv,

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, ceildiv
+from pumice.core.dims import Dim
 from pumice.errors import LimitError
 from pumice.ir.graph import Node
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext, View, find_view
-from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
+from pumice.kernels.context import Group, LowerContext, find_view
+from pumice.kernels.pull import Puller, plus
+from pumice.kernels.routines.attention_blocks import BlockKernel, Blocks, decide_blocks
+from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, emit_join, part_type, static_size, store_part
-from pumice.kernels.routines.common import Side, broadcast_strides, group_label, load_pair
-
-_T = TypeVar("_T")
+from pumice.kernels.routines.common import group_label
 
 # Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART; the joining kernel holds
 # one weight a part.
@@ -59,11 +56,13 @@ class Flash:
         return f"flash {self.rows}x{self.keys} {self.threads}" + (f" {self.parts} parts" if self.parts > 1 else "")
 
 
-def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int) -> Flash:
+def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int, *, stored: bool = True) -> Flash | Blocks:
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
+    `stored` says that the queries lie in memory, not to be computed as they are read.
+
     >>> decide(Caps.preset("h200"), 2048, 2048, 128, 128, 32).name
-    'flash 32x32 256'
+    'blocks 32x32 128'
     >>> decide(Caps.preset("browser-baseline"), 1, 512, 64, 64, 8).name
     'flash 1x32 256 16 parts'
     """
@@ -73,6 +72,10 @@ def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: in
     while lanes < min(depth_v, threads):
         lanes *= 2
     wanted = 2 if caps.software else 128
+    if rows > _FEW_ROWS and not caps.software:
+        found = decide_blocks(caps, rows, depth, depth_v, heads, wanted, stored=stored)
+        if found is not None:
+            return found
     block = 16 if caps.software else 32
     # Few rows against many keys: the rows stay together, so that keys are read once, and the keys are shared out.
     shared_out = rows <= _FEW_ROWS and keys >= 2 * _PART and not caps.software
@@ -96,36 +99,12 @@ def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: in
     )
 
 
-class AttentionKernel:
-    """One attention kernel in the making: operands as strided sides, sizes, and the phases of a step over the keys."""
+class AttentionKernel(AttentionOperands):
+    """The phases of a step over the keys, for few rows or any depth."""
 
     def __init__(self, p: Puller, node: Node, choice: Flash) -> None:
-        self.p, self.kb, self.node, self.choice = p, p.kb, node, choice
-        self.attrs = node.attr
-        ctx, leaves = p.ctx, p.group.leaves
-        self.bshd = self.attrs["layout"] == "bshd"
-        views = [None if i is None else ctx.view(i, leaves) for i in node.inputs[1:]]
-        k, v = (self._ordered(view) for view in views[:2] if view is not None)
-        self.mask, self.bias, self.offset, self.kv_len, self.kv_index, self.k_scale, self.v_scale = views[2:]
-        # Queries are read once, so that they may be computed here; a view of what is stored loads by vectors.
-        stored_q = find_view(ctx.graph, node.args[0], set(leaves))
-        self.q = None if stored_q is None else _side(self._ordered(stored_q))
-        self.entry = "batch" if self.kv_index is None else "entry"  # of keys and values
-        self.batch, self.heads, self.sq, self.depth = self.reordered(ctx.type(node.args[0]).shape)
-        self.entries, self.kv_heads, self.sk, self.depth_v = v.shape
-        self.k, self.v = _side(k), _side(v)
-        self.group = self.heads // self.kv_heads
-        self.rows = self.group * self.sq
-        self.blocks = ceildiv(self.rows, choice.rows)
-        self.vectors = -(-static_size(self.depth) // 4)
-
-    def _ordered(self, v: View) -> View:
-        """The view with axes batch, head, sequence, depth."""
-        return View(v.leaf, self.reordered(v.shape), self.reordered(v.strides), v.offset)
-
-    def reordered(self, axes: tuple[_T, ...]) -> tuple[_T, ...]:
-        """Entries of the axes as the op has them, in the order batch, head, sequence, depth, or the other way round."""
-        return (axes[0], axes[2], axes[1], axes[3]) if self.bshd else axes
+        super().__init__(p, node, choice)
+        self.choice = choice
 
     def emit(self, partial: int | None) -> Dim:
         """The whole body; gives the number of workgroups. What one of several parts found goes to `partial`."""
@@ -136,8 +115,12 @@ class AttentionKernel:
         kb.shared("weights", f"array<vec4<f32>, {c.rows * c.keys // 4}>")
         for name in ("top", "next_top", "total", "keep"):
             kb.shared(name, f"array<f32, {c.rows}>")
-        self._place()
-        self._load_queries()
+        self.place()
+        self.load_queries(self.vectors)
+        kb.open(f"if (lid < {c.rows}u)")
+        kb.emit(f"top[lid] = {HIDDEN};")
+        kb.emit("total[lid] = 0.0;")
+        kb.close()
         self._declare_sums()
         # Blocks whose keys are all hidden are never visited: the bounds are the same for the whole workgroup.
         kb.open(f"for (var c0 = key_begin; c0 < key_end; c0 += {c.keys}u)")
@@ -157,134 +140,23 @@ class AttentionKernel:
             store_part(self, partial)
         return self.blocks * self.kv_heads * self.batch * c.parts
 
-    # -- where this workgroup stands ------------------------------------------------------------------------------------
-    def _place(self) -> None:
-        kb, p, c = self.kb, self.p, self.choice
-        blocks = p.divisor(self.blocks)
-        kb.emit(f"let team = wg / {c.parts}u;" if c.parts > 1 else "let team = wg;")
-        kb.emit(f"let row0 = (team % {blocks}) * {c.rows}u;")
-        kb.emit(f"let kv_head = (team / {blocks}) % {kb.dim(self.kv_heads)};")
-        kb.emit(f"let batch = team / {p.divisor(self.blocks * self.kv_heads)};")
-        kb.emit(f"let last_row = min(row0 + {c.rows - 1}u, {kb.dim(self.rows - 1)});")
-        if self._positioned:
-            offset = self._signed(self.sk - self.sq) if self.offset is None else self._per_batch(self.offset)
-            kb.emit(f"let offset = {offset};")
-        end = f"i32({kb.dim(self.sk)})"
-        if self.kv_len is not None:
-            end = f"min({end}, {self._per_batch(self.kv_len)})"
-        if self.attrs["causal"]:
-            end = f"min({end}, offset + i32(last_row / {kb.dim(self.group)}) + 1i)"
-        if self.kv_index is not None:
-            kb.emit(f"let entry = {clamp_index(kb, self._per_batch(self.kv_index), self.entries)};")
-            if not isinstance(self.entries, int):
-                end = f"select(0i, {end}, {kb.dim(self.entries)} > 0u)"
-        begin = "0u"
-        if self.attrs["window"] is not None:
-            begin = f"u32(max(offset + i32(row0 / {kb.dim(self.group)}) - {self.attrs['window'] - 1}i, 0i))"
-        if c.parts == 1:
-            kb.emit(f"let key_end = u32(max({end}, 0i));")
-            kb.emit(f"let key_begin = {begin};")
-            return
-        kb.emit(f"let all_end = u32(max({end}, 0i));")
-        kb.emit(f"let all_begin = min({begin}, all_end);")
-        # Whole chunks a part; parts at the end may be left without any.
-        kb.emit(f"let chunks = (all_end - all_begin + {c.keys - 1}u) / {c.keys}u;")
-        kb.emit(f"let span = (chunks + {c.parts - 1}u) / {c.parts}u * {c.keys}u;")
-        kb.emit(f"let key_begin = min(all_begin + (wg % {c.parts}u) * span, all_end);")
-        kb.emit("let key_end = min(key_begin + span, all_end);")
-
-    @property
-    def _positioned(self) -> bool:
-        return bool(self.attrs["causal"]) or self.attrs["window"] is not None
-
-    def _signed(self, d: Dim) -> str:
-        return f"{d}i" if isinstance(d, int) else f"bitcast<i32>({self.kb.dim(d)})"
-
-    def _per_batch(self, view: View) -> str:
-        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 1), view.offset, ("batch",)))
-
-    def head_and_query(self, row: str) -> tuple[str, str]:
-        """Head and query of a row number: heads that share keys lie next to each other."""
-        if self.group == 1:
-            return "kv_head", row
-        kb, group = self.kb, self.kb.dim(self.group)
-        return kb.let(f"kv_head * {group} + {row} % {group}", "h"), kb.let(f"{row} / {group}", "s")
-
-    # -- loads ----------------------------------------------------------------------------------------------------------
-    def _load_four(self, side: Side, start: str, d: str) -> str:
-        """WGSL for elements d…d+3 of a row; past the depth they are 0."""
-        p, kb, depth = self.p, self.kb, static_size(self.depth)
-        if side.pairs(p, depth) and depth % 4 == 0:
-            return f"vec4<f32>({load_pair(p, side.leaf, f'{start} + {d}')}, {load_pair(p, side.leaf, f'{start} + {d} + 2u')})"
-        return self._four(d, lambda at: self._number(side, side.step(kb, start, at)))
-
-    def _four(self, d: str, element: Callable[[str], str]) -> str:
-        """WGSL for elements d…d+3 along the depth, past which they are 0."""
-        depth, out = static_size(self.depth), []
-        for i in range(4):
-            at = plus(d, f"{i}u") if depth % 4 == 0 else f"min({d} + {i}u, {depth - 1}u)"
-            load = element(at)
-            out.append(load if depth % 4 == 0 or i == 0 else f"select(0.0, {load}, {d} + {i}u < {depth}u)")
-        return f"vec4<f32>({', '.join(out)})"
-
-    def _number(self, side: Side, at: str) -> str:
-        """WGSL for one element as f32; eight-bit caches hold integers."""
-        load = self.p.operand(side.leaf).load(at)
-        return load if self.p.ctx.type(side.leaf).dtype.compute == "f32" else f"f32({load})"
-
-    def _factor(self, view: View, position: str) -> str:
-        """WGSL for the factor of the key or value vector at `position`."""
-        where = (self.entry, position, "kv_head") if self.bshd else (self.entry, "kv_head", position)
-        return self.p.operand(view.leaf).load(self.p.address(view.strides, view.offset, where))
-
-    def _load_queries(self) -> None:
-        kb, c = self.kb, self.choice
-        scale = self.attrs["scale"]
-        factor = float_literal(kb, 1 / math.sqrt(static_size(self.depth)) if scale is None else float(scale))
-        kb.open(f"for (var e = lid; e < {c.rows * self.vectors}u; e += {c.threads}u)")
-        head, query = self.head_and_query(kb.let(f"min(row0 + e / {self.vectors}u, last_row)", "row"))
-        d = kb.let(f"(e % {self.vectors}u) * 4u", "d")
-        if self.q is not None:
-            start = self.q.row(self.p, self.q.base(self.p, ("batch", head)), query)
-            loaded = self._load_four(self.q, start, d)
-        else:
-            self.p.push()
-            q = self.node.args[0]
-            loaded = self._four(d, lambda at: self.p.value(q, self.reordered(("batch", head, query, kb.let(at, "at")))))
-            self.p.pop()
-        kb.emit(f"queries[e] = {loaded} * {factor};")
-        kb.close()
-        kb.open(f"if (lid < {c.rows}u)")
-        kb.emit(f"top[lid] = {HIDDEN};")
-        kb.emit("total[lid] = 0.0;")
-        kb.close()
-
     def _load_keys(self) -> None:
         kb, c = self.kb, self.choice
         base = self.k.base(self.p, (self.entry, "kv_head"))
         slots = c.keys * self.vectors
         if c.unroll == 1:
             kb.open(f"for (var e = lid; e < {slots}u; e += {c.threads}u)")
-            place, value = self._key_slot(base, "e")
+            place, value = self.key_slot(base, "e")
             kb.emit(f"keys[{place}] = {value};")
             kb.close()
             return
         for first in range(0, slots, c.threads * c.unroll):
             starts = range(first, min(slots, first + c.threads * c.unroll), c.threads)
             numbers = [kb.let(plus("lid", f"{start}u"), "e") for start in starts]
-            loaded = [(e, *self._key_slot(base, e)) for e in numbers]
+            loaded = [(e, *self.key_slot(base, e)) for e in numbers]
             for start, (e, place, value) in zip(starts, loaded, strict=True):
                 guard = "" if start + c.threads <= slots else f"if ({e} < {slots}u) "
                 kb.emit(f"{guard}{{ keys[{place}] = {value}; }}")
-
-    def _key_slot(self, base: str, e: str) -> tuple[str, str]:
-        """Where slot `e` of the chunk's keys goes, and the name of its vec4."""
-        kb = self.kb
-        key, part = kb.let(f"{e} / {self.vectors}u", "key"), kb.let(f"{e} % {self.vectors}u", "part")
-        # Keys past the end repeat the last one: their scores are hidden.
-        start = self.k.row(self.p, base, kb.let(f"c0 + min({key}, chunk - 1u)", "row"))
-        value = kb.let(self._load_four(self.k, start, kb.let(f"{part} * 4u", "d")), "k")
-        return kb.let(f"{key} * {self.vectors + 1}u + {part}", "place"), value
 
     # -- one step over the keys -----------------------------------------------------------------------------------------
     def _scores(self) -> None:
@@ -319,32 +191,12 @@ class AttentionKernel:
 
     def _finished(self, score: str) -> str:
         """A raw score with softcap, bias and masks applied, for the pair number `e`."""
-        kb, p, c = self.kb, self.p, self.choice
+        kb, c = self.kb, self.choice
         kb.emit(f"let ck = e % {c.keys}u;")
         kb.emit("let position = c0 + min(ck, chunk - 1u);")
         kb.emit(f"let row = min(row0 + e / {c.keys}u, last_row);")
         head, query = self.head_and_query("row")
-        where: Index = ("batch", head, query, "position")
-        if self.k_scale is not None:
-            score = kb.let(f"{score} * {self._factor(self.k_scale, 'position')}", "scaled")
-        if self.attrs["softcap"] is not None:
-            cap = float_literal(kb, float(self.attrs["softcap"]))
-            # tanh by exp overflows for large arguments on some drivers; beyond 15 it is 1 in f32.
-            score = kb.let(f"{cap} * tanh(clamp({score} / {cap}, -15.0, 15.0))", "capped")
-        tests = ["ck < chunk"]
-        if self.attrs["causal"]:
-            tests.append(f"i32(position) <= offset + i32({query})")
-        if self.attrs["window"] is not None:
-            tests.append(f"i32(position) > offset + i32({query}) - {self.attrs['window']}i")
-        if self.bias is not None:
-            view = self.bias
-            bias = kb.let(p.operand(view.leaf).load(p.address(broadcast_strides(view, 4), view.offset, where)), "bias")
-            score = kb.let(f"{score} + {bias}", "biased")
-            tests.append(f"bitcast<u32>({bias}) != 0xff800000u")
-        if self.mask is not None:
-            view = self.mask
-            tests.append(p.operand(view.leaf).load(p.address(broadcast_strides(view, 4), view.offset, where)))
-        return f"select({HIDDEN}, max({score}, {LOWEST}), {' && '.join(tests)})"
+        return self.finished(score, ("batch", head, query, "position"), ["ck < chunk"])
 
     def _softmax(self) -> None:
         """Weights of the chunk relative to the row's new maximum; `keep` is what older sums are worth now."""
@@ -413,7 +265,7 @@ class AttentionKernel:
         rows = [kb.let(f"c0 + min({at}, chunk - 1u)", "row") for at in places]
         starts = [self.v.row(self.p, base, row) for row in rows]
         scale = "" if self.v_scale is None else " * " + kb.let(
-            f"vec4<f32>({', '.join(self._factor(self.v_scale, row) for row in rows)})", "factor"
+            f"vec4<f32>({', '.join(self.factor(self.v_scale, row) for row in rows)})", "factor"
         )  # fmt: skip
         out = []
         for j in range(self.columns):
@@ -422,7 +274,7 @@ class AttentionKernel:
                 column = kb.let(f"min({column}, {depth_v - 1}u)", "column")
             # A weight of 0 must not meet what lies past the keys.
             loads = [
-                f"select(0.0, {self._number(self.v, self.v.step(kb, start, column))}, {at} < chunk)"
+                f"select(0.0, {self.number(self.v, self.v.step(kb, start, column))}, {at} < chunk)"
                 for at, start in zip(places, starts, strict=True)
             ]
             out.append(kb.let(f"vec4<f32>({', '.join(loads)}){scale}", "v"))
@@ -456,11 +308,6 @@ class AttentionKernel:
             kb.close()
 
 
-def _side(v: View) -> Side:
-    """Axes batch, head, sequence, depth as rows along the sequence."""
-    return Side(v.leaf, (v.shape[2],), (v.strides[2],), v.strides[3], v.strides[:2], v.offset)
-
-
 def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     """attention with its epilogue as one kernel, or as two where several workgroups share the keys of a row."""
     assert group.anchor is not None
@@ -475,10 +322,13 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
         static_size(q[3]),
         static_size(v[3]),
         ctx.max(q[0] * k[heads]),
+        stored=find_view(ctx.graph, node.args[0], set(group.leaves)) is not None,
     )
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
-    kernel = AttentionKernel(Puller(ctx, group, kb), node, choice)
-    label = group_label(ctx, group)
+    p, label = Puller(ctx, group, kb), group_label(ctx, group)
+    if isinstance(choice, Blocks):
+        return [kb.finish(groups=BlockKernel(p, node, choice).emit(), label=label, variant=choice.name)]
+    kernel = AttentionKernel(p, node, choice)
     if choice.parts == 1:
         return [kb.finish(groups=kernel.emit(None), label=label, variant=choice.name)]
     partial = ctx.temp(part_type(kernel))

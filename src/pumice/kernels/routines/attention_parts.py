@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 HIDDEN, LOWEST = "-3.3e38f", "-3.0e38f"
 # The difference of two such scores may overflow; e^-200 is 0 in f32 like everything below it.
 FAR = "-200.0f"
-# Loads that are in flight together when parts are joined.
-_TOGETHER = 16
 
 
 def static_size(d: Dim) -> int:
@@ -63,6 +61,8 @@ def emit_join(k: AttentionKernel, partial: int) -> Dim:
     kb.emit(f"let start = (team * {c.parts * c.rows}u + row % {c.rows}u) * {width}u;")
     for name in ("tops", "totals", "shares"):
         kb.shared(name, f"array<f32, {c.parts}>")
+    # The sums of the first columns are on their way while the shares of the parts are worked out.
+    ahead = [kb.let(stored.load(f"start + {i * stride}u + min(lid, {depth_v - 1}u)"), "s") for i in range(c.parts)]
     kb.open(f"for (var i = lid; i < {c.parts}u; i += {threads}u)")
     kb.emit(f"tops[i] = {stored.load(f'start + i * {stride}u + {depth_v}u')};")
     kb.emit(f"totals[i] = {stored.load(f'start + i * {stride}u + {depth_v + 1}u')};")
@@ -76,13 +76,13 @@ def emit_join(k: AttentionKernel, partial: int) -> Dim:
     kb.emit("workgroupBarrier();")
     kb.emit(f"let weight = {_tree('({} + {})', [f'totals[{i}u] * shares[{i}u]' for i in range(c.parts)])};")
     kb.emit("let factor = select(0.0, 1.0 / weight, weight > 0.0);")
+    kb.emit(f"var sum = {_tree('({} + {})', [f'{name} * shares[{i}u]' for i, name in enumerate(ahead)])};")
     kb.open(f"for (var column = lid; column < {depth_v}u; column += {threads}u)")
-    kb.emit("var sum = 0.0;")
-    for first in range(0, c.parts, _TOGETHER):
-        numbers = range(first, min(first + _TOGETHER, c.parts))
-        loads = [kb.let(stored.load(f"start + {i * stride}u + column"), "s") for i in numbers]
-        for i, load in zip(numbers, loads, strict=True):
-            kb.emit(f"sum += {load} * shares[{i}u];")
+    if depth_v > threads:
+        kb.open("if (column != lid)")
+        loads = [kb.let(stored.load(f"start + {i * stride}u + column"), "s") for i in range(c.parts)]
+        kb.emit(f"sum = {_tree('({} + {})', [f'{name} * shares[{i}u]' for i, name in enumerate(loads)])};")
+        kb.close()
     head, query = k.head_and_query("row")
     p.push()
     idx = k.reordered(("batch", head, query, "column"))

@@ -116,6 +116,17 @@ def unpack_pair(dtype: DType, word: str) -> str:
     return _HALVES[dtype.name].format(w=word)
 
 
+def stores_fours(p: Puller) -> bool:
+    """Whether a kernel may store the root four elements at a time: one a word, and not over what it reads."""
+    return p.ctx.type(p.group.root).dtype.per_word == 1 and p.group.inplace is None and p.group.store is None
+
+
+def store_four(p: Puller, first: Index, values: Sequence[str]) -> None:
+    """Store four neighbours of the root, from the index `first` on, which begins a vec4."""
+    t = p.ctx.type(p.group.root)
+    p.kb.emit(p.kb.write(p.group.root, t.dtype, wide=True).store_four(f"({p.linear(t.shape, first)}) / 4u", values))
+
+
 def open_sums(
     kb: KernelBuilder, compute: str, sums: Sequence[str], more: Sequence[str] = (), *, subgroups: bool
 ) -> tuple[str, Callable[[str], str]]:

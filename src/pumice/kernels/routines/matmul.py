@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, Shape, ceildiv, product, upper
+from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product, upper
 from pumice.ir.graph import Graph, Node
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.map import map_workgroup
-from pumice.kernels.pull import ZERO, Index, Puller
-from pumice.kernels.routines.common import Side, broadcast_strides, group_label, merged_rows
+from pumice.kernels.pull import ZERO, Index, Puller, plus, times
+from pumice.kernels.routines.common import Side, broadcast_strides, group_label, merged_rows, store_four, stores_fours
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
-from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, store_tile, strided_loader, tile_origin
+from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader, tile_origin
+from pumice.kernels.tuning import tuning_of
 
 # Largest first: the first that fits the target, the shape and the number of workgroups wins.
 TILES = (
@@ -28,6 +29,19 @@ TILES = (
     Tile(16, 64, 32, 4, 4),
     Tile(64, 16, 32, 4, 4),
 )
+# What measurements choose from, see `pumice.kernels.tuning`: which suits a product depends on how it fills the device.
+MEASURED_TILES = (
+    Tile(128, 128, 16, 8, 8),
+    Tile(128, 64, 16, 8, 8),
+    Tile(64, 64, 16, 8, 4),
+    Tile(32, 128, 16, 4, 8),
+    Tile(32, 64, 16, 4, 4),
+    Tile(64, 32, 16, 8, 4, slices=2),
+    Tile(32, 64, 32, 4, 4, slices=2),
+    Tile(32, 16, 32, 4, 4, slices=4),
+)
+# A tile may compute so many times the results that there are.
+_WASTE = 4
 # Below this length of K the threads of a matvec would have nothing to share.
 _SHORT_K = 32
 
@@ -63,7 +77,12 @@ class Problem:
 
     def index(self, p: Puller, batch: Index, m: str, n: str) -> Index:
         """The index of a result in the anchor's shape."""
-        return (*batch, *p.split(m, self.lead), *((n,) if self.has_columns else ()))
+        if not self.has_columns:
+            return (*batch, *p.split(m, self.lead))
+        idx = (*batch, *p.split(m, self.lead), n)
+        if not self.batch:
+            p.remember((*self.lead, self.n), idx, plus(times(m, p.kb.dim(self.n)), n))
+        return idx
 
 
 def problem(ctx: LowerContext, group: Group) -> Problem:
@@ -117,9 +136,11 @@ def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
 
 
 def decide(
-    caps: Caps, m: int, n: int, k: int, batch: int, *, a_along: bool = True, b_along: bool = False
+    caps: Caps, m: int, n: int, k: int, batch: int, *, a_along: bool = True, b_along: bool = False, computed: bool = False
 ) -> Tile | Matvec | Naive:
     """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
+
+    `computed`: the left operand is not stored, and K is a number.
 
     >>> decide(Caps.preset("h200"), 4096, 4096, 4096, 1).name, decide(Caps.preset("browser-baseline"), 1, 4096, 4096, 1).name
     ('tiled 128x128x16 8x8', 'matvec across 32x8')
@@ -127,16 +148,36 @@ def decide(
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     vectors = min(m, n)
     if vectors <= MAX_VECTORS and k >= _SHORT_K:
-        return decide_matvec(caps, vectors, max(m, n), k, batch, along=b_along if m <= n else a_along)
-    tile = choose_tile(caps, TILES, m, n, batch, waste=4.0) if k >= 8 else None
-    return tile or Naive(map_workgroup(caps))
+        return decide_matvec(caps, vectors, max(m, n), k, batch, along=b_along if m <= n else a_along, computed=computed)
+    if k < 8:
+        return Naive(map_workgroup(caps))
+    found = measured_tile(caps, m, n, k, batch) or choose_tile(caps, TILES, m, n, batch, waste=_WASTE)
+    return found or Naive(map_workgroup(caps))
+
+
+def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int) -> Tile | None:
+    """The tile that takes least time by the tuning table; None where the table does not know the target.
+
+    >>> measured_tile(Caps.preset("browser-baseline"), 512, 512, 512, 1) is None
+    True
+    """
+    tuning = tuning_of(caps)
+    if tuning is None:
+        return None
+
+    def seconds(t: Tile) -> float:
+        return tuning.seconds(t.key, t.groups(m, n) * batch, 2.0 * t.bm * t.bn * (-(-k // t.bk) * t.bk))
+
+    known = [t for t in fitting(caps, MEASURED_TILES) if t.key in tuning.tiles]
+    return min((t for t in known if t.groups(m, n) * t.bm * t.bn <= _WASTE * m * n), key=seconds, default=None)
 
 
 def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     """matmul with its epilogue as one kernel."""
     s = problem(ctx, group)
     size = (ctx.max(s.m), ctx.max(s.n), ctx.max(s.k), ctx.max(product(s.batch)))
-    choice = decide(ctx.caps, *size, a_along=s.a is None or s.a.k_fast, b_along=s.b.k_fast)
+    computed = s.a is None and isinstance(s.k, int)
+    choice = decide(ctx.caps, *size, a_along=s.a is None or s.a.k_fast, b_along=s.b.k_fast, computed=computed)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
     if isinstance(choice, Tile):
@@ -160,8 +201,33 @@ def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
         idx = s.index(p, batch, m, n)
         p.store(idx, p.root_value(idx, value))
 
-    store_tile(p, tile, s.compute, m0, n0, s.m, s.n, store, written=True)
+    def store_vector(m: str, n: str, values: list[str]) -> None:
+        places = [s.index(p, batch, m, plus(n, f"{e}u")) for e in range(4)]
+        store_four(p, places[0], [p.root_value(idx, value) for idx, value in zip(places, values, strict=True)])
+
+    whole = stores_fours(p) and s.has_columns and divide_exactly(s.n, 4) is not None
+    vectors = store_vector if whole else None
+
+    def columns_first(columns: list[str]) -> None:
+        for node, shape in shared:
+            for column in columns:
+                p.value(node, (*("0u" for _ in shape[1:]), column))
+
+    shared = _shared_by_rows(p, s)
+    store_tile(p, tile, s.compute, m0, n0, s.m, s.n, store, written=True, store_four=vectors, columns_first=columns_first)
     return blocks * product(s.batch)
+
+
+def _shared_by_rows(p: Puller, s: Problem) -> list[tuple[int, Shape]]:
+    """What the epilogue reads by column alone, such as a bias."""
+    nodes, anchor = p.ctx.graph.nodes, p.group.anchor
+    after = {anchor}
+    found: dict[int, Shape] = {}
+    for i in p.group.nodes:
+        if i != anchor and any(a in after for a in nodes[i].args):
+            after.add(i)
+            found |= {a: nodes[a].type.shape for a in nodes[i].args if a not in after}
+    return [(a, shape) for a, shape in found.items() if shape and shape[-1] == s.n != 1 and all(d == 1 for d in shape[:-1])]
 
 
 def _emit_matvec(p: Puller, s: Problem, choice: Matvec, *, swapped: bool) -> Dim:

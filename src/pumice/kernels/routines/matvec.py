@@ -6,22 +6,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, Shape, ceildiv, product
+from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
 from pumice.kernels.pull import ZERO, Index, Puller, plus
-from pumice.kernels.routines.common import Side, load_pair, open_sums
-from pumice.kernels.routines.vectors import Vectors
+from pumice.kernels.routines.common import Side, load_pair, open_sums, unpack_pair
+from pumice.kernels.routines.tile import vector_elements
+from pumice.kernels.routines.vectors import Staged, Vectors
 
 MAX_VECTORS = 4
 _UNROLL = 8
 _IN_FLIGHT = 18  # loads of weights that a thread has on their way
 # From this length of K on a whole workgroup shares a row, and with it the vectors, which take more reading than the rows.
-_LONG_K = 4096
+_LONG_K = 2048
+# From this length on the vectors are so much to compute that more threads should share them.
+_LONG_STAGE = 4096
+# Workgroup memory that is left to sums where the vectors are kept in it.
+_SUM_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Matvec:
     """`along`: teams of `team` threads walk along K, each makes `rows` results per vector; a team is a subgroup, or the
-    whole workgroup. Else: `lanes` neighbouring results, each by threads/lanes threads that share K."""
+    whole workgroup. `staged`: the workgroup computes the vectors once and keeps them in its memory.
+    Else: `lanes` neighbouring results, each by threads/lanes threads that share K."""
 
     threads: int
     rows: int
@@ -29,6 +35,7 @@ class Matvec:
     lanes: int
     subgroups: bool
     team: int = 0
+    staged: bool = False
 
     @property
     def teams(self) -> int:
@@ -38,7 +45,7 @@ class Matvec:
     @property
     def name(self) -> str:
         if self.team:
-            return f"matvec teams {self.teams}x{self.team} {self.rows} rows"
+            return f"matvec teams {self.teams}x{self.team} {self.rows} rows" + (" staged" if self.staged else "")
         if self.along:
             return f"matvec along {self.threads}x{self.rows}" + (" subgroups" if self.subgroups else "")
         return f"matvec across {self.lanes}x{self.threads // self.lanes}"
@@ -63,11 +70,16 @@ class Roles:
     index: Callable[[Index, str, str], Index]
 
 
-def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, along: bool) -> Matvec:
+def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, along: bool, computed: bool = False) -> Matvec:
     """The thread layout: by how the wide operand lies in memory, how long K is and how many workgroups come of it.
 
-    >>> decide_matvec(Caps.preset("h200"), 1, 4096, 2048, 1, along=True).name
-    'matvec teams 4x32 2 rows'
+    `computed`: the vectors are not stored, and K is a number.
+
+    >>> h200 = Caps.preset("h200")
+    >>> decide_matvec(h200, 1, 4096, 2048, 1, along=True).name, decide_matvec(h200, 1, 4096, 512, 1, along=True).name
+    ('matvec along 128x1 subgroups', 'matvec teams 4x32 1 rows')
+    >>> decide_matvec(h200, 1, 4096, 2048, 1, along=True, computed=True).name
+    'matvec teams 8x32 1 rows staged'
     >>> decide_matvec(Caps.preset("browser-baseline"), 1, 4096, 4096, 1, along=True).name
     'matvec along 128x4'
     """
@@ -75,15 +87,19 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
         # Neighbouring threads must stay side by side, so a long K needs many threads a workgroup.
         most = 64 if caps.software else min(1024, caps.max_invocations)
         return Matvec(most if k >= 2048 else min(most, 256), 1, False, 32, False)
-    if caps.subgroups and caps.subgroup_fixed and k < _LONG_K:
-        # A subgroup adds up without waiting for the others; two rows share what is loaded of the vector.
-        threads = 64 if caps.software else 128
-        each = 2 if rows * batch * vectors >= 1024 else 1
-        return Matvec(threads, each, True, 1, True, caps.subgroup_size)
+    if caps.subgroups and caps.subgroup_fixed:
+        # A subgroup adds up without waiting for the others.
+        each = 1 if vectors == 1 else 2
+        if computed and 4 * vectors * k + _SUM_BYTES <= caps.workgroup_memory:
+            threads = 64 if caps.software else min(256 if k < _LONG_STAGE else 512, caps.max_invocations, caps.max_workgroup_x)
+            return Matvec(threads, each, True, 1, True, caps.subgroup_size, staged=True)
+        if k < _LONG_K:
+            return Matvec(64 if caps.software else 128, each, True, 1, True, caps.subgroup_size)
     threads = 64 if caps.software or k < 512 else 128
-    # Several rows keep more loads in flight, as long as there are enough workgroups.
-    each = 4 if rows * batch >= 1024 else 2 if rows * batch >= 256 else 1
-    return Matvec(threads, each, True, 1, caps.subgroups)
+    if caps.subgroups:
+        return Matvec(threads, 1 if vectors == 1 else 2, True, 1, True)
+    # To add up without subgroups takes long: several rows do it together, as long as there are enough workgroups.
+    return Matvec(threads, 4 if rows * batch >= 1024 else 2 if rows * batch >= 256 else 1, True, 1, False)
 
 
 def emit_matvec(p: Puller, s: Roles, choice: Matvec) -> Dim:
@@ -106,6 +122,18 @@ def _finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, value: str
 
 
 # -- along K ------------------------------------------------------------------------------------------------------------
+def _load_width(p: Puller, s: Roles) -> int:
+    """Elements of a row of the wide operand that a thread loads at once: sixteen bytes where all rows allow it."""
+    side = s.wide
+    dtype = p.ctx.type(side.leaf).dtype
+    each = vector_elements(dtype)
+    if each and dtype.compute == "f32" and side.k_stride == 1 and len(p.ctx.part_elements(side.leaf)) == 1:
+        aligned = all(divide_exactly(d, each) is not None for d in (s.k, side.offset, *side.row_strides, *side.batch))
+        if aligned and p.kb.may_widen(side.leaf):
+            return each
+    return 2 if side.pairs(p, s.k) else 1
+
+
 def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb, team, each = p.kb, choice.team or choice.threads, choice.rows
     block = each * choice.teams
@@ -115,20 +143,24 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
         kb.emit(f"let lane = lid % {team}u;")
         first = plus(first, f"(lid / {team}u) * {each}u")
     kb.emit(f"let first = {first};")
-    lane = "lane" if choice.team else "lid"
+    width = _load_width(p, s)
     batch = p.split(f"wg / {p.divisor(tiles)}", s.batch)
-    vectors = Vectors(p, s.node, s.x, s.lead, batch, s.vectors, s.k, defer=True)
+    pulled = Vectors(p, s.node, s.x, s.lead, batch, s.vectors, s.k, defer=True)
+    vectors = Staged(pulled, width // 4, team) if choice.staged else pulled
     base = s.wide.base(p, batch)
     # Rows past the end repeat the last one: their sums are not stored.
     rows = [s.wide.row(p, base, kb.let(f"min(first + {r}u, {kb.dim(s.rows - 1)})", "r")) for r in range(each)]
     sums = [f"sum{v}_{r}" for v in range(len(vectors)) for r in range(each)]
     for name in sums:
-        kb.emit(f"var {name} = {ZERO[s.compute]};")
-    paired = s.wide.pairs(p, s.k)
-    _walk(p, s, choice, lane, team, rows, vectors, paired=paired)
+        kb.emit(f"var {name} = {f'vec4<{s.compute}>()' if width >= 4 else ZERO[s.compute]};")
+    lane = "lane" if choice.team else "lid"
+    _walk(p, s, _Steps(p, s, rows, vectors, width), lane, team)
+    if width >= 4:
+        sums = [kb.let(f"dot({name}, vec4<f32>(1.0))", "sum") for name in sums]
     if choice.team:
         _finish_teams(p, s, choice, batch, vectors, sums)
     else:
+        assert isinstance(vectors, Vectors)
         total, squares = open_sums(kb, s.compute, sums, vectors.squares, subgroups=choice.subgroups)
         vector = kb.let(f"lid / {each}u", "v")
         row = kb.let(f"first + lid % {each}u", "n")
@@ -137,59 +169,115 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     return tiles * product(s.batch)
 
 
-def _walk(p: Puller, s: Roles, choice: Matvec, lane: str, team: int, rows: list[str], vectors: Vectors, *, paired: bool) -> None:
-    """The loop over K; a short loop behind it takes what does not fill a step of several loads in flight."""
-    kb, each = p.kb, 2 if paired else 1
-    stride = each * team
+def _walk(p: Puller, s: Roles, steps: _Steps, lane: str, team: int) -> None:
+    """The walk over K, by numbers of loads; what does not fill a step of several loads in flight comes behind it."""
+    kb = p.kb
+    units = divide_exactly(s.k, steps.width)
+    assert units is not None
     # Where nothing waits for a device's memory, written-out steps only make the shader longer.
-    unroll = 1 if kb.caps.software else min(_unroll(s.k, stride), max(1, _IN_FLIGHT // len(rows)))
-    kb.emit(f"var k = {lane}" + (f" * {each}u;" if paired else ";"))
-    end = kb.dim(s.k)
+    most = 1 if kb.caps.software else max(1, _IN_FLIGHT // len(steps.rows))
+    if steps.width >= 4 and isinstance(units, int) and units // team < min(_UNROLL + 1, most):
+        whole, rest = divmod(units, team)
+        steps.take([plus(lane, f"{u * team}u") for u in range(whole)], plus(lane, f"{whole * team}u") if rest else None)
+        return
+    unroll = min(_unroll(units, team), most)
+    kb.emit(f"var i = {lane};")
+    end = kb.dim(units)
     if unroll > 1:
-        kb.open(f"for (; k + {(unroll - 1) * stride}u < {end}; k += {unroll * stride}u)")
-        _add_steps(p, s, rows, vectors, [plus("k", f"{u * stride}u") for u in range(unroll)], paired=paired)
+        kb.open(f"for (; i + {(unroll - 1) * team}u < {end}; i += {unroll * team}u)")
+        steps.take([plus("i", f"{u * team}u") for u in range(unroll)])
         kb.close()
-    if not (isinstance(s.k, int) and s.k % (unroll * stride) == 0 and unroll > 1):
-        kb.open(f"for (; k < {end}; k += {stride}u)")
-        _add_steps(p, s, rows, vectors, ["k"], paired=paired)
+    if not (isinstance(units, int) and units % (unroll * team) == 0 and unroll > 1):
+        kb.open(f"for (; i < {end}; i += {team}u)")
+        steps.take(["i"])
         kb.close()
 
 
-def _unroll(k: Dim, stride: int) -> int:
+def _unroll(units: Dim, team: int) -> int:
     """Steps that are taken together: the most that leave no rest, if those are several."""
-    if not isinstance(k, int):
+    if not isinstance(units, int):
         return 4
-    steps = k // stride
-    whole = [u for u in range(_UNROLL + 1, 2, -1) if steps % u == 0 and k % stride == 0]
+    steps = units // team
+    whole = [u for u in range(_UNROLL + 1, 2, -1) if steps % u == 0 and units % team == 0]
     return whole[0] if whole else max(1, min(4, steps))
 
 
-def _add_steps(p: Puller, s: Roles, rows: list[str], vectors: Vectors, steps: list[str], *, paired: bool) -> None:
-    kb = p.kb
-    at = [kb.let(k, "k") for k in steps]
-    # Weights first: they come from afar.
-    if paired:
-        w = [[s.wide.two(p, s.k, start, k) for start in rows] for k in at]
-    else:
-        w = [[kb.let(p.operand(s.wide.leaf).load(s.wide.step(kb, start, k)), "w") for start in rows] for k in at]
-    p.push()
-    for v in range(len(vectors)):
-        for k, right in zip(at, w, strict=True):
-            left = vectors.two(v, k) if paired else kb.let(vectors.one(v, k), "x")
-            for r, weight in enumerate(right):
-                kb.emit(f"sum{v}_{r} += " + (f"dot({left}, {weight});" if paired else f"{left} * {weight};"))
-    p.pop()
+class _Steps:
+    """What a thread does with the `width` elements of each of its loads: they are added to the sums of all rows."""
+
+    def __init__(self, p: Puller, s: Roles, rows: list[str], vectors: Vectors | Staged, width: int) -> None:
+        self.p, self.s, self.rows, self.vectors, self.width = p, s, rows, vectors, width
+        if width >= 4:
+            leaf = s.wide.leaf
+            self.dtype = p.ctx.type(leaf).dtype
+            self.operand = p.kb.read(leaf, self.dtype, p.ctx.part_elements(leaf), wide=True)
+            self.rows = [p.kb.let(f"{row} / {width}u", "row") for row in rows]
+
+    def take(self, units: list[str], last: str | None = None) -> None:
+        """Loads of all `units`, then their products; `last` is one more that may lie beyond the row."""
+        p, kb = self.p, self.p.kb
+        at = [kb.let(unit, "i") for unit in units]
+        # Weights first: they come from afar.
+        loaded = [[self._load(row, i) for row in self.rows] for i in at]
+        if last is not None:
+            at.append(kb.let(last, "i"))
+            loaded.append([kb.fresh("w") for _ in self.rows])
+            exists = f"{at[-1]} < {kb.dim(self.s.k)} / {self.width}u"
+            for name, row in zip(loaded[-1], self.rows, strict=True):
+                kb.emit(f"var {name}: {self.operand.element};")
+                kb.emit(f"if ({exists}) {{ {name} = {self.operand.four(plus(row, at[-1]))}; }}")
+        for n, (i, weights) in enumerate(zip(at, loaded, strict=True)):
+            if n == len(units):
+                kb.open(f"if ({exists})")
+            p.push()
+            self._add(i, weights)
+            p.pop()
+            if n == len(units):
+                kb.close()
+
+    def _load(self, row: str, i: str) -> str:
+        """Name of the elements of load `i` of a row, as they lie in memory or, where they are few, as numbers."""
+        p, kb, side = self.p, self.p.kb, self.s.wide
+        if self.width >= 4:
+            return kb.let(self.operand.four(plus(row, i)), "w")
+        if self.width == 2:
+            return side.two(p, self.s.k, row, kb.let(f"{i} * 2u", "k"))
+        return kb.let(p.operand(side.leaf).load(side.step(kb, row, i)), "w")
+
+    def _add(self, i: str, weights: list[str]) -> None:
+        kb = self.p.kb
+        k = i if self.width == 1 else kb.let_lazy(f"{i} * {self.width}u", "k")
+        numbers = [self._numbers(w) for w in weights]
+        for v in range(len(self.vectors)):
+            if self.width == 1:
+                x = [kb.let(self.vectors.one(v, k), "x")]
+            elif self.width == 2:
+                x = [self.vectors.two(v, k)]
+            else:
+                x = self.vectors.fours(v, k, i, self.width // 4)
+            for r, parts in enumerate(numbers):
+                for a, b in zip(x, parts, strict=True):
+                    kb.emit(f"sum{v}_{r} += " + (f"dot({a}, {b});" if self.width == 2 else f"{a} * {b};"))
+
+    def _numbers(self, loaded: str) -> list[str]:
+        """The elements of one load as numbers, four to a name where there are as many."""
+        if self.width < 4 or self.dtype.per_word == 1:
+            return [loaded]
+        halves = [unpack_pair(self.dtype, f"{loaded}.{c}") for c in "xyzw"]
+        return [self.p.kb.let(f"vec4<f32>({a}, {b})", "h") for a, b in (halves[:2], halves[2:])]
 
 
-def _finish_teams(p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors, sums: list[str]) -> None:
+def _finish_teams(p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, sums: list[str]) -> None:
     """Every lane of a subgroup gets the totals; lane j finishes the j-th."""
     kb = p.kb
     totals = [kb.let(f"subgroupAdd({name})", "t") for name in sums]
-    squares = [kb.let(f"subgroupAdd({name})", "t") for name in vectors.squares]
+    squares = [] if isinstance(vectors, Staged) else [kb.let(f"subgroupAdd({name})", "t") for name in vectors.squares]
     kb.open(f"if (lane < {len(sums)}u)")
     vector, row = kb.let(f"lane / {choice.rows}u", "v"), kb.let(f"first + lane % {choice.rows}u", "n")
     total = _pick(p, s.compute, totals, "lane")
     square = _pick(p, s.compute, squares, vector) if squares else ""
+    if isinstance(vectors, Staged):
+        square = vectors.square(vector)
     _finish(p, s, batch, vector, row, vectors.finished(total, square))
     kb.close()
 

@@ -20,10 +20,13 @@ _SHORT_EPILOGUE = 6  # nodes of a group whose results are stored one by one
 class Tile:
     """bm × bn results per workgroup, bk of K at a time, tm × tn results per thread.
 
-    Of a tile whose threads do much each, `fewer` times fewer workgroups are enough to choose it before smaller ones.
+    Of a tile whose threads do much each, `fewer` times fewer workgroups are enough to choose it before smaller ones. With
+    `slices` above one, so many teams of threads have the same results, each for its share of K: they are added up at the end.
 
     >>> Tile(64, 64, 16, 4, 4).threads, Tile(64, 64, 16, 4, 4).name
     (256, 'tiled 64x64x16 4x4')
+    >>> Tile(32, 32, 64, 4, 4, slices=4).threads, Tile(32, 32, 64, 4, 4, slices=4).name
+    (256, 'tiled 32x32x64 4x4 by 4')
     """
 
     bm: int
@@ -32,18 +35,38 @@ class Tile:
     tm: int
     tn: int
     fewer: int = 1
+    slices: int = 1
+
+    @property
+    def across(self) -> int:
+        """Threads side by side along a row of results."""
+        return self.bn // self.tn
+
+    @property
+    def team(self) -> int:
+        """Threads that have all results between them."""
+        return (self.bm // self.tm) * self.across
 
     @property
     def threads(self) -> int:
-        return (self.bm // self.tm) * (self.bn // self.tn)
+        return self.team * self.slices
 
     @property
     def shared_bytes(self) -> int:
-        return 16 * self.bk * (pitch(self.bm) + pitch(self.bn))
+        return 16 * self.bk * (pitch(self.bm) + pitch(self.bn)) + 4 * (self.slices - 1) * self.bm * self.bn
+
+    def groups(self, m: int, n: int) -> int:
+        """Workgroups for m × n results."""
+        return -(-m // self.bm) * -(-n // self.bn)
 
     @property
     def name(self) -> str:
-        return f"tiled {self.bm}x{self.bn}x{self.bk} {self.tm}x{self.tn}"
+        return f"tiled {self.key}"
+
+    @property
+    def key(self) -> str:
+        """The name in the tuning table."""
+        return f"{self.bm}x{self.bn}x{self.bk} {self.tm}x{self.tn}" + (f" by {self.slices}" if self.slices > 1 else "")
 
 
 def pitch(width: int) -> int:
@@ -62,17 +85,12 @@ def choose_tile(caps: Caps, tiles: tuple[Tile, ...], m: int, n: int, batch: int,
     If none keeps it busy, the one with most workgroups; None if all waste too much.
     """
 
-    def groups(t: Tile) -> int:
-        return -(-m // t.bm) * -(-n // t.bn) * batch
-
-    def padded(t: Tile) -> float:
-        return groups(t) * t.bm * t.bn / max(1, m * n * batch)
-
     wanted = 2 if caps.software else 128
     fits = fitting(caps, tiles)
-    lean = [t for t in fits if padded(t) <= min(1.5, waste)] or [t for t in fits if padded(t) <= waste]
-    busy = next((t for t in lean if groups(t) * t.fewer >= wanted), None)
-    return busy or max(lean, key=groups, default=None)
+    padded = {t: t.groups(m, n) * t.bm * t.bn / max(1, m * n) for t in fits}
+    lean = [t for t in fits if padded[t] <= min(1.5, waste)] or [t for t in fits if padded[t] <= waste]
+    busy = next((t for t in lean if t.groups(m, n) * batch * t.fewer >= wanted), None)
+    return busy or max(lean, key=lambda t: t.groups(m, n), default=None)
 
 
 class Loader(Protocol):
@@ -271,8 +289,7 @@ class PairLoader(StridedLoader):
 
 def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Dim, a: Loader, b: Loader) -> None:
     """The loop over K; leaves the thread's results in `acc{i}_{j}`, vec4s of tn in row i, for `store_tile`."""
-    kb.emit(f"let tx = lid % {tile.bn // tile.tn}u;")
-    kb.emit(f"let ty = lid / {tile.bn // tile.tn}u;")
+    _place_thread(kb, tile)
     vectors = tile.tn // 4
     for i in range(tile.tm):
         for j in range(vectors):
@@ -294,26 +311,84 @@ def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Dim, a: Loader, b
     kb.close()
     # Written out, so that loads of the next k overlap with the products of this one: GPUs' compilers stop short of it. In
     # full only on large devices, as shaders of such a length take long to compile.
-    written = 1 if kb.caps.software else tile.bk if kb.caps.max_invocations >= 1024 else 2
-    kb.open(f"for (var kk = 0u; kk < {tile.bk}u; kk += {written}u)" if written < tile.bk else "")
+    steps = tile.bk // tile.slices
+    written = 1 if kb.caps.software else steps if kb.caps.max_invocations >= 1024 else 2
+    kb.open(f"for (var kk = 0u; kk < {steps}u; kk += {written}u)" if written < steps else "")
     for i in range(written):
         kb.open("")
-        _multiply(kb, tile, f"{i}u" if written == tile.bk else f"(kk + {i}u)" if i else "kk")
+        _multiply(kb, tile, f"{i}u" if written == steps else f"(kk + {i}u)" if i else "kk")
         kb.close()
     kb.close()
     kb.emit("workgroupBarrier();")
     kb.close()
+    if tile.slices > 1:
+        _add_slices(kb, tile, compute)
+
+
+def _place_thread(kb: KernelBuilder, tile: Tile) -> None:
+    """Names the thread's place among the results, tx and ty, and where its rows and columns begin in the tiles."""
+    across, down = tile.across, tile.team // tile.across
+    lane = "lid"
+    if tile.slices > 1:
+        kb.emit(f"let slice = lid / {tile.team}u;")
+        lane = kb.let(f"lid % {tile.team}u", "lane")
+    # Thirty-two neighbours make up a block, as near a square as it goes: they read fewer different parts of the tiles. The
+    # lowest bit counts rows, so that the quarters in which sixteen-byte reads are served meet few parts of both tiles.
+    wide = next((w for w in (8, 4) if across % w == 0 and down % (32 // w) == 0), 0)
+    if wide and not kb.caps.software:
+        bits = wide.bit_length() - 1
+        blocks = across // wide
+        kb.emit(f"let tx = (({lane} / 32u) % {blocks}u) * {wide}u + (({lane} >> 1u) & {wide - 1}u);")
+        high = f"((({lane} >> {bits + 1}u) & {16 // wide - 1}u) << 1u)"
+        kb.emit(f"let ty = ({lane} / {32 * blocks}u) * {32 // wide}u + ({lane} & 1u) + {high};")
+    else:
+        kb.emit(f"let tx = {lane} % {across}u;")
+        kb.emit(f"let ty = {lane} / {across}u;")
+    for name, at, width in (("left_at", "ty", tile.bm), ("right_at", "tx", tile.bn)):
+        skipped = f"slice * {tile.bk // tile.slices * pitch(width)}u + " if tile.slices > 1 else ""
+        kb.emit(f"let {name} = {skipped}{at};")
 
 
 def _multiply(kb: KernelBuilder, tile: Tile, k: str) -> None:
     """Adds the products of one k to the thread's results."""
     for g in range(tile.tm // 4):
-        kb.emit(f"let left{g} = tile_a[{k} * {pitch(tile.bm)}u + {g * tile.bm // tile.tm}u + ty];")
+        kb.emit(f"let left{g} = tile_a[{k} * {pitch(tile.bm)}u + {g * tile.bm // tile.tm}u + left_at];")
     for g in range(tile.tn // 4):
-        kb.emit(f"let right{g} = tile_b[{k} * {pitch(tile.bn)}u + {g * tile.bn // tile.tn}u + tx];")
+        kb.emit(f"let right{g} = tile_b[{k} * {pitch(tile.bn)}u + {g * tile.bn // tile.tn}u + right_at];")
     for i in range(tile.tm):
         for j in range(tile.tn // 4):
             kb.emit(f"acc{i}_{j} += left{i // 4}.{'xyzw'[i % 4]} * right{j};")
+
+
+def _add_slices(kb: KernelBuilder, tile: Tile, compute: str) -> None:
+    """Adds up what the slices found: each is left with the sums of its own share of the rows."""
+    own, vectors, slices = tile.tm // tile.slices, tile.tn // 4, tile.slices
+    kb.shared("found", f"array<vec4<{compute}>, {(slices - 1) * tile.tm * vectors * tile.team}>")
+
+    def place(owner: int, giver: int, i: int, j: int) -> str:
+        """Where the giver leaves vector j of row i for its owner."""
+        rank = giver - (giver > owner)
+        return f"{(((owner * (slices - 1) + rank) * own + i) * vectors + j) * tile.team}u + lid % {tile.team}u"
+
+    cells = [(i, j) for i in range(own) for j in range(vectors)]
+    others = [(owner, giver) for owner in range(slices) for giver in range(slices) if owner != giver]
+    for giver in range(slices):
+        kb.open(f"if (slice == {giver}u)")
+        for owner in (o for o, g in others if g == giver):
+            for i, j in cells:
+                kb.emit(f"found[{place(owner, giver, i, j)}] = acc{owner * own + i}_{j};")
+        kb.close()
+    kb.emit("workgroupBarrier();")
+    for owner in range(slices):
+        kb.open(f"if (slice == {owner}u)")
+        for i, j in cells:
+            gifts = " + ".join(f"found[{place(owner, g, i, j)}]" for o, g in others if o == owner)
+            kb.emit(f"acc{owner * own + i}_{j} += {gifts};")
+        kb.close()
+
+
+Store = Callable[[str, str, str], None]
+StoreFour = Callable[[str, str, list[str]], None]
 
 
 def store_tile(
@@ -324,33 +399,65 @@ def store_tile(
     n0: str,
     m: Dim,
     n: Dim,
-    store: Callable[[str, str, str], None],
+    store: Store,
     *,
     written: bool = False,
+    store_four: StoreFour | None = None,
+    columns_first: Callable[[list[str]], None] | None = None,
 ) -> None:
     """Hands every result inside m × n to `store(row, column, value)`.
 
     In a loop, so that a long epilogue is emitted once; `written` out for a short one where shaders may be long, as results
-    that a loop picks by number do not stay in registers.
+    that a loop picks by number do not stay in registers. There `store_four` takes four neighbours of a row at once, if n is
+    a multiple of four; before it has had any row of four columns, `columns_first` may load what the rows share.
     """
-    kb, vectors = p.kb, tile.tn // 4
+    kb, vectors, own = p.kb, tile.tn // 4, tile.tm // tile.slices
     if written and kb.caps.max_invocations >= 1024 and not kb.caps.software and len(p.group.nodes) <= _SHORT_EPILOGUE:
-        for i in range(tile.tm):
-            row = kb.let(f"{m0} + {i // 4 * 4 * tile.bm // tile.tm + i % 4}u + ty * 4u", "m")
-            kb.open(f"if ({row} < {kb.dim(m)})")
-            for j in range(tile.tn):
-                column = kb.let(f"{n0} + {j // 4 * 4 * tile.bn // tile.tn + j % 4}u + tx * 4u", "n")
-                kb.open(f"if ({column} < {kb.dim(n)})")
+        rows = [kb.let(f"{m0} + {i // 4 * 4 * tile.bm // tile.tm + i % 4}u + ty * 4u", "m") for i in range(tile.tm)]
+        for j in range(vectors):
+            column = kb.let(f"{n0} + {j * 4 * tile.bn // tile.tn}u + tx * 4u", "n")
+            columns = [plus(column, f"{e}u") for e in range(4)]
+            if store_four is not None:
+                _open_inside(kb, column, n, tile.bn)
                 p.push()
-                store(row, column, f"acc{i}_{j // 4}.{'xyzw'[j % 4]}")
+                if columns_first is not None:
+                    columns_first(columns)
+            for i, row in enumerate(rows):
+                if tile.slices > 1 and i % own == 0:
+                    kb.open(f"if (slice == {i // own}u)")
+                _open_inside(kb, row, m, tile.bm)
+                values = [f"acc{i}_{j}.{c}" for c in "xyzw"]
+                if store_four is not None:
+                    p.push()
+                    store_four(row, column, values)
+                    p.pop()
+                else:
+                    for place, value in zip(columns, values, strict=True):
+                        _open_inside(kb, place, n, tile.bn)
+                        p.push()
+                        store(row, place, value)
+                        p.pop()
+                        kb.close()
+                kb.close()
+                if tile.slices > 1 and i % own == own - 1:
+                    kb.close()
+            if store_four is not None:
                 p.pop()
                 kb.close()
-            kb.close()
         return
-    names = ", ".join(f"acc{i}_{j}" for i in range(tile.tm) for j in range(vectors))
-    kb.emit(f"var results = array<vec4<{compute}>, {tile.tm * vectors}>({names});")
-    kb.open(f"for (var i = 0u; i < {tile.tm}u; i++)")
-    kb.emit(f"let m = {m0} + (i / 4u) * {4 * tile.bm // tile.tm}u + ty * 4u + i % 4u;")
+    first = ""
+    if tile.slices == 1:
+        names = ", ".join(f"acc{i}_{j}" for i in range(tile.tm) for j in range(vectors))
+        kb.emit(f"var results = array<vec4<{compute}>, {tile.tm * vectors}>({names});")
+    else:
+        first = f"slice * {own}u + "
+        kb.emit(f"var results: array<vec4<{compute}>, {own * vectors}>;")
+        for s in range(tile.slices):
+            names = ", ".join(f"acc{s * own + i}_{j}" for i in range(own) for j in range(vectors))
+            kb.emit(f"if (slice == {s}u) {{ results = array<vec4<{compute}>, {own * vectors}>({names}); }}")
+    kb.open(f"for (var i = 0u; i < {own}u; i++)")
+    kb.emit(f"let row = {first}i;")
+    kb.emit(f"let m = {m0} + (row / 4u) * {4 * tile.bm // tile.tm}u + ty * 4u + row % 4u;")
     kb.open(f"if (m < {kb.dim(m)})")
     kb.open(f"for (var j = 0u; j < {tile.tn}u; j++)")
     kb.emit(f"let n = {n0} + (j / 4u) * {4 * tile.bn // tile.tn}u + tx * 4u + j % 4u;")
@@ -361,6 +468,11 @@ def store_tile(
     p.pop()
     for _ in range(4):
         kb.close()
+
+
+def _open_inside(kb: KernelBuilder, at: str, size: Dim, block: int) -> None:
+    """Opens a block for what lies inside `size`, without a test where blocks end there."""
+    kb.open("" if isinstance(size, int) and size % block == 0 else f"if ({at} < {kb.dim(size)})")
 
 
 def tile_origin(p: Puller, tile: Tile, m: Dim, n: Dim) -> tuple[str, str, str, Dim]:

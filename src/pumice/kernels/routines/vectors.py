@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pumice.core.dims import Dim, Shape
+from functools import partial
+
+from pumice.core.dims import Dim, Shape, divide_exactly
+from pumice.core.dtypes import f32
 from pumice.ir.graph import Node
 from pumice.ir.registry import Row, get_op
 from pumice.kernels.pull import Index, Puller, float_literal, plus
@@ -11,6 +14,8 @@ from pumice.kernels.rows.layout import reduce_workgroup
 
 # Norms that a workgroup can work out for itself.
 NORMS = ("rms_norm", "layer_norm")
+# Rounds of a loop over the vectors that are written out.
+_WRITTEN_OUT = 16
 
 
 class Vectors:
@@ -81,6 +86,28 @@ class Vectors:
             places = [kb.let(place, "k") for place in places]
         return f"vec4<f32>({', '.join(self.one(v, place) for place in places)})"
 
+    def fours(self, v: int, k: str, number: str, count: int) -> list[str]:
+        """Names of `count` vec4<f32>s, of which the first begins at k, a multiple of four, the `number`-th such place."""
+        kb, p, side = self.p.kb, self.p, self.side
+        if side is not None and self._widens:
+            operand = kb.read(side.leaf, f32, p.ctx.part_elements(side.leaf), wide=True)
+            return [kb.let(operand.four(f"({self.starts[v]} + {plus(k, f'{4 * j}u')}) / 4u"), "x") for j in range(count)]
+        return [kb.let(self.four(v, plus(k, f"{4 * j}u")), "x") for j in range(count)]
+
+    @property
+    def _widens(self) -> bool:
+        """Whether stored vectors can be loaded four at a time."""
+        p, side = self.p, self.side
+        if side is None or side.k_stride != 1 or p.ctx.type(side.leaf).dtype != f32 or len(p.ctx.part_elements(side.leaf)) > 1:
+            return False
+        whole = all(divide_exactly(d, 4) is not None for d in (self.k, side.offset, *side.row_strides, *side.batch))
+        return whole and p.kb.may_widen(side.leaf)
+
+    @property
+    def deferred(self) -> bool:
+        """Whether `finished` needs the sums of squares."""
+        return self._deferred is not None
+
     def finished(self, total: str, squares: str) -> str:
         """A sum over K as it should be, given the sum of the squares of its vector."""
         if self._deferred is None:
@@ -142,6 +169,82 @@ class Vectors:
             return result
 
         p.rules[n.id] = normalised
+
+
+class Staged:
+    """The vectors of a product in workgroup memory, where all subgroups of the workgroup read them; each is computed once.
+
+    Made in uniform control flow, for a K that is a number. Their vec4s lie in `planes`, the first of every `planes` neighbours
+    in the first of them and so on, so that threads side by side read side by side; with none, single numbers lie in order.
+    """
+
+    def __init__(self, vectors: Vectors, planes: int, team: int) -> None:
+        assert isinstance(vectors.k, int)
+        self._vectors, self._planes, self._length = vectors, planes, vectors.k
+        kb = vectors.p.kb
+        size = self._length
+        kb.shared("shared_x", f"array<vec4<f32>, {len(vectors) * size // 4}>" if planes else f"array<f32, {len(vectors) * size}>")
+        whole, rest = divmod(size, kb.workgroup)
+        if whole <= _WRITTEN_OUT and not kb.caps.software:
+            # One after the other, rounds of a loop would each wait for memory.
+            rounds = [kb.let(f"lid + {i * kb.workgroup}u", "e") for i in range(whole)]
+            for stores in kb.in_turn([partial(self._round, e) for e in rounds]):
+                kb.emit(stores)
+            if rest:
+                kb.open(f"if (lid < {rest}u)")
+                kb.emit(self._round(kb.let(f"lid + {whole * kb.workgroup}u", "e")))
+                kb.close()
+        else:
+            kb.open(f"for (var e = lid; e < {size}u; e += {kb.workgroup}u)")
+            kb.emit(self._round("e"))
+            kb.close()
+        self._teams = kb.workgroup // team
+        if vectors.deferred:
+            kb.shared("squares", f"array<f32, {len(vectors) * self._teams}>")
+            for v, name in enumerate(vectors.squares):
+                total = kb.let(f"subgroupAdd({name})", "t")
+                kb.emit(f"if (lid % {team}u == 0u) {{ squares[{plus(f'lid / {team}u', f'{v * self._teams}u')}] = {total}; }}")
+        kb.emit("workgroupBarrier();")
+
+    def _round(self, e: str) -> str:
+        """Computes element e of every vector, threads side by side; gives the statements that store them."""
+        vectors, planes, length = self._vectors, self._planes, self._length
+        p, kb = vectors.p, vectors.p.kb
+        p.push()
+        values = [kb.let(vectors.one(v, e), "x") for v in range(len(vectors))]
+        p.pop()
+        if not planes:
+            return "\n".join(f"shared_x[{plus(e, f'{v * length}u')}] = {x};" for v, x in enumerate(values))
+        place = f"{e} / {4 * planes}u" + (f" + ({e} / 4u) % {planes}u * {length // 4 // planes}u" if planes > 1 else "")
+        return "\n".join(f"shared_x[{plus(place, f'{v * length // 4}u')}][{e} % 4u] = {x};" for v, x in enumerate(values))
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def one(self, v: int, k: str) -> str:
+        """As `Vectors.one`."""
+        return f"shared_x[{plus(k, f'{v * self._length}u')}]"
+
+    def two(self, v: int, k: str) -> str:
+        """As `Vectors.two`."""
+        return self._vectors.p.kb.let(f"vec2<f32>({self.one(v, k)}, {self.one(v, plus(k, '1u'))})", "x")
+
+    def fours(self, v: int, k: str, number: str, count: int) -> list[str]:
+        """As `Vectors.fours`, where `count` is the number of planes."""
+        assert count == self._planes
+        kb, size = self._vectors.p.kb, self._length // 4
+        return [kb.let(f"shared_x[{plus(number, f'{v * size + j * size // count}u')}]", "x") for j in range(count)]
+
+    def square(self, vector: str) -> str:
+        """The sum of the squares of a vector, for `finished`."""
+        if not self._vectors.deferred:
+            return ""
+        parts = [f"squares[{vector} * {self._teams}u + {i}u]" for i in range(self._teams)]
+        return self._vectors.p.kb.let(" + ".join(parts), "square")
+
+    def finished(self, total: str, square: str) -> str:
+        """As `Vectors.finished`."""
+        return self._vectors.finished(total, square)
 
 
 def is_norm_of_rows(n: Node) -> bool:

@@ -9,6 +9,7 @@ from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.rows.argreduce import lower_argreduce
 from pumice.kernels.rows.cross_entropy import lower_cross_entropy
 from pumice.kernels.rows.norm import lower_norm
+from pumice.kernels.rows.norm_gradient import lower_norm_gradient
 from pumice.kernels.rows.reduce import lower_reduce
 from pumice.kernels.rows.scan import lower_scan
 from pumice.kernels.rows.softmax import lower_softmax
@@ -29,6 +30,7 @@ ROWS: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
     "cross_entropy": lower_cross_entropy,
     "layer_norm": lower_norm,
     "rms_norm": lower_norm,
+    "norm_gradient": lower_norm_gradient,
     "cumsum": lower_scan,
     "max_pool": lower_window,
     "max_pool_grad": lower_window,

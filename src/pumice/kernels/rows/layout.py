@@ -10,7 +10,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, product
 from pumice.kernels.builder import KernelBuilder
 from pumice.kernels.map import map_workgroup
-from pumice.kernels.pull import Index, Puller, plus
+from pumice.kernels.pull import Index, Puller, plus, times
 from pumice.kernels.rows.folds import combine, subgroup_fold
 
 _REGISTERS = 16  # elements of a row that one lane may keep; more would spill on GPUs of today
@@ -60,7 +60,10 @@ class Rows:
             return p.split(p.kb.let_lazy(f"{row} * {p.kb.dim(self.length)} + {j}"), self.shape)
         along = p.split(j, tuple(self.shape[a] for a in self.axes))
         places = dict(zip(self.axes, along, strict=True)) | dict(zip(self.others, others, strict=True))
-        return tuple(places[a] for a in range(len(self.shape)))
+        idx = tuple(places[a] for a in range(len(self.shape)))
+        if self.axes == tuple(range(len(self.others), len(self.shape))):
+            p.remember(self.shape, idx, plus(times(row, p.kb.dim(self.length)), j))
+        return idx
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,239 @@
+"""The operands of attention as strided rows, the rows and keys of a workgroup, and what its kernels read of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from pumice.core.dims import Dim, ceildiv, divide_exactly
+from pumice.ir.graph import Node
+from pumice.kernels.context import View, find_view
+from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
+from pumice.kernels.routines.attention_parts import HIDDEN, LOWEST, static_size
+from pumice.kernels.routines.common import Side, broadcast_strides, load_pair
+
+_T = TypeVar("_T")
+
+
+class Blocking(Protocol):
+    """How workgroups share out the work: query rows each, keys at a time, and `parts` of the keys of the same rows."""
+
+    @property
+    def threads(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def keys(self) -> int: ...
+    @property
+    def parts(self) -> int: ...
+
+
+class AttentionOperands:
+    """An attention node inside a kernel in the making. Its rows are the queries × heads that share keys.
+
+    `wide` kernels load sixteen bytes at a time where operands are laid out for it, and scale keys as they load them.
+    """
+
+    wide = False
+
+    def __init__(self, p: Puller, node: Node, blocking: Blocking) -> None:
+        self.p, self.kb, self.node, self.blocking = p, p.kb, node, blocking
+        self.attrs = node.attr
+        ctx, leaves = p.ctx, p.group.leaves
+        self.bshd = self.attrs["layout"] == "bshd"
+        views = [None if i is None else ctx.view(i, leaves) for i in node.inputs[1:]]
+        k, v = (self._ordered(view) for view in views[:2] if view is not None)
+        self.mask, self.bias, self.offset, self.kv_len, self.kv_index, self.k_scale, self.v_scale = views[2:]
+        # Queries are read once, so that they may be computed here; a view of what is stored loads by vectors.
+        stored_q = find_view(ctx.graph, node.args[0], set(leaves))
+        self.q = None if stored_q is None else _side(self._ordered(stored_q))
+        self.entry = "batch" if self.kv_index is None else "entry"  # of keys and values
+        self.batch, self.heads, self.sq, self.depth = self.reordered(ctx.type(node.args[0]).shape)
+        self.entries, self.kv_heads, self.sk, self.depth_v = v.shape
+        self.k, self.v = _side(k), _side(v)
+        self.group = self.heads // self.kv_heads
+        self.rows = self.group * self.sq
+        self.blocks = ceildiv(self.rows, blocking.rows)
+        self.vectors = -(-static_size(self.depth) // 4)
+
+    def _ordered(self, v: View) -> View:
+        """The view with axes batch, head, sequence, depth."""
+        return View(v.leaf, self.reordered(v.shape), self.reordered(v.strides), v.offset)
+
+    def reordered(self, axes: tuple[_T, ...]) -> tuple[_T, ...]:
+        """Entries of the axes as the op has them, in the order batch, head, sequence, depth, or the other way round."""
+        return (axes[0], axes[2], axes[1], axes[3]) if self.bshd else axes
+
+    # -- where this workgroup stands ------------------------------------------------------------------------------------
+    def place(self) -> None:
+        """Names the workgroup's first and last row, its batch entry, key head, and the bounds of the keys it looks at."""
+        kb, p, c = self.kb, self.p, self.blocking
+        blocks = p.divisor(self.blocks)
+        kb.emit(f"let team = wg / {c.parts}u;" if c.parts > 1 else "let team = wg;")
+        kb.emit(f"let row0 = (team % {blocks}) * {c.rows}u;")
+        kb.emit(f"let kv_head = (team / {blocks}) % {kb.dim(self.kv_heads)};")
+        kb.emit(f"let batch = team / {p.divisor(self.blocks * self.kv_heads)};")
+        kb.emit(f"let last_row = min(row0 + {c.rows - 1}u, {kb.dim(self.rows - 1)});")
+        if self.positioned:
+            offset = self._signed(self.sk - self.sq) if self.offset is None else self._per_batch(self.offset)
+            kb.emit(f"let offset = {offset};")
+        end = f"i32({kb.dim(self.sk)})"
+        if self.kv_len is not None:
+            end = f"min({end}, {self._per_batch(self.kv_len)})"
+        if self.attrs["causal"]:
+            end = f"min({end}, offset + i32(last_row / {kb.dim(self.group)}) + 1i)"
+        if self.kv_index is not None:
+            kb.emit(f"let entry = {clamp_index(kb, self._per_batch(self.kv_index), self.entries)};")
+            if not isinstance(self.entries, int):
+                end = f"select(0i, {end}, {kb.dim(self.entries)} > 0u)"
+        begin = "0u"
+        if self.attrs["window"] is not None:
+            begin = f"u32(max(offset + i32(row0 / {kb.dim(self.group)}) - {self.attrs['window'] - 1}i, 0i))"
+        if c.parts == 1:
+            kb.emit(f"let key_end = u32(max({end}, 0i));")
+            kb.emit(f"let key_begin = {begin};")
+            return
+        kb.emit(f"let all_end = u32(max({end}, 0i));")
+        kb.emit(f"let all_begin = min({begin}, all_end);")
+        # Whole chunks a part; parts at the end may be left without any.
+        kb.emit(f"let chunks = (all_end - all_begin + {c.keys - 1}u) / {c.keys}u;")
+        kb.emit(f"let span = (chunks + {c.parts - 1}u) / {c.parts}u * {c.keys}u;")
+        kb.emit(f"let key_begin = min(all_begin + (wg % {c.parts}u) * span, all_end);")
+        kb.emit("let key_end = min(key_begin + span, all_end);")
+
+    @property
+    def positioned(self) -> bool:
+        """Whether what a query sees depends on where it stands."""
+        return bool(self.attrs["causal"]) or self.attrs["window"] is not None
+
+    def _signed(self, d: Dim) -> str:
+        return f"{d}i" if isinstance(d, int) else f"bitcast<i32>({self.kb.dim(d)})"
+
+    def _per_batch(self, view: View) -> str:
+        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 1), view.offset, ("batch",)))
+
+    def head_and_query(self, row: str) -> tuple[str, str]:
+        """Head and query of a row number: heads that share keys lie next to each other."""
+        if self.group == 1:
+            return "kv_head", row
+        kb, group = self.kb, self.kb.dim(self.group)
+        return kb.let(f"kv_head * {group} + {row} % {group}", "h"), kb.let(f"{row} / {group}", "s")
+
+    # -- loads ----------------------------------------------------------------------------------------------------------
+    def load_four(self, side: Side, start: str, d: str, depth: int) -> str:
+        """WGSL for elements d…d+3 of a row; past the depth they are 0."""
+        p, kb = self.p, self.kb
+        if self.wide and self._whole(side, depth):
+            operand = kb.read(side.leaf, p.ctx.type(side.leaf).dtype, p.ctx.part_elements(side.leaf), wide=True)
+            return operand.four(f"({start} + {d}) / 4u")
+        if side.pairs(p, depth) and depth % 4 == 0:
+            return f"vec4<f32>({load_pair(p, side.leaf, f'{start} + {d}')}, {load_pair(p, side.leaf, f'{start} + {d} + 2u')})"
+        return self._four(d, depth, lambda at: self.number(side, side.step(kb, start, at)))
+
+    def _whole(self, side: Side, depth: int) -> bool:
+        """Whether the rows lie in whole vec4s of f32, and nothing bound them otherwise before."""
+        p = self.p
+        if p.ctx.type(side.leaf).dtype.name != "f32" or side.k_stride != 1:
+            return False
+        if len(p.ctx.part_elements(side.leaf)) > 1 or not p.kb.may_widen(side.leaf):
+            return False
+        return all(divide_exactly(d, 4) is not None for d in (depth, side.offset, *side.row_strides, *side.batch))
+
+    def _four(self, d: str, depth: int, element: Callable[[str], str]) -> str:
+        """WGSL for elements d…d+3 along the depth, past which they are 0."""
+        out = []
+        for i in range(4):
+            at = plus(d, f"{i}u") if depth % 4 == 0 else f"min({d} + {i}u, {depth - 1}u)"
+            load = element(at)
+            out.append(load if depth % 4 == 0 or i == 0 else f"select(0.0, {load}, {d} + {i}u < {depth}u)")
+        return f"vec4<f32>({', '.join(out)})"
+
+    def number(self, side: Side, at: str) -> str:
+        """WGSL for one element as f32; eight-bit caches hold integers."""
+        load = self.p.operand(side.leaf).load(at)
+        return load if self.p.ctx.type(side.leaf).dtype.compute == "f32" else f"f32({load})"
+
+    def factor(self, view: View, position: str) -> str:
+        """WGSL for the factor of the key or value vector at `position`."""
+        where = (self.entry, position, "kv_head") if self.bshd else (self.entry, "kv_head", position)
+        return self.p.operand(view.leaf).load(self.p.address(view.strides, view.offset, where))
+
+    @property
+    def scaling(self) -> str:
+        """The factor of the scores as WGSL."""
+        scale = self.attrs["scale"]
+        return float_literal(self.kb, 1 / math.sqrt(static_size(self.depth)) if scale is None else float(scale))
+
+    def load_queries(self, pitch: int) -> None:
+        """The workgroup's rows of queries, scaled, `pitch` vec4s from one to the next."""
+        kb, c, depth = self.kb, self.blocking, static_size(self.depth)
+        kb.open(f"for (var e = lid; e < {c.rows * self.vectors}u; e += {c.threads}u)")
+        head, query = self.head_and_query(kb.let(f"min(row0 + e / {self.vectors}u, last_row)", "row"))
+        d = kb.let(f"(e % {self.vectors}u) * 4u", "d")
+        if self.q is not None:
+            start = self.q.row(self.p, self.q.base(self.p, ("batch", head)), query)
+            loaded = self.load_four(self.q, start, d, depth)
+        else:
+            self.p.push()
+            q = self.node.args[0]
+            loaded = self._four(d, depth, lambda at: self.p.value(q, self.reordered(("batch", head, query, kb.let(at, "at")))))
+            self.p.pop()
+        place = "e" if pitch == self.vectors else f"e / {self.vectors}u * {pitch}u + e % {self.vectors}u"
+        kb.emit(f"queries[{place}] = {loaded} * {self.scaling};")
+        kb.close()
+
+    def key_slot(self, base: str, e: str) -> tuple[str, str]:
+        """Where slot `e` of the chunk's keys goes, and the name of its vec4."""
+        kb = self.kb
+        key, part = kb.let(f"{e} / {self.vectors}u", "key"), kb.let(f"{e} % {self.vectors}u", "part")
+        # Keys past the end repeat the last one: their scores are hidden.
+        row = kb.let(f"c0 + min({key}, chunk - 1u)", "row")
+        start = self.k.row(self.p, base, row)
+        value = self.load_four(self.k, start, kb.let(f"{part} * 4u", "d"), static_size(self.depth))
+        if self.k_scale is not None and self.wide:
+            value = f"{value} * {self.factor(self.k_scale, row)}"
+        value = kb.let(value, "k")
+        return kb.let(f"{key} * {self.vectors + 1}u + {part}", "place"), value
+
+    # -- scores ---------------------------------------------------------------------------------------------------------
+    def same_for_rows(self, view: View) -> bool:
+        """Whether a mask or bias depends on the key alone, not on the row."""
+        strides = broadcast_strides(view, 4)
+        return strides[2] == 0 and (strides[1] == 0 or self.group == 1)
+
+    def at(self, view: View, where: Index) -> str:
+        """WGSL for the element of a mask or bias at batch, head, query and position."""
+        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 4), view.offset, where))
+
+    def finished(self, score: str, where: Index, tests: Sequence[str], *, bias: str = "", masked: bool = False) -> str:
+        """A raw score with factor, softcap, bias and masks applied.
+
+        `tests` must hold for it to be shown. `bias` is its bias where that has been read already; `masked` says that the
+        mask is among the tests.
+        """
+        kb = self.kb
+        _, _, query, position = where
+        if self.k_scale is not None and not self.wide:
+            score = kb.let(f"{score} * {self.factor(self.k_scale, position)}", "scaled")
+        if self.attrs["softcap"] is not None:
+            cap = float_literal(kb, float(self.attrs["softcap"]))
+            # tanh by exp overflows for large arguments on some drivers; beyond 15 it is 1 in f32.
+            score = kb.let(f"{cap} * tanh(clamp({score} / {cap}, -15.0, 15.0))", "capped")
+        shown = [*tests]
+        if self.attrs["causal"]:
+            shown.append(f"i32({position}) <= offset + i32({query})")
+        if self.attrs["window"] is not None:
+            shown.append(f"i32({position}) > offset + i32({query}) - {self.attrs['window']}i")
+        if self.bias is not None:
+            bias = bias or kb.let(self.at(self.bias, where), "bias")
+            score = kb.let(f"{score} + {bias}", "biased")
+            shown.append(f"bitcast<u32>({bias}) != 0xff800000u")
+        if self.mask is not None and not masked:
+            shown.append(self.at(self.mask, where))
+        return f"select({HIDDEN}, max({score}, {LOWEST}), {' && '.join(shown)})"
+
+
+def _side(v: View) -> Side:
+    """Axes batch, head, sequence, depth as rows along the sequence."""
+    return Side(v.leaf, (v.shape[2],), (v.strides[2],), v.strides[3], v.strides[:2], v.offset)
