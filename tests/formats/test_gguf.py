@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ from formats.gguf_writer import (
 from formats.guard import read_everything
 from pumice.core.blocks import dequantize_rows, quantize_rows
 from pumice.core.dtypes import dtype
-from pumice.errors import ClosedError, UnknownName
+from pumice.errors import ClosedError, FormatError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.gguf import GgufFile, open_gguf
 from pumice.formats.gguf_metadata import StringArray
@@ -192,3 +193,14 @@ def test_closed_files_give_no_arrays_but_arrays_outlive_them(tmp_path: Path) -> 
     assert weights.metadata["k"] == "v"
     del weights
     assert kept.tobytes() == Tensor().body
+
+
+def test_strings_are_cut_where_their_lengths_say() -> None:
+    def words(*texts: bytes) -> StringArray:
+        ends = np.cumsum([0, *(8 + len(t) for t in texts)]).tolist()
+        return StringArray(b"".join(len(t).to_bytes(8, "little") + t for t in texts), array("Q", ends))
+
+    for texts in (["a", "\0", "b\0c", ""], ["\0\0", "é"], ["", ""], []):
+        assert words(*(t.encode() for t in texts)).tolist() == texts
+    with pytest.raises(FormatError, match="string 1"):
+        words(b"a", "é".encode()[:1], "é".encode()[1:]).tolist()

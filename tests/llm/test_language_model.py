@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import pumice as pm
+from pumice.backends.webgpu.device import WebGpuDevice
+from pumice.core.caps import Caps
 from pumice.errors import ClosedError, InputError
 from tiny_models import TEMPLATE, checkpoint
 
@@ -179,5 +181,25 @@ def test_texts_to_embed(tmp_path: Path) -> None:
         for bad in (None, 5, [5], [None], b"abc", ["\ud800"]):
             with pytest.raises(InputError):
                 model.embed(bad)
+    with pytest.raises(ClosedError):
+        model.embed("w5")
+
+
+def test_batches_of_all_sizes_embed_alike(tmp_path: Path) -> None:
+    """A GPU has plans of its own for small batches, and several batches under way."""
+    folder = checkpoint("bert", tmp_path, closing=True)
+    texts = ["w5 " * n + f"w{7 + n}" for n in (0, 1, 2, 40, 41, 3, 0)]
+    with pm.load(folder, device="host") as model:
+        want = model.embed(texts)
+    gpu = WebGpuDevice(caps=Caps.preset("browser-baseline"))
+    with pm.load(folder, device=gpu) as model:
+        model.batch_size = 3
+        seen: list[int] = []
+        got = model.embed(texts, progress=lambda p: seen.append(p.done))
+        assert seen == [3, 6, 7]
+        np.testing.assert_allclose(got, want, atol=1e-5)
+        np.testing.assert_allclose(model.embed(texts[4]), want[4:5], atol=1e-5)
+        model.reopen()
+        np.testing.assert_allclose(model.embed(texts[:3]), want[:3], atol=1e-5)
     with pytest.raises(ClosedError):
         model.embed("w5")

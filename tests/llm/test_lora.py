@@ -96,6 +96,26 @@ def test_an_adapter_of_peft_gives_its_logits(name: str, folders: dict[str, Path]
     np.testing.assert_allclose(logits(folders[name], want["tokens"], lora=GOLDEN / name, lora_scale=0), plain, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_tables_and_heads_have_adapters_too(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    """Llama's head has a weight of its own; GPT-2's is the table of tokens, whose two adapters must not mix."""
+    golden, cfg = GOLDEN.with_name("golden_tables") / name, config_of(folders[name])
+    with np.load(golden / "expected.npz") as file:
+        tokens, want = file["tokens"], file["logits"]
+    np.testing.assert_allclose(logits(folders[name], tokens, lora=golden), want, atol=2e-5)
+    found = read_adapter(cfg, golden)
+    assert {"embed", "head"} <= found.keys()
+    write_adapter(cfg, found, tmp_path / "again")
+    ours, theirs = tensors_of(tmp_path / "again"), tensors_of(golden)
+    assert ours.keys() == {key for key in theirs if not key.endswith("base_layer.weight")}
+    assert all(np.array_equal(value, theirs[key]) for key, value in ours.items())
+    np.testing.assert_allclose(logits(folders[name], tokens, lora=tmp_path / "again"), want, atol=2e-5)
+    resized = {k: v[:-1] if k.endswith("base_layer.weight") else v for k, v in theirs.items()}
+    write_tensors(Path(shutil.copytree(golden, tmp_path / "spoiled")), resized)
+    with pytest.raises(ShapeError, match="vocabulary"):
+        read_adapter(cfg, tmp_path / "spoiled")
+
+
 @pytest.mark.gpu
 def test_a_gpu_applies_it_too(folders: dict[str, Path]) -> None:
     want = expected("llama")

@@ -195,12 +195,15 @@ def test_documents_in_a_row_do_not_see_each_other(source, tmp_path):
 # --- gradients ---
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "gpt_neox"])
-def test_loss_and_gradients_are_those_of_peft(folders, name):
-    with np.load(GOLDEN / name / "expected.npz") as file:
+@pytest.mark.parametrize(
+    "golden", ["golden/llama", "golden/gpt2", "golden/gpt_neox", "golden_tables/llama", "golden_tables/gpt2"]
+)
+def test_loss_and_gradients_are_those_of_peft(folders, golden):
+    golden = GOLDEN.parent / golden
+    with np.load(golden / "expected.npz") as file:
         want = dict(file)
-    found = open_source(str(folders[name]))
-    model = CausalModel(found.cfg, found.params, adapter=read_adapter(found.cfg, GOLDEN / name))
+    found = open_source(str(folders[golden.name]))
+    model = CausalModel(found.cfg, found.params, adapter=read_adapter(found.cfg, golden))
     shape = want["tokens"].shape
     labels = np.full(shape, -100, np.int32)
     labels[:, :-1] = want["labels"][:, 1:]
@@ -216,7 +219,7 @@ def test_loss_and_gradients_are_those_of_peft(folders, name):
     for key, gradient in want.items():
         if key.startswith("grad "):
             module, _, part = key.removeprefix("grad base_model.model.").removesuffix(".weight").rpartition(".lora_")
-            path = f"lora.{layers[module]}.{part}"
+            path = f"lora.{layers[module]}.{part.removeprefix('embedding_')}"
             error = np.linalg.norm(before[path] - after[path] - gradient) / np.linalg.norm(gradient)
             assert error < 1e-4, path
             compared += 1
@@ -345,6 +348,18 @@ def test_a_gpu_learns_the_same(source, tmp_path):
         with compiled(model, 16, device=device) as step:
             losses[device] = [step(batch)[0] for _ in range(3)]
     np.testing.assert_allclose(losses["webgpu"], losses["host"], rtol=1e-3)
+
+
+def test_tables_and_heads_learn_where_they_are_named(source, tmp_path):
+    batch = {k: v[:2] for k, v in chat_batch(source, tmp_path).items()}
+    model = CausalModel(source.cfg, source.params, LoraSettings(rank=2, dropout=0.1, targets=("embed_tokens", "lm_head")))
+    assert set(model.scales) == {"embed", "head"}
+    assert "embed" not in CausalModel(source.cfg, source.params, LoraSettings(targets=("all-linear",))).scales
+    with compiled(model, 16) as step:
+        losses = [step(batch)[0] for _ in range(15)]
+        save_adapter(step, source, tmp_path / "adapter")
+    assert losses[-1] < 0.9 * losses[0]
+    assert set(read_adapter(source.cfg, tmp_path / "adapter")) == {"embed", "head"}
 
 
 def test_layers_that_are_not_there_are_named(source):

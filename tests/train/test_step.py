@@ -357,6 +357,7 @@ def test_states_of_another_model_are_refused_and_change_nothing():
         (lambda b: b | {"x": b["x"][:, :5]}, ShapeError, "x"),
         (lambda b: b | {"x": b["x"][:5]}, (ShapeError, SymbolError), "B"),
         (lambda b: mlp_batch(17), SymbolError, "B"),
+        (lambda b: {name: value[:0] for name, value in b.items()}, DataError, "'x' is empty"),
         (lambda b: b | {"z": b["x"]}, UnknownName, "no input 'z'"),
         (lambda b: {"x": b["x"]}, MissingName, "lacks 'y'"),
         (lambda b: b | {"y": b["y"].astype(np.float32)}, DTypeError, "y"),
@@ -398,7 +399,13 @@ def test_labels_are_checked_where_they_are_computed_from_inputs():
     [
         ({"inputs": {}}, InputError),
         ({"inputs": {"params": pm.spec(2)}}, InputError),
-        ({"inputs": {"x": pm.spec("B", 6), "q": pm.spec("B")}}, TypeError),
+        ({"inputs": {"x": pm.spec("B", 6), "q": pm.spec("B")}}, InputError),
+        ({"inputs": {"x": (16, 6), "y": (16,)}}, InputError),
+        ({"inputs": [pm.spec("B", 6)]}, InputError),
+        ({"model": nn.Linear}, InputError),
+        ({"optimizer": optim.SGD}, InputError),
+        ({"optimizer": "sgd"}, InputError),
+        ({"device": "cuda"}, InputError),
         ({"precision": "f8"}, InputError),
         ({"accumulate": 0}, InputError),
         ({"seed": -1}, InputError),
@@ -410,11 +417,36 @@ def test_labels_are_checked_where_they_are_computed_from_inputs():
         ({"aux": True}, InputError),
         ({"loss": lambda model, x, y: model(x)}, ShapeError),
         ({"loss": lambda model, x, y: 3.0}, InputError),
+        ({"loss": lambda x, y: x.sum()}, InputError),
+        ({"loss": lambda model, x, y: x.sum()}, InputError),
     ],
 )
 def test_settings_that_make_no_step(settings, error):
     with pytest.raises(error):
         compiled(**settings)
+
+
+def test_what_is_called_in_the_wrong_way_says_how():
+    batch = mlp_batch()
+    with compiled() as step:
+        with pytest.raises(InputError, match=r"by name.*\n.*step\(x=…, y=…\)"):
+            step(batch["x"], batch["y"])
+        with pytest.raises(InputError, match="has no value"):
+            step.model(batch["x"])
+        with step.forward(inputs={"x": pm.spec("B", 6)}) as forward, pytest.raises(InputError, match="by name"):
+            forward.run(batch["x"])
+        assert step.evaluate(batch) == step.evaluate([batch])
+        assert step.count == 0
+
+
+def test_params_are_saved_by_name(tmp_path):
+    with compiled() as step:
+        pm.train.save_params(tmp_path / "model.safetensors", step.params())
+        found = pm.train.load_params(tmp_path / "model.safetensors")
+        assert found.keys() == step.params().keys() and [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+        with compiled(seed=5, params=found) as other:
+            batch = mlp_batch()
+            assert other.evaluate(batch) == step.evaluate(batch)
 
 
 def test_a_closed_step_says_so():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -38,6 +38,14 @@ class Done:
 
     def abandon(self) -> None:
         """There is nothing left to wait for."""
+
+
+@runtime_checkable
+class WritesTogether(Protocol):
+    """A session for which several writes at once are less work than one after the other."""
+
+    def write_all(self, arrays: Mapping[int, Array]) -> None:
+        """As `Session.write` for each."""
 
 
 class Session(Protocol):

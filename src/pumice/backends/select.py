@@ -29,7 +29,10 @@ def choose(spec: str = "auto") -> Choice:
     if spec in ("host", "null", "webgpu") or (spec.startswith("webgpu:") and spec != "webgpu:"):
         return Choice(spec, f"asked for {spec}")
     if spec != "auto":
-        raise InputError(f"there is no device {spec!r}", hint=f"use {SPECS}", got=spec)
+        near = {"cpu": "host", "gpu": "webgpu", "cuda": "webgpu", "vulkan": "webgpu", "metal": "webgpu", "mps": "webgpu"}
+        meant = near.get(spec.lower().partition(":")[0])
+        hint = f"use {SPECS}" if meant is None else f"it is called {meant!r} here; all are: {SPECS}"
+        raise InputError(f"there is no device {spec!r}", hint=hint, got=spec)
     wanted = config.get("device")
     if wanted != "auto":
         return Choice(choose(wanted).spec, f"PUMICE_DEVICE asks for {wanted}")

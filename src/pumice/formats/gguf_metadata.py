@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +41,8 @@ _TYPE_NAMES = (
 )  # fmt: skip
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
+# A character that no token of a vocabulary has.
+_SEPARATOR = 0
 
 _NO_PATH = Path()
 
@@ -162,14 +163,21 @@ class StringArray(Sequence[str]):
 
     def tolist(self) -> list[str]:
         """All strings."""
-        # One copy of the region and no call per string but `decode`: three times as fast as indexing.
+        # The lengths in between become separators, and all is decoded and cut at once: several times as fast as one by one.
         first = self._bounds[0]
         blob = self._data[first : self._bounds[-1]]
-        bounds = [bound - first for bound in self._bounds]
+        bounds = np.frombuffer(self._bounds, np.uint64).astype(np.int64) - first
+        kept = np.ones(len(blob), bool)
+        for byte in range(7):
+            kept[bounds[:-1] + byte] = False
+        bytes_left = np.frombuffer(blob, np.uint8).copy()
+        bytes_left[bounds[:-1] + 7] = _SEPARATOR
         try:
-            return [blob[start + 8 : end].decode() for start, end in itertools.pairwise(bounds)]
+            found = bytes_left[kept].tobytes().decode().split(chr(_SEPARATOR))[1:]
         except UnicodeDecodeError:
-            return [self[i] for i in range(len(self))]  # raises with the index that is wrong
+            found = []
+        # A string that holds a separator, or is not UTF-8, must be looked at by itself.
+        return found if len(found) == len(self) else [self[i] for i in range(len(self))]
 
     def __repr__(self) -> str:
         return f"<StringArray of {len(self)}>"

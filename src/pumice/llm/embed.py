@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +20,7 @@ from pumice.errors import ClosedError, FormatError, InputError
 from pumice.llm.prepare import prepare_kernels
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
+from pumice.models.merge import merge_projections
 from pumice.models.registry import EncoderArchitecture
 from pumice.sources import Progress, ProgressCallback
 from pumice.tensor import Tensor
@@ -24,6 +28,10 @@ from pumice.text.tokenizer import Tokenizer
 
 Array = np.ndarray[Any, Any]
 _TOKENS_PER_BATCH = 8192
+# Batches that a GPU gets while it works on another, so that it need not wait for the host.
+_AHEAD = 2
+# Batches for which there are plans of their own on a GPU: up to so many texts, and texts of at least so many tokens.
+_ROWS, _LEAST_WIDTH = (1, 8), 32
 
 
 @dataclass(frozen=True)
@@ -86,9 +94,9 @@ def encoder_graph(arch: EncoderArchitecture, cfg: ModelArchConfig, pooling: Pool
     """(tokens [B,T], length [B]) → [B, hidden]: the encoder with pooling and normalisation behind it."""
 
     def embed(params: Any, tokens: Tensor, length: Tensor) -> Tensor:
-        mask = pm.expand_dims(pm.arange(tokens.shape[1], dtype="i32"), 0) < pm.expand_dims(length, 1)
-        hidden = arch.hidden(cfg, params, tokens, mask, None)
+        hidden = arch.hidden(cfg, params, tokens, length=length)
         if pooling.mode == "mean":
+            mask = pm.expand_dims(pm.arange(tokens.shape[1], dtype="i32"), 0) < pm.expand_dims(length, 1)
             weight = pm.expand_dims(mask.astype("f32"), 2)
             pooled = (hidden * weight).sum(axis=1) / pm.maximum(weight.sum(axis=1), 1e-9)
         elif pooling.mode == "cls":
@@ -122,15 +130,37 @@ class EmbeddingModel:
         self.tokenizer, self.pooling, self.device = tokenizer, pooling, device
         self.info, self.dim, self.batch_size = dict(info), cfg.hidden, batch_size
         self.max_tokens = min(pooling.max_tokens or cfg.max_positions, cfg.max_positions)
-        graph = pm.trace(
+        cfg, params = merge_projections(cfg, params, device.caps.target)
+        self._graph = pm.trace(
             encoder_graph(arch, cfg, pooling),
             params=params.specs,
             tokens=pm.spec("B", "T", dtype="i32"),
             length=pm.spec("B", dtype="i32"),
         )
-        self._exe: pm.Executable | None = pm.compile(graph, device=device, max={"B": batch_size, "T": self.max_tokens})
-        prepare_kernels(device, self._exe.plan, progress)
-        self._exe.set_params(dict(params.arrays))
+        self._lock, self._closed = threading.Lock(), False
+        # Plans by the largest batch that they are for; the first one has the weights, the others share them.
+        self._exes: dict[tuple[int, int], pm.Executable] = {}
+        first = self._executable(1, 1)
+        prepare_kernels(device, first.plan, progress)
+        first.set_params(dict(params.arrays))
+
+    def _executable(self, rows: int, width: int) -> pm.Executable:
+        """The plan for a batch of so many texts and tokens. What is best on a GPU depends on that; on the host one will do."""
+        sizes = self.batch_size, self.max_tokens
+        if not self.device.caps.software:
+            width = min(self.max_tokens, 1 << (max(_LEAST_WIDTH, width) - 1).bit_length())
+            sizes = next((n for n in _ROWS if rows <= n < self.batch_size), self.batch_size), width
+        with self._lock:
+            self._require_open()
+            if sizes not in self._exes:
+                first = next(iter(self._exes.values()), None)
+                maxima = dict(zip("BT", sizes, strict=True))
+                self._exes[sizes] = pm.compile(self._graph, device=self.device, max=maxima, params_from=first)
+            return self._exes[sizes]
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the model is closed", hint="load it again")
 
     def embed(self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None) -> Array:
         """One vector per text, float32 [n, dim], in the texts' order. Longer texts are cut at the model's own limit."""
@@ -140,22 +170,29 @@ class EmbeddingModel:
         for k, t in enumerate(items):
             if not isinstance(t, str):
                 raise InputError(f"text {k} is no string but {type(t).__name__}", hint="give a text, or several in a list")
-        exe = self._exe
-        if exe is None:
-            raise ClosedError("the model is closed", hint="load it again")
+        self._require_open()
         ids = [self._cut(i) for i in self.tokenizer.encode_batch(items)]
         out = np.zeros((len(items), self.dim), np.float32)
         # Neighbours of like length share a batch, so that little of it is padding.
         order = sorted(range(len(items)), key=lambda k: -len(ids[k]))
-        done = 0
+        overlaps = not self.device.caps.software
+        under_way: deque[tuple[list[int], Callable[[], Array]]] = deque()
+        begun = done = 0
         while done < len(order):
-            widest = max(1, len(ids[order[done]]))
-            rows = order[done : done + max(1, min(self.batch_size, _TOKENS_PER_BATCH // widest))]
-            tokens = np.zeros((len(rows), widest), np.int32)
-            for r, k in enumerate(rows):
-                tokens[r, : len(ids[k])] = ids[k]
-            lengths = np.array([max(1, len(ids[k])) for k in rows], np.int32)
-            out[rows] = exe.run(tokens=tokens, length=lengths)
+            if begun < len(order) and len(under_way) <= _AHEAD * overlaps:
+                widest = max(1, len(ids[order[begun]]))
+                rows = order[begun : begun + max(1, min(self.batch_size, _TOKENS_PER_BATCH // widest))]
+                tokens = np.zeros((len(rows), widest), np.int32)
+                for r, k in enumerate(rows):
+                    tokens[r, : len(ids[k])] = ids[k]
+                lengths = np.array([max(1, len(ids[k])) for k in rows], np.int32)
+                exe, batch = self._executable(*tokens.shape), {"tokens": tokens, "length": lengths}
+                alone = len(rows) == len(order)  # nothing to overlap with, and waiting here is a little quicker
+                under_way.append((rows, exe.submit(batch).result if overlaps and not alone else partial(exe.run, batch)))
+                begun += len(rows)
+                continue
+            rows, result = under_way.popleft()
+            out[rows] = result()
             done += len(rows)
             if progress is not None:
                 progress(Progress(len(order), done, "embed"))
@@ -171,16 +208,20 @@ class EmbeddingModel:
 
     def reopen(self, device: str | Device | None = None) -> None:
         """Start over on a new device after this one was lost; the weights are read again from their files."""
-        if self._exe is None:
-            raise ClosedError("the model is closed", hint="load it again")
-        self._exe.reopen(device)
-        self.device = self._exe.device
+        with self._lock:
+            self._require_open()
+            first, *others = self._exes
+            for sizes in others:
+                self._exes.pop(sizes).close()
+            self._exes[first].reopen(device)
+            self.device = self._exes[first].device
 
     def close(self) -> None:
         """Free the device memory; a second call does nothing."""
-        if self._exe is not None:
-            self._exe.close()
-            self._exe = None
+        with self._lock:
+            self._closed = True
+            while self._exes:
+                self._exes.popitem()[1].close()
 
     def __enter__(self) -> EmbeddingModel:
         return self

@@ -9,14 +9,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import pumice as pm
+from pumice import config
 from pumice.backends.base import Device
 from pumice.errors import ClosedError, DeviceLost, InputError
 from pumice.llm.graphs import RING, Layout, Sampling, all_logits, trace_step
+from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.prepare import prepare_kernels
 from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, number
 from pumice.models.config import ModelArchConfig
@@ -25,8 +27,10 @@ from pumice.models.lora import Adapter, attach
 from pumice.models.merge import merge_projections
 from pumice.models.registry import CausalArchitecture
 from pumice.run.executable import Executable
-from pumice.run.profile import Profile
 from pumice.sources import Progress, ProgressCallback
+
+if TYPE_CHECKING:
+    from pumice.run.profile import Profile
 
 Array = np.ndarray[Any, Any]
 
@@ -66,6 +70,7 @@ class Engine:
         if cache_dtype not in CACHE_DTYPES:
             raise InputError(f"cache_dtype is {cache_dtype!r}", hint=f"use {' or '.join(CACHE_DTYPES)}", value=cache_dtype)
         cfg, params = merge_projections(cfg, params, device.caps.target)
+        self._adapted = adapter is not None
         if adapter is not None:
             params = attach(cfg, params, adapter)
         self.arch, self.cfg, self.device = arch, cfg, device
@@ -85,6 +90,7 @@ class Engine:
         self._life = 0
         # A software device gains nothing from running ahead, and its tokens arrive sooner one by one.
         self._ahead, self._bursts = (1, 1) if device.caps.software else (_STEPS_A_BURST, 2)
+        self._arrived = 0.0  # when the last burst did
         exe = self._executable(False, Sampling())
         prepare_kernels(device, exe.plan, progress)
         self._upload(exe, params, progress)
@@ -92,9 +98,17 @@ class Engine:
     @staticmethod
     def _upload(exe: Executable, params: LoadedParams, progress: ProgressCallback | None) -> None:
         done = 0
+        if progress is not None:
+            progress(Progress(params.nbytes, 0, "upload"))
+        group: dict[str, Array] = {}
+        waiting, left = 0, len(params.arrays)
         for name, array in params.arrays.items():
-            exe.set_params({name: array}, partial=True)
-            done += array.nbytes
+            group[name] = array
+            waiting, left = waiting + array.nbytes, left - 1
+            if waiting < _UPLOAD_BYTES and left:
+                continue
+            exe.set_params(group, partial=True)
+            done, waiting, group = done + waiting, 0, {}
             if progress is not None:
                 progress(Progress(params.nbytes, done, "upload"))
 
@@ -103,9 +117,22 @@ class Engine:
         key = (feed, sampling)
         if key not in self._exes:
             chunk = None if feed else self.chunk
-            graph = trace_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
-            first = next(iter(self._exes.values()), None)
-            self._exes[key] = pm.compile(graph, device=self.device, params_from=first, state_from=list(self._exes.values()))
+            sharing: dict[str, Any] = {
+                "params_from": next(iter(self._exes.values()), None),
+                "state_from": list(self._exes.values()),
+            }
+            # The factor of an adapter is a constant of the graph, which specs do not tell.
+            path = (
+                None if self._adapted else plan_path(self.device.caps, self.cfg, self._params.specs, self.layout, sampling, chunk)
+            )
+            plan = read_plan(path)
+            if plan is None:
+                graph = trace_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
+                made = pm.compile(graph, device=self.device, **sharing)
+                keep_plan(path, made.plan)
+            else:
+                made = Executable(plan, self.device, **sharing, validate=config.validate)
+            self._exes[key] = made
         return self._exes[key]
 
     # -- generation -------------------------------------------------------------------------------------------------
@@ -277,6 +304,7 @@ class Engine:
             bursts.append(self._burst(live))
         burst = bursts.popleft()
         results = burst.results()
+        self._pace(burst)
         events: list[TokenEvent] = []
         for _ in range(burst.steps):
             for row, s in enumerate(burst.live):
@@ -288,6 +316,14 @@ class Engine:
                     s.take(int(results[0][(s.count % RING) * len(self._slots) + s.slot.index]), None)
                 events += self._finished(s, live)
         return events
+
+    def _pace(self, burst: _Burst) -> None:
+        """More steps a burst where they are short: what lies between bursts then weighs less, and tokens still come fluently."""
+        now, before = time.perf_counter(), self._arrived
+        self._arrived = now
+        if self._bursts > 1 and burst.steps > 1 and before:
+            each = (now - before) / burst.steps
+            self._ahead = min(max(int(_BURST_SECONDS / max(each, 1e-6)), _STEPS_A_BURST), _MOST_STEPS)
 
     def _burst(self, live: Sequence[_Live]) -> _Burst:
         """Starts a few steps on the device, of which the last brings the tokens of all."""
@@ -385,7 +421,10 @@ class Engine:
 
 CACHE_DTYPES = ("f32", "f16", "q8")
 _POLL_SECONDS = 0.05
-_STEPS_A_BURST = 4
+# Weights that are uploaded together.
+_UPLOAD_BYTES = 1 << 23
+# Steps in a burst at first and at most, and how long one may take to have more than that.
+_STEPS_A_BURST, _MOST_STEPS, _BURST_SECONDS = 4, 16, 0.016
 _LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
 
 

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import math
+import sys
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.backends.base import Device
 from pumice.backends.select import open_device
 from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
-from pumice.llm.embed import EmbeddingModel, Pooling
 from pumice.llm.engine import Engine
 from pumice.llm.model import LanguageModel
 from pumice.llm.requests import number
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.lora import Adapter
-from pumice.models.peft import read_adapter
 from pumice.models.registry import EncoderArchitecture, get_architecture
 from pumice.sources import Progress, ProgressCallback, resolve
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from pumice.llm.embed import EmbeddingModel
+
 # Bytes of a weight file that are uploaded before their pages are given back.
 _RELEASE_BYTES = 1 << 25
+# How long a thread may keep the interpreter from others while a model loads; Python's own choice is a hundred times as long.
+_SWITCH_SECONDS = 5e-5
 
 
 def load(
@@ -56,8 +62,7 @@ def load(
     started = time.perf_counter()
     resolved = resolve(str(model), progress=progress)
     opened = open_device(device) if isinstance(device, str) else device
-    weights = open_weights(resolved.path)
-    try:
+    with open_weights(resolved.path) as weights, _in_a_hurry():
         cfg = read_config(resolved.path, weights)
         arch = get_architecture(cfg.model_type)
         adapter = None if lora is None else _adapter(cfg, Path(lora), lora_scale)
@@ -72,22 +77,41 @@ def load(
             info |= {"lora": str(lora), "lora_scale": lora_scale}
         folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
         if isinstance(arch, EncoderArchitecture):
+            from pumice.llm.embed import EmbeddingModel, Pooling
+
             tokenizer = read_tokenizer(resolved.path, weights)
             return EmbeddingModel(arch, cfg, params, tokenizer, opened, Pooling.from_folder(folder), info=info, progress=progress)
-        report = _releasing(weights, progress)
-        # Weights are copied, and kernels loaded, without the interpreter: it can read the vocabulary meanwhile.
+        # Weights are copied without the interpreter: it reads the vocabulary meanwhile, but not before, when both would want it.
         with ThreadPoolExecutor(1) as pool:
-            text = pool.submit(_text, resolved.path, weights)
+            text = _Once(pool, partial(_text, resolved.path, weights))
+            report = _releasing(weights, progress, text.start)
             options: dict[str, Any] = {"slots": slots, "context": context, "cache_dtype": cache_dtype}
             engine = Engine(arch, cfg, params, opened, **options, adapter=adapter, progress=report)
-        try:
-            tokenizer, template = text.result()
-        except BaseException:
-            engine.close()
-            raise
+            try:
+                tokenizer, template = text.result()
+            except BaseException:
+                engine.close()
+                raise
         return LanguageModel(engine, tokenizer, template, info=info, load_s=time.perf_counter() - started)
+
+
+@contextlib.contextmanager
+def _in_a_hurry() -> Iterator[None]:
+    """Settings of the interpreter that suit a start.
+
+    Plans and vocabularies are some hundred thousand objects, all of which stay: garbage need not be looked for among them. And
+    the thread that copies weights needs the interpreter for a moment after each of them: it should not wait long for the one
+    that reads the vocabulary.
+    """
+    collecting, interval = gc.isenabled(), sys.getswitchinterval()
+    gc.disable()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        yield
     finally:
-        weights.close()
+        sys.setswitchinterval(interval)
+        if collecting:
+            gc.enable()
 
 
 def _adapter(cfg: ModelArchConfig, folder: Path, scale: float) -> Adapter:
@@ -95,15 +119,38 @@ def _adapter(cfg: ModelArchConfig, folder: Path, scale: float) -> Adapter:
         raise InputError(f"a model of the architecture {cfg.model_type!r} takes no adapter", hint="language models do")
     if not math.isfinite(number("lora_scale", scale, whole=False)):
         raise InputError(f"lora_scale is {scale}", hint="1 is as strong as in training, 0 switches the adapter off")
+    from pumice.models.peft import read_adapter
+
     return {path: replace(low, scale=low.scale * scale) for path, low in read_adapter(cfg, folder).items()}
 
 
-def _releasing(weights: WeightFile, progress: ProgressCallback | None) -> ProgressCallback:
-    """Passes progress on, and lets go of the file's pages in between: what is on the device need not be in memory twice."""
+class _Once:
+    """Work for another thread, which starts on the first call of `start`, or when its result is wanted."""
+
+    def __init__(self, pool: ThreadPoolExecutor, work: Callable[[], tuple[Tokenizer, ChatTemplate | None]]) -> None:
+        self._pool, self._work = pool, work
+        self._future: Future[tuple[Tokenizer, ChatTemplate | None]] | None = None
+
+    def start(self) -> Future[tuple[Tokenizer, ChatTemplate | None]]:
+        if self._future is None:
+            self._future = self._pool.submit(self._work)
+        return self._future
+
+    def result(self) -> tuple[Tokenizer, ChatTemplate | None]:
+        return self.start().result()
+
+
+def _releasing(weights: WeightFile, progress: ProgressCallback | None, begin: Callable[[], object]) -> ProgressCallback:
+    """Passes progress on, and lets go of the file's pages in between: what is on the device need not be in memory twice.
+
+    `begin` is called when the upload begins.
+    """
     released = 0
 
     def report(now: Progress) -> None:
         nonlocal released
+        if now.phase == "upload":
+            begin()
         if now.phase == "upload" and (now.done - released >= _RELEASE_BYTES or now.done == now.total):
             weights.release()
             released = now.done
@@ -168,6 +215,8 @@ def require_language_model(model: Any, name: str) -> LanguageModel:
 
 def require_embedding_model(model: Any, name: str) -> EmbeddingModel:
     """The model, if it is an encoder; language models are refused by name."""
+    from pumice.llm.embed import EmbeddingModel
+
     if isinstance(model, EmbeddingModel):
         return model
     model.close()

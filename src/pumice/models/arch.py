@@ -59,9 +59,18 @@ class EncoderArchitecture(_Base):
 
     kind: ClassVar[Literal["encoder"]] = "encoder"
 
-    def hidden(self, cfg: ModelArchConfig, params: Tree, tokens: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
+    def hidden(
+        self,
+        cfg: ModelArchConfig,
+        params: Tree,
+        tokens: Tensor,
+        mask: Tensor | None = None,
+        types: Tensor | None = None,
+        *,
+        length: Tensor | None = None,
+    ) -> Tensor:
         """`pumice.models.encoder.hidden`."""
-        return encoder.hidden(cfg, params, tokens, mask, types)
+        return encoder.hidden(cfg, params, tokens, mask, types, length=length)
 
 
 Architecture = CausalArchitecture | EncoderArchitecture

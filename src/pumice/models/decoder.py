@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pumice import functions as F
 from pumice.models.config import ModelArchConfig
-from pumice.models.linear import Params, apply
+from pumice.models.linear import ROWS_A, ROWS_B, Params, apply, linear
 from pumice.models.rope import Rotary
 from pumice.tensor import Tensor
 
@@ -80,7 +80,10 @@ def embed(cfg: ModelArchConfig, params: Tree, tokens: Tensor, positions: Tensor,
 
 
 def _rows(table: Params, ids: Tensor) -> Tensor:
-    return F.astype(F.embedding(table["weight"], ids), "f32")
+    rows = F.astype(F.embedding(table["weight"], ids), "f32")
+    if ROWS_A not in table:
+        return rows
+    return rows + linear(F.embedding(F.transpose(table[ROWS_A]), ids), table[ROWS_B])
 
 
 def run_layers(

@@ -12,6 +12,8 @@ from pumice.tensor import Tensor
 Params = Mapping[str, Any]
 # An adapter [rank, in] and [out, rank] beside a weight; its scale is part of the latter.
 LORA_A, LORA_B, LORA_DROPOUT = "lora_a", "lora_b", "lora_dropout"
+# The same beside a table of rows, [rank, rows] and [columns, rank]: a table that is also the head can have both.
+ROWS_A, ROWS_B = "lora_rows_a", "lora_rows_b"
 
 
 def linear(x: Tensor, w: Tensor, b: Tensor | None = None, transposed: bool = False) -> Tensor:

@@ -13,7 +13,7 @@ from pumice.core.dtypes import f32
 from pumice.errors import InputError, ShapeError, UnknownName
 from pumice.ir.types import TensorType
 from pumice.models.config import ModelArchConfig
-from pumice.models.linear import LORA_A, LORA_B
+from pumice.models.linear import LORA_A, LORA_B, ROWS_A, ROWS_B
 from pumice.models.load import LoadedParams
 from pumice.models.registry import get_architecture
 from pumice.models.rows import fused_rows, interleaved_rows
@@ -24,13 +24,17 @@ F32 = NDArray[np.float32]
 # What adapters stand beside unless others are chosen: attention's projections, however a model groups them.
 ATTENTION = ("q", "k", "v", "qkv", "o")
 _MERGED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
+# The table of tokens and the head, which stand outside of the layers and have adapters only where they are named.
+EMBED, HEAD = "embed", "head"
+_TIED_HEAD = "lm_head"
 
 
 @dataclass(frozen=True, slots=True)
 class LinearLayer:
     """A linear layer that can have an adapter: its path in the params, its sizes, and the modules' names in Hugging Face models.
 
-    `order` says for each of its rows which row of the Hugging Face model's it is, None where they are the same.
+    The table of tokens counts as one whose inputs are the tokens. `order` says for each of its rows which row of the Hugging
+    Face model's it is, None where they are the same.
     """
 
     path: str
@@ -42,6 +46,10 @@ class LinearLayer:
     @property
     def role(self) -> str:
         return self.path.rpartition(".")[2]
+
+    @property
+    def is_table(self) -> bool:
+        return self.path == EMBED
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +74,21 @@ def linear_layers(cfg: ModelArchConfig) -> dict[str, LinearLayer]:
     >>> llama = {"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
     ...          "intermediate_size": 16, "vocab_size": 10, "max_position_embeddings": 32, "rms_norm_eps": 1e-5}
     >>> found = linear_layers(ModelArchConfig.from_hf(llama))
-    >>> list(found)[-1], found["layers.0.down"].outputs, found["layers.0.down"].names[0]
+    >>> list(found)[-2], found["layers.0.down"].outputs, found["layers.0.down"].names[0]
     ('layers.0.down', 8, 'model.layers.0.mlp.down_proj')
     """
     found: dict[str, LinearLayer] = {}
     for p in get_architecture(cfg.model_type).params(cfg):
         path = p.path.removesuffix(".weight")
-        if len(p.shape) != 2 or not path.startswith("layers."):
+        if len(p.shape) != 2 or not (path.startswith("layers.") or path in (EMBED, HEAD)):
             continue
-        outputs, inputs = p.shape[::-1] if cfg.transposed_weights else p.shape
+        turned = path == EMBED or (cfg.transposed_weights and path != HEAD)
+        outputs, inputs = p.shape[::-1] if turned else p.shape
         names = tuple(name.removesuffix(".weight") for name in p.hf)
         found[path] = LinearLayer(path, outputs, inputs, names, _order(cfg, path.rpartition(".")[2]))
+    if cfg.tie_embeddings and EMBED in found:
+        # The head has no weight of its own, but a module.
+        found[HEAD] = LinearLayer(HEAD, found[EMBED].inputs, found[EMBED].outputs, (_TIED_HEAD,))
     return found
 
 
@@ -91,7 +103,7 @@ def _order(cfg: ModelArchConfig, role: str) -> NDArray[np.intp] | None:
 
 
 def choose_layers(cfg: ModelArchConfig, targets: Sequence[str]) -> list[LinearLayer]:
-    """The layers that targets name: "attention", "all-linear", or roles such as "q" or "q_proj".
+    """The layers that targets name: "attention", "all-linear" (of the blocks), or roles such as "q", "q_proj", "embed", "head".
 
     >>> llama = {"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
     ...          "intermediate_size": 16, "vocab_size": 10, "max_position_embeddings": 32, "rms_norm_eps": 1e-5}
@@ -104,7 +116,7 @@ def choose_layers(cfg: ModelArchConfig, targets: Sequence[str]) -> list[LinearLa
     chosen: set[str] = set()
     for target in targets:
         if target == "all-linear":
-            matched = set(known)
+            matched = set(known) - {EMBED, HEAD}
         elif target == "attention":
             matched = {role for role in known if role in ATTENTION}
         else:
@@ -168,7 +180,15 @@ def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> Load
     """
     extra: dict[str, F32] = {}
     layers: list[dict[str, Any]] = [dict(layer) for layer in params.specs["layers"]]
+    tables: dict[str, dict[str, Any]] = {}
     taken: set[str] = set()
+    for path in (EMBED, HEAD):
+        if path in adapter:
+            taken.add(path)
+            where, low = table_of(cfg, path), adapter[path]
+            added = dict(zip(adapter_keys(path), (low.a, low.b * np.float32(low.scale)), strict=True))
+            tables[where] = {**tables.get(where, params.specs[where]), **{k: _spec(v) for k, v in added.items()}}
+            extra |= {f"{where}.{k}": v for k, v in added.items()}
     for index, layer in enumerate(layers):
         for role in layer:
             members = _MERGED[role] if role in _MERGED and f"layers.{index}.{role}" not in adapter else (role,)
@@ -177,13 +197,27 @@ def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> Load
                 continue
             taken.update(path for path in paths if path in adapter)
             a, b = _joined([adapter.get(path) for path in paths], [_outputs(cfg, m, layer[role], members) for m in members])
-            layer[role] = {**layer[role], LORA_A: Spec(TensorType(f32, a.shape)), LORA_B: Spec(TensorType(f32, b.shape))}
+            layer[role] = {**layer[role], LORA_A: _spec(a), LORA_B: _spec(b)}
             extra[f"layers.{index}.{role}.{LORA_A}"], extra[f"layers.{index}.{role}.{LORA_B}"] = a, b
     left = next((path for path in adapter if path not in taken), None)
     if left is not None:
         raise UnknownName(f"the adapter changes {left!r}, which the model does not have", name=left)
     nbytes = params.nbytes + sum(array.nbytes for array in extra.values())
-    return LoadedParams({**params.specs, "layers": layers}, _Arrays(params.arrays, extra), nbytes)
+    return LoadedParams({**params.specs, **tables, "layers": layers}, _Arrays(params.arrays, extra), nbytes)
+
+
+def table_of(cfg: ModelArchConfig, path: str) -> str:
+    """Where the adapter of the token table or the head stands: a head without a weight of its own is the table."""
+    return EMBED if cfg.tie_embeddings else path
+
+
+def adapter_keys(path: str) -> tuple[str, str]:
+    """The names of an adapter's two matrices beside the weight of a layer."""
+    return (ROWS_A, ROWS_B) if path == EMBED else (LORA_A, LORA_B)
+
+
+def _spec(array: F32) -> Spec:
+    return Spec(TensorType(f32, array.shape))
 
 
 def _outputs(cfg: ModelArchConfig, role: str, leaves: Mapping[str, Any], members: Sequence[str]) -> int:

@@ -15,16 +15,19 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.errors import DTypeError, FormatError, InputError, MissingName, UnknownName
+from pumice.errors import DTypeError, FormatError, InputError, MissingName, ShapeError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
 from pumice.formats.weights import TensorInfo, WeightFile, shown
 from pumice.models.config import ModelArchConfig
-from pumice.models.lora import Adapter, LinearLayer, LowRank, check_adapter, check_sizes, linear_layers
+from pumice.models.lora import EMBED, HEAD, Adapter, LinearLayer, LowRank, check_adapter, check_sizes, linear_layers
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _TENSOR = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(?:\.default)?\.weight")
+_TABLE = re.compile(r"(?P<module>.+)\.lora_embedding_(?P<part>[AB])(?:\.default)?")
+# PEFT saves the weights of tables and heads along with their adapters, as they were.
+_COPY = re.compile(r"(?P<module>.+)\.base_layer\.weight")
 # Keys that say how an adapter was made or where it belongs, not what it computes; those with a meaning here are read below.
 _HARMLESS = {
     "auto_mapping", "base_model_name_or_path", "corda_config", "ensure_weight_tying", "eva_config", "exclude_modules",
@@ -102,15 +105,20 @@ def _pairs(cfg: ModelArchConfig, weights: WeightFile, layers: Mapping[str, Linea
     """Tensor names by module and part; both parts are there for each."""
     pairs: dict[str, dict[str, str]] = {}
     for name in weights.tensors:
-        match = _TENSOR.fullmatch(name)
-        if match is None:
+        match = _TENSOR.fullmatch(name) or _TABLE.fullmatch(name) or _COPY.fullmatch(name)
+        module = "" if match is None else match["module"].removeprefix(_PREFIX)
+        known = layers.get(module)
+        if match is not None and match.re is _COPY and known is not None:
+            _check_copy(weights.tensors[name], known)
+            continue
+        fits = match is not None and (known is None or known.is_table == (match.re is _TABLE))
+        if match is None or not fits or match.re is _COPY:
             raise UnknownName(
-                f"the adapter has the tensor {shown(name)}, which is no part of LoRA on linear layers",
-                hint="adapters of embeddings, of other methods and with whole modules saved are not supported",
+                f"the adapter has the tensor {shown(name)}, which is no part of LoRA on linear layers or the table of tokens",
+                hint="adapters of other methods and with whole modules saved are not supported",
                 name=name,
             )
-        module = match["module"].removeprefix(_PREFIX)
-        if module not in layers:
+        if known is None:
             raise UnknownName(
                 f"the adapter changes {shown(module)}, which the model {cfg.model_type!r} with {cfg.layers} layers does not have",
                 hint="the adapter is of another model, or adapts more than the linear layers of its blocks",
@@ -124,6 +132,17 @@ def _pairs(cfg: ModelArchConfig, weights: WeightFile, layers: Mapping[str, Linea
     if not pairs:
         raise FormatError(f"{weights.path} holds no adapter", path=str(weights.path))
     return pairs
+
+
+def _check_copy(info: TensorInfo, layer: LinearLayer) -> None:
+    """Refuses a saved table or head of other sizes than the model's: the adapter was made for another vocabulary."""
+    sizes = (layer.inputs, layer.outputs) if layer.is_table else (layer.outputs, layer.inputs)
+    if layer.path not in (EMBED, HEAD) or info.shape != sizes:
+        raise ShapeError(
+            f"the adapter brings the weight {shown(info.name)} of the shape {info.shape}, the model has {sizes}",
+            hint="the adapter is of another model, or of one whose vocabulary was changed",
+            name=info.name,
+        )
 
 
 def _f32(weights: WeightFile, info: TensorInfo) -> NDArray[np.float32]:
@@ -194,7 +213,8 @@ def write_adapter(cfg: ModelArchConfig, adapter: Adapter, folder: Path, *, dropo
         if layer.order is not None:
             b = np.empty_like(low.b)
             b[layer.order] = low.b
-        tensors |= {f"{_PREFIX}{layer.names[0]}.lora_A.weight": low.a, f"{_PREFIX}{layer.names[0]}.lora_B.weight": b}
+        part = "lora_embedding_{}" if layer.is_table else "lora_{}.weight"
+        tensors |= {f"{_PREFIX}{layer.names[0]}.{part.format(k)}": array for k, array in (("A", low.a), ("B", b))}
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -153,7 +153,10 @@ class Sequential(Module):
     def __init__(self, *layers: Callable[..., Any]) -> None:
         for k, layer in enumerate(layers):
             if not callable(layer):
-                raise InputError(f"layer {k} is {type(layer).__name__}, neither a module nor a function")
+                raise InputError(
+                    f"layer {k} is {type(layer).__name__}, neither a module nor a function",
+                    hint="pass layers one by one: nn.Sequential(*layers)",
+                )
             setattr(self, str(k), layer)
         self._length = len(layers)
 

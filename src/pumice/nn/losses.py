@@ -36,7 +36,11 @@ def _reduced(x: Tensor, reduction: str, weights: Tensor | None = None) -> Tensor
 def _pair(a: TensorLike, b: TensorLike, name: str) -> tuple[Tensor, Tensor]:
     x, y = _wide(a), _wide(b)
     if x.shape != y.shape:
-        raise fail(ShapeError, f"{name} takes two tensors of one shape, not {x.type.describe()} and {y.type.describe()}")
+        raise fail(
+            ShapeError,
+            f"{name} takes two tensors of one shape, not {x.type.describe()} and {y.type.describe()}",
+            hint="add or drop an axis of one: y[:, None], x[:, 0]",
+        )
     return x, y
 
 

@@ -158,6 +158,13 @@ class Module:
         raise GraphError(f"{type(self).__name__} has no forward", hint="define forward(self, x)")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for name, held in self.__dict__.get("_parameters", {}).items():
+            if isinstance(held, Parameter) and _resolve(held) is held:
+                raise fail(
+                    InputError,
+                    f"{type(self).__name__} was called where its parameter {name!r} has no value",
+                    hint="call it in a loss function, through step.forward(...), or as nn.apply(model, params, x)",
+                )
         return self.forward(*args, **kwargs)
 
     # -- attributes -------------------------------------------------------------------------------------------------

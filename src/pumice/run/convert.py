@@ -33,6 +33,21 @@ def as_array(value: Any, name: str) -> Array:
     return array
 
 
+def by_name(arrays: Mapping[str, Any] | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs from a mapping and keywords together.
+
+    >>> by_name([1.0, 2.0], {})
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] inputs are passed by name, not as a list
+      hint: run(x=…), or one mapping of names to arrays
+    """
+    if arrays is not None and not isinstance(arrays, Mapping):
+        raise InputError(
+            f"inputs are passed by name, not as a {type(arrays).__name__}", hint="run(x=…), or one mapping of names to arrays"
+        )
+    return {**(arrays or {}), **inputs}
+
+
 def convert(value: Any, dtype: DType, name: str) -> Array:
     """`value` in the dtype's NumPy form.
 

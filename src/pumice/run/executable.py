@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from pumice import config
-from pumice.backends.base import Device, Done, Donor, Pending, Session
+from pumice.backends.base import Device, Done, Donor, Pending, Session, WritesTogether
 from pumice.backends.select import open_device
 from pumice.core.dims import evaluate
 from pumice.errors import (
@@ -27,7 +27,7 @@ from pumice.ir.requirements import check_requirements, index_inputs, requirement
 from pumice.ir.symbols import infer_env
 from pumice.plan.plan import Plan
 from pumice.run.call import Call, check_indices, check_param, unknown_name
-from pumice.run.convert import Array, as_array, convert, convert_stored, flatten
+from pumice.run.convert import Array, as_array, by_name, convert, convert_stored, flatten
 from pumice.run.inspection import Inspection
 from pumice.run.reopen import Reopened, reopen
 from pumice.run.state import Cell, StateTable, changing_nodes, convert_saved, join_turns, sharing
@@ -77,6 +77,7 @@ class Executable(Inspection):
             join_turns(self, e, op)
         self._index_inputs = list(index_inputs(self.graph)) if check_indices else []
         self._requirements = requirements(self.graph)
+        self._last_env: tuple[dict[str, tuple[int, ...]], dict[str, int]] | None = None
         self._validate = validate
         self._debug = config.debug >= 2
         self.state = StateTable(self)
@@ -119,12 +120,18 @@ class Executable(Inspection):
         # Whoever shares a param sees all of the old values in a run, or all of the new ones.
         with hold(u._turns for u in users):
             session = self._require_open()
+            if isinstance(session, WritesTogether):
+                session.write_all({self._params[name].id: self._stored(name, value) for name, value in given.items()})
             for name, value in given.items():
-                node = self._params[name]
-                session.write(node.id, convert_stored(value, node.type, f"param {name!r}"))
+                if not isinstance(session, WritesTogether):
+                    session.write(self._params[name].id, self._stored(name, value))
                 self._cells[name].ready = True
                 if session.overlaps:  # a device of its own can be lost
                     self._cells[name].keep(value)
+
+    def _stored(self, name: str, value: Any) -> Array:
+        """A param's value as the device stores it."""
+        return convert_stored(value, self._params[name].type, f"param {name!r}")
 
     def params(self, only: Collection[str] | None = None) -> dict[str, Array]:
         """Every param that was set, or those of some names, read back from the device."""
@@ -206,7 +213,7 @@ class Executable(Inspection):
         `outputs` reads back only those (positions or names), as a list in that order. With `captures`, the result is
         the pair (result, {name: captured array}). A state may be given by its name too: it has that value before the run.
         """
-        call = self._call({**(arrays or {}), **inputs}, outputs, captures)
+        call = self._call(by_name(arrays, inputs), outputs, captures)
         with self._locked() as session:
             pending = self._begin(session, call)
         return call.finish(pending.result())
@@ -238,7 +245,7 @@ class Executable(Inspection):
             raise _closed_error()
         future: Future[Any] = Future()
         try:
-            call = self._call({**(arrays or {}), **inputs}, outputs, captures)
+            call = self._call(by_name(arrays, inputs), outputs, captures)
             overlaps = self._require_open().overlaps and not (self._validate or self._debug)
         except Exception as e:
             future.set_exception(e)
@@ -285,12 +292,20 @@ class Executable(Inspection):
         if missing:
             raise MissingName(f"the input {missing[0]!r} was not given", hint="needed: " + " ".join(self._inputs), names=missing)
         arrays = {name: as_array(value, f"input {name!r}") for name, value in given.items()}
-        env = infer_env(self.graph, {name: a.shape for name, a in arrays.items()}, maxima=self.plan.maxima)
-        check_requirements(self._requirements, env)
+        env = self._env_of({name: a.shape for name, a in arrays.items()})
         converted = {name: convert(given[name], node.type.dtype, name) for name, node in self._inputs.items()}
         for name, dim, op in self._index_inputs:
             check_indices(name, converted[name], evaluate(dim, env), op)
         return env, converted
+
+    def _env_of(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
+        """What symbols are for inputs of these shapes, checked; the last answer is kept, as runs of a loop are alike."""
+        last = self._last_env
+        if last is None or last[0] != shapes:
+            env = infer_env(self.graph, shapes, maxima=self.plan.maxima)
+            check_requirements(self._requirements, env)
+            last = self._last_env = shapes, env
+        return dict(last[1])
 
     def _pick_outputs(self, outputs: Sequence[int | str] | None) -> list[int]:
         names = [name for name, _ in self.graph.outputs]

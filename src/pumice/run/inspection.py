@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pumice.errors import InputError
+from pumice.run.convert import by_name
 
 if TYPE_CHECKING:
     from pumice.run.executable import Executable
@@ -39,7 +40,7 @@ class Inspection:
         """
         from pumice.run.profile import profile_executable
 
-        return profile_executable(cast("Executable", self), {**(arrays or {}), **inputs}, outputs, repeats)
+        return profile_executable(cast("Executable", self), by_name(arrays, inputs), outputs, repeats)
 
     def report(self, sizes: Mapping[str, int] | None = None, /, **symbols: int) -> Report:
         """What was planned: steps, kernel variants and why, memory, bytes moved, at the given symbol sizes or their maxima.
@@ -70,4 +71,4 @@ class Inspection:
 
         if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
             raise InputError(f"memory is {memory!r}", hint="a number of bytes")
-        return find_nan(cast("Executable", self), {**(arrays or {}), **inputs}, memory)
+        return find_nan(cast("Executable", self), by_name(arrays, inputs), memory)

@@ -1,7 +1,7 @@
 """Training: compiled steps, and what runs them."""
 
 from pumice.train.callbacks import Callback, EarlyStopping
-from pumice.train.checkpoint import Checkpoint, Checkpoints, load_checkpoint, load_params
+from pumice.train.checkpoint import Checkpoint, Checkpoints, load_checkpoint, load_params, save_params
 from pumice.train.data import Arrays, Batches, Data, Dataset, Mapped, Position, Subset, Tokens, split
 from pumice.train.datasets import Characters, ImageFolder, digits, open_tokens, read_texts, text_tokens
 from pumice.train.step import TrainStep, compile_step
@@ -12,5 +12,5 @@ __all__ = [
     "Trainer", "Result", "Callback", "EarlyStopping",
     "Arrays", "Batches", "Data", "Dataset", "Mapped", "Position", "Subset", "Tokens", "split",
     "Characters", "ImageFolder", "digits", "open_tokens", "read_texts", "text_tokens",
-    "Checkpoint", "Checkpoints", "load_checkpoint", "load_params",
+    "Checkpoint", "Checkpoints", "load_checkpoint", "load_params", "save_params",
 ]  # fmt: skip

@@ -249,6 +249,27 @@ def load_params(path: str | Path) -> dict[str, NDArray[Any]]:
     return dict(load_checkpoint(path).params) if path.is_dir() else _read_arrays(path)
 
 
+def save_params(path: str | Path, params: Mapping[str, Any]) -> None:
+    """Write params by name to a safetensors file, which PyTorch reads too; `load_params` gives them back.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_params(f"{folder}/model.safetensors", {"weight": np.ones((2, 3), "f4")})
+    ...     load_params(f"{folder}/model.safetensors")["weight"].shape
+    (2, 3)
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with disk_errors(path, safetensors_bytes(params)):
+            _write(part, lambda f: write_safetensors(f, params, {"format": "pt"}))
+            part.replace(path)
+            sync(path.parent)
+    finally:
+        part.unlink(missing_ok=True)  # gone already unless something failed
+
+
 def check_same(expected: Mapping[str, Any], found: Checkpoint) -> None:
     """Refuse a checkpoint whose params or optimizer state differ in name, shape or type; the first difference is named.
 

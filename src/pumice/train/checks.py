@@ -52,7 +52,7 @@ def label_checks(graph: Graph, labels: Sequence[Labels]) -> tuple[LabelCheck, ..
     """What can be checked of the labels that losses were given: those that depend on inputs and on nothing else."""
     found: dict[LabelCheck, None] = {}
     for given in labels:
-        part = _ancestors(graph, given.node)
+        part = ancestors(graph, given.node)
         names = [graph.nodes[i].name for i in part if graph.nodes[i].op == "input"]
         if not names or any(graph.nodes[i].op in ("param", "state") for i in part):
             continue
@@ -61,7 +61,8 @@ def label_checks(graph: Graph, labels: Sequence[Labels]) -> tuple[LabelCheck, ..
     return tuple(found)
 
 
-def _ancestors(graph: Graph, node: int) -> list[int]:
+def ancestors(graph: Graph, node: int) -> list[int]:
+    """A node and all that it depends on, in order."""
     found: set[int] = set()
     pending = [node]
     while pending:
@@ -95,6 +96,9 @@ def check_batch(
     arrays = {name: as_array(given[name], f"input {name!r}") for name in names}
     shapes = {n.name: arrays[n.name].shape if n.name in arrays else n.type.static_shape for n in graph.sources("input")}
     env = infer_env(graph, shapes, maxima=maxima)
+    for name, array in arrays.items():
+        if array.size == 0:
+            raise DataError(f"input {name!r} is empty: its shape is {array.shape}", hint="leave empty batches out", name=name)
     for name, array in arrays.items():
         if is_float(array.dtype) and not np.isfinite(array).all():
             at = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]

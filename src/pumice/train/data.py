@@ -165,6 +165,10 @@ class Arrays:
         """The samples of these numbers."""
         return {name: value[rows] for name, value in self.fields.items()}
 
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name} {value.dtype.name}{list(value.shape[1:])}" for name, value in self.fields.items())
+        return f"<{len(self)} samples: {fields}>"
+
     def describe(self) -> dict[str, Any]:
         """What the data is, as JSON."""
         fields = {name: [value.dtype.name, *value.shape[1:]] for name, value in self.fields.items()}
@@ -330,6 +334,9 @@ class Tokens:
 
     def __len__(self) -> int:
         return (len(self.tokens) - 1 - self.context) // self.stride + 1
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} windows of {self.context} tokens>"
 
     def take(self, rows: NDArray[np.int64]) -> dict[str, Array]:
         """The windows of these numbers; tokens beyond the vocabulary are refused with their place."""

@@ -13,6 +13,7 @@ from pumice.nn.module import Labels, Module, bind
 from pumice.optim.optimizer import Named, Optimizer, global_norm
 from pumice.tensor import Tensor
 from pumice.tracing import Spec, set_param, set_state, spec, state, trace
+from pumice.train.checks import ancestors
 
 KEY, LR, NUMBER, FIRST = "step.key", "step.lr", "step.number", "step.first"
 # Loss scaling of half precision: where it starts, after how many good steps it doubles, and its bounds.
@@ -62,7 +63,16 @@ class StepGraphs:
 
         extra: dict[str, Spec] = {KEY: spec(2, dtype="u32")}
         extra |= {FIRST: spec()} if self.accumulate > 1 else {LR: spec(), NUMBER: spec()}
-        return trace(run, params=self.model.specs(), **self.inputs, **extra)
+        graph = trace(run, params=self.model.specs(), **self.inputs, **extra)
+        self._check_depends(graph)
+        return graph
+
+    def _check_depends(self, graph: Graph) -> None:
+        """Refuses a loss that no parameter has a part in: it would never change."""
+        found = set(ancestors(graph, graph.outputs[0][1]))
+        trained = {f"params.{name}" for name in self.trained} | set(self.trained)
+        if not any(n.op == "param" and n.id in found and n.name in trained for n in graph):
+            raise InputError("the loss depends on no parameter that is trained", hint="compute it from what the model gives")
 
     def apply(self) -> Graph:
         """The update by the gradients that micro-batches have added up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -79,6 +80,7 @@ class TrainStep:
         params: Mapping[str, Any] | None,
         aux: bool,
     ) -> None:
+        _check_parts(model, loss, optimizer, inputs)
         _check_settings(inputs, seed, precision, accumulate)
         self.model, self.optimizer, self.seed, self.accumulate = model, optimizer, seed, accumulate
         self.precision = precision
@@ -115,8 +117,13 @@ class TrainStep:
             raise
 
     # -- running ----------------------------------------------------------------------------------------------------
-    def __call__(self, batch: Mapping[str, Any] | None = None, /, **inputs: Any) -> Any:
+    def __call__(self, batch: Mapping[str, Any] | None = None, /, *others: Any, **inputs: Any) -> Any:
         """Train on one batch: the loss before the update as a float; with aux the pair of it and a dict of arrays."""
+        if others or not (batch is None or isinstance(batch, Mapping)):
+            raise InputError(
+                "a step takes its batch by name, or as one mapping",
+                hint="step(" + ", ".join(f"{name}=…" for name in self._graphs.inputs) + ")",
+            )
         return self.run({**(batch or {}), **inputs})
 
     def run(self, batch: Mapping[str, Any], *, captures: bool = False) -> Any:
@@ -145,15 +152,15 @@ class TrainStep:
         value = (float(result[0]), result[1]) if self._graphs.aux else float(result)
         return (value, captured) if captures else value
 
-    def evaluate(self, batches: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-        """Means of the loss and of what comes with it over batches, not in training; larger batches count more."""
+    def evaluate(self, batches: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, float]:
+        """Means of the loss and of what comes with it over batches, or one, not in training; larger batches count more."""
         if self._evaluation is None:
             self._evaluation = self._forward(self._graphs.evaluation())
         exe = self._evaluation
         totals: dict[str, float] = {}
         weight = 0
         names = list(self._graphs.inputs)
-        for batch in batches:
+        for batch in [batches] if isinstance(batches, Mapping) else batches:
             arrays = check_batch(batch, exe.graph, names, self._checks, exe.plan.maxima)
             size = next((len(a) for a in arrays.values() if a.ndim), 1)
             for name, value in exe.run(arrays).items():
@@ -238,8 +245,10 @@ class TrainStep:
         with self._lock:
             for handle in self._states().values():
                 handle.reset()
-            missing = [n for n in self._named if n not in self._given]
-            self.set_params({**self._given, **self.model.init(self.seed, missing)})
+            for name in self._named:
+                # One after the other: all values at once would take as much memory again as the parameters.
+                first = {name: self._given[name]} if name in self._given else self.model.init(self.seed, (name,))
+                self.set_params(first, partial=True)
             self._count = self._micro = 0
 
     # -- saving -----------------------------------------------------------------------------------------------------
@@ -308,6 +317,35 @@ class TrainStep:
         return f"<training step on {self.executable.device.name}: {trained} trained elements, {self._count} steps done>"
 
 
+def _check_parts(model: Any, loss: Any, optimizer: Any, inputs: Any) -> None:
+    """Refuses what is not a model, a loss function, an optimizer or specs, each by what it should have been."""
+    wanted: tuple[tuple[str, Any, type, str], ...] = (
+        ("model", model, Module, "an nn.Module, as nn.MLP(64, 32, 10) is"),
+        ("optimizer", optimizer, Optimizer, "one of pumice.optim, as optim.AdamW(1e-3) is"),
+        ("inputs", inputs, Mapping, "a dict of specs, as {'x': pm.spec('B', 64)} is"),
+    )
+    for name, value, kind, example in wanted:
+        if not isinstance(value, kind):
+            got = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__} {value!r:.40}"
+            raise InputError(f"the {name} must be {example}, not {got}", name=name)
+    for name, value in inputs.items():
+        if isinstance(value, tuple | list | int | str):
+            raise InputError(
+                f"the input {name!r} is described by {value!r}, which is no spec",
+                hint="pm.spec(16, 3) is a shape, pm.spec('B', 3) one with a symbol; an array serves as an example",
+                name=name,
+            )
+    try:
+        inspect.signature(loss).bind(model, **inputs)
+    except TypeError as error:
+        given = ", ".join(("model", *(f"{name}=…" for name in inputs)))
+        raise InputError(
+            f"the loss function cannot be called as loss({given}): {error}", hint="it takes the model first"
+        ) from None
+    except ValueError:
+        return  # a function without a readable signature
+
+
 def _check_settings(inputs: Mapping[str, Any], seed: int, precision: str, accumulate: int) -> None:
     if not inputs:
         raise InputError("a training step needs inputs", hint="inputs={'x': pm.spec('B', 64)}")
@@ -329,7 +367,8 @@ def _maxima(
     names = [name for name, _ in symbols]
     if isinstance(given, int):
         if len(names) != 1:
-            raise InputError(f"max={given} for {len(names)} symbols: {' '.join(names)}", hint="pass a mapping")
+            hint = "max={" + ", ".join(f"{name!r}: …" for name in names) + "}"
+            raise InputError(f"max={given} for {len(names)} symbols: {' '.join(names)}", hint=hint)
         return {names[0]: given}
     return {**{n: m for n, m in (known or {}).items() if n in names}, **(given or {})}
 

@@ -191,6 +191,8 @@ class Trainer:
             log = stack.enter_context(Log(self.log_path, resumed_at=self.done))
             if self.done < self.steps:
                 self._show.begin(self.done, self.steps)
+            else:
+                self.note(f"nothing is left to do: the step was trained on {self.done} batches, the run ends after {self.steps}")
             for callback in self.callbacks:
                 callback.on_start(self)
             stack.enter_context(self._signals())

@@ -17,9 +17,20 @@ from pumice.errors import InputError
 from pumice.ir.types import TensorType
 from pumice.llm.finetune.packing import IGNORED
 from pumice.models.config import ModelArchConfig
-from pumice.models.linear import LORA_A, LORA_B, LORA_DROPOUT
+from pumice.models.linear import LORA_DROPOUT
 from pumice.models.load import LoadedParams
-from pumice.models.lora import Adapter, LinearLayer, LowRank, check_adapter, choose_layers, linear_layers
+from pumice.models.lora import (
+    EMBED,
+    HEAD,
+    Adapter,
+    LinearLayer,
+    LowRank,
+    adapter_keys,
+    check_adapter,
+    choose_layers,
+    linear_layers,
+    table_of,
+)
 from pumice.models.registry import CausalArchitecture, get_architecture
 from pumice.nn import init
 from pumice.tensor import Tensor
@@ -82,12 +93,17 @@ class CausalModel(nn.Module):
         if lora is None:
             return
         layers: list[dict[str, Any]] = [{} for _ in range(cfg.layers)]
+        tables: dict[str, Any] = {}
         for layer in choose_layers(cfg, lora.targets) if adapter is None else [linear_layers(cfg)[path] for path in adapter]:
-            _, index, role = layer.path.split(".")
             low = None if adapter is None else adapter[layer.path]
-            layers[int(index)][role] = _matrices(layer, lora.rank) if low is None else _given(low)
+            matrices = _matrices(layer, lora.rank) if low is None else _given(low)
+            if layer.path in (EMBED, HEAD):
+                tables[layer.path] = matrices
+            else:
+                _, index, role = layer.path.split(".")
+                layers[int(index)][role] = matrices
             self.scales[layer.path] = lora.scale if low is None else low.scale
-        self.lora = {"layers": layers}
+        self.lora = {"layers": layers, **tables}
         self.dropout = nn.Dropout(lora.dropout)
 
     def _tree(self, specs: Any, path: str, arrays: Mapping[str, Array], *, frozen: bool) -> Any:
@@ -123,13 +139,18 @@ class CausalModel(nn.Module):
         return self.arch.logits(self.cfg, params, hidden)
 
     def _adapted(self) -> dict[str, Any]:
-        base, lora = self.base, self.lora
+        base, lora = dict(self.base), self.lora
         layers = [dict(layer) for layer in base["layers"]]
         for path, scale in self.scales.items():
-            _, index, role = path.split(".")
-            matrices = lora["layers"][int(index)][role]
-            added = {LORA_A: matrices["A"], LORA_B: matrices["B"] * scale, LORA_DROPOUT: self.dropout}
-            layers[int(index)][role] = {**layers[int(index)][role], **added}
+            if path in (EMBED, HEAD):
+                tree, role, matrices = base, table_of(self.cfg, path), lora[path]
+            else:
+                _, index, role = path.split(".")
+                tree, matrices = layers[int(index)], lora["layers"][int(index)][role]
+            first, second = adapter_keys(path)
+            added = {first: matrices["A"], second: matrices["B"] * scale}
+            # What is looked up has no elements to drop.
+            tree[role] = {**tree[role], **added, **({} if path == EMBED else {LORA_DROPOUT: self.dropout})}
         return {**base, "layers": layers}
 
     def adapter_names(self) -> list[str]:
@@ -146,7 +167,10 @@ class CausalModel(nn.Module):
 
 
 def _matrices(layer: LinearLayer, rank: int) -> dict[str, nn.Parameter]:
-    # As in PEFT: A is even between ±1/√in; B starts at 0, so that at first nothing changes.
+    # As in PEFT: A is even between ±1/√in; B starts at 0, so that at first nothing changes. For tables it is the other way.
+    if layer.is_table:
+        a = nn.Parameter((rank, layer.inputs), init=init.zeros())
+        return {"A": a, "B": nn.Parameter((layer.outputs, rank), init=init.normal())}
     bound = 1 / math.sqrt(layer.inputs)
     a = nn.Parameter((rank, layer.inputs), init=init.uniform(-bound, bound))
     return {"A": a, "B": nn.Parameter((layer.outputs, rank), init=init.zeros())}

@@ -1,0 +1,112 @@
+"""`pumice bench --tune`: measures the tiles of matrix products on this adapter and puts the rates into the user's tuning file."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pumice import config
+from pumice.backends.base import Device
+from pumice.errors import InputError
+from pumice.kernels.routines.matmul import MEASURED_TILES
+from pumice.kernels.routines.tile import Tile, fitting
+from pumice.kernels.tuning import save_user_entry
+
+# Workgroups a core, for which the table has rates; the length of K they are measured with; runs, of which the median counts.
+GROUPS, K, REPEATS = (1, 2, 4), 512, 9
+# Cores are counted with long products: one more workgroup than cores must be seen to take longer.
+_LONG_K, _MOST_CORES, _LONGER = 4096, 1024, 1.1
+
+
+def tune(device: Device, say: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
+    """The name and the entry of a device for the tuning table."""
+    caps = device.caps
+    if caps.target != "webgpu" or caps.software:
+        raise InputError(f"{device.name} is no GPU", hint="tuning chooses between kernels of a GPU: --device names one")
+    entry: dict[str, Any] = {"names": [caps.name.lower()], "groups": list(GROUPS), "tiles": {}}
+    tiles = fitting(caps, MEASURED_TILES)
+    cores = count_cores(lambda groups: _seconds(device, tiles[0], groups, _LONG_K))
+    entry["cores"] = cores
+    say(f"{cores} cores")
+    for tile in tiles:
+        work = 2e-9 * tile.bm * tile.bn * K
+        rates = [round(work * each / _seconds(device, tile, each * cores, K), 1) for each in GROUPS]
+        entry["tiles"][tile.key] = rates
+        say(f"{tile.name}: " + ", ".join(f"{rate:g}" for rate in rates) + " GFLOP/s a core")
+    return "-".join(caps.name.lower().split()), entry
+
+
+def count_cores(seconds: Callable[[int], float]) -> int:
+    """How many workgroups run side by side before one more takes longer.
+
+    >>> count_cores(lambda groups: -(-groups // 132) * 1e-3)
+    132
+    """
+    least, low = seconds(1), 1
+    while low < _MOST_CORES:
+        took = seconds(2 * low)
+        if took > _LONGER * least:
+            break
+        least, low = min(least, took), 2 * low
+    high = 2 * low
+    while high - low > 1:
+        middle = (low + high) // 2
+        if seconds(middle) > _LONGER * least:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def grid(groups: int) -> tuple[int, int]:
+    """Workgroups down and across that are nearest to a square.
+
+    >>> grid(132), grid(7)
+    ((11, 12), (1, 7))
+    """
+    down = next(d for d in range(math.isqrt(groups), 0, -1) if groups % d == 0)
+    return down, groups // down
+
+
+def _seconds(device: Device, tile: Tile, groups: int, k: int) -> float:
+    """Device time of a product of so many whole tiles."""
+    import pumice as pm
+
+    down, across = grid(groups)
+    shapes = {"a": (down * tile.bm, k), "b": (k, across * tile.bn)}
+    params = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    with (
+        _only(device, tile),
+        pm.compile(lambda params: (params["a"] @ params["b"],), params=params, device=device) as exe,
+    ):
+        found = exe.profile(outputs=[], repeats=REPEATS).steps
+    (step,) = (s for s in found if s.variant == tile.name)
+    return step.seconds
+
+
+@contextmanager
+def _only(device: Device, tile: Tile) -> Iterator[None]:
+    """With a tuning table that has nothing but one tile for this device, so that every product gets it."""
+    with tempfile.TemporaryDirectory() as folder, config.override(home=Path(folder)):
+        entry = {"names": [device.caps.name.lower()], "cores": 1, "groups": [1], "tiles": {tile.key: [1.0]}}
+        save_user_entry("measured", entry)
+        yield
+
+
+def run(device: str, *, as_json: bool) -> int:
+    """Measure, write the file and say so; the exit code."""
+    from pumice.backends.select import open_device
+
+    opened = open_device(device)
+    name, entry = tune(opened, lambda line: print(line, file=sys.stderr))
+    path = save_user_entry(name, entry)
+    print(json.dumps({"file": str(path), name: entry}) if as_json else f"{len(entry['tiles'])} tiles of {name} in {path}")
+    return 0

@@ -1,0 +1,35 @@
+"""The benchmarks can be started: whoever changes what they call finds out here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+# These are run by a Python that has torch or matplotlib, which the tests do without.
+ELSEWHERE = {"gpu_peers.py", "plot.py"}
+# These have no command line.
+PARTS = {"measure.py", "random_models.py", "shapes.py", "cpu_sides.py"}
+
+
+@pytest.mark.parametrize("script", sorted(p.name for p in BENCH.glob("*.py") if p.name not in ELSEWHERE | PARTS))
+def test_help(script: str) -> None:
+    done = subprocess.run([sys.executable, str(BENCH / script), "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--help" in done.stdout
+
+
+def test_random_models_run() -> None:
+    code = (
+        "from random_models import generate, random_engine, step_graph; from shapes import decoder_shape;"
+        "from pumice.backends.select import open_device; device = open_device('host');"
+        "engine, size = random_engine(decoder_shape(64, 2), device, dtype='f32', context=32);"
+        "print(size, generate(engine, 4, 3, seed=1).decode_tokens, len(step_graph(decoder_shape(64, 2), device.caps, None)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=BENCH)
+    assert done.returncode == 0, done.stderr
+    size, tokens, nodes = map(int, done.stdout.split())
+    assert size > 0 and tokens == 2 and nodes > 50
