@@ -43,8 +43,11 @@ docs: $(VENV)/.stamp-dev  ## write the generated pages
 golden: $(VENV)/.stamp-dev  ## accept the kernels and plans that are emitted now
 	@$(BIN)/python -m pytest -q tests/golden tests/plan/test_golden_plans.py --update-golden
 
-bench: $(VENV)/.stamp-run  ## measure this machine
-	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+bench: $(VENV)/.stamp-run  ## measure this machine against its peers; PUMICE_BENCH_PYTHON names a Python that has them
+	@[ -n "$$PUMICE_BENCH_PYTHON" ] || PYTHON=$(PYTHON) bench/peers.sh
+	@$(BIN)/python bench/cpu.py
+	@$(BIN)/python bench/scaling.py
+	@$${PUMICE_BENCH_PYTHON:-.bench-venv/bin/python} bench/plot.py
 
 constraints: $(VENV)/.stamp-dev  ## resolve the pinned versions anew
 	@$(PIP) install --dry-run --ignore-installed --report $(VENV)/resolved.json '.[cpu,llm,examples,serve,packs,ray,dev]'
@@ -52,7 +55,7 @@ constraints: $(VENV)/.stamp-dev  ## resolve the pinned versions anew
 	@mv $(VENV)/constraints.new constraints.txt
 
 clean:  ## remove the environment, caches and builds
-	@rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) .bench-venv build dist src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	@find src tests examples bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:

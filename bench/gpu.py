@@ -1,164 +1,341 @@
-"""On a machine with a real GPU: every op's samples and random graphs against the reference, then a few speeds against torch.
+"""The GPU table: products, language models and embeddings on this machine's GPU, against PyTorch on the same one.
 
-python bench/gpu.py [--graphs 100] [--skip-check]
+python bench/gpu.py [--only matmul,matvec] [--rounds 5]
+Weights are random. PyTorch runs in processes of its own; where there is none, or no CUDA, only ours is measured. Each group of
+rows is kept as soon as it is there. bench/gpu_check.py checks the results of every op on the same machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import functools
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from encode import measure as measure_encoding
+from measure import SideError, Worker, in_turns, median_seconds, medians
+from random_models import RandomParams, generate, random_engine
+from report import Goal, Machine, Row, plain_table, publish, save, this_machine
+from shapes import CAUSAL, MINILM
 
-sys.path[:0] = [str(Path(__file__).parent.parent / d) for d in ("src", "tests")]
+import pumice as pm
+from pumice.backends.null.device import NullDevice
+from pumice.backends.webgpu.device import WebGpuDevice
+from pumice.core.blocks import quantize_rows
+from pumice.core.dtypes import dtype
+from pumice.errors import PumiceError
+from pumice.llm.embed import Pooling, encoder_graph
+from pumice.llm.engine import Engine
+from pumice.models.config import ModelArchConfig
+from pumice.models.merge import merge_projections
+from pumice.models.registry import EncoderArchitecture, get_architecture
 
-import pumice as pm  # noqa: E402
-from pumice.backends.base import Device  # noqa: E402
-from pumice.backends.webgpu.device import WebGpuDevice  # noqa: E402
-from pumice.ir.registry import all_ops  # noqa: E402
-
-
-def check_ops(device: Device) -> int:
-    """Number of samples that differ from the reference."""
-    import harness
-
-    harness.device = lambda target: device
-    wrong = count = 0
-    for spec in all_ops():
-        for sample in spec.samples():
-            for views in (False, True):
-                count += 1
-                try:
-                    problem = harness.check(harness.one_op(spec, sample, views=views), "webgpu", tolerance=spec.tolerance)
-                except Exception as e:
-                    problem = f"{type(e).__name__}: {e}"
-                if problem:
-                    wrong += 1
-                    print(f"  {spec.name} / {sample.label}{' (views)' if views else ''}: {problem[:300]}")
-    print(f"ops: {count} samples, {wrong} wrong")
-    return wrong
-
-
-def check_graphs(device: Device, count: int) -> int:
-    """Number of random graphs that differ from the reference, fused or unfused."""
-    import harness
-    from fuzz.random_graphs import random_case
-
-    harness.device = lambda target: device
-    wrong = 0
-    for seed in range(1000, 1000 + count):
-        for options in ({"arena": True, "guard": 0}, {"fuse": False}):
-            try:
-                problem = harness.check(random_case(seed), "webgpu", chain=True, **options)
-            except Exception as e:
-                problem = f"{type(e).__name__}: {e}"
-            if problem:
-                wrong += 1
-                print(f"  seed {seed} {options}: {problem[:300]}")
-    print(f"graphs: {count} seeds, {wrong} wrong")
-    return wrong
+PEERS = Path(__file__).with_name("gpu_peers.py")
+TABLE = "GPU, through WebGPU"
+SIZE, OUT, IN = 4096, 4096, 16384
+COPY_BYTES = 1 << 30
+_WARM_SECONDS = 0.5
+# Weights that take turns: together they exceed any cache.
+WEIGHTS, ROUNDS_OF_WEIGHTS = 8, 8
+PROMPT, ANSWER, PREFILL, CACHE = 16, 128, 512, 256
+BATCHES, LENGTH = (1, 32, 256), 128
+# onnxruntime's WebGPU build is not on that machine: what it reached there, texts a second by batch.
+ORT_WEBGPU, ORT_DATE = {1: 216.0, 32: 2907.0, 256: 547.0}, "2026-11-15"
 
 
-def check_repeats(device: Device) -> int:
-    """Runs that are not bit-equal to the first one: what differs on equal inputs is a race."""
+class Bench:
+    """The device, the peers' processes, and the rows so far."""
+
+    def __init__(self, device: WebGpuDevice, rounds: int, stack: ExitStack, peers: bool) -> None:
+        self.device, self.rounds = device, rounds
+        self._stack, self._peers = stack, peers
+        self._workers: dict[str, Worker | None] = {}
+        self.engines: dict[str, tuple[Engine, int]] = {}
+
+    def prepare(self, names: Sequence[str]) -> None:
+        """Loads causal models, ours while the peers compile theirs, which takes a minute; nothing is measured meanwhile."""
+        workers = [w for name in names if (w := self.peer(name)) is not None]
+        for w in workers:
+            w.send("prepare", prompt=PROMPT, steps=ANSWER, cache_length=CACHE)
+        for name in names:
+            self.engines[name] = random_engine(CAUSAL[name], self.device)
+            generate(self.engines[name][0], PREFILL, 8, seed=1)
+        for w in workers:
+            w.answer()
+
+    def peer(self, side: str) -> Worker | None:
+        """The process of a peer, started when it is first asked for; None where there is no CUDA."""
+        if side not in self._workers:
+            worker = Worker(sys.executable, PEERS, side) if self._peers else None
+            self._workers[side] = self._stack.enter_context(worker) if worker else None
+        return self._workers[side]
+
+    def turns(self, ours: Callable[[int], float], peer: Callable[[Worker], float], side: str) -> dict[str, float]:
+        """Medians of both sides, taken in turns; without a peer of ours alone."""
+        self.warm()
+        sides = {"ours": ours}
+        worker = self.peer(side)
+        if worker is not None:
+            sides["peer"] = lambda i: peer(worker)
+        return medians(in_turns(sides, self.rounds, rest=0.0))
+
+    def warm(self) -> None:
+        """Keeps the device busy for a moment: after a pause its clock is a fraction of what it is under load."""
+        end = time.perf_counter() + _WARM_SECONDS
+        while time.perf_counter() < end:
+            self._load.long.run()
+
+    @functools.cached_property
+    def _load(self) -> Repeated:
+        square = np.full((2048, 2048), 1 / 2048, np.float32)
+        return self._stack.enter_context(Repeated(self.device, lambda p, x, k: x @ p["w"], 15, {"x": square, "w": square}))
+
+    @functools.cached_property
+    def copy_bandwidth(self) -> float:
+        """Bytes a second of a copy on the device, read and written: the best that either side reaches."""
+        x = np.ones(COPY_BYTES // 4, np.float32)
+        with Repeated(self.device, lambda p, x, k: x + 1.0, 8, {"x": x}, fuse=False) as ours:
+            self.warm()
+            best = 2 * COPY_BYTES / ours.seconds()
+        worker = self.peer("math")
+        return max(best, float(worker.ask("copy", nbytes=COPY_BYTES)) if worker else 0.0)
+
+
+class Repeated:
+    """Measures one application of fn(params, x, k) on the device: `times` + 1 of them in one submit, less the cost of one.
+
+    Params are uploaded once; the first x is the param of that name.
+    """
+
+    def __init__(self, device: WebGpuDevice, fn: Callable[..., Any], times: int, params: dict[str, Any], **options: Any) -> None:
+        specs = {name: pm.spec(*a.shape, dtype=a.dtype) for name, a in params.items()} | options.pop("types", {})
+
+        def chain(n: int, **more: Any) -> pm.Executable:
+            def model(params: Any) -> Any:
+                x = params["x"]
+                for k in range(n):
+                    x = fn(params, x, k)
+                return x.reshape(-1)[:1]
+
+            return pm.compile(model, params=specs, device=device, **options, **more)
+
+        self.times, self.long = times, chain(times + 1)
+        self.long.set_params(params)
+        self.short = chain(1, params_from=self.long)
+
+    def seconds(self, _: int = 0) -> float:
+        long, short = (median_seconds(exe.run, 5) for exe in (self.long, self.short))
+        return (long - short) / self.times
+
+    def __enter__(self) -> Repeated:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.long.close()
+        self.short.close()
+
+
+# -- rows ---------------------------------------------------------------------------------------------------------------
+def matmul_rows(bench: Bench) -> list[Row]:
+    """Square products."""
+    work = 2e-12 * SIZE**3
     rng = np.random.default_rng(0)
+    arrays = {name: (rng.standard_normal((SIZE, SIZE), np.float32) / np.float32(SIZE**0.5)) for name in ("x", "w")}
 
-    def model(params: Any, x: Any, ids: Any) -> Any:
-        h = pm.rms_norm(x @ params["w"] + pm.embedding(params["t"], ids), params["n"])
-        q = h.reshape(1, -1, 4, 32)
-        a = pm.attention(q, q, q, causal=True, layout="bshd").reshape(-1, 128)
-        s = pm.scatter_add(pm.zeros((50, 128)), ids, a)
-        return pm.softmax(a @ a.T).sum(axis=0), pm.cumsum(s, axis=0), pm.top_k(a, 5)[0], pm.sort(h, axis=0)
+    def rates(dtype: str, torch_dtype: str) -> dict[str, float]:
+        params = {name: a.astype(dtype) for name, a in arrays.items()}
+        with Repeated(bench.device, lambda p, x, k: x @ p["w"], 8, params) as ours:
+            found = bench.turns(ours.seconds, lambda w: float(w.ask("matmul", n=SIZE, dtype=torch_dtype)), "math")
+        return {name: work / seconds for name, seconds in found.items()}
 
-    params = {
-        "w": rng.normal(size=(300, 128)).astype("f4"),
-        "t": rng.normal(size=(50, 128)).astype("f4"),
-        "n": np.ones(128, "f4"),
-    }
-    inputs = {"x": rng.normal(size=(257, 300)).astype("f4"), "ids": rng.integers(0, 50, 257).astype("i4")}
-    wrong = 0
-    with pm.compile(
-        model, params=params, x=pm.spec("T", 300), ids=pm.spec("T", dtype="i32"), max={"T": 257}, device=device
-    ) as exe:
-        first = exe.run(inputs)
-        for _ in range(50):
-            wrong += any(not np.array_equal(a, b) for a, b in zip(first, exe.run(inputs), strict=True))
-    print(f"repeats: 50 runs, {wrong} not bit-equal")
-    return wrong
+    f32, f16 = rates("float32", "float32"), rates("float16", "float16")
+    unit, note = "TFLOP/s", "" if "peer" not in f16 else f"torch with tensor cores: {f16['peer']:.0f}"
+    return [
+        Row("matmul f32", f"f32 matmul {SIZE}³", unit, f32["ours"], f32.get("peer"), "torch f32, TF32 off", Goal(0.8)),
+        Row("matmul f16", f"f16 matmul {SIZE}³", unit, f16["ours"], f32["ours"], "our f32", Goal(1.3), note),
+    ]
 
 
-def median_seconds(run: Callable[[], object], repeats: int = 15) -> float:
-    times = []
-    run()
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def chained(device: Device, fn: Callable[..., Any], links: int, **arrays: Any) -> float:
-    """Seconds per application of fn(x, w) on the device: `links` applications in one submit, less the cost of one."""
-
-    def chain(n: int) -> float:
-        def model(x: Any, w: Any) -> Any:
-            for _ in range(n):
-                x = fn(x, w)
-            return x[:1, :1]
-
-        specs = {k: pm.spec(*v.shape, dtype=v.dtype) for k, v in arrays.items()}
-        with pm.compile(model, device=device, **specs) as exe:
-            return median_seconds(lambda: exe.run(arrays), 7)
-
-    return (chain(links) - chain(1)) / (links - 1)
-
-
-def speeds(device: Device) -> None:
+def matvec_rows(bench: Bench) -> list[Row]:
+    """A vector times a matrix, whose bytes per second are compared with those of a copy."""
     rng = np.random.default_rng(0)
-    for n in (512, 1024, 2048, 4096):
-        w = (rng.normal(size=(n, n)) / np.sqrt(n)).astype("f4")
-        x = rng.normal(size=(n, n)).astype("f4")
-        ours = chained(device, lambda x, w: x @ w, 9, x=x, w=w)
-        line = f"matmul f32 {n}³: {2 * n**3 / ours / 1e12:.1f} TFLOP/s"
-        peer = torch_matmul(n)
-        print(line + (f", torch {2 * n**3 / peer / 1e12:.1f}, ratio {peer / ours:.2f}" if peer else ""))
+    names = [f"w{k}" for k in range(WEIGHTS)]
+    block = rng.standard_normal((64, IN), np.float32) * np.float32(0.02)
+    # Each weight meets another vector each time, or the products would be found to be the same.
+    count = WEIGHTS * ROUNDS_OF_WEIGHTS
+    vectors = {f"x{k}" if k else "x": rng.standard_normal((1, IN), np.float32) for k in range(count + 1)}
+    rows = []
+    for kind, bound in (("f16", 0.85), ("q4_k", 0.6), ("q8_0", 0.6)):
+        if kind == "f16":
+            weight, types = np.tile(block.astype(np.float16), (OUT // 64, 1)), {}
+        else:
+            weight = np.tile(quantize_rows(dtype(kind), block), (OUT // 64, 1))
+            types = {name: pm.spec(OUT, IN, dtype=kind) for name in names}
+
+        def apply(p: Any, last: Any, k: int, kind: str = kind) -> Any:
+            x, w = p[f"x{k}" if k else "x"], p[names[k % WEIGHTS]]
+            y = x @ w.T if kind == "f16" else pm.qmatmul(x, w)
+            return y if k == 0 else pm.maximum(last, y)
+
+        params = {**vectors, **dict.fromkeys(names, weight)}
+        with Repeated(bench.device, apply, count, params, types=types) as ours:
+            bench.warm()
+            rate = medians({"": [weight.nbytes / ours.seconds() for _ in range(bench.rounds)]})[""]
+        title = f"{kind} matvec {OUT} × {IN}, rotating weights"
+        rows.append(Row(f"matvec {kind}", title, "TB/s", rate / 1e12, bench.copy_bandwidth / 1e12, "device copy", Goal(bound)))
+    return rows
 
 
-def torch_matmul(n: int) -> float | None:
-    try:
-        import torch
-    except ImportError:
-        return None
-    if not torch.cuda.is_available():
-        return None
-    torch.backends.cuda.matmul.allow_tf32 = False
-    a, b = torch.randn(n, n, device="cuda"), torch.randn(n, n, device="cuda")
+def text_rows(bench: Bench, name: str, title: str, bound: float) -> list[Row]:
+    """Decode of a causal model; with it dispatches, encoding and idle time, or prefill and bandwidth."""
+    engine, nbytes = bench.engines[name]
+    seeds = iter(range(2, 1000))
 
-    def run() -> None:
-        for _ in range(8):
-            a @ b
-        torch.cuda.synchronize()
+    def decode(i: int) -> float:
+        t = generate(engine, PROMPT, ANSWER, next(seeds))
+        return t.decode_s / t.decode_tokens
 
-    return median_seconds(run) / 8
+    def prefill(i: int) -> float:
+        return generate(engine, PREFILL, 1, next(seeds)).prefill_s
+
+    sides: dict[str, Callable[[int], float]] = {"ours": decode}
+    worker = bench.peer(name)
+    if worker is not None:
+
+        def peer(i: int, way: str) -> float:
+            return float(worker.ask(way, prompt=PROMPT, steps=ANSWER))
+
+        sides |= {way: functools.partial(peer, way=way) for way in ("generate", "loop")}
+    bench.warm()
+    token = medians(in_turns(sides, bench.rounds, rest=0.0))
+    rate = {side: 1 / seconds for side, seconds in token.items()}
+    work, unit = f"{title} f16 decode, {ANSWER} tokens after {PROMPT}", "tokens/s"
+    rows = [
+        Row(
+            f"{name} decode", work, unit, rate["ours"], rate.get("generate"), "transformers, static cache + compile", Goal(bound)
+        ),
+        Row(f"{name} loop", work, unit, rate["ours"], rate.get("loop"), "a loop of one's own around the compiled step"),
+    ]
+    if name == "llama1b":
+        used, copy = nbytes * rate["ours"] / 1e12, bench.copy_bandwidth / 1e12
+        rows.append(Row(f"{name} bandwidth", "the same: weights read", "TB/s", used, copy, "device copy", Goal(0.6)))
+    first = bench.turns(prefill, lambda w: float(w.ask("prefill", count=PREFILL)), name)
+    speed = {side: PREFILL / seconds for side, seconds in first.items()}
+    goal = Goal(0.25) if name == "llama1b" else None
+    work = f"{title} f16 prefill, {PREFILL} tokens"
+    rows.append(Row(f"{name} prefill", work, "tokens/s", speed["ours"], speed.get("peer"), "torch f16", goal))
+    generate(engine, PROMPT, ANSWER, next(seeds))  # the clock as it was above, and a sequence as long
+    busy = engine.profile().device_seconds
+    idle = 100 * max(0.0, 1 - busy / token["ours"])
+    limit, data = Goal(10, least=False, unit="%"), {"busy_seconds": busy, "token_seconds": token["ours"]}
+    rows.append(Row(f"{name} idle", f"{title}: GPU idle between tokens", "%", idle, goal=limit, data=data))
+    engine.close()
+    return rows
+
+
+def encoding_rows(bench: Bench) -> list[Row]:
+    """What a decode step costs the host."""
+
+    def steps(layers: int) -> int:
+        engine, _ = random_engine({**CAUSAL["tiny"], "num_hidden_layers": layers}, NullDevice(bench.device.caps), context=64)
+        generate(engine, 4, 4, seed=layers)
+        return next(int(v["steps"]) for k, v in engine.report().items() if k.startswith("(True"))
+
+    each = (steps(6) - steps(2)) / 4
+    spent = measure_encoding("", 400, 30)["raw_us"]
+    return [
+        Row("dispatches", "decode dispatches per layer", "dispatches", each, goal=Goal(7, least=False, unit="dispatches")),
+        Row("encode", "host time to encode a dispatch", "µs", spent, goal=Goal(2.5, least=False, unit="µs")),
+    ]
+
+
+def minilm_rows(bench: Bench) -> list[Row]:
+    """MiniLM in f32: token ids from the host in, vectors on the host out."""
+    cfg = ModelArchConfig.from_hf(MINILM)
+    arch = get_architecture(cfg.model_type)
+    assert isinstance(arch, EncoderArchitecture)
+    random: Any = RandomParams(cfg, "f32")
+    cfg, params = merge_projections(cfg, random)
+    specs = {"tokens": pm.spec("B", "T", dtype="i32"), "length": pm.spec("B", dtype="i32")}
+    graph = pm.trace(encoder_graph(arch, cfg, Pooling()), params=params.specs, **specs)
+    rows, quoted = [], []
+    for batch in BATCHES:
+        # As `EmbeddingModel` has it: a plan for each size of batches.
+        with pm.compile(graph, device=bench.device, max={"B": batch, "T": LENGTH}) as exe:
+            exe.set_params(dict(params.arrays))
+            tokens = np.random.default_rng(batch).integers(0, cfg.vocab, (batch, LENGTH)).astype(np.int32)
+            lengths = np.full(batch, LENGTH, np.int32)
+
+            def ours(i: int, exe: Any = exe, tokens: Any = tokens, lengths: Any = lengths) -> float:
+                return median_seconds(lambda: exe.run(tokens=tokens, length=lengths), 7, 1)
+
+            def peer(w: Worker, batch: int = batch) -> float:
+                return float(w.ask("embed", batch=batch, length=LENGTH, repeats=7))
+
+            rate = {side: batch / seconds for side, seconds in bench.turns(ours, peer, "minilm").items()}
+            title = f"MiniLM f32, batch {batch} × {LENGTH} tokens"
+            rows.append(Row(f"minilm {batch}", title, "texts/s", rate["ours"], rate.get("peer"), "torch eager", Goal(0.9)))
+            name = f"onnxruntime-webgpu, measured on {ORT_DATE}, not in this run"
+            quoted.append(Row(f"minilm {batch} ort", title, "texts/s", rate["ours"], ORT_WEBGPU[batch], name, Goal(4)))
+    return rows + quoted
+
+
+GROUPS: dict[str, Callable[[Bench], list[Row]]] = {
+    "matmul": matmul_rows,
+    "matvec": matvec_rows,
+    "encode": encoding_rows,
+    "minilm": minilm_rows,
+    "smollm2": functools.partial(text_rows, name="smollm2", title="SmolLM2-135M", bound=3.0),
+    "llama1b": functools.partial(text_rows, name="llama1b", title="Llama-3.2-1B", bound=2.0),
+}
+
+
+def run_groups(bench: Bench, names: Sequence[str], machine: Machine) -> tuple[list[Row], int]:
+    """The rows of all groups; each is kept at once, so that a run that is cut off loses only the rest."""
+    rows: list[Row] = []
+    failed = 0
+    for name in names:
+        began = time.perf_counter()
+        try:
+            found = GROUPS[name](bench)
+        except (PumiceError, SideError) as e:
+            failed += 1
+            print(f"{name} could not be measured: {type(e).__name__}: {e}", file=sys.stderr)
+            continue
+        save(machine, TABLE, found)
+        rows += found
+        print(f"{plain_table(found)}\n({name}: {time.perf_counter() - began:.0f} s)\n", file=sys.stderr, flush=True)
+    return rows, failed
+
+
+def has_cuda() -> bool:
+    """Whether this Python's torch has a GPU, asked in a process of its own."""
+    code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    return subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--graphs", type=int, default=100)
-    parser.add_argument("--skip-check", action="store_true")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default=",".join(GROUPS), help=f"some of {','.join(GROUPS)}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--alone", action="store_true", help="no peers")
     args = parser.parse_args()
+    names = args.only.split(",")
     device = WebGpuDevice()
-    print(device.name, device.caps)
-    wrong = 0
-    if not args.skip_check:
-        wrong = check_ops(device) + check_graphs(device, args.graphs) + check_repeats(device)
-    speeds(device)
-    return 1 if wrong else 0
+    machine = this_machine(device.name)
+    peers = not args.alone and has_cuda()
+    with ExitStack() as stack:
+        bench = Bench(device, args.rounds, stack, peers)
+        bench.prepare([name for name in names if name in CAUSAL])
+        rows, failed = run_groups(bench, names, machine)
+    publish(machine, TABLE, rows)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A training step of a character transformer on the host backend against PyTorch eager on the CPU, in turns.
+"""A training step of a transformer against PyTorch, in turns: on the host against the CPU, on webgpu against CUDA, all in f32.
 
 Each runs in a process of its own. CPU time is reported beside wall time, as it says more on a machine that others use too;
 memory is the most that a process had resident, and by how much that exceeds what it had before the model was made.
@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from measure import Worker, cpu_seconds, has_modules, in_turns, resident_mib, serve, thread_settings
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,15 @@ class Sizes:
     dropout: float = 0.0
     packed: bool = False
     threads: int = 2
+    device: str = "host"
     fused: bool = False
+    compile: bool = False
+
+
+MODELS: dict[str, dict[str, int]] = {
+    "characters": {},
+    "gpt2": {"layers": 12, "width": 768, "heads": 12, "context": 512, "batch": 4, "vocab": 50257},
+}
 
 
 def pumice_step(sizes: Sizes) -> Callable[[Any, Any], float]:
@@ -63,17 +69,18 @@ def pumice_step(sizes: Sizes) -> Callable[[Any, Any], float]:
         return nn.cross_entropy(model(x), y)
 
     shape = pm.spec(sizes.batch, sizes.context, dtype="i32")
-    step = pm.train.compile_step(Model(), loss, optim.AdamW(1e-3), {"x": shape, "y": shape}, device="host")
+    step = pm.train.compile_step(Model(), loss, optim.AdamW(1e-3), {"x": shape, "y": shape}, device=sizes.device)
     return lambda x, y: float(step(x=x, y=y))
 
 
 def torch_step(sizes: Sizes) -> Callable[[Any, Any], float]:
-    """The same in plain PyTorch."""
+    """The same in PyTorch."""
     import torch
     from torch import nn
     from torch.nn import functional as F
 
     torch.set_num_threads(sizes.threads)
+    device = torch.device("cpu" if sizes.device == "host" else "cuda")
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -102,15 +109,17 @@ def torch_step(sizes: Sizes) -> Callable[[Any, Any], float]:
             self.norm, self.head = nn.LayerNorm(sizes.width), nn.Linear(sizes.width, sizes.vocab)
 
         def forward(self, x: Any) -> Any:
-            return self.head(self.norm(self.blocks(self.tokens(x) + self.places(torch.arange(sizes.context)))))
+            return self.head(self.norm(self.blocks(self.tokens(x) + self.places(torch.arange(sizes.context, device=x.device)))))
 
     torch.manual_seed(0)
-    model = Model()
+    model = Model().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.01, fused=sizes.fused or None)
 
+    forward = torch.compile(model) if sizes.compile else model
+
     def step(x: Any, y: Any) -> float:
-        logits = model(torch.from_numpy(x))
-        loss = F.cross_entropy(logits.view(-1, sizes.vocab), torch.from_numpy(y).view(-1).long())
+        logits = forward(torch.from_numpy(x).to(device))
+        loss = F.cross_entropy(logits.view(-1, sizes.vocab), torch.from_numpy(y).to(device).view(-1).long())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -119,20 +128,10 @@ def torch_step(sizes: Sizes) -> Callable[[Any, Any], float]:
     return step
 
 
-def cpu_seconds() -> float:
-    """User and system time of this process, all threads together."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+def works(side: str, sizes: Sizes) -> dict[str, Callable[..., Any]]:
+    """What the process of a side answers to."""
+    import numpy as np
 
-
-def resident_mib() -> tuple[float, float]:
-    """Resident memory now, and the most there has been."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
-    return tuple(int(lines[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
-
-
-def serve(side: str, sizes: Sizes) -> None:
-    """Measures so many steps for each number that comes on stdin; one line of JSON for each."""
     if side == "torch":
         import torch  # noqa: F401
     else:
@@ -144,47 +143,56 @@ def serve(side: str, sizes: Sizes) -> None:
     start = generator.integers(0, sizes.vocab, (sizes.batch, 1))
     ids = ((start + np.arange(sizes.context + 1) * 7) % sizes.vocab).astype(np.int32)
     x, y = np.ascontiguousarray(ids[:, :-1]), np.ascontiguousarray(ids[:, 1:])
-    print(json.dumps({"losses": [step(x, y) for _ in range(3)]}), flush=True)
-    for line in sys.stdin:
-        walls, used = [], cpu_seconds()
-        for _ in range(int(line)):
+
+    def measure(steps: int) -> dict[str, Any]:
+        walls, losses, used = [], [], cpu_seconds()
+        for _ in range(steps):
             begin = time.perf_counter()
-            loss = step(x, y)
+            losses.append(step(x, y))
             walls.append(time.perf_counter() - begin)
-        used = (cpu_seconds() - used) / len(walls)
+        used = (cpu_seconds() - used) / steps
         _, peak = resident_mib()
-        print(json.dumps({"walls": walls, "cpu": used, "loss": loss, "peak": peak, "own": peak - before}), flush=True)
+        return {"walls": walls, "cpu": used, "losses": losses, "peak": peak, "own": peak - before}
+
+    return {"measure": measure}
 
 
-class Worker:
-    """A process that measures one side."""
+@dataclass(frozen=True)
+class Cost:
+    """What a step costs a side: seconds, of the processor too, and memory; and the losses, which should be alike."""
 
-    def __init__(self, python: str, side: str, sizes: Sizes) -> None:
-        command = [python, __file__, "--serve", side, "--sizes", json.dumps(asdict(sizes))]
-        # NumPy's BLAS reads its number when it is loaded.
-        threads = dict.fromkeys(("PUMICE_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(sizes.threads))
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **threads})
-        self.losses: list[float] = self.answer()["losses"]
+    wall: float
+    least: float
+    cpu: float
+    peak_mib: float
+    own_mib: float
+    first_loss: float
+    last_loss: float
 
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit("a measuring process ended: see above")
-        found: dict[str, Any] = json.loads(line)
-        return found
+    @staticmethod
+    def of(answers: list[dict[str, Any]], first_loss: float) -> Cost:
+        walls = [w for a in answers for w in a["walls"]]
+        cpu = statistics.median(a["cpu"] for a in answers)
+        last = answers[-1]
+        return Cost(statistics.median(walls), min(walls), cpu, last["peak"], last["own"], first_loss, last["losses"][-1])
 
-    def measure(self, steps: int) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
-        return self.answer()
 
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+def measure_steps(sizes: Sizes, torch_python: str | None, rounds: int, steps: int) -> dict[str, Cost]:
+    """The cost of a step of Pumice and, where a Python has it, of PyTorch."""
+    pythons = {"pumice": sys.executable, **({"torch": torch_python} if torch_python else {})}
+    script, text, threads = Path(__file__), json.dumps(asdict(sizes)), thread_settings(sizes.threads)
+    with ExitStack() as stack:
+        workers = {
+            side: stack.enter_context(Worker(python, script, "--serve", side, "--sizes", text, environment=threads))
+            for side, python in pythons.items()
+        }
+        first = {side: w.ask("measure", steps=3)["losses"][0] for side, w in workers.items()}
+
+        def side(worker: Worker) -> Callable[[int], dict[str, Any]]:
+            return lambda i: dict(worker.ask("measure", steps=steps))
+
+        found = in_turns({name: side(w) for name, w in workers.items()}, rounds, warm=0)
+    return {name: Cost.of(answers, first[name]) for name, answers in found.items()}
 
 
 def main() -> None:
@@ -195,37 +203,27 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="measure Pumice only")
     parser.add_argument("--serve", choices=("pumice", "torch"), help=argparse.SUPPRESS)
     parser.add_argument("--sizes", help=argparse.SUPPRESS)
+    parser.add_argument("--model", choices=tuple(MODELS), default="characters", help="sizes to start from")
     for name, value in asdict(Sizes()).items():
         if isinstance(value, bool):
-            parser.add_argument(f"--{name}", action="store_true")
+            parser.add_argument(f"--{name}", action="store_true", default=None)
         else:
-            parser.add_argument(f"--{name}", type=type(value), default=value)
+            parser.add_argument(f"--{name}", type=type(value), choices=("host", "webgpu") if name == "device" else None)
     args = parser.parse_args()
     if args.serve:
-        serve(args.serve, Sizes(**json.loads(args.sizes)))
+        serve(works(args.serve, Sizes(**json.loads(args.sizes))))
         return
-    sizes = Sizes(**{name: getattr(args, name) for name in asdict(Sizes())})
-    sides = {"pumice": sys.executable, "torch": args.torch_python}
-    if args.alone:
-        del sides["torch"]
-    elif subprocess.run([args.torch_python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+    given = {name: value for name in asdict(Sizes()) if (value := getattr(args, name)) is not None}
+    sizes = Sizes(**{**MODELS[args.model], **given})
+    torch_python = None if args.alone or not has_modules(args.torch_python, "torch") else args.torch_python
+    if torch_python is None and not args.alone:
         print(f"{args.torch_python} has no torch, only Pumice is measured: --torch-python names another Python")
-        del sides["torch"]
-    workers = {side: Worker(python, side, sizes) for side, python in sides.items()}
-    found: dict[str, list[dict[str, Any]]] = {side: [] for side in workers}
-    for _ in range(args.rounds):
-        for side, worker in workers.items():
-            found[side].append(worker.measure(args.steps))
-    for worker in workers.values():
-        worker.close()
+    found = measure_steps(sizes, torch_python, args.rounds, args.steps)
     print(f"{'':>8} {'ms/step':>9} {'CPU ms':>9} {'least ms':>9} {'peak MiB':>9} {'own MiB':>9}   losses")
-    rows: dict[str, tuple[float, float, float, float, float]] = {}
-    for side, answers in found.items():
-        walls = [w for a in answers for w in a["walls"]]
-        cpu = statistics.median(a["cpu"] for a in answers)
-        rows[side] = (1e3 * statistics.median(walls), 1e3 * cpu, 1e3 * min(walls), answers[-1]["peak"], answers[-1]["own"])
-        losses = " ".join(f"{v:.4f}" for v in (*workers[side].losses, answers[-1]["loss"]))
-        print(f"{side:>8} " + " ".join(f"{v:>9.1f}" for v in rows[side]) + f"   {losses}")
+    rows: dict[str, tuple[float, ...]] = {}
+    for side, c in found.items():
+        rows[side] = (1e3 * c.wall, 1e3 * c.cpu, 1e3 * c.least, c.peak_mib, c.own_mib)
+        print(f"{side:>8} " + " ".join(f"{v:>9.1f}" for v in rows[side]) + f"   {c.first_loss:.4f} … {c.last_loss:.4f}")
     if "torch" in rows:
         print(f"{'ratio':>8} " + " ".join(f"{a / b:>9.3f}" for a, b in zip(rows["pumice"], rows["torch"], strict=True)))
 

@@ -27,10 +27,17 @@ CASES: dict[str, dict[str, Any]] = {
     "gpt2": {"r": 3, "lora_alpha": 5, "target_modules": ["c_attn", "c_fc"], "use_rslora": True, "fan_in_fan_out": True},
     "gpt_neox": {"r": 2, "lora_alpha": 2, "target_modules": "all-linear"},
 }
+# Beside the table of tokens and the head: a model whose head has a weight of its own, and one whose head is the table.
+TABLES: dict[str, dict[str, Any]] = {
+    "llama": {"r": 4, "lora_alpha": 8, "target_modules": ["embed_tokens", "lm_head", "q_proj"]},
+    "gpt2": {"r": 3, "lora_alpha": 5, "target_modules": ["wte", "lm_head"], "fan_in_fan_out": True},
+}
 
 
 def main() -> None:
-    for name, options in CASES.items():
+    made = [(FOLDER / name, name, options) for name, options in CASES.items()]
+    made += [(FOLDER.with_name("golden_tables") / name, name, options) for name, options in TABLES.items()]
+    for folder, name, options in made:
         torch.manual_seed(len(name))
         base = AutoModelForCausalLM.from_pretrained(TESTS / "models" / "goldens" / name, dtype=torch.float32)
         model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", **options))
@@ -47,7 +54,6 @@ def main() -> None:
         for key, value in model.named_parameters():
             if value.grad is not None:
                 out["grad " + key.replace(".default", "")] = value.grad
-        folder = FOLDER / name
         model.save_pretrained(folder)
         (folder / "README.md").unlink(missing_ok=True)
         np.savez_compressed(folder / "expected.npz", **{k: v.detach().numpy() for k, v in out.items()})

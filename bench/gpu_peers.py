@@ -1,0 +1,164 @@
+"""The peers of the GPU table in a process of their own: PyTorch on CUDA, asked by bench/gpu.py. Weights are random."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from measure import median_seconds, serve
+from shapes import CAUSAL, MINILM
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def wait() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def several(run: Callable[[], object], times: int) -> float:
+    """Median seconds of a call that is made `times` times before the device is waited for."""
+
+    def burst() -> None:
+        for _ in range(times):
+            run()
+        wait()
+
+    return median_seconds(burst, 9, 2) / times
+
+
+def matmul(n: int, dtype: str) -> float:
+    """Seconds of a square product, without TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    a, b = (torch.randn(n, n, device=DEVICE, dtype=getattr(torch, dtype)) for _ in range(2))
+    return several(lambda: a @ b, 8)
+
+
+def copy(nbytes: int) -> float:
+    """Bytes a second of a copy, those read and those written."""
+    a = torch.ones(nbytes // 4, device=DEVICE)
+    b = torch.empty_like(a)
+    return 2 * nbytes / several(lambda: b.copy_(a), 8)
+
+
+# -- language models ----------------------------------------------------------------------------------------------------
+def causal(config: dict[str, Any]) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    cfg = LlamaConfig(**{k: v for k, v in config.items() if k != "model_type"}, attn_implementation="sdpa")
+    kind = torch.float16 if DEVICE == "cuda" else torch.float32
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        with torch.device(DEVICE):
+            return LlamaForCausalLM(cfg).eval()
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Text:
+    """A causal model; decode over a static cache by a compiled step, in the library's own loop or in one written for it."""
+
+    def __init__(self, name: str) -> None:
+        self.config = CAUSAL[name]
+        self.model = causal(self.config)
+        self.model.generation_config.eos_token_id = None  # random weights would end the text anywhere
+        self.step: Any = None
+
+    def _tokens(self, count: int) -> Any:
+        return torch.randint(0, self.config["vocab_size"], (1, count), device=DEVICE)
+
+    def prepare(self, prompt: int, steps: int, cache_length: int) -> None:
+        """Compiles what is measured later."""
+        from transformers import StaticCache
+
+        self.cache = StaticCache(config=self.model.config, max_cache_len=cache_length)
+        self.step = torch.compile(self._step, mode="reduce-overhead" if DEVICE == "cuda" else "default", fullgraph=True)
+        for _ in range(2):
+            self.loop(prompt, 8)
+            self.generate(prompt, steps)
+
+    @torch.inference_mode()
+    def loop(self, prompt: int, steps: int) -> float:
+        """Seconds a token of a loop that does nothing but call the compiled step."""
+        self.cache.reset()
+        positions = torch.arange(prompt + steps, device=DEVICE)
+        out = self.model(input_ids=self._tokens(prompt), past_key_values=self.cache, cache_position=positions[:prompt])
+        token = out.logits[:, -1:].argmax(-1)
+        wait()
+        start = time.perf_counter()
+        for i in range(steps):
+            # The next replay of the graph overwrites what this one gave.
+            token = self.step(token, positions[prompt + i : prompt + i + 1]).clone()
+        token.tolist()
+        return (time.perf_counter() - start) / steps
+
+    def _step(self, token: Any, position: Any) -> Any:
+        out = self.model(input_ids=token, past_key_values=self.cache, cache_position=position, position_ids=position[None])
+        return out.logits[:, -1:].argmax(-1)
+
+    @torch.inference_mode()
+    def generate(self, prompt: int, steps: int) -> float:
+        """Seconds a token of `model.generate`, which compiles the step itself when it is told to use a static cache."""
+        times: list[float] = []
+
+        def note(ids: Any, scores: Any, **rest: Any) -> Any:
+            times.append(time.perf_counter())  # called once a token, which is waited for by then
+            return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
+
+        options = {"max_new_tokens": steps, "do_sample": False, "cache_implementation": "static"}
+        tokens = self._tokens(prompt)
+        self.model.generate(tokens, attention_mask=torch.ones_like(tokens), stopping_criteria=[note], pad_token_id=0, **options)
+        return (times[-1] - times[0]) / (len(times) - 1)
+
+    @torch.inference_mode()
+    def prefill(self, count: int) -> float:
+        """Seconds of a prompt to its first token."""
+        tokens = self._tokens(count)
+
+        def run() -> None:
+            self.model(input_ids=tokens, use_cache=True, logits_to_keep=1).logits[:, -1].argmax(-1).tolist()
+
+        return median_seconds(run, 9, 3)
+
+
+# -- embeddings ---------------------------------------------------------------------------------------------------------
+class Encoder:
+    """MiniLM in f32, eager: token ids from the host in, pooled vectors on the host out."""
+
+    def __init__(self) -> None:
+        from transformers import BertConfig, BertModel
+
+        torch.backends.cuda.matmul.allow_tf32 = False
+        config = BertConfig(**{k: v for k, v in MINILM.items() if k != "model_type"}, attn_implementation="sdpa")
+        with torch.device(DEVICE):
+            self.model = BertModel(config, add_pooling_layer=False).eval()
+
+    @torch.inference_mode()
+    def embed(self, batch: int, length: int, repeats: int) -> float:
+        """Seconds of a call."""
+        tokens = torch.randint(0, MINILM["vocab_size"], (batch, length))
+
+        def run() -> None:
+            ids = tokens.to(DEVICE)
+            hidden = self.model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+            torch.nn.functional.normalize(hidden.mean(1), dim=-1).cpu()
+
+        return median_seconds(run, repeats, 3)
+
+
+def works(side: str) -> dict[str, Callable[..., Any]]:
+    """What the process of a side answers to: `math`, `minilm`, or the name of a causal model."""
+    if side == "math":
+        return {"matmul": matmul, "copy": copy}
+    if side == "minilm":
+        return {"embed": Encoder().embed}
+    text = Text(side)
+    return {"prepare": text.prepare, "loop": text.loop, "generate": text.generate, "prefill": text.prefill}
+
+
+if __name__ == "__main__":
+    serve(works(sys.argv[1]))

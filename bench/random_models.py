@@ -1,0 +1,79 @@
+"""Models of known shapes with random weights, for machines that have no checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.base import Device
+from pumice.core.caps import Caps
+from pumice.ir.graph import Graph
+from pumice.llm.engine import Engine
+from pumice.llm.graphs import Layout, Sampling, trace_step
+from pumice.llm.requests import Request, SamplingParams, Timings
+from pumice.models.config import ModelArchConfig
+from pumice.models.merge import merge_projections
+from pumice.models.registry import CausalArchitecture, get_architecture
+from pumice.tracing import spec
+
+_BLOCK = 1 << 20
+
+
+class RandomParams:
+    """Random weights in place of a checkpoint: `specs` and `arrays` as the engine takes them.
+
+    With `planned` there are none to speak of: enough to plan with.
+    """
+
+    def __init__(self, cfg: ModelArchConfig, dtype: str, *, planned: bool = False) -> None:
+        # One block again and again: a billion random numbers would take longer than what is to be measured.
+        block = np.random.default_rng(0).standard_normal(_BLOCK, np.float32) * np.float32(0.02)
+        blocks = {"f16": block.astype(np.float16), "f32": block}
+        self.specs: dict[str, Any] = {}
+        self.arrays: dict[str, np.ndarray[Any, Any]] = {}
+        self.nbytes = 0
+        for p in get_architecture(cfg.model_type).params(cfg):
+            shape = tuple(p.shape)
+            matrix = len(shape) > 1
+            kind = dtype if matrix else "f32"
+            if planned:
+                array = np.broadcast_to(blocks[kind][:1], shape)
+            else:
+                array = np.resize(blocks[kind], shape) if matrix else np.ones(shape, np.float32)
+            self.arrays[p.path] = array
+            self.nbytes += array.nbytes
+            node = self.specs
+            *parents, last = p.path.split(".")
+            for name in parents:
+                node = node.setdefault(name, {})
+            node[last] = spec(*shape, dtype=kind)
+        self.specs["layers"] = list(self.specs["layers"].values())
+
+
+def random_engine(config: dict[str, Any], device: Device, *, dtype: str = "f16", context: int = 1024) -> tuple[Engine, int]:
+    """An engine for a causal model with random weights, and the bytes of those."""
+    cfg = ModelArchConfig.from_hf(config)
+    arch = get_architecture(cfg.model_type)
+    assert isinstance(arch, CausalArchitecture)
+    params: Any = RandomParams(cfg, dtype)
+    return Engine(arch, cfg, params, device, context=context), params.nbytes
+
+
+def generate(engine: Engine, prompt: int, steps: int, seed: int) -> Timings:
+    """A greedy answer to a random prompt: another seed each time, or what the cache shares with the last one is not run."""
+    timings = Timings()
+    tokens = np.random.default_rng(seed).integers(0, engine.cfg.vocab, prompt).tolist()
+    for _ in engine.stream([Request(tokens, SamplingParams(temperature=0), steps)], timings=timings):
+        pass
+    return timings
+
+
+def step_graph(config: dict[str, Any], caps: Caps, chunk: int | None) -> Graph:
+    """The graph of a step as the engine plans it: for prompts in parts of `chunk` tokens, or, with None, for the next token."""
+    cfg = ModelArchConfig.from_hf(config)
+    arch = get_architecture(cfg.model_type)
+    assert isinstance(arch, CausalArchitecture)
+    params: Any = RandomParams(cfg, "f16", planned=True)
+    cfg, params = merge_projections(cfg, params, caps.target)
+    return trace_step(arch, cfg, params.specs, Layout(1, 2048, joined=caps.target == "webgpu"), Sampling(), chunk=chunk)
