@@ -74,25 +74,11 @@ def embed_works(run: Callable[[Any], Any], vocab: int) -> Works:
 def pumice_embed(model: Path, threads: int) -> Works:
     import pumice as pm
     from pumice.formats import open_weights
-    from pumice.llm.embed import Pooling, encoder_graph
     from pumice.llm.load import read_config
-    from pumice.models.load import load_model_params
-    from pumice.models.registry import EncoderArchitecture, get_architecture
 
-    weights = open_weights(model)
-    cfg = read_config(model, weights)
-    params = load_model_params(cfg, weights)
-    arch = get_architecture(cfg.model_type)
-    assert isinstance(arch, EncoderArchitecture)
-    specs = {"tokens": pm.spec("B", "T", dtype="i32"), "length": pm.spec("B", dtype="i32")}
-    graph = pm.trace(encoder_graph(arch, cfg, Pooling()), params=params.specs, **specs)
-    exe = pm.compile(graph, device="host", max={"B": 32, "T": 256})
-    exe.set_params(dict(params.arrays))
-
-    def run(tokens: Any) -> Any:
-        return exe.run(tokens=tokens.astype(np.int32), length=np.full(len(tokens), tokens.shape[1], np.int32))
-
-    return embed_works(run, cfg.vocab)
+    encoder = pm.load(model, device="host")
+    vocab = read_config(model, open_weights(model)).vocab
+    return embed_works(lambda tokens: encoder.embed_tokens(tokens.tolist()), vocab)
 
 
 def torch_model(model: Path, attention: str = "sdpa") -> tuple[Any, int]:

@@ -177,6 +177,8 @@ def test_texts_to_embed(tmp_path: Path) -> None:
     with pm.load(checkpoint("bert", tmp_path, closing=True), device="host") as model:
         assert model.embed([]).shape == (0, model.dim) and model.embed("w5").shape == (1, model.dim)
         odd = model.embed(["", "w5 " * 5000, "\N{PARTY POPPER}"])
+        ids = model.tokenizer.encode_batch(["w5 w6", "w7"])
+        np.testing.assert_array_equal(model.embed_tokens(ids), model.embed(["w5 w6", "w7"]))
         assert np.allclose(np.linalg.norm(odd, axis=1), 1, atol=1e-5)
         for bad in (None, 5, [5], [None], b"abc", ["\ud800"]):
             with pytest.raises(InputError):

@@ -27,7 +27,8 @@ from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
 
 Array = np.ndarray[Any, Any]
-_TOKENS_PER_BATCH = 8192
+# Tokens of one run: enough to fill a GPU; on the host, few enough that what lies between two steps stays in cache.
+_TOKENS, _HOST_TOKENS = 8192, 1024
 # Batches that a GPU gets while it works on another, so that it need not wait for the host.
 _AHEAD = 2
 # Batches for which there are plans of their own on a GPU: up to so many texts, and texts of at least so many tokens.
@@ -171,17 +172,23 @@ class EmbeddingModel:
             if not isinstance(t, str):
                 raise InputError(f"text {k} is no string but {type(t).__name__}", hint="give a text, or several in a list")
         self._require_open()
-        ids = [self._cut(i) for i in self.tokenizer.encode_batch(items)]
-        out = np.zeros((len(items), self.dim), np.float32)
+        return self.embed_tokens(self.tokenizer.encode_batch(items), progress=progress)
+
+    def embed_tokens(self, texts: Sequence[Sequence[int]], *, progress: ProgressCallback | None = None) -> Array:
+        """The same for texts that are token ids already, with the tokens that mark their beginning and end."""
+        self._require_open()
+        ids = [self._cut(list(text)) for text in texts]
+        out = np.zeros((len(ids), self.dim), np.float32)
         # Neighbours of like length share a batch, so that little of it is padding.
-        order = sorted(range(len(items)), key=lambda k: -len(ids[k]))
+        order = sorted(range(len(ids)), key=lambda k: -len(ids[k]))
         overlaps = not self.device.caps.software
+        most = _HOST_TOKENS if self.device.caps.target == "host" else _TOKENS
         under_way: deque[tuple[list[int], Callable[[], Array]]] = deque()
         begun = done = 0
         while done < len(order):
             if begun < len(order) and len(under_way) <= _AHEAD * overlaps:
                 widest = max(1, len(ids[order[begun]]))
-                rows = order[begun : begun + max(1, min(self.batch_size, _TOKENS_PER_BATCH // widest))]
+                rows = order[begun : begun + max(1, min(self.batch_size, most // widest))]
                 tokens = np.zeros((len(rows), widest), np.int32)
                 for r, k in enumerate(rows):
                     tokens[r, : len(ids[k])] = ids[k]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pumice.backends.host.native import Task
-from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_OF_PART
+from pumice.backends.host.tile_sizes import DEEP, SLAB
 from pumice.core import dtypes
 from pumice.ir.registry import Array
 
@@ -106,5 +106,4 @@ def _by_columns(kind: str, x: Array, y: Array, out: Array) -> list[Task]:
     words, slabs = _words(x, y, out), -(-rows // SLAB)
     size = 4 * _SLAB_FLOATS * (depth + depth % 2) * slabs
     pack = Task("pack_left_f32", words, slabs, rows * depth, (x, y, out), scratch=size)
-    parts = -(-columns // (_LANES * TILES_OF_PART))
-    return [pack, Task(f"columns_{kind}", words, parts, rows * depth * columns, (x, y, out), scratch=size)]
+    return [pack, Task(f"columns_{kind}", words, -(-columns // _LANES), rows * depth * columns, (x, y, out), scratch=size)]

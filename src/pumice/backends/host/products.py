@@ -35,7 +35,7 @@ from pumice.backends.host.lanes import (
     store_f32,
     zeros,
 )
-from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_OF_PART
+from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_AT_ONCE
 from pumice.backends.host.vector_math import FUSED
 
 # The words of a task. Strides are bytes: of the left operand from row to row and from k to k, of the right one from k to k and
@@ -361,14 +361,15 @@ def pack_left_f32(job: int, first: int, last: int) -> None:
 
 @_inlined
 def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size: int) -> None:
-    """A part is a few tiles of columns."""
+    """A part is a tile of columns; a few of them are packed together."""
     rows, columns, depth, slabs = long_at(job + ROWS), long_at(job + COLUMNS), long_at(job + DEPTH), _slabs(job)
     step, column, out_row = long_at(job + RIGHT_STEP), long_at(job + RIGHT_COLUMN), long_at(job + OUT_ROW)
-    memory = allocate(TILES_OF_PART * DEEP * _VECTOR + BLOCK_BYTES + 64)
+    memory = allocate(TILES_AT_ONCE * DEEP * _VECTOR + BLOCK_BYTES + 64)
     packed = (memory + 63) // 64 * 64
-    for part in range(first, last):
-        begin = part * TILES_OF_PART * LANES
-        mine = min(TILES_OF_PART * LANES, columns - begin)
+    block = packed + TILES_AT_ONCE * DEEP * _VECTOR
+    while first < last:
+        tiles, begin = min(TILES_AT_ONCE, last - first), first * LANES
+        mine = min(tiles * LANES, columns - begin)
         for start in range(0, depth, DEEP):
             count = min(DEEP, depth - start)
             source = long_at(job + RIGHT) + start * step + begin * column
@@ -376,10 +377,10 @@ def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size
             for s in range(slabs):
                 slab = long_at(job + PACKED) + (start * slabs + s * _even(count)) * SLAB_PITCH
                 out, high = long_at(job + OUT) + s * SLAB * out_row + 4 * begin, min(SLAB, rows - s * SLAB)
-                for t in range((mine + LANES - 1) // LANES):
+                for t in range(tiles):
                     tile, wide = packed + t * _even(count) * _VECTOR, min(LANES, mine - t * LANES)
-                    block = packed + TILES_OF_PART * DEEP * _VECTOR
                     multiply_slab(slab, tile, count, out + t * _VECTOR, out_row, start > 0, high, wide, block)
+        first += tiles
     release(memory)
 
 

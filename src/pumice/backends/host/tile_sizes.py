@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-# Rows of a slab, numbers of a column that are packed together, and tiles of columns that make a part.
-SLAB, DEEP, TILES_OF_PART = 14, 256, 4
+# Rows of a slab, numbers of a column that are packed together, and tiles of columns that a thread packs at once.
+SLAB, DEEP, TILES_AT_ONCE = 14, 256, 4

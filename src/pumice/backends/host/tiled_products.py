@@ -25,7 +25,7 @@ from pumice.backends.host.lanes import (
     zeros,
 )
 from pumice.backends.host.products import BLOCK_BYTES, SLAB_PITCH, multiply_slab, pack_slabs
-from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_OF_PART
+from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_AT_ONCE
 from pumice.backends.host.tiled import OUT, PACKED, K, M, N, W, X, fetch
 
 _VECTOR = 4 * LANES
@@ -113,7 +113,7 @@ def _multiply_rows(job: int, t: int, tiles: int, start: int, count: int, values:
 
 @_inlined
 def _multiply_slabs(job: int, t: int, tiles: int, start: int, count: int, values: int) -> None:
-    m, n, block = long_at(job + M), long_at(job + N), values + TILES_OF_PART * DEEP * _VECTOR
+    m, n, block = long_at(job + M), long_at(job + N), values + TILES_AT_ONCE * DEEP * _VECTOR
     slabs = (m + SLAB - 1) // SLAB
     for s in range(slabs):
         slab = long_at(job + PACKED) + (start * slabs + s * count) * SLAB_PITCH
@@ -140,12 +140,12 @@ def _multiply(job: int, t: int, tiles: int, start: int, count: int, values: int)
 def _run(job: int, first: int, last: int, unpack: Any, decode: Any, part: int, group: int, size: int) -> None:
     """`unpack(tile, start, count, stride, to, decode, part, group, size)` fills a tile [count, LANES]."""
     n, k = long_at(job + N), long_at(job + K)
-    memory = allocate(TILES_OF_PART * DEEP * _VECTOR + BLOCK_BYTES + _VECTOR)
+    memory = allocate(TILES_AT_ONCE * DEEP * _VECTOR + BLOCK_BYTES + _VECTOR)
     values = (memory + _VECTOR - 1) // _VECTOR * _VECTOR  # vectors across cache lines load at half speed
     # Loops of steps that are no constants are written out: a range would have to raise an error for a step of 0.
     t = first
     while t < last:
-        tiles = min(TILES_OF_PART, last - t)
+        tiles = min(TILES_AT_ONCE, last - t)
         for start in range(0, k, DEEP):
             count = min(DEEP, k - start)
             for i in range(tiles):
