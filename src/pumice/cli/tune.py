@@ -38,7 +38,7 @@ def tune(device: Device, say: Callable[[str], None]) -> tuple[str, dict[str, Any
     say(f"{cores} cores")
     for tile in tiles:
         work = 2e-9 * tile.bm * tile.bn * K
-        rates = [round(work * each / _seconds(device, tile, each * cores, K), 1) for each in GROUPS]
+        rates = [float(f"{work * each / _seconds(device, tile, each * cores, K):.4g}") for each in GROUPS]
         entry["tiles"][tile.key] = rates
         say(f"{tile.name}: " + ", ".join(f"{rate:g}" for rate in rates) + " GFLOP/s a core")
     return "-".join(caps.name.lower().split()), entry

@@ -79,7 +79,8 @@ def _samples() -> Iterator[Sample]:
         # Of one element, a row's gradient is what eps leaves of it.
         eps = 0.5 if x.shape[-1] == 1 else 1e-5
         yield sample(label, [dy, x, None if k == 2 else weight], axes=axes, eps=eps, centred=centred)
-    yield sample("f16", _operands((5, 131), 1, dtypes.f16), axes=1, eps=1e-5, centred=True)
+    for dtype in (dtypes.f16, dtypes.bf16):
+        yield sample(dtype.name, _operands((5, 131), 1, dtype), axes=1, eps=1e-5, centred=True)
     dy, x, weight = _operands((4, 129), 1)
     yield sample("far from zero", [dy, x + np.float32(300), weight], axes=1, eps=1e-5, centred=True)
 
@@ -87,7 +88,8 @@ def _samples() -> Iterator[Sample]:
 def _parameter_samples() -> Iterator[Sample]:
     for k, (label, shape, axes, centred) in enumerate(_CASES):
         yield sample(label, _operands(shape, axes)[:2], axes=axes, eps=1e-5, centred=centred, bias=k % 3 > 0)
-    yield sample("f16", _operands((5, 131), 1, dtypes.f16)[:2], axes=1, eps=1e-5, centred=True, bias=True)
+    for dtype in (dtypes.f16, dtypes.bf16):
+        yield sample(dtype.name, _operands((5, 131), 1, dtype)[:2], axes=1, eps=1e-5, centred=True, bias=True)
 
 
 _ATTRS = {"axes": 1, "eps": 1e-5, "centred": True}
