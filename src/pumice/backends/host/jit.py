@@ -28,6 +28,8 @@ _PARTS_PER_THREAD = 4
 # Interrupts, and whoever shares the machine under a virtual one, stop a thread for up to some hundred µs: waiting costs less
 # than to go on alone. A program that has taken the core keeps it for milliseconds.
 _PATIENCE, _LOOKS_PER_WORK = 20_000, 1 / 200
+# A task of so much work, about 100 µs, is shared in any case: to wait for a thread that comes late costs less than to do without.
+_LARGE = 1 << 23
 # What Python calls itself.
 _SHARING = ("serve", "sleepers", "run_tasks")
 
@@ -75,36 +77,37 @@ class Kernels:
             # Not shared, a task has no chunks; shared, a few for each thread, so that nobody waits long for the last one.
             least = -(-_MIN_PART * t.parts // max(1, t.work))
             chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, -(-t.parts // (_PARTS_PER_THREAD * threads)))
-            looks = _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
+            looks = 0 if t.work >= _LARGE else _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
             record[:] = self._code.address(t.kernel, t.code), at, t.parts, chunk if chunk < t.parts else 0, int(looks)
             at += 8 * len(t.words)
         run, place, count, shared = self._run, table.ctypes.data, len(tasks), bool(table[:, 3].any())
+        wanted = any(t.work >= _LARGE for t in tasks)
         keep = (tasks, jobs, table)
         ends = np.cumsum([len(t.words) for t in tasks])
         borrowed = np.array([end - 1 for t, end in zip(tasks, ends) if t.scratch], np.int64)
         size = max((t.scratch for t in tasks), default=0)
 
         def call() -> None:
-            run(place, count, shared, keep)
+            run(place, count, shared, wanted, keep)
 
         def call_with_scratch() -> None:
             memory = self._scratch.take(size)
             jobs[borrowed] = memory.ctypes.data
             try:
-                run(place, count, shared, keep)
+                run(place, count, shared, wanted, keep)
             finally:
                 self._scratch.give(memory)
 
         return call_with_scratch if size else call
 
-    def _run(self, table: int, count: int, shared: bool, keep: Any) -> None:
+    def _run(self, table: int, count: int, shared: bool, wanted: bool, keep: Any) -> None:
         team = self._team
         # If another thread has the workers, this one works alone.
         if not shared or not team.lock.acquire(blocking=False):
             self._run_tasks(0, table, count)
             return
         try:
-            team.rouse()
+            team.rouse(wanted)
             self._run_tasks(team.control, table, count)
         finally:
             team.lock.release()

@@ -36,6 +36,8 @@ _NUMBERS = 0x7FFFFFFF
 # How many times longer a worker stays awake between the tasks of one call.
 _BUSY_FACTOR = 10
 _LEAST_ALONE, _MOST_ALONE = 64, 1 << 14
+# After so many looks at a large task, about 100 µs, the core is offered to whoever needs it: perhaps the one that is late.
+_LOOKS_BEFORE_YIELD = 2000
 
 _LONG, _BOTH = ir.IntType(64), "seq_cst"
 _MACHINE = platform.machine().lower()
@@ -122,10 +124,10 @@ def serve(control: int, me: int, patience: int) -> None:
         idle = 0
 
 
-def sleepers(control: int, workers: int, unused: int) -> None:
-    """Leaves in ASLEEP the set of workers, as bits, that sleep and are wanted; the caller must wake them."""
+def sleepers(control: int, workers: int, wanted: int) -> None:
+    """Leaves in ASLEEP the workers, as bits, that sleep and may work, or are wanted in any case; the caller must wake them."""
     found = 0
-    for w in range(workers if _read(control, ALONE) <= 0 else 0):
+    for w in range(workers if wanted or _read(control, ALONE) <= 0 else 0):
         if _swap(control, PARKED + LINE * w, 1, 0):
             found |= 1 << w
     _write(control, ASLEEP, found)
@@ -146,15 +148,20 @@ def _post(control: int, kernel: int, job: int, total: int, chunk: int) -> None:
 
 @_inlined
 def _finish(control: int, patience: int) -> None:
-    """Works on the current task until all of it is done; workers that take more than `patience` looks to do it are left out."""
+    """Works on the current task until all of it is done; workers that take more than `patience` looks to do it are left out.
+
+    A patience of 0 is that of tasks so large that nobody is left out of them, however late.
+    """
     while _take(control):
         pass
-    looks = 0
+    looks, limit = 0, patience if patience else _LOOKS_BEFORE_YIELD
     while _read(control, DONE) < _read(control, TOTAL):
         _pause()
         looks += 1
-        if looks > patience:
+        if looks > limit:
             _yield_core()
+    if patience == 0:
+        return
     backoff = max(_LEAST_ALONE, _read(control, BACKOFF))
     if looks > patience:
         _write(control, ALONE, backoff)
@@ -171,13 +178,13 @@ def run_tasks(control: int, table: int, count: int) -> None:
         if control == 0 or chunk == 0:
             _call_kernel(kernel, job, 0, parts)
             continue
-        alone = _read(control, ALONE)
-        if alone > 0:
+        alone, patience = _read(control, ALONE), long_at(record + 32)
+        if alone > 0 and patience:
             _write(control, ALONE, alone - 1)
             _call_kernel(kernel, job, 0, parts)
             continue
         _write(control, BUSY, 1)
         _post(control, kernel, job, parts, chunk)
-        _finish(control, long_at(record + 32))
+        _finish(control, patience)
     if control:
         _write(control, BUSY, 0)

@@ -45,11 +45,14 @@ class Team:
         self._serve, self._sleepers = serve, sleepers
         self._process = -1
 
-    def rouse(self) -> None:
-        """Wakes the workers that sleep; starts them on first use, and in a forked process, which has none of its parent's."""
+    def rouse(self, wanted: bool) -> None:
+        """Wakes the workers that sleep, also those that were left out if they are `wanted` in any case.
+
+        They are started on first use, and in a forked process, which has none of its parent's.
+        """
         if self._process != os.getpid():
             self._start()
-        self._sleepers(self.control, self.workers, 0)
+        self._sleepers(self.control, self.workers, int(wanted))
         asleep = int(self._words[ASLEEP])
         for w in range(asleep.bit_length()):
             if asleep >> w & 1:
