@@ -15,6 +15,8 @@ from pumice.ir.registry import Array
 _LANES, _SLAB_FLOATS = 32, 16
 # Below so many multiplications of one product BLAS is as good, and for few rows there is something better than both.
 _LEAST, _LEAST_ROWS = 1 << 16, 5
+# Multiplications in the time that packing a number takes.
+_PACKING = 8
 # Floats of a right operand that are packed at a time.
 _MOST_PACKED = 1 << 21
 
@@ -96,7 +98,7 @@ def _by_rows(kind: str, x: Array, y: Array, out: Array, entries: slice, part: sl
     (count, rows, depth), columns = x.shape, y.shape[2]
     words, packs = _words(x, y, out), len(y) if y.strides[0] and len(y) > 1 else 1
     size = 128 * packs * (depth + depth % 2) * -(-columns // _LANES)
-    pack = Task(f"pack_{kind}", words, packs * -(-depth // DEEP), packs * depth * columns, (x, y, out), scratch=size)
+    pack = Task(f"pack_{kind}", words, packs * -(-depth // DEEP), _PACKING * packs * depth * columns, (x, y, out), scratch=size)
     slabs = count * -(-rows // SLAB)
     return [pack, Task("product_f32", words, slabs, count * rows * depth * columns, (x, y, out), scratch=size)]
 
@@ -105,5 +107,5 @@ def _by_columns(kind: str, x: Array, y: Array, out: Array) -> list[Task]:
     (_, rows, depth), columns = x.shape, y.shape[2]
     words, slabs = _words(x, y, out), -(-rows // SLAB)
     size = 4 * _SLAB_FLOATS * (depth + depth % 2) * slabs
-    pack = Task("pack_left_f32", words, slabs, rows * depth, (x, y, out), scratch=size)
+    pack = Task("pack_left_f32", words, slabs, _PACKING * rows * depth, (x, y, out), scratch=size)
     return [pack, Task(f"columns_{kind}", words, -(-columns // _LANES), rows * depth * columns, (x, y, out), scratch=size)]
