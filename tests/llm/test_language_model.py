@@ -179,6 +179,10 @@ def test_texts_to_embed(tmp_path: Path) -> None:
         odd = model.embed(["", "w5 " * 5000, "\N{PARTY POPPER}"])
         ids = model.tokenizer.encode_batch(["w5 w6", "w7"])
         np.testing.assert_array_equal(model.embed_tokens(ids), model.embed(["w5 w6", "w7"]))
+        np.testing.assert_array_equal(model.embed_tokens([np.array(i) for i in ids]), model.embed_tokens(ids))
+        for wrong in (None, 5, "w5", [5], ["w5"], [[1.5]], [[-1]], [[True]], [["w5"]], [None], [[10**9]]):
+            with pytest.raises(InputError):
+                model.embed_tokens(wrong)
         assert np.allclose(np.linalg.norm(odd, axis=1), 1, atol=1e-5)
         for bad in (None, 5, [5], [None], b"abc", ["\ud800"]):
             with pytest.raises(InputError):

@@ -112,6 +112,24 @@ def encoder_graph(arch: EncoderArchitecture, cfg: ModelArchConfig, pooling: Pool
     return embed
 
 
+def _several(texts: Any) -> list[Any]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise InputError(f"the texts are {type(texts).__name__}", hint="give a list of lists of token ids")
+    return list(texts)
+
+
+def _token_ids(number: int, text: Any) -> list[int]:
+    """The ids of one text as ints; the model's vocabulary limits them when it runs."""
+    hint = "give a list of token ids, whole numbers from 0 on"
+    if isinstance(text, str) or not isinstance(text, Iterable):
+        raise InputError(f"text {number} is {type(text).__name__}", hint=hint)
+    found = list(text)
+    for i in found:
+        if not isinstance(i, (int, np.integer)) or isinstance(i, bool) or i < 0:
+            raise InputError(f"text {number} holds {i!r}, which is no token id", hint=hint)
+    return [int(i) for i in found]
+
+
 class EmbeddingModel:
     """A text encoder on a device. A context manager; `close()` frees it."""
 
@@ -177,7 +195,7 @@ class EmbeddingModel:
     def embed_tokens(self, texts: Sequence[Sequence[int]], *, progress: ProgressCallback | None = None) -> Array:
         """The same for texts that are token ids already, with the tokens that mark their beginning and end."""
         self._require_open()
-        ids = [self._cut(list(text)) for text in texts]
+        ids = [self._cut(_token_ids(k, text)) for k, text in enumerate(_several(texts))]
         out = np.zeros((len(ids), self.dim), np.float32)
         # Neighbours of like length share a batch, so that little of it is padding.
         order = sorted(range(len(ids)), key=lambda k: -len(ids[k]))
