@@ -22,6 +22,12 @@ from pumice.reference.compare import mismatch
 from pumice.reference.interpreter import evaluate_graph
 
 Array = np.ndarray[Any, Any]
+# As plans see hardware: a GPU with subgroups of a known size, one where their size may vary, and one without any.
+HARDWARE = {
+    "subgroups": {"software": False},
+    "varying subgroups": {"software": False, "subgroup_fixed": False},
+    "plain": {"software": False, "subgroups": False},
+}
 GUARD = 64
 TARGETS = ("host", "webgpu", "webgpu-baseline")
 

@@ -49,6 +49,19 @@ def causal_attention() -> Graph:
     return pm.trace(f, q=pm.spec(1, 4, "T", 64), k=pm.spec(1, 2, "T", 64), v=pm.spec(1, 2, "T", 64))
 
 
+def one_token() -> Graph:
+    """A query against a cache, and a gated layer behind it."""
+
+    def f(params: Any, q: Any, k: Any, v: Any, length: Any) -> Any:
+        h = pm.attention(q, k, v, kv_len=length).reshape(1, 256)
+        y = pm.rms_norm(h, params["g"]) @ params["up"].T
+        return (pm.silu(y[:, :4096]) * y[:, 4096:]) @ params["down"].T
+
+    params = {"g": pm.spec(256), "up": pm.spec(8192, 256, dtype="f16"), "down": pm.spec(256, 4096, dtype="f16")}
+    cache = pm.spec(1, 2, 512, 64, dtype="f16")
+    return pm.trace(f, params=params, q=pm.spec(1, 4, 1, 64), k=cache, v=cache, length=pm.spec(1, dtype="i32"))
+
+
 def cache_update() -> Graph:
     def f(x: Any, at: Any) -> Any:
         kv = pm.state("kv", (16, 8), init=np.zeros((16, 8), "f4"))
@@ -92,6 +105,7 @@ CASES: tuple[Callable[[], Graph], ...] = (
     norm_with_residual,
     linear_layer,
     causal_attention,
+    one_token,
     cache_update,
     attention_gradients,
     norm_gradients,

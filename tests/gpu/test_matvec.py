@@ -11,15 +11,9 @@ from pumice.core import dtypes
 from pumice.core.blocks import dequantize_rows, quantize_rows
 from pumice.plan.build import build_plan
 
-from harness import Case, device, run_plan
+from harness import HARDWARE, Case, device, run_plan
 
 RNG = np.random.default_rng(8)
-# A GPU with subgroups of a known size, one where their size may vary, and one without any.
-TARGETS = {
-    "subgroups": {"software": False},
-    "varying subgroups": {"software": False, "subgroup_fixed": False},
-    "plain": {"software": False, "subgroups": False},
-}
 # Vectors, rows, K: less than a load a thread, steps with and without a rest, a loop, K in whole words, and K that is odd.
 SIZES = ((1, 41, 40), (1, 33, 64), (4, 70, 584), (3, 40, 2048), (1, 34, 6144), (2, 40, 70), (1, 40, 75))
 
@@ -30,7 +24,7 @@ def draw(*shape, dtype=np.float32):
 
 def product_of(fn, target, w, **arrays):
     """What the function gives on the target for a weight and inputs, and the variant of its last step."""
-    caps = device("webgpu").caps.with_(**TARGETS[target])
+    caps = device("webgpu").caps.with_(**HARDWARE[target])
     specs = {name: pm.spec(*a.shape, dtype=a.dtype) for name, a in arrays.items()}
     c = Case(pm.trace(fn, params={"w": pm.spec(*w.shape, dtype=w.dtype)}, **specs), arrays, {"w": w})
     plan = build_plan(c.graph, caps)
@@ -38,7 +32,7 @@ def product_of(fn, target, w, **arrays):
     return found, plan.steps[-1].variant
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", HARDWARE)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("size", SIZES)
 def test_stored_vectors(size, dtype, target):
@@ -49,7 +43,7 @@ def test_stored_vectors(size, dtype, target):
     np.testing.assert_allclose(found, x.astype(np.float64) @ w.astype(np.float64).T, rtol=1e-5, atol=1e-5 * np.sqrt(k))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", HARDWARE)
 @pytest.mark.parametrize("size", SIZES)
 def test_computed_vectors(size, target):
     m, n, k = size
@@ -74,7 +68,7 @@ def test_quantised_weights(name, target):
     n, k = 1026, 1024 + max(dtype.block, 256)
     w = np.tile(quantize_rows(dtype, draw(54, k)), (19, 1))
     x = draw(1, k) * np.exp(draw(1, k))
-    caps = device("webgpu").caps.with_(**TARGETS[target], workgroup_memory=8 << 10)
+    caps = device("webgpu").caps.with_(**HARDWARE[target], workgroup_memory=8 << 10)
     g = pm.trace(lambda params, x: pm.qmatmul(x, params["w"]), params={"w": pm.spec(n, k, dtype=name)}, x=pm.spec(1, k))
     plan = build_plan(g, caps)
     assert ("by digits" in plan.steps[-1].variant) == (name not in NUMBERS[:4])

@@ -9,6 +9,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, divide_exactly, product, upper
 from pumice.errors import LimitError, PlanError
 from pumice.ir.graph import Graph, Node
+from pumice.ir.registry import get_op
 from pumice.ir.types import TensorType
 
 
@@ -186,6 +187,13 @@ class LowerContext:
         if found is None:
             raise PlanError(f"%{node} is no strided view of a stored value")
         return found
+
+
+def below_views(graph: Graph, node: int) -> int:
+    """The value that a chain of views shows."""
+    while get_op(graph.nodes[node].op).is_view:
+        node = graph.nodes[node].args[0]
+    return node
 
 
 def find_view(graph: Graph, node: int, stored: set[int]) -> View | None:

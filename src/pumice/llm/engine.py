@@ -264,8 +264,7 @@ class Engine:
             if cancelled():
                 return False
             part = list(prompt[len(slot.tokens) : len(slot.tokens) + self.chunk])
-            inputs = self._inputs([seq], variant, len(part))
-            inputs["tokens"] = np.array([part], np.int32)
+            inputs = self._inputs([seq], variant, part)
             last = len(slot.tokens) + len(part) == len(prompt)
             wanted = ["token", *(_LOGPROB_OUTPUTS if variant.logprobs else ())] if last else []
             results = exe.run(inputs, outputs=wanted)
@@ -280,14 +279,23 @@ class Engine:
         seen[seq.slot.index, seq.slot.tokens] = 1
         exe.state["seen"].write(seen.reshape(-1))
 
-    def _inputs(self, live: Sequence[_Live], variant: Sampling, length: int) -> dict[str, Array]:
+    def _place(self, s: _Live, number: int) -> int:
+        """Where in the ring the token of that number of a sequence lies."""
+        return number % RING * len(self._slots) + s.slot.index
+
+    def _inputs(self, live: Sequence[_Live], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
+        """What a step is given: for a part of a prompt, or for the token that each sequence sampled last."""
+        length = 1 if part is None else len(part)
         out: dict[str, Array] = {
             "slot": np.array([s.slot.index for s in live], np.int32),
             "start": np.array([len(s.slot.tokens) for s in live], np.int32),
-            "length": np.full(len(live), length, np.int32),
             "total": np.array([max(len(s.request.prompt), len(s.slot.tokens) + length) for s in live], np.int32),
-            "at": np.array([(s.count + s.ahead) % RING for s in live], np.int32),
+            "at": np.array([self._place(s, s.count + s.ahead) for s in live], np.int32),
         }
+        if part is None:
+            out["fed"] = np.array([self._place(s, s.count + s.ahead - 1) for s in live], np.int32)
+        else:
+            out |= {"length": np.array([length], np.int32), "tokens": np.array([part], np.int32)}
         params = [s.request.sampling for s in live]
         if not variant.greedy:
             for name in ("temperature", "top_p", "min_p"):
@@ -313,7 +321,7 @@ class Engine:
                 if burst.logprobs:
                     s.take(int(results[0][row]), _logprobs_of(results[1:], row))
                 else:
-                    s.take(int(results[0][(s.count % RING) * len(self._slots) + s.slot.index]), None)
+                    s.take(int(results[0][self._place(s, s.count)]), None)
                 events += self._finished(s, live)
         return events
 
@@ -331,10 +339,10 @@ class Engine:
         exe = self._executable(True, variant)
         steps = 1 if variant.logprobs else min(self._ahead, *(s.room for s in live))
         for _ in range(steps - 1):
-            exe.run(self._inputs(live, variant, 1), outputs=[])
+            exe.run(self._inputs(live, variant), outputs=[])
             self._advance(live)
         wanted = ["token", *_LOGPROB_OUTPUTS] if variant.logprobs else ["ring"]
-        inputs = self._inputs(live, variant, 1)
+        inputs = self._inputs(live, variant)
         results: Callable[[], Sequence[Array]]
         if self._bursts == 1:
             results = partial(tuple, exe.run(inputs, outputs=wanted))
@@ -394,7 +402,7 @@ class Engine:
         live = _Live(0, Request(held, SamplingParams(temperature=0), 1), _Slot(slot.index, held), last=held[-1])
         variant = self._variant([live])
         with self._step():
-            return self._executable(True, variant).profile(self._inputs([live], variant, 1), outputs=["ring"], repeats=repeats)
+            return self._executable(True, variant).profile(self._inputs([live], variant), outputs=["ring"], repeats=repeats)
 
     def reopen(self, device: Device | None = None) -> None:
         """Start over on a new device after this one was lost: the same plans and weights, an empty cache."""

@@ -42,11 +42,12 @@ class Sampling:
     logprobs: bool = False
 
 
-def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, length: Tensor) -> Callable[..., Tensor]:
+def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, end: Tensor | None) -> Callable[..., Tensor]:
     """An `attend` that appends keys and values to the cache and attends to the whole sequence of each batch row.
 
     `rows` says for every token of the batch which row of the cache it takes; rows beyond the cache are dropped, which is
-    how padding is kept out.
+    how padding is kept out. `end` is the length of the sequences with the new tokens, for which a single new token speaks
+    itself: it sees what lies before it.
     """
 
     def append(name: str, new: Tensor, dtype: str) -> Tensor:
@@ -72,7 +73,7 @@ def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, 
         else:
             keys, values = append(f"cache.{layer}.k", k, dtype), append(f"cache.{layer}.v", v, dtype)
         options["kv_index"] = slot if layout.slots > 1 else None
-        return pm.attention(q, keys, values, layout="bshd", causal=True, offset=start, kv_len=start + length, **options)
+        return pm.attention(q, keys, values, layout="bshd", causal=True, offset=start, kv_len=end, **options)
 
     return attend
 
@@ -102,35 +103,35 @@ def all_logits(arch: CausalArchitecture, cfg: ModelArchConfig) -> Callable[..., 
 def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, sampling: Sampling, *, feed: bool) -> Callable[..., Any]:
     """One step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
 
-    Inputs, all by batch row: `slot` (which sequence of the cache), `start` (tokens in it so far), `length` (new tokens; the
-    rest of the row is padding), `total` (length of the sequence that this step belongs to: some rotary scalings depend on
-    it), `at` (where in the ring the sampled token goes), and, unless greedy, the sampling numbers.
-    With `feed` the tokens are not an input: each row runs the token it sampled last, which never left the device.
+    Inputs, all by batch row: `slot` (which sequence of the cache), `start` (tokens in it so far), `total` (length of the
+    sequence that this step belongs to: some rotary scalings depend on it), `at` (where in the ring the sampled token goes),
+    and, unless greedy, the sampling numbers. Prompts come with `tokens` and `length` (how many they are; the rest of the row
+    is padding). With `feed` each row runs the token that lies in the ring at `fed` instead, which never left the device.
     """
 
-    def run(params: Any, slot: Tensor, start: Tensor, length: Tensor, total: Tensor, at: Tensor, **rest: Tensor) -> Any:
-        last = pm.state("sampled", (layout.slots,), "i32")
-        tokens = pm.expand_dims(pm.take(last, slot), 1) if feed else rest["tokens"]
+    def run(params: Any, slot: Tensor, start: Tensor, total: Tensor, at: Tensor, **rest: Tensor) -> Any:
+        ring = pm.state("ring", (RING * layout.slots,), "i32")
+        tokens = pm.expand_dims(pm.take(ring, rest["fed"]), 1) if feed else rest["tokens"]
         batch, width = tokens.shape
         column = pm.expand_dims(pm.arange(width, dtype="i32"), 0)
         positions = pm.expand_dims(start, 1) + column
-        used = column < pm.expand_dims(length, 1)
-        beyond = layout.slots * layout.context
-        rows = pm.where(used, pm.expand_dims(slot, 1) * layout.context + positions, beyond).reshape(batch * width)
-        attend = cached_attention(layout, rows, slot, start, length)
+        rows, used = pm.expand_dims(slot, 1) * layout.context + positions, None
+        if not feed:
+            used = column < pm.expand_dims(rest["length"], 1)
+            rows = pm.where(used, rows, layout.slots * layout.context)
+        attend = cached_attention(layout, rows.reshape(batch * width), slot, start, None if feed else start + rest["length"])
         hidden = arch.hidden(cfg, params, tokens, positions, attend, length=total)
-        # Only each row's last token has a successor to predict.
-        ends = pm.arange(batch, dtype="i32") * width + length - 1
-        logits = arch.logits(cfg, params, pm.take(hidden.reshape(batch * width, cfg.hidden), ends, axis=0))
-        picked = logits
+        if not feed:
+            # Only each row's last token has a successor to predict.
+            ends = pm.arange(batch, dtype="i32") * width + rest["length"] - 1
+            hidden = pm.take(hidden.reshape(batch * width, cfg.hidden), ends, axis=0)
+        picked = logits = arch.logits(cfg, params, hidden).reshape(batch, cfg.vocab)
         if sampling.penalty:
             picked = _penalise(layout, cfg.vocab, logits, slot, tokens, used, rest["repeat_penalty"])
         token = pm.argmax(picked, axis=-1) if sampling.greedy else sample(picked, rest)
-        pm.set_state(last, pm.scatter_set(last, slot, token))
-        ring = pm.state("ring", (RING * layout.slots,), "i32")
-        new_ring = pm.scatter_set(ring, at * layout.slots + slot, token)
+        new_ring = pm.scatter_set(ring, at, token)
         pm.set_state(ring, new_ring)
-        out = {"token": token, "logits": logits, "ring": new_ring}
+        out = {"token": token, "ring": new_ring}
         return {**out, **_logprobs(logits, token)} if sampling.logprobs else out
 
     return run
@@ -149,7 +150,7 @@ def trace_step(
     def each(dtype: str = "f32") -> pm.Spec:
         return pm.spec("B", dtype=dtype, max=layout.slots) if many else pm.spec(1, dtype=dtype)
 
-    specs: dict[str, Any] = {n: each("i32") for n in ("slot", "start", "length", "total", "at")}
+    specs: dict[str, Any] = {n: each("i32") for n in ("slot", "start", "total", "at", "fed" if feed else "length")}
     if not feed:
         specs["tokens"] = pm.spec(1, "T", dtype="i32", max=chunk)
     if not sampling.greedy:
@@ -160,10 +161,17 @@ def trace_step(
     return pm.trace(step(arch, cfg, layout, sampling, feed=feed), params=params, **specs)
 
 
-def _penalise(layout: Layout, vocab: int, logits: Tensor, slot: Tensor, tokens: Tensor, used: Tensor, penalty: Tensor) -> Tensor:
-    """Logits of tokens that the sequence already holds, made less likely by the factor `penalty` (1 changes nothing)."""
+def _penalise(
+    layout: Layout, vocab: int, logits: Tensor, slot: Tensor, tokens: Tensor, used: Tensor | None, penalty: Tensor
+) -> Tensor:
+    """Logits of tokens that the sequence already holds, made less likely by the factor `penalty` (1 changes nothing).
+
+    Of the new `tokens` only those count that are `used`, if that is said.
+    """
     seen = pm.state("seen", (layout.slots * vocab,), "f32")
-    at = pm.where(used, pm.expand_dims(slot, 1) * vocab + tokens, layout.slots * vocab)
+    at = pm.expand_dims(slot, 1) * vocab + tokens
+    if used is not None:
+        at = pm.where(used, at, layout.slots * vocab)
     count = tokens.shape[0] * tokens.shape[1]
     updated = pm.scatter_set(seen, at.reshape(count), pm.ones((count,)))
     pm.set_state(seen, updated)

@@ -10,10 +10,11 @@ from pumice.core.dims import upper
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, Scalar, Source, get_op
-from pumice.kernels.context import Group, LowerContext, find_view
+from pumice.kernels.context import Group, LowerContext, below_views, find_view
 from pumice.kernels.routines import PRODUCTS, pulled_operands
 from pumice.kernels.routines.scatter import words_after
 from pumice.kernels.routines.vectors import is_norm_of_rows
+from pumice.plan.halves import halves_of
 
 # Ops whose recomputation for every reader costs about as much as loading the result would.
 _CHEAP = {"arange", "expand", "reshape", "transpose", "slice", "flip", "cast", "neg", "add", "sub", "mul", "one_hot"}
@@ -22,6 +23,8 @@ _READS_TWICE = {"rope": 2}
 _MAX_WEIGHT = 256  # rough count of scalar operations a kernel may inline; keeps shaders small and compile times short
 _CHEAP_SUBTREE = 4
 _MAX_RECOMPUTED = 8  # nodes that the workgroups of a product may compute again each
+# From this length on what joins the halves of a product is stored; the workgroups of the next product compute less themselves.
+LONG_JOIN = 4096
 
 
 @dataclass
@@ -104,7 +107,7 @@ class _Partition:
         for k, arg in enumerate(n.inputs):
             if arg is None or k in pulled:
                 continue
-            base = _below_views(self.graph, arg)
+            base = below_views(self.graph, arg)
             self.must_store.add(arg if find_view(self.graph, arg, {base}) is None else base)
 
     def _pulled(self, routine: Node) -> frozenset[int]:
@@ -134,10 +137,39 @@ class _Partition:
 
     def _reads_identically(self, consumer: int, n: Node) -> bool:
         c = self.graph.nodes[consumer]
-        elementwise = isinstance(get_op(c.op).lowering, Scalar) or c.op == "cast"
-        return elementwise and consumer in self.identity and c.type.shape == n.type.shape
+        return _is_elementwise(c) and consumer in self.identity and c.type.shape == n.type.shape
+
+    def _reads_halves(self, n: Node) -> bool:
+        """Whether n is a product that is read half by half, each half at the index of the group's root."""
+        halves = halves_of(self.graph, n, self.maxima) if self.caps.target == "webgpu" else ()
+        return bool(halves) and all(i in self.identity for i in halves)
+
+    def _joins_halves(self, n: Node, readers: set[int]) -> bool:
+        """Whether n is all that becomes of both halves of a product: its kernel can store n instead of the product.
+
+        That is better than to have every workgroup of the product that reads n compute it once more.
+        """
+        long = bool(n.type.shape) and upper(n.type.shape[-1], self.maxima) >= LONG_JOIN
+        if not (long and _is_elementwise(n) and self.caps.target == "webgpu"):
+            return False
+        if all(self._reads_identically(c, n) for c in readers):
+            return False
+        graph, region, stack, shown = self.graph, {n.id}, [n], dict[int, set[int]]()
+        while stack:
+            for arg in stack.pop().args:
+                a = graph.nodes[arg]
+                if a.type.shape != n.type.shape or not set(graph.users[arg]) <= region or arg in self.must_store:
+                    continue
+                if a.op == "slice":
+                    shown.setdefault(a.args[0], set()).add(arg)
+                elif _is_elementwise(a):
+                    region.add(arg)
+                    stack.append(a)
+        return any(found == set(halves_of(graph, graph.nodes[i], self.maxima)) for i, found in shown.items())
 
     def _can_inline(self, n: Node, readers: set[int], owners: set[int]) -> bool:
+        if self._joins_halves(n, readers):
+            return False
         if self._is_recomputed(n) and not get_op(n.op).is_view:
             if len(self._recomputed_in(owners)) >= _MAX_RECOMPUTED:
                 return False
@@ -145,7 +177,7 @@ class _Partition:
                 return self._is_prologue_norm(n)
         elif _is_anchor(n):
             # As the anchor of its readers' group, which then runs as its epilogue.
-            if len(owners) != 1 or not all(self._reads_identically(c, n) for c in readers):
+            if len(owners) != 1 or not (all(self._reads_identically(c, n) for c in readers) or self._reads_halves(n)):
                 return False
             return self.groups[next(iter(owners))].anchor is None
         if get_op(n.op).is_view:
@@ -170,7 +202,7 @@ class _Partition:
         return own < out and consumer.op not in ("concat", "pad")
 
     def _subtree(self, n: Node, limit: int) -> int:
-        """Number of inlinable ops below n, counted up to just over the limit."""
+        """Number of inlinable ops below n that compute something, counted up to just over the limit."""
         total, stack = 0, [n.id]
         while stack and total <= limit:
             node = self.graph.nodes[stack.pop()]
@@ -178,16 +210,13 @@ class _Partition:
                 continue
             if node.op not in _CHEAP:
                 return limit + 1
-            total += 1
+            total += not get_op(node.op).is_view
             stack.extend(node.args)
         return total
 
 
-def _below_views(graph: Graph, node: int) -> int:
-    """The value that a chain of views shows."""
-    while get_op(graph.nodes[node].op).is_view:
-        node = graph.nodes[node].args[0]
-    return node
+def _is_elementwise(n: Node) -> bool:
+    return isinstance(get_op(n.op).lowering, Scalar) or n.op == "cast"
 
 
 def _is_anchor(n: Node) -> bool:
@@ -205,7 +234,7 @@ def _finish(graph: Graph, d: _Draft, caps: Caps) -> Group:
     leaves: dict[int, None] = {}
     routine = d.anchor is not None and isinstance(get_op(graph.nodes[d.anchor].op).lowering, Routine)
     # A routine reads memory, through views; a scalar that such a view spreads must be there like any other operand.
-    loaded = {_below_views(graph, a) for a in graph.nodes[d.anchor].args} if d.anchor is not None and routine else set()
+    loaded = {below_views(graph, a) for a in graph.nodes[d.anchor].args} if d.anchor is not None and routine else set()
     for i in nodes:
         for a in graph.nodes[i].args:
             literal = caps.target == "webgpu" and a not in loaded and is_inline_constant(graph, a)
@@ -291,8 +320,7 @@ def _may_overwrite(graph: Graph, g: Group, state: int, caps: Caps) -> bool:
     # Elementwise at the root's own index: the thread that overwrites an element is the only one to read it.
     for i in g.nodes:
         n = graph.nodes[i]
-        elementwise = isinstance(get_op(n.op).lowering, Scalar) or n.op == "cast"
-        if _reaches(graph, i, state, set(g.nodes)) and not (elementwise and n.type.shape == root.type.shape):
+        if _reaches(graph, i, state, set(g.nodes)) and not (_is_elementwise(n) and n.type.shape == root.type.shape):
             return False
     return True
 

@@ -13,12 +13,12 @@ from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.attention_blocks import BlockKernel, Blocks, decide_blocks
 from pumice.kernels.routines.attention_operands import AttentionOperands
-from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, emit_join, part_type, static_size, store_part
+from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
+from pumice.kernels.routines.attention_teams import TeamKernel, Teams, decide_teams, load_width
 from pumice.kernels.routines.common import group_label
 
-# Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART; the joining kernel holds
-# one weight a part.
-_FEW_ROWS, _PART, _MAX_PARTS = 16, 32, 32
+# Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART.
+_FEW_ROWS, _PART = 16, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,12 @@ class Flash:
         return f"flash {self.rows}x{self.keys} {self.threads}" + (f" {self.parts} parts" if self.parts > 1 else "")
 
 
-def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int, *, stored: bool = True) -> Flash | Blocks:
+def decide(
+    caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int, *, stored: bool = True, width: int = 0
+) -> Flash | Blocks | Teams:
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
-    `stored` says that the queries lie in memory, not to be computed as they are read.
+    `stored` says that the queries lie in memory, not to be computed as they are read; `width` is what `load_width` gives.
 
     >>> decide(Caps.preset("h200"), 2048, 2048, 128, 128, 32).name
     'blocks 32x32 128'
@@ -76,13 +78,17 @@ def decide(caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: in
         found = decide_blocks(caps, rows, depth, depth_v, heads, wanted, stored=stored)
         if found is not None:
             return found
+    if rows <= _FEW_ROWS:
+        teams = decide_teams(caps, rows, keys, depth, width, heads, wanted)
+        if teams is not None:
+            return teams
     block = 16 if caps.software else 32
     # Few rows against many keys: the rows stay together, so that keys are read once, and the keys are shared out.
     shared_out = rows <= _FEW_ROWS and keys >= 2 * _PART and not caps.software
     while block > 1 and (block >= 2 * rows or (not shared_out and heads * -(-rows // block) < wanted)):
         block //= 2
     groups = heads * -(-rows // block)
-    parts = min(_MAX_PARTS, -(-2 * wanted // groups), -(-keys // _PART)) if shared_out else 1
+    parts = min(MAX_PARTS, -(-2 * wanted // groups), -(-keys // _PART)) if shared_out else 1
     while True:
         for chunk in (64, 32, 16, 8, 4) if block <= 4 and parts == 1 and not caps.software else (32, 16, 8, 4):
             choice = Flash(threads, block, chunk, lanes, 1 if caps.software else 8 if block <= 4 else 4, parts)
@@ -323,16 +329,21 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
         static_size(v[3]),
         ctx.max(q[0] * k[heads]),
         stored=find_view(ctx.graph, node.args[0], set(group.leaves)) is not None,
+        width=load_width(ctx, group, node),
     )
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p, label = Puller(ctx, group, kb), group_label(ctx, group)
     if isinstance(choice, Blocks):
         return [kb.finish(groups=BlockKernel(p, node, choice).emit(), label=label, variant=choice.name)]
-    kernel = AttentionKernel(p, node, choice)
+    kernel = _kernel(p, node, choice)
     if choice.parts == 1:
         return [kb.finish(groups=kernel.emit(None), label=label, variant=choice.name)]
     partial = ctx.temp(part_type(kernel))
     first = kb.finish(groups=kernel.emit(partial), label=label + " partial", variant=choice.name)
     join = KernelBuilder(ctx.caps, workgroup=64)
-    groups = emit_join(AttentionKernel(Puller(ctx, group, join), node, choice), partial)
+    groups = emit_join(_kernel(Puller(ctx, group, join), node, choice), partial)
     return [first, join.finish(groups=groups, label=label, variant=f"join {choice.parts}")]
+
+
+def _kernel(p: Puller, node: Node, choice: Flash | Teams) -> AttentionKernel | TeamKernel:
+    return TeamKernel(p, node, choice) if isinstance(choice, Teams) else AttentionKernel(p, node, choice)

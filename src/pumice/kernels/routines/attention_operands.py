@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from pumice.core.dims import Dim, ceildiv, divide_exactly
+from pumice.core.dims import Dim, ceildiv
+from pumice.core.dtypes import f32
 from pumice.ir.graph import Node
 from pumice.kernels.context import View, find_view
 from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
 from pumice.kernels.routines.attention_parts import HIDDEN, LOWEST, static_size
-from pumice.kernels.routines.common import Side, broadcast_strides, load_pair
+from pumice.kernels.routines.common import Side, broadcast_strides, load_pair, vector_width
 
 _T = TypeVar("_T")
 
@@ -133,12 +134,7 @@ class AttentionOperands:
 
     def _whole(self, side: Side, depth: int) -> bool:
         """Whether the rows lie in whole vec4s of f32, and nothing bound them otherwise before."""
-        p = self.p
-        if p.ctx.type(side.leaf).dtype.name != "f32" or side.k_stride != 1:
-            return False
-        if len(p.ctx.part_elements(side.leaf)) > 1 or not p.kb.may_widen(side.leaf):
-            return False
-        return all(divide_exactly(d, 4) is not None for d in (depth, side.offset, *side.row_strides, *side.batch))
+        return self.p.ctx.type(side.leaf).dtype == f32 and vector_width(self.p, side, depth) > 0
 
     def _four(self, d: str, depth: int, element: Callable[[str], str]) -> str:
         """WGSL for elements d…d+3 along the depth, past which they are 0."""
@@ -168,20 +164,32 @@ class AttentionOperands:
     def load_queries(self, pitch: int) -> None:
         """The workgroup's rows of queries, scaled, `pitch` vec4s from one to the next."""
         kb, c, depth = self.kb, self.blocking, static_size(self.depth)
-        kb.open(f"for (var e = lid; e < {c.rows * self.vectors}u; e += {c.threads}u)")
-        head, query = self.head_and_query(kb.let(f"min(row0 + e / {self.vectors}u, last_row)", "row"))
-        d = kb.let(f"(e % {self.vectors}u) * 4u", "d")
+        # Few that are computed here are shared out one by one, so that no thread computes four while others wait.
+        each = 1 if self.q is None and depth % 4 == 0 and c.rows * self.vectors <= c.threads // 2 else 4
+        across = depth if each == 1 else self.vectors
+        kb.open(f"for (var e = lid; e < {c.rows * across}u; e += {c.threads}u)")
+        head, query = self.head_and_query(kb.let(f"min(row0 + e / {across}u, last_row)", "row"))
+        d = kb.let(f"(e % {across}u) * {each}u", "d")
         if self.q is not None:
             start = self.q.row(self.p, self.q.base(self.p, ("batch", head)), query)
             loaded = self.load_four(self.q, start, d, depth)
         else:
             self.p.push()
-            q = self.node.args[0]
-            loaded = self._four(d, depth, lambda at: self.p.value(q, self.reordered(("batch", head, query, kb.let(at, "at")))))
+            loaded = (
+                self._computed_query(head, query, d)
+                if each == 1
+                else self._four(d, depth, lambda at: self._computed_query(head, query, at))
+            )
             self.p.pop()
-        place = "e" if pitch == self.vectors else f"e / {self.vectors}u * {pitch}u + e % {self.vectors}u"
-        kb.emit(f"queries[{place}] = {loaded} * {self.scaling};")
+        vec4 = f"e / {4 // each}u" if each == 1 else "e"
+        place = vec4 if pitch == self.vectors else f"e / {across}u * {pitch}u + {vec4} % {self.vectors}u"
+        kb.emit(f"queries[{place}]{'[e % 4u]' if each == 1 else ''} = {loaded} * {self.scaling};")
         kb.close()
+
+    def _computed_query(self, head: str, query: str, at: str) -> str:
+        """One element of a query that is computed here."""
+        where = self.reordered(("batch", head, query, self.kb.let(at, "at")))
+        return self.p.value(self.node.args[0], where)
 
     def key_slot(self, base: str, e: str) -> tuple[str, str]:
         """Where slot `e` of the chunk's keys goes, and the name of its vec4."""

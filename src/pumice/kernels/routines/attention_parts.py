@@ -11,11 +11,14 @@ from pumice.kernels.pull import plus
 
 if TYPE_CHECKING:
     from pumice.kernels.routines.attention import AttentionKernel
+    from pumice.kernels.routines.attention_teams import TeamKernel
 
 # Hidden scores are HIDDEN, others at least LOWEST: no infinities, whose arithmetic WGSL need not get right.
 HIDDEN, LOWEST = "-3.3e38f", "-3.0e38f"
 # The difference of two such scores may overflow; e^-200 is 0 in f32 like everything below it.
 FAR = "-200.0f"
+# The joining kernel holds one weight a part.
+MAX_PARTS = 32
 
 
 def static_size(d: Dim) -> int:
@@ -24,7 +27,7 @@ def static_size(d: Dim) -> int:
     return d
 
 
-def part_type(k: AttentionKernel) -> TensorType:
+def part_type(k: AttentionKernel | TeamKernel) -> TensorType:
     """What the parts leave for the joining kernel: the sums of each row, then its maximum and its total."""
     c = k.choice
     return TensorType(f32, (k.batch, k.kv_heads, k.blocks, c.parts, c.rows, static_size(k.depth_v) + 2))
@@ -47,7 +50,7 @@ def store_part(k: AttentionKernel, partial: int) -> None:
             kb.close()
 
 
-def emit_join(k: AttentionKernel, partial: int) -> Dim:
+def emit_join(k: AttentionKernel | TeamKernel, partial: int) -> Dim:
     """The body of the joining kernel, one workgroup a query row; gives the number of workgroups."""
     kb, p, c, depth_v = k.kb, k.p, k.choice, static_size(k.depth_v)
     stored, width, threads = kb.read(partial, f32), depth_v + 2, kb.workgroup

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pumice.core.dims import Dim, Shape, divide_exactly, product
 from pumice.core.dtypes import DType
@@ -101,6 +102,26 @@ def merged_rows(shape: Shape, strides: tuple[Dim, ...]) -> tuple[Shape, tuple[Di
     return (shape, strides) if merged is None else ((total,), merged)
 
 
+def vector_elements(dtype: DType) -> int:
+    """Elements in sixteen bytes of a dtype that can be loaded by vectors, else 0.
+
+    >>> from pumice.core.dtypes import f16, f32, i8
+    >>> vector_elements(f32), vector_elements(f16), vector_elements(i8)
+    (4, 8, 0)
+    """
+    return 4 * dtype.per_word if not dtype.is_quant and dtype.per_word <= 2 else 0
+
+
+def vector_width(p: Puller, side: Side, k: Dim) -> int:
+    """Elements of a row, `k` long, that can be loaded at once: sixteen bytes where all rows lie in such pieces, else 0."""
+    dtype = p.ctx.type(side.leaf).dtype
+    each = vector_elements(dtype)
+    if not each or dtype.compute != "f32" or side.k_stride != 1 or len(p.ctx.part_elements(side.leaf)) > 1:
+        return 0
+    aligned = all(divide_exactly(d, each) is not None for d in (k, side.offset, *side.row_strides, *side.batch))
+    return each if aligned and p.kb.may_widen(side.leaf) else 0
+
+
 def _even(d: Dim) -> bool:
     return divide_exactly(d, 2) is not None
 
@@ -114,6 +135,26 @@ def load_pair(p: Puller, leaf: int, address: str) -> str:
 def unpack_pair(dtype: DType, word: str) -> str:
     """WGSL for the vec2<f32> of the two halves in a word."""
     return _HALVES[dtype.name].format(w=word)
+
+
+def read_halves(ctx: LowerContext, group: Group) -> tuple[int, ...]:
+    """The nodes of the group that show a half each of its anchor, which nothing else reads; none where that is read itself."""
+    nodes, anchor = (ctx.graph.nodes[i] for i in group.nodes), group.anchor
+    found = [n for n in nodes if n.op == "slice" and n.args[0] == anchor]
+    return tuple(n.id for n in sorted(found, key=lambda n: n.attr["starts"]))
+
+
+def _always(value: str, at: Index) -> str:
+    return value
+
+
+def joined_halves(p: Puller, halves: Sequence[int], idx: Index, values: Sequence[str]) -> str:
+    """The root's element at `idx`, given the anchor's there or, where `halves` are read instead of it, an element of each."""
+    if not halves:
+        return p.root_value(idx, values[0])
+    for half, value in zip(halves, values, strict=True):
+        p.rules[half] = partial(_always, value)
+    return p.value(p.group.root, idx)
 
 
 def stores_fours(p: Puller) -> bool:

@@ -12,7 +12,15 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import ZERO, Index, Puller, plus, times
-from pumice.kernels.routines.common import Side, broadcast_strides, group_label, merged_rows, store_four, stores_fours
+from pumice.kernels.routines.common import (
+    Side,
+    broadcast_strides,
+    group_label,
+    merged_rows,
+    read_halves,
+    store_four,
+    stores_fours,
+)
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader, tile_origin
 from pumice.kernels.tuning import tuning_of
@@ -183,7 +191,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     if isinstance(choice, Tile):
         groups = _emit_tiles(p, s, choice)
     elif isinstance(choice, Matvec):
-        groups = _emit_matvec(p, s, choice, swapped=size[0] > size[1])
+        groups = _emit_matvec(p, s, choice, swapped=size[0] > size[1], halves=read_halves(ctx, group))
     else:
         groups = _emit_naive(p, s, choice)
     return [kb.finish(groups=groups, label=group_label(ctx, group), variant=choice.name)]
@@ -230,7 +238,7 @@ def _shared_by_rows(p: Puller, s: Problem) -> list[tuple[int, Shape]]:
     return [(a, shape) for a, shape in found.items() if shape and shape[-1] == s.n != 1 and all(d == 1 for d in shape[:-1])]
 
 
-def _emit_matvec(p: Puller, s: Problem, choice: Matvec, *, swapped: bool) -> Dim:
+def _emit_matvec(p: Puller, s: Problem, choice: Matvec, *, swapped: bool, halves: tuple[int, ...]) -> Dim:
     """The side with few rows is the vectors; `swapped` when that is the right operand."""
 
     def index(batch: Index, vector: str, row: str) -> Index:
@@ -240,7 +248,7 @@ def _emit_matvec(p: Puller, s: Problem, choice: Matvec, *, swapped: bool) -> Dim
         assert s.a is not None
         roles = Roles(s.b, s.nodes[1], (), s.a, s.batch, s.n, s.m, s.k, s.compute, index)
     else:
-        roles = Roles(s.a, s.nodes[0], s.lead, s.b, s.batch, s.m, s.n, s.k, s.compute, index)
+        roles = Roles(s.a, s.nodes[0], s.lead, s.b, s.batch, s.m, s.n, s.k, s.compute, index, halves)
     return emit_matvec(p, roles, choice)
 
 

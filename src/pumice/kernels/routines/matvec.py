@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
 from pumice.kernels.pull import ZERO, Index, Puller, plus
-from pumice.kernels.routines.common import Side, load_pair, open_sums, unpack_pair
-from pumice.kernels.routines.tile import vector_elements
+from pumice.kernels.routines.common import Side, joined_halves, load_pair, open_sums, unpack_pair, vector_width
 from pumice.kernels.routines.vectors import Staged, Vectors
 
 MAX_VECTORS = 4
 _UNROLL = 8
-_IN_FLIGHT = 18  # loads of weights that a thread has on their way
+_IN_FLIGHT = 9  # loads of weights that a thread has on their way
 # From this length of K on a whole workgroup shares a row, and with it the vectors, which take more reading than the rows.
 _LONG_K = 2048
 # From this length on the vectors are so much to compute that more threads should share them.
@@ -55,7 +54,8 @@ class Matvec:
 class Roles:
     """A product with few `vectors` against a `wide` operand; `index(batch, vector, row)` is where a result belongs.
 
-    `x` is None where the vectors are the node `node`, computed here; its axes `lead` number them.
+    `x` is None where the vectors are the node `node`, computed here; its axes `lead` number them. `halves` are the nodes that
+    each show half of the rows, where one result comes of a row of either half.
     """
 
     x: Side | None
@@ -68,6 +68,12 @@ class Roles:
     k: Dim
     compute: str
     index: Callable[[Index, str, str], Index]
+    halves: tuple[int, ...] = ()
+
+    @property
+    def results(self) -> Dim:
+        """How many results there are for a vector."""
+        return self.rows // 2 if self.halves else self.rows
 
 
 def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, along: bool, computed: bool = False) -> Matvec:
@@ -107,16 +113,16 @@ def emit_matvec(p: Puller, s: Roles, choice: Matvec) -> Dim:
     return _along(p, s, choice) if choice.along else _across(p, s, choice)
 
 
-def _finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, value: str) -> None:
-    """Epilogue and store, for results that exist."""
+def _finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, values: Sequence[str]) -> None:
+    """Epilogue and store, for results that exist; `values` are one for each half of the rows."""
     kb = p.kb
-    guards = [f"{row} < {kb.dim(s.rows)}"]
+    guards = [f"{row} < {kb.dim(s.results)}"]
     if not isinstance(s.vectors, int):
         guards.append(f"{vector} < {kb.dim(s.vectors)}")
     kb.open(f"if ({' && '.join(guards)})")
     p.push()
     idx = s.index(batch, vector, row)
-    p.store(idx, p.root_value(idx, value))
+    p.store(idx, joined_halves(p, s.halves, idx, values))
     p.pop()
     kb.close()
 
@@ -124,20 +130,13 @@ def _finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, value: str
 # -- along K ------------------------------------------------------------------------------------------------------------
 def _load_width(p: Puller, s: Roles) -> int:
     """Elements of a row of the wide operand that a thread loads at once: sixteen bytes where all rows allow it."""
-    side = s.wide
-    dtype = p.ctx.type(side.leaf).dtype
-    each = vector_elements(dtype)
-    if each and dtype.compute == "f32" and side.k_stride == 1 and len(p.ctx.part_elements(side.leaf)) == 1:
-        aligned = all(divide_exactly(d, each) is not None for d in (s.k, side.offset, *side.row_strides, *side.batch))
-        if aligned and p.kb.may_widen(side.leaf):
-            return each
-    return 2 if side.pairs(p, s.k) else 1
+    return vector_width(p, s.wide, s.k) or (2 if s.wide.pairs(p, s.k) else 1)
 
 
 def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb, team, each = p.kb, choice.team or choice.threads, choice.rows
     block = each * choice.teams
-    tiles = ceildiv(s.rows, block)
+    tiles = ceildiv(s.results, block)
     first = f"(wg % {p.divisor(tiles)}) * {block}u"
     if choice.team:
         kb.emit(f"let lane = lid % {team}u;")
@@ -145,52 +144,88 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb.emit(f"let first = {first};")
     width = _load_width(p, s)
     batch = p.split(f"wg / {p.divisor(tiles)}", s.batch)
-    pulled = Vectors(p, s.node, s.x, s.lead, batch, s.vectors, s.k, defer=True)
-    vectors = Staged(pulled, width // 4, team) if choice.staged else pulled
     base = s.wide.base(p, batch)
     # Rows past the end repeat the last one: their sums are not stored.
-    rows = [s.wide.row(p, base, kb.let(f"min(first + {r}u, {kb.dim(s.rows - 1)})", "r")) for r in range(each)]
-    sums = [f"sum{v}_{r}" for v in range(len(vectors)) for r in range(each)]
+    numbers = [kb.let(f"min(first + {r}u, {kb.dim(s.results - 1)})", "r") for r in range(each)]
+    if s.halves:
+        numbers += [kb.let(f"{r} + {kb.dim(s.results)}", "r") for r in numbers]
+    rows = [s.wide.row(p, base, r) for r in numbers]
+    walk = _Walk(_Steps(p, s, rows, width), "lane" if choice.team else "lid", team)
+    if choice.staged:
+        walk.begin()
+    pulled = Vectors(p, s.node, s.x, s.lead, batch, s.vectors, s.k, defer=True)
+    vectors = Staged(pulled, width // 4, team) if choice.staged else pulled
+    sums = [f"sum{v}_{r}" for v in range(len(vectors)) for r in range(len(rows))]
     for name in sums:
         kb.emit(f"var {name} = {f'vec4<{s.compute}>()' if width >= 4 else ZERO[s.compute]};")
-    lane = "lane" if choice.team else "lid"
-    _walk(p, s, _Steps(p, s, rows, vectors, width), lane, team)
+    walk.finish(vectors)
     if width >= 4:
         sums = [kb.let(f"dot({name}, vec4<f32>(1.0))", "sum") for name in sums]
+    # Those of the first halves of all vectors, then those of the second.
+    halves = [[sums[v * len(rows) + h + r] for v in range(len(vectors)) for r in range(each)] for h in range(0, len(rows), each)]
     if choice.team:
-        _finish_teams(p, s, choice, batch, vectors, sums)
+        _finish_teams(p, s, choice, batch, vectors, halves)
     else:
         assert isinstance(vectors, Vectors)
-        total, squares = open_sums(kb, s.compute, sums, vectors.squares, subgroups=choice.subgroups)
+        count, more = len(halves[0]), [*(name for names in halves[1:] for name in names), *vectors.squares]
+        total, others = open_sums(kb, s.compute, halves[0], more, subgroups=choice.subgroups)
         vector = kb.let(f"lid / {each}u", "v")
         row = kb.let(f"first + lid % {each}u", "n")
-        _finish(p, s, batch, vector, row, vectors.finished(total, squares(vector)))
+        totals = [total, *(others(plus("lid", f"{h * count}u")) for h in range(len(halves) - 1))]
+        squares = others(plus(vector, f"{(len(halves) - 1) * count}u")) if vectors.squares else ""
+        _finish(p, s, batch, vector, row, [vectors.finished(t, squares) for t in totals])
         kb.close()
     return tiles * product(s.batch)
 
 
-def _walk(p: Puller, s: Roles, steps: _Steps, lane: str, team: int) -> None:
+class _Walk:
     """The walk over K, by numbers of loads; what does not fill a step of several loads in flight comes behind it."""
-    kb = p.kb
-    units = divide_exactly(s.k, steps.width)
-    assert units is not None
-    # Where nothing waits for a device's memory, written-out steps only make the shader longer.
-    most = 1 if kb.caps.software else max(1, _IN_FLIGHT // len(steps.rows))
-    if steps.width >= 4 and isinstance(units, int) and units // team < min(_UNROLL + 1, most):
-        whole, rest = divmod(units, team)
-        steps.take([plus(lane, f"{u * team}u") for u in range(whole)], plus(lane, f"{whole * team}u") if rest else None)
-        return
-    unroll = min(_unroll(units, team), most)
-    kb.emit(f"var i = {lane};")
-    end = kb.dim(units)
-    if unroll > 1:
-        kb.open(f"for (; i + {(unroll - 1) * team}u < {end}; i += {unroll * team}u)")
-        steps.take([plus("i", f"{u * team}u") for u in range(unroll)])
-        kb.close()
-    if not (isinstance(units, int) and units % (unroll * team) == 0 and unroll > 1):
-        kb.open(f"for (; i < {end}; i += {team}u)")
-        steps.take(["i"])
-        kb.close()
+
+    def __init__(self, steps: _Steps, lane: str, team: int) -> None:
+        self.steps, self.lane, self.team = steps, lane, team
+        units = divide_exactly(steps.s.k, steps.width)
+        assert units is not None
+        self.units = units
+        # Where nothing waits for a device's memory, written-out steps only make the shader longer.
+        most = 1 if steps.kb.caps.software else max(1, _IN_FLIGHT // len(steps.rows))
+        self.at_once = steps.width >= 4 and isinstance(units, int) and units // team < min(_UNROLL + 1, most)
+        self.unroll = min(_unroll(units, team), most)
+        self.ahead: _Loaded | None = None
+
+    def begin(self) -> None:
+        """Loads what comes first, before the vectors are there: they take a while to compute, and weights come from afar."""
+        if self.at_once:
+            self.ahead = self._load_all()
+        elif isinstance(self.units, int) and 1 < self.unroll <= self.units // self.team:
+            self.ahead = self.steps.load(self._step(self.lane))
+
+    def finish(self, vectors: Vectors | Staged) -> None:
+        """Adds the products of the whole row to the sums."""
+        steps, kb, team, unroll = self.steps, self.steps.kb, self.team, self.unroll
+        if self.at_once:
+            steps.add(self.ahead or self._load_all(), vectors)
+            return
+        if self.ahead is not None:
+            steps.add(self.ahead, vectors)
+        kb.emit(f"var i = {self.lane if self.ahead is None else plus(self.lane, f'{unroll * team}u')};")
+        end = kb.dim(self.units)
+        if unroll > 1:
+            kb.open(f"for (; i + {(unroll - 1) * team}u < {end}; i += {unroll * team}u)")
+            steps.add(steps.load(self._step("i")), vectors)
+            kb.close()
+        if not (isinstance(self.units, int) and self.units % (unroll * team) == 0 and unroll > 1):
+            kb.open(f"for (; i < {end}; i += {team}u)")
+            steps.add(steps.load(["i"]), vectors)
+            kb.close()
+
+    def _step(self, first: str) -> list[str]:
+        return [plus(first, f"{u * self.team}u") for u in range(self.unroll)]
+
+    def _load_all(self) -> _Loaded:
+        assert isinstance(self.units, int)
+        whole, rest = divmod(self.units, self.team)
+        places = [plus(self.lane, f"{u * self.team}u") for u in range(whole + 1)]
+        return self.steps.load(places[:whole], places[whole] if rest else None)
 
 
 def _unroll(units: Dim, team: int) -> int:
@@ -202,38 +237,52 @@ def _unroll(units: Dim, team: int) -> int:
     return whole[0] if whole else max(1, min(4, steps))
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Weights of all rows by number of load; the last load is made only where `exists` holds, if that is said."""
+
+    at: list[str]
+    weights: list[list[str]]
+    exists: str = ""
+
+
 class _Steps:
     """What a thread does with the `width` elements of each of its loads: they are added to the sums of all rows."""
 
-    def __init__(self, p: Puller, s: Roles, rows: list[str], vectors: Vectors | Staged, width: int) -> None:
-        self.p, self.s, self.rows, self.vectors, self.width = p, s, rows, vectors, width
+    def __init__(self, p: Puller, s: Roles, rows: list[str], width: int) -> None:
+        self.p, self.kb, self.s, self.rows, self.width = p, p.kb, s, rows, width
         if width >= 4:
             leaf = s.wide.leaf
             self.dtype = p.ctx.type(leaf).dtype
             self.operand = p.kb.read(leaf, self.dtype, p.ctx.part_elements(leaf), wide=True)
             self.rows = [p.kb.let(f"{row} / {width}u", "row") for row in rows]
 
-    def take(self, units: list[str], last: str | None = None) -> None:
-        """Loads of all `units`, then their products; `last` is one more that may lie beyond the row."""
-        p, kb = self.p, self.p.kb
+    def load(self, units: list[str], last: str | None = None) -> _Loaded:
+        """Loads of all `units`; `last` is one more that may lie beyond the row."""
+        kb = self.kb
         at = [kb.let(unit, "i") for unit in units]
-        # Weights first: they come from afar.
         loaded = [[self._load(row, i) for row in self.rows] for i in at]
-        if last is not None:
-            at.append(kb.let(last, "i"))
-            loaded.append([kb.fresh("w") for _ in self.rows])
-            exists = f"{at[-1]} < {kb.dim(self.s.k)} / {self.width}u"
-            for name, row in zip(loaded[-1], self.rows, strict=True):
-                kb.emit(f"var {name}: {self.operand.element};")
-                kb.emit(f"if ({exists}) {{ {name} = {self.operand.four(plus(row, at[-1]))}; }}")
-        for n, (i, weights) in enumerate(zip(at, loaded, strict=True)):
-            if n == len(units):
-                kb.open(f"if ({exists})")
-            p.push()
-            self._add(i, weights)
-            p.pop()
-            if n == len(units):
-                kb.close()
+        if last is None:
+            return _Loaded(at, loaded)
+        at.append(kb.let(last, "i"))
+        loaded.append([kb.fresh("w") for _ in self.rows])
+        exists = f"{at[-1]} < {kb.dim(self.s.k)} / {self.width}u"
+        for name, row in zip(loaded[-1], self.rows, strict=True):
+            kb.emit(f"var {name}: {self.operand.element};")
+            kb.emit(f"if ({exists}) {{ {name} = {self.operand.four(plus(row, at[-1]))}; }}")
+        return _Loaded(at, loaded, exists)
+
+    def add(self, loaded: _Loaded, vectors: Vectors | Staged) -> None:
+        """The products of what was loaded."""
+        for n, (i, weights) in enumerate(zip(loaded.at, loaded.weights, strict=True)):
+            guarded = loaded.exists and n == len(loaded.at) - 1
+            if guarded:
+                self.kb.open(f"if ({loaded.exists})")
+            self.p.push()
+            self._add(i, weights, vectors)
+            self.p.pop()
+            if guarded:
+                self.kb.close()
 
     def _load(self, row: str, i: str) -> str:
         """Name of the elements of load `i` of a row, as they lie in memory or, where they are few, as numbers."""
@@ -244,17 +293,17 @@ class _Steps:
             return side.two(p, self.s.k, row, kb.let(f"{i} * 2u", "k"))
         return kb.let(p.operand(side.leaf).load(side.step(kb, row, i)), "w")
 
-    def _add(self, i: str, weights: list[str]) -> None:
-        kb = self.p.kb
+    def _add(self, i: str, weights: list[str], vectors: Vectors | Staged) -> None:
+        kb = self.kb
         k = i if self.width == 1 else kb.let_lazy(f"{i} * {self.width}u", "k")
         numbers = [self._numbers(w) for w in weights]
-        for v in range(len(self.vectors)):
+        for v in range(len(vectors)):
             if self.width == 1:
-                x = [kb.let(self.vectors.one(v, k), "x")]
+                x = [kb.let(vectors.one(v, k), "x")]
             elif self.width == 2:
-                x = [self.vectors.two(v, k)]
+                x = [vectors.two(v, k)]
             else:
-                x = self.vectors.fours(v, k, i, self.width // 4)
+                x = vectors.fours(v, k, i, self.width // 4)
             for r, parts in enumerate(numbers):
                 for a, b in zip(x, parts, strict=True):
                     kb.emit(f"sum{v}_{r} += " + (f"dot({a}, {b});" if self.width == 2 else f"{a} * {b};"))
@@ -267,18 +316,18 @@ class _Steps:
         return [self.p.kb.let(f"vec4<f32>({a}, {b})", "h") for a, b in (halves[:2], halves[2:])]
 
 
-def _finish_teams(p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, sums: list[str]) -> None:
-    """Every lane of a subgroup gets the totals; lane j finishes the j-th."""
+def _finish_teams(p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, halves: list[list[str]]) -> None:
+    """Every lane of a subgroup gets the totals; lane j finishes the j-th of each half."""
     kb = p.kb
-    totals = [kb.let(f"subgroupAdd({name})", "t") for name in sums]
+    added = [[kb.let(f"subgroupAdd({name})", "t") for name in sums] for sums in halves]
     squares = [] if isinstance(vectors, Staged) else [kb.let(f"subgroupAdd({name})", "t") for name in vectors.squares]
-    kb.open(f"if (lane < {len(sums)}u)")
+    kb.open(f"if (lane < {len(halves[0])}u)")
     vector, row = kb.let(f"lane / {choice.rows}u", "v"), kb.let(f"first + lane % {choice.rows}u", "n")
-    total = _pick(p, s.compute, totals, "lane")
+    totals = [_pick(p, s.compute, names, "lane") for names in added]
     square = _pick(p, s.compute, squares, vector) if squares else ""
     if isinstance(vectors, Staged):
         square = vectors.square(vector)
-    _finish(p, s, batch, vector, row, vectors.finished(total, square))
+    _finish(p, s, batch, vector, row, [vectors.finished(total, square) for total in totals])
     kb.close()
 
 
@@ -338,6 +387,6 @@ def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb.emit(f"var total = {type}();")
     kb.emit(f"for (var i = 0u; i < {parts}u; i++) {{ total += partial[v * {choice.threads}u + i * {lanes}u + lane]; }}")
     for i in range(each):
-        _finish(p, s, batch, "v", plus(row, f"{i}u"), f"total.{'xy'[i]}" if paired else "total")
+        _finish(p, s, batch, "v", plus(row, f"{i}u"), [f"total.{'xy'[i]}" if paired else "total"])
     kb.close()
     return tiles * product(s.batch)

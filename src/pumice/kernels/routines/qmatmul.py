@@ -11,7 +11,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller
 from pumice.kernels.quant import format_of
-from pumice.kernels.routines.common import Side, group_label, merged_rows
+from pumice.kernels.routines.common import Side, group_label, merged_rows, read_halves
 from pumice.kernels.routines.qmatvec import MAX_VECTORS, Problem, QMatvec, decide_matvec, emit_matvec, store
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
 
@@ -50,7 +50,7 @@ def problem(ctx: LowerContext, group: Group) -> Problem:
     n, k = ctx.type(node.args[1]).shape
     assert isinstance(k, int)
     lead = node.type.shape[:-1]
-    return Problem(side, node.args[0], node.args[1], lead, product(lead), n, k)
+    return Problem(side, node.args[0], node.args[1], lead, product(lead), n, k, read_halves(ctx, group))
 
 
 def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
@@ -140,5 +140,5 @@ def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
     a = strided_loader(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile, "tile_a")
     b = QuantLoader(p, s, n0, tile, "tile_b")
     emit_tiled(p.kb, tile, "f32", s.k, a, b)
-    store_tile(p, tile, "f32", m0, n0, s.m, s.n, lambda m, n, value: store(p, s, m, n, value), written=True)
+    store_tile(p, tile, "f32", m0, n0, s.m, s.n, lambda m, n, value: store(p, s, m, n, [value]), written=True)
     return blocks

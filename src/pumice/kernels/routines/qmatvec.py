@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv
@@ -10,7 +11,7 @@ from pumice.kernels.builder import KernelBuilder, Operand
 from pumice.kernels.pull import Puller, plus, times
 from pumice.kernels.quant import format_of
 from pumice.kernels.quant.read import Weights
-from pumice.kernels.routines.common import Side
+from pumice.kernels.routines.common import Side, joined_halves
 from pumice.kernels.routines.vectors import Vectors
 
 MAX_VECTORS = 8
@@ -29,7 +30,8 @@ _LARGEST = 8355000.0
 class Problem:
     """x as rows of K against the n rows of the weight; `lead` are the result's axes before the last.
 
-    `x` is None where the node `left` is computed as it is read.
+    `x` is None where the node `left` is computed as it is read. `halves` are the nodes that each show half of the rows of
+    the weight, where one result comes of a row of either half.
     """
 
     x: Side | None
@@ -39,6 +41,12 @@ class Problem:
     m: Dim
     n: Dim
     k: int
+    halves: tuple[int, ...] = ()
+
+    @property
+    def results(self) -> Dim:
+        """How many results there are for a vector."""
+        return self.n // 2 if self.halves else self.n
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +103,10 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
     return QMatvec(4, 2, 256, 2)
 
 
-def store(p: Puller, s: Problem, m: str, n: str, value: str) -> None:
-    """Epilogue and store of the result of vector m and row n."""
+def store(p: Puller, s: Problem, m: str, n: str, values: Sequence[str]) -> None:
+    """Epilogue and store of result n of vector m; `values` are one for each half of the rows."""
     idx = (*p.split(m, s.lead), n)
-    p.store(idx, p.root_value(idx, value))
+    p.store(idx, joined_halves(p, s.halves, idx, values))
 
 
 def emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
@@ -110,7 +118,10 @@ class _Kernel:
     """One kernel in the making."""
 
     def __init__(self, p: Puller, s: Problem, choice: QMatvec) -> None:
+        # A team has a row of either half.
+        choice = replace(choice, rows=max(choice.rows, len(s.halves)))
         self.p, self.kb, self.s, self.choice = p, p.kb, s, choice
+        self.each = choice.rows // 2 if s.halves else choice.rows  # results of a team and a vector
         dtype = p.ctx.type(s.weight).dtype
         self.dtype, self.format = dtype, format_of(dtype)
         self.weight: Operand = p.kb.read(s.weight, dtype, p.ctx.part_elements(s.weight), wide=dtype.block_bytes % 16 == 0)
@@ -123,13 +134,16 @@ class _Kernel:
 
     def emit(self) -> Dim:
         kb, s, c, f = self.kb, self.s, self.choice, self.format
-        block_rows = c.rows * c.teams
+        block = self.each * c.teams
         kb.emit(f"let lane = lid % {TEAM}u;")
-        kb.emit(f"let first = wg * {block_rows}u + (lid / {TEAM}u) * {c.rows}u;")
+        kb.emit(f"let first = wg * {block}u + (lid / {TEAM}u) * {self.each}u;")
         # Vectors and rows past the end repeat the last one: their sums are not stored.
         vectors = Vectors(self.p, s.left, s.x, s.lead, (), s.m, s.k)
         row_bytes = self.dtype.nbytes(s.k)
-        rows = [kb.let(f"min(first + {r}u, {kb.dim(s.n - 1)}) * {row_bytes}u", "row") for r in range(c.rows)]
+        numbers = [f"min(first + {r}u, {kb.dim(s.results - 1)})" for r in range(self.each)]
+        if s.halves:
+            numbers += [f"({r} + {kb.dim(s.results)})" for r in numbers]
+        rows = [kb.let(f"{r} * {row_bytes}u", "row") for r in numbers]
         sums = [f"sum{v}_{r}" for v in range(self.count) for r in range(c.rows)]
         for name in sums:
             kb.emit(f"var {name} = 0.0;")
@@ -150,8 +164,8 @@ class _Kernel:
         if s.k > c.chunk:
             kb.emit("workgroupBarrier();")
         kb.close()
-        self._finish(sums, block_rows)
-        return ceildiv(s.n, block_rows)
+        self._finish(sums, block)
+        return ceildiv(s.results, block)
 
     # -- x in workgroup memory ------------------------------------------------------------------------------------------
     def _declare(self) -> None:
@@ -267,7 +281,7 @@ class _Kernel:
         self.kb.emit(f"sum{v}_{r} += {text}" + (f" + {w.minimum} * {total};" if w.minimum else ";"))
 
     # -- results --------------------------------------------------------------------------------------------------------
-    def _finish(self, sums: list[str], block_rows: int) -> None:
+    def _finish(self, sums: list[str], block: int) -> None:
         kb, p, s, c = self.kb, self.p, self.s, self.choice
         kb.shared("totals", f"array<f32, {len(sums) * c.teams}>")
         if self.subgroups:
@@ -279,13 +293,15 @@ class _Kernel:
             kb.emit("workgroupBarrier();")
         else:
             _team_totals(kb, c, sums)
-        kb.open(f"if (lid < {len(sums) * c.teams}u)")
+        kb.open(f"if (lid < {self.count * self.each * c.teams}u)")
         kb.emit(f"let which = lid / {c.teams}u;")
-        n = kb.let(f"wg * {block_rows}u + (lid % {c.teams}u) * {c.rows}u + which % {c.rows}u", "n")
-        m = kb.let(f"which / {c.rows}u", "m")
-        kb.open(f"if ({n} < {kb.dim(s.n)} && {m} < {kb.dim(s.m)})")
+        n = kb.let(f"wg * {block}u + (lid % {c.teams}u) * {self.each}u + which % {self.each}u", "n")
+        m = kb.let(f"which / {self.each}u", "m")
+        kb.open(f"if ({n} < {kb.dim(s.results)} && {m} < {kb.dim(s.m)})")
         p.push()
-        store(p, s, m, n, "totals[lid]")
+        # Totals lie by vector, then by row, then by team.
+        first = "lid" if self.each == c.rows else kb.let(f"{m} * {c.rows * c.teams}u + lid % {self.each * c.teams}u", "at")
+        store(p, s, m, n, [f"totals[{plus(first, f'{h * c.teams}u')}]" for h in range(0, c.rows, self.each)])
         p.pop()
         kb.close()
         kb.close()

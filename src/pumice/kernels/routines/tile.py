@@ -8,10 +8,9 @@ from typing import Protocol
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv, divide_exactly
-from pumice.core.dtypes import DType
 from pumice.kernels.builder import KernelBuilder
 from pumice.kernels.pull import Puller, plus
-from pumice.kernels.routines.common import Side, load_pair, unpack_pair
+from pumice.kernels.routines.common import Side, load_pair, unpack_pair, vector_elements
 
 _SHORT_EPILOGUE = 6  # nodes of a group whose results are stored one by one
 
@@ -192,16 +191,6 @@ class VectorLoader:
             return [f"{value}.{c}" for c in "xyzw"]
         pairs = [self.p.kb.let(unpack_pair(self.dtype, f"{value}.{c}"), "h") for c in "xyzw"]
         return [f"{pair}.{c}" for pair in pairs for c in "xy"]
-
-
-def vector_elements(dtype: DType) -> int:
-    """Elements in sixteen bytes of a dtype that a tile can take by vectors, else 0.
-
-    >>> from pumice.core.dtypes import f16, f32, i8
-    >>> vector_elements(f32), vector_elements(f16), vector_elements(i8)
-    (4, 8, 0)
-    """
-    return 4 * dtype.per_word if not dtype.is_quant and dtype.per_word <= 2 else 0
 
 
 class StridedLoader:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from pumice.core.dims import Dim, Shape, divide_exactly
+from pumice.core.dims import Dim, Shape
 from pumice.core.dtypes import f32
 from pumice.ir.graph import Node
 from pumice.ir.registry import Row, get_op
 from pumice.kernels.pull import Index, Puller, float_literal, plus
-from pumice.kernels.routines.common import Side, load_pair
+from pumice.kernels.routines.common import Side, load_pair, vector_width
 from pumice.kernels.rows.layout import reduce_workgroup
 
 # Norms that a workgroup can work out for itself.
@@ -98,10 +98,7 @@ class Vectors:
     def _widens(self) -> bool:
         """Whether stored vectors can be loaded four at a time."""
         p, side = self.p, self.side
-        if side is None or side.k_stride != 1 or p.ctx.type(side.leaf).dtype != f32 or len(p.ctx.part_elements(side.leaf)) > 1:
-            return False
-        whole = all(divide_exactly(d, 4) is not None for d in (self.k, side.offset, *side.row_strides, *side.batch))
-        return whole and p.kb.may_widen(side.leaf)
+        return side is not None and p.ctx.type(side.leaf).dtype == f32 and vector_width(p, side, self.k) > 0
 
     @property
     def deferred(self) -> bool:

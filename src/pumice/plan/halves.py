@@ -1,0 +1,44 @@
+"""Products whose results are read half by half, as those of gated layers are: one kernel can join what it finds in both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pumice.ir.graph import Graph, Node
+from pumice.kernels.context import below_views, find_view
+from pumice.kernels.routines import matmul, qmatmul
+
+
+def halves_of(graph: Graph, node: Node, maxima: Mapping[str, int]) -> tuple[int, ...]:
+    """The two nodes that show a half each of the last axis of a product with few vectors, if nothing else reads it.
+
+    >>> import pumice as pm
+    >>> def gated(x, w):
+    ...     y = x @ w.T
+    ...     return pm.silu(y[:, :64]) * y[:, 64:]
+    >>> g = pm.trace(gated, x=pm.spec(1, 32), w=pm.spec(128, 32))
+    >>> [g.nodes[i].attr["starts"] for i in halves_of(g, next(n for n in g.nodes if n.op == "matmul"), {})]
+    [(0, 0), (0, 64)]
+    """
+    readers = [graph.nodes[i] for i in sorted(set(graph.users[node.id]))]
+    size = node.type.shape[-1] if node.type.shape else 0
+    if len(readers) != 2 or node.id in graph.roots or not isinstance(size, int) or size % 2:
+        return ()
+    shape, none = (*node.type.shape[:-1], size // 2), (0,) * (node.type.rank - 1)
+    for n in readers:
+        if n.op != "slice" or n.type.shape != shape or any(k != 1 for k in n.attr["steps"]):
+            return ()
+    first, second = sorted(readers, key=lambda n: n.attr["starts"])
+    if (first.attr["starts"], second.attr["starts"]) != ((*none, 0), (*none, size // 2)):
+        return ()
+    return (first.id, second.id) if _reads_rows(graph, node, maxima) else ()
+
+
+def _reads_rows(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
+    """Whether the kernel of a product takes whole rows of its weight for a few vectors."""
+    if node.op == "qmatmul":
+        return qmatmul.pulls_left(graph, node, maxima)
+    if node.op != "matmul" or not matmul.pulls_left(graph, node, maxima):
+        return False
+    view = find_view(graph, node.args[1], {below_views(graph, node.args[1])})
+    return view is not None and view.strides[0] == 1
