@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,6 +22,8 @@ from pumice.reference.compare import mismatch
 from pumice.reference.interpreter import evaluate_graph
 
 Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+Place = Callable[[GraphBuilder, str, Array, Arrays], int | None]
 # As plans see hardware: a GPU with subgroups of a known size, one where their size may vary, and one without any.
 HARDWARE = {
     "subgroups": {"software": False},
@@ -58,29 +60,38 @@ class Case:
     params: Mapping[str, Array]
 
 
-def one_op(spec: OpSpec, sample: Sample, *, views: bool = False) -> Case:
-    """The graph that applies one op to a sample; with `views`, operands arrive as transposed slices of larger inputs."""
-    b = GraphBuilder()
+def operands(b: GraphBuilder, sample: Sample, place: Place | None = None) -> tuple[list[int | None], Arrays, Arrays]:
+    """Sources for a sample's operands: their nodes, the inputs and the params. `place` may add arrays otherwise."""
     ids: list[int | None] = []
-    inputs: dict[str, Array] = {}
-    params: dict[str, Array] = {}
+    inputs: Arrays = {}
+    params: Arrays = {}
     for k, a in enumerate(sample.inputs):
         if a is None:
             ids.append(None)
         elif isinstance(a, Packed):
             ids.append(b.source("param", f"p{k}", TensorType(a.dtype, a.shape)))
             params[f"p{k}"] = a.data
-        elif views and a.ndim >= 1 and a.size:
-            ids.append(_as_view(b, f"x{k}", a, inputs))
         else:
-            ids.append(b.source("input", f"x{k}", TensorType(dtypes.dtype(a.dtype), a.shape)))
-            inputs[f"x{k}"] = a
+            node = place(b, f"x{k}", a, inputs) if place is not None else None
+            if node is None:
+                node = b.source("input", f"x{k}", TensorType(dtypes.dtype(a.dtype), a.shape))
+                inputs[f"x{k}"] = a
+            ids.append(node)
+    return ids, inputs, params
+
+
+def one_op(spec: OpSpec, sample: Sample, *, views: bool = False) -> Case:
+    """The graph that applies one op to a sample; with `views`, operands arrive as transposed slices of larger inputs."""
+    b = GraphBuilder()
+    ids, inputs, params = operands(b, sample, _as_view if views else None)
     out = b.add(spec.name, ids, sample.attrs)
     return Case(b.build([("out", out)]), inputs, params)
 
 
-def _as_view(b: GraphBuilder, name: str, a: Array, inputs: dict[str, Array]) -> int:
+def _as_view(b: GraphBuilder, name: str, a: Array, inputs: Arrays) -> int | None:
     """An operand read through a transpose and an offset slice with a step, so that neither strides nor offset are trivial."""
+    if a.ndim == 0 or a.size == 0:
+        return None
     wide = np.zeros((a.shape[0] * 2 + 1, *a.shape[1:]), a.dtype)
     wide[1::2][: a.shape[0]] = a
     stored = np.ascontiguousarray(wide.T)

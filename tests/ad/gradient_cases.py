@@ -13,7 +13,7 @@ from pumice.ir.registry import OpSpec, Packed, Sample, all_ops
 from pumice.ir.types import TensorType
 from pumice.reference.interpreter import evaluate_graph
 
-from harness import Array, Case
+from harness import Array, Case, operands
 
 DIFFERENTIABLE = [s for s in all_ops() if s.gradient is not None]
 _LARGEST = 6000  # elements; larger samples test kernels, not gradients
@@ -59,18 +59,7 @@ def reference(spec: OpSpec, sample: Sample) -> Array:
 def gradient_case(spec: OpSpec, sample: Sample) -> Case:
     """The graph of the gradients of sum(op(…) * r) with respect to every float operand."""
     b = GraphBuilder()
-    ids: list[int | None] = []
-    inputs: dict[str, Array] = {}
-    params: dict[str, Array] = {}
-    for k, a in enumerate(sample.inputs):
-        if a is None:
-            ids.append(None)
-        elif isinstance(a, Packed):
-            ids.append(b.source("param", f"p{k}", TensorType(a.dtype, a.shape)))
-            params[f"p{k}"] = a.data
-        else:
-            ids.append(b.source("input", f"x{k}", TensorType(dtypes.dtype(a.dtype), a.shape)))
-            inputs[f"x{k}"] = a
+    ids, inputs, params = operands(b, sample)
     y = b.add(spec.name, ids, sample.attrs)
     r = b.source("input", "r", TensorType(dtypes.f32, b.type(y).shape))
     inputs["r"] = weights(b.type(y).static_shape)

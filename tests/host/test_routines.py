@@ -17,7 +17,7 @@ from pumice.plan.plan import Plan
 from pumice.reference.compare import mismatch
 from pumice.reference.interpreter import evaluate_graph
 
-from harness import one_op
+from harness import one_op, operands
 
 Array = np.ndarray[Any, Any]
 
@@ -74,22 +74,16 @@ def test_every_op_inside_a_fused_step(spec: OpSpec) -> None:
     assert not found, "\n".join(found)
 
 
+def _transposed(b: GraphBuilder, name: str, a: Array, inputs: dict[str, Array]) -> int:
+    stored = np.ascontiguousarray(a.T) if a.ndim > 1 else a
+    inputs[name] = stored
+    node = b.source("input", name, TensorType(dtypes.dtype(a.dtype), stored.shape))
+    return b.add("transpose", [node], {"perm": tuple(range(a.ndim))[::-1]})
+
+
 def _fused(spec: OpSpec, sample: Sample) -> tuple[Graph, dict[str, Array], dict[str, Array]]:
     b = GraphBuilder()
-    ids: list[int | None] = []
-    inputs: dict[str, Array] = {}
-    params: dict[str, Array] = {}
-    for k, a in enumerate(sample.inputs):
-        if a is None:
-            ids.append(None)
-        elif isinstance(a, Packed):
-            ids.append(b.source("param", f"p{k}", TensorType(a.dtype, a.shape)))
-            params[f"p{k}"] = a.data
-        else:
-            stored = np.ascontiguousarray(a.T) if a.ndim > 1 else a
-            inputs[f"x{k}"] = stored
-            node = b.source("input", f"x{k}", TensorType(dtypes.dtype(a.dtype), stored.shape))
-            ids.append(b.add("transpose", [node], {"perm": tuple(range(a.ndim))[::-1]}))
+    ids, inputs, params = operands(b, sample, _transposed)
     out = b.add(spec.name, ids, sample.attrs)
     if b.type(out).dtype.kind in ("float", "int"):
         out = b.add("neg", [out])

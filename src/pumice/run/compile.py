@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pumice import config
 from pumice.backends.base import Device
 from pumice.backends.select import open_device
 from pumice.errors import InputError
@@ -15,6 +14,7 @@ from pumice.plan.build import build_plan
 from pumice.run.convert import flatten
 from pumice.run.executable import Executable
 from pumice.run.feeds import feed_states
+from pumice.run.opening import open_plan
 from pumice.tracing import Spec, trace
 
 
@@ -62,21 +62,15 @@ def compile(
     opened = open_device(device) if isinstance(device, str) else device
     began = time.perf_counter()
     plan = build_plan(graph, opened.caps, max=max, fuse=fuse, arena=arena)
-    planned = time.perf_counter()
-    exe = Executable(
+    exe = open_plan(
         plan,
         opened,
         params_from=params_from,
-        state_from=[state_from] if isinstance(state_from, Executable) else state_from,
+        state_from=state_from,
         check_indices=check_indices,
         skip_unchanged=skip_unchanged,
-        validate=config.validate,
+        took={"planned in": time.perf_counter() - began},
     )
-    if config.debug:
-        from pumice.run.debug import explain_compile
-
-        took = {"planned in": planned - began, "opened in": time.perf_counter() - planned}
-        explain_compile(config.debug, graph, plan, opened, took)
     try:
         arrays = {k: v for k, v in flatten(params).items() if not isinstance(v, Spec)} if params else {}
         if arrays:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pumice import config
 from pumice.backends.base import Device
 from pumice.backends.select import choose, open_device
 from pumice.errors import PlanError
@@ -15,6 +13,7 @@ from pumice.plan.file import plan_from_bytes, read_plan
 from pumice.plan.needs import check_device, needed_caps
 from pumice.plan.plan import Plan
 from pumice.run.executable import Executable
+from pumice.run.opening import open_plan
 
 
 def load_plan(
@@ -50,21 +49,14 @@ def load_plan(
     # The caps of a plan from a file are its needs; those of a planner are all that it could have used.
     need = needed_caps(plan) if isinstance(source, Plan) else plan.caps
     check_device(plan, need, opened.caps, opened.name)
-    began = time.perf_counter()
-    exe = Executable(
+    return open_plan(
         plan,
         opened,
         params_from=params_from,
-        state_from=[state_from] if isinstance(state_from, Executable) else state_from,
+        state_from=state_from,
         check_indices=check_indices,
         skip_unchanged=skip_unchanged,
-        validate=config.validate,
     )
-    if config.debug:
-        from pumice.run.debug import explain_compile
-
-        explain_compile(config.debug, plan.graph, plan, opened, {"opened in": time.perf_counter() - began})
-    return exe
 
 
 def _device(plan: Plan, spec: str) -> Device:
