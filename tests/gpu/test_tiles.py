@@ -44,7 +44,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, fn: Any, arrays: dict[str, Array], 
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "ragged"])
 def test_every_measured_tile(monkeypatch: pytest.MonkeyPatch, tile: Tile, whole: bool) -> None:
     """Sizes that tiles divide, and sizes with rests everywhere; an epilogue with a row and a matrix."""
-    monkeypatch.setattr(matmul, "measured_tile", lambda *size: tile)
+    monkeypatch.setattr(matmul, "measured_tile", lambda *size, **_: tile)
     m, n, k = (tile.bm, tile.bn, tile.bk) if whole else (tile.bm + 3, tile.bn + 1, tile.bk + 2)
     arrays = {"x": normal(m, k), "w": normal(n, k, seed=1), "b": normal(n, seed=2), "r": normal(m, n, seed=3)}
     long_shaders = tile.tm * tile.tn <= 16

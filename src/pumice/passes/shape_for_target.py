@@ -5,13 +5,11 @@ from __future__ import annotations
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
 from pumice.passes.rebuild import Rebuilder
-from pumice.passes.split_products import split_products
 
 
 def shape_for_target(graph: Graph, caps: Caps) -> Graph:
-    """Drops barriers, splits products that are too long and concats that bind too many buffers, copies states read late."""
-    graph = split_products(_drop_barriers(graph), caps)
-    return _copy_late_state_reads(_split_wide_concats(graph, max(2, caps.max_storage_buffers - 2)))
+    """Drops barriers, splits concats that bind too many buffers, copies states read late."""
+    return _copy_late_state_reads(_split_wide_concats(_drop_barriers(graph), max(2, caps.max_storage_buffers - 2)))
 
 
 def _drop_barriers(graph: Graph) -> Graph:

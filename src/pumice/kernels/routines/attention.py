@@ -15,7 +15,6 @@ from pumice.kernels.routines.attention_blocks import BlockKernel, Blocks, decide
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
 from pumice.kernels.routines.attention_teams import TeamKernel, Teams, decide_teams, load_width
-from pumice.kernels.routines.common import group_label
 
 # Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART.
 _FEW_ROWS, _PART = 16, 32
@@ -332,7 +331,7 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
         width=load_width(ctx, group, node),
     )
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
-    p, label = Puller(ctx, group, kb), group_label(ctx, group)
+    p, label = Puller(ctx, group, kb), ctx.label(group)
     if isinstance(choice, Blocks):
         return [kb.finish(groups=BlockKernel(p, node, choice).emit(), label=label, variant=choice.name)]
     kernel = _kernel(p, node, choice)

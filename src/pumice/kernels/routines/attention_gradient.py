@@ -17,7 +17,6 @@ from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller
 from pumice.kernels.routines.attention_gradient_tiles import STATISTICS, GradientKernel, decide
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, static_size
-from pumice.kernels.routines.common import group_label
 
 
 class _OfQueries(GradientKernel):
@@ -234,5 +233,5 @@ def lower_attention_gradient(ctx: LowerContext, group: Group) -> list[Lowered]:
     for kind, name in ((_OfQueries, "queries"), (_OfKeys, "keys")):
         kb = KernelBuilder(ctx.caps, workgroup=blocks.threads)
         groups = kind(Puller(ctx, group, kb), node, blocks, statistics).emit()
-        out.append(kb.finish(groups=groups, label=f"{group_label(ctx, group)} {name}", variant=blocks.name))
+        out.append(kb.finish(groups=groups, label=f"{ctx.label(group)} {name}", variant=blocks.name))
     return out

@@ -6,22 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pumice.core.dims import Dim, Shape, divide_exactly, product
-from pumice.core.dtypes import DType
-from pumice.kernels.builder import KernelBuilder
+from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
+from pumice.core.dtypes import DType, f32
+from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, View, reshape_strides
+from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import ZERO, Index, Puller, plus, times
 
+# Parts of a sum that are loaded at once.
+_WRITTEN_OUT = 16
 # How the two halves of a word come out as a vec2<f32>.
 _HALVES = {
     "f16": "unpack2x16float({w})",
     "bf16": "vec2<f32>(bitcast<f32>({w} << 16u), bitcast<f32>({w} & 0xffff0000u))",
 }
-
-
-def group_label(ctx: LowerContext, group: Group) -> str:
-    """The ops of a group as the name of its kernel."""
-    return "+".join(dict.fromkeys(ctx.graph.nodes[i].op for i in group.nodes))
 
 
 def broadcast_strides(view: View, rank: int) -> tuple[Dim, ...]:
@@ -166,6 +164,29 @@ def store_four(p: Puller, first: Index, values: Sequence[str]) -> None:
     """Store four neighbours of the root, from the index `first` on, which begins a vec4."""
     t = p.ctx.type(p.group.root)
     p.kb.emit(p.kb.write(p.group.root, t.dtype, wide=True).store_four(f"({p.linear(t.shape, first)}) / 4u", values))
+
+
+def combine_parts(
+    ctx: LowerContext, group: Group, partial: int, parts: int, results: Dim, store: Callable[[Puller, str, str], None]
+) -> Lowered:
+    """The kernel that adds up the parts of each result in order, one after the other in `partial`.
+
+    `store(p, i, sum)` takes the sum of result number i to its place.
+    """
+    kb = KernelBuilder(ctx.caps, workgroup=map_workgroup(ctx.caps))
+    p, stored, size = Puller(ctx, group, kb), kb.read(partial, f32), kb.dim(results)
+    kb.emit(f"let i = wg * {kb.workgroup}u + lid;")
+    kb.open(f"if (i < {size})")
+    if parts <= _WRITTEN_OUT:
+        # All on their way together.
+        loads = [kb.let(stored.load(f"{part}u * {size} + i" if part else "i"), "part") for part in range(parts)]
+        kb.emit(f"let acc = {' + '.join(loads)};")
+    else:
+        kb.emit("var acc = 0.0;")
+        kb.emit(f"for (var part = 0u; part < {parts}u; part++) {{ acc += {stored.load(f'part * {size} + i')}; }}")
+    store(p, "i", "acc")
+    kb.close()
+    return kb.finish(groups=ceildiv(results, kb.workgroup), label=ctx.label(group), variant=f"combine {parts}")
 
 
 def open_sums(

@@ -15,7 +15,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, View
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller, plus, times
-from pumice.kernels.routines.common import group_label
+from pumice.kernels.routines.common import combine_parts
 from pumice.kernels.routines.conv_gather import Gathered, GatherLoader, Place, Term
 from pumice.kernels.routines.matmul import TILES
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, store_tile, tile_origin
@@ -114,7 +114,12 @@ def lower_conv(ctx: LowerContext, group: Group) -> list[Lowered]:
     choice = decide(ctx.caps, ctx.max(s.m), ctx.max(s.n), ctx.max(s.k), s.batch)
     if isinstance(choice, Tiled) and choice.parts > 1:
         partial = ctx.temp(TensorType(f32, (choice.parts, s.results)))
-        return [_tiles(ctx, group, s, choice, partial), _combine(ctx, group, s, choice, partial)]
+
+        def store(p: Puller, i: str, value: str) -> None:
+            _store(p, s, *_result(p, s, i), value)
+
+        combined = combine_parts(ctx, group, partial, choice.parts, s.results, store)
+        return [_tiles(ctx, group, s, choice, partial), combined]
     if isinstance(choice, Tiled):
         return [_tiles(ctx, group, s, choice, None)]
     return [_dot(ctx, group, s, choice) if isinstance(choice, Dot) else _direct(ctx, group, s, choice)]
@@ -354,25 +359,8 @@ def _tiles(ctx: LowerContext, group: Group, s: Problem, choice: Tiled, partial: 
         kb.emit(kb.write(partial, f32).store(at, value))
 
     store_tile(p, tile, "f32", m0, n0, s.m, s.n, store)
-    label = group_label(ctx, group) + ("" if partial is None else " partial")
+    label = ctx.label(group) + ("" if partial is None else " partial")
     return kb.finish(groups=blocks * s.batch * choice.parts, label=label, variant=choice.name)
-
-
-def _combine(ctx: LowerContext, group: Group, s: Problem, choice: Tiled, partial: int) -> Lowered:
-    """Adds up the parts of each sum, in order."""
-    threads = map_workgroup(ctx.caps)
-    kb = KernelBuilder(ctx.caps, workgroup=threads)
-    p = Puller(ctx, group, kb)
-    parts = kb.read(partial, f32)
-    kb.emit(f"let i = wg * {threads}u + lid;")
-    kb.open(f"if (i < {kb.dim(s.results)})")
-    kb.emit("var acc = 0.0;")
-    load = parts.load(f"part * {kb.dim(s.results)} + i")
-    kb.emit(f"for (var part = 0u; part < {choice.parts}u; part++) {{ acc += {load}; }}")
-    _store(p, s, *_result(p, s, "i"), "acc")
-    kb.close()
-    label = group_label(ctx, group)
-    return kb.finish(groups=ceildiv(s.results, threads), label=label, variant=f"combine {choice.parts}")
 
 
 def _direct(ctx: LowerContext, group: Group, s: Problem, choice: Direct) -> Lowered:
@@ -399,7 +387,7 @@ def _direct(ctx: LowerContext, group: Group, s: Problem, choice: Direct) -> Lowe
             kb.close()
     _store(p, s, entry, row, column, "acc")
     kb.close()
-    return kb.finish(groups=ceildiv(s.results, choice.threads), label=group_label(ctx, group), variant=choice.name)
+    return kb.finish(groups=ceildiv(s.results, choice.threads), label=ctx.label(group), variant=choice.name)
 
 
 def _dot(ctx: LowerContext, group: Group, s: Problem, choice: Dot) -> Lowered:
@@ -418,4 +406,4 @@ def _dot(ctx: LowerContext, group: Group, s: Problem, choice: Dot) -> Lowered:
     kb.open(f"if ({team.leads})")
     _store(p, s, entry, row, column, total)
     kb.close()
-    return kb.finish(groups=team.groups, label=group_label(ctx, group), variant=choice.name)
+    return kb.finish(groups=team.groups, label=ctx.label(group), variant=choice.name)

@@ -15,13 +15,13 @@ from pumice.kernels.pull import ZERO, Index, Puller, plus, times
 from pumice.kernels.routines.common import (
     Side,
     broadcast_strides,
-    group_label,
     merged_rows,
     read_halves,
     store_four,
     stores_fours,
 )
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
+from pumice.kernels.routines.split_k import Split, decide_split, guess_parts, lower_split, most_parts
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader, tile_origin
 from pumice.kernels.tuning import tuning_of
 
@@ -144,11 +144,20 @@ def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
 
 
 def decide(
-    caps: Caps, m: int, n: int, k: int, batch: int, *, a_along: bool = True, b_along: bool = False, computed: bool = False
-) -> Tile | Matvec | Naive:
+    caps: Caps,
+    m: int,
+    n: int,
+    k: int,
+    batch: int,
+    *,
+    a_along: bool = True,
+    b_along: bool = False,
+    computed: bool = False,
+    most: int = 1,
+) -> Tile | Split | Matvec | Naive:
     """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
 
-    `computed`: the left operand is not stored, and K is a number.
+    `computed`: the left operand is not stored, and K is a number. K may be cut into up to `most` parts.
 
     >>> decide(Caps.preset("h200"), 4096, 4096, 4096, 1).name, decide(Caps.preset("browser-baseline"), 1, 4096, 4096, 1).name
     ('tiled 128x128x16 8x8', 'matvec across 32x8')
@@ -159,11 +168,19 @@ def decide(
         return decide_matvec(caps, vectors, max(m, n), k, batch, along=b_along if m <= n else a_along, computed=computed)
     if k < 8:
         return Naive(map_workgroup(caps))
-    found = measured_tile(caps, m, n, k, batch) or choose_tile(caps, TILES, m, n, batch, waste=_WASTE)
-    return found or Naive(map_workgroup(caps))
+    return (
+        measured_tile(caps, m, n, k, batch, most=most) or guessed_tile(caps, m, n, k, batch, most) or Naive(map_workgroup(caps))
+    )
 
 
-def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int) -> Tile | None:
+def guessed_tile(caps: Caps, m: int, n: int, k: int, batch: int, most: int) -> Tile | Split | None:
+    """The tile by a rule of thumb, for targets that the tuning table does not know; None if every tile is too large."""
+    parts = 1 if caps.software else guess_parts(m, n, k, most)
+    tile = choose_tile(caps, TILES, m, n, batch * parts, waste=_WASTE)
+    return Split(tile, parts) if tile is not None and parts > 1 else tile
+
+
+def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int, *, most: int = 1) -> Tile | Split | None:
     """The tile that takes least time by the tuning table; None where the table does not know the target.
 
     >>> measured_tile(Caps.preset("browser-baseline"), 512, 512, 512, 1) is None
@@ -177,7 +194,11 @@ def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int) -> Tile | None
         return tuning.seconds(t.key, t.groups(m, n) * batch, 2.0 * t.bm * t.bn * (-(-k // t.bk) * t.bk))
 
     known = [t for t in fitting(caps, MEASURED_TILES) if t.key in tuning.tiles]
-    return min((t for t in known if t.groups(m, n) * t.bm * t.bn <= _WASTE * m * n), key=seconds, default=None)
+    known = [t for t in known if t.groups(m, n) * t.bm * t.bn <= _WASTE * m * n]
+    best = min(known, key=seconds, default=None)
+    if best is None:
+        return None
+    return decide_split(tuning, known, m, n, k, most, seconds(best)) or best
 
 
 def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -185,7 +206,11 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     s = problem(ctx, group)
     size = (ctx.max(s.m), ctx.max(s.n), ctx.max(s.k), ctx.max(product(s.batch)))
     computed = s.a is None and isinstance(s.k, int)
-    choice = decide(ctx.caps, *size, a_along=s.a is None or s.a.k_fast, b_along=s.b.k_fast, computed=computed)
+    parts = most_parts(s.k) if s.a is not None and not s.batch and s.has_columns and s.compute == "f32" else 1
+    along = {"a_along": s.a is None or s.a.k_fast, "b_along": s.b.k_fast}
+    choice = decide(ctx.caps, *size, **along, computed=computed, most=parts)
+    if isinstance(choice, Split):
+        return lower_split(ctx, group, s, choice)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
     if isinstance(choice, Tile):
@@ -194,7 +219,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
         groups = _emit_matvec(p, s, choice, swapped=size[0] > size[1], halves=read_halves(ctx, group))
     else:
         groups = _emit_naive(p, s, choice)
-    return [kb.finish(groups=groups, label=group_label(ctx, group), variant=choice.name)]
+    return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]
 
 
 def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:

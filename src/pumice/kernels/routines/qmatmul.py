@@ -11,7 +11,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller
 from pumice.kernels.quant import format_of
-from pumice.kernels.routines.common import Side, group_label, merged_rows, read_halves
+from pumice.kernels.routines.common import Side, merged_rows, read_halves
 from pumice.kernels.routines.qmatvec import MAX_VECTORS, Problem, QMatvec, decide_matvec, emit_matvec, store
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
 
@@ -68,7 +68,7 @@ def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
     groups = _emit_tiles(p, s, choice) if isinstance(choice, Tile) else emit_matvec(p, s, choice)
-    return [kb.finish(groups=groups, label=group_label(ctx, group), variant=choice.name)]
+    return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]
 
 
 # -- tiles --------------------------------------------------------------------------------------------------------------
