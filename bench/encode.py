@@ -9,7 +9,6 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 from pumice.backends.webgpu.device import WebGpuDevice
@@ -25,38 +24,43 @@ def measure(which: str, dispatches: int, rounds: int) -> dict[str, Any]:
     device = WebGpuDevice(which)
     gpu = device.gpu
     with gpu.lock:
-        pipelines = gpu.compile([Kernel(f"add{k}", _WGSL.format(k=k), ("update",), 0) for k in (1, 2)])
+        pipelines = gpu.pipelines.compile([Kernel(f"add{k}", _WGSL.format(k=k), ("update",), 0) for k in (1, 2)])
         buffer = gpu.create_buffer(16, "bench")
-        groups = [gpu.bind(p, [(buffer, 0, 16)], "bench") for p in pipelines]
+        groups = [gpu.pipelines.bind(p, [(buffer, 0, 16)], "bench") for p in pipelines]
         pairs = [(pipelines[i % 2], groups[i % 2]) for i in range(dispatches)]
         prepared = [(p.handle, g._internal, 1, 1, 1) for p, g in pairs]
 
-        def raw(compute: Any) -> None:
-            gpu.encode.encode_steps(compute._internal, prepared)
+        def raw() -> float:
+            commands = gpu.encode.Commands(gpu.raw._internal)
+            handle = commands.begin_pass()
+            start = time.perf_counter()
+            gpu.encode.encode_steps(handle, prepared)
+            spent = time.perf_counter() - start
+            commands.end_pass(handle)
+            gpu.encode.submit(gpu.queue._internal, commands.finish())
+            return spent
 
-        def wrapper(compute: Any) -> None:
+        def wrapper() -> float:
+            encoder = gpu.raw.create_command_encoder()
+            compute = encoder.begin_compute_pass()
+            start = time.perf_counter()
             for p, g in pairs:
                 compute.set_pipeline(p.raw)
                 compute.set_bind_group(0, g)
                 compute.dispatch_workgroups(1, 1, 1)
+            spent = time.perf_counter() - start
+            compute.end()
+            gpu.queue.submit([encoder.finish()])
+            return spent
 
         times: dict[str, list[float]] = {"raw": [], "wrapper": []}
-        ways: list[tuple[str, Callable[[Any], None]]] = [("raw", raw), ("wrapper", wrapper)]
         for i in range(rounds + 2):
-            for name, encode in ways:
-                spent = 0.0
-
-                def record(encoder: Any, encode: Callable[[Any], None] = encode) -> None:
-                    nonlocal spent
-                    compute = encoder.begin_compute_pass()
-                    start = time.perf_counter()
-                    encode(compute)
-                    spent = time.perf_counter() - start
-                    compute.end()
-
-                gpu.execute(before=record)
+            for name, encode in (("raw", raw), ("wrapper", wrapper)):
+                spent = encode()
                 if i >= 2:  # the first rounds pay for compilation and cold caches
                     times[name].append(spent / dispatches * 1e6)
+        # Buffers must outlive the submits that name them.
+        gpu.encode.wait_idle(gpu.raw._internal)
         buffer.release()
     median = {name: statistics.median(t) for name, t in times.items()}
     return {

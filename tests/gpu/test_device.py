@@ -65,18 +65,18 @@ def test_one_gpu_per_adapter_and_process(device: WebGpuDevice) -> None:
 
 def test_pipelines_are_compiled_once_and_shared(device: WebGpuDevice) -> None:
     kernels = affine_plan().kernels
-    first = device.gpu.compile(kernels)
-    assert [a is b for a, b in zip(first, device.gpu.compile(kernels), strict=True)] == [True, True]
+    first = device.gpu.pipelines.compile(kernels)
+    assert [a is b for a, b in zip(first, device.gpu.pipelines.compile(kernels), strict=True)] == [True, True]
     renamed = dataclasses.replace(kernels[0], name="other")
-    assert device.gpu.compile([renamed, renamed]) == [first[0], first[0]]
+    assert device.gpu.pipelines.compile([renamed, renamed]) == [first[0], first[0]]
 
 
 def test_the_cache_of_pipelines_is_bounded(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.backends.webgpu.device._KEPT_PIPELINES", 4)
+    monkeypatch.setattr("pumice.backends.webgpu.pipelines._KEPT", 4)
     text = "@group(0) @binding(0) var<storage, read_write> x: array<u32>; @compute @workgroup_size(1) fn main() { x[0] = %du; }"
     for k in range(8):
-        device.gpu.compile([Kernel(f"k{k}", text % k, ("write",), 0)])
-    assert len(device.gpu._pipelines) == 4
+        device.gpu.pipelines.compile([Kernel(f"k{k}", text % k, ("write",), 0)])
+    assert len(device.gpu.pipelines) == 4
 
 
 def test_specs(device: WebGpuDevice) -> None:
@@ -175,8 +175,7 @@ def test_a_missing_liveness_word_means_lost(monkeypatch: pytest.MonkeyPatch) -> 
         "from pumice.backends.webgpu.device import WebGpuDevice\n"
         "from pumice.errors import DeviceLost\n"
         "d = WebGpuDevice(); s = d.open(affine_plan()); x = np.ones(3, np.float32)\n"
-        "real = d.gpu.queue.write_buffer\n"
-        "d.gpu.queue.write_buffer = lambda b, *a: None if b is d.gpu._stamp_buffer else real(b, *a)\n"
+        "d.gpu.staging.record_stamp = lambda commands, landing: setattr(landing, 'index', landing.index + 1)\n"
         "try: s.run({'T': 3}, {'x': x}, [3]); print('no error')\n"
         "except DeviceLost as e: print('liveness' in e.message)\n"
     )

@@ -171,7 +171,7 @@ def test_params_in_several_parts_stream_from_files(
 
 
 def test_outputs_over_the_bound_of_one_read_back_follow_in_chunks(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.backends.webgpu.session.READBACK_BYTES", 500)
+    monkeypatch.setattr("pumice.backends.webgpu.results.READBACK_BYTES", 500)
     monkeypatch.setattr(device_module, "_FETCH_CHUNK", 160)
     s = device.open(affine_plan())
     s.write(1, np.float32([2]))

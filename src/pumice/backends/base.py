@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pumice.backends.timing import Timing
 from pumice.core.caps import Caps
 from pumice.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from pumice.backends.timing import Timing
 
 Array = np.ndarray[Any, Any]
 
@@ -60,7 +62,7 @@ class Session(Protocol):
     skip_unchanged: bool | None
 
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
-        """Upload the inputs, run every step in one submit, apply state updates, read the values `outputs` back.
+        """Upload the inputs, run every step, apply state updates, read the values `outputs` back.
 
         `outputs` are graph node ids in the wanted order; nothing else travels. Results are fresh arrays. Without outputs the
         call need not wait for the device: what went wrong then shows at the next read.

@@ -35,7 +35,8 @@ class Timing:
 
     `clock` says whose clock the device times come from, `method` how they were taken. `steps` is empty where only the whole was
     measured; steps without work are left out. `device_seconds` is the device time of the run from the first step to the
-    last copy. `overhead` is the cost of one measurement, which is already taken off the steps.
+    last copy, without what it may have waited for the host between parts of the run. `overhead` is the cost of one
+    measurement, which is already taken off the steps.
     """
 
     clock: Clock

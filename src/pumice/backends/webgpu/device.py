@@ -5,33 +5,29 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import hashlib
-import os
-import re
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice.backends.base import Array, Device, Donor
 from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
 from pumice.backends.webgpu.behind import Behind
-from pumice.backends.webgpu.faults import Faults, broken
+from pumice.backends.webgpu.faults import Faults
 from pumice.backends.webgpu.flight import Flight, Staging
 from pumice.backends.webgpu.memory import GRAIN, ByteSource, DeviceBuffer, Ledger, Place, rounded, spans
+from pumice.backends.webgpu.pipelines import Pipelines
 from pumice.core.caps import Caps
-from pumice.errors import DeviceError, DeviceLost, DeviceTimeout, LimitError, OutOfMemory, PumiceError, ShaderError
-from pumice.plan.plan import Access, Kernel, Plan
+from pumice.errors import DeviceError, DeviceLost, DeviceTimeout, LimitError, OutOfMemory, PumiceError
+from pumice.plan.plan import Kernel, Plan
 
-# Sessions keep their own pipelines alive; this many more stay for the next session that wants them.
-_KEPT_PIPELINES = 1024
-# Results up to this size together leave in the run's own submit, others follow in chunks; both fit any device's buffer limit.
-READBACK_BYTES = 128 << 20
+if TYPE_CHECKING:
+    from pumice.backends.webgpu.encode import Commands, Dispatch
+
+# What is fetched travels in chunks that fit any device's buffer limit.
 _FETCH_CHUNK = 64 << 20
 # Uploads that the queue may hold in staging memory before we wait for it.
 _UPLOAD_IN_FLIGHT = 64 << 20
@@ -48,17 +44,10 @@ _SUBGROUP_PROBE = Kernel(
 )
 
 Read = tuple[Sequence[Place], int]
-# A buffer of the library, an offset and the bytes to put there.
-Write = tuple[Any, int, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A compiled kernel; `handle` is for the encoding loop and lives as long as `raw`."""
-
-    raw: Any
-    handle: Any
-    layout: Any
+# A buffer, an offset and the bytes to put there.
+Write = tuple[DeviceBuffer, int, bytes]
+# Adds to the commands of a submit.
+Record = Callable[["Commands"], None]
 
 
 class Gpu:
@@ -73,13 +62,12 @@ class Gpu:
         self.lock = threading.RLock()
         self.lost = self._hung = False
         self.ledger = Ledger()
-        self._layouts: dict[tuple[tuple[Access, ...], bool], Any] = {}
-        self._pipelines: OrderedDict[str, Pipeline] = OrderedDict()
+        self.pipelines = Pipelines(self)
         self._buried: deque[list[DeviceBuffer]] = deque()
-        self.staging = Staging(self)
         self.faults: Faults | None = None
-        self._stamp = 0
         self._in_flight = 0
+        # The last results that were asked for.
+        self._latest: Flight | None = None
         self._unread = 0
         self._trail: deque[Flight] = deque()
         self.submits = 0
@@ -101,7 +89,7 @@ class Gpu:
                 "storage": usage.STORAGE | usage.COPY_SRC | usage.COPY_DST,
                 "uniform": usage.UNIFORM | usage.COPY_DST,
             }
-            self._stamp_buffer = self.raw.create_buffer(size=GRAIN, usage=usage.COPY_SRC | usage.COPY_DST)
+            self.staging = Staging(self)
         self.mapper = encode.Mapper(self.raw._internal)
         self.caps = caps_of(adapter, self._probe_subgroup_size() if "subgroup" in adapter.features else 0)
 
@@ -110,7 +98,7 @@ class Gpu:
     def guard(self, what: str) -> Iterator[None]:
         """Turn wgpu's errors into ours, naming what was going on."""
         if self.lost:
-            raise self._lost_error(what)
+            raise self.lost_error(what)
         try:
             yield
         except PumiceError:
@@ -134,7 +122,7 @@ class Gpu:
         It is not destroyed: other threads may be about to look at results that have arrived, which would abort the process.
         """
         self._retire()
-        return self._lost_error(what)
+        return self.lost_error(what)
 
     def mark_hung(self, seconds: int) -> DeviceTimeout:
         """Retire a device that does not answer: what it still does must not mix with what comes after."""
@@ -160,7 +148,8 @@ class Gpu:
             if _gpus.get(self.adapter.index) is self:
                 del _gpus[self.adapter.index]
 
-    def _lost_error(self, what: str) -> DeviceLost:
+    def lost_error(self, what: str) -> DeviceLost:
+        """The error of whoever uses a device that was lost."""
         return DeviceLost(
             f"{self.adapter.name} stopped answering ({what})",
             hint="reopen() the executable or model: a new device, the same params; state that was not saved is gone",
@@ -209,107 +198,31 @@ class Gpu:
         self.fault("memory")
         for place, start, size in spans(places, source.nbytes):
             for at, piece in source.pieces(start, size):
-                self.queue.write_buffer(place.buffer.raw, place.offset + at, piece)
+                self.write(place.buffer, place.offset + at, piece)
                 self._in_flight += piece.nbytes
                 if self._in_flight >= _UPLOAD_IN_FLIGHT:
                     # The queue keeps a copy of each write until a submit has run it.
                     self.begin().wait()
         return source.nbytes
 
-    # -- kernels ----------------------------------------------------------------------------------------------------
-    def compile(self, kernels: Sequence[Kernel], *, own: bool = False) -> list[Pipeline]:
-        """The kernels' pipelines, from the cache or compiled side by side; drivers release the GIL while they compile.
-
-        `own` kernels were generated here, others get the guards that WebGPU puts around shaders from anywhere.
-        """
-        if self.fault("compile") and kernels:
-            kernels = [broken(kernels[0]), *kernels[1:]]
-        keys = [hashlib.sha256(f"{own}{k.access}{k.uniform_words > 0}{k.wgsl}".encode()).hexdigest() for k in kernels]
-        with self.lock:
-            found = {key: self._pipelines[key] for key in keys if key in self._pipelines}
-        # Layouts are looked up here, not in the pool: the caller may hold the lock.
-        missing = {
-            key: (k, self._layout(k.access, k.uniform_words > 0))
-            for key, k in zip(keys, kernels, strict=True)
-            if key not in found
-        }
-        if len(missing) > 1:
-            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-                found.update(
-                    zip(missing, pool.map(lambda job: self._compile(job[0], job[1], own), missing.values()), strict=True)
-                )
-        else:
-            found.update((key, self._compile(job[0], job[1], own)) for key, job in missing.items())
-        with self.lock:
-            for key in keys:
-                self._pipelines[key] = found[key]
-                self._pipelines.move_to_end(key)
-            while len(self._pipelines) > _KEPT_PIPELINES:
-                self._pipelines.popitem(last=False)
-        return [found[key] for key in keys]
-
-    def _compile(self, kernel: Kernel, layout: Any, own: bool) -> Pipeline:
-        if self.lost:
-            raise self._lost_error(f"compiling {kernel.name}")
-        try:
-            if own:
-                # Vulkan devices are made with robust buffer access, which bounds what a kernel can reach.
-                checks = self.adapter.api != "vulkan"
-                module = self.encode.own_shader_module(self.raw, kernel.name, kernel.wgsl, bounds_checks=checks)
-            else:
-                module = self.raw.create_shader_module(label=kernel.name, code=kernel.wgsl)
-            raw = self.raw.create_compute_pipeline(
-                label=kernel.name,
-                layout=self.raw.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={"module": module, "entry_point": "main"},
-            )
-        except self.wgpu.GPUError as e:
-            if "device is lost" in str(e).lower():
-                raise self.mark_lost(f"compiling {kernel.name}") from e
-            raise _compile_error(kernel, str(e)) from e
-        return Pipeline(raw, raw._internal, layout)
-
-    def _layout(self, access: tuple[Access, ...], uniform: bool) -> Any:
-        # Explicit layouts: an automatic one drops bindings that a kernel happens not to read.
-        with self.lock:
-            layout = self._layouts.get((access, uniform))
-            if layout is None:
-                types = ["read-only-storage" if a == "read" else "storage" for a in access] + ["uniform"] * uniform
-                stage = self.wgpu.ShaderStage.COMPUTE
-                entries = [{"binding": i, "visibility": stage, "buffer": {"type": t}} for i, t in enumerate(types)]
-                with self.guard("a bind group layout"):
-                    layout = self.raw.create_bind_group_layout(entries=entries)
-                self._layouts[access, uniform] = layout
-            return layout
-
-    def bind(self, pipeline: Pipeline, ranges: Sequence[tuple[DeviceBuffer, int, int]], label: str) -> Any:
-        """A bind group over (buffer, offset, size) ranges in binding order."""
-        entries = [
-            {"binding": i, "resource": {"buffer": b.raw, "offset": offset, "size": size}}
-            for i, (b, offset, size) in enumerate(ranges)
-        ]
-        with self.guard(f"the bind group of {label}"):
-            return self.raw.create_bind_group(label=label, layout=pipeline.layout, entries=entries)
+    def write(self, buffer: DeviceBuffer, offset: int, data: bytes | Array) -> None:
+        """Bytes on their way to a buffer before the next submit; a multiple of four of them."""
+        self.encode.write_bytes(self.queue._internal, buffer.handle, offset, data)
 
     # -- runs -------------------------------------------------------------------------------------------------------
-    def execute(
-        self,
-        reads: Sequence[Read] = (),
-        before: Callable[[Any], None] | None = None,
-        after: Callable[[Any], None] | None = None,
-    ) -> list[Array]:
-        """One submit: `before(encoder)`, copies of `reads` (parts, bytes) to the host side, `after(encoder)`.
+    def execute(self, reads: Sequence[Read] = (), before: Sequence[Record] = (), after: Record | None = None) -> list[Array]:
+        """`before`, copies of `reads` (parts, bytes) to the host side, then `after`.
 
-        Waits for the end and returns the bytes of each read; with nothing to read it only submits.
+        Each of `before` but the last has a submit of its own, so that the device begins while the others are recorded; the
+        rest is one. Waits for the end and returns the bytes of each read; with nothing to read it only submits.
         """
         if reads:
             return self.begin(reads, before, after).wait()
         self.behind.drain()
-        encoder = self._encoder()
-        for record in (before, after):
-            if record is not None:
-                record(encoder)
-        self._submit(encoder)
+        commands = self._record_ahead(before)
+        if after is not None:
+            after(commands)
+        self._submit(commands)
         self._count_unread()
         return []
 
@@ -318,42 +231,48 @@ class Gpu:
         """Whether somebody takes the times of the phases of runs."""
         return self.mark is not _no_mark
 
+    @property
+    def idle(self) -> bool:
+        """Whether the device has nothing to do, as far as we know: the last results that were asked for are here."""
+        return not self.behind.busy and (self._latest is None or self._latest.arrived)
+
     def execute_behind(
-        self,
-        writes: Sequence[Write],
-        reads: Sequence[Read],
-        before: Callable[[Any], None],
-        after: Callable[[Any], None],
+        self, writes: Sequence[Write], reads: Sequence[Read], before: Sequence[Record], after: Record
     ) -> Flight | None:
         """One submit of `writes` and what `begin` would record, which this thread does not wait for; None if nothing is read.
 
-        The library checks and translates commands when an encoder is finished, which takes as long as to record them: a second
+        The library checks and translates commands when they are finished, which takes as long as to record them: a second
         thread does that. What goes wrong there is raised by the flight, or by the next call that depends on it.
         """
         self.behind.make_room()
-        encoder = self._encoder()
-        flight = None
-        if reads:
-            flight = self._record_flight(encoder, reads, before, after)
-            writes = [*writes, (self._stamp_buffer, 0, flight.stamp.to_bytes(4, "little"))]
-        else:
-            before(encoder)
-            after(encoder)
-        handles = [(raw._internal, offset, data) for raw, offset, data in writes]
-        job = self.behind.put(partial(self._submit_written, encoder, handles, flight))
+        flight = self._plan_flight(reads) if reads else None
+        try:
+            commands = self._commands()
+            for record in before:
+                record(commands)
+            if flight is None:
+                after(commands)
+            else:
+                self._record_reads(commands, flight, reads, after)
+        except BaseException:
+            if flight is not None:
+                self.staging.give(flight.landing)
+            raise
+        job = self.behind.put(partial(self._submit_written, commands, writes, flight))
         if flight is None:
             self._count_unread()
         else:
             flight.left = job
+            self._latest = flight
             self.fault("flight")
         return flight
 
-    def _submit_written(self, encoder: Any, writes: Sequence[tuple[Any, int, bytes]], flight: Flight | None) -> None:
+    def _submit_written(self, commands: Commands, writes: Sequence[Write], flight: Flight | None) -> None:
         # Results are looked at under the mapper's lock, and a submit to a lost device would take them away meanwhile.
         with self.guard("a run"), self.mapper.lock:
-            for handle, offset, data in writes:
-                self.encode.write_bytes(self.queue._internal, handle, offset, data)
-            self._submit(encoder)
+            for buffer, offset, data in writes:
+                self.write(buffer, offset, data)
+            self._submit(commands)
             if flight is not None:
                 flight.request()
 
@@ -365,64 +284,59 @@ class Gpu:
             if len(self._trail) > 1:
                 self._trail.popleft().wait()
 
-    def begin(
-        self,
-        reads: Sequence[Read] = (),
-        before: Callable[[Any], None] | None = None,
-        after: Callable[[Any], None] | None = None,
-    ) -> Flight:
+    def begin(self, reads: Sequence[Read] = (), before: Sequence[Record] = (), after: Record | None = None) -> Flight:
         """As `execute`, without the wait."""
         self.behind.drain()
-        encoder = self._encoder()
-        flight = self._record_flight(encoder, reads, before, after)
+        # First, as it may find no memory: what has been submitted cannot be taken back.
+        flight = self._plan_flight(reads)
         try:
-            self.queue.write_buffer(self._stamp_buffer, 0, np.array([flight.stamp], np.uint32))
-            self._submit(encoder)
+            commands = self._record_ahead(before)
+            self._record_reads(commands, flight, reads, after)
+            self._submit(commands)
         except BaseException:
-            self.staging.give(flight.staging)
+            self.staging.give(flight.landing)
             raise
         self._in_flight = 0
+        self._latest = flight
         self.fault("flight")
         flight.request()
         return flight
 
-    def _record_flight(
-        self,
-        encoder: Any,
-        reads: Sequence[Read],
-        before: Callable[[Any], None] | None,
-        after: Callable[[Any], None] | None,
-    ) -> Flight:
-        """What `begin` submits, and the flight that its results will be on."""
+    def _plan_flight(self, reads: Sequence[Read]) -> Flight:
         parts, total = [], GRAIN
         for _, nbytes in reads:
             parts.append((total, nbytes))
             total += rounded(nbytes)
-        staging = self.staging.take(total)
-        try:
-            self._stamp = self._stamp % 0xFFFFFFFF + 1
-            if before is not None:
-                before(encoder)
-            for (places, nbytes), (offset, _) in zip(reads, parts, strict=True):
-                for place, start, size in spans(places, nbytes):
-                    encoder.copy_buffer_to_buffer(place.buffer.raw, place.offset, staging, offset + start, rounded(size, 4))
-            if after is not None:
-                after(encoder)
-            encoder.copy_buffer_to_buffer(self._stamp_buffer, 0, staging, 0, 4)
-        except BaseException:
-            self.staging.give(staging)
-            raise
-        return Flight(self, staging, total, parts, self._stamp)
+        return Flight(self, self.staging.take(total), total, parts, self.idle)
 
-    def _encoder(self) -> Any:
+    def _record_ahead(self, parts: Sequence[Record]) -> Commands:
+        """Submits all parts but the last, which is in the commands that come back."""
+        for record in parts[:-1]:
+            commands = self._commands()
+            record(commands)
+            self._submit(commands)
+        commands = self._commands()
+        for record in parts[-1:]:
+            record(commands)
+        return commands
+
+    def _record_reads(self, commands: Commands, flight: Flight, reads: Sequence[Read], after: Record | None) -> None:
+        for (places, nbytes), (offset, _) in zip(reads, flight.parts, strict=True):
+            for place, start, size in spans(places, nbytes):
+                commands.copy(place.buffer.handle, place.offset, flight.landing.handle, offset + start, rounded(size, 4))
+        if after is not None:
+            after(commands)
+        self.staging.record_stamp(commands, flight.landing)
+
+    def _commands(self) -> Commands:
         self.fault("submit")
-        return self.raw.create_command_encoder()
+        return self.encode.Commands(self.raw._internal)
 
-    def _submit(self, encoder: Any) -> None:
+    def _submit(self, commands: Commands) -> None:
         # A submit to a lost device aborts the process; `finish` raises instead, and nothing comes between the two.
-        commands = encoder.finish()
+        finished = commands.finish()
         self.mark("encode")
-        self.queue.submit([commands])
+        self.encode.submit(self.queue._internal, finished)
         self.submits += 1
 
     def fetch(self, places: Sequence[Place], nbytes: int) -> Array:
@@ -437,18 +351,14 @@ class Gpu:
 
     def _probe_subgroup_size(self) -> int:
         with self.lock:
-            (pipeline,) = self.compile([_SUBGROUP_PROBE])
+            (pipeline,) = self.pipelines.compile([_SUBGROUP_PROBE])
             buffer = self.create_buffer(GRAIN, "subgroup probe")
             try:
                 with self.guard("the subgroup probe"):
-                    group = self.bind(pipeline, [(buffer, 0, GRAIN)], "subgroup probe")
+                    group = self.pipelines.bind(pipeline, [(buffer, 0, GRAIN)], "subgroup probe")
 
-                    def record(encoder: Any) -> None:
-                        compute = encoder.begin_compute_pass()
-                        self.encode.encode_steps(compute._internal, [(pipeline.handle, group._internal, 1, 1, 1)])
-                        compute.end()
-
-                    (word,) = self.execute([([Place(buffer, 0, 4)], 4)], record)
+                    steps: list[Dispatch] = [(pipeline.handle, group._internal, 1, 1, 1)]
+                    (word,) = self.execute([([Place(buffer, 0, 4)], 4)], [lambda commands: commands.steps(steps)])
                 return int(word.view(np.uint32)[0])
             finally:
                 buffer.release()
@@ -456,18 +366,6 @@ class Gpu:
 
 def _no_mark(name: str) -> None:
     """Phases are named to nobody while no profile is taken."""
-
-
-def _compile_error(kernel: Kernel, text: str) -> ShaderError:
-    at = re.search(r"wgsl:(\d+):(\d+)", text)
-    reason = re.search(r"(?:error|pipeline)[:\s]+(.+)", text)
-    line, column = (int(at[1]), int(at[2])) if at else (0, 0)
-    source = kernel.wgsl.splitlines()[line - 1].strip() if 0 < line <= len(kernel.wgsl.splitlines()) else ""
-    message = f"the kernel {kernel.name} does not compile: {reason[1].strip() if reason else ' '.join(text.split())}"
-    if source:
-        message += f" (line {line}: {source})"
-    return ShaderError(message, hint="a bug in a lowering: report it with the WGSL", kernel=kernel.name, line=line, column=column,
-                     source=source, detail=text)  # fmt: skip
 
 
 _gpus: dict[int, Gpu] = {}

@@ -1,8 +1,8 @@
-"""The hot path over wgpu-native's own C handles: encode prepared steps, map a buffer, wait.
+"""The hot path over wgpu-native's own C handles: record and submit prepared steps, write and map buffers, wait.
 
 The wrapper's checks cost several microseconds a dispatch, so this file calls the library below it. It is the only file that
-does, and it fits wgpu 0.32 (webgpu.h of wgpu-native 29), which the project pins. Errors of raw calls surface at `finish()`
-of the command encoder, which goes through the wrapper; what they could be is checked before, by the plan verifier.
+does, and it fits wgpu 0.32 (webgpu.h of wgpu-native 29), which the project pins. Errors of what is recorded are raised when
+the commands are finished; what they could be is checked before, by the plan verifier.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from typing import Any
 from wgpu.backends.wgpu_native import ffi, lib
 from wgpu.backends.wgpu_native._api import GPUShaderModule, libf, new_struct_p, to_c_string_view
 
+from pumice.backends.base import Array
+
 # (pipeline or None when the previous one stays, bind group, x, y, z); the handles' owners must outlive the submit.
 Dispatch = tuple[Any, Any, int, int, int]
+# Timestamps of a pass: a query set's handle, and the number in it for either end.
+PassStamps = tuple[Any, int | None, int | None]
 
 _NULL = ffi.NULL
 _NOTHING = ffi.new("uint8_t[4]")
@@ -27,12 +31,58 @@ _dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
 
 
 def encode_steps(pass_handle: Any, prepared: Iterable[Dispatch]) -> None:
-    """Encode every dispatch into the open compute pass `pass_handle` (the `_internal` of the wrapper's pass)."""
+    """Encode every dispatch into the open compute pass `pass_handle`."""
     for pipeline, group, x, y, z in prepared:
         if pipeline is not None:
             _set_pipeline(pass_handle, pipeline)
         _set_bind_group(pass_handle, 0, group, 0, _NULL)
         _dispatch(pass_handle, x, y, z)
+
+
+class Commands:
+    """What one submit is to do, recorded in order. The objects behind all handles must outlive the submit."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, device_handle: Any) -> None:
+        self._handle = ffi.gc(libf.wgpuDeviceCreateCommandEncoder(device_handle, _NULL), lib.wgpuCommandEncoderRelease)
+
+    def begin_pass(self, stamps: PassStamps | None = None) -> Any:
+        """The handle of a new compute pass, which is open until `end_pass`."""
+        about = _NULL
+        if stamps is not None:
+            writes, about = ffi.new("WGPUPassTimestampWrites *"), ffi.new("WGPUComputePassDescriptor *")
+            none = lib.WGPU_QUERY_SET_INDEX_UNDEFINED
+            writes.querySet, begin, end = stamps
+            writes.beginningOfPassWriteIndex, writes.endOfPassWriteIndex = (none if i is None else i for i in (begin, end))
+            about.timestampWrites = writes
+        return ffi.gc(lib.wgpuCommandEncoderBeginComputePass(self._handle, about), lib.wgpuComputePassEncoderRelease)
+
+    def end_pass(self, pass_handle: Any) -> None:
+        lib.wgpuComputePassEncoderEnd(pass_handle)
+
+    def steps(self, prepared: Iterable[Dispatch], stamps: PassStamps | None = None) -> None:
+        """A pass of these steps; the first of them names its pipeline."""
+        handle = self.begin_pass(stamps)
+        encode_steps(handle, prepared)
+        self.end_pass(handle)
+
+    def copy(self, source: Any, source_at: int, target: Any, target_at: int, nbytes: int) -> None:
+        """A copy from buffer to buffer, given by handles; all numbers are multiples of four."""
+        lib.wgpuCommandEncoderCopyBufferToBuffer(self._handle, source, source_at, target, target_at, nbytes)
+
+    def resolve(self, set_handle: Any, count: int, target: Any, target_at: int) -> None:
+        """The first timestamps of a query set as numbers in a buffer."""
+        lib.wgpuCommandEncoderResolveQuerySet(self._handle, set_handle, 0, count, target, target_at)
+
+    def finish(self) -> Any:
+        """Check and translate what was recorded, for `submit`; raises the wrapper's error for what is wrong with it."""
+        return ffi.gc(libf.wgpuCommandEncoderFinish(self._handle, _NULL), lib.wgpuCommandBufferRelease)
+
+
+def submit(queue_handle: Any, finished: Any) -> None:
+    """Send finished commands to the device."""
+    libf.wgpuQueueSubmit(queue_handle, 1, ffi.new("WGPUCommandBuffer[1]", [finished]))
 
 
 def own_shader_module(device: Any, label: str, wgsl: str, *, bounds_checks: bool) -> Any:
@@ -50,8 +100,8 @@ def own_shader_module(device: Any, label: str, wgsl: str, *, bounds_checks: bool
     return GPUShaderModule(label, libf.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks), device)
 
 
-def write_bytes(queue_handle: Any, buffer_handle: Any, offset: int, data: bytes) -> None:
-    """Put a few bytes into a buffer before the next submit; their number is a multiple of four."""
+def write_bytes(queue_handle: Any, buffer_handle: Any, offset: int, data: bytes | Array) -> None:
+    """Put bytes into a buffer before the next submit; their number is a multiple of four. They are copied at once."""
     libf.wgpuQueueWriteBuffer(queue_handle, buffer_handle, offset, ffi.from_buffer(data), len(data))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,22 +16,54 @@ from pumice.errors import ClosedError
 
 if TYPE_CHECKING:
     from pumice.backends.webgpu.device import Gpu
+    from pumice.backends.webgpu.encode import Commands
 
 # Free buffers that the pool keeps; more of them are in use only while several runs are under way.
 _KEPT = 4
-# A wait asks again and again at first, which is what short runs need, then at intervals that stay small beside the whole wait.
-_EAGER_SECONDS = 200e-6
-_SHARE, _LONGEST_SLEEP = 0.1, 1e-3
+# Numbers that flights are known by.
+_STAMPS = 256
+
+
+@dataclass(frozen=True)
+class _Patience:
+    """How a wait asks: again and again at first, then at intervals of a share of the time so far."""
+
+    eager_seconds: float
+    share: float
+    longest_sleep: float
+
+
+_PATIENT = _Patience(200e-6, 0.1, 1e-3)
+# For a flight that is alone on a device with processors of its own: most likely nothing else is waited for.
+_ALONE = _Patience(3e-3, 0.02, 200e-6)
+
+
+class Landing:
+    """A buffer that results arrive in, and which number its last flight had."""
+
+    __slots__ = ("handle", "index", "raw", "size")
+
+    def __init__(self, raw: Any, size: int) -> None:
+        self.raw, self.handle, self.size, self.index = raw, raw._internal, size, -1
 
 
 class Staging:
-    """Buffers that the host can map, by size; powers of two, so that they fit again."""
+    """Buffers that the host can map, by size; powers of two, so that they fit again.
+
+    A lost device looks alive by specification, so a number makes the same way as the results: if it does not arrive, neither
+    did they. All numbers are on the device from the start, and each flight takes another one than the last in its buffer had.
+    """
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
-        self._free: list[Any] = []
+        self._free: list[Landing] = []
+        # Spread over all words: nothing that memory is likely to hold.
+        self._words: Array = np.arange(1, _STAMPS + 1, dtype=np.uint32) * np.uint32(2654435761)
+        usage = gpu.wgpu.BufferUsage
+        self._stamps = gpu.raw.create_buffer(size=self._words.nbytes, usage=usage.COPY_SRC | usage.COPY_DST)
+        gpu.queue.write_buffer(self._stamps, 0, self._words)
 
-    def take(self, nbytes: int) -> Any:
+    def take(self, nbytes: int) -> Landing:
         """A buffer of at least `nbytes`; until it is unmapped no submit may name it, so it leaves the pool."""
         fitting = [b for b in self._free if b.size >= nbytes]
         if fitting:
@@ -42,33 +75,41 @@ class Staging:
             gpu.fault("memory")
             usage = gpu.wgpu.BufferUsage.MAP_READ | gpu.wgpu.BufferUsage.COPY_DST
             size = max(1 << 16, 1 << (nbytes - 1).bit_length())
-            return gpu.raw.create_buffer(label="pumice staging", size=size, usage=usage)
+            return Landing(gpu.raw.create_buffer(label="pumice staging", size=size, usage=usage), size)
 
-    def give(self, buffer: Any) -> None:
+    def give(self, landing: Landing) -> None:
         """Take an unmapped buffer back; the largest of too many go, as they came from the rarest runs."""
-        self._free.append(buffer)
+        self._free.append(landing)
         if len(self._free) > _KEPT:
             self._free.remove(max(self._free, key=lambda b: b.size))
 
+    def record_stamp(self, commands: Commands, landing: Landing) -> None:
+        """A new number for the first word of the buffer, behind all that was recorded before."""
+        landing.index = (landing.index + 1) % _STAMPS
+        commands.copy(self._stamps._internal, 4 * landing.index, landing.handle, 0, 4)
+
+    def stamp(self, landing: Landing) -> int:
+        """The number that is to arrive."""
+        return int(self._words[landing.index])
+
 
 class Flight:
-    """One submit whose results are to come.
+    """Results that are to come: `parts` of (offset, bytes) in a landing, of which the first `total` bytes count."""
 
-    A lost device looks alive by specification, so a number that is new for each flight makes the same way as the results:
-    if it does not arrive, neither did they.
-    """
-
-    def __init__(self, gpu: Gpu, staging: Any, total: int, parts: Sequence[tuple[int, int]], stamp: int) -> None:
-        self._gpu, self.staging, self._total, self._parts, self.stamp = gpu, staging, total, parts, stamp
+    def __init__(self, gpu: Gpu, landing: Landing, total: int, parts: Sequence[tuple[int, int]], alone: bool) -> None:
+        self._gpu, self.landing, self._total, self.parts = gpu, landing, total, parts
         self._mark = gpu.mark
+        self._patience = _ALONE if alone and not gpu.adapter.software else _PATIENT
         self._abandoned = False
+        # Whether the device was heard to be done with it.
+        self.arrived = False
         self._ticket = 0
         # Done when the submit has left and the results are asked for, where another thread sees to that.
         self.left: Future[None] | None = None
 
     def request(self) -> None:
         """Ask for the results, once the submit has left."""
-        self._ticket = self._gpu.mapper.request(self.staging._internal, self._total)
+        self._ticket = self._gpu.mapper.request(self.landing.handle, self._total)
 
     def abandon(self) -> None:
         """A `wait` that is under way, or comes later, ends with a ClosedError; the device finishes what it has begun."""
@@ -85,21 +126,23 @@ class Flight:
             # The buffer may yet be mapped, so it does not go back to the pool.
             gpu.mapper.forget(ticket)
             raise
+        self.arrived = True
         self._mark("wait")
         if not mapped:
             raise gpu.mark_lost("results could not be mapped")
+        wanted = gpu.staging.stamp(self.landing)
         with gpu.lock, gpu.guard("reading results"):
-            with gpu.mapper.mapped(gpu.queue._internal, self.staging._internal, self._total) as view:
+            with gpu.mapper.mapped(gpu.queue._internal, self.landing.handle, self._total) as view:
                 stamp = int.from_bytes(view[:4], "little")
-                results = [np.array(np.frombuffer(view, np.uint8, count=n, offset=at)) for at, n in self._parts]
-            gpu.staging.give(self.staging)
+                results = [np.array(np.frombuffer(view, np.uint8, count=n, offset=at)) for at, n in self.parts]
+            gpu.staging.give(self.landing)
         self._mark("readback")
-        if stamp != self.stamp:
-            raise gpu.mark_lost(f"the liveness word came back as {stamp}, not {self.stamp}")
+        if stamp != wanted:
+            raise gpu.mark_lost(f"the liveness word came back as {stamp}, not {wanted}")
         return results
 
     def _poll(self) -> bool:
-        gpu, mapper, limit = self._gpu, self._gpu.mapper, config.timeout
+        gpu, mapper, patience, limit = self._gpu, self._gpu.mapper, self._patience, config.timeout
         late = gpu.fault("wait")
         started = time.perf_counter()
         while True:
@@ -114,4 +157,5 @@ class Flight:
             if gpu.lost:
                 return False
             # A blocking wait cannot be given a limit, and keeps other threads from submitting.
-            time.sleep(min(waited * _SHARE, _LONGEST_SLEEP) if waited > _EAGER_SECONDS else 0)
+            # A sleep of no time, some 50 µs on many systems, leaves the interpreter to threads that record meanwhile.
+            time.sleep(min(waited * patience.share, patience.longest_sleep) if waited > patience.eager_seconds else 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from pumice.backends.timing import COPIES, Clock, StepTime, Stopwatch, Timing
 from pumice.backends.webgpu.adapters import import_wgpu
 from pumice.backends.webgpu.memory import GRAIN, DeviceBuffer, Place
+from pumice.backends.webgpu.parts import with_pipelines
 from pumice.errors import DeviceError
 from pumice.plan.plan import Kernel
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pumice.backends.base import Array
     from pumice.backends.webgpu.device import Gpu
-    from pumice.backends.webgpu.encode import Dispatch
+    from pumice.backends.webgpu.encode import Commands, Dispatch, PassStamps
     from pumice.backends.webgpu.session import WebGpuSession
 
 INSIDE_PASSES = "timestamp-query-inside-passes"
@@ -60,29 +61,26 @@ class Queries:
         )
         self._buffer = DeviceBuffer(raw, 8 * count, "timestamps", gpu.ledger)
 
-    def writes(self, begin: int | None, end: int | None) -> dict[str, Any]:
+    def writes(self, begin: int | None, end: int | None) -> PassStamps:
         """What a pass is told about its timestamps; both lie in one set."""
         index = begin if begin is not None else end
         assert index is not None
         self._written |= {i for i in (begin, end) if i is not None}
-        found: dict[str, Any] = {"query_set": self._sets[index // _SET_SIZE]}
-        if begin is not None:
-            found["beginning_of_pass_write_index"] = begin % _SET_SIZE
-        if end is not None:
-            found["end_of_pass_write_index"] = end % _SET_SIZE
-        return found
+        begin, end = (None if i is None else i % _SET_SIZE for i in (begin, end))
+        return self._sets[index // _SET_SIZE]._internal, begin, end
 
     def write(self, pass_handle: Any, index: int) -> None:
         """A timestamp inside an open pass."""
         self._written.add(index)
         self._gpu.encode.write_timestamp(pass_handle, self._sets[index // _SET_SIZE]._internal, index % _SET_SIZE)
 
-    def resolve(self, encoder: Any) -> None:
+    def resolve(self, commands: Commands) -> None:
         """Move the numbers to where they can be read from."""
         if len(self._written) != self.count:  # the device would wait for the others for ever
             raise DeviceError(f"{self.count} timestamps were asked for, {len(self._written)} are written")
         for k, s in enumerate(self._sets):
-            encoder.resolve_query_set(s, 0, min(_SET_SIZE, self.count - k * _SET_SIZE), self._buffer.raw, 8 * k * _SET_SIZE)
+            count = min(_SET_SIZE, self.count - k * _SET_SIZE)
+            commands.resolve(s._internal, count, self._buffer.handle, 8 * k * _SET_SIZE)
 
     def seconds(self, zero: int) -> list[float]:
         """All timestamps, once the submit that wrote them is done, counted from number `zero`."""
@@ -99,19 +97,24 @@ class Queries:
 
 
 class Timer(ABC):
-    """Measures one run of a session: it encodes the steps in the session's stead. Subclasses know how to take the time."""
+    """Measures one run of a session: it encodes the steps in the session's stead. Subclasses know how to take the time.
+
+    `count` is the number of steps, for those that measure the whole that of its parts. `cut` says whether they take the parts
+    one by one, and not all steps at once.
+    """
 
     method = ""
+    cut = False
     clock: Clock = "timestamps"
 
     def __init__(self, gpu: Gpu, count: int) -> None:
         self.gpu, self.count = gpu, count
 
     @abstractmethod
-    def encode(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+    def encode(self, commands: Commands, dispatches: Sequence[Dispatch]) -> None:
         """Record the steps."""
 
-    def finish(self, encoder: Any) -> None:  # noqa: B027  most have nothing to add
+    def finish(self, commands: Commands) -> None:  # noqa: B027  most have nothing to add
         """Called when all else is recorded."""
 
     @abstractmethod
@@ -130,28 +133,21 @@ class _Stamps(Timer):
         self.queries = Queries(gpu, extra + 3)
         self.begin, self.end, self.copied = extra, extra + 1, extra + 2
 
-    def _pass(self, encoder: Any, record: Callable[[Any], None], begin: int | None, end: int | None) -> None:
-        compute = encoder.begin_compute_pass(timestamp_writes=self.queries.writes(begin, end))
-        record(compute._internal)
-        compute.end()
-
-    def _at(self, encoder: Any, index: int) -> None:
+    def _at(self, commands: Commands, index: int) -> None:
         """A timestamp between passes."""
-        self._pass(encoder, lambda _: None, index, None)
+        commands.steps((), self.queries.writes(index, None))
 
-    def encode(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
-        self._at(encoder, self.begin)
-        self._steps(encoder, dispatches)
-        self._at(encoder, self.end)
+    def encode(self, commands: Commands, dispatches: Sequence[Dispatch]) -> None:
+        self._at(commands, self.begin)
+        self._steps(commands, dispatches)
+        self._at(commands, self.end)
 
-    def _steps(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
-        compute = encoder.begin_compute_pass()
-        self.gpu.encode.encode_steps(compute._internal, dispatches)
-        compute.end()
+    def _steps(self, commands: Commands, dispatches: Sequence[Dispatch]) -> None:
+        commands.steps(dispatches)
 
-    def finish(self, encoder: Any) -> None:
-        self._at(encoder, self.copied)
-        self.queries.resolve(encoder)
+    def finish(self, commands: Commands) -> None:
+        self._at(commands, self.copied)
+        self.queries.resolve(commands)
 
     def spans(self) -> tuple[list[tuple[float, float]], float]:
         at = self.queries.seconds(self.begin)
@@ -166,9 +162,29 @@ class _Stamps(Timer):
 
 
 class Whole(_Stamps):
-    """The run as it always is, in one pass, with a timestamp before and after."""
+    """The run as it always is, with a timestamp before and after each part of it; between parts the device may wait for us."""
 
     method = "timestamps around the run"
+
+    def __init__(self, gpu: Gpu, parts: int) -> None:
+        super().__init__(gpu, parts, 2 * (parts - 1))
+        self.cut = parts > 1
+        self._next = 0
+
+    def encode(self, commands: Commands, dispatches: Sequence[Dispatch]) -> None:
+        self._next += 1
+        if self._next == self.count:
+            super().encode(commands, dispatches)
+            return
+        first = 2 * (self._next - 1)
+        self._at(commands, first)
+        self._steps(commands, dispatches)
+        self._at(commands, first + 1)
+
+    def spans(self) -> tuple[list[tuple[float, float]], float]:
+        at = self.queries.seconds(self.begin)
+        parts = sum(at[2 * k + 1] - at[2 * k] for k in range(self.count - 1))
+        return [], parts + at[self.copied]
 
 
 class InsidePass(_Stamps):
@@ -179,12 +195,12 @@ class InsidePass(_Stamps):
     def __init__(self, gpu: Gpu, count: int) -> None:
         super().__init__(gpu, count, count)
 
-    def _steps(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
-        compute = encoder.begin_compute_pass()
+    def _steps(self, commands: Commands, dispatches: Sequence[Dispatch]) -> None:
+        handle = commands.begin_pass()
         for i, dispatch in enumerate(dispatches):
-            self.gpu.encode.encode_steps(compute._internal, (dispatch,))
-            self.queries.write(compute._internal, i)
-        compute.end()
+            self.gpu.encode.encode_steps(handle, (dispatch,))
+            self.queries.write(handle, i)
+        commands.end_pass(handle)
 
     def _split(self, at: list[float]) -> list[tuple[float, float]]:
         return [(a, b - a) for a, b in zip([0.0, *at], at[: self.count], strict=False)]
@@ -198,11 +214,9 @@ class PassEach(_Stamps):
     def __init__(self, gpu: Gpu, count: int) -> None:
         super().__init__(gpu, count, 2 * count)
 
-    def _steps(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
-        for i, d in enumerate(_with_pipelines(dispatches)):
-            compute = encoder.begin_compute_pass(timestamp_writes=self.queries.writes(2 * i, 2 * i + 1))
-            self.gpu.encode.encode_steps(compute._internal, (d,))
-            compute.end()
+    def _steps(self, commands: Commands, dispatches: Sequence[Dispatch]) -> None:
+        for i, d in enumerate(with_pipelines(dispatches)):
+            commands.steps((d,), self.queries.writes(2 * i, 2 * i + 1))
 
     def _split(self, at: list[float]) -> list[tuple[float, float]]:
         return [(at[2 * i], at[2 * i + 1] - at[2 * i]) for i in range(self.count)]
@@ -218,23 +232,21 @@ class HostClock(Timer):
         super().__init__(gpu, count)
         self._times: list[tuple[float, float]] = []
 
-    def encode(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+    def encode(self, commands: Commands, dispatches: Sequence[Dispatch]) -> None:
         self.gpu.queue.submit([])  # uploads that wait for a submit are not the first step's
         self.gpu.encode.wait_idle(self.gpu.raw._internal)
-        self._times = [self._time(d) for d in self._batches(_with_pipelines(dispatches))]
+        self._times = [self._time(d) for d in self._batches(with_pipelines(dispatches))]
         self.gpu.mark("steps")
 
     def _batches(self, dispatches: Sequence[Dispatch]) -> list[Sequence[Dispatch]]:
         return [(d,) for d in dispatches]
 
     def _time(self, dispatches: Sequence[Dispatch]) -> tuple[float, float]:
-        encoder = self.gpu.raw.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        self.gpu.encode.encode_steps(compute._internal, dispatches)
-        compute.end()
-        commands = encoder.finish()
+        commands = self.gpu.encode.Commands(self.gpu.raw._internal)
+        commands.steps(dispatches)
+        finished = commands.finish()
         start = time.perf_counter()
-        self.gpu.queue.submit([commands])
+        self.gpu.encode.submit(self.gpu.queue._internal, finished)
         self.gpu.encode.wait_idle(self.gpu.raw._internal)
         return start, time.perf_counter() - start
 
@@ -256,29 +268,19 @@ class HostClockWhole(HostClock):
         return [], max(0.0, sum(took for _, took in self._times) - blank)
 
 
-def _with_pipelines(dispatches: Sequence[Dispatch]) -> list[Dispatch]:
-    """The dispatches with every pipeline spelt out: a new pass remembers nothing of the last."""
-    out: list[Dispatch] = []
-    current: Any = None
-    for pipeline, *rest in dispatches:
-        current = pipeline if pipeline is not None else current
-        out.append((current, *rest))
-    return out
-
-
 def _overhead(gpu: Gpu, kind: type[Timer], whole: type[Timer]) -> float:
     """What measuring each step by `kind` adds to it: a chain of tiny dependent kernels, measured so and as a whole."""
     known = gpu.overheads.get(kind.__name__)
     if known is None:
-        (pipeline,) = gpu.compile([_TICK])
+        (pipeline,) = gpu.pipelines.compile([_TICK])
         buffer = gpu.create_buffer(GRAIN, "ticks")
         try:
-            group = gpu.bind(pipeline, [(buffer, 0, GRAIN)], "ticks")
+            group = gpu.pipelines.bind(pipeline, [(buffer, 0, GRAIN)], "ticks")
             chain: list[Dispatch] = [(None if k else pipeline.handle, group._internal, 1, 1, 1) for k in range(_CHAIN)]
             found = []
             for _ in range(_CHAINS + 1):
                 steps, _ = _measure(gpu, kind(gpu, _CHAIN), chain)
-                _, total = _measure(gpu, whole(gpu, _CHAIN), chain)
+                _, total = _measure(gpu, whole(gpu, 1), chain)
                 found.append((sum(took for _, took in steps[:_CHAIN]) - total) / _CHAIN)
         finally:
             buffer.release()
@@ -289,11 +291,11 @@ def _overhead(gpu: Gpu, kind: type[Timer], whole: type[Timer]) -> float:
 def _measure(gpu: Gpu, timer: Timer, dispatches: Sequence[Dispatch]) -> tuple[list[tuple[float, float]], float]:
     try:
 
-        def record(encoder: Any) -> None:
-            timer.encode(encoder, dispatches)
-            timer.finish(encoder)
+        def record(commands: Commands) -> None:
+            timer.encode(commands, dispatches)
+            timer.finish(commands)
 
-        gpu.execute((), record)
+        gpu.execute((), [record])
         return timer.spans()
     finally:
         timer.close()
@@ -322,7 +324,7 @@ def profile_run(
             numbers = [i for i, s in enumerate(session.plan.steps) if session._sizes.value(s.groups) > 0]
             kind, whole = choose_timers(session)
             overhead = _overhead(gpu, kind, whole) if each else 0.0
-            timer = (kind if each else whole)(gpu, len(numbers))
+            timer = kind(gpu, len(numbers)) if each else whole(gpu, len(session._parts) if outputs else 1)
             watch, before = Stopwatch(), gpu.mark
             # Large uploads have submits of their own, whose phases are of no interest.
             session._timer, gpu.mark = timer, lambda name: watch.sum_up(name) if name == "upload" else watch.mark(name)

@@ -1,66 +1,37 @@
-"""WebGpuSession: a plan on a WebGPU device; everything is prepared once, a run is one loop, one submit and one read-back."""
+"""WebGpuSession: a plan on a WebGPU device; everything is prepared once, a run is a loop over the steps and one read-back."""
 
 from __future__ import annotations
 
 import hashlib
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pumice.backends.base import Array, Donor, Session
 from pumice.backends.timing import Timing
-from pumice.backends.webgpu.device import READBACK_BYTES, Gpu, Pipeline, Write
-from pumice.backends.webgpu.encode import Dispatch
-from pumice.backends.webgpu.flight import Flight
+from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, with_nodes
+from pumice.backends.webgpu.device import Gpu, Record, Write
+from pumice.backends.webgpu.encode import Commands, Dispatch
 from pumice.backends.webgpu.memory import DeviceBuffer, Place, rounded
+from pumice.backends.webgpu.parts import cut, lasting_step
+from pumice.backends.webgpu.pipelines import Pipeline
 from pumice.backends.webgpu.profile import Timer, profile_run
+from pumice.backends.webgpu.results import Results, Started, nbytes_of, shaped
 from pumice.backends.webgpu.uniforms import Sizes
-from pumice.errors import (
-    ClosedError,
-    DeviceError,
-    DTypeError,
-    LimitError,
-    MissingName,
-    PlanError,
-    ShaderError,
-    ShapeError,
-    UnknownName,
-)
+from pumice.errors import ClosedError, DeviceError, LimitError, MissingName, PlanError, ShaderError, ShapeError, UnknownName
 from pumice.ir.graph import ConstData, Node
 from pumice.ir.types import TensorType
-from pumice.plan.plan import Plan, Step, fold_grid
+from pumice.plan.plan import Plan, fold_grid
 
 _COUNTERS = (
     *("pipelines", "buffers", "buffer_bytes", "submits", "dispatches"),
     *("uploads_bytes", "uploads_skipped", "readback_bytes"),
 )
-# Nodes of a kernel that an error names.
-_SHOWN_NODES = 5
 # Larger inputs are uploaded without a look: from here on to hash them may take longer than the upload.
 _HASHED_BYTES = 4096
-
-
-class _Started:
-    """A run under way: the flight with its small outputs, and the large ones, which are here already."""
-
-    def __init__(
-        self, flight: Flight | None, inline: Sequence[int], found: dict[int, Array], types: Sequence[TensorType]
-    ) -> None:
-        self._flight, self._inline, self._found, self._types = flight, inline, found, types
-        self.nbytes = sum(_nbytes(types[i]) for i in inline)
-
-    def result(self) -> list[Array]:
-        """Wait for the outputs."""
-        if self._flight is not None:
-            self._found.update(zip(self._inline, self._flight.wait(), strict=True))
-        return [_shaped(self._found[i], t) for i, t in enumerate(self._types)]
-
-    def abandon(self) -> None:
-        """A `result()` that waits elsewhere ends with a ClosedError."""
-        if self._flight is not None:
-            self._flight.abandon()
 
 
 class WebGpuSession:
@@ -79,15 +50,16 @@ class WebGpuSession:
         # Every buffer that this session owns a count of; one list object for life, the finaliser holds it too.
         self._owned: list[DeviceBuffer] = []
         self._counters = dict.fromkeys(_COUNTERS, 0)
-        _check_kernels(plan)
+        check_kernels(plan)
         self._inputs = plan.graph.sources("input")
         # What inputs must be for the env of the last run.
         self._expected: tuple[dict[str, int], list[tuple[Node, TensorType, Any, tuple[int, ...]]]] | None = None
-        self._overwritten = _overwritten_inputs(plan)
+        self._overwritten = overwritten_inputs(plan)
+        self._lasting = lasting_step(plan)
         try:
-            pipelines = gpu.compile(plan.kernels, own=plan.own)
+            pipelines = gpu.pipelines.compile(plan.kernels, own=plan.own)
         except ShaderError as e:
-            raise _with_nodes(e, plan) from e.__cause__
+            raise with_nodes(e, plan) from e.__cause__
         self._counters["pipelines"] = len({p.handle for p in pipelines})
         with gpu.lock:
             gpu.settle()
@@ -114,7 +86,12 @@ class WebGpuSession:
         self._uniform = self._own(self._sizes.nbytes, "sizes", "uniform") if self._sizes.nbytes else None
         self._groups = [self._bind(i, self._places) for i in range(len(plan.steps))]
         self._copies = [self._copy(*pair) for pair in plan.copies]
+        # The steps with work, and the same as a run of which somebody waits for the results submits them.
         self._dispatches: list[Dispatch] = []
+        self._parts: list[list[Dispatch]] = []
+        # Copies to states, as (source, offset, target, offset, bytes), and the outputs that the last run was asked for.
+        self._updates: list[tuple[Any, int, Any, int, int]] = []
+        self._wanted: tuple[dict[str, int], list[int], Results] | None = None
         with self._gpu.guard("the upload of constants"):
             for node in plan.graph.sources("constant") + plan.graph.sources("state"):
                 data = node.attr.get("data" if node.op == "constant" else "init")
@@ -177,7 +154,7 @@ class WebGpuSession:
             ranges.append((place.buffer, offset, size))
         if step.uniforms and self._uniform is not None:
             ranges.append((self._uniform, *self._sizes.slot(index)))
-        return self._gpu.bind(self._pipelines[index], ranges, step.label)
+        return self._gpu.pipelines.bind(self._pipelines[index], ranges, step.label)
 
     def _copy(self, state: int, value: int) -> tuple[int, int]:
         to, source = self._places[state], self._places[value]
@@ -223,7 +200,7 @@ class WebGpuSession:
             if self._held.get(node) == content:
                 self._counters["uploads_skipped"] += 1
             elif content:
-                writes.append((place.buffer.raw, place.offset, content))
+                writes.append((place.buffer, place.offset, content))
                 self._counters["uploads_bytes"] += len(content)
                 self._held[node] = content
         return writes
@@ -237,10 +214,12 @@ class WebGpuSession:
         limit = min(self.plan.caps.max_groups, self._gpu.caps.max_groups)
         dispatches: list[Dispatch] = []
         current: Any = None
-        for step, pipeline, group in zip(self.plan.steps, self._pipelines, self._groups, strict=True):
+        free = 0
+        for i, (step, pipeline, group) in enumerate(zip(self.plan.steps, self._pipelines, self._groups, strict=True)):
             count = self._sizes.value(step.groups)
             if count <= 0:
                 continue
+            free += i < self._lasting
             x, y, z = fold_grid(count, limit)
             if z > limit:
                 raise LimitError(f"{step.label} needs {count} workgroups, a grid holds {limit}³", wanted=count, limit=limit)
@@ -248,33 +227,41 @@ class WebGpuSession:
             current = pipeline
         if self._uniform is not None:
             self._gpu.behind.drain()
-            self._gpu.queue.write_buffer(self._uniform.raw, 0, self._sizes.words)
+            self._gpu.write(self._uniform, 0, self._sizes.words.view(np.uint8))
             self._counters["uploads_bytes"] += self._sizes.words.nbytes
-        self._dispatches = dispatches
+        self._dispatches, self._parts = dispatches, cut(dispatches, free)
+        self._updates = self._updates_at(env)
         self._sizes.bound = True
 
     # -- Session ----------------------------------------------------------------------------------------------------
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
-        """Upload the inputs, run every step in one submit, apply state updates, read the values `outputs` back."""
+        """Upload the inputs, run every step, apply state updates, read the values `outputs` back."""
         return self.start(env, inputs, outputs).result()
 
-    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> _Started:
+    def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Started:
         """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
         self._check_open()
         uploads = self._check_inputs(env, inputs)
-        types = [self._type(node).at(env) for node in outputs]
         with self._gpu.lock:
             self._check_open()
             with self._gpu.guard("a run"):
+                results = self._results(env, outputs)
                 self._prepare(env)
                 # Whoever wants results waits for them, and best alone, unless others are on their way anyhow.
                 ahead = not (self._gpu.watched or self._timer) and (not outputs or self._gpu.behind.busy)
                 writes = self._small_writes(uploads) if ahead else None
                 if writes is None:
                     self._upload_inputs(uploads)
-                started = self._submit(outputs, types, env, writes)
+                started = self._submit(results, writes)
             self._counters["dispatches"] += len(self._dispatches)
         return started
+
+    def _results(self, env: Mapping[str, int], outputs: Sequence[int]) -> Results:
+        wanted = list(outputs)
+        if self._wanted is None or self._wanted[0] != env or self._wanted[1] != wanted:
+            values = [(self._type(node).at(env), self._places[node]) for node in wanted]
+            self._wanted = dict(env), wanted, Results(values)
+        return self._wanted[2]
 
     def profile(
         self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
@@ -282,62 +269,56 @@ class WebGpuSession:
         """As `run`, measured: each step, or the whole as it always runs."""
         return profile_run(self, env, inputs, outputs, each)
 
-    def _record_steps(self, encoder: Any) -> None:
-        self._gpu.mark("upload")
+    def _recorders(self, waited: bool) -> list[Record]:
+        """What records the steps, part by part."""
         if self._timer is not None:
-            self._timer.encode(encoder, self._dispatches)
-        elif self._dispatches:
-            compute = encoder.begin_compute_pass()
-            self._gpu.encode.encode_steps(compute._internal, self._dispatches)
-            compute.end()
+            return [partial(self._timer.encode, dispatches=p) for p in (self._parts if self._timer.cut else [self._dispatches])]
+        # Parts are for whoever waits for an idle device; one that is busy has work until all is recorded.
+        parts = self._parts if waited and self._gpu.idle else [self._dispatches]
+        return [partial(Commands.steps, prepared=p) for p in parts if p]
 
-    def _record_updates(self, encoder: Any, env: Mapping[str, int]) -> None:
+    def _updates_at(self, env: Mapping[str, int]) -> list[tuple[Any, int, Any, int, int]]:
+        found = []
         for state, value in self._copies:
             to, source = self._places[state][0], self._places[value][0]
-            nbytes = rounded(_nbytes(self._type(value).at(env)), 4)
+            nbytes = rounded(nbytes_of(self._type(value).at(env)), 4)
             if to != source and nbytes:
-                encoder.copy_buffer_to_buffer(source.buffer.raw, source.offset, to.buffer.raw, to.offset, nbytes)
+                found.append((source.buffer.handle, source.offset, to.buffer.handle, to.offset, nbytes))
+        return found
+
+    def _record_updates(self, commands: Commands) -> None:
+        for update in self._updates:
+            commands.copy(*update)
         if self._timer is not None:
-            self._timer.finish(encoder)
+            self._timer.finish(commands)
 
-    def _submit(
-        self, outputs: Sequence[int], types: Sequence[TensorType], env: Mapping[str, int], writes: Sequence[Write] | None
-    ) -> _Started:
-        """One submit, or more where outputs are large; with `writes` of inputs another thread sees to it."""
-        gpu, total = self._gpu, 0
-        sizes = [_nbytes(t) for t in types]
-        inline: list[int] = []
-        for i, size in enumerate(sizes):
-            if total + rounded(size) <= READBACK_BYTES:
-                inline.append(i)
-                total += rounded(size)
-
-        def updates(encoder: Any) -> None:
-            self._record_updates(encoder, env)
-
+    def _submit(self, results: Results, writes: Sequence[Write] | None) -> Started:
+        """One submit, or more where steps are many or outputs large; with `writes` of inputs another thread sees to it."""
+        gpu, reads = self._gpu, results.reads
         # Outputs leave before the updates: an output that is a state shows the value from before the run.
-        large = [i for i in range(len(outputs)) if i not in inline]
-        reads = [(self._places[outputs[i]], sizes[i]) for i in inline]
-        if writes is not None and not large:
-            flight = gpu.execute_behind(writes, reads, self._record_steps, updates)
+        updates = None if results.large else self._record_updates
+        steps = self._recorders(bool(results.types))
+        gpu.mark("upload")
+        if writes is not None and updates is not None:
+            flight = gpu.execute_behind(writes, reads, steps, updates)
         else:
             self._write(writes or ())
-            flight = gpu.begin(reads, self._record_steps, None if large else updates) if reads else None
+            flight = gpu.begin(reads, steps, updates) if reads else None
             if flight is None:
-                gpu.execute((), self._record_steps, None if large else updates)
-        self._counters["submits"] += 1
-        self._counters["readback_bytes"] += sum(sizes[i] for i in inline)
-        found = {i: self._fetch(self._places[outputs[i]], sizes[i]) for i in large}
-        if large:
-            gpu.execute((), updates)
+                gpu.execute((), steps, updates)
+        self._counters["submits"] += max(1, len(steps))
+        self._counters["readback_bytes"] += results.nbytes
+        found = {i: self._fetch(places, nbytes) for i, (places, nbytes) in results.large.items()}
+        if updates is None:
+            gpu.execute((), [self._record_updates])
             self._counters["submits"] += 1
-        return _Started(flight, inline, found, types)
+        return Started(results, flight, found)
 
     def _write(self, writes: Sequence[Write]) -> None:
         if writes:
             self._gpu.behind.drain()
-        for raw, offset, data in writes:
-            self._gpu.queue.write_buffer(raw, offset, data)
+        for buffer, offset, data in writes:
+            self._gpu.write(buffer, offset, data)
 
     def _fetch(self, places: Sequence[Place], nbytes: int) -> Array:
         before = self._gpu.submits
@@ -349,7 +330,7 @@ class WebGpuSession:
     def write(self, node: int, array: Array) -> None:
         """Set a param or a state, streaming from the array without a second full copy."""
         n = self._resident(node)
-        _check_array(n, self._type(node), array)
+        check_array(n, self._type(node), array)
         with self._gpu.lock:
             self._check_open()
             with self._gpu.guard(f"the upload of {n.name!r}"):
@@ -362,8 +343,8 @@ class WebGpuSession:
         with self._gpu.lock:
             self._check_open()
             with self._gpu.guard(f"the read of {n.name!r}"):
-                raw = self._fetch(self._places[node], _nbytes(type))
-        return _shaped(raw, type)
+                raw = self._fetch(self._places[node], nbytes_of(type))
+        return shaped(raw, type)
 
     def share(self, other: Session, nodes: Mapping[int, int]) -> None:
         """Use the other session's buffers for some params; whichever session closes last frees them."""
@@ -397,7 +378,8 @@ class WebGpuSession:
         self._places = places
         for i, group in groups.items():
             self._groups[i] = group
-        self._sizes.bound, self._dispatches = False, []
+        self._sizes.bound = False
+        self._dispatches, self._parts, self._updates, self._wanted = [], [], [], None
         for buffer in left - {p.buffer for parts in places.values() for p in parts}:
             self._owned.remove(buffer)
             buffer.release()
@@ -419,7 +401,8 @@ class WebGpuSession:
     def _release(self) -> None:
         # A submit that names a destroyed buffer would end the process.
         self._gpu.behind.wait()
-        self._dispatches, self._groups, self._held = [], [], {}
+        self._dispatches, self._parts, self._updates, self._wanted = [], [], [], None
+        self._groups, self._held = [], {}
         while self._owned:
             self._owned.pop().release()
 
@@ -480,52 +463,7 @@ class WebGpuSession:
                 raise MissingName(f"the input {n.name!r} is missing")
             array = inputs[n.name]
             if array.dtype != dtype or array.shape != shape:
-                _check_array(n, type, array)
+                check_array(n, type, array)
             if n.id in self._places:
                 uploads.append((n.id, array))
         return uploads
-
-
-def _check_kernels(plan: Plan) -> None:
-    def fits(step: Step) -> bool:
-        if not 0 <= step.kernel < len(plan.kernels):
-            return False
-        kernel = plan.kernels[step.kernel]
-        return kernel.access == tuple(b.access for b in step.bindings) and kernel.uniform_words == len(step.uniforms)
-
-    for step in plan.steps:
-        if not fits(step):
-            raise PlanError(f"{step.label}: the step does not fit its kernel {step.kernel}", hint="plan for a webgpu target")
-
-
-def _overwritten_inputs(plan: Plan) -> set[int]:
-    """Inputs in whose buffers a step writes: what was uploaded need not be there after the run. Our planner makes none."""
-    written = {plan.values[b.value].parts[b.part].buffer for s in plan.steps for b in s.bindings if b.access != "read"}
-    written |= {p.buffer for state, _ in plan.copies for p in plan.values[state].parts}
-    inputs = [plan.values[n.id] for n in plan.graph.sources("input") if n.id in plan.values]
-    return {v.id for v in inputs if any(p.buffer in written for p in v.parts)}
-
-
-def _with_nodes(e: ShaderError, plan: Plan) -> ShaderError:
-    """The error of a kernel with the graph nodes that it was to compute."""
-    steps = [s for s in plan.steps if plan.kernels[s.kernel].name == e.fields["kernel"]]
-    nodes = sorted({n for s in steps for n in s.nodes})
-    ops = ", ".join(f"%{n} {plan.graph.nodes[n].op}" for n in nodes[:_SHOWN_NODES]) + (", …" if len(nodes) > _SHOWN_NODES else "")
-    where = next((plan.graph.nodes[n].where for n in reversed(nodes) if plan.graph.nodes[n].where), "")
-    message = f"{e.message}; it computes {ops}" if nodes else e.message
-    return ShaderError(message, hint=e.hint, where=where, **{**e.fields, "nodes": nodes})
-
-
-def _nbytes(type: TensorType) -> int:
-    return type.max_nbytes({})
-
-
-def _shaped(raw: Array, type: TensorType) -> Array:
-    return raw.view(type.dtype.np).reshape(type.stored_shape)
-
-
-def _check_array(node: Node, type: TensorType, array: Array) -> None:
-    if array.dtype != type.dtype.np:
-        raise DTypeError(f"{node.name!r} is {type.describe()}, the array has dtype {array.dtype}", name=node.name)
-    if array.shape != type.stored_shape and not (type.dtype.is_quant and array.nbytes == _nbytes(type)):
-        raise ShapeError(f"{node.name!r} is {type.describe()}, the array has shape {array.shape}", name=node.name)

@@ -1,0 +1,49 @@
+"""What a plan and the arrays of a call must be for a session to take them, and errors that name what is wrong."""
+
+from __future__ import annotations
+
+from pumice.backends.base import Array
+from pumice.errors import DTypeError, PlanError, ShaderError, ShapeError
+from pumice.ir.graph import Node
+from pumice.ir.types import TensorType
+from pumice.plan.plan import Plan, Step
+
+# Nodes of a kernel that an error names.
+_SHOWN_NODES = 5
+
+
+def check_kernels(plan: Plan) -> None:
+    def fits(step: Step) -> bool:
+        if not 0 <= step.kernel < len(plan.kernels):
+            return False
+        kernel = plan.kernels[step.kernel]
+        return kernel.access == tuple(b.access for b in step.bindings) and kernel.uniform_words == len(step.uniforms)
+
+    for step in plan.steps:
+        if not fits(step):
+            raise PlanError(f"{step.label}: the step does not fit its kernel {step.kernel}", hint="plan for a webgpu target")
+
+
+def overwritten_inputs(plan: Plan) -> set[int]:
+    """Inputs in whose buffers a step writes: what was uploaded need not be there after the run. Our planner makes none."""
+    written = {plan.values[b.value].parts[b.part].buffer for s in plan.steps for b in s.bindings if b.access != "read"}
+    written |= {p.buffer for state, _ in plan.copies for p in plan.values[state].parts}
+    inputs = [plan.values[n.id] for n in plan.graph.sources("input") if n.id in plan.values]
+    return {v.id for v in inputs if any(p.buffer in written for p in v.parts)}
+
+
+def with_nodes(e: ShaderError, plan: Plan) -> ShaderError:
+    """The error of a kernel with the graph nodes that it was to compute."""
+    steps = [s for s in plan.steps if plan.kernels[s.kernel].name == e.fields["kernel"]]
+    nodes = sorted({n for s in steps for n in s.nodes})
+    ops = ", ".join(f"%{n} {plan.graph.nodes[n].op}" for n in nodes[:_SHOWN_NODES]) + (", …" if len(nodes) > _SHOWN_NODES else "")
+    where = next((plan.graph.nodes[n].where for n in reversed(nodes) if plan.graph.nodes[n].where), "")
+    message = f"{e.message}; it computes {ops}" if nodes else e.message
+    return ShaderError(message, hint=e.hint, where=where, **{**e.fields, "nodes": nodes})
+
+
+def check_array(node: Node, type: TensorType, array: Array) -> None:
+    if array.dtype != type.dtype.np:
+        raise DTypeError(f"{node.name!r} is {type.describe()}, the array has dtype {array.dtype}", name=node.name)
+    if array.shape != type.stored_shape and not (type.dtype.is_quant and array.nbytes == type.max_nbytes({})):
+        raise ShapeError(f"{node.name!r} is {type.describe()}, the array has shape {array.shape}", name=node.name)

@@ -1,0 +1,65 @@
+"""The outputs of a run: how they travel to the host, and the run that they are awaited from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pumice.backends.base import Array
+from pumice.backends.webgpu.memory import Place, rounded
+from pumice.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from pumice.backends.webgpu.flight import Flight
+
+# Results up to this size together leave in the run's own submit, others follow in chunks; that fits any device's buffer limit.
+READBACK_BYTES = 128 << 20
+
+
+def nbytes_of(type: TensorType) -> int:
+    """The bytes of a value of static shape."""
+    return type.max_nbytes({})
+
+
+def shaped(raw: Array, type: TensorType) -> Array:
+    """Bytes as the array that they are."""
+    return raw.view(type.dtype.np).reshape(type.stored_shape)
+
+
+class Results:
+    """The outputs of a run by their positions: `inline` ones leave with it, as `reads` say, `large` ones follow."""
+
+    def __init__(self, values: Sequence[tuple[TensorType, tuple[Place, ...]]]) -> None:
+        self.types = [t for t, _ in values]
+        self.inline: list[int] = []
+        self.reads: list[tuple[tuple[Place, ...], int]] = []
+        self.large: dict[int, tuple[tuple[Place, ...], int]] = {}
+        total = 0
+        for i, (type, places) in enumerate(values):
+            size = nbytes_of(type)
+            if total + rounded(size) <= READBACK_BYTES:
+                total += rounded(size)
+                self.inline.append(i)
+                self.reads.append((places, size))
+            else:
+                self.large[i] = places, size
+        self.nbytes = sum(size for _, size in self.reads)
+
+
+class Started:
+    """A run under way: the flight with its small outputs, and the large ones, which are here already."""
+
+    def __init__(self, results: Results, flight: Flight | None, found: dict[int, Array]) -> None:
+        self._results, self._flight, self._found = results, flight, found
+        self.nbytes = results.nbytes
+
+    def result(self) -> list[Array]:
+        """Wait for the outputs."""
+        if self._flight is not None:
+            self._found.update(zip(self._results.inline, self._flight.wait(), strict=True))
+        return [shaped(self._found[i], t) for i, t in enumerate(self._results.types)]
+
+    def abandon(self) -> None:
+        """A `result()` that waits elsewhere ends with a ClosedError."""
+        if self._flight is not None:
+            self._flight.abandon()
