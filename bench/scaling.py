@@ -27,6 +27,7 @@ from pumice.backends.select import open_device
 from pumice.core.caps import Caps
 from pumice.llm.embed import Pooling, encoder_graph
 from pumice.models.config import ModelArchConfig
+from pumice.models.merge import merge_projections
 from pumice.models.registry import EncoderArchitecture, get_architecture
 from pumice.plan.build import build_plan
 
@@ -116,14 +117,17 @@ def batch(device: Device, big: bool) -> Series:
     cfg = ModelArchConfig.from_hf(MINILM)
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, EncoderArchitecture)
-    params = RandomParams(cfg, "f32")
+    random: Any = RandomParams(cfg, "f32")
+    cfg, params = merge_projections(cfg, random, device.caps.target)
     specs = {"tokens": pm.spec("B", "T", dtype="i32"), "length": pm.spec("B", dtype="i32")}
     graph = pm.trace(encoder_graph(arch, cfg, Pooling()), params=params.specs, **specs)
-    most = 512 if big else 32
-    with pm.compile(graph, device=device, max={"B": most, "T": 128}) as exe:
-        exe.set_params(params.arrays)
-        for n in (1, 2, 3, 4, 6, 8, 12, 15, 16, 17, 24, 32, 63, 64, 65, 128, 256, 512):
-            if n <= most:
+    # As `EmbeddingModel` has it: on a GPU plans for a few sizes of batches, on the host one.
+    plans = (1, 8, 32, 128, 512) if big else (32,)
+    sizes = [n for n in (1, 2, 3, 4, 6, 8, 9, 12, 15, 16, 17, 24, 32, 33, 63, 64, 65, 128, 129, 256, 512) if n <= plans[-1]]
+    for least, most in zip((0, *plans), plans, strict=False):
+        with pm.compile(graph, device=device, max={"B": most, "T": 128}) as exe:
+            exe.set_params(dict(params.arrays))
+            for n in (n for n in sizes if least < n <= most):
                 inputs = {"tokens": np.zeros((n, 128), np.int32), "length": np.full(n, 128, np.int32)}
                 series.add("pumice", n, median_seconds(partial(exe.run, inputs), 5 if n < 16 or big else 3))
     return series

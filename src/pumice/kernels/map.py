@@ -11,6 +11,9 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import ZERO, Index, Puller, minus
 
+# From so many elements on a thread of a short kernel has several, which are on their way together.
+_MANY, _FEW_NODES, _TOGETHER = 1 << 20, 8, 4
+
 
 def map_workgroup(caps: Caps) -> int:
     """Threads per workgroup of simple kernels: a software device runs one workgroup per core, a GPU hundreds."""
@@ -25,6 +28,8 @@ def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
     t = ctx.type(group.root)
     lanes = t.dtype.per_word
     total = kb.dim(t.numel)
+    if lanes == 1 and _many(ctx, group):
+        return [_lower_many(p, group)]
     kb.emit(f"let w = wg * {size}u + lid;")
     if lanes == 1:
         kb.open(f"if (w < {total})")
@@ -47,6 +52,31 @@ def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
         kb.emit(p.out().store_word("w", names))
         kb.close()
     return [kb.finish(groups=ceildiv(ceildiv(t.numel, lanes), size), label=ctx.label(group), variant=f"map/{size}x{lanes}")]
+
+
+def _many(ctx: LowerContext, group: Group) -> bool:
+    """Whether so much is read for so little work that a thread should have several elements on their way."""
+    return not ctx.caps.software and ctx.max(ctx.type(group.root).numel) >= _MANY and len(group.nodes) <= _FEW_NODES
+
+
+def _lower_many(p: Puller, group: Group) -> Lowered:
+    """Several elements a thread, a workgroup's size apart; past the end the last one repeats, which is not stored."""
+    kb, ctx, t = p.kb, p.ctx, p.ctx.type(group.root)
+    size, total = kb.workgroup, kb.dim(t.numel)
+    kb.emit(f"let first = wg * {size * _TOGETHER}u + lid;")
+    last = kb.let(f"{total} - 1u", "last")
+    places = [kb.let(f"first + {u * size}u" if u else "first", "w") for u in range(_TOGETHER)]
+
+    def value(place: str) -> str:
+        p.push()
+        found = p.value(group.root, p.split(kb.let(f"min({place}, {last})", "i"), t.shape))
+        p.pop()
+        return found
+
+    for place, found in zip(places, kb.in_turn([partial(value, place) for place in places]), strict=True):
+        kb.emit(f"if ({place} < {total}) {{ {p.out().store(place, found)} }}")
+    groups = ceildiv(t.numel, size * _TOGETHER)
+    return kb.finish(groups=groups, label=ctx.label(group), variant=f"map/{size} by {_TOGETHER}")
 
 
 def lower_updates(ctx: LowerContext, chains: Sequence[Sequence[Group]]) -> Lowered:
