@@ -23,6 +23,7 @@ from measure import SideError, Worker, in_turns, median_seconds, medians
 from random_models import RandomParams, generate, random_engine
 from report import Goal, Machine, Row, plain_table, publish, save, this_machine
 from shapes import CAUSAL, MINILM
+from warm import Load
 
 import pumice as pm
 from pumice.backends.null.device import NullDevice
@@ -40,7 +41,6 @@ PEERS = Path(__file__).with_name("gpu_peers.py")
 TABLE = "GPU, through WebGPU"
 SIZE, OUT, IN = 4096, 4096, 16384
 COPY_BYTES = 1 << 30
-_WARM_SECONDS = 0.5
 # Weights that take turns: together they exceed any cache.
 WEIGHTS, ROUNDS_OF_WEIGHTS = 8, 8
 PROMPT, ANSWER, PREFILL, CACHE = 16, 128, 512, 256
@@ -56,6 +56,8 @@ class Bench:
         self.device, self.rounds = device, rounds
         self._stack, self._peers = stack, peers
         self._workers: dict[str, Worker | None] = {}
+        self.warm = Load(device)
+        stack.callback(self.warm.close)
         self.engines: dict[str, tuple[Engine, int]] = {}
 
     def prepare(self, names: Sequence[str]) -> None:
@@ -84,17 +86,6 @@ class Bench:
         if worker is not None:
             sides["peer"] = lambda i: peer(worker)
         return medians(in_turns(sides, self.rounds, rest=0.0))
-
-    def warm(self) -> None:
-        """Keeps the device busy for a moment: after a pause its clock is a fraction of what it is under load."""
-        end = time.perf_counter() + _WARM_SECONDS
-        while time.perf_counter() < end:
-            self._load.long.run()
-
-    @functools.cached_property
-    def _load(self) -> Repeated:
-        square = np.full((2048, 2048), 1 / 2048, np.float32)
-        return self._stack.enter_context(Repeated(self.device, lambda p, x, k: x @ p["w"], 15, {"x": square, "w": square}))
 
     @functools.cached_property
     def copy_bandwidth(self) -> float:

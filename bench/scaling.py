@@ -20,6 +20,7 @@ from measure import in_turns, median_seconds, medians, seconds_of
 from random_models import RandomParams, generate, random_engine, step_graph
 from report import RESULTS, commit_name, this_machine, write_json
 from shapes import CAUSAL, MINILM, decoder_shape
+from warm import Load
 
 import pumice as pm
 from pumice.backends.base import Device
@@ -59,7 +60,7 @@ def around(limits: Iterable[int], others: Iterable[int]) -> list[int]:
     return sorted({*others, *(n + d for n in limits for d in (-1, 0, 1))})
 
 
-def matmul(device: Device, big: bool) -> Series:
+def matmul(device: Device, big: bool, warm: Load) -> Series:
     """Square f32 products; on the host beside NumPy's own."""
     series = Series("f32 matmul n³", "n", 3)
     sizes = around((64, 128, 1024), (32, 96, 192, 256, 384, 512, 768, 1536, 2048, *((3072, 4096, 6144, 8192) if big else ())))
@@ -90,11 +91,12 @@ def matmul(device: Device, big: bool) -> Series:
 
         params = {"a": a, "b": b / np.float32(n**0.5)}
         with pm.compile(chain, params=params, device=device) as exe:
+            warm(0.2)
             series.add("pumice", n, median_seconds(exe.run, 7, 2) / links)
     return series
 
 
-def sequence(device: Device, big: bool) -> Series:
+def sequence(device: Device, big: bool, warm: Load) -> Series:
     """A prompt, and one more token after it, by length: 512 tokens is what one pass takes."""
     series = Series("decoder of 4 layers, width 512", "tokens", 1)
     config = decoder_shape(512, max_position_embeddings=16384)
@@ -104,6 +106,7 @@ def sequence(device: Device, big: bool) -> Series:
     generate(engine, 16, 8, next(seeds))
     for n in (k for k in around((512, 1024), (1, 2, 4, 8, 16, 32, 64, 128, 256, 768, 1536, 2048, 4096, 8192)) if k <= longest):
         repeats = 5 if big or n < 512 else 2
+        warm(0.2)
         found = [generate(engine, n, 17, next(seeds)) for _ in range(repeats + 1)][1:]
         series.add("prompt", n, medians({"": [t.prefill_s for t in found]})[""])
         series.add("one token after it", n, medians({"": [t.decode_s / t.decode_tokens for t in found]})[""])
@@ -111,7 +114,7 @@ def sequence(device: Device, big: bool) -> Series:
     return series
 
 
-def batch(device: Device, big: bool) -> Series:
+def batch(device: Device, big: bool, warm: Load) -> Series:
     """MiniLM by batch."""
     series = Series("MiniLM, 128 tokens a text", "texts in a batch", 1)
     cfg = ModelArchConfig.from_hf(MINILM)
@@ -129,23 +132,25 @@ def batch(device: Device, big: bool) -> Series:
             exe.set_params(dict(params.arrays))
             for n in (n for n in sizes if least < n <= most):
                 inputs = {"tokens": np.zeros((n, 128), np.int32), "length": np.full(n, 128, np.int32)}
+                warm(0.2)
                 series.add("pumice", n, median_seconds(partial(exe.run, inputs), 5 if n < 16 or big else 3))
     return series
 
 
-def width(device: Device, big: bool) -> Series:
+def width(device: Device, big: bool, warm: Load) -> Series:
     """One token of a decoder by the model's width."""
     series = Series("a token of a decoder of 4 layers", "width", 2)
     for n in (64, 128, 192, 256, 384, 512, 768, 960, 1024, 1088, 1536, 2048, *((3072, 4096, 6144) if big else ())):
         engine, _ = random_engine(decoder_shape(n), device, context=128, dtype="f32" if device.caps.target == "host" else "f16")
         generate(engine, 16, 8, seed=1)
+        warm(0.2)
         found = [generate(engine, 16, 33, seed) for seed in range(2, 7 if big or n < 1000 else 4)]
         series.add("pumice", n, medians({"": [t.decode_s / t.decode_tokens for t in found]})[""])
         engine.close()
     return series
 
 
-def layers(device: Device, big: bool) -> Series:
+def layers(device: Device, big: bool, warm: Load) -> Series:
     """Tracing, planning and opening the decode and prefill steps of a Llama-shaped model, by its layers, each cold.
 
     Sizes differ a little from one number of layers to the next, so that no kernel has been compiled before.
@@ -175,7 +180,7 @@ def layers(device: Device, big: bool) -> Series:
     return series
 
 
-SERIES: dict[str, Callable[[Device, bool], Series]] = {
+SERIES: dict[str, Callable[[Device, bool, Load], Series]] = {
     "layers": layers,
     "matmul": matmul,
     "sequence": sequence,
@@ -193,10 +198,12 @@ def main() -> None:
     machine = this_machine("" if device.caps.target == "host" else device.name)
     path = RESULTS / f"scaling-{machine.name}.json"
     series = json.loads(path.read_text())["series"] if path.exists() else {}
+    warm = Load(device)
     for name in args.only.split(","):
         stamp = {"when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"), "commit": commit_name()}
-        series[name] = {**asdict(SERIES[name](device, not device.caps.software)), **stamp}
+        series[name] = {**asdict(SERIES[name](device, not device.caps.software, warm)), **stamp}
         write_json(path, {"machine": asdict(machine), "series": series})
+    warm.close()
 
 
 if __name__ == "__main__":

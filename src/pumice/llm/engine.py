@@ -294,6 +294,7 @@ class Engine:
         }
         if part is None:
             out["fed"] = np.array([self._place(s, s.count + s.ahead - 1) for s in live], np.int32)
+            out["row"] = out["slot"] * np.int32(self.context) + out["start"]
         else:
             out |= {"length": np.array([length], np.int32), "tokens": np.array([part], np.int32)}
         params = [s.request.sampling for s in live]

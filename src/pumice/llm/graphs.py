@@ -106,7 +106,8 @@ def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, samplin
     Inputs, all by batch row: `slot` (which sequence of the cache), `start` (tokens in it so far), `total` (length of the
     sequence that this step belongs to: some rotary scalings depend on it), `at` (where in the ring the sampled token goes),
     and, unless greedy, the sampling numbers. Prompts come with `tokens` and `length` (how many they are; the rest of the row
-    is padding). With `feed` each row runs the token that lies in the ring at `fed` instead, which never left the device.
+    is padding). With `feed` each row runs the token that lies in the ring at `fed` instead, which never left the device, and
+    it takes the `row` of the cache.
     """
 
     def run(params: Any, slot: Tensor, start: Tensor, total: Tensor, at: Tensor, **rest: Tensor) -> Any:
@@ -115,11 +116,13 @@ def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, samplin
         batch, width = tokens.shape
         column = pm.expand_dims(pm.arange(width, dtype="i32"), 0)
         positions = pm.expand_dims(start, 1) + column
-        rows, used = pm.expand_dims(slot, 1) * layout.context + positions, None
-        if not feed:
-            used = column < pm.expand_dims(rest["length"], 1)
-            rows = pm.where(used, rows, layout.slots * layout.context)
-        attend = cached_attention(layout, rows.reshape(batch * width), slot, start, None if feed else start + rest["length"])
+        used = end = None
+        if feed:
+            rows = rest["row"]
+        else:
+            used, end = column < pm.expand_dims(rest["length"], 1), start + rest["length"]
+            rows = pm.where(used, pm.expand_dims(slot, 1) * layout.context + positions, layout.slots * layout.context)
+        attend = cached_attention(layout, rows.reshape(batch * width), slot, start, end)
         hidden = arch.hidden(cfg, params, tokens, positions, attend, length=total)
         if not feed:
             # Only each row's last token has a successor to predict.
@@ -150,7 +153,7 @@ def trace_step(
     def each(dtype: str = "f32") -> pm.Spec:
         return pm.spec("B", dtype=dtype, max=layout.slots) if many else pm.spec(1, dtype=dtype)
 
-    specs: dict[str, Any] = {n: each("i32") for n in ("slot", "start", "total", "at", "fed" if feed else "length")}
+    specs: dict[str, Any] = {n: each("i32") for n in ("slot", "start", "total", "at", *(("fed", "row") if feed else ("length",)))}
     if not feed:
         specs["tokens"] = pm.spec(1, "T", dtype="i32", max=chunk)
     if not sampling.greedy:
