@@ -96,6 +96,18 @@ def test_several_steps_in_flight_change_nothing(target: str, engine: Callable[..
         assert tokens_of(e, PROMPT + want[:2], 8) == want[2:]  # what ran past the end left no trace
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_short_parts_of_prompts_have_a_plan_of_their_own(penalty: float, engine: Callable[..., Engine]) -> None:
+    """As GPUs have it: prompts that fit the small plan, the large one, both of them one after the other, and their cache."""
+    sampling = SamplingParams(temperature=0, repeat_penalty=penalty)
+    plain, split = engine("llama", chunk=8), engine("llama", "webgpu", chunk=8)
+    split._chunks = (4, 8)
+    for length in (3, 8, 9, 13):
+        assert tokens_of(split, PROMPT[:length], 4, sampling) == tokens_of(plain, PROMPT[:length], 4, sampling)
+    assert {key[1] for key in split._exes} == {None, 4, 8}
+
+
 def test_a_longer_prompt_reuses_what_the_cache_holds(engine: Callable[..., Engine]) -> None:
     e = engine("llama")
     answer = tokens_of(e, PROMPT, 4)

@@ -77,6 +77,9 @@ class Engine:
         self.context = min(context, cfg.max_positions)
         self.layout = Layout(slots, self.context, cache_dtype, joined=device.caps.target == "webgpu")
         self.chunk = min(chunk, self.context)
+        # Parts of a prompt by which there are plans. Where workgroups are many, few tokens want them shared out otherwise.
+        alike = device.caps.software or device.caps.target == "host" or self.chunk <= _SHORT
+        self._chunks = (self.chunk,) if alike else (_SHORT, self.chunk)
         self._params = params
         self._slots = [_Slot(i) for i in range(slots)]
         self._exes: dict[Any, Executable] = {}
@@ -91,7 +94,7 @@ class Engine:
         # A software device gains nothing from running ahead, and its tokens arrive sooner one by one.
         self._ahead, self._bursts = (1, 1) if device.caps.software else (_STEPS_A_BURST, 2)
         self._arrived = 0.0  # when the last burst did
-        exe = self._executable(False, Sampling())
+        exe = self._executable(self._chunks[0], Sampling())
         prepare_kernels(device, exe.plan, progress)
         self._upload(exe, params, progress)
 
@@ -112,11 +115,13 @@ class Engine:
             if progress is not None:
                 progress(Progress(params.nbytes, done, "upload"))
 
-    def _executable(self, feed: bool, sampling: Sampling) -> Executable:
-        """The plan for prefill (tokens given) or decode (tokens fed back); weights and cache are shared by all of them."""
-        key = (feed, sampling)
+    def _executable(self, chunk: int | None, sampling: Sampling) -> Executable:
+        """The plan for parts of prompts of up to `chunk` tokens, or with None for the token sampled last.
+
+        Weights and cache are shared by all of them.
+        """
+        key = (chunk is None, chunk, sampling)
         if key not in self._exes:
-            chunk = None if feed else self.chunk
             sharing: dict[str, Any] = {
                 "params_from": next(iter(self._exes.values()), None),
                 "state_from": list(self._exes.values()),
@@ -256,10 +261,9 @@ class Engine:
 
     def _prefill(self, seq: _Live, cancelled: Callable[[], bool]) -> bool:
         variant = self._variant([seq])
-        exe = self._executable(False, variant)
-        if variant.penalty:
-            self._mark_seen(exe, seq)
         prompt, slot = seq.request.prompt, seq.slot
+        if variant.penalty:
+            self._mark_seen(self._executable(self._chunk_for(len(prompt) - len(slot.tokens)), variant), seq)
         while len(slot.tokens) < len(prompt):
             if cancelled():
                 return False
@@ -267,10 +271,14 @@ class Engine:
             inputs = self._inputs([seq], variant, part)
             last = len(slot.tokens) + len(part) == len(prompt)
             wanted = ["token", *(_LOGPROB_OUTPUTS if variant.logprobs else ())] if last else []
-            results = exe.run(inputs, outputs=wanted)
+            results = self._executable(self._chunk_for(len(part)), variant).run(inputs, outputs=wanted)
             slot.tokens += part
         seq.take(int(results[0][0]), _logprobs_of(results[1:], 0))
         return True
+
+    def _chunk_for(self, tokens: int) -> int:
+        """The plan's size for so many tokens of a prompt, or for as many of them as fit the largest."""
+        return next((n for n in self._chunks if tokens <= n), self._chunks[-1])
 
     def _mark_seen(self, exe: Executable, seq: _Live) -> None:
         """The repeat penalty counts tokens that are already in the cache too."""
@@ -337,7 +345,7 @@ class Engine:
     def _burst(self, live: Sequence[_Live]) -> _Burst:
         """Starts a few steps on the device, of which the last brings the tokens of all."""
         variant = self._variant(live)
-        exe = self._executable(True, variant)
+        exe = self._executable(None, variant)
         steps = 1 if variant.logprobs else min(self._ahead, *(s.room for s in live))
         for _ in range(steps - 1):
             exe.run(self._inputs(live, variant), outputs=[])
@@ -403,7 +411,7 @@ class Engine:
         live = _Live(0, Request(held, SamplingParams(temperature=0), 1), _Slot(slot.index, held), last=held[-1])
         variant = self._variant([live])
         with self._step():
-            return self._executable(True, variant).profile(self._inputs([live], variant), outputs=["ring"], repeats=repeats)
+            return self._executable(None, variant).profile(self._inputs([live], variant), outputs=["ring"], repeats=repeats)
 
     def reopen(self, device: Device | None = None) -> None:
         """Start over on a new device after this one was lost: the same plans and weights, an empty cache."""
@@ -430,6 +438,8 @@ class Engine:
 
 CACHE_DTYPES = ("f32", "f16", "q8")
 _POLL_SECONDS = 0.05
+# Tokens up to which a part of a prompt has a plan of its own on a GPU.
+_SHORT = 64
 # Weights that are uploaded together.
 _UPLOAD_BYTES = 1 << 23
 # Steps in a burst at first and at most, and how long one may take to have more than that.
