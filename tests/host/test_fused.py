@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from pumice.backends.host import jit
+from pumice.backends.host import attention, dense, jit, region
 from pumice.backends.host.fused import Operation, native_region
 from pumice.core import dtypes
 from pumice.ir.registry import get_op
 from pumice.ir.types import TensorType
 
 pytestmark = pytest.mark.skipif(not jit.available(), reason="numba is not installed")
+
+
+def is_wide() -> bool:
+    kernels = jit.kernels()
+    return kernels is not None and kernels.is_wide
+
 
 UNARY = [
     "neg",
@@ -120,6 +126,34 @@ def test_a_region_of_a_plan() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.skipif(not is_wide(), reason="dense products are tasks where the processor has AVX-512")
+@pytest.mark.parametrize("shape", [(96,), (1,), (64, 96), (64, 1)], ids=str)
+def test_a_small_region_keeps_the_calls_around_it_together(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "is_worth_loading", lambda multiplications: True)
+    r = np.random.default_rng(0)
+    x, w, b = (r.standard_normal(s).astype(np.float32) for s in ((64, 200), (200, 96), shape))
+
+    def fn(w: Any, b: Any, x: Any) -> Any:
+        return pm.gelu(x @ w + b) @ pm.transpose(w, (1, 0))
+
+    params = {"w": pm.spec(200, 96), "b": pm.spec(*shape)}
+    with pm.compile(lambda params, x: fn(params["w"], params["b"], x), params=params, x=pm.spec(64, 200), device="host") as exe:
+        exe.set_params({"w": w, "b": b})
+        np.testing.assert_allclose(exe.run({"x": x}), pm.interpret(fn, w, b, x), rtol=1e-4, atol=2e-3)
+        session: Any = exe._session
+        (program,) = session._programs.values()
+        assert len(program._calls) == 1
+
+
+def test_a_small_region_of_simple_ops_needs_no_kernel_of_its_own() -> None:
+    made = region.Region((64, 64))
+    for name in (0, 1):
+        made.add_leaf(region.RegionLeaf(name, name, (64, 64), np.dtype("f4"), True))
+    assert made._is_simple()
+    made.add_leaf(region.RegionLeaf(2, 2, (64,), np.dtype("f4"), True))
+    assert not made._is_simple()
+
+
 CASES: dict[str, dict[str, Any]] = {
     "causal": {"causal": True},
     "all keys": {},
@@ -153,3 +187,36 @@ def test_attention_and_its_gradient(case: str) -> None:
     (_, want), want_gradients = pm.interpret(both, *arrays)
     for a, b in zip([got, *got_gradients], [want, *want_gradients], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(b).max())
+
+
+PLACES: dict[str, dict[str, Any]] = {
+    "lengths": {"kv_len": [131, 1, 64]},
+    "one length": {"kv_len": [77]},
+    "no keys at all": {"kv_len": [0, 200, -3]},
+    "offsets": {"offset": [0, 40, -20], "causal": True},
+    "one offset, lengths": {"offset": [-50], "kv_len": [131, 7, 100], "causal": True},
+    "window": {"offset": [0, 300, 90], "kv_len": [131, 131, 50], "causal": True, "window": 33},
+    "window, not causal": {"offset": [60], "window": 20},
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+@pytest.mark.parametrize("queries", [131, 40, 9])
+def test_attention_by_offsets_and_lengths(case: str, queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_LEAST_SCORES", 1)
+    settings = dict(PLACES[case])
+    places: dict[str, Any] = {name: np.array(settings.pop(name), np.int32) for name in ("offset", "kv_len") if name in settings}
+    r = np.random.default_rng(0)
+    q, k, v = (r.standard_normal((3, n, heads, 32)).astype(np.float32) for n, heads in ((queries, 12), (131, 4), (131, 4)))
+
+    def fn(q: Any, k: Any, v: Any, offset: Any = None, kv_len: Any = None) -> Any:
+        # Elementwise around it, so that it is amid other tasks.
+        y = pm.attention(q * 2.0, k, v, offset=offset, kv_len=kv_len, **settings, layout="bshd")
+        return y + pm.arange(32, dtype="f32")
+
+    arrays: dict[str, Any] = {"q": q, "k": k, "v": v, **places}
+    specs: dict[str, Any] = {name: pm.spec(*a.shape, dtype=a.dtype) for name, a in arrays.items()}
+    wanted = pm.interpret(lambda *a: fn(**dict(zip(arrays, a, strict=True))), *arrays.values())
+    with pm.compile(fn, device="host", **specs) as exe:
+        for _ in range(2):
+            np.testing.assert_allclose(exe.run(arrays), wanted, rtol=1e-4, atol=1e-4)

@@ -64,15 +64,13 @@ class ManyQueries:
             self._fixed = made
         return made
 
-    def run_compiled(self, arrays: Sequence[Array | None], offset: Array | None, kv_len: Array | None) -> bool:
-        """Whether a kernel has done it all."""
-        kernels = jit.kernels() if self.scores >= _LEAST_SCORES else None
+    def tasks(self, arrays: Sequence[Array | None], offset: Array | None, kv_len: Array | None) -> list[native.Task] | None:
+        """By a compiled kernel; None where these arrays, or the processor, need another way."""
+        kernels = jit.kernels()
         if kernels is None or not kernels.is_wide:
-            return False
-        tasks = native.many_queries(arrays, self.limits(offset, kv_len), self.scale)
-        if tasks is not None:
-            kernels.run(tasks)
-        return tasks is not None
+            return None
+        seen = native.Seen(offset, kv_len, self.attrs["causal"], self.attrs["window"] or 0)
+        return native.many_queries(arrays, seen, self.scale)
 
     def blocks(self) -> list[tuple[slice, slice, slice]]:
         """Entries, key heads and queries of each block; only one of a single entry is cut further."""
@@ -91,25 +89,53 @@ class ManyQueries:
         return probabilities(scores, self.scale, None, None, (key < first) | (key >= last))
 
 
-def bind_many_queries(call: Call) -> Routine | None:
-    """Attention with enough scores for it, without mask, bias, cap, or keys that lie elsewhere."""
+def _kernel(call: Call) -> tuple[ManyQueries, native.Native] | None:
+    """Attention as a task, unless it has a mask, bias, cap, keys that lie elsewhere, or few queries."""
     many = ManyQueries(call)
     plain = all(t is None for t in (*call.ins[3:5], *call.ins[7:])) and many.softcap is None
     floats = all(t is not None and t.dtype.name == "f32" for t in call.ins[:3])
-    if not plain or not floats or many.scores < _LEAST_SCORES or many.sq <= native.FEW_QUERIES:
+    if not plain or not floats or many.sq <= native.FEW_QUERIES:
         return None
 
-    def run(operands: list[Any], out: Array) -> None:
+    def make(operands: Sequence[Any], out: Array) -> list[native.Task] | None:
         q, k, v = (many.heads_first(a) for a in operands[:3])
-        if many.run_compiled((q, k, v, None, many.heads_first(out), None, None), operands[5], operands[6]):
+        return many.tasks((q, k, v, None, many.heads_first(out), None, None), operands[5], operands[6])
+
+    return many, make
+
+
+def _run(tasks: list[native.Task] | None) -> bool:
+    """Runs tasks if there are any; whether there were."""
+    kernels = None if tasks is None else jit.kernels()
+    if kernels is not None and tasks is not None:
+        kernels.run(tasks)
+    return kernels is not None
+
+
+def native_many_queries(call: Call) -> native.Native | None:
+    """The task for attention of many queries, where it has one."""
+    found = _kernel(call)
+    return None if found is None else found[1]
+
+
+def bind_many_queries(call: Call) -> Routine | None:
+    """Attention with so many scores that it is worth loading the kernels, or a way of its own by BLAS."""
+    found = _kernel(call)
+    if found is None or found[0].scores < _LEAST_SCORES:
+        return None
+    many, make = found
+
+    def run(operands: list[Any], out: Array) -> None:
+        if _run(make(operands, out)):
             return
+        q, k, v = (many.heads_first(a) for a in operands[:3])
         q, target = many.grouped(q), many.grouped(many.heads_first(out))
         k, v, limits = k[:, :, None], v[:, :, None], many.limits(operands[5], operands[6])
         for b, h, s in many.blocks():
             weights = many.weights(q[b, h, :, s], k[b, h], limits[b, s])
             np.matmul(weights, v[b, h], out=target[b, h, :, s])
 
-    return Routine(run, call.out.dtype.compute_np)
+    return Routine(run, call.out.dtype.compute_np, native=make, heavy=True)
 
 
 def bind_attention_gradient(call: Call) -> Routine:
@@ -119,11 +145,20 @@ def bind_attention_gradient(call: Call) -> Routine:
     ends = np.cumsum([numel(s) for s in shapes]).tolist()
     plain = call.ins[4] is None and call.ins[5] is None and many.softcap is None
 
+    heavy = plain and many.scores >= _LEAST_SCORES
+
+    def views(operands: Sequence[Any], out: Array) -> list[Array]:
+        """q, k, v and dy, then their gradients but the last one's."""
+        parts = (out[end - numel(s) : end].reshape(s) for end, s in zip(ends, shapes, strict=True))
+        return [many.heads_first(a) for a in (*operands[:4], *parts)]
+
+    def make(operands: Sequence[Any], out: Array) -> list[native.Task] | None:
+        return many.tasks(views(operands, out), operands[6], operands[7])
+
     def run(operands: list[Any], out: Array) -> None:
-        q, k, v, dy = (many.heads_first(a) for a in operands[:4])
-        dq, dk, dv = (many.heads_first(out[end - numel(s) : end].reshape(s)) for end, s in zip(ends, shapes, strict=True))
-        if plain and many.run_compiled((q, k, v, dy, dq, dk, dv), operands[6], operands[7]):
+        if heavy and _run(make(operands, out)):
             return
+        q, k, v, dy, dq, dk, dv = views(operands, out)
         q, dy, dq = many.grouped(q), many.grouped(dy), many.grouped(dq)
         k, v, dk, dv = k[:, :, None], v[:, :, None], dk[:, :, None], dv[:, :, None]
         limits = many.limits(operands[6], operands[7]) if plain else None
@@ -146,7 +181,7 @@ def bind_attention_gradient(call: Call) -> Routine:
             _add_products(inner, queries, dk[b, h], again)
             _add_products(p, grads, dv[b, h], again)
 
-    return Routine(run, call.out.dtype.compute_np)
+    return Routine(run, call.out.dtype.compute_np, native=make if plain else None, heavy=heavy)
 
 
 def _unseen(many: ManyQueries, operands: list[Any]) -> Array:

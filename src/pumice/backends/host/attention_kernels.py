@@ -1,8 +1,8 @@
-"""Numba kernels of attention of many queries and its gradient: a part is one batch entry's head of keys.
+"""Numba kernels of attention of many queries and its gradient: a part is a head of a batch entry, in the gradient one of keys.
 
 The products are small and half of each is hidden by a causal mask, so that a BLAS would spend most of its time elsewhere. Rows
-of scores are padded to whole vectors. Where query and key see each other is told by limits: the first key of each query, and
-one past its last; neither ever falls from one query to the next.
+of scores are padded to whole vectors. What a query sees are the keys from one to another: neither end ever falls from one query
+to the next.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from pumice.backends.host.lanes import (
     LANES,
     allocate,
+    copy_bytes,
     everywhere,
     exponential,
     float_at,
@@ -37,9 +38,11 @@ from pumice.backends.host.lanes import (
     total_of,
     zeros,
 )
+from pumice.backends.host.products import SQUARE, turn_square
 
 _F32 = np.float32
 _VECTOR = 4 * LANES
+_LINE = 64
 # Rows of a product that are computed together, each with an accumulator.
 _ROWS = 6
 # Queries whose scores exist at a time in the gradient.
@@ -53,7 +56,12 @@ _QUERIES = 128
     MANY_OUT,
     MANY_DK,
     MANY_DV,
-    MANY_LIMITS,
+    MANY_OFFSET,
+    MANY_LENGTH,
+    MANY_OFFSET_STEP,
+    MANY_LENGTH_STEP,
+    MANY_CAUSAL,
+    MANY_WINDOW,
     MANY_KV_HEADS,
     MANY_GROUP,
     MANY_QUERIES,
@@ -61,9 +69,9 @@ _QUERIES = 128
     MANY_DEPTH,
     MANY_VALUE_DEPTH,
     MANY_SCALE,
-) = (8 * i for i in range(15))
+) = (8 * i for i in range(20))
 # Then for each of the first seven the bytes from one batch entry, head and row to the next.
-_STRIDES = 8 * 15
+_STRIDES = 8 * 20
 
 _inlined = numba.njit(forceinline=True, error_model="numpy")
 
@@ -117,12 +125,20 @@ def _product(
 
 @_inlined
 def _turn(x: int, x_row: int, rows: int, columns: int, out: int, padded: int) -> None:
-    """The transpose, its rows padded."""
+    """The transpose of rows of whole vectors; its own rows end with zeros up to a whole vector."""
+    for c in range(0, columns, SQUARE):
+        for r in range(0, rows, SQUARE):
+            turn_square(x + x_row * r + 4 * c, x_row, min(SQUARE, rows - r), out + 4 * (padded * c + r), 4 * padded)
     for c in range(columns):
-        for r in range(rows):
-            set_float(out + 4 * (padded * c + r), float_at(x + x_row * r + 4 * c))
-        for r in range(rows, padded):
+        for r in range(rows, (rows + LANES - 1) // LANES * LANES):
             set_float(out + 4 * (padded * c + r), _F32(0))
+
+
+@_inlined
+def _gather(x: int, x_row: int, rows: int, columns: int, out: int) -> None:
+    """Rows one after the other: those of heads side by side lie far apart, and push each other out of the first cache."""
+    for r in range(rows):
+        copy_bytes(out + 4 * columns * r, x + x_row * r, 4 * columns)
 
 
 @_inlined
@@ -135,8 +151,27 @@ def _clear(row: int, low: int, high: int, padded: int) -> None:
 
 
 @_inlined
-def _softmax(row: int, low: int, high: int, padded: int, scale: Any) -> None:
-    """Of the elements low…high-1 of a row times a factor; the others become 0."""
+def _aligned(at: int) -> Any:
+    """The next address from which vectors do not lie across cache lines."""
+    return (at + _LINE - 1) // _LINE * _LINE
+
+
+@_inlined
+def _scale_row(row: int, count: int, factor: Any) -> None:
+    for at in range(0, 4 * count, _VECTOR):
+        store_f32(row + at, scaled(load_f32(row + at), factor))
+
+
+@_inlined
+def _inside(v: Any, at: int, low: int, high: int, other: Any) -> Any:
+    """A vector of a row from byte `at` on, with another number in place of elements outside low…high-1."""
+    first = at // 4
+    return v if first >= low and first + LANES <= high else keep_lanes(v, low - first, high - first, other)
+
+
+@_inlined
+def _exponentials(row: int, low: int, high: int, padded: int, scale: Any) -> Any:
+    """exp(x - the greatest x) of the elements low…high-1 of a row times a factor, 0 for the others; one over their sum."""
     if low >= high:
         low = high = 0
     _clear(row, low, high, padded)
@@ -144,16 +179,23 @@ def _softmax(row: int, low: int, high: int, padded: int, scale: Any) -> None:
     top = everywhere(_F32(-math.inf))
     for at in range(begin, end, _VECTOR):
         v = scaled(load_f32(row + at), scale)
-        top = larger(keep_lanes(v, low - at // 4, high - at // 4, _F32(-math.inf)), top)
+        top = larger(_inside(v, at, low, high, _F32(-math.inf)), top)
     lowered, sums = everywhere(-largest_of(top)), zeros()
     for at in range(begin, end, _VECTOR):
         v = exponential(madd_scalar(load_f32(row + at), scale, lowered))
-        v = keep_lanes(v, low - at // 4, high - at // 4, _F32(0))
+        v = _inside(v, at, low, high, _F32(0))
         store_f32(row + at, v)
         sums = plus(sums, v)
-    share = _F32(1) / total_of(sums)
-    for at in range(begin, end, _VECTOR):
-        store_f32(row + at, scaled(load_f32(row + at), share))
+    return _F32(1) / total_of(sums)
+
+
+@_inlined
+def _softmax(row: int, low: int, high: int, padded: int, scale: Any) -> None:
+    """Of the elements low…high-1 of a row times a factor; the others become 0."""
+    share = _exponentials(row, low, high, padded, scale)
+    if low < high:
+        begin = low // LANES * LANES
+        _scale_row(row + 4 * begin, high - begin, share)
 
 
 @_inlined
@@ -171,13 +213,28 @@ def _softmax_gradient(p: int, d: int, low: int, high: int, padded: int, scale: A
 
 
 @_inlined
-def _low(limits: int, query: int) -> Any:
-    return np.int64(int_at(limits + 8 * query))
+def _place(job: int, entry: int) -> Any:
+    """The key that stands where the first query of an entry does, and the number of keys that are there."""
+    keys, offset, length = long_at(job + MANY_KEYS), long_at(job + MANY_OFFSET), long_at(job + MANY_LENGTH)
+    start, count = keys - long_at(job + MANY_QUERIES), keys
+    if offset:
+        start = np.int64(int_at(offset + entry * long_at(job + MANY_OFFSET_STEP)))
+    if length:
+        count = max(0, min(keys, np.int64(int_at(length + entry * long_at(job + MANY_LENGTH_STEP)))))
+    return start, count
 
 
 @_inlined
-def _high(limits: int, query: int) -> Any:
-    return np.int64(int_at(limits + 8 * query + 4))
+def _high(job: int, start: int, length: int, query: int) -> Any:
+    """One past the last key that a query sees."""
+    return max(0, min(length, start + query + 1)) if long_at(job + MANY_CAUSAL) else length
+
+
+@_inlined
+def _low(job: int, start: int, length: int, query: int) -> Any:
+    """The first key that a query sees."""
+    window = long_at(job + MANY_WINDOW)
+    return min(max(0, start + query - window + 1), _high(job, start, length, query)) if window else np.int64(0)
 
 
 @_inlined
@@ -190,22 +247,32 @@ def attend_many_f32(job: int, first: int, last: int) -> None:
     queries, keys = long_at(job + MANY_QUERIES), long_at(job + MANY_KEYS)
     depth, value_depth, scale = long_at(job + MANY_DEPTH), long_at(job + MANY_VALUE_DEPTH), float_at(job + MANY_SCALE)
     padded, q_row, out_row = _padded(keys), _row_bytes(job, MANY_Q), _row_bytes(job, MANY_OUT)
-    memory = allocate(4 * padded * (depth + _ROWS))
-    turned, scores = memory, memory + 4 * padded * depth
+    memory = allocate(4 * padded * (depth + value_depth + _ROWS) + 4 * _ROWS + _LINE)
+    turned = _aligned(memory)
+    values = turned + 4 * padded * depth
+    scores = values + 4 * padded * value_depth
+    shares = scores + 4 * padded * _ROWS
     for part in range(first, last):
-        b, h = part // kv_heads, part % kv_heads
-        limits = long_at(job + MANY_LIMITS) + 8 * b * queries
-        values, v_row = _at(job, MANY_V, b, h), _row_bytes(job, MANY_V)
-        _turn(_at(job, MANY_K, b, h), _row_bytes(job, MANY_K), keys, depth, turned, padded)
-        for head in range(h * group, (h + 1) * group):
-            q, out = _at(job, MANY_Q, b, head), _at(job, MANY_OUT, b, head)
-            for i in range(0, queries, _ROWS):
-                rows = min(_ROWS, queries - i)
-                low, high = _low(limits, i), _high(limits, i + rows - 1)
-                _product(q + q_row * i, q_row, 4, rows, turned, 4 * padded, 0, depth, scores, 4 * padded, low, high, False)
-                for r in range(rows):
-                    _softmax(scores + 4 * padded * r, _low(limits, i + r), _high(limits, i + r), padded, scale)
-                _product(scores, 4 * padded, 4, rows, values, v_row, low, high, out + out_row * i, out_row, 0, value_depth, False)
+        b, head = part // (kv_heads * group), part % (kv_heads * group)
+        start, length = _place(job, b)
+        if part == first or head % group == 0:
+            h, seen = head // group, _high(job, start, length, queries - 1)
+            _gather(_at(job, MANY_V, b, h), _row_bytes(job, MANY_V), seen, value_depth, values)
+            _turn(_at(job, MANY_K, b, h), _row_bytes(job, MANY_K), seen, depth, turned, padded)
+        q, out = _at(job, MANY_Q, b, head), _at(job, MANY_OUT, b, head)
+        for i in range(0, queries, _ROWS):
+            rows = min(_ROWS, queries - i)
+            low, high = _low(job, start, length, i), _high(job, start, length, i + rows - 1)
+            _product(q + q_row * i, q_row, 4, rows, turned, 4 * padded, 0, depth, scores, 4 * padded, low, high, False)
+            for r in range(rows):
+                begin, end = _low(job, start, length, i + r), _high(job, start, length, i + r)
+                share = _exponentials(scores + 4 * padded * r, begin, end, padded, scale)
+                set_float(shares + 4 * r, share if begin < end else _F32(0))
+            to, v_row = out + out_row * i, 4 * value_depth
+            _product(scores, 4 * padded, 4, rows, values, v_row, low, high, to, out_row, 0, value_depth, False)
+            # Scores would have to be divided by their sum; there are more of them than results.
+            for r in range(rows):
+                _scale_row(to + out_row * r, value_depth, float_at(shares + 4 * r))
     release(memory)
 
 
@@ -214,33 +281,39 @@ def attention_gradient_f32(job: int, first: int, last: int) -> None:
     queries, keys = long_at(job + MANY_QUERIES), long_at(job + MANY_KEYS)
     depth, value_depth, scale = long_at(job + MANY_DEPTH), long_at(job + MANY_VALUE_DEPTH), float_at(job + MANY_SCALE)
     padded, most = _padded(keys), min(_QUERIES, queries)
-    q_row, k_row, v_row, dy_row = (_row_bytes(job, MANY_Q), _row_bytes(job, MANY_K), _row_bytes(job, MANY_V),
-                                   _row_bytes(job, MANY_DY))  # fmt: skip
+    q_row, k_row, dy_row = 4 * depth, 4 * depth, 4 * value_depth
     dq_row, dk_row, dv_row = _row_bytes(job, MANY_OUT), _row_bytes(job, MANY_DK), _row_bytes(job, MANY_DV)
     step = 4 * padded
-    memory = allocate(step * (depth + value_depth + 2 * most))
-    keys_turned, values_turned = memory, memory + step * depth
-    p, d = values_turned + step * value_depth, values_turned + step * (value_depth + most)
+    memory = allocate(step * (2 * depth + value_depth + 2 * most) + most * (q_row + dy_row) + _LINE)
+    keys_turned = _aligned(memory)
+    values_turned = keys_turned + step * depth
+    k = values_turned + step * value_depth
+    p = k + step * depth
+    d = p + step * most
+    q = d + step * most
+    dy = q + q_row * most
     for part in range(first, last):
         b, h = part // kv_heads, part % kv_heads
-        limits = long_at(job + MANY_LIMITS) + 8 * b * queries
-        k, dk, dv = _at(job, MANY_K, b, h), _at(job, MANY_DK, b, h), _at(job, MANY_DV, b, h)
+        start, length = _place(job, b)
+        dk, dv = _at(job, MANY_DK, b, h), _at(job, MANY_DV, b, h)
+        _gather(_at(job, MANY_K, b, h), _row_bytes(job, MANY_K), keys, depth, k)
         _turn(k, k_row, keys, depth, keys_turned, padded)
-        _turn(_at(job, MANY_V, b, h), v_row, keys, value_depth, values_turned, padded)
+        _turn(_at(job, MANY_V, b, h), _row_bytes(job, MANY_V), keys, value_depth, values_turned, padded)
         for head in range(h * group, (h + 1) * group):
             for block in range(0, queries, _QUERIES):
                 count = min(most, queries - block)
-                q = _at(job, MANY_Q, b, head) + q_row * block
-                dy = _at(job, MANY_DY, b, head) + dy_row * block
+                q_step, dy_step = _row_bytes(job, MANY_Q), _row_bytes(job, MANY_DY)
+                _gather(_at(job, MANY_Q, b, head) + q_step * block, q_step, count, depth, q)
+                _gather(_at(job, MANY_DY, b, head) + dy_step * block, dy_step, count, value_depth, dy)
                 dq = _at(job, MANY_OUT, b, head) + dq_row * block
                 for i in range(0, count, _ROWS):
                     rows, at = min(_ROWS, count - i), block + i
-                    low, high = _low(limits, at), _high(limits, at + rows - 1)
+                    low, high = _low(job, start, length, at), _high(job, start, length, at + rows - 1)
                     pi, di = p + step * i, d + step * i
                     _product(q + q_row * i, q_row, 4, rows, keys_turned, step, 0, depth, pi, step, low, high, False)
                     _product(dy + dy_row * i, dy_row, 4, rows, values_turned, step, 0, value_depth, di, step, low, high, False)
                     for r in range(rows):
-                        begin, end = _low(limits, at + r), _high(limits, at + r)
+                        begin, end = _low(job, start, length, at + r), _high(job, start, length, at + r)
                         _softmax(pi + step * r, begin, end, padded, scale)
                         _softmax_gradient(pi + step * r, di + step * r, begin, end, padded, scale)
                     _product(di, step, 4, rows, k, k_row, low, high, dq + dq_row * i, dq_row, 0, depth, False)
@@ -249,10 +322,10 @@ def attention_gradient_f32(job: int, first: int, last: int) -> None:
                 for j in range(0, keys, _ROWS):
                     rows = min(_ROWS, keys - j)
                     # The queries that see any of these keys.
-                    while begin < count and _high(limits, block + begin) <= j:
+                    while begin < count and _high(job, start, length, block + begin) <= j:
                         begin += 1
                     end = count
-                    while end > begin and _low(limits, block + end - 1) >= j + rows:
+                    while end > begin and _low(job, start, length, block + end - 1) >= j + rows:
                         end -= 1
                     _product(d + 4 * j, 4, step, rows, q, q_row, begin, end, dk + dk_row * j, dk_row, 0, depth, more)
                     _product(p + 4 * j, 4, step, rows, dy, dy_row, begin, end, dv + dv_row * j, dv_row, 0, value_depth, more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,12 @@ from pumice.ir.types import TensorType
 from pumice.plan.plan import Part
 
 if TYPE_CHECKING:
-    from pumice.backends.host.native import Native
+    from pumice.backends.host.dense import Copies
+    from pumice.backends.host.native import Native, Task
 
 NpDType = np.dtype[Any]
+# Makes tasks as `Native` does, given packed copies of the last operand.
+Keeping = Callable[[Sequence[Any], Array, "Copies"], "list[Task] | None"]
 # Elements of one pass over a large tensor: a few float32 temporaries of this size stay in a core's second-level cache.
 CHUNK = 1 << 15
 
@@ -48,7 +51,7 @@ class Routine:
 
     `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of
     the first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much
-    faster that it is worth to load them.
+    faster that it is worth to load them. `keeping` makes the same tasks where the last operand stays as it is between runs.
     """
 
     run: Callable[[list[Any], Any], Any]
@@ -58,6 +61,7 @@ class Routine:
     view: bool = False
     native: Native | None = None
     heavy: bool = False
+    keeping: Keeping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class Bound:
     args: tuple[int | None, ...]
     out: int
     heavy: bool = False
+    keeping: Keeping | None = None
 
 
 Binder = Callable[[Call], Routine | None]

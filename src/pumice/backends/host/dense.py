@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 
+from pumice.backends.host.memory import aligned_bytes
 from pumice.backends.host.native import Task, address
-from pumice.backends.host.tile_sizes import DEEP, SLAB
+from pumice.backends.host.tile_sizes import DENSE_DEEP, SLAB
 from pumice.core import dtypes
 from pumice.ir.registry import Array
 
@@ -19,6 +21,19 @@ _LEAST, _LEAST_ROWS = 1 << 16, 5
 _PACKING = 8
 # Floats of a right operand that are packed at a time.
 _MOST_PACKED = 1 << 21
+# Rows beyond which packing is so little of a product that no packed copy is worth its memory.
+_MOST_KEEPING = 1024
+
+
+class PackedCopy(Protocol):
+    """A right operand that stays packed from run to run."""
+
+    @property
+    def memory(self) -> Array: ...
+
+
+# The packed copy of a right operand, if there is room for one.
+Copies = Callable[[Array], PackedCopy | None]
 
 
 def is_worth_loading(multiplications: int) -> bool:
@@ -30,8 +45,8 @@ def is_worth_loading(multiplications: int) -> bool:
     return multiplications >= 1 << 26
 
 
-def product(x: Array, y: Array, out: Array) -> list[Task] | None:
-    """The tasks of out = x @ y, or None if another way is better, or these arrays need one.
+def product(x: Array, y: Array, out: Array, copies: Copies | None = None) -> list[Task] | None:
+    """The tasks of out = x @ y, or None if another way is better, or these arrays need one. `copies` are for a lasting y.
 
     >>> x, y = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
     >>> [task.kernel for task in product(x, y, np.empty((64, 64), np.float32))]
@@ -46,11 +61,15 @@ def product(x: Array, y: Array, out: Array) -> list[Task] | None:
     flat = _flat(x, y, out)
     if flat is None:
         return None
+    keeps = copies is not None and y.ndim == 2 and kind == "f32" and len(flat[0]) * rows <= _MOST_KEEPING
+    copy = copies(y) if copies is not None and keeps else None
     x, y, out = flat
     if len(out) == 1 and rows < columns:
-        return _by_columns(kind, x, y, out)
+        return _by_columns(kind, x, y, out, copy)
+    if copy is not None:
+        return [_by_rows(x, y, out, copy)]
     own = len(y) if y.strides[0] else 1
-    return [t for part in _parts(own, depth, columns, len(out)) for t in _by_rows(kind, x, y, out, *part)]
+    return [t for part in _parts(own, depth, columns, len(out)) for t in _packed_by_rows(kind, x, y, out, *part)]
 
 
 def _flat(x: Array, y: Array, out: Array) -> tuple[Array, Array, Array] | None:
@@ -82,26 +101,65 @@ def _parts(own: int, depth: int, columns: int, entries: int) -> Iterator[tuple[s
             yield slice(first, min(entries, first + some)), slice(begin, min(columns, begin + step))
 
 
-def _words(x: Array, y: Array, out: Array) -> tuple[int, ...]:
+def _words(x: Array, y: Array, out: Array, kept: int = 0, packed: int = 0) -> tuple[int, ...]:
     """The words that the kernels read, as products.py lists them; the place for what is packed is filled in later."""
     entries = [a.strides[0] if len(a) > 1 else 0 for a in (x, y, out)]
     sizes = (*x.shape[1:2], y.shape[2], x.shape[2])
-    return (address(x), *x.strides[1:], address(y), *y.strides[1:], address(out), out.strides[1], *sizes, *entries, 0)
+    places = (address(x), *x.strides[1:], address(y), *y.strides[1:], address(out), out.strides[1])
+    return (*places, *sizes, *entries, kept, packed)
 
 
-def _by_rows(kind: str, x: Array, y: Array, out: Array, entries: slice, part: slice) -> list[Task]:
+def _tiles_bytes(depth: int, columns: int) -> int:
+    """Of a right operand in tiles."""
+    return 4 * _LANES * (depth + depth % 2) * -(-columns // _LANES)
+
+
+def _packed_by_rows(kind: str, x: Array, y: Array, out: Array, entries: slice, part: slice) -> list[Task]:
     x, y, out = x[entries], y[entries, :, part], out[entries, :, part]
-    (count, rows, depth), columns = x.shape, y.shape[2]
+    depth, columns = y.shape[1:]
     words, packs = _words(x, y, out), len(y) if y.strides[0] and len(y) > 1 else 1
-    size = 128 * packs * (depth + depth % 2) * -(-columns // _LANES)
-    pack = Task(f"pack_{kind}", words, packs * -(-depth // DEEP), _PACKING * packs * depth * columns, (x, y, out), scratch=size)
-    slabs = count * -(-rows // SLAB)
-    return [pack, Task("product_f32", words, slabs, count * rows * depth * columns, (x, y, out), scratch=size)]
+    size = packs * _tiles_bytes(depth, columns)
+    pack = Task(
+        f"pack_{kind}", words, packs * -(-depth // DENSE_DEEP), _PACKING * packs * depth * columns, (x, y, out), scratch=size
+    )
+    return [pack, _by_rows(x, y, out, size)]
 
 
-def _by_columns(kind: str, x: Array, y: Array, out: Array) -> list[Task]:
+def _by_rows(x: Array, y: Array, out: Array, packed: int | PackedCopy) -> Task:
+    """The product with a right operand that lies packed in scratch memory of so many bytes, or in a copy."""
+    (count, rows, depth), columns = x.shape, y.shape[2]
+    slabs, work = count * -(-rows // SLAB), count * rows * depth * columns
+    if isinstance(packed, int):
+        return Task("product_f32", _words(x, y, out), slabs, work, (x, y, out), scratch=packed)
+    return Task("product_f32", _words(x, y, out, packed=address(packed.memory)), slabs, work, (x, y, out, packed))
+
+
+def _by_columns(kind: str, x: Array, y: Array, out: Array, copy: PackedCopy | None) -> list[Task]:
     (_, rows, depth), columns = x.shape, y.shape[2]
-    words, slabs = _words(x, y, out), -(-rows // SLAB)
+    slabs, keep = -(-rows // SLAB), (x, y, out, copy)
+    words = _words(x, y, out, 0 if copy is None else address(copy.memory))
     size = 4 * _SLAB_FLOATS * (depth + depth % 2) * slabs
-    pack = Task("pack_left_f32", words, slabs, _PACKING * rows * depth, (x, y, out), scratch=size)
-    return [pack, Task(f"columns_{kind}", words, -(-columns // _LANES), rows * depth * columns, (x, y, out), scratch=size)]
+    pack = Task("pack_left_f32", words, slabs, _PACKING * rows * depth, keep, scratch=size)
+    return [pack, Task(f"columns_{kind}", words, -(-columns // _LANES), rows * depth * columns, keep, scratch=size)]
+
+
+def packed_bytes(y: Array) -> int:
+    """What a packed copy of a float32 matrix takes.
+
+    >>> packed_bytes(np.empty((3, 33), np.float32))
+    1024
+    """
+    return _tiles_bytes(*y.shape)
+
+
+def packing(y: Array) -> tuple[Array, Task]:
+    """Memory for a packed copy of a float32 matrix, and the task that fills it.
+
+    >>> memory, task = packing(np.ones((2, 32), np.float32))
+    >>> memory.nbytes, task.kernel
+    (256, 'pack_f32')
+    """
+    depth, columns = y.shape
+    memory = aligned_bytes(packed_bytes(y))
+    words = _words(np.empty((1, 0, depth), np.float32), y[None], np.empty((1, 0, columns), np.float32), packed=address(memory))
+    return memory, Task("pack_f32", words, -(-depth // DENSE_DEEP), _PACKING * y.size, (memory, y))

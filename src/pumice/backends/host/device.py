@@ -7,23 +7,27 @@ import platform
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice.backends.base import Device, Done, Donor, Session
 from pumice.backends.host import jit
 from pumice.backends.host.calls import numel
+from pumice.backends.host.memory import aligned_bytes
 from pumice.backends.host.native import Task, interleave
 from pumice.backends.host.packed import Tiles
-from pumice.backends.host.program import Layout, Program, aligned_bytes, storage_shape
-from pumice.backends.timing import Stopwatch, Timing, from_ends
+from pumice.backends.host.prepacked import Holder, held
+from pumice.backends.host.program import Layout, Program, storage_shape
 from pumice.core.caps import Caps
 from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
 from pumice.ir.graph import Node
 from pumice.ir.registry import Array
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from pumice.backends.timing import Timing
 
 # Programs kept per session: one per set of symbol values and outputs that was run lately.
 _PROGRAMS = 8
@@ -94,6 +98,10 @@ class HostSession:
         self._buffers: list[Array | None] = [
             None if b.kind == "input" or i in borrowed else aligned_bytes(b.nbytes) for i, b in enumerate(plan.buffers)
         ]
+        # Packed copies of params, by the params' buffers.
+        self._holders = {i: Holder() for i, b in enumerate(plan.buffers) if b.kind == "param"}
+        # Params that runs write: training steps do.
+        self._trained = self._layout.written & self._holders.keys()
         self._scratch = aligned_bytes(0)
         self._programs: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], Program] = OrderedDict()
         self._symbols = tuple(name for name, _ in plan.graph.symbols)
@@ -130,9 +138,13 @@ class HostSession:
     ) -> list[Array]:
         self._check_open()
         program = self._program(env, outputs)
-        # Integer wrap-around, infinities and NaN are results here, not accidents to report.
-        with np.errstate(all="ignore"):
-            results = program.run(inputs, after_step)
+        try:
+            # Integer wrap-around, infinities and NaN are results here, not accidents to report.
+            with np.errstate(all="ignore"):
+                results = program.run(inputs, after_step)
+        finally:
+            for buffer in self._trained:
+                self._spoil(buffer)
         self._runs += 1
         self._uploaded += sum(a.nbytes for a in inputs.values())
         self._read_back += sum(a.nbytes for a in results)
@@ -142,6 +154,8 @@ class HostSession:
         self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
     ) -> tuple[list[Array], Timing]:
         """As `run`, measured by the clock: each step, or the whole as it always runs, kernels of several steps joined."""
+        from pumice.backends.timing import Stopwatch, Timing, from_ends
+
         at: list[float] = []
         watch = Stopwatch()
         results = self._run(env, inputs, outputs, (lambda: at.append(time.perf_counter())) if each else None)
@@ -182,6 +196,7 @@ class HostSession:
                     got=array.shape,
                 )
             left += _fill(memory, array)
+            self._spoil(self._layout.parts[node].buffer)
             self._uploaded += array.nbytes
         kernels = jit.kernels() if left else None
         if kernels is not None:
@@ -213,15 +228,17 @@ class HostSession:
                     other=theirs,
                 )
             self._buffers[mine.buffer] = buffer
+            if from_other.buffer in other._holders:
+                self._holders[mine.buffer] = other._holders[from_other.buffer]
         self._programs.clear()
 
     def counters(self) -> dict[str, int]:
         """Totals since the session was opened; steps count as dispatches, runs as submits."""
-        held = [b for b in self._buffers if b is not None]
+        own = [b for b in self._buffers if b is not None]
         return {
             "pipelines": 0,
-            "buffers": len(held),
-            "buffer_bytes": sum(len(b) for b in held) + len(self._scratch),
+            "buffers": len(own),
+            "buffer_bytes": sum(len(b) for b in own) + len(self._scratch) + held(self._holders.values()),
             "submits": self._runs,
             "dispatches": self._runs * len(self.plan.steps),
             "uploads_bytes": self._uploaded,
@@ -233,7 +250,7 @@ class HostSession:
         """Frees the buffers."""
         self._closed = True
         self._programs.clear()
-        self._buffers = []
+        self._buffers, self._holders = [], {}
         self._scratch = aligned_bytes(0)
 
     def fill_buffer(self, index: int, word: int) -> None:
@@ -242,6 +259,7 @@ class HostSession:
         buffer = self._buffers[index]
         if buffer is not None:
             buffer[:] = np.resize(np.array([word], "<u4").view(np.uint8), len(buffer))
+            self._spoil(index)
 
     def dump_buffer(self, index: int) -> Array:
         """A copy of a buffer's bytes; empty for inputs, which are read where the caller has them."""
@@ -255,11 +273,17 @@ class HostSession:
         if self._closed:
             raise ClosedError("the session is closed", hint="compile again, or keep the executable open while it is used")
 
+    def _spoil(self, buffer: int) -> None:
+        """A buffer was written: a packed copy of it has to be made again."""
+        if buffer in self._holders:
+            self._holders[buffer].spoil()
+
     def _program(self, env: Mapping[str, int], outputs: Sequence[int]) -> Program:
         key = (tuple(env[s] for s in self._symbols), tuple(outputs))
         found = self._programs.get(key)
         if found is None:
-            found = Program(self._layout, self._buffers, dict(env), outputs)
+            lasting = {i: h for i, h in self._holders.items() if i not in self._trained}
+            found = Program(self._layout, self._buffers, dict(env), outputs, lasting)
             if found.scratch_bytes > len(self._scratch):
                 # Older programs look at the smaller scratch; they are bound again when they are next run.
                 self._programs.clear()

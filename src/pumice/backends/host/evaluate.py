@@ -220,6 +220,7 @@ class _Compiler:
             view = run([slots[args[0]]], None)
             if np.may_share_memory(view, slots[args[0]]):
                 slots[slot] = view
+                program.note_view(slot, args[0])
                 return _Operand(slot, routine.result, dense=False)
 
         def call() -> None:
@@ -241,7 +242,7 @@ class _Compiler:
         def call() -> None:
             run([None if a is None else slots[a] for a in args], slots[out])
 
-        return call if routine.native is None else Bound(call, routine.native, tuple(args), out, routine.heavy)
+        return call if routine.native is None else Bound(call, routine.native, tuple(args), out, routine.heavy, routine.keeping)
 
     def _store_result(self, routine: Routine, args: Sequence[int | None]) -> None:
         slots, run, target = self.program.slots, routine.run, self.target

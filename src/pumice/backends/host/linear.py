@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pumice.backends.host import blas, dense, jit, native
-from pumice.backends.host.attention import bind_attention_gradient, bind_many_queries
+from pumice.backends.host.attention import bind_attention_gradient, bind_many_queries, native_many_queries
 from pumice.backends.host.calls import Binder, Call, Routine, as_f32, is_half, numel, row_blocks, widen
 from pumice.backends.host.scratch import scratch
 from pumice.core import dtypes
@@ -67,17 +67,17 @@ def _bind_matmul(call: Call) -> Routine:
             y, out = y[:, None], out[..., None]
         _half_product(x, y, out)
 
-    return Routine(run, result, raw=True, native=_dense_tasks, heavy=heavy)
+    return Routine(run, result, raw=True, native=_dense_tasks, heavy=heavy, keeping=_dense_tasks)
 
 
-def _dense_tasks(operands: Sequence[Any], out: Array) -> list[native.Task] | None:
+def _dense_tasks(operands: Sequence[Any], out: Array, copies: dense.Copies | None = None) -> list[native.Task] | None:
     """By the kernels for few rows, or for many."""
     x, y = operands
     if y.ndim == 2 and x.ndim > 2 and x.flags.c_contiguous and out.flags.c_contiguous:
         x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
     found = _row_tasks(x, y, out)
     kernels = jit.kernels() if found is None else None
-    return dense.product(x, y, out) if kernels is not None and kernels.is_wide else found
+    return dense.product(x, y, out, copies) if kernels is not None and kernels.is_wide else found
 
 
 def _row_tasks(x: Array, y: Array, out: Array) -> list[native.Task] | None:
@@ -355,7 +355,7 @@ def _bind_attention(call: Call) -> Routine:
     q, k = call.ins[0], call.ins[1]
     assert q is not None and k is not None
     run = _Attention(call.attrs, q.static_shape, k.static_shape).run
-    return Routine(run, call.out.dtype.compute_np, raw=True, native=native.attention(call))
+    return Routine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or native.attention(call))
 
 
 LINEAR: dict[str, Binder] = {

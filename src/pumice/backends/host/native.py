@@ -265,10 +265,20 @@ def attention(call: Call) -> Native | None:
     return make
 
 
-def many_queries(arrays: Sequence[Array | None], limits: Array, scale: float) -> list[Task] | None:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Which keys the queries of each entry see: int32 arrays of one number, or one for each entry, or None."""
+
+    offset: Array | None
+    length: Array | None
+    causal: bool
+    window: int
+
+
+def many_queries(arrays: Sequence[Array | None], seen: Seen, scale: float) -> list[Task] | None:
     """Attention of many queries, or its gradient: q, k, v, dy, out or dq, dk, dv, each [B, H, S, D] or absent.
 
-    Limits are int32 [B, Sq, 2]. None if these arrays need another way.
+    None if these arrays need another way.
     """
     q, k, v = arrays[:3]
     assert q is not None and k is not None and v is not None
@@ -276,13 +286,18 @@ def many_queries(arrays: Sequence[Array | None], limits: Array, scale: float) ->
     if any(a.dtype != np.float32 or a.strides[3] != 4 or a.shape[3] % _VECTOR for a in given):
         return None
     (batch, heads, queries, depth), (_, kv_heads, keys, value_depth) = q.shape, v.shape
+    places = (seen.offset, seen.length)
+    if not all(p is None or (is_dense(p, np.int32) and p.size in (1, batch)) for p in places):
+        return None
     words = (
-        *(address(a) for a in arrays),
-        *(address(limits), kv_heads, heads // kv_heads, queries, keys, depth, value_depth, bits(scale)),
+        *(address(a) for a in (*arrays, *places)),
+        *(0 if p is None or p.size == 1 else 4 for p in places),
+        *(int(seen.causal), seen.window),
+        *(kv_heads, heads // kv_heads, queries, keys, depth, value_depth, bits(scale)),
         *(s for a in arrays for s in ((0, 0, 0) if a is None else a.strides[:3])),
     )
-    name = "attend_many_f32" if arrays[3] is None else "attention_gradient_f32"
-    return [Task(name, words, batch * kv_heads, 2 * q.size * keys, (*given, limits))]
+    name, parts = ("attend_many_f32", batch * heads) if arrays[3] is None else ("attention_gradient_f32", batch * kv_heads)
+    return [Task(name, words, parts, 2 * q.size * keys, (*given, *places))]
 
 
 def kernels_for(graph: Graph) -> list[str]:

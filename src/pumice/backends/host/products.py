@@ -35,11 +35,12 @@ from pumice.backends.host.lanes import (
     store_f32,
     zeros,
 )
-from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_AT_ONCE
+from pumice.backends.host.tile_sizes import DENSE_DEEP, SLAB, TILES_AT_ONCE
 from pumice.backends.host.vector_math import FUSED
 
 # The words of a task. Strides are bytes: of the left operand from row to row and from k to k, of the right one from k to k and
-# from column to column, of the result from row to row, then of all three from one entry of a batch to the next.
+# from column to column, of the result from row to row, then of all three from one entry of a batch to the next. Then where the
+# right operand lies packed from run to run, or 0, and where what was packed for this task does.
 (
     LEFT,
     LEFT_ROW,
@@ -55,16 +56,17 @@ from pumice.backends.host.vector_math import FUSED
     LEFT_ENTRY,
     RIGHT_ENTRY,
     OUT_ENTRY,
+    KEPT,
     PACKED,
-) = (8 * i for i in range(15))
+) = (8 * i for i in range(16))
 
 _VECTOR = 4 * LANES
-_SQUARE = 16
-SLAB_PITCH = 4 * _SQUARE
-# Tiles that are in cache at a time: 512 KiB of a packed operand.
-_TILES = 16
+SQUARE = 16
+SLAB_PITCH = 4 * SQUARE
+# Tiles that are in cache at a time: 576 KiB of a packed operand.
+_TILES = 12
 # A slab, and results of one that do not fill it.
-SLAB_BYTES, BLOCK_BYTES = DEEP * SLAB_PITCH, SLAB * _VECTOR
+SLAB_BYTES, BLOCK_BYTES = DENSE_DEEP * SLAB_PITCH, SLAB * _VECTOR
 
 _LONG, _WORD, _FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
 _inlined = numba.njit(forceinline=True, error_model="numpy")
@@ -129,38 +131,38 @@ _multiply_4, _multiply_8, _multiply_all = (_multiplier(rows) for rows in (4, 8, 
 
 
 @define(types.void, ADDRESS, types.intp, types.intp, ADDRESS, types.intp)
-def _turn_square(builder: Any, source: Any, row: Any, rows: Any, to: Any, pitch: Any) -> None:
+def turn_square(builder: Any, source: Any, row: Any, rows: Any, to: Any, pitch: Any) -> None:
     """16 rows of 16 numbers become 16 columns, `pitch` bytes apart; rows from number `rows` on are the last one again."""
-    vector = ir.VectorType(_FLOAT, _SQUARE)
+    vector = ir.VectorType(_FLOAT, SQUARE)
     last, values = builder.sub(rows, _LONG(1)), []
-    for r in range(_SQUARE):
+    for r in range(SQUARE):
         inside = builder.icmp_signed("<", _LONG(r), last)
         at = builder.add(source, builder.mul(row, builder.select(inside, _LONG(r), last)))
         values.append(builder.load(pointer(builder, at, vector)))
         values[-1].align = 4
 
     def mix(a: Any, b: Any, lanes: list[int]) -> Any:
-        return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_WORD, _SQUARE), lanes))
+        return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_WORD, SQUARE), lanes))
 
     def pairs(start: int, width: int) -> list[int]:
         """In each four lanes `width` of a and as many of b, from lane `start` of the four on, in turns."""
-        order = [(start + i, start + i + _SQUARE) for i in range(2 // width)]
+        order = [(start + i, start + i + SQUARE) for i in range(2 // width)]
         one = [x + i for pair in order for x in pair for i in range(width)]
         return [4 * four + x for four in range(4) for x in one]
 
     def fours(first: int, second: int) -> list[int]:
         """Two blocks of four lanes of a, and the same two of b."""
-        return [4 * block + i + side for side in (0, _SQUARE) for block in (first, second) for i in range(4)]
+        return [4 * block + i + side for side in (0, SQUARE) for block in (first, second) for i in range(4)]
 
-    ones = [mix(values[r], values[r + 1], pairs(s, 1)) for r in range(0, _SQUARE, 2) for s in (0, 2)]
-    twos = [mix(ones[r + s // 2], ones[r + 2 + s // 2], pairs(s % 2 * 2, 2)) for r in range(0, _SQUARE, 4) for s in range(4)]
+    ones = [mix(values[r], values[r + 1], pairs(s, 1)) for r in range(0, SQUARE, 2) for s in (0, 2)]
+    twos = [mix(ones[r + s // 2], ones[r + 2 + s // 2], pairs(s % 2 * 2, 2)) for r in range(0, SQUARE, 4) for s in range(4)]
     turned: dict[int, Any] = {}
     for j in range(4):
         even = [mix(twos[r + j], twos[r + 4 + j], fours(0, 2)) for r in (0, 8)]
         odd = [mix(twos[r + j], twos[r + 4 + j], fours(1, 3)) for r in (0, 8)]
         columns = [mix(pair[0], pair[1], fours(first, first + 2)) for first in (0, 1) for pair in (even, odd)]
         turned |= {4 * block + j: column for block, column in enumerate(columns)}
-    for i in range(_SQUARE):  # in this order, as a column may reach into the place of the next
+    for i in range(SQUARE):  # in this order, as a column may reach into the place of the next
         at = builder.add(to, builder.mul(pitch, _LONG(i)))
         builder.store(turned[i], pointer(builder, at, vector)).align = 4
 
@@ -185,7 +187,7 @@ def _pack_one(source: int, step: int, column: int, count: int, width: int, to: i
 
 @_inlined
 def _widen(source: int, count: int, to: int, load: Any, one: Any, size: int) -> None:
-    """So many numbers, at most DEEP, as float32."""
+    """So many numbers, at most DENSE_DEEP, as float32."""
     k = 0
     while k + LANES <= count:
         store_f32(to + 4 * k, load(source + k * size))
@@ -206,18 +208,18 @@ def _pack_tiles(source: int, step: int, column: int, count: int, columns: int, t
                 store_f32(to + t * pitch + k * _VECTOR, load(source + k * step + t * LANES * size))
         begin = whole
     elif step == size:
-        room = 0 if size == 4 else allocate(LANES * DEEP * 4)
+        room = 0 if size == 4 else allocate(LANES * DENSE_DEEP * 4)
         for t in range(whole):
             at, row, tile = source + t * LANES * column, column, to + t * pitch
             if size != 4:
                 for c in range(LANES):
-                    _widen(at + c * column, count, room + c * DEEP * 4, load, one, size)
-                at, row = room, DEEP * 4
+                    _widen(at + c * column, count, room + c * DENSE_DEEP * 4, load, one, size)
+                at, row = room, DENSE_DEEP * 4
             k = 0
-            while k + _SQUARE <= count:
-                _turn_square(at + 4 * k, row, _SQUARE, tile + k * _VECTOR, _VECTOR)
-                _turn_square(at + 4 * k + _SQUARE * row, row, _SQUARE, tile + k * _VECTOR + 4 * _SQUARE, _VECTOR)
-                k += _SQUARE
+            while k + SQUARE <= count:
+                turn_square(at + 4 * k, row, SQUARE, tile + k * _VECTOR, _VECTOR)
+                turn_square(at + 4 * k + SQUARE * row, row, SQUARE, tile + k * _VECTOR + 4 * SQUARE, _VECTOR)
+                k += SQUARE
             _pack_one(at + 4 * k, 4, row, count - k, LANES, tile + k * _VECTOR, float_at)
         begin = whole
         if room:
@@ -232,12 +234,12 @@ def _pack_tiles(source: int, step: int, column: int, count: int, columns: int, t
 
 @_inlined
 def pack_slab(source: int, row: int, step: int, rows: int, count: int, to: int) -> None:
-    """Up to SLAB rows as [count, _SQUARE], with a k of zeros behind an odd number of them."""
+    """Up to SLAB rows as [count, SQUARE], with a k of zeros behind an odd number of them."""
     k = 0
     if step == 4:
-        while k + _SQUARE <= count:
-            _turn_square(source + 4 * k, row, rows, to + k * SLAB_PITCH, SLAB_PITCH)
-            k += _SQUARE
+        while k + SQUARE <= count:
+            turn_square(source + 4 * k, row, rows, to + k * SLAB_PITCH, SLAB_PITCH)
+            k += SQUARE
     elif row == 4 and rows == SLAB:
         for k in range(count):
             copy_bytes(to + k * SLAB_PITCH, source + k * step, 4 * SLAB)
@@ -268,12 +270,12 @@ def _slabs(job: int) -> Any:
 def _pack_right(job: int, first: int, last: int, load: Any, one: Any, size: int) -> None:
     """A part is one block of k of one entry."""
     columns, depth, step = long_at(job + COLUMNS), long_at(job + DEPTH), long_at(job + RIGHT_STEP)
-    blocks, tiles = (depth + DEEP - 1) // DEEP, _tiles(job)
+    blocks, tiles = (depth + DENSE_DEEP - 1) // DENSE_DEEP, _tiles(job)
     for part in range(first, last):
-        entry, start = part // blocks, part % blocks * DEEP
+        entry, start = part // blocks, part % blocks * DENSE_DEEP
         source = long_at(job + RIGHT) + entry * long_at(job + RIGHT_ENTRY) + start * step
         to = long_at(job + PACKED) + (entry * _even(depth) + start) * tiles * _VECTOR
-        count = min(DEEP, depth - start)
+        count = min(DENSE_DEEP, depth - start)
         _pack_tiles(source, step, long_at(job + RIGHT_COLUMN), count, columns, to, load, one, size)
 
 
@@ -324,8 +326,8 @@ def product_f32(job: int, first: int, last: int) -> None:
         packed = long_at(job + PACKED)
         if long_at(job + RIGHT_ENTRY):
             packed += entry * _even(depth) * tiles * _VECTOR
-        for start in range(0, depth, DEEP):
-            count = min(DEEP, depth - start)
+        for start in range(0, depth, DENSE_DEEP):
+            count = min(DENSE_DEEP, depth - start)
             for group in range(0, tiles, _TILES):
                 for s in range(begin, end):
                     r = s * SLAB
@@ -343,42 +345,47 @@ def product_f32(job: int, first: int, last: int) -> None:
 
 
 @_inlined
-def pack_slabs(source: int, row: int, step: int, rows: int, depth: int, packed: int, first: int, last: int) -> None:
-    """Slabs first…last-1 of a left operand; all of them lie by blocks of k, then by rows."""
-    slabs = (rows + SLAB - 1) // SLAB
-    for start in range(0, depth, DEEP):
-        count = min(DEEP, depth - start)
+def pack_slabs(source: int, row: int, step: int, rows: int, depth: int, deep: int, packed: int, first: int, last: int) -> None:
+    """Slabs first…last-1 of a left operand; all of them lie by blocks of `deep` k, then by rows."""
+    slabs, start = (rows + SLAB - 1) // SLAB, 0
+    while start < depth:  # no range, which would have to raise an error for a step of 0
+        count = min(deep, depth - start)
         for s in range(first, last):
             to = packed + (start * slabs + s * _even(count)) * SLAB_PITCH
             pack_slab(source + s * SLAB * row + start * step, row, step, min(SLAB, rows - s * SLAB), count, to)
+        start += deep
 
 
 def pack_left_f32(job: int, first: int, last: int) -> None:
     """A part is a slab."""
     rows, depth, row, step = long_at(job + ROWS), long_at(job + DEPTH), long_at(job + LEFT_ROW), long_at(job + LEFT_STEP)
-    pack_slabs(long_at(job + LEFT), row, step, rows, depth, long_at(job + PACKED), first, last)
+    pack_slabs(long_at(job + LEFT), row, step, rows, depth, DENSE_DEEP, long_at(job + PACKED), first, last)
 
 
 @_inlined
 def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size: int) -> None:
-    """A part is a tile of columns; a few of them are packed together."""
+    """A part is a tile of columns; a few of them are packed together, if they are not already."""
     rows, columns, depth, slabs = long_at(job + ROWS), long_at(job + COLUMNS), long_at(job + DEPTH), _slabs(job)
     step, column, out_row = long_at(job + RIGHT_STEP), long_at(job + RIGHT_COLUMN), long_at(job + OUT_ROW)
-    memory = allocate(TILES_AT_ONCE * DEEP * _VECTOR + BLOCK_BYTES + 64)
+    kept = long_at(job + KEPT)
+    memory = allocate(TILES_AT_ONCE * DENSE_DEEP * _VECTOR + BLOCK_BYTES + 64)
     packed = (memory + 63) // 64 * 64
-    block = packed + TILES_AT_ONCE * DEEP * _VECTOR
+    block = packed + TILES_AT_ONCE * DENSE_DEEP * _VECTOR
     while first < last:
         tiles, begin = min(TILES_AT_ONCE, last - first), first * LANES
         mine = min(tiles * LANES, columns - begin)
-        for start in range(0, depth, DEEP):
-            count = min(DEEP, depth - start)
-            source = long_at(job + RIGHT) + start * step + begin * column
-            _pack_tiles(source, step, column, count, mine, packed, load, one, size)
+        for start in range(0, depth, DENSE_DEEP):
+            count, at = min(DENSE_DEEP, depth - start), packed
+            if kept:
+                at = kept + (start * _tiles(job) + first * _even(count)) * _VECTOR
+            else:
+                source = long_at(job + RIGHT) + start * step + begin * column
+                _pack_tiles(source, step, column, count, mine, packed, load, one, size)
             for s in range(slabs):
                 slab = long_at(job + PACKED) + (start * slabs + s * _even(count)) * SLAB_PITCH
                 out, high = long_at(job + OUT) + s * SLAB * out_row + 4 * begin, min(SLAB, rows - s * SLAB)
                 for t in range(tiles):
-                    tile, wide = packed + t * _even(count) * _VECTOR, min(LANES, mine - t * LANES)
+                    tile, wide = at + t * _even(count) * _VECTOR, min(LANES, mine - t * LANES)
                     multiply_slab(slab, tile, count, out + t * _VECTOR, out_row, start > 0, high, wide, block)
         first += tiles
     release(memory)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,45 +11,18 @@ import numpy as np
 from pumice.backends.host import jit
 from pumice.backends.host.calls import Bound, NpDType, numel, overlap
 from pumice.backends.host.evaluate import Code, compile_step
+from pumice.backends.host.memory import ALIGNMENT
 from pumice.backends.host.native import Task
-from pumice.backends.host.packed import SLACK, Tiles
+from pumice.backends.host.packed import Tiles
+from pumice.backends.host.prepacked import MOST_BYTES, Form, Holder, held
 from pumice.errors import PlanError
 from pumice.ir.graph import bind_attrs
 from pumice.ir.registry import SOURCE_OPS, Array, Attrs
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Part, Plan, Step
 
-ALIGNMENT = 64
 # Inputs and outputs up to this size are copied: compiled calls know arrays by their place in memory.
 _SMALL = 1 << 16
-# Bytes from which on memory comes from the system directly.
-_MAPPED = 1 << 17
-
-
-def aligned_bytes(size: int) -> Array:
-    """Zeroed bytes that start on a cache line, with room behind them for reading past the end.
-
-    Pages are only taken from the system once they are touched.
-
-    >>> buffer = aligned_bytes(100)
-    >>> buffer.ctypes.data % 64, len(buffer)
-    (0, 100)
-    """
-    raw = _zeroed(size + ALIGNMENT + SLACK)
-    skip = -raw.ctypes.data % ALIGNMENT
-    return raw[skip : skip + size]
-
-
-def _zeroed(size: int) -> Array:
-    if size < _MAPPED or os.name != "posix":
-        return np.zeros(size, np.uint8)
-    # Straight from the system: what the C library has in stock must be cleared, and so touched. Not in large pages, which
-    # are faster to read by a few percent, but may take half a second to find.
-    try:
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError) as e:
-        raise MemoryError(f"the system has no {size} bytes") from e
-    return np.frombuffer(memory, np.uint8)
 
 
 def storage_shape(type: TensorType) -> tuple[int, ...]:
@@ -70,6 +42,8 @@ class Layout:
                 raise PlanError(f"value %{v.id} has {len(v.parts)} parts, a host plan keeps each value in one", value=v.id)
             self.parts[v.id] = v.parts[0]
         self.roots = {s.root: s for s in plan.steps}
+        # Buffers that runs write.
+        self.written = {self.parts[n].buffer for n in (*(s.root for s in plan.steps), *(to for to, _ in plan.copies))}
         inputs = {i for i, b in enumerate(plan.buffers) if b.kind == "input"}
         self.inputs = {n.name: n.id for n in self.graph.sources("input") if n.id in self.parts}
         # Values that live in the memory of an input without being one: views that needed no step.
@@ -105,11 +79,21 @@ class Program:
     binding and attached afterwards, as one session shares one scratch buffer between its programs.
     """
 
-    def __init__(self, layout: Layout, buffers: Sequence[Array | None], env: Mapping[str, int], outputs: Sequence[int]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        buffers: Sequence[Array | None],
+        env: Mapping[str, int],
+        outputs: Sequence[int],
+        holders: Mapping[int, Holder],
+    ) -> None:
         self.layout, self.env, self.outputs = layout, env, tuple(outputs)
         self.slots: list[Any] = []
         self.scratch_bytes = 0
-        self._buffers = buffers
+        self._buffers, self._holders = buffers, holders
+        # Slots whose memory only changes when a param is written, and what holds its packed copy.
+        self._lasting: dict[int, Holder] = {}
+        self._forms: dict[int, Form] = {}
         self._types: dict[int, TensorType] = {}
         self._slots: dict[int, int] = {}
         self._scratch: list[tuple[int, int, tuple[int, ...], NpDType]] = []
@@ -157,7 +141,15 @@ class Program:
         found = self._slots.get(node)
         if found is None:
             found = self._slots[node] = self.add(self._stored(node))
+            part = self.layout.parts.get(node)
+            if part is not None and part.buffer in self._holders:
+                self._lasting[found] = self._holders[part.buffer]
         return found
+
+    def note_view(self, slot: int, source: int) -> None:
+        """To be called for a slot that will always show the memory of another one."""
+        if source in self._lasting:
+            self._lasting[slot] = self._lasting[source]
 
     def add(self, value: Any = None) -> int:
         """A new slot."""
@@ -244,7 +236,18 @@ class Program:
         slots = [s for s in (*bound.args, bound.out) if s is not None]
         if any(s in self.dynamic or self.slots[s] is None for s in slots):
             return None
-        return bound.native([None if a is None else self.slots[a] for a in bound.args], self.slots[bound.out])
+        operands, out = [None if a is None else self.slots[a] for a in bound.args], self.slots[bound.out]
+        holder = None if bound.keeping is None or bound.args[-1] is None else self._lasting.get(bound.args[-1])
+        if bound.keeping is None or holder is None:
+            return bound.native(operands, out)
+        return bound.keeping(operands, out, partial(self._form, holder))
+
+    def _form(self, holder: Holder, operand: Array) -> Form | None:
+        """The packed copy of an operand that lies in a param."""
+        found = holder.form(operand, MOST_BYTES - held(self._holders.values()))
+        if found is not None:
+            self._forms[id(found)] = found
+        return found
 
     def _is_small(self, node: int) -> bool:
         """Whether an input or an output is copied, so that its array is the same in every run."""
@@ -261,6 +264,8 @@ class Program:
     def run(self, inputs: Mapping[str, Array], after_step: Callable[[], None] | None = None) -> list[Array]:
         """One run; `inputs` have the exact shapes and dtypes. `after_step` is called before the first and after each step."""
         slots = self.slots
+        for form in self._forms.values():
+            form.refresh()
         for name, slot, node, shape, dtype in self._inputs:
             array = inputs[name]
             if slot not in self.dynamic:

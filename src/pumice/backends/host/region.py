@@ -26,6 +26,8 @@ Index = tuple[int | slice, ...]
 Chunk = tuple[Index, list[Index | None], int]
 # Below this many chunks the bookkeeping costs more than the cache gives back.
 _MIN_CHUNKS = 2
+# Elements from which on a kernel of its own keeps the calls before and after it together, where kernels are used at all.
+_LEAST_FUSED = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,15 @@ class Region:
             if native is None:
                 return [run]
             return [Bound(run, native, tuple(leaf.slot for leaf in self.leaves), out, heavy=True)]
-        registers = [leaf.slot for leaf in self.leaves] + [program.temporary(self.shape, d) for d in temporaries] + [out]
-        return [_call(program.slots, p, registers) for p in placed]
+        slots = tuple(leaf.slot for leaf in self.leaves)
+        registers = [*slots, *(program.temporary(self.shape, d) for d in temporaries), out]
+        calls = [_call(program.slots, p, registers) for p in placed]
+        native = None if numel(self.shape) < _LEAST_FUSED or self._is_simple() else self._native(dtype)
+        return calls if native is None else [Bound(_one_by_one(calls), native, slots, out)]
+
+    def _is_simple(self) -> bool:
+        """Whether there is a kernel for each instruction already: none has to be compiled for them together."""
+        return all(i.native is not None for i in self.instructions) and all(leaf.shape == self.shape for leaf in self.leaves)
 
     def _native(self, dtype: NpDType) -> Native | None:
         """The region as a task for a kernel of its own; None if it has operations that kernels do not know."""
@@ -187,6 +196,16 @@ def _call(slots: list[Any], placed: _Placed, registers: list[int]) -> Thunk | Bo
     operands, out = tuple(registers[o] for o in placed.operands), registers[placed.out]
     call = _closure(slots, placed.run, operands, out)
     return call if placed.native is None else Bound(call, placed.native, operands, out)
+
+
+def _one_by_one(calls: list[Thunk | Bound]) -> Thunk:
+    thunks = [c.call if isinstance(c, Bound) else c for c in calls]
+
+    def run() -> None:
+        for call in thunks:
+            call()
+
+    return run
 
 
 def _closure(slots: list[Any], run: Callable[..., Any], operands: tuple[int, ...], out: int) -> Thunk:

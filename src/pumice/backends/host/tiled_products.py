@@ -38,7 +38,7 @@ _inlined = numba.njit(forceinline=True, error_model="numpy")
 def pack_rows_f32(job: int, first: int, last: int) -> None:
     """The rows of x as slabs; a part is one of them."""
     k = long_at(job + K)
-    pack_slabs(long_at(job + X), 4 * k, 4, long_at(job + M), k, long_at(job + PACKED), first, last)
+    pack_slabs(long_at(job + X), 4 * k, 4, long_at(job + M), k, DEEP, long_at(job + PACKED), first, last)
 
 
 # --- with few registers ---
