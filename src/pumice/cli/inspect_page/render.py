@@ -13,6 +13,7 @@ from typing import Any
 
 from pumice.errors import InputError
 
+STYLES = ("style.css", "pictures.css")
 # In the order in which they are run: what comes later calls what comes earlier.
 SCRIPTS = ("page.js", "layout.js", "graph.js", "memory.js", "kernels.js", "timeline.js", "weights.js", "start.js")
 
@@ -29,7 +30,7 @@ def render(data: Mapping[str, Any]) -> str:
     scripts = "\n".join(f"<script>\n{folder.joinpath(name).read_text('utf-8')}</script>" for name in SCRIPTS)
     parts = {
         "TITLE": html.escape(str(data["name"])),
-        "STYLE": folder.joinpath("style.css").read_text("utf-8"),
+        "STYLE": "\n".join(folder.joinpath(name).read_text("utf-8") for name in STYLES),
         "DATA": embedded(data),
         "SCRIPTS": scripts,
     }
