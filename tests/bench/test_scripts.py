@@ -12,7 +12,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 # These are run by a Python that has torch or matplotlib, which the tests do without.
 ELSEWHERE = {"gpu_peers.py", "plot.py"}
 # These have no command line.
-PARTS = {"measure.py", "random_models.py", "shapes.py", "cpu_sides.py"}
+PARTS = {"measure.py", "random_models.py", "shapes.py", "cpu_sides.py", "warm.py"}
 
 
 @pytest.mark.parametrize("script", sorted(p.name for p in BENCH.glob("*.py") if p.name not in ELSEWHERE | PARTS))

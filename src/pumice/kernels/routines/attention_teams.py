@@ -71,7 +71,7 @@ def decide_teams(caps: Caps, rows: int, keys: int, depth: int, width: int, heads
     >>> decide_teams(Caps.preset("h200"), 4, 2048, 64, 8, 8, 128).name
     'teams 1x256 512'
     >>> decide_teams(Caps.preset("h200"), 4, 32768, 128, 8, 8, 128).name
-    'teams 1x128 512 16 parts'
+    'teams 1x64 256 16 parts'
     >>> decide_teams(Caps.preset("h200"), 4, 2048, 60, 0, 8, 128) is None
     True
     """
