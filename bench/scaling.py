@@ -76,8 +76,8 @@ def matmul(device: Device, big: bool, warm: Load) -> Series:
                 def numpy(i: int, a: Any = a, b: Any = b) -> float:
                     return seconds_of(lambda: np.matmul(a, b))
 
-                rounds = 15 if n < 1000 else 3
-                for line, seconds in medians(in_turns({"pumice": ours, "numpy": numpy}, rounds, rest=0.0)).items():
+                # With a rest: NumPy's threads stay awake for a while after a product.
+                for line, seconds in medians(in_turns({"pumice": ours, "numpy": numpy}, 7)).items():
                     series.add(line, n, seconds)
             continue
         # Several in one submit, so that small ones are not hidden by the cost of that.

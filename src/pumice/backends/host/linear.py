@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ _TILE = 1 << 20
 _SCORES = 1 << 21
 # Queries of one block under a causal mask: scores that nobody may see are not computed beyond this granularity.
 _CAUSAL_QUERIES = 256
+# Rows from which on a product of float32 is better done as one of many.
+_SEVERAL_ROWS = 6
 
 # --- matmul ---
 
@@ -75,9 +78,12 @@ def _dense_tasks(operands: Sequence[Any], out: Array, copies: dense.Copies | Non
     x, y = operands
     if y.ndim == 2 and x.ndim > 2 and x.flags.c_contiguous and out.flags.c_contiguous:
         x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
-    found = _row_tasks(x, y, out)
-    kernels = jit.kernels() if found is None else None
-    return dense.product(x, y, out, copies) if kernels is not None and kernels.is_wide else found
+    kernels = jit.kernels()
+    if kernels is None or not kernels.is_wide:
+        return _row_tasks(x, y, out)
+    several = x.ndim == 2 and len(x) >= _SEVERAL_ROWS and y.dtype == np.float32
+    few, many = partial(_row_tasks, x, y, out), partial(dense.product, x, y, out, copies)
+    return (many() or few()) if several else (few() or many())
 
 
 def _row_tasks(x: Array, y: Array, out: Array) -> list[native.Task] | None:
