@@ -51,7 +51,8 @@ class Routine:
 
     `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of
     the first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much
-    faster that it is worth to load them. `keeping` makes the same tasks where the last operand stays as it is between runs.
+    faster that it is worth to load them, and `work`, in multiplications, what they add to a program that may be worth it as a
+    whole. `keeping` makes the same tasks where the last operand stays as it is between runs.
     """
 
     run: Callable[[list[Any], Any], Any]
@@ -62,6 +63,7 @@ class Routine:
     native: Native | None = None
     heavy: bool = False
     keeping: Keeping | None = None
+    work: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Bound:
     out: int
     heavy: bool = False
     keeping: Keeping | None = None
+    work: int = 0
 
 
 Binder = Callable[[Call], Routine | None]

@@ -21,6 +21,8 @@ _LEAST, _LEAST_ROWS = 1 << 16, 5
 _PACKING = 8
 # Floats of a right operand that are packed at a time.
 _MOST_PACKED = 1 << 21
+# Rows from which on a packed copy makes a product of many rows the better way.
+_LEAST_KEEPING = 2
 # Rows beyond which packing is so little of a product that no packed copy is worth its memory.
 _MOST_KEEPING = 1024
 
@@ -56,13 +58,20 @@ def product(x: Array, y: Array, out: Array, copies: Copies | None = None) -> lis
     if x.ndim < 2 or y.ndim < 2 or x.dtype != np.float32 or out.dtype != np.float32 or kind not in ("f32", "f16", "bf16"):
         return None
     (rows, depth), columns = x.shape[-2:], y.shape[-1]
-    if rows < _LEAST_ROWS or min(depth, columns) < 8 or rows * depth * columns < _LEAST or out.strides[-1] != 4:
+    if (
+        rows < (_LEAST_ROWS if copies is None else _LEAST_KEEPING)
+        or min(depth, columns) < 8
+        or rows * depth * columns < _LEAST
+        or out.strides[-1] != 4
+    ):
         return None
     flat = _flat(x, y, out)
     if flat is None:
         return None
     keeps = copies is not None and y.ndim == 2 and kind == "f32" and len(flat[0]) * rows <= _MOST_KEEPING
     copy = copies(y) if copies is not None and keeps else None
+    if copy is None and rows < _LEAST_ROWS:
+        return None
     x, y, out = flat
     if len(out) == 1 and rows < columns:
         return _by_columns(kind, x, y, out, copy)

@@ -242,7 +242,9 @@ class _Compiler:
         def call() -> None:
             run([None if a is None else slots[a] for a in args], slots[out])
 
-        return call if routine.native is None else Bound(call, routine.native, tuple(args), out, routine.heavy, routine.keeping)
+        if routine.native is None:
+            return call
+        return Bound(call, routine.native, tuple(args), out, routine.heavy, routine.keeping, routine.work)
 
     def _store_result(self, routine: Routine, args: Sequence[int | None]) -> None:
         slots, run, target = self.program.slots, routine.run, self.target

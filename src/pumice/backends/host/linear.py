@@ -48,8 +48,9 @@ def _bind_matmul(call: Call) -> Routine:
     # [..., M, K] by [K, N] is one product of all rows rather than one per batch entry.
     one_product = len(b_shape) == 2
     halves = is_half(call.dtypes[0]) or is_half(call.dtypes[1])
-    # With f32 operands a graph of small products is not worth loading the kernels.
-    heavy = halves or dense.is_worth_loading(numel(call.out.static_shape) * a_shape[-1])
+    # With f32 operands a small product alone is not worth loading the kernels.
+    work = numel(call.out.static_shape) * a_shape[-1]
+    heavy = halves or dense.is_worth_loading(work)
 
     def run(operands: list[Any], out: Array) -> None:
         x, y = operands
@@ -70,7 +71,7 @@ def _bind_matmul(call: Call) -> Routine:
             y, out = y[:, None], out[..., None]
         _half_product(x, y, out)
 
-    return Routine(run, result, raw=True, native=_dense_tasks, heavy=heavy, keeping=_dense_tasks)
+    return Routine(run, result, raw=True, native=_dense_tasks, heavy=heavy, keeping=_dense_tasks, work=work)
 
 
 def _dense_tasks(operands: Sequence[Any], out: Array, copies: dense.Copies | None = None) -> list[native.Task] | None:
@@ -81,7 +82,7 @@ def _dense_tasks(operands: Sequence[Any], out: Array, copies: dense.Copies | Non
     kernels = jit.kernels()
     if kernels is None or not kernels.is_wide:
         return _row_tasks(x, y, out)
-    several = x.ndim == 2 and len(x) >= _SEVERAL_ROWS and y.dtype == np.float32
+    several = x.ndim == 2 and len(x) >= (_SEVERAL_ROWS if copies is None else 2) and y.dtype == np.float32
     few, many = partial(_row_tasks, x, y, out), partial(dense.product, x, y, out, copies)
     return (many() or few()) if several else (few() or many())
 

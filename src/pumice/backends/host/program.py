@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.host import jit
+from pumice.backends.host import dense, jit
 from pumice.backends.host.calls import Bound, NpDType, numel, overlap
 from pumice.backends.host.evaluate import Code, compile_step
 from pumice.backends.host.memory import ALIGNMENT
@@ -308,7 +308,8 @@ class Program:
 
 def _is_heavy(code: Code) -> bool:
     """Whether the compiled kernels are worth the time that they take to load."""
-    return any(isinstance(c, Bound) and c.heavy for c in code)
+    bound = [c for c in code if isinstance(c, Bound)]
+    return any(c.heavy for c in bound) or dense.is_worth_loading(sum(c.work for c in bound))
 
 
 def _copy(value: Any) -> Array:
