@@ -222,3 +222,42 @@ def test_a_filled_buffer_is_packed_again() -> None:
         session.fill_buffer(index, int(np.float32(0.5).view(np.uint32)))
         want = np.broadcast_to(0.5 * x.sum(axis=1, keepdims=True), (64, 96))
         np.testing.assert_allclose(exe.run({"x": x}), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 8])
+def test_a_few_rows_have_a_copy_and_without_room_go_by_rows(rows: int) -> None:
+    x, y = floats((rows, 320)), floats((200, 320)).T
+    found = multiplied(x, y, Holder())
+    np.testing.assert_allclose(found, x.astype(np.float64) @ y.astype(np.float64), rtol=1e-5, atol=1e-4)
+    out = np.empty((rows, 200), np.float32)
+    assert (dense.product(x, y, out, lambda _: None) is None) == (rows < 5)
+    assert dense.product(x[:1], y, out[:1], lambda _: None) is None
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_many_small_products_are_worth_the_kernels_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them would be alone; what params become is seen in the next run."""
+    used = []
+    real = program._is_heavy
+    monkeypatch.setattr(program, "_is_heavy", lambda code: used.append(real(code)) or used[-1])
+    count = -(-(1 << 26) // (rows * 256 * 256))
+    weights = [floats((256, 256), k) / 16 for k in range(8)]
+
+    def model(params: Any, x: Any) -> Any:
+        for k in range(count):
+            x = pm.tanh(x @ params[f"w{k % 8}"].T)
+        return x
+
+    def expected(x: Array) -> Array:
+        for k in range(count):
+            x = np.tanh(x @ weights[k % 8].T.astype(np.float64))
+        return x
+
+    x = floats((rows, 256), 9)
+    params = {f"w{k}": w for k, w in enumerate(weights)}
+    with pm.compile(model, params=params, x=pm.spec(rows, 256), device="host") as exe:
+        np.testing.assert_allclose(exe.run(x=x), expected(x), atol=2e-4)
+        weights[3] = weights[3] * 0.5
+        exe.set_params({"w3": weights[3]}, partial=True)
+        np.testing.assert_allclose(exe.run(x=x), expected(x), atol=2e-4)
+    assert used and all(used)
