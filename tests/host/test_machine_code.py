@@ -97,6 +97,19 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, compilations: list[s
     assert compilations == [NAME]
 
 
+def test_what_is_compiled_on_first_need_is_told(tmp_path: Path) -> None:
+    told: list[int] = []
+    with config.override(home=tmp_path), jit.telling(told.append):
+        for _ in range(2):
+            code = MachineCode(jit._tell)
+            assert sums_by(code.address(NAME)) == sums_by(code.address(NAME)) == EXPECTED
+        assert told == [0]
+        code.address("rope_f32")
+        assert told == [0, 1]
+    code.address("norm_f32")
+    assert told == [0, 1]
+
+
 def test_only_what_is_missing_is_reported(home: Path, compilations: list[str]) -> None:
     seen: list[tuple[int, int]] = []
     with config.override(home=home):

@@ -17,7 +17,7 @@ import numpy as np
 import pumice as pm
 from pumice.backends.base import Device
 from pumice.errors import ClosedError, FormatError, InputError
-from pumice.llm.prepare import prepare_kernels
+from pumice.llm.prepare import compiling_is_told, prepare_kernels
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.merge import merge_projections
@@ -217,7 +217,8 @@ class EmbeddingModel:
                 begun += len(rows)
                 continue
             rows, result = under_way.popleft()
-            out[rows] = result()
+            with compiling_is_told(self.device, progress):
+                out[rows] = result()
             done += len(rows)
             if progress is not None:
                 progress(Progress(len(order), done, "embed"))

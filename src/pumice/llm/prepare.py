@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pumice.backends.base import Device
 from pumice.plan.plan import Plan
 from pumice.sources import Progress, ProgressCallback
@@ -21,3 +24,15 @@ def prepare_kernels(device: Device, plan: Plan, progress: ProgressCallback | Non
             progress(Progress(total, done, "compile"))
 
     jit.prepare(native.kernels_for(plan.graph), report)
+
+
+@contextmanager
+def compiling_is_told(device: Device, progress: ProgressCallback | None) -> Iterator[None]:
+    """Meanwhile `progress` is told of kernels that the host has to compile after all: what a run alone shows to be needed."""
+    if device.caps.target != "host" or progress is None:
+        yield
+        return
+    from pumice.backends.host import jit
+
+    with jit.telling(lambda done: progress(Progress(None, done, "compile"))):
+        yield

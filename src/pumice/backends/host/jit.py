@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import itertools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from pumice.backends.host.scratch import Pool
 from pumice.backends.host.team import RECORD, Team, compiled_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pumice.backends.host.machine_code import MachineCode, Report
     from pumice.backends.host.native import Task
@@ -113,6 +114,33 @@ class Kernels:
             team.lock.release()
 
 
+_listeners: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def telling(report: Callable[[int], None]) -> Iterator[None]:
+    """Meanwhile `report` is told of each kernel that is compiled on first need, by how many there were before it.
+
+    >>> with telling(print):
+    ...     pass
+    """
+    counter = itertools.count()
+
+    def listener() -> None:
+        report(next(counter))
+
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def _tell() -> None:
+    for listener in tuple(_listeners):
+        listener()
+
+
 @functools.cache
 def _machine_code() -> MachineCode | None:
     if not available():
@@ -120,7 +148,7 @@ def _machine_code() -> MachineCode | None:
     try:
         from pumice.backends.host.machine_code import MachineCode
 
-        return MachineCode()
+        return MachineCode(_tell)
     except (ImportError, RuntimeError):  # a broken installation, or a processor that the kernels cannot use
         return None
 

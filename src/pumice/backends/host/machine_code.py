@@ -32,7 +32,9 @@ Code = Callable[[str], str]
 class MachineCode:
     """The kernels' code in this process, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiling: Callable[[], None] = lambda: None) -> None:
+        """`compiling` is called before each kernel that is compiled on first need."""
+        self._compiling = compiling
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         host = llvm.get_host_cpu_features()
@@ -60,6 +62,7 @@ class MachineCode:
         if found is None:
             with self._lock:
                 if not self._load(name):
+                    self._compiling()
                     self._compile(name, code)
                 found = self._addresses[name]
         return found
