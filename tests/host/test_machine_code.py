@@ -178,3 +178,11 @@ def test_the_kernels_of_a_graph() -> None:
     assert native.kernels_for(packed) == [*products, *between]
     plain = pm.trace(lambda x: pm.silu(x), x=pm.spec(4))
     assert native.kernels_for(plain) == []
+
+    def attending(params: dict[str, pm.Tensor], x: pm.Tensor) -> pm.Tensor:
+        q = model(params, x).reshape(1, 1, -1, 64)
+        return pm.attention(q, q, q)
+
+    # Single queries and prompts have a kernel each.
+    many = pm.trace(attending, params={"w": pm.spec(64, 32, dtype="q8_0")}, x=pm.spec("T", 32))
+    assert set(native.kernels_for(many)) - set(native.kernels_for(packed)) == {"attend_f32", "attend_many_f32"}

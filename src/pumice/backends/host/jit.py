@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice import config
-from pumice.backends.host.native import joined
+from pumice.backends.host.native import ATTEND_MANY, joined
 from pumice.backends.host.scratch import Pool
 from pumice.backends.host.team import RECORD, Team, compiled_at
 
@@ -172,4 +172,4 @@ def prepare(names: Sequence[str], report: Report | None = None) -> None:
     if code is None:
         return
     with contextlib.suppress(ImportError):  # as above; what runs without kernels says so itself
-        code.prepare([*_SHARING, *names], report)
+        code.prepare([*_SHARING, *(n for n in names if n != ATTEND_MANY or code.is_wide)], report)

@@ -38,6 +38,8 @@ _MATVECS = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k")
 _SUMS, _KNOWN = "sums_f32", 3
 _INTERLEAVE = "interleave_rows"
 _SLABS = "pack_rows_f32"
+# For processors with many wide registers only.
+ATTEND_MANY = "attend_many_f32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,7 @@ def many_queries(arrays: Sequence[Array | None], seen: Seen, scale: float) -> li
         *(kv_heads, heads // kv_heads, queries, keys, depth, value_depth, bits(scale)),
         *(s for a in arrays for s in ((0, 0, 0) if a is None else a.strides[:3])),
     )
-    name, parts = ("attend_many_f32", batch * heads) if arrays[3] is None else ("attention_gradient_f32", batch * kv_heads)
+    name, parts = (ATTEND_MANY, batch * heads) if arrays[3] is None else ("attention_gradient_f32", batch * kv_heads)
     return [Task(name, words, parts, 2 * q.size * keys, (*given, *places))]
 
 
@@ -317,4 +319,5 @@ def kernels_for(graph: Graph) -> list[str]:
         *([_INTERLEAVE] if packed else ()),
         *found,
         *dict.fromkeys(_KERNELS[n.op] for n in graph.nodes if packed and n.op in _KERNELS),
+        *([ATTEND_MANY] if packed and any(n.op == "attention" for n in graph.nodes) else ()),
     ]
