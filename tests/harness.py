@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import pumice as pm
 from pumice.backends.base import Device, Session
 from pumice.core import dtypes
 from pumice.core.caps import Caps
@@ -144,3 +145,26 @@ def check(case: Case, target: str, *, tolerance: float | None = None, chain: boo
         if problem:
             return f"{name}: {problem}"
     return ""
+
+
+def run_as(
+    caps: Caps,
+    fn: Callable[..., Any],
+    arrays: Mapping[str, Array],
+    params: Mapping[str, Array] | None = None,
+    *,
+    types: Mapping[str, Any] | None = None,
+    chain: bool = False,
+) -> Plan:
+    """Plans a function for the caps, runs it on the tests' device and compares with the oracle; `types` are specs of its own."""
+    given = dict(types or {})
+    specs = {name: given.pop(name, None) or pm.spec(*a.shape, dtype=a.dtype) for name, a in arrays.items()}
+    if params is not None:
+        specs["params"] = {name: given.get(name) or pm.spec(*a.shape, dtype=a.dtype) for name, a in params.items()}
+    case = Case(pm.trace(fn, **specs), arrays, params or {})
+    plan = build_plan(case.graph, caps)
+    found, _ = run_plan(device("webgpu"), plan, case)
+    want = evaluate_graph(case.graph, arrays, case.params).outputs
+    for (name, node), a, b in zip(case.graph.outputs, found, want, strict=True):
+        assert not (problem := mismatch(a, b, case.graph.nodes[node].type.dtype, chain=chain)), (name, problem)
+    return plan

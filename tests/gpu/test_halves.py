@@ -9,10 +9,8 @@ import pumice as pm
 from pumice.core import dtypes
 from pumice.core.blocks import quantize_rows
 from pumice.plan import fusion
-from pumice.plan.build import build_plan
-from pumice.reference.interpreter import evaluate_graph
 
-from harness import HARDWARE, Case, device, mismatch, run_plan
+from harness import HARDWARE, device, run_as
 
 RNG = np.random.default_rng(3)
 ALL_TARGETS = {**HARDWARE, "software": {}}
@@ -34,14 +32,8 @@ def gated(y):
 
 def check(fn, params, arrays, target, types=None):
     """Runs fn and compares it with the reference; gives the labels of the plan's steps."""
-    specs = {name: pm.spec(*a.shape, dtype=a.dtype) for name, a in params.items()} | (types or {})
-    case = Case(pm.trace(fn, params=specs, **{k: pm.spec(*a.shape, dtype=a.dtype) for k, a in arrays.items()}), arrays, params)
-    plan = build_plan(case.graph, device("webgpu").caps.with_(**ALL_TARGETS[target]))
-    found, _ = run_plan(device("webgpu"), plan, case)
-    want = evaluate_graph(case.graph, arrays, params).outputs
-    for (name, node), a, b in zip(case.graph.outputs, found, want, strict=True):
-        assert not (problem := mismatch(a, b, case.graph.nodes[node].type.dtype, chain=True)), (name, problem)
-    return [s.label for s in plan.steps]
+    caps = device("webgpu").caps.with_(**ALL_TARGETS[target])
+    return [s.label for s in run_as(caps, fn, arrays, params, types=types, chain=True).steps]
 
 
 @pytest.mark.parametrize("target", ALL_TARGETS)

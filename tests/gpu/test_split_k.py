@@ -10,10 +10,8 @@ import pumice as pm
 from pumice.core.caps import Caps
 from pumice.kernels.routines import matmul
 from pumice.kernels.routines.split_k import Split
-from pumice.plan.build import build_plan
-from pumice.reference.interpreter import evaluate_graph
 
-from harness import Case, device, mismatch, run_plan
+from harness import device, run_as
 
 RNG = np.random.default_rng(4)
 H200 = Caps.preset("h200")
@@ -23,16 +21,10 @@ def draw(*shape, dtype=np.float32):
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def check(fn, w, arrays, *, name=H200.name, **specs):
+def check(fn, w, arrays, *, name=H200.name, **types):
     """Runs fn as planned for an adapter of that name, on the device of the tests, and compares; gives the variants."""
     caps = device("webgpu").caps.with_(name=name, software=False)
-    specs = {name: specs.get(name) or pm.spec(*a.shape, dtype=a.dtype) for name, a in arrays.items()}
-    case = Case(pm.trace(fn, params={"w": pm.spec(*w.shape, dtype=w.dtype)}, **specs), arrays, {"w": w})
-    plan = build_plan(case.graph, caps)
-    ((found,), _) = run_plan(device("webgpu"), plan, case)
-    (want,) = evaluate_graph(case.graph, arrays, {"w": w}).outputs
-    assert not (problem := mismatch(found, want, case.graph.nodes[case.graph.outputs[0][1]].type.dtype, chain=True)), problem
-    return [s.variant for s in plan.steps]
+    return [s.variant for s in run_as(caps, fn, arrays, {"w": w}, types=types, chain=True).steps]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])

@@ -13,8 +13,9 @@ from pumice.core.dtypes import f32
 from pumice.ir.graph import Graph, Node
 from pumice.kernels.context import View, contiguous_strides
 from pumice.kernels.pull import Puller, float_literal, plus
+from pumice.kernels.routines.attention_operands import HeadsOfKeys
 from pumice.kernels.routines.attention_parts import LOWEST, static_size
-from pumice.kernels.routines.common import Side, broadcast_strides, load_pair
+from pumice.kernels.routines.common import Side, load_pair
 
 _T = TypeVar("_T")
 # Along the depth this many threads lie side by side when products with weights are summed.
@@ -94,7 +95,7 @@ def _vectors(depth: int) -> int:
     return -(-depth // 4)
 
 
-class GradientKernel:
+class GradientKernel(HeadsOfKeys):
     """One of the kernels in the making: operands as strided sides, and the phases of a step over passing rows."""
 
     def __init__(self, p: Puller, node: Node, blocks: Blocks, statistics: int) -> None:
@@ -118,10 +119,6 @@ class GradientKernel:
         # Unrolled, these loops take a processor seconds to compile: nothing for devices in software, or small ones in browsers.
         self.compact = self.kb.caps.software or self.kb.caps.workgroup_memory < 32 << 10
 
-    def reordered(self, axes: tuple[_T, ...]) -> tuple[_T, ...]:
-        """Entries of the axes as the op has them, in the order batch, head, sequence, depth, or the other way round."""
-        return (axes[0], axes[2], axes[1], axes[3]) if self.bshd else axes
-
     # -- where this workgroup stands ------------------------------------------------------------------------------------
     def place(self, held: Dim, name: str) -> Dim:
         """Emits which held rows, entry and head this workgroup has, from the row called `name` on; the number of workgroups."""
@@ -134,10 +131,10 @@ class GradientKernel:
         if self.attrs["causal"] or self.attrs["window"] is not None:
             shift = self.sk - self.sq
             own = f"{shift}i" if isinstance(shift, int) else f"bitcast<i32>({kb.dim(shift)})"
-            kb.emit(f"let offset = {own if self.offset is None else self._per_batch(self.offset)};")
+            kb.emit(f"let offset = {own if self.offset is None else self.per_batch(self.offset)};")
         visible = f"i32({kb.dim(self.sk)})"
         if self.kv_len is not None:
-            visible = f"clamp({self._per_batch(self.kv_len)}, 0i, {visible})"
+            visible = f"clamp({self.per_batch(self.kv_len)}, 0i, {visible})"
         kb.emit(f"let visible = {visible};")
         if self.compact:
             kb.emit("let none = wg >> 31u;")
@@ -150,16 +147,6 @@ class GradientKernel:
     def turns(self, count: int) -> str:
         """The bound of a loop; compilers unroll loops whose bound they know."""
         return f"{count}u + none" if self.compact else f"{count}u"
-
-    def _per_batch(self, view: View) -> str:
-        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 1), view.offset, ("batch",)))
-
-    def head_and_query(self, row: str) -> tuple[str, str]:
-        """Head and query of a row number."""
-        if self.group == 1:
-            return "kv_head", row
-        kb, group = self.kb, self.kb.dim(self.group)
-        return kb.let(f"kv_head * {group} + {row} % {group}", "h"), kb.let(f"{row} / {group}", "s")
 
     def query_row(self, side: Side) -> Callable[[str], str]:
         """Gives the address of a query row of q or dy."""
@@ -262,7 +249,7 @@ class GradientKernel:
 
         `rows` and `positions` are the pairs' query rows and keys; passing rows from number `chunk` on do not exist.
         """
-        kb, p, attrs = self.kb, self.p, self.attrs
+        kb, attrs = self.kb, self.attrs
         if attrs["softcap"] is not None:
             cap = float_literal(kb, float(attrs["softcap"]))
             # tanh by exp overflows for large arguments on some drivers; beyond 15 it is 1 in f32.
@@ -278,12 +265,11 @@ class GradientKernel:
                 tests.append(f"i32({at}) > offset + i32({query}) - {attrs['window']}i")
             where = ("batch", head, query, at)
             if self.bias is not None:
-                address = p.address(broadcast_strides(self.bias, 4), self.bias.offset, where)
-                bias = kb.let(p.operand(self.bias.leaf).load(address), "bias")
+                bias = kb.let(self.at(self.bias, where), "bias")
                 kb.emit(f"s_{i}.{_PLACES[j]} += {bias};")
                 tests.append(f"bitcast<u32>({bias}) != 0xff800000u")
             if self.mask is not None:
-                tests.append(p.operand(self.mask.leaf).load(p.address(broadcast_strides(self.mask, 4), self.mask.offset, where)))
+                tests.append(self.at(self.mask, where))
             shown.append(" && ".join(tests))
         kb.emit(f"s_{i} = max(s_{i}, vec4<f32>({LOWEST}));")
         return kb.let(f"vec4<bool>({', '.join(shown)})", "shown")

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from pumice.core.dims import Dim, ceildiv
 from pumice.core.dtypes import f32
 from pumice.ir.graph import Node
+from pumice.kernels.builder import KernelBuilder
 from pumice.kernels.context import View, find_view
 from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
 from pumice.kernels.routines.attention_parts import HIDDEN, LOWEST, static_size
@@ -30,7 +31,35 @@ class Blocking(Protocol):
     def parts(self) -> int: ...
 
 
-class AttentionOperands:
+class HeadsOfKeys:
+    """Rows of a kernel in the making for one batch entry and head of keys: the queries × heads that share the keys."""
+
+    p: Puller
+    kb: KernelBuilder
+    group: Dim
+    bshd: bool
+
+    def reordered(self, axes: tuple[_T, ...]) -> tuple[_T, ...]:
+        """Entries of the axes as the op has them, in the order batch, head, sequence, depth, or the other way round."""
+        return (axes[0], axes[2], axes[1], axes[3]) if self.bshd else axes
+
+    def per_batch(self, view: View) -> str:
+        """WGSL for the element of a batch entry."""
+        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 1), view.offset, ("batch",)))
+
+    def head_and_query(self, row: str) -> tuple[str, str]:
+        """Head and query of a row number: heads that share keys lie next to each other."""
+        if self.group == 1:
+            return "kv_head", row
+        kb, group = self.kb, self.kb.dim(self.group)
+        return kb.let(f"kv_head * {group} + {row} % {group}", "h"), kb.let(f"{row} / {group}", "s")
+
+    def at(self, view: View, where: Index) -> str:
+        """WGSL for the element of a mask or bias at batch, head, query and position."""
+        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 4), view.offset, where))
+
+
+class AttentionOperands(HeadsOfKeys):
     """An attention node inside a kernel in the making. Its rows are the queries × heads that share keys.
 
     `wide` kernels load sixteen bytes at a time where operands are laid out for it, and scale keys as they load them.
@@ -62,10 +91,6 @@ class AttentionOperands:
         """The view with axes batch, head, sequence, depth."""
         return View(v.leaf, self.reordered(v.shape), self.reordered(v.strides), v.offset)
 
-    def reordered(self, axes: tuple[_T, ...]) -> tuple[_T, ...]:
-        """Entries of the axes as the op has them, in the order batch, head, sequence, depth, or the other way round."""
-        return (axes[0], axes[2], axes[1], axes[3]) if self.bshd else axes
-
     # -- where this workgroup stands ------------------------------------------------------------------------------------
     def place(self) -> None:
         """Names the workgroup's first and last row, its batch entry, key head, and the bounds of the keys it looks at."""
@@ -77,15 +102,15 @@ class AttentionOperands:
         kb.emit(f"let batch = team / {p.divisor(self.blocks * self.kv_heads)};")
         kb.emit(f"let last_row = min(row0 + {c.rows - 1}u, {kb.dim(self.rows - 1)});")
         if self.positioned:
-            offset = self._signed(self.sk - self.sq) if self.offset is None else self._per_batch(self.offset)
+            offset = self._signed(self.sk - self.sq) if self.offset is None else self.per_batch(self.offset)
             kb.emit(f"let offset = {offset};")
         end = f"i32({kb.dim(self.sk)})"
         if self.kv_len is not None:
-            end = f"min({end}, {self._per_batch(self.kv_len)})"
+            end = f"min({end}, {self.per_batch(self.kv_len)})"
         if self.attrs["causal"]:
             end = f"min({end}, offset + i32(last_row / {kb.dim(self.group)}) + 1i)"
         if self.kv_index is not None:
-            kb.emit(f"let entry = {clamp_index(kb, self._per_batch(self.kv_index), self.entries)};")
+            kb.emit(f"let entry = {clamp_index(kb, self.per_batch(self.kv_index), self.entries)};")
             if not isinstance(self.entries, int):
                 end = f"select(0i, {end}, {kb.dim(self.entries)} > 0u)"
         begin = "0u"
@@ -110,16 +135,6 @@ class AttentionOperands:
 
     def _signed(self, d: Dim) -> str:
         return f"{d}i" if isinstance(d, int) else f"bitcast<i32>({self.kb.dim(d)})"
-
-    def _per_batch(self, view: View) -> str:
-        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 1), view.offset, ("batch",)))
-
-    def head_and_query(self, row: str) -> tuple[str, str]:
-        """Head and query of a row number: heads that share keys lie next to each other."""
-        if self.group == 1:
-            return "kv_head", row
-        kb, group = self.kb, self.kb.dim(self.group)
-        return kb.let(f"kv_head * {group} + {row} % {group}", "h"), kb.let(f"{row} / {group}", "s")
 
     # -- loads ----------------------------------------------------------------------------------------------------------
     def load_four(self, side: Side, start: str, d: str, depth: int) -> str:
@@ -209,10 +224,6 @@ class AttentionOperands:
         """Whether a mask or bias depends on the key alone, not on the row."""
         strides = broadcast_strides(view, 4)
         return strides[2] == 0 and (strides[1] == 0 or self.group == 1)
-
-    def at(self, view: View, where: Index) -> str:
-        """WGSL for the element of a mask or bias at batch, head, query and position."""
-        return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 4), view.offset, where))
 
     def finished(self, score: str, where: Index, tests: Sequence[str], *, bias: str = "", masked: bool = False) -> str:
         """A raw score with factor, softcap, bias and masks applied.

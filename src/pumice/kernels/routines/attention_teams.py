@@ -13,7 +13,7 @@ from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, static_size
-from pumice.kernels.routines.common import Side, unpack_pair, vector_width
+from pumice.kernels.routines.common import Side, unpack_vector, vector_width
 
 # Rows that a workgroup takes at most: each has its sums in registers.
 _MOST_ROWS = 4
@@ -187,15 +187,8 @@ class TeamKernel(AttentionOperands):
 
     def _numbers(self, name: str, u: int) -> list[str]:
         """The lane's vec4s of the u-th key or value of a step."""
-        kb, out = self.kb, []
-        for i in range(self.choice.pieces):
-            loaded = f"{name}{u}_{i}"
-            if self.dtype.per_word == 1:
-                out.append(loaded)
-                continue
-            halves = [unpack_pair(self.dtype, f"{loaded}.{c}") for c in "xyzw"]
-            out += [kb.let(f"vec4<f32>({a}, {b})", "h") for a, b in (halves[:2], halves[2:])]
-        return out
+        pieces = range(self.choice.pieces)
+        return [v for i in pieces for v in unpack_vector(self.kb, self.dtype, f"{name}{u}_{i}")]
 
     def _step(self) -> None:
         """Scores of a step's keys, then their weights and what they add to the sums, for every row."""

@@ -135,6 +135,14 @@ def unpack_pair(dtype: DType, word: str) -> str:
     return _HALVES[dtype.name].format(w=word)
 
 
+def unpack_vector(kb: KernelBuilder, dtype: DType, loaded: str) -> list[str]:
+    """Names of the vec4<f32>s of what one load of sixteen bytes, itself a name, has brought."""
+    if dtype.per_word == 1:
+        return [loaded]
+    halves = [unpack_pair(dtype, f"{loaded}.{c}") for c in "xyzw"]
+    return [kb.let(f"vec4<f32>({a}, {b})", "h") for a, b in (halves[:2], halves[2:])]
+
+
 def read_halves(ctx: LowerContext, group: Group) -> tuple[int, ...]:
     """The nodes of the group that show a half each of its anchor, which nothing else reads; none where that is read itself."""
     nodes, anchor = (ctx.graph.nodes[i] for i in group.nodes), group.anchor

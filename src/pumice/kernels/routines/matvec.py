@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
 from pumice.kernels.pull import ZERO, Index, Puller, plus
-from pumice.kernels.routines.common import Side, joined_halves, load_pair, open_sums, unpack_pair, vector_width
+from pumice.kernels.routines.common import Side, joined_halves, load_pair, open_sums, unpack_vector, vector_width
 from pumice.kernels.routines.vectors import Staged, Vectors
 
 MAX_VECTORS = 4
@@ -310,10 +310,7 @@ class _Steps:
 
     def _numbers(self, loaded: str) -> list[str]:
         """The elements of one load as numbers, four to a name where there are as many."""
-        if self.width < 4 or self.dtype.per_word == 1:
-            return [loaded]
-        halves = [unpack_pair(self.dtype, f"{loaded}.{c}") for c in "xyzw"]
-        return [self.p.kb.let(f"vec4<f32>({a}, {b})", "h") for a, b in (halves[:2], halves[2:])]
+        return [loaded] if self.width < 4 else unpack_vector(self.kb, self.dtype, loaded)
 
 
 def _finish_teams(p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, halves: list[list[str]]) -> None:
