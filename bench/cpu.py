@@ -15,7 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from measure import ROOT, Life, SideError, Worker, has_modules, in_turns, live, medians, start_environment, thread_settings
+from measure import (
+    ROOT,
+    Life,
+    SideError,
+    Worker,
+    has_modules,
+    in_turns,
+    live,
+    medians,
+    some_of,
+    start_environment,
+    thread_settings,
+)
 from report import Goal, Row, publish, save, this_machine
 from train_step import Sizes, measure_steps
 
@@ -211,7 +223,7 @@ GROUPS: dict[str, Callable[[Setting], list[Row]]] = {
 def main() -> int:
     peers = os.environ.get("PUMICE_BENCH_PYTHON") or str(ROOT / ".bench-venv" / "bin" / "python")
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(GROUPS), help=f"some of {','.join(GROUPS)}")
+    parser.add_argument("--only", type=some_of(GROUPS), default=list(GROUPS), help=f"some of {','.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--peer-python", default=peers if Path(peers).exists() else sys.executable)
@@ -220,7 +232,7 @@ def main() -> int:
     machine, table = this_machine(), f"Processor, {args.threads} threads"
     rows: list[Row] = []
     failed = 0
-    for name in args.only.split(","):
+    for name in args.only:
         print(f"measuring: {name}", file=sys.stderr)
         try:
             found = GROUPS[name](setting)

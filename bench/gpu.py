@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from encode import measure as measure_encoding
-from measure import SideError, Worker, in_turns, median_seconds, medians
+from measure import SideError, Worker, in_turns, median_seconds, medians, some_of
 from random_models import RandomParams, generate, random_engine
 from report import Goal, Machine, Row, plain_table, publish, save, this_machine
 from shapes import CAUSAL, MINILM
@@ -317,11 +317,11 @@ def has_cuda() -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(GROUPS), help=f"some of {','.join(GROUPS)}")
+    parser.add_argument("--only", type=some_of(GROUPS), default=list(GROUPS), help=f"some of {','.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--alone", action="store_true", help="no peers")
     args = parser.parse_args()
-    names = args.only.split(",")
+    names = args.only
     device = WebGpuDevice()
     machine = this_machine(device.name)
     peers = not args.alone and has_cuda()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,24 @@ def in_turns(
 def medians(found: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """The median of each side."""
     return {name: statistics.median(values) for name, values in found.items()}
+
+
+def some_of(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """The type of an option that takes some of these names, separated by commas.
+
+    >>> some_of(["decode", "embed"])("embed")
+    ['embed']
+    """
+    known = list(names)
+
+    def choose(text: str) -> list[str]:
+        wanted = text.split(",")
+        unknown = [name for name in wanted if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{','.join(unknown)} is not among {','.join(known)}")
+        return wanted
+
+    return choose
 
 
 # -- processes ----------------------------------------------------------------------------------------------------------

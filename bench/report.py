@@ -245,7 +245,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, help="results of another machine")
     for path in parser.parse_args().files:
-        take_in(path)
+        try:
+            take_in(path)
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            parser.error(f"{path} is no results file: {type(e).__name__}: {e}")
     PAGE.write_text(page())
 
 

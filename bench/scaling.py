@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from measure import in_turns, median_seconds, medians, seconds_of
+from measure import in_turns, median_seconds, medians, seconds_of, some_of
 from random_models import RandomParams, generate, random_engine, step_graph
 from report import RESULTS, commit_name, this_machine, write_json
 from shapes import CAUSAL, MINILM, decoder_shape
@@ -192,14 +192,14 @@ SERIES: dict[str, Callable[[Device, bool, Load], Series]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="host")
-    parser.add_argument("--only", default=",".join(SERIES), help=f"some of {','.join(SERIES)}")
+    parser.add_argument("--only", type=some_of(SERIES), default=list(SERIES), help=f"some of {','.join(SERIES)}")
     args = parser.parse_args()
     device = open_device(args.device)
     machine = this_machine("" if device.caps.target == "host" else device.name)
     path = RESULTS / f"scaling-{machine.name}.json"
     series = json.loads(path.read_text())["series"] if path.exists() else {}
     warm = Load(device)
-    for name in args.only.split(","):
+    for name in args.only:
         stamp = {"when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"), "commit": commit_name()}
         series[name] = {**asdict(SERIES[name](device, not device.caps.software, warm)), **stamp}
         write_json(path, {"machine": asdict(machine), "series": series})

@@ -22,6 +22,20 @@ def test_help(script: str) -> None:
     assert "--help" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("script", "args", "said"),
+    [
+        ("cpu.py", ["--only", "decode,nothing"], "nothing is not among start,decode"),
+        ("gpu.py", ["--only", "nothing"], "nothing is not among matmul"),
+        ("scaling.py", ["--only", "nothing"], "nothing is not among layers"),
+        ("report.py", ["nowhere.json"], "nowhere.json is no results file"),
+    ],
+)
+def test_what_is_not_there_is_named(script: str, args: list[str], said: str) -> None:
+    done = subprocess.run([sys.executable, str(BENCH / script), *args], capture_output=True, text=True)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
 def test_random_models_run() -> None:
     code = (
         "from random_models import generate, random_engine, step_graph; from shapes import decoder_shape;"
