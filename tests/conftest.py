@@ -17,4 +17,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--graphs", type=int, default=200, help="how many random graphs the fuzzer makes")
     parser.addoption("--graph-seed", type=int, default=0, help="the seed of the first random graph")
+    parser.addoption("--fuzz-cases", type=int, default=None, help="how many cases each fuzzer of hostile input makes")
+    parser.addoption("--fuzz-seed", type=int, default=0, help="the seed of the first of them")
     parser.addoption("--update-golden", action="store_true", help="accept the kernels that are emitted now")
