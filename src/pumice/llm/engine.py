@@ -26,6 +26,7 @@ from pumice.models.load import LoadedParams
 from pumice.models.lora import Adapter, attach
 from pumice.models.merge import merge_projections
 from pumice.models.registry import CausalArchitecture
+from pumice.models.rope import rotary_regime
 from pumice.run.executable import Executable
 from pumice.sources import Progress, ProgressCallback
 
@@ -37,10 +38,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class _Slot:
-    """One sequence of the cache: the tokens whose keys and values it holds."""
+    """One sequence of the cache: the tokens whose keys and values it holds.
+
+    `length` is how long the whole prompt was when it ran: some rotary scalings turn all its keys by that. A token that was
+    decoded after it turned by its own length.
+    """
 
     index: int
     tokens: list[int] = field(default_factory=list)
+    length: int = 0
     busy: bool = False
 
 
@@ -215,12 +221,12 @@ class Engine:
             for i, r in enumerate(requests):
                 started = time.perf_counter()
                 slot = self._claim(r)
-                seq = _Live(i, r, slot)
+                seq = _Live(i, r, slot, restart=self._restart_length(r))
                 live.append(seq)
                 timings.reused_tokens += len(slot.tokens)
                 timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
                 with self._step(life):
-                    ready = self._prefill(seq, cancelled)
+                    ready = self._prefill(seq, r.prompt, cancelled)
                 if not ready:
                     return
                 timings.prefill_s += time.perf_counter() - started
@@ -228,7 +234,7 @@ class Engine:
             while live and not cancelled():
                 started = time.perf_counter()
                 with self._step(life):
-                    events = self._decode(live, bursts)
+                    events = self._decode(live, bursts, cancelled)
                 timings.decode_s += time.perf_counter() - started
                 timings.decode_tokens += len(events)
                 yield from events
@@ -242,14 +248,20 @@ class Engine:
     def _claim(self, r: Request) -> _Slot:
         """The free slot whose tokens the prompt continues furthest; the rest of what it held is forgotten."""
 
+        needed = rotary_regime(self.cfg, len(r.prompt))
+
         def common(slot: _Slot) -> int:
+            # Keys that turned under another regime are of no use. Regimes only grow with the length, so where the slot's
+            # prompt agrees, so do the decoded tokens that lie within the new prompt.
+            if rotary_regime(self.cfg, slot.length) != needed:
+                return 0
             # At least one token must run, or there would be no logits to sample from.
             limit = min(len(slot.tokens), len(r.prompt) - 1)
             return next((k for k in range(limit) if slot.tokens[k] != r.prompt[k]), limit)
 
         slot = max((s for s in self._slots if not s.busy), key=common)
         slot.tokens = slot.tokens[: common(slot)]
-        slot.busy = True
+        slot.length, slot.busy = len(r.prompt), True
         return slot
 
     def _variant(self, live: Sequence[_Live]) -> Sampling:
@@ -259,9 +271,9 @@ class Engine:
             logprobs=any(s.request.sampling.logprobs is not None for s in live),
         )
 
-    def _prefill(self, seq: _Live, cancelled: Callable[[], bool]) -> bool:
-        variant = self._variant([seq])
-        prompt, slot = seq.request.prompt, seq.slot
+    def _prefill(self, seq: _Live, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
+        """Runs what the slot does not hold of a prompt, and samples the token that follows; False where it was cancelled."""
+        variant, slot = self._variant([seq]), seq.slot
         if variant.penalty:
             self._mark_seen(self._executable(self._chunk_for(len(prompt) - len(slot.tokens)), variant), seq)
         while len(slot.tokens) < len(prompt):
@@ -297,7 +309,7 @@ class Engine:
         out: dict[str, Array] = {
             "slot": np.array([s.slot.index for s in live], np.int32),
             "start": np.array([len(s.slot.tokens) for s in live], np.int32),
-            "total": np.array([max(len(s.request.prompt), len(s.slot.tokens) + length) for s in live], np.int32),
+            "total": np.array([max(s.slot.length, len(s.slot.tokens) + length) for s in live], np.int32),
             "at": np.array([self._place(s, s.count + s.ahead) for s in live], np.int32),
         }
         if part is None:
@@ -315,8 +327,25 @@ class Engine:
             out["repeat_penalty"] = np.array([p.repeat_penalty for p in params], np.float32)
         return out
 
-    def _decode(self, live: list[_Live], bursts: deque[_Burst]) -> list[TokenEvent]:
+    def _restart_length(self, r: Request) -> int | None:
+        """The length beyond which the cache of a sequence is computed anew; None where no step of it crosses one."""
+        border = self.cfg.recompute_beyond
+        return None if border is None or len(r.prompt) > border else border
+
+    def _restart(self, s: _Live, live: list[_Live], cancelled: Callable[[], bool]) -> list[TokenEvent]:
+        """Runs a sequence from its beginning, as long as it is now, and samples its next token."""
+        whole = [*s.slot.tokens, s.last]
+        s.slot.tokens, s.slot.length, s.restart = [], len(whole), None
+        if self._prefill(s, whole, cancelled):
+            return self._finished(s, live)
+        live.remove(s)  # cancelled half way: it has no token to go on from
+        return []
+
+    def _decode(self, live: list[_Live], bursts: deque[_Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
         """The tokens of the oldest burst of steps; the next one is under way before it is waited for."""
+        due = [s for s in live if s.restarts_now]
+        if due:
+            return [event for s in due for event in self._restart(s, live, cancelled)]
         while len(bursts) < self._bursts and all(s.room > 0 for s in live):
             bursts.append(self._burst(live))
         burst = bursts.popleft()
@@ -459,11 +488,18 @@ class _Live:
     ahead: int = 0
     done: bool = False
     logprobs: tuple[float, tuple[tuple[int, float], ...]] | None = None
+    restart: int | None = None  # tokens that the cache may hold before it is computed anew
 
     @property
     def room(self) -> int:
         """Steps that may still be started."""
-        return self.request.max_tokens - self.count - self.ahead
+        left = self.request.max_tokens - self.count - self.ahead
+        return left if self.restart is None else min(left, self.restart - len(self.slot.tokens))
+
+    @property
+    def restarts_now(self) -> bool:
+        """Whether the next token is the first beyond the length at which the cache is computed anew."""
+        return self.restart is not None and len(self.slot.tokens) == self.restart and not self.ahead
 
     def take(self, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
         """The next token; if steps beyond the one that made it are under way, the first of them runs it."""

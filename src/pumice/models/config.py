@@ -108,6 +108,8 @@ class ModelArchConfig:
     local_rope: RopeConfig | None = None  # of layers with a window, where theirs is another
     # For each layer None, or how many keys a query sees counting its own; in encoders how far it sees to either side.
     windows: tuple[int | None, ...]
+    # Once a sequence grows beyond this length its cache is computed anew, because all its keys then turn by other angles.
+    recompute_beyond: int | None = None
     position_rows: int = 0  # of the table of learned positions
     padding_id: int | None = None  # where given, positions count the other tokens, from this id + 1 on
     type_rows: int = 0

@@ -45,7 +45,7 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
         g.refuse_if(name)
     hidden = g.whole("embedding_length")
     heads = g.uniform("attention.head_count")
-    head_dim = g.whole("attention.key_length", max(hidden // heads, 1))
+    head_dim = head_size(g)
     if g.whole("attention.value_length", head_dim) != head_dim:
         raise g.refuse("an attention.value_length other than attention.key_length")
     layers = layer_count(g)
@@ -75,6 +75,11 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
     if "rope" not in changes:
         given["rope"] = rope_config(g, head_dim, interleaved=interleaved)
     return ModelArchConfig(**{**given, **changes})
+
+
+def head_size(g: GgufFields) -> int:
+    """Entries of a head's queries and keys."""
+    return g.whole("attention.key_length", max(g.whole("embedding_length") // g.uniform("attention.head_count"), 1))
 
 
 def layer_count(g: GgufFields) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pumice import functions as F
 from pumice.functions.build import emit
-from pumice.models.config import RopeConfig
+from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
 from pumice.tensor import Tensor
 
 F32 = NDArray[np.float32]
@@ -69,7 +69,7 @@ class Rotary:
     """cos and sin [B, T, 1, rotary_dim/2] for positions [B, T]; calling it turns x [B, T, heads, head_dim].
 
     `length` [B] is how long the sequences are, for the scalings that depend on it: by default what their last position
-    says. Whoever reads a long prompt in chunks gives the whole prompt's length with each, so that all keys turn alike.
+    says. When a long prompt runs in chunks, each of them comes with the whole prompt's length, so that all keys turn alike.
     """
 
     def __init__(self, rope: RopeConfig, params: Mapping[str, Any], positions: Tensor, length: Tensor | None = None) -> None:
@@ -83,6 +83,27 @@ class Rotary:
 
     def __call__(self, x: Tensor) -> Tensor:
         return emit("rope", [x, self.cos, self.sin], rotary_dim=self.rope.rotary_dim, interleaved=self.rope.interleaved)
+
+
+def rotary_regime(cfg: ModelArchConfig, length: int) -> tuple[int, ...]:
+    """What the angles of a sequence's keys depend on besides their positions, which is some of its length or nothing.
+
+    Keys that were cached under one value serve every sequence with the same value and no other. It never falls as the
+    length grows.
+
+    >>> long = RopeConfig(theta=1e4, rotary_dim=4, scaling=RopeScaling(kind="longrope", original_positions=8))
+    >>> cfg = ModelArchConfig(model_type="phi3", source="hf", hidden=8, layers=1, heads=2, kv_heads=1, head_dim=4, rope=long,
+    ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None,))
+    >>> rotary_regime(cfg, 8), rotary_regime(cfg, 9), rotary_regime(cfg, 30)
+    ((0,), (1,), (1,))
+    """
+
+    def regime(s: RopeScaling) -> int:
+        if s.kind == "dynamic":
+            return max(length, s.original_positions)
+        return int(s.kind == "longrope" and length > s.original_positions)
+
+    return tuple(regime(rope.scaling) for rope in (cfg.rope, cfg.local_rope) if rope is not None)
 
 
 def _in_graph(rope: RopeConfig, params: Mapping[str, Any], positions: Tensor, length: Tensor | None) -> Tensor | F32:
