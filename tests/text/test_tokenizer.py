@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from tokenizers import Regex, pre_tokenizers
 from pumice import sources
 from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
-from pumice.text import Tokenizer, pretokenizers
+from pumice.text import ChatTemplate, Tokenizer, pretokenizers
 from pumice.text.vocabulary import byte_alphabet, piece_bytes
 
 DATA = Path(__file__).parent / "data"
@@ -379,7 +380,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     save(tmp_path, tokenizer=file_tokenizer())
     for text in ("[1]", "{", "nul", "[" * 100_000):
         (tmp_path / "tokenizer_config.json").write_text(text)
-        with pytest.raises(FormatError, match=r"cannot read tokenizer_config.json"):
+        with pytest.raises(FormatError, match=r"tokenizer_config.json cannot be read as JSON"):
             Tokenizer.from_folder(tmp_path)
 
 
@@ -390,14 +391,14 @@ BROKEN = {
     "another model": (gguf("t5"), "'t5'"),
     "no tokens": (gguf(tokens=None), "tokens is missing"),
     "empty tokens": (gguf(tokens=[]), "tokens is missing"),
-    "tokens are numbers": (gguf(tokens=[1, 2]), "something else than text"),
+    "tokens are numbers": (gguf(tokens=[1, 2]), "not a list of strings"),
     "too few types": (gguf(token_type=[1]), "has 1 entries for 262 tokens"),
     "types are text": (gguf(token_type=["x"] * 262), "something else than numbers"),
     "unknown pre": (gguf(pre="no-such"), "'no-such'"),
     "a merge of one piece": (gguf(merges=["abc"]), "not two pieces"),
     "a merge that is not in the vocabulary": (gguf(merges=["zz yy"]), "does not fit together"),
     "eos beyond the vocabulary": (gguf(eos_token_id=262), "eos_token_id is 262"),
-    "bos below zero": (gguf(bos_token_id=-5), "bos_token_id is -5"),
+    "bos below zero": (gguf(bos_token_id=-5), "bos_token_id' is -5, not an integer"),
     "no scores": (gguf("llama"), "scores is missing"),
     "too few scores": (gguf("llama", scores=[0.0]), "has 1 entries"),
     "a piece without end": (gguf("llama", tokens=["x" * 1000] + ["a"] * 261, scores=[0.0] * 262), "1000 characters"),
@@ -411,6 +412,41 @@ def test_metadata_that_does_not_fit_together(name: str) -> None:
     with pytest.raises(FormatError, match=message) as failure:
         Tokenizer.from_gguf(metadata)
     assert failure.value.hint
+
+
+KEYS = [
+    *("model", "pre", "tokens", "scores", "token_type", "merges", "normalizer.lowercase", "normalizer.strip_accents"),
+    *("bos_token_id", "eos_token_id", "unknown_token_id", "padding_token_id", "eot_token_id", "cls_token_id"),
+    *("add_bos_token", "add_eos_token", "add_space_prefix", "normalizer.nfc"),
+]
+WRONG: dict[str, Any] = {
+    "number": 7, "float": 1.5, "text": "abc", "list": ["a", "b"], "empty list": [], "nested": [[1, [2]], ["x"]],
+    "array": np.arange(3), "flag": True, "mapping": {"a": 1}, "big": 2**70,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_of_the_wrong_type_is_a_format_error(key: str) -> None:
+    refused = 0
+    for made in (gguf(), gguf("llama", scores=[0.0] * 262), wordpiece()):
+        for value in WRONG.values():
+            try:
+                Tokenizer.from_gguf({**made, f"tokenizer.ggml.{key}": value})
+            except FormatError as error:
+                refused += 1
+                assert error.hint and key in str([error, error.fields])
+    assert refused >= 5
+
+
+@pytest.mark.parametrize("key", ["chat_template", "chat_templates", "chat_template.x", "ggml.tokens", "ggml.bos_token_id"])
+def test_a_template_key_of_the_wrong_type_is_a_format_error(key: str) -> None:
+    good = {"tokenizer.chat_template": "{{ bos_token }}", "tokenizer.chat_templates": ["x"], "tokenizer.chat_template.x": "hi"}
+    metadata = {**gguf(), **good}
+    assert ChatTemplate.from_gguf(metadata) is not None
+    for value in (7.5, b"x", {"a": 1}, [[1]], [["x"]], np.arange(3.0)):
+        with pytest.raises(FormatError) as failure:
+            ChatTemplate.from_gguf({**metadata, f"tokenizer.{key}": value})
+        assert failure.value.hint
 
 
 def test_absent_ids_and_repeated_tokens_are_taken_as_they_are() -> None:

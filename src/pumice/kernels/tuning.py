@@ -26,6 +26,7 @@ from typing import Any
 
 from pumice import config
 from pumice.core.caps import Caps
+from pumice.core.json_file import read_json
 from pumice.errors import FormatError
 
 # Rates as measured on an H200 through Vulkan, driver 580, at its full clock. The dips are where one workgroup more no longer
@@ -131,13 +132,7 @@ def _read_file(path: Path, changed: int) -> tuple[Tuning, ...]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        raise FormatError(f"{path} cannot be read: {e}", hint="delete it, or measure again with pumice bench --tune") from None
-    if not isinstance(data, dict):
-        raise FormatError(f"{path} is no JSON object", hint="delete it, or measure again with pumice bench --tune")
-    return data
+    return read_json(path, hint="delete it, or measure again with pumice bench --tune")
 
 
 def _read_entry(name: str, entry: Any, origin: str) -> Tuning:

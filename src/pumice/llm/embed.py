@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 
 import pumice as pm
 from pumice.backends.base import Device
+from pumice.core.json_file import read_json_list, read_optional_json
 from pumice.errors import ClosedError, FormatError, InputError
 from pumice.llm.prepare import compiling_is_told, prepare_kernels
 from pumice.models.config import ModelArchConfig
@@ -46,38 +46,35 @@ class Pooling:
     @staticmethod
     def from_folder(folder: Path) -> Pooling:
         """As the sentence-transformers files beside the weights say; mean and normalised where there are none."""
-        modules = _json(folder / "modules.json", list)
-        if modules is None:
+        if not (folder / "modules.json").is_file():
             return Pooling(max_tokens=_max_tokens(folder))
         mode, normalize = "mean", False
-        for m in modules:
+        for m in read_json_list(folder / "modules.json"):
             if not isinstance(m, dict):
-                raise FormatError(f"modules.json of {folder} lists {m!r}, which is no module", hint="download the model again")
+                raise FormatError(
+                    f"modules.json of {folder} lists {m!r:.60}, which is no module", hint="download the model again"
+                )
             kind = str(m.get("type", "")).rsplit(".", 1)[-1]
             if kind == "Pooling":
-                mode = _pooling_mode(_json(folder / str(m.get("path", "")) / "config.json", dict) or {}, folder)
+                mode = _pooling_mode(read_optional_json(_inside(folder, m.get("path", "")) / "config.json"), folder)
             elif kind == "Normalize":
                 normalize = True
             elif kind != "Transformer":
-                raise FormatError(f"{folder} has the module {kind}, which is not supported", hint="Pooling and Normalize are")
+                raise FormatError(
+                    f"{folder} has the module {kind!r:.60}, which is not supported", hint="Pooling and Normalize are"
+                )
         return Pooling(mode, normalize, _max_tokens(folder))
 
 
-def _json(path: Path, kind: type) -> Any:
-    if not path.is_file():
-        return None
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except (ValueError, OSError, RecursionError) as e:
-        raise FormatError(f"{path} is no JSON: {e}", hint="download the model again") from None
-    if not isinstance(data, kind):
-        what = "list" if kind is list else "object"
-        raise FormatError(f"{path} is no JSON {what}", hint="download the model again")
-    return data
+def _inside(folder: Path, path: object) -> Path:
+    """The folder of a module, which must be one below the model's."""
+    if not isinstance(path, str) or Path(path).is_absolute() or ".." in Path(path).parts:
+        raise FormatError(f"modules.json of {folder} has the path {path!r:.60}", hint="a path inside the model's folder")
+    return folder / path
 
 
 def _max_tokens(folder: Path) -> int | None:
-    value = (_json(folder / "sentence_bert_config.json", dict) or {}).get("max_seq_length")
+    value = read_optional_json(folder / "sentence_bert_config.json").get("max_seq_length")
     return value if isinstance(value, int) and value > 0 else None
 
 
@@ -87,7 +84,9 @@ def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:
     if "pooling_mode" in config and isinstance(config["pooling_mode"], str):
         chosen = [config["pooling_mode"]]
     if len(chosen) != 1 or chosen[0] not in names.values():
-        raise FormatError(f"{folder} pools by {' and '.join(chosen) or 'nothing'}", hint="mean, cls and last are supported")
+        raise FormatError(
+            f"{folder} pools by {' and '.join(map(repr, chosen))[:200] or 'nothing'}", hint="mean, cls and last are supported"
+        )
     return chosen[0]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import math
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.backends.base import Device
 from pumice.backends.select import open_device
+from pumice.core.json_file import read_json
 from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
@@ -161,17 +161,9 @@ def _releasing(weights: WeightFile, progress: ProgressCallback | None, begin: Ca
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise FormatError(
-            f"{path.parent} has no {path.name}", hint="give the folder of a Hugging Face model, or a GGUF file"
-        ) from None
-    except (ValueError, OSError, RecursionError) as e:
-        raise FormatError(f"{path} cannot be read as JSON: {e}", hint="download the model again") from None
-    if not isinstance(data, dict):
-        raise FormatError(f"{path} is no JSON object", hint="download the model again")
-    return data
+    if not path.exists():
+        raise FormatError(f"{path.parent} has no {path.name}", hint="give the folder of a Hugging Face model, or a GGUF file")
+    return read_json(path)
 
 
 def read_config(path: Path, weights: WeightFile) -> ModelArchConfig:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pumice.core import dtypes
 from pumice.core.blocks import dequantize_rows
 from pumice.core.dtypes import DType
+from pumice.core.json_file import read_json
 from pumice.errors import InputError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.encode import ENCODERS, encode_rows
@@ -29,7 +30,6 @@ from pumice.formats.weights import TensorInfo, WeightFile, shown
 from pumice.models.config import ModelArchConfig
 from pumice.models.to_gguf import GgufTensor, to_gguf
 from pumice.sources import Progress, ProgressCallback, resolve
-from pumice.text.file_tokenizer import read_json
 from pumice.text.gguf_export import export_tokenizer
 
 # Elements that are read, encoded and written at a time, by each thread.

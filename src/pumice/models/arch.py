@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from pumice.core.fields import Fields
 from pumice.models import decoder, encoder
 from pumice.models.config import ModelArchConfig
 from pumice.models.decoder import Attend, Tree
-from pumice.models.fields import Fields
 from pumice.models.gguf import GgufFields
 from pumice.models.params import HfNames, ParamDef, param_defs
 from pumice.tensor import Tensor

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.config import ModelArchConfig
-from pumice.models.fields import Fields
 from pumice.models.gguf import GgufFields
 from pumice.models.params import LLAMA_NAMES, POST_NORMS, HfNames
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pumice.core.fields import MOST_LAYERS, Fields
 from pumice.errors import FormatError, MissingName
 from pumice.formats.weights import TensorInfo
 from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
-from pumice.models.fields import MOST_LAYERS, Fields
 
 
 class GgufFields(Fields):
@@ -25,7 +25,7 @@ class GgufFields(Fields):
         if not (isinstance(value, list | tuple) or hasattr(value, "tolist")):
             return self.whole(name) if default is None else self.whole(name, default)
         found = self.items(name)
-        if len(set(found)) != 1:
+        if not found or any(other != found[0] for other in found):
             raise self.refuse(f"{self.prefix + name} that differs between layers")
         return Fields({name: found[0]}, self.origin).whole(name)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.config import ModelArchConfig
-from pumice.models.fields import Fields
 from pumice.models.gguf import GgufFields
 from pumice.models.params import HfNames
 

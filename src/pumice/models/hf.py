@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from pumice.core.fields import MOST_LAYERS, Fields
 from pumice.formats.quantized import Quantization
 from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling, ScalingKind
-from pumice.models.fields import MOST_LAYERS, Fields
 
 _ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh", "relu"]] = {
     "silu": "silu",

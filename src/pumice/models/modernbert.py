@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pumice.core.fields import Fields
 from pumice.models import hf
 from pumice.models.arch import EncoderArchitecture
 from pumice.models.config import ModelArchConfig
-from pumice.models.fields import Fields
 from pumice.models.params import HfNames
 
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.core.json_file import read_json
 from pumice.errors import DTypeError, FormatError, InputError, MissingName, ShapeError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
@@ -155,12 +156,7 @@ def _f32(weights: WeightFile, info: TensorInfo) -> NDArray[np.float32]:
 
 
 def _read_config(cfg: ModelArchConfig, path: Path) -> _Settings:
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path} cannot be read: {error}", hint="an adapter folder has one", path=str(path)) from None
-    if not isinstance(config, dict):
-        raise FormatError(f"{path} is no JSON object", path=str(path))
+    config: dict[str, Any] = read_json(path, hint="an adapter folder has one")
     if config.get("peft_type") != "LORA":
         raise _unsupported(path, "peft_type", config.get("peft_type"), "only LORA is supported")
     if config.get("bias", "none") != "none":

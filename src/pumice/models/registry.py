@@ -7,13 +7,13 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from pumice.core.fields import Fields
 from pumice.errors import UnknownName
 from pumice.formats.weights import TensorInfo
 from pumice.models.arch import Architecture as Architecture
 from pumice.models.arch import CausalArchitecture as CausalArchitecture
 from pumice.models.arch import EncoderArchitecture as EncoderArchitecture
 from pumice.models.config import ModelArchConfig
-from pumice.models.fields import Fields
 from pumice.models.gguf import GgufFields
 
 # Each has a module of that name; nothing else is ever imported by a name from a file.

@@ -96,7 +96,7 @@ def _read_entry(folder: Path) -> Entry | None:
         files = tuple(FileInfo(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in data["files"])
         times = {str(f["path"]): int(f["mtime_ns"]) for f in data["files"]}
         spec, revision, inner = str(data["spec"]), str(data["revision"]), str(data["path"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     for name in (inner, *times):
         if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -149,7 +149,7 @@ class Cache:
         try:
             data = json.loads((self._refs / f"{kind}-{name}.json").read_text(encoding="utf-8"))
             found = data["name"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         return found if isinstance(found, str) and Path(found).name == found else None
 

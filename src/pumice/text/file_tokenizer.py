@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumice.core.json_file import read_optional_json
 from pumice.errors import FormatError
 from pumice.text.vocabulary import Kind, Parts, turn_ends
 
@@ -38,8 +39,8 @@ def read_files(
     backend.no_truncation()
     backend.no_padding()
 
-    config = read_json(tokenizer_config)
-    special = special_names({**read_json(special_map), **config})
+    config = read_optional_json(tokenizer_config)
+    special = special_names({**read_optional_json(special_map), **config})
     _add_tokens(backend, config, special, path)
     added = {i: token.content for i, token in backend.get_added_tokens_decoder().items()}
     special_ids = frozenset(i for i, token in backend.get_added_tokens_decoder().items() if token.special)
@@ -51,7 +52,7 @@ def read_files(
     bos, eos = named("bos_token"), named("eos_token")
     size = backend.get_vocab_size(with_added_tokens=True)
     ends = {eos} if eos is not None else set()
-    for settings in (read_json(generation), read_json(model)):
+    for settings in (read_optional_json(generation), read_optional_json(model)):
         ends |= _ids(settings.get("eos_token_id"), size)
     around = _around(config, bos, eos)
     kind, strips = _decoding(backend)
@@ -69,24 +70,6 @@ def read_files(
         suffix=None if around is None else around[1],
         strips_leading_space=strips,
     )
-
-
-def read_json(path: Path | None) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is no such file.
-
-    >>> read_json(None), read_json(Path("nowhere.json"))
-    ({}, {})
-    """
-    if path is None or not path.is_file():
-        return {}
-    _check_size(path)
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise _broken(path, error) from None
-    if not isinstance(value, dict):
-        raise _broken(path, f"it holds a {type(value).__name__}, not an object")
-    return value
 
 
 def special_names(config: Mapping[str, Any]) -> dict[str, str]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from pumice.core.json_file import read_optional_json
 from pumice.errors import FormatError, InputError
 from pumice.text import pretokenizers
-from pumice.text.file_tokenizer import read_json, special_names
+from pumice.text.file_tokenizer import special_names
 from pumice.text.gguf_tokenizer import _Type
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
@@ -136,7 +137,10 @@ class _Source:
 
     def _named(self) -> dict[str, int]:
         special = special_names(
-            {**read_json(self.folder / "special_tokens_map.json"), **read_json(self.folder / "tokenizer_config.json")}
+            {
+                **read_optional_json(self.folder / "special_tokens_map.json"),
+                **read_optional_json(self.folder / "tokenizer_config.json"),
+            }
         )
         found = {}
         for short, name in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):

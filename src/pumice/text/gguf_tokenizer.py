@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pumice.core.fields import Fields
 from pumice.errors import FormatError
 from pumice.text import pretokenizers
 from pumice.text.vocabulary import SPACE, Kind, Parts, byte_token, turn_ends
@@ -45,19 +46,20 @@ class _Built:
 
 def read_metadata(metadata: Mapping[str, Any]) -> Parts:
     """The tokeniser that a GGUF file describes, taken apart."""
-    model = metadata.get("tokenizer.ggml.model")
-    if model is None:
+    fields = Fields(metadata, "the GGUF metadata", "tokenizer.ggml.")
+    if not fields.has("model"):
         raise FormatError(
             "the GGUF file has no tokeniser", hint="tokenizer.ggml.model is missing; use a file made for text generation"
         )
+    model = fields.text("model")
     if model not in _KINDS:
         raise FormatError(
-            f"the GGUF file has a tokeniser of the kind {model!r}",
-            hint="the kinds that can be rebuilt are gpt2, llama and bert",
+            f"the GGUF file has a tokeniser of the kind {model!r:.60}",
+            hint=f"the kinds that can be rebuilt are {', '.join(_KINDS)}",
             key="tokenizer.ggml.model",
             got=model,
         )
-    tokens = _Tokens(metadata)
+    tokens = _Tokens(fields)
     try:
         built = _KINDS[model](tokens)
     except FormatError:
@@ -74,9 +76,9 @@ def read_metadata(metadata: Mapping[str, Any]) -> Parts:
 class _Tokens:
     """The vocabulary of a GGUF file, checked: texts, types and named ids agree with each other."""
 
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
-        self.metadata = metadata
-        self.texts = self._texts("tokens")
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        self.texts = fields.texts("tokens")
         if not self.texts:
             raise _wrong("tokens", "is missing or empty")
         types = self.numbers("token_type", int)
@@ -93,10 +95,9 @@ class _Tokens:
 
     def numbers(self, name: str, kind: type[Any]) -> list[Any] | None:
         """A list of one number for each token, None if the file has none."""
-        values = self.metadata.get(f"tokenizer.ggml.{name}")
-        if values is None:
+        if not self.fields.has(name):
             return None
-        listed = values.tolist() if hasattr(values, "tolist") else list(values)
+        listed = self.fields.items(name)
         if len(listed) != len(self.texts):
             raise _wrong(name, f"has {len(listed)} entries for {len(self.texts)} tokens")
         if not set(map(type, listed)) <= {int, float, bool}:
@@ -105,7 +106,7 @@ class _Tokens:
 
     def merges(self) -> list[tuple[str, str]]:
         """The merges, first to last."""
-        texts = self._texts("merges")
+        texts = self.fields.texts("merges")
         # All at once where each is two pieces and nothing else: spaces and separators take turns. Starts are faster by it.
         joined = "\0".join(texts)
         marks = np.frombuffer(joined.encode(errors="surrogatepass"), np.uint8)
@@ -122,27 +123,14 @@ class _Tokens:
     def named(self, *names: str) -> int | None:
         """The id under the first of these names that the file has."""
         for name in names:
-            value = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
-            if value is not None:
-                # Writers use all ones for "none".
-                number = int(value)
-                if number in (0xFFFFFFFF, -1):
-                    continue
-                if not 0 <= number < len(self.texts):
-                    raise _wrong(f"{name}_token_id", f"is {number}, there are {len(self.texts)} tokens")
-                return number
+            # Writers use all ones for "none".
+            number = self.fields.whole(f"{name}_token_id", -1, least=-1, most=0xFFFFFFFF)
+            if number in (0xFFFFFFFF, -1):
+                continue
+            if number >= len(self.texts):
+                raise _wrong(f"{name}_token_id", f"is {number}, there are {len(self.texts)} tokens")
+            return number
         return None
-
-    def flag(self, name: str, default: bool) -> bool:
-        """A switch of the file."""
-        value = self.metadata.get(f"tokenizer.ggml.{name}")
-        return default if value is None else bool(value)
-
-    def _texts(self, name: str) -> list[str]:
-        values = list(self.metadata.get(f"tokenizer.ggml.{name}", ()))
-        if not set(map(type, values)) <= {str}:
-            raise _wrong(name, "holds something else than text")
-        return values
 
     def _guess_types(self) -> list[int]:
         return [_Type.BYTE if byte_token(text) is not None else _Type.NORMAL for text in self.texts]
@@ -151,9 +139,9 @@ class _Tokens:
 def _byte_level(tokens: _Tokens) -> _Built:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    splitting = pretokenizers.find(str(tokens.metadata.get("tokenizer.ggml.pre", "default")))
+    splitting = pretokenizers.find(tokens.fields.text("pre", "default"))
     backend = Tokenizer(models.BPE(tokens.ids, tokens.merges(), ignore_merges=splitting.whole_words))
-    if tokens.flag("normalizer.nfc", splitting.nfc):
+    if tokens.fields.flag("normalizer.nfc", splitting.nfc):
         backend.normalizer = normalizers.NFC()
     splits: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splitting.patterns]
     backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -176,7 +164,7 @@ def _sentencepiece(tokens: _Tokens) -> _Built:
         byte_fallback=True,
     )
     backend = Tokenizer(model)
-    prefix = tokens.flag("add_space_prefix", True)
+    prefix = tokens.fields.flag("add_space_prefix", True)
     # The space goes before every stretch of text between special tokens, as in the original library.
     steps: list[Any] = [normalizers.Prepend(SPACE)] if prefix else []
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
@@ -215,8 +203,9 @@ def _wordpiece(tokens: _Tokens) -> _Built:
     backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]" if unknown is None else pieces[unknown]))
     # Older files do not say; a vocabulary without a capital letter can only mean lower case.
     cased = any(piece != piece.lower() for i, piece in enumerate(pieces) if i not in literal and not piece.startswith("["))
-    lower = tokens.flag("normalizer.lowercase", not cased)
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=tokens.flag("normalizer.strip_accents", lower))
+    lower = tokens.fields.flag("normalizer.lowercase", not cased)
+    strip = tokens.fields.flag("normalizer.strip_accents", lower)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=strip)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     return _Built(backend, "wordpiece", pieces, strips_leading_space=True, add_bos=True, add_eos=True)
@@ -233,14 +222,14 @@ def _assemble(tokens: _Tokens, built: _Built) -> Parts:
     # Tokens that end a turn are never text, whatever the converter made of them.
     special |= {i: tokens.texts[i] for i in ends | ({bos} if bos is not None else set())}
     written = {i: text for i, text in written.items() if i not in special}
-    strips = _right_strip(tokens.metadata)
+    strips = _right_strip(tokens.fields)
     built.backend.add_special_tokens(
         [AddedToken(t, special=True, normalized=False, rstrip=strips(t)) for i, t in special.items() if t and tokens.ids[t] == i]
     )
     built.backend.add_tokens([AddedToken(t, normalized=False) for i, t in written.items() if t and tokens.ids[t] == i])
-    add_bos, add_eos = tokens.flag("add_bos_token", built.add_bos), tokens.flag("add_eos_token", built.add_eos)
+    add_bos, add_eos = tokens.fields.flag("add_bos_token", built.add_bos), tokens.fields.flag("add_eos_token", built.add_eos)
     if built.kind == "wordpiece":
-        add_eos = tokens.flag("add_sep_token", add_eos)
+        add_eos = tokens.fields.flag("add_sep_token", add_eos)
     pieces = built.pieces
     return Parts(
         backend=built.backend,
@@ -258,10 +247,10 @@ def _assemble(tokens: _Tokens, built: _Built) -> Parts:
     )
 
 
-def _right_strip(metadata: Mapping[str, Any]) -> Callable[[str], bool]:
+def _right_strip(fields: Fields) -> Callable[[str], bool]:
     """Which special tokens swallow the space after them; GGUF has no key for it, so it is known by the model."""
-    name = str(metadata.get("general.name", "")).lower()
-    phi3 = metadata.get("tokenizer.ggml.model") == "llama" and ("phi-3" in name or "phi3" in name)
+    name = Fields(fields.values, fields.origin).text("general.name", "").lower()
+    phi3 = fields.text("model") == "llama" and ("phi-3" in name or "phi3" in name)
     return lambda text: phi3 and text not in ("<unk>", "<s>", "<|endoftext|>")
 
 

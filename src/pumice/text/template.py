@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pumice.core.fields import Fields
 from pumice.errors import FormatError, InputError, PumiceError, UnknownName
 from pumice.text.metering import LimitReached, Limits, conversation_size
 
@@ -49,18 +50,19 @@ class ChatTemplate:
         >>> ChatTemplate.from_gguf({"tokenizer.ggml.model": "gpt2"}) is None
         True
         """
-        key = "tokenizer.chat_template"
-        sources = {name: metadata[f"{key}.{name}"] for name in metadata.get(f"{key}s", ()) if f"{key}.{name}" in metadata}
-        if key in metadata:
-            sources["default"] = metadata[key]
+        fields = Fields(metadata, "the GGUF metadata", "tokenizer.")
+        named = [name for name in fields.texts("chat_templates") if fields.has(f"chat_template.{name}")]
+        sources = {name: fields.text(f"chat_template.{name}") for name in named}
+        if fields.has("chat_template"):
+            sources["default"] = fields.text("chat_template")
         if not sources:
             return None
-        tokens = metadata.get("tokenizer.ggml.tokens", ())
+        tokens = fields.texts("ggml.tokens")
         special = {}
         for name, field in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-            token = metadata.get(f"tokenizer.ggml.{field}_token_id")
-            if token is not None and 0 <= int(token) < len(tokens):
-                special[f"{name}_token"] = str(tokens[int(token)])
+            token = fields.whole(f"ggml.{field}_token_id", -1, least=-1, most=0xFFFFFFFF)
+            if 0 <= token < len(tokens):
+                special[f"{name}_token"] = tokens[token]
         return cls(sources, special.pop("bos_token", ""), special.pop("eos_token", ""), special=special, limits=limits)
 
     @classmethod
@@ -70,9 +72,10 @@ class ChatTemplate:
         >>> ChatTemplate.from_folder(Path("nowhere")) is None
         True
         """
-        from pumice.text.file_tokenizer import read_json, special_names
+        from pumice.core.json_file import read_json, read_optional_json
+        from pumice.text.file_tokenizer import special_names
 
-        config = read_json(folder / "tokenizer_config.json")
+        config = read_optional_json(folder / "tokenizer_config.json")
         source = config.get("chat_template")
         if (path := folder / "chat_template.jinja").is_file():
             source = path.read_text(encoding="utf-8", errors="replace")
@@ -80,7 +83,7 @@ class ChatTemplate:
             source = read_json(path).get("chat_template", source)
         if source is None:
             return None
-        special: dict[str, Any] = special_names({**read_json(folder / "special_tokens_map.json"), **config})
+        special: dict[str, Any] = special_names({**read_optional_json(folder / "special_tokens_map.json"), **config})
         return cls(source, special.pop("bos_token", ""), special.pop("eos_token", ""), special=special, limits=limits)
 
     def render(

@@ -94,7 +94,7 @@ class Tokenizer:
         >>> Tokenizer.from_gguf({"tokenizer.ggml.model": "rwkv"})
         Traceback (most recent call last):
         pumice.errors.FormatError: [format] the GGUF file has a tokeniser of the kind 'rwkv'
-          hint: the kinds that can be rebuilt are gpt2, llama and bert
+          hint: the kinds that can be rebuilt are gpt2, llama, bert
         """
         from pumice.text.gguf_tokenizer import read_metadata
 

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Self
 
 from numpy.typing import NDArray
 
+from pumice.core.json_file import read_json
 from pumice.errors import CheckpointMismatch, FormatError, InputError
 from pumice.formats.safetensors import SafetensorsFile
 from pumice.formats.safetensors_writer import safetensors_bytes, write_safetensors
@@ -327,13 +328,7 @@ def _write(path: Path, fill: Callable[[_Hashing], Any]) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise malformed(path, f"cannot be read: {error}", hint="the checkpoint is damaged") from error
-    if not isinstance(found, dict):
-        raise malformed(path, "no JSON object", hint="the checkpoint is damaged")
-    return found
+    return read_json(path, hint="the checkpoint is damaged")
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -80,7 +80,7 @@ def read_log(path: str | Path) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 found = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
             if isinstance(found, dict):
                 yield found

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core.dtypes import f32
+from pumice.core.json_file import read_json
 from pumice.errors import InputError
 from pumice.formats.gguf_metadata import Metadata
 from pumice.formats.gguf_writer import GgufWriter, typed_pairs
@@ -77,7 +78,7 @@ def _by_file_name(source: Source, params: Mapping[str, NDArray[Any]]) -> dict[st
 
 def _write_folder(source: Source, arrays: Mapping[str, NDArray[Any]], folder: Path) -> Path:
     home = source.path if source.path.is_dir() else source.path.parent
-    config = json.loads((home / "config.json").read_bytes())
+    config = read_json(home / "config.json")
     config = {key: value for key, value in config.items() if key != "torch_dtype"} | {"dtype": "float32"}
     with disk_errors(folder):
         part = folder / ".model.safetensors.part"

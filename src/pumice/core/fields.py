@@ -1,9 +1,9 @@
-"""Typed access to the entries of a config file: a missing or wrong one is an error that names it."""
+"""Typed access to the entries of a config file or of GGUF metadata: a missing or wrong one is an error that names it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pumice.errors import FormatError, InputError, MissingName
@@ -59,7 +59,7 @@ class Fields:
     def number(self, name: str, default: float = _REQUIRED) -> float:
         """A finite number."""
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not _is_finite(value):
             raise self._wrong(name, value, "a finite number")
         return float(value)
 
@@ -84,15 +84,22 @@ class Fields:
 
     def items(self, name: str) -> list[Any]:
         """The entries of a list; empty where it is absent."""
-        value = self.get(name, ())
-        if isinstance(value, str | Mapping) or not (isinstance(value, Sequence) or hasattr(value, "tolist")):
+        value = _plain(self.get(name, ()))
+        if not isinstance(value, list):
             raise self._wrong(name, value, "a list")
-        return list(value.tolist() if hasattr(value, "tolist") else value)
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """A list of strings; empty where it is absent."""
+        found = self.items(name)
+        if not set(map(type, found)) <= {str}:
+            raise self._wrong(name, found, "a list of strings")
+        return found
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of finite numbers; empty where it is absent."""
         found = self.items(name)
-        if any(isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v) for v in found):
+        if not all(map(_is_finite, found)):
             raise self._wrong(name, found, "a list of finite numbers")
         return tuple(float(v) for v in found)
 
@@ -110,9 +117,31 @@ class Fields:
 
     def refuse_if(self, name: str, *allowed: Any) -> None:
         """Refuses the config if the entry is present and true, or other than one of `allowed`."""
-        value = self.get(name)
+        value = _plain(self.get(name))
         if value not in allowed if allowed and value is not None else bool(value):
             raise self.refuse(f"{self.prefix + name} = {value!r:.60}")
 
     def _wrong(self, name: str, value: Any, wanted: str) -> FormatError:
-        return FormatError(f"{self.origin}: {self.prefix + name!r} is {value!r:.60}, not {wanted}", name=self.prefix + name)
+        return FormatError(
+            f"{self.origin}: {self.prefix + name!r} is {value!r:.60}, not {wanted}",
+            hint="the file is damaged or its converter was wrong; fetch or convert it again",
+            name=self.prefix + name,
+        )
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """The value with all of its sequences as lists: JSON has them already, GGUF files give NumPy's and lazy ones."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
