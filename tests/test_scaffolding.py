@@ -29,6 +29,26 @@ def test_modules_stay_small(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 600
 
 
+RUNS_WHAT_IT_READS = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT / "src")))
+def test_nothing_that_is_read_is_run(path: Path) -> None:
+    """Files and caches are data: no module of the package can turn bytes into code."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {n.split(".")[0] for n in names} & RUNS_WHAT_IT_READS, ast.unparse(node)
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        assert called not in ("eval", "exec", "compile", "__import__"), ast.unparse(node)
+        unsafe = [
+            k for k in node.keywords if k.arg == "allow_pickle" and not (isinstance(k.value, ast.Constant) and not k.value.value)
+        ]
+        assert not unsafe, ast.unparse(node)
+
+
 def test_import_is_light() -> None:
     code = f"import sys, pumice; print(*[m for m in {HEAVY!r} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENV, check=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import pickle
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 import pumice as pm
 from llm.test_engine import PROMPT, make_engine, tokens_of
+from plan.plan_bytes import opened, sealed
 from pumice import config
 from pumice.core.caps import Caps
 from pumice.core.kept import keep
@@ -64,23 +68,77 @@ def test_nothing_is_kept_for_other_devices_and_while_plans_are_shown(tmp_path: P
     plans.keep_plan(None, some_plan())
 
 
+def dotted_pickle(folder: Path) -> bytes:
+    """A pickle of protocol 4 whose name walks from a module of Pumice to a function of another one, and calls it."""
+
+    def text(value: str) -> bytes:
+        return b"\x8c" + bytes([len(value.encode())]) + value.encode()
+
+    return b"\x80\x04" + text("pumice.plan.plan") + text("os.mkdir") + b"\x93" + text(str(folder)) + b"\x85R."
+
+
 class _Foreign:
     def __reduce__(self) -> tuple[Any, ...]:
         return Path.touch, (Path("pumice-was-here"),)
 
 
-def test_files_that_hold_something_else_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def hostile_entries(marker: Path) -> dict[str, bytes]:
+    good = some_plan().to_bytes()
+    header, blobs = opened(good)
+    webgpu = build_plan(pm.trace(lambda x: x + 1.0, x=pm.spec("N")), Caps.preset("browser-baseline"))
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 4
+    unsound = {**header, "steps": {**header["steps"], "root": [1 << 20] * len(header["steps"]["root"])}}
+    beyond = copy.deepcopy(header)
+    beyond["values"]["parts"][-1][1] += 1 << 20
+    return {
+        "dotted pickle": dotted_pickle(marker),
+        "pickle": pickle.dumps(_Foreign()),
+        "pickled plan": pickle.dumps([1, 2]),
+        "text": b"no plan",
+        "nothing": b"",
+        "truncated": good[:-1],
+        "flipped bit": bytes(flipped),
+        "other version": sealed(header, blobs, version=2),
+        "other target": webgpu.to_bytes(),
+        "unsound step": sealed(unsound, blobs),
+        "memory beyond its buffer": sealed(beyond, blobs),
+        "unknown routine": sealed(json.loads(json.dumps(header).replace("softmax", "systems")), blobs),
+    }
+
+
+@pytest.mark.parametrize("kind", hostile_entries(Path("x")))
+def test_hostile_entries_run_nothing_and_are_made_again(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    path = tmp_path / "cache" / "a.plan"
+    keep(path, hostile_entries(tmp_path / "was-here")[kind])  # under a right digest
+    assert plans.read_plan(path) is None
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache"]
+    plans.keep_plan(path, some_plan())
+    assert plans.read_plan(path) == some_plan()
+
+
+def test_damaged_entries_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "a.plan"
     plans.keep_plan(path, some_plan())
     whole = path.read_bytes()
     for data in (b"", whole[:-1], whole[:40] + b"x" + whole[41:]):
         path.write_bytes(data)
         assert plans.read_plan(path) is None
-    for content in (pickle.dumps(_Foreign()), pickle.dumps([some_plan()]), b"no pickle"):
-        keep(path, content)
-        assert plans.read_plan(path) is None
-    assert not Path("pumice-was-here").exists()
+
+
+def test_an_engine_answers_as_before_over_a_hostile_cache(tmp_path: Path) -> None:
+    with config.override(home=tmp_path):
+        with closing(make_engine("llama")) as first:
+            want = tokens_of(first, PROMPT)
+        entries = sorted((tmp_path / "plans").iterdir())
+        assert entries
+        for path in entries:
+            keep(path, dotted_pickle(tmp_path / "was-here"))
+        with closing(make_engine("llama")) as second:
+            assert tokens_of(second, PROMPT) == want
+        assert not (tmp_path / "was-here").exists()
+        assert all(plans.read_plan(path) is not None for path in entries)
 
 
 def test_the_oldest_plans_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

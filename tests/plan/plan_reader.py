@@ -40,6 +40,15 @@ def read_file(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     return header, blobs
 
 
+def triples(words: list[int]) -> list[list[int]]:
+    return [words[i : i + 3] for i in range(0, len(words), 3)]
+
+
+def rows(table: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """A table, which the file has by columns, row by row."""
+    return [dict(zip(table, row)) for row in zip(*table.values())]
+
+
 def evaluate(e: Any, env: dict[str, int]) -> int:
     if isinstance(e, int):
         return e
@@ -84,15 +93,16 @@ class Runtime:
         features = ["subgroup"] if self.plan["needs"]["subgroups"] else []
         limits = {k: v for k, v in self.adapter.limits.items() if v}
         self.device = self.adapter.request_device_sync(required_features=features, required_limits=limits)
-        self.values = {v["id"]: v for v in self.plan["values"]}
+        types = rows(self.plan["types"])
+        self.values = {v["id"]: {**types[v["type"]], "parts": triples(v["parts"])} for v in rows(self.plan["values"])}
         storage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-        sizes = [max(16, whole(b["nbytes"])) for b in self.plan["buffers"]]
+        sizes = [max(16, whole(b["nbytes"])) for b in rows(self.plan["buffers"])]
         self.buffers = [self.device.create_buffer(size=n, usage=storage) for n in sizes]
-        self.pipelines = [self.pipeline(k) for k in self.plan["kernels"]]
-        for row in self.plan["constants"]:
+        self.pipelines = [self.pipeline(k) for k in rows(self.plan["kernels"])]
+        for row in rows(self.plan["constants"]):
             if row["value"] in self.values:
                 self.write(row["value"], self.blobs[row["blob"]])
-        for row in self.plan["states"]:
+        for row in rows(self.plan["states"]):
             if row["init"] is not None:
                 self.write(row["value"], self.blobs[row["init"]])
 
@@ -115,7 +125,7 @@ class Runtime:
             raise SystemExit("the plan needs subgroups")
 
     def pipeline(self, kernel: dict[str, Any]) -> tuple[Any, Any]:
-        types = ["read-only-storage" if a == "read" else "storage" for a in kernel["access"]]
+        types = ["read-only-storage" if a == "r" else "storage" for a in kernel["access"]]
         types += ["uniform"] if kernel["words"] else []
         layout = self.device.create_bind_group_layout(
             entries=[{"binding": i, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": t}} for i, t in enumerate(types)]
@@ -135,22 +145,23 @@ class Runtime:
         assert not data, "the value has more bytes than its parts"
 
     def set_param(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        row = next(p for p in self.plan["params"] if p["name"] == name)
+        row = next(p for p in rows(self.plan["params"]) if p["name"] == name)
         assert list(array.shape) == row["stored"], f"{name} must be {row['stored']}"
         self.write(row["value"], array.tobytes())
 
     # -- a run ------------------------------------------------------------------------------------------------------
     def symbols(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
         env: dict[str, int] = {}
-        for row in self.plan["infer"]:
+        for row in rows(self.plan["infer"]):
             slope, rest = self.dim(row["slope"], env), self.dim(row["rest"], env)
             value, remainder = divmod(shapes[row["input"]][row["axis"]] - rest, slope)
             assert not remainder and value >= 0, f"{row['symbol']} does not follow"
             env[row["symbol"]] = value
-        for row in self.plan["inputs"]:
-            assert shapes[row["name"]] == self.shape(row, env), f"the input {row['name']} must be {self.shape(row, env)}"
-        assert all(env[s["name"]] <= s["max"] for s in self.plan["symbols"]), "a symbol is over its maximum"
-        for row in self.plan["requirements"]:
+        for row in rows(self.plan["inputs"]):
+            shape = self.shape(row["value"], env)
+            assert shapes[row["name"]] == shape, f"the input {row['name']} must be {shape}"
+        assert all(env[s["name"]] <= s["max"] for s in rows(self.plan["symbols"])), "a symbol is over its maximum"
+        for row in rows(self.plan["requirements"]):
             if self.dim(row["unless_empty"], env) > 0:
                 assert self.dim(row["small"], env) <= self.dim(row["large"], env), row["text"]
         return env
@@ -158,20 +169,20 @@ class Runtime:
     def dim(self, d: Any, env: dict[str, int]) -> int:
         return d if isinstance(d, int) else evaluate(self.plan["exprs"][d["e"]], env)
 
-    def shape(self, row: dict[str, Any], env: dict[str, int]) -> tuple[int, ...]:
-        return tuple(self.dim(d, env) for d in row["shape"])
+    def shape(self, value: int, env: dict[str, int]) -> tuple[int, ...]:
+        return tuple(self.dim(d, env) for d in self.values[value]["shape"])
 
     def run(self, inputs: dict[str, np.ndarray[Any, Any]]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
         env = self.symbols({name: a.shape for name, a in inputs.items()})
-        for row in self.plan["index_inputs"]:
+        for row in rows(self.plan["index_inputs"]):
             size, indices = self.dim(row["size"], env), inputs[row["input"]]
             assert indices.size == 0 or (indices.min() >= -size and indices.max() < size), f"{row['input']} out of range"
-        for row in self.plan["inputs"]:
+        for row in rows(self.plan["inputs"]):
             self.write(row["value"], inputs[row["name"]].tobytes())
         uniforms = [self.uniform_buffer([self.dim(d, env) for d in words]) for words in self.plan["uniforms"]]
         encoder = self.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
-        for step in self.plan["steps"]:
+        for step in rows(self.plan["steps"]):
             groups = self.dim(step["groups"], env)
             if groups > 0:
                 self.dispatch(compute, step, uniforms, groups)
@@ -179,9 +190,9 @@ class Runtime:
         self.device.queue.submit([encoder.finish()])
         results = {}
         for kind in ("outputs", "captures"):
-            for row in self.plan[kind]:
-                shape = self.shape(row, env)
-                results[f"{kind} {row['name']}"] = row["dtype"], shape, self.read(row, shape)
+            for row in rows(self.plan[kind]):
+                shape, value = self.shape(row["value"], env), self.values[row["value"]]
+                results[f"{kind} {row['name']}"] = value["dtype"], shape, self.read(value, shape)
         self.copy_states()
         return results
 
@@ -192,7 +203,8 @@ class Runtime:
     def dispatch(self, compute: Any, step: dict[str, Any], uniforms: list[Any], groups: int) -> None:
         pipeline, layout = self.pipelines[step["kernel"]]
         entries = []
-        for i, (value, part, _) in enumerate(step["bindings"]):
+        pairs = zip(step["bindings"][::2], step["bindings"][1::2])
+        for i, (value, part) in enumerate(pairs):
             buffer, offset, nbytes = self.values[value]["parts"][part]
             resource = {"buffer": self.buffers[buffer], "offset": offset, "size": whole(nbytes)}
             entries.append({"binding": i, "resource": resource})
@@ -203,9 +215,9 @@ class Runtime:
         compute.set_bind_group(0, self.device.create_bind_group(layout=layout, entries=entries))
         compute.dispatch_workgroups(*fold(groups, self.adapter.limits["max-compute-workgroups-per-dimension"]))
 
-    def read(self, row: dict[str, Any], shape: tuple[int, ...]) -> bytes:
-        left, found = int(np.prod(shape)) * ITEM[row["dtype"]], b""
-        for buffer, offset, nbytes in self.values[row["value"]]["parts"]:
+    def read(self, value: dict[str, Any], shape: tuple[int, ...]) -> bytes:
+        left, found = int(np.prod(shape)) * ITEM[value["dtype"]], b""
+        for buffer, offset, nbytes in value["parts"]:
             n = min(left, nbytes)
             if n:
                 found += bytes(self.device.queue.read_buffer(self.buffers[buffer], offset, whole(n, 4)))[:n]
@@ -214,7 +226,7 @@ class Runtime:
 
     def copy_states(self) -> None:
         encoder = self.device.create_command_encoder()
-        for state, value in self.plan["copies"]:
+        for state, value in zip(self.plan["copies"]["to"], self.plan["copies"]["value"]):
             size = int(np.prod(self.values[state]["shape"])) * ITEM[self.values[state]["dtype"]]
             (to, to_at, _), (source, at, _) = self.values[state]["parts"][0], self.values[value]["parts"][0]
             if size and (to, to_at) != (source, at):

@@ -200,21 +200,33 @@ def drop(*path: Any) -> Callable[[Header], None]:
     return change
 
 
+def add_row(table: dict[str, list[Any]], **row: Any) -> None:
+    for key, value in row.items():
+        table[key].append(value)
+
+
+def repeat_row(table: dict[str, list[Any]]) -> None:
+    for column in table.values():
+        column.append(copy.deepcopy(column[0]))
+
+
 def many_nodes(header: Header) -> None:
-    header["graph"]["nodes"] = [{"op": "input", "dtype": "f32", "shape": [], "name": f"x{i}"} for i in range(4_000)]
+    header["graph"]["nodes"] = {"op": [0] * 4_000, "in": [[]] * 4_000}
+    header["inputs"] = {"name": [f"x{i}" for i in range(4_000)], "value": list(range(4_000))}
 
 
 def exploding_shapes(header: Header) -> None:
     """A rank that is allowed, of dims that are allowed, whose product has more terms than there are atoms."""
     names = [f"s{i}" for i in range(100)]
-    header["symbols"] += [{"name": n, "max": 3} for n in names]
+    for name in names:
+        add_row(header["symbols"], name=name, max=3)
     header["exprs"] = [["+", *names], *header["exprs"]]
-    header["graph"]["nodes"][0]["shape"] = [{"e": 0}] * 32
+    header["types"]["shape"][0] = [{"e": 0}] * 32
 
 
 def cyclic(header: Header) -> None:
-    last = len(header["graph"]["nodes"]) - 1
-    header["graph"]["nodes"][last]["in"] = [last]
+    operands = header["graph"]["nodes"]["in"]
+    operands[-1] = [len(operands) - 1]
 
 
 def ladder(header: Header) -> None:
@@ -226,98 +238,115 @@ ATTACKS: dict[str, Callable[[Header], None]] = {
     "unknown key": set_in("surprise", 1),
     "missing table": drop("steps"),
     "wrong kind of table": set_in("steps", {}),
-    "steps of null": set_in("steps", [None]),
+    "steps of null": set_in("steps", "nodes", 0, None),
+    "columns of two lengths": lambda h: h["steps"]["label"].append("more"),
+    "column left out": drop("steps", "label"),
+    "column too many": set_in("steps", "surprise", []),
     "another format": set_in("format", "pumice-plan-2"),
     "another target": set_in("target", "cuda"),
     "host steps with kernels": set_in("target", "host"),
-    "negative offset": set_in("values", 0, "parts", 0, 1, -4),
-    "huge offset": set_in("values", 0, "parts", 0, 1, 1 << 60),
-    "part beyond its buffer": set_in("values", 0, "parts", 0, 2, 1 << 40),
-    "part too small": set_in("values", 0, "parts", 0, 2, 4),
-    "empty part": set_in("values", 0, "parts", 0, 2, 0),
-    "no parts": set_in("values", 0, "parts", []),
-    "value in two parts": lambda h: h["values"][0]["parts"].append(h["values"][0]["parts"][0]),
-    "two inputs in one buffer": lambda h: h["values"][1].update(parts=h["values"][0]["parts"]),
+    "negative offset": set_in("values", "parts", 0, 1, -4),
+    "huge offset": set_in("values", "parts", 0, 1, 1 << 60),
+    "part beyond its buffer": set_in("values", "parts", 0, 2, 1 << 40),
+    "part too small": set_in("values", "parts", 0, 2, 4),
+    "empty part": set_in("values", "parts", 0, 2, 0),
+    "no parts": set_in("values", "parts", 0, []),
+    "value in two parts": lambda h: h["values"]["parts"][0].extend(h["values"]["parts"][0]),
+    "two inputs in one buffer": lambda h: h["values"]["parts"].__setitem__(1, h["values"]["parts"][0]),
     "buffer of nobody": lambda h: (
-        h["values"][-1].update(parts=[[len(h["buffers"]), 0, 4096]])
-        or h["buffers"].append({"kind": "state", "nbytes": 4096, "name": "?"})
+        h["values"]["parts"].__setitem__(-1, [len(h["buffers"]["kind"]), 0, 4096])
+        or add_row(h["buffers"], kind="state", nbytes=4096, name="?")
     ),
-    "no such buffer": set_in("values", 0, "parts", 0, 0, 999),
-    "negative buffer": set_in("values", 0, "parts", 0, 0, -1),
-    "float buffer": set_in("values", 0, "parts", 0, 0, 0.0),
-    "true for a number": set_in("values", 0, "parts", 0, 0, False),
-    "huge buffer": set_in("buffers", 0, "nbytes", 1 << 62),
-    "buffer over the needs": set_in("buffers", 0, "nbytes", 1 << 50),
-    "negative buffer size": set_in("buffers", 0, "nbytes", -16),
-    "unknown buffer kind": set_in("buffers", 0, "kind", "stolen"),
-    "input in an arena": set_in("buffers", 0, "kind", "arena"),
-    "value without a node": set_in("values", 0, "id", 1 << 30),
-    "huge id": set_in("values", 0, "id", 1 << 62),
-    "value twice": lambda h: h["values"].append(h["values"][0]),
-    "value of another dtype": set_in("values", 0, "dtype", "i32"),
-    "unknown dtype": set_in("values", 0, "dtype", "f128"),
-    "dtype by another name": set_in("inputs", 0, "dtype", "float32"),
-    "input elsewhere": set_in("inputs", 0, "value", 1),
-    "input renamed": set_in("inputs", 0, "name", "other"),
-    "output of nothing": set_in("outputs", 0, "value", 1 << 20),
-    "output twice": lambda h: h["outputs"].append(h["outputs"][0]),
+    "no such buffer": set_in("values", "parts", 0, 0, 999),
+    "negative buffer": set_in("values", "parts", 0, 0, -1),
+    "float buffer": set_in("values", "parts", 0, 0, 0.0),
+    "true for a number": set_in("values", "parts", 0, 0, False),
+    "huge buffer": set_in("buffers", "nbytes", 0, 1 << 62),
+    "buffer over the needs": set_in("buffers", "nbytes", 0, 1 << 50),
+    "negative buffer size": set_in("buffers", "nbytes", 0, -16),
+    "unknown buffer kind": set_in("buffers", "kind", 0, "stolen"),
+    "input in an arena": set_in("buffers", "kind", 0, "arena"),
+    "value without a node": set_in("values", "id", 0, 1 << 30),
+    "huge id": set_in("values", "id", 0, 1 << 62),
+    "value twice": lambda h: repeat_row(h["values"]),
+    "value of another type": set_in("values", "type", 0, 1),
+    "value of no type": set_in("values", "type", 0, 9999),
+    "another dtype": set_in("types", "dtype", 0, "i32"),
+    "unknown dtype": set_in("types", "dtype", 0, "f128"),
+    "dtype by another name": set_in("types", "dtype", 0, "float32"),
+    "types twice": lambda h: repeat_row(h["types"]),
+    "types in reverse": lambda h: [column.reverse() for column in h["types"].values()],
+    "input elsewhere": set_in("inputs", "value", 0, 1),
+    "input with the name of another": lambda h: h["inputs"]["name"].__setitem__(0, h["inputs"]["name"][1]),
+    "output of nothing": set_in("outputs", "value", 0, 1 << 20),
+    "output twice": lambda h: repeat_row(h["outputs"]),
     "tree of nothing": set_in("tree", "[99]"),
     "tree of words": set_in("tree", '["x"]'),
     "tree of floats": set_in("tree", "0.5"),
     "tree that is no JSON": set_in("tree", "["),
     "deep tree": set_in("tree", "[" * 500 + "0" + "]" * 500),
-    "no such kernel": set_in("steps", 0, "kernel", 99),
-    "negative kernel": set_in("steps", 0, "kernel", -1),
-    "host step in a webgpu plan": set_in("steps", 0, "kernel", None),
-    "kernel of no text": set_in("kernels", 0, "wgsl", 9999),
-    "kernel of other access": set_in("kernels", 0, "access", ["read"]),
-    "unknown access": set_in("kernels", 0, "access", 0, "execute"),
-    "too many words": set_in("kernels", 0, "words", 1 << 40),
-    "binding of no value": set_in("steps", 0, "bindings", 0, 0, 1 << 20),
-    "binding of no part": set_in("steps", 0, "bindings", 0, 1, 7),
-    "binding of four": set_in("steps", 0, "bindings", 0, [0, 0, "read", 0]),
-    "bindings by the thousand": set_in("steps", 0, "bindings", [[0, 0, "read"]] * 5000),
-    "steps swapped": lambda h: h["steps"].reverse(),
-    "step left out": drop("steps", 0),
-    "step of no node": set_in("steps", 0, "nodes", [1 << 20]),
-    "step of a source": set_in("steps", 0, "nodes", [0]),
-    "root of nothing": set_in("steps", 0, "root", 1 << 20),
-    "anchor elsewhere": set_in("steps", 0, "anchor", 0),
-    "groups of no expression": set_in("steps", 0, "groups", {"e": 9999}),
-    "groups without end": set_in("steps", 0, "groups", 1 << 62),
-    "groups as text": set_in("steps", 0, "groups", "T"),
-    "negative expression": set_in("steps", 0, "groups", {"e": -1}),
-    "expression and more": set_in("steps", 0, "groups", {"e": 0, "f": 1}),
-    "no such uniforms": set_in("steps", 0, "uniforms", 9999),
-    "copy to an input": set_in("copies", [[0, 0]]),
-    "copy from nowhere": set_in("copies", [[1 << 20, 0]]),
-    "copy of three": set_in("copies", [[0, 0, 0]]),
+    "no such kernel": set_in("steps", "kernel", 0, 99),
+    "negative kernel": set_in("steps", "kernel", 0, -1),
+    "host step in a webgpu plan": set_in("steps", "kernel", 0, None),
+    "kernel of no text": set_in("kernels", "wgsl", 0, 9999),
+    "kernel of other access": set_in("kernels", "access", 0, "r"),
+    "unknown access": set_in("kernels", "access", 0, "x"),
+    "too many words": set_in("kernels", "words", 0, 1 << 40),
+    "binding of no value": set_in("steps", "bindings", 0, 0, 1 << 20),
+    "binding of no part": set_in("steps", "bindings", 0, 1, 7),
+    "half a binding": lambda h: h["steps"]["bindings"][0].pop(),
+    "binding without access": lambda h: h["steps"]["bindings"][0].extend([0, 0]),
+    "access to nothing": set_in("steps", "access", 0, "rrrrrrrrrr"),
+    "bindings by the thousand": lambda h: (
+        h["steps"]["bindings"].__setitem__(0, [0, 0] * 5000) or h["steps"]["access"].__setitem__(0, "r" * 5000)
+    ),
+    "steps swapped": lambda h: [column.reverse() for column in h["steps"].values()],
+    "step left out": lambda h: [column.pop(0) for column in h["steps"].values()],
+    "step of no node": set_in("steps", "nodes", 0, [1 << 20]),
+    "step of a source": set_in("steps", "nodes", 0, [0]),
+    "root of nothing": set_in("steps", "root", 0, 1 << 20),
+    "anchor elsewhere": set_in("steps", "anchor", 0, 0),
+    "groups of no expression": set_in("steps", "groups", 0, {"e": 9999}),
+    "groups without end": set_in("steps", "groups", 0, 1 << 62),
+    "groups as text": set_in("steps", "groups", 0, "T"),
+    "negative expression": set_in("steps", "groups", 0, {"e": -1}),
+    "expression and more": set_in("steps", "groups", 0, {"e": 0, "f": 1}),
+    "no such uniforms": set_in("steps", "uniforms", 0, 9999),
+    "copy to an input": set_in("copies", {"to": [0], "value": [0]}),
+    "copy from nowhere": set_in("copies", {"to": [1 << 20], "value": [0]}),
+    "copy to nowhere": set_in("copies", {"to": [], "value": [0]}),
     "cyclic node": cyclic,
-    "operand after the node": set_in("graph", "nodes", -1, "in", [1 << 20]),
-    "negative operand": set_in("graph", "nodes", -1, "in", [-1]),
-    "unknown op": set_in("graph", "nodes", -1, "op", "format_disk"),
-    "attribute of the wrong type": set_in("graph", "nodes", -1, "attrs", {"axis": "x"}),
-    "attribute with a strange name": set_in("graph", "nodes", -1, "attrs", {"a b": 1}),
-    "deep attribute": set_in("graph", "nodes", -1, "attrs", {"axis": json.loads("[" * 60 + "]" * 60)}),
-    "attribute over 64 bits": set_in("graph", "nodes", -1, "attrs", {"axis": 1 << 70}),
-    "attribute of a strange object": set_in("graph", "nodes", -1, "attrs", {"axis": {"g": 1}}),
-    "attribute of a strange float": set_in("graph", "nodes", -1, "attrs", {"axis": {"f": "fast"}}),
-    "rank without end": set_in("graph", "nodes", 0, "shape", [1] * 100),
-    "huge dim": set_in("graph", "nodes", 0, "shape", [1 << 62]),
-    "negative dim": set_in("graph", "nodes", 0, "shape", [-1]),
-    "update of nothing": set_in("graph", "updates", [[0, 1 << 20]]),
+    "operand after the node": set_in("graph", "nodes", "in", -1, [1 << 20]),
+    "negative operand": set_in("graph", "nodes", "in", -1, [-1]),
+    "node of no op": set_in("graph", "nodes", "op", -1, 9999),
+    "ops twice": lambda h: repeat_row(h["graph"]["ops"]),
+    "op of no type": set_in("graph", "ops", "type", -1, 9999),
+    "op of another type": set_in("graph", "ops", "type", -1, 0),
+    "name of a source again": lambda h: add_row(h["graph"]["names"], name="x", value=0),
+    "name of nothing": lambda h: add_row(h["graph"]["names"], name="x", value=1 << 20),
+    "unknown op": set_in("graph", "ops", "op", -1, "format_disk"),
+    "attribute of the wrong type": set_in("graph", "ops", "attrs", -1, {"axis": "x"}),
+    "attribute with a strange name": set_in("graph", "ops", "attrs", -1, {"a b": 1}),
+    "deep attribute": set_in("graph", "ops", "attrs", -1, {"axis": json.loads("[" * 60 + "]" * 60)}),
+    "attribute over 64 bits": set_in("graph", "ops", "attrs", -1, {"axis": 1 << 70}),
+    "attribute of a strange object": set_in("graph", "ops", "attrs", -1, {"axis": {"g": 1}}),
+    "attribute of a strange float": set_in("graph", "ops", "attrs", -1, {"axis": {"f": "fast"}}),
+    "rank without end": set_in("types", "shape", 0, [1] * 100),
+    "huge dim": set_in("types", "shape", 0, [1 << 62]),
+    "negative dim": set_in("types", "shape", 0, [-1]),
+    "update of nothing": set_in("graph", "updates", {"to": [0], "value": [1 << 20]}),
     "many nodes": many_nodes,
     "exploding shapes": exploding_shapes,
-    "constant of no blob": set_in("constants", 0, "blob", 9999),
-    "constant of another size": lambda h: h["constants"][0].update(blob=h["kernels"][0]["wgsl"]),
-    "constant of no node": set_in("constants", 0, "value", 1 << 30),
-    "state without its first value": set_in("states", 0, "init", None),
-    "state of another blob": set_in("states", 0, "init", 1),
-    "symbol twice": lambda h: h["symbols"].append(h["symbols"][0]),
-    "symbol with a strange name": set_in("symbols", 0, "name", "__import__('os')"),
-    "symbol without end": set_in("symbols", 0, "max", 1 << 62),
-    "symbol beyond its memory": set_in("symbols", 0, "max", 1 << 40),
-    "symbol that is not there": drop("symbols", 0),
+    "constant of no blob": set_in("constants", "blob", 0, 9999),
+    "constant of another size": lambda h: h["constants"]["blob"].__setitem__(0, h["kernels"]["wgsl"][0]),
+    "constant of no node": set_in("constants", "value", 0, 1 << 30),
+    "state without its first value": set_in("states", "init", 0, None),
+    "state of another blob": set_in("states", "init", 0, 1),
+    "symbol twice": lambda h: repeat_row(h["symbols"]),
+    "symbol with a strange name": set_in("symbols", "name", 0, "__import__('os')"),
+    "symbol without end": set_in("symbols", "max", 0, 1 << 62),
+    "symbol beyond its memory": set_in("symbols", "max", 0, 1 << 40),
+    "symbol that is not there": lambda h: [column.pop(0) for column in h["symbols"].values()],
     "deep expression": set_in("exprs", 0, deep(300)),
     "wide expression": set_in("exprs", 0, ["+", *range(100_000)]),
     "power without end": ladder,
@@ -334,13 +363,13 @@ ATTACKS: dict[str, Callable[[Header], None]] = {
     "needs left out": set_in("needs", {}),
     "alignment that is none": set_in("needs", "storage_alignment", 48),
     "dialect that is none": set_in("needs", "dialect", "glsl"),
-    "inference from nowhere": set_in("infer", 0, "input", "nobody"),
-    "inference of no symbol": set_in("infer", 0, "symbol", "Q"),
-    "requirement of no text": set_in("requirements", 0, "text", 7),
-    "requirement of no expression": set_in("requirements", 0, "small", {"e": 12345}),
-    "index into nothing": set_in("index_inputs", 0, "input", "nobody"),
-    "name with half a character": set_in("buffers", 0, "name", "\ud800"),
-    "name without end": set_in("buffers", 0, "name", "x" * 100_000),
+    "inference from nowhere": set_in("infer", "input", 0, "nobody"),
+    "inference of no symbol": set_in("infer", "symbol", 0, "Q"),
+    "requirement of no text": set_in("requirements", "text", 0, 7),
+    "requirement of no expression": set_in("requirements", "small", 0, {"e": 12345}),
+    "index into nothing": set_in("index_inputs", "input", 0, "nobody"),
+    "name with half a character": set_in("buffers", "name", 0, "\ud800"),
+    "name without end": set_in("buffers", "name", 0, "x" * 100_000),
     "terminal escapes": set_in("planned_for", ["\x1b[2J"]),
 }
 
@@ -354,11 +383,12 @@ def test_structure_attacks_are_refused(name: str) -> None:
 
 
 HOST_ATTACKS: dict[str, Callable[[Header], None]] = {
-    "nodes in reverse": lambda h: [s["nodes"].reverse() for s in h["steps"] if len(s["nodes"]) > 1],
-    "step without nodes": set_in("steps", 0, "nodes", []),
-    "step with a kernel": set_in("steps", 0, "kernel", 0),
-    "operand not bound": set_in("steps", -1, "bindings", []),
-    "root elsewhere": set_in("steps", 0, "root", 0),
+    "nodes in reverse": lambda h: [nodes.reverse() for nodes in h["steps"]["nodes"] if len(nodes) > 1],
+    "node twice": lambda h: [nodes.append(nodes[-1]) for nodes in h["steps"]["nodes"]],
+    "step without nodes": set_in("steps", "nodes", 0, []),
+    "step with a kernel": set_in("steps", "kernel", 0, 0),
+    "operand not bound": lambda h: h["steps"]["bindings"].__setitem__(-1, []) or h["steps"]["access"].__setitem__(-1, ""),
+    "root elsewhere": set_in("steps", "root", 0, 0),
     "needs of a host plan": set_in("needs", {"f16": True}),
     "as a webgpu plan": set_in("target", "webgpu"),
 }

@@ -42,7 +42,12 @@ def _fail(rule: str, text: str) -> PlanError:
 
 def _check_shapes(plan: Plan) -> None:
     """Before any rule multiplies dims: products of sums grow with the power of their number."""
+    # Layers of a model share types and attributes, which live as long as the plan: an id stands for one.
+    seen: set[tuple[int, int]] = set()
     for n in plan.graph:
+        if (id(n.type), id(n.attrs)) in seen:
+            continue
+        seen.add((id(n.type), id(n.attrs)))
         pending: list[Any] = [n.type.shape, *(value for _, value in n.attrs)]
         while pending:
             dims = pending.pop()
@@ -51,7 +56,7 @@ def _check_shapes(plan: Plan) -> None:
             pending += dims
             if _terms(d for d in dims if isinstance(d, Expr)) > MAX_TERMS:
                 raise _fail("shape", f"node %{n.id} ({n.op}) has sizes whose product has more than {MAX_TERMS} terms")
-    for v in plan.values.values():
+    for v in {id(v.type): v for v in plan.values.values()}.values():
         if _terms(d for d in v.type.shape if isinstance(d, Expr)) > MAX_TERMS:
             raise _fail("shape", f"value {v.id} has sizes whose product has more than {MAX_TERMS} terms")
 
@@ -69,6 +74,8 @@ def _check_maxima(plan: Plan) -> None:
 
 
 def _check_known(plan: Plan, d: Dim, what: str) -> None:
+    if not isinstance(d, Expr):
+        return
     unknown = symbols(d) - plan.maxima.keys()
     if unknown:
         raise _fail("symbols", f"{what} uses the symbol {min(unknown)}, which the plan does not have")
@@ -88,25 +95,35 @@ def _check_tree(graph: Graph) -> None:
 
 
 def _check_values(plan: Plan) -> None:
-    graph = plan.graph
+    graph, sizes = plan.graph, _sizes(plan)
     for n in graph:
         if n.op in ("input", "param", "state") and n.id not in plan.values:
             raise _fail("values", f"the {n.op} {n.name!r} has no memory")
     for v in plan.values.values():
-        if v.id < len(graph) and graph.nodes[v.id].type != v.type:
-            raise _fail("values", f"value {v.id} is {v.type}, its node is {graph.nodes[v.id].type}")
-        for d in v.type.shape:
-            _check_known(plan, d, f"the shape of value {v.id}")
-        size, room = v.type.max_nbytes(plan.maxima), sum(p.nbytes for p in v.parts)
+        node = graph.nodes[v.id] if v.id < len(graph) else None
+        if node is not None and node.type is not v.type and node.type != v.type:
+            raise _fail("values", f"value {v.id} is {v.type}, its node is {node.type}")
+        size, room = sizes[id(v.type)], sum(p.nbytes for p in v.parts)
         if size > room or size >= EXACT or not v.parts:
             raise _fail("values", f"value {v.id} takes {size} bytes and has room for {room}")
         kinds = {plan.buffers[p.buffer].kind for p in v.parts if 0 <= p.buffer < len(plan.buffers)}
-        op = graph.nodes[v.id].op if v.id < len(graph) else ""
+        op = "" if node is None else node.op
         if op in SOURCE_OPS and kinds - {op}:
             raise _fail("values", f"value {v.id} is a {op} in a buffer for a {min(kinds - {op})}")
         if len(v.parts) > 1 and (op != "param" or plan.caps.target == "host"):
             raise _fail("values", f"value {v.id} lies in {len(v.parts)} parts, only params of webgpu plans may")
     _check_owners(plan)
+
+
+def _sizes(plan: Plan) -> dict[int, int]:
+    """The bytes that values of a type take at most, by the type's id; the symbols of types are checked on the way."""
+    sizes: dict[int, int] = {}
+    for v in plan.values.values():
+        if id(v.type) not in sizes:
+            for d in v.type.shape:
+                _check_known(plan, d, f"the shape of value {v.id}")
+            sizes[id(v.type)] = v.type.max_nbytes(plan.maxima)
+    return sizes
 
 
 def _check_owners(plan: Plan) -> None:
@@ -149,6 +166,8 @@ def _check_host_step(plan: Plan, where: str, step: Step) -> None:
     bound = {b.value for b in step.bindings}
     done: set[int] = set()
     for n in step.nodes:
+        if n in done:
+            raise _fail("nodes", f"{where} computes node {n} twice")
         if any(a not in done and a not in bound for a in plan.graph.nodes[n].args):
             raise _fail("nodes", f"{where} computes node {n} before its operands")
         done.add(n)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, TypeVar
 
 from pumice.errors import FormatError
 from pumice.formats.weights import shown
 from pumice.plan.file_exprs import EXACT
 
 MAX_TEXT: Final = 1 << 16
+MAX_ROWS: Final = 1 << 20
+T = TypeVar("T")
 
 
 class Item:
@@ -61,6 +64,12 @@ class Item:
             raise self.fail(f"{len(self.value)} items, not {least}…{most}")
         return [Item(v, self, i) for i, v in enumerate(self.value)]
 
+    def values(self, most: int) -> list[Any]:
+        """The plain values of an array of bounded length."""
+        if type(self.value) is not list or len(self.value) > most:
+            self.array(most)
+        return self.value  # type: ignore[no-any-return]
+
     def members(self, most: int) -> Iterator[tuple[str, Item]]:
         """The pairs of an object with free keys."""
         if type(self.value) is not dict or len(self.value) > most:
@@ -75,6 +84,10 @@ class Item:
         if not least <= self.value <= most:
             raise self.fail(f"{str(self.value)[:24]} is not in {least}…{most}")
         return self.value
+
+    def optional(self, least: int = 0, most: int = EXACT - 1) -> int | None:
+        """An integer in a range, or null."""
+        return None if self.value is None else self.integer(least, most)
 
     def index(self, count: int, what: str) -> int:
         """The number of one of `count` things."""
@@ -106,10 +119,86 @@ class Item:
             raise self.fail(f"{_kind(self.value)} is none of {' '.join(options)}")
         return self.value
 
-    def pair(self, most: int) -> tuple[int, int]:
-        """Two integers from 0 to `most`."""
-        first, second = self.array(2, 2)
-        return first.integer(0, most), second.integer(0, most)
+
+class Table:
+    """A table of the header: an object of columns, all of one length.
+
+    Whole columns are checked at once, which is many times faster than value by value; what is wrong is then looked up.
+
+    >>> table = Table(Item({"at": [1, 2], "in": [[], [0, None]]}), "at in")
+    >>> table.integers("at", 0, 9), table.integer_rows("in", 0, 9, most_items=2, null=True)
+    ([1, 2], [[], [0, None]])
+    >>> table.integers("at", 0, 1)
+    Traceback (most recent call last):
+    pumice.errors.FormatError: [format] at[1]: 2 is not in 0…1
+    """
+
+    def __init__(self, at: Item, columns: str) -> None:
+        self.columns = at.object(columns)
+        lengths = {len(column.values(MAX_ROWS)) for column in self.columns.values()}
+        if len(lengths) > 1:
+            raise at.fail("its columns do not have one length")
+        self.length = lengths.pop()
+
+    def __len__(self) -> int:
+        return self.length
+
+    def items(self, name: str) -> list[Item]:
+        """The values of a column, each with its place."""
+        return self.columns[name].array(MAX_ROWS)
+
+    def integers(self, name: str, least: int, most: int) -> list[int]:
+        """A column of integers in a range."""
+        column = self.columns[name]
+        if not _are_integers(column.value, least, most):
+            return [item.integer(least, most) for item in self.items(name)]
+        return column.value  # type: ignore[no-any-return]
+
+    def indices(self, name: str, things: Sequence[T]) -> list[T]:
+        """The things that a column of their numbers refers to."""
+        return [things[i] for i in self.integers(name, 0, len(things) - 1)]
+
+    def choices(self, name: str, options: Collection[str]) -> list[str]:
+        """A column of words of a few."""
+        values = self.columns[name].value
+        if not set(map(type, values)) <= {str} or not set(values) <= set(options):
+            return [item.choice(options) for item in self.items(name)]
+        return values  # type: ignore[no-any-return]
+
+    def optional_integers(self, name: str, least: int, most: int) -> list[int | None]:
+        """A column of integers in a range, or null."""
+        column = self.columns[name]
+        if not _are_integers([v for v in column.value if v is not None], least, most):
+            return [item.optional(least, most) for item in self.items(name)]
+        return column.value  # type: ignore[no-any-return]
+
+    def texts(self, name: str, most: int = MAX_TEXT) -> list[str]:
+        """A column of strings."""
+        values = self.columns[name].value
+        try:
+            if (
+                set(map(type, values)) <= {str}
+                and max(map(len, values), default=0) <= most
+                and "".join(values).encode() is not None
+            ):
+                return values  # type: ignore[no-any-return]
+        except UnicodeEncodeError:
+            pass
+        return [item.text(most) for item in self.items(name)]
+
+    def integer_rows(self, name: str, least: int, most: int, *, most_items: int, null: bool = False) -> list[list[Any]]:
+        """A column of arrays of integers in a range, or with `null` perhaps null, of bounded length."""
+        rows = self.columns[name].value
+        if set(map(type, rows)) <= {list} and max(map(len, rows), default=0) <= most_items:
+            flat = chain.from_iterable(rows)
+            if _are_integers([v for v in flat if v is not None] if null else list(flat), least, most):
+                return rows  # type: ignore[no-any-return]
+        read = Item.optional if null else Item.integer
+        return [[read(v, least, most) for v in row.array(most_items)] for row in self.items(name)]
+
+
+def _are_integers(values: list[Any], least: int, most: int) -> bool:
+    return not values or (set(map(type, values)) == {int} and min(values) >= least and max(values) <= most)
 
 
 @cache

@@ -9,18 +9,17 @@ from typing import Any, get_args
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Expr, sym
-from pumice.core.dtypes import dtype
+from pumice.core.dtypes import DType, dtype
 from pumice.errors import DTypeError, FormatError, PumiceError
 from pumice.ir.graph import ConstData, Graph, Node
 from pumice.ir.types import TensorType
 from pumice.plan.file_check import MAX_RANK, check_structure
-from pumice.plan.file_exprs import decode_dim
-from pumice.plan.file_json import Item
-from pumice.plan.file_write import DERIVED, canonical, encode
+from pumice.plan.file_exprs import EXACT, decode_dim
+from pumice.plan.file_json import MAX_ROWS, Item, Table
+from pumice.plan.file_write import ACCESS, STEP_COLUMNS, encode
 from pumice.plan.needs import AT_LEAST
 from pumice.plan.plan import Access, Binding, Buffer, BufferKind, Kernel, Part, Plan, Step, Value
 
-MAX_ROWS = 1 << 20
 MAX_SYMBOLS = 256
 MAX_OPERANDS = 1 << 12
 _MAX_NESTING = 16
@@ -28,10 +27,14 @@ _MAX_ID = 1 << 31
 _INT64 = 1 << 63
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _KEYS = (
-    "format target planned_for symbols inputs params states constants outputs captures tree buffers values kernels uniforms "
-    "steps copies graph blobs needs infer requirements index_inputs exprs"
+    "format target planned_for symbols types inputs params states constants outputs captures tree buffers values kernels "
+    "uniforms steps copies graph blobs needs infer requirements index_inputs exprs"
 )
+_SOURCES = {"inputs": "name value", "params": "name value stored", "states": "name value init"}
+_ACCESS = {letter: access for access, letter in ACCESS.items()}
 _SPECIAL_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+Attrs = tuple[tuple[str, Any], ...]
 
 
 def decode(header: Any, blobs: Sequence[bytes]) -> Plan:
@@ -39,22 +42,17 @@ def decode(header: Any, blobs: Sequence[bytes]) -> Plan:
     plan = _Reader(header, blobs).plan()
     try:
         check_structure(plan)
-        again = encode(plan)
+        again = encode(plan, derived=False)
     except PumiceError as e:
         raise FormatError(f"it holds no sound plan: {e.message}", reason=e.code) from e
-    _compare(header, again.header, again.plain_exprs)
+    # There is one way to write a plan: tables have each row once, in the order of use, and do not contradict each other.
+    for key, table in again.header.items():
+        found = header[key][: len(table)] if key == "exprs" else header[key]
+        if found != table:
+            raise FormatError(f"the table {key} contradicts the rest of the plan, or is not in the order of its use", place=key)
     if tuple(blobs) != again.blobs:
         raise FormatError("its blobs are not those of its plan, each once and in the order of their use")
     return plan
-
-
-def _compare(header: dict[str, Any], again: dict[str, Any], plain: int) -> None:
-    """Tables that say the same thing must agree: what a plan comes to must be what the file says."""
-    for key in header.keys() - set(DERIVED):
-        if canonical(header[key]) != canonical(again[key]):
-            raise FormatError(f"the table {key} contradicts the rest of the plan", place=key)
-    if canonical(header["exprs"][:plain]) != canonical(again["exprs"][:plain]):
-        raise FormatError("the table exprs is not in the order of its use", place="exprs")
 
 
 class _Reader:
@@ -62,38 +60,35 @@ class _Reader:
         self.top = Item(header).object(_KEYS)
         self.blobs = blobs
         self.top["format"].choice(["pumice-plan"])
-        self.maxima: dict[str, int] = {}
-        for row in self.top["symbols"].array(MAX_SYMBOLS):
-            at = row.object("name max")
-            name = at["name"].text(200)
-            try:
-                sym(name)
-            except PumiceError as e:
-                raise at["name"].fail(e.message) from None
-            if name in self.maxima:
-                raise at["name"].fail(f"the symbol {name} stands twice")
-            self.maxima[name] = at["max"].integer()
-        self.exprs: list[Expr] = []
-        for row in self.top["exprs"].array(MAX_ROWS):
-            self.exprs.append(self.expr(row))
+        self.maxima = self.symbols()
+        self.exprs = [self.expr(row) for row in self.top["exprs"].array(MAX_ROWS)]
+        self.types = self.read_types()
 
     def plan(self) -> Plan:
-        top = self.top
         graph = self.graph()
-        uniforms = [self.dims(row, MAX_OPERANDS) for row in top["uniforms"].array(MAX_ROWS)]
-        kernels = tuple(self.kernel(row) for row in top["kernels"].array(MAX_ROWS))
-        buffers = tuple(self.buffer(row) for row in top["buffers"].array(MAX_ROWS))
-        values: dict[int, Value] = {}
-        for row in top["values"].array(MAX_ROWS):
-            v = self.value(row, len(buffers))
-            values[v.id] = v
-        steps = tuple(self.step(row, len(kernels), uniforms) for row in top["steps"].array(MAX_ROWS))
-        copies = tuple(row.pair(len(graph) - 1) for row in top["copies"].array(MAX_ROWS))
+        kernels, buffers = self.kernels(), self.buffers()
+        copies = self.pairs(Table(self.top["copies"], "to value"), len(graph) - 1)
+        values, steps = self.values(len(buffers)), self.steps(len(kernels))
         caps = self.caps()
         self.check_derived()
         return Plan(graph, caps, buffers, values, kernels, steps, copies, self.maxima)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
+    def symbols(self) -> dict[str, int]:
+        table = Table(self.top["symbols"], "name max")
+        if len(table) > MAX_SYMBOLS:
+            raise self.top["symbols"].fail(f"{len(table)} symbols, more than {MAX_SYMBOLS}")
+        found: dict[str, int] = {}
+        for name, item, maximum in zip(table.texts("name", 200), table.items("name"), table.integers("max", 0, EXACT - 1)):
+            try:
+                sym(name)
+            except PumiceError as e:
+                raise item.fail(e.message) from None
+            if name in found:
+                raise item.fail(f"the symbol {name} stands twice")
+            found[name] = maximum
+        return found
+
     def expr(self, row: Item) -> Expr:
         try:
             found = decode_dim(row.value, self.maxima)
@@ -111,15 +106,20 @@ class _Reader:
     def dims(self, at: Item, most: int, least: int = -_INT64) -> tuple[Dim, ...]:
         return tuple(self.dim(d, least) for d in at.array(most))
 
-    def type(self, at: dict[str, Item]) -> TensorType:
-        name = at["dtype"].text(40)
+    def read_types(self) -> list[TensorType]:
+        table = Table(self.top["types"], "dtype shape")
+        shapes = (self.dims(row, MAX_RANK, 0) for row in table.items("shape"))
+        return [TensorType(self.dtype(name), shape) for name, shape in zip(table.items("dtype"), shapes)]
+
+    def dtype(self, at: Item) -> DType:
+        name = at.text(40)
         try:
             found = dtype(name)
         except DTypeError as e:
-            raise at["dtype"].fail(e.message) from None
+            raise at.fail(e.message) from None
         if found.name != name:
-            raise at["dtype"].fail(f"the dtype {name} is written {found.name}")
-        return TensorType(found, self.dims(at["shape"], MAX_RANK, 0))
+            raise at.fail(f"the dtype {name} is written {found.name}")
+        return found
 
     def blob(self, at: Item) -> bytes:
         return self.blobs[at.index(len(self.blobs), "blob")]
@@ -140,97 +140,129 @@ class _Reader:
             dialect=needs["dialect"].choice(["naga", "tint"])
         )
 
-    def buffer(self, row: Item) -> Buffer:
-        at = row.object("kind nbytes name")
-        kinds = get_args(BufferKind)
-        kind: Any = at["kind"].choice(kinds)
-        return Buffer(kind, at["nbytes"].integer(), at["name"].text())
+    def buffers(self) -> tuple[Buffer, ...]:
+        table = Table(self.top["buffers"], "kind nbytes name")
+        kinds: Any = table.choices("kind", get_args(BufferKind))
+        return tuple(map(Buffer, kinds, table.integers("nbytes", 0, EXACT - 1), table.texts("name")))
 
-    def value(self, row: Item, buffers: int) -> Value:
-        at = row.object("id dtype shape parts")
-        parts = []
-        for part in at["parts"].array(MAX_OPERANDS, 1):
-            buffer, offset, nbytes = part.array(3, 3)
-            parts.append(Part(buffer.index(buffers, "buffer"), offset.integer(), nbytes.integer()))
-        return Value(at["id"].integer(0, _MAX_ID), self.type(at), tuple(parts))
+    def values(self, buffers: int) -> dict[int, Value]:
+        table = Table(self.top["values"], "id type parts")
+        ids, types = table.integers("id", 0, _MAX_ID), table.indices("type", self.types)
+        found: dict[int, Value] = {}
+        rows = table.integer_rows("parts", 0, EXACT - 1, most_items=3 * MAX_OPERANDS)
+        for i, type, words in zip(ids, types, rows):
+            if not words or len(words) % 3 or max(words[::3]) >= buffers:
+                raise table.columns["parts"].fail(f"those of value {i} are no buffers, offsets and sizes")
+            found[i] = Value(i, type, tuple(map(Part, words[::3], words[1::3], words[2::3])))
+        return found
 
-    def kernel(self, row: Item) -> Kernel:
-        at = row.object("name wgsl access words")
+    def kernels(self) -> tuple[Kernel, ...]:
+        table = Table(self.top["kernels"], "name wgsl access words")
+        texts = [self.text(item) for item in table.items("wgsl")]
+        return tuple(map(Kernel, table.texts("name"), texts, self.access(table), table.integers("words", 0, MAX_OPERANDS)))
+
+    def text(self, at: Item) -> str:
         try:
-            wgsl = self.blob(at["wgsl"]).decode()
+            return self.blob(at).decode()
         except UnicodeDecodeError:
-            raise at["wgsl"].fail("the kernel is no UTF-8 text") from None
-        return Kernel(at["name"].text(), wgsl, self.access(at["access"]), at["words"].integer(0, MAX_OPERANDS))
+            raise at.fail("the kernel is no UTF-8 text") from None
 
-    def access(self, at: Item) -> tuple[Access, ...]:
-        return tuple(_access(a) for a in at.array(MAX_OPERANDS))
+    def access(self, table: Table) -> list[tuple[Access, ...]]:
+        found = []
+        known: dict[str, tuple[Access, ...]] = {}
+        for i, word in enumerate(table.texts("access", MAX_OPERANDS)):
+            if word not in known:
+                if set(word) - _ACCESS.keys():
+                    raise table.items("access")[i].fail("letters other than r, w and u")
+                known[word] = tuple(_ACCESS[letter] for letter in word)
+            found.append(known[word])
+        return found
 
-    def step(self, row: Item, kernels: int, uniforms: Sequence[tuple[Dim, ...]]) -> Step:
-        at = row.object("label variant kernel bindings uniforms groups nodes root anchor")
+    def steps(self, kernels: int) -> tuple[Step, ...]:
+        table = Table(self.top["steps"], STEP_COLUMNS)
+        uniforms = [self.dims(row, MAX_OPERANDS) for row in self.top["uniforms"].array(MAX_ROWS)]
+        rows = table.integer_rows("bindings", 0, _MAX_ID, most_items=2 * MAX_OPERANDS)
         bindings = []
-        for b in at["bindings"].array(MAX_OPERANDS):
-            value, part, access = b.array(3, 3)
-            bindings.append(Binding(value.integer(0, _MAX_ID), part.integer(0, MAX_OPERANDS), _access(access)))
-        return Step(
-            at["label"].text(),
-            tuple(n.integer(0, _MAX_ID) for n in at["nodes"].array(MAX_ROWS)),
-            at["root"].integer(0, _MAX_ID),
-            tuple(bindings),
-            -1 if at["kernel"].value is None else at["kernel"].index(kernels, "kernel"),
-            () if at["uniforms"].value is None else uniforms[at["uniforms"].index(len(uniforms), "row of uniforms")],
-            self.dim(at["groups"]),
-            None if at["anchor"].value is None else at["anchor"].integer(0, _MAX_ID),
-            at["variant"].text(),
+        for i, (words, access) in enumerate(zip(rows, self.access(table))):
+            if len(words) != 2 * len(access):
+                raise table.items("bindings")[i].fail(f"{len(words)} numbers for {len(access)} bindings")
+            bindings.append(tuple(map(Binding, words[::2], words[1::2], access)))
+        return tuple(
+            map(
+                Step,
+                table.texts("label"),
+                map(tuple, table.integer_rows("nodes", 0, _MAX_ID, most_items=MAX_ROWS)),
+                table.integers("root", 0, _MAX_ID),
+                bindings,
+                [-1 if k is None else k for k in table.optional_integers("kernel", 0, kernels - 1)],
+                [() if u is None else uniforms[u] for u in table.optional_integers("uniforms", 0, len(uniforms) - 1)],
+                [self.dim(item) for item in table.items("groups")],
+                table.optional_integers("anchor", 0, _MAX_ID),
+                table.texts("variant"),
+            )
         )
+
+    def pairs(self, table: Table, last: int, first: str = "to") -> tuple[tuple[int, int], ...]:
+        return tuple(zip(table.integers(first, 0, last), table.integers("value", 0, last)))
 
     # -- the graph --------------------------------------------------------------------------------------------------
     def graph(self) -> Graph:
-        at = self.top["graph"].object("nodes updates")
-        contents = self.contents()
-        rows = at["nodes"].array(MAX_ROWS)
-        nodes = tuple(self.node(i, row, contents) for i, row in enumerate(rows))
-        if contents.keys() - range(len(nodes)):
-            raise self.top["constants"].fail(f"value {max(contents)} is no node of the graph")
-        last = len(nodes) - 1
+        at = self.top["graph"].object("nodes names updates ops")
+        table = Table(at["nodes"], "op in")
+        ops = self.ops(Table(at["ops"], "op type attrs"))
+        names, contents = self.names(Table(at["names"], "name value")), self.contents()
+        last = len(table) - 1
+        for found, place in ((names, "names"), (contents, "constants")):
+            if max(found, default=0) > last:
+                raise Item(None, key=place).fail(f"value {max(found)} is no node of the graph")
+        rows = table.integer_rows("in", 0, _MAX_ID, most_items=MAX_OPERANDS, null=True)
+        nodes = []
+        for i, ((op, type, attrs), operands) in enumerate(zip(table.indices("op", ops), map(tuple, rows))):
+            if i in contents:
+                attrs = (*attrs, ("data" if op == "constant" else "init", contents[i]))
+            nodes.append(Node(i, op, operands, attrs, type, names.get(i, "")))
         return Graph(
-            nodes,
+            tuple(nodes),
             self.named("outputs", last),
-            tuple(pair.pair(last) for pair in at["updates"].array(MAX_ROWS)),
+            self.pairs(Table(at["updates"], "to value"), last),
             self.named("captures", last),
             tuple(self.maxima.items()),
             self.top["tree"].text(1 << 20),
         )
 
     def named(self, key: str, last: int) -> tuple[tuple[str, int], ...]:
-        rows = [row.object("name value dtype shape") for row in self.top[key].array(MAX_ROWS)]
-        return tuple((at["name"].text(), at["value"].integer(0, last)) for at in rows)
+        table = Table(self.top[key], "name value")
+        return tuple(zip(table.texts("name"), table.integers("value", 0, last)))
+
+    def names(self, others: Table) -> dict[int, str]:
+        """The names of sources, and of those other nodes that have one."""
+        tables = [others, *(Table(self.top[key], _SOURCES[key]) for key in _SOURCES)]
+        return {i: name for t in tables for i, name in zip(t.integers("value", 0, _MAX_ID), t.texts("name"))}
 
     def contents(self) -> dict[int, ConstData]:
         """The bytes of constants and of states' first values, by node."""
         found: dict[int, ConstData] = {}
-        for row in self.top["constants"].array(MAX_ROWS):
-            at = row.object("value blob")
-            found[at["value"].integer(0, _MAX_ID)] = ConstData(self.blob(at["blob"]))
-        for row in self.top["states"].array(MAX_ROWS):
-            at = row.object("name value dtype shape init")
-            if at["init"].value is not None:
-                found[at["value"].integer(0, _MAX_ID)] = ConstData(self.blob(at["init"]))
+        table = Table(self.top["constants"], "value blob")
+        for i, blob in zip(table.integers("value", 0, _MAX_ID), table.items("blob")):
+            found[i] = ConstData(self.blob(blob))
+        table = Table(self.top["states"], _SOURCES["states"])
+        for i, blob in zip(table.integers("value", 0, _MAX_ID), table.items("init")):
+            if blob.value is not None:
+                found[i] = ConstData(self.blob(blob))
         return found
 
-    def node(self, i: int, row: Item, contents: dict[int, ConstData]) -> Node:
-        at = row.object("op dtype shape", "name in attrs")
-        inputs = at["in"].array(MAX_OPERANDS) if "in" in at else []
-        attrs: list[tuple[str, Any]] = []
-        for name, value in at["attrs"].members(64) if "attrs" in at else ():
+    def ops(self, table: Table) -> list[tuple[str, TensorType, Attrs]]:
+        """What the nodes compute: the op, the type of the result, and the attributes."""
+        attrs = [self.attrs(item) for item in table.items("attrs")]
+        return list(zip(table.texts("op", 100), table.indices("type", self.types), attrs))
+
+    def attrs(self, at: Item) -> Attrs:
+        found = []
+        for name, value in at.members(64):
             if not _NAME.fullmatch(name):
                 raise value.fail("no name of an attribute")
-            attrs.append((name, self.attr(value, 0)))
-        op = at["op"].text(100)
-        if i in contents:
-            attrs.append(("data" if op == "constant" else "init", contents[i]))
-        name = at["name"].text() if "name" in at else ""
-        operands = tuple(None if a.value is None else a.integer(0, _MAX_ID) for a in inputs)
-        return Node(i, op, operands, tuple(sorted(attrs, key=lambda a: a[0])), self.type(at), name)
+            found.append((name, self.attr(value, 0)))
+        return tuple(sorted(found, key=lambda a: a[0]))
 
     def attr(self, at: Item, depth: int) -> Any:
         value = at.value
@@ -252,26 +284,21 @@ class _Reader:
     # -- what is derived --------------------------------------------------------------------------------------------
     def check_derived(self) -> None:
         """The form of the tables that this reader works out anew from the graph."""
-        inputs = {row.object("name value dtype shape")["name"].text() for row in self.top["inputs"].array(MAX_ROWS)}
-        for row in self.top["infer"].array(MAX_SYMBOLS):
-            at = row.object("symbol input axis slope rest")
-            at["symbol"].choice(self.maxima)
-            at["input"].choice(inputs)
-            at["axis"].integer(0, MAX_RANK)
-            self.dim(at["slope"])
-            self.dim(at["rest"])
-        for row in self.top["requirements"].array(MAX_ROWS):
-            at = row.object("small large unless_empty text")
-            at["text"].text()
-            for key in ("small", "large", "unless_empty"):
-                self.dim(at[key])
-        for row in self.top["index_inputs"].array(MAX_ROWS):
-            at = row.object("input size op")
-            at["input"].choice(inputs)
-            at["op"].text(100)
-            self.dim(at["size"])
+        inputs = set(Table(self.top["inputs"], _SOURCES["inputs"]).texts("name"))
+        table = Table(self.top["infer"], "symbol input axis slope rest")
+        table.choices("symbol", self.maxima)
+        table.choices("input", inputs)
+        table.integers("axis", 0, MAX_RANK)
+        self.check_dims(table, "slope", "rest")
+        table = Table(self.top["requirements"], "small large unless_empty text")
+        table.texts("text")
+        self.check_dims(table, "small", "large", "unless_empty")
+        table = Table(self.top["index_inputs"], "input size op")
+        table.choices("input", inputs)
+        table.texts("op", 100)
+        self.check_dims(table, "size")
 
-
-def _access(at: Item) -> Access:
-    found: Any = at.choice(get_args(Access))
-    return found  # type: ignore[no-any-return]
+    def check_dims(self, table: Table, *names: str) -> None:
+        for name in names:
+            for item in table.items(name):
+                self.dim(item)

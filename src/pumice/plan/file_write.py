@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pumice.core.dims import Dim, Expr
 from pumice.ir.graph import ConstData, Graph, Node
+from pumice.ir.registry import SOURCE_OPS
 from pumice.ir.requirements import index_inputs, requirements
 from pumice.ir.types import TensorType
 from pumice.plan.file_exprs import ExprTable, check_exact
 from pumice.plan.file_symbols import solutions
 from pumice.plan.needs import AT_LEAST, most_groups, needed_caps
-from pumice.plan.plan import Plan, Step
+from pumice.plan.plan import Access, Plan, Value
 
 Json = Any
 # What the header derives from the rest for readers without an IR. Later releases may derive more of it or do so more
 # sharply, so a reader checks the form of these and takes the rest of the header as the plan.
-DERIVED = ("needs", "infer", "requirements", "index_inputs", "exprs")
+DERIVED = ("needs", "infer", "requirements", "index_inputs")
+STEP_COLUMNS = "label variant kernel bindings access uniforms groups nodes root anchor"
+# How the access of bindings is written.
+ACCESS: Mapping[Access, str] = {"read": "r", "write": "w", "update": "u"}
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A header, the blobs that it refers to, and how many of its expressions belong to what is not derived."""
+    """A header and the blobs that it refers to."""
 
     header: dict[str, Json]
     blobs: tuple[bytes, ...]
-    plain_exprs: int
 
 
 def canonical(value: Json) -> str:
@@ -41,9 +44,19 @@ def canonical(value: Json) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def encode(plan: Plan) -> Encoded:
-    """The plan as JSON and bytes, the same for equal plans in every process."""
-    return _Writer(plan).encode()
+def encode(plan: Plan, *, derived: bool = True) -> Encoded:
+    """The plan as JSON and bytes, the same for equal plans in every process; without what is derived, if that is not needed."""
+    return _Writer(plan).encode(derived)
+
+
+def columns(names: str, rows: Iterable[Sequence[Json]]) -> dict[str, list[Json]]:
+    """A table of rows as the file has it, column by column.
+
+    >>> columns("name max", [("T", 8), ("S", 4)])
+    {'name': ['T', 'S'], 'max': [8, 4]}
+    """
+    keys = names.split()
+    return dict(zip(keys, map(list, zip(*rows)))) or {key: [] for key in keys}
 
 
 class _Writer:
@@ -51,44 +64,50 @@ class _Writer:
         self.plan, self.graph = plan, plan.graph
         self.exprs = ExprTable()
         self.blobs: dict[bytes, int] = {}
+        self._types: dict[TensorType, int] = {}
+        self._type_rows: list[Sequence[Json]] = []
+        self._ops: dict[str, int] = {}
+        self._op_rows: list[Sequence[Json]] = []
+        # Plans share most types and attributes between layers. They live as long as the plan, so that an id names one.
+        self._type_ids: dict[int, int] = {}
+        self._op_ids: dict[tuple[str, int, int], int] = {}
 
-    def encode(self) -> Encoded:
+    def encode(self, derived: bool) -> Encoded:
         plan, graph = self.plan, self.graph
         uniforms = list(dict.fromkeys(s.uniforms for s in plan.steps if s.uniforms))
+        named = self.named
         header: dict[str, Json] = {
             "format": "pumice-plan",
             "target": plan.caps.target,
             "planned_for": plan.caps.name,
-            "symbols": [{"name": name, "max": plan.maxima[name]} for name, _ in graph.symbols],
-            "inputs": [self.named(n.name, n.id) for n in graph.sources("input")],
-            "params": [{**self.named(n.name, n.id), "stored": list(n.type.stored_shape)} for n in graph.sources("param")],
-            "states": [{**self.named(n.name, n.id), "init": self.contents(n)} for n in graph.sources("state")],
-            "constants": [{"value": n.id, "blob": self.contents(n)} for n in graph.sources("constant")],
-            "outputs": [self.named(name, i) for name, i in graph.outputs],
-            "captures": [self.named(name, i) for name, i in graph.captures],
+            "symbols": columns("name max", ((name, plan.maxima[name]) for name, _ in graph.symbols)),
+            "inputs": named(graph.sources("input")),
+            "params": columns("name value stored", ((n.name, n.id, list(n.type.stored_shape)) for n in graph.sources("param"))),
+            "states": columns("name value init", ((n.name, n.id, self.contents(n)) for n in graph.sources("state"))),
+            "constants": columns("value blob", ((n.id, self.contents(n)) for n in graph.sources("constant"))),
+            "outputs": columns("name value", graph.outputs),
+            "captures": columns("name value", graph.captures),
             "tree": graph.tree,
-            "buffers": [{"kind": b.kind, "nbytes": b.nbytes, "name": b.name} for b in plan.buffers],
-            "values": [
-                {"id": i, **self.type(v.type), "parts": [[p.buffer, p.offset, p.nbytes] for p in v.parts]}
-                for i, v in sorted(plan.values.items())
-            ],
-            "kernels": [
-                {"name": k.name, "wgsl": self.blob(k.wgsl.encode()), "access": list(k.access), "words": k.uniform_words}
-                for k in plan.kernels
-            ],
+            "buffers": columns("kind nbytes name", ((b.kind, b.nbytes, b.name) for b in plan.buffers)),
+            "values": columns("id type parts", (self.value(v) for _, v in sorted(plan.values.items()))),
+            "kernels": columns(
+                "name wgsl access words",
+                ((k.name, self.blob(k.wgsl.encode()), access_text(k.access), k.uniform_words) for k in plan.kernels),
+            ),
             "uniforms": [self.dims(words) for words in uniforms],
-            "steps": [self.step(s, {u: i for i, u in enumerate(uniforms)}) for s in plan.steps],
-            "copies": [list(pair) for pair in plan.copies],
+            "steps": self.steps({u: i for i, u in enumerate(uniforms)}),
+            "copies": columns("to value", plan.copies),
         }
         # Everything that readers evaluate is in the table by now; the graph may hold larger sizes that never run.
         for e in self.exprs.exprs:
             check_exact(e, plan.maxima)
         header["graph"] = self.encode_graph(graph)
-        plain = len(self.exprs.rows)
-        header |= self.derived()
+        header["types"] = columns("dtype shape", self._type_rows)
+        if derived:
+            header |= self.derived()
         header["blobs"] = [len(b) for b in self.blobs]
         header["exprs"] = self.exprs.rows
-        return Encoded(header, tuple(self.blobs), plain)
+        return Encoded(header, tuple(self.blobs))
 
     def derived(self) -> dict[str, Json]:
         plan, graph = self.plan, self.graph
@@ -100,23 +119,20 @@ class _Writer:
         exact = self.exact
         return {
             "needs": needs,
-            "infer": [
-                {"symbol": s.symbol, "input": s.input, "axis": s.axis, "slope": exact(s.slope), "rest": exact(s.rest)}
-                for s in solutions(graph)
-            ],
-            "requirements": [
-                {"small": exact(r.small), "large": exact(r.large), "unless_empty": exact(r.unless_empty), "text": r.text}
-                for r in requirements(graph)
-            ],
-            "index_inputs": [
-                {"input": name, "size": exact(size), "op": op} for name, size, op in dict.fromkeys(index_inputs(graph))
-            ],
+            "infer": columns(
+                "symbol input axis slope rest",
+                ((s.symbol, s.input, s.axis, exact(s.slope), exact(s.rest)) for s in solutions(graph)),
+            ),
+            "requirements": columns(
+                "small large unless_empty text",
+                ((exact(r.small), exact(r.large), exact(r.unless_empty), r.text) for r in requirements(graph)),
+            ),
+            "index_inputs": columns(
+                "input size op", ((name, exact(size), op) for name, size, op in dict.fromkeys(index_inputs(graph)))
+            ),
         }
 
     # -- pieces -----------------------------------------------------------------------------------------------------
-    def dim(self, d: Dim) -> Json:
-        return self.exprs.dim(d)
-
     def exact(self, d: Dim) -> Json:
         check_exact(d, self.plan.maxima)
         return self.exprs.dim(d)
@@ -124,11 +140,19 @@ class _Writer:
     def dims(self, dims: Iterable[Dim]) -> list[Json]:
         return [self.exprs.dim(d) for d in dims]
 
-    def type(self, t: TensorType) -> dict[str, Json]:
-        return {"dtype": t.dtype.name, "shape": self.dims(t.shape)}
+    def type(self, t: TensorType) -> int:
+        found = self._type_ids.get(id(t))
+        if found is None:
+            found = self._type_ids[id(t)] = self._types.setdefault(t, len(self._type_rows))
+            if found == len(self._type_rows):
+                self._type_rows.append((t.dtype.name, self.dims(t.shape)))
+        return found
 
-    def named(self, name: str, node: int) -> dict[str, Json]:
-        return {"name": name, "value": node, **self.type(self.graph.nodes[node].type)}
+    def named(self, nodes: Iterable[Node]) -> dict[str, list[Json]]:
+        return columns("name value", ((n.name, n.id) for n in nodes))
+
+    def value(self, v: Value) -> Sequence[Json]:
+        return v.id, self.type(v.type), [word for p in v.parts for word in (p.buffer, p.offset, p.nbytes)]
 
     def blob(self, data: bytes) -> int:
         return self.blobs.setdefault(data, len(self.blobs))
@@ -140,38 +164,62 @@ class _Writer:
             return None
         return self.blob(data.data)
 
-    def step(self, s: Step, uniforms: dict[Sequence[Dim], int]) -> dict[str, Json]:
+    def steps(self, uniforms: Mapping[Sequence[Dim], int]) -> dict[str, list[Json]]:
+        rows = (
+            (
+                s.label,
+                s.variant,
+                None if s.kernel < 0 else s.kernel,
+                [word for b in s.bindings for word in (b.value, b.part)],
+                access_text(b.access for b in s.bindings),
+                uniforms[s.uniforms] if s.uniforms else None,
+                self.exprs.dim(s.groups),
+                list(s.nodes),
+                s.root,
+                s.anchor,
+            )
+            for s in self.plan.steps
+        )
+        return columns(STEP_COLUMNS, rows)
+
+    # -- the graph --------------------------------------------------------------------------------------------------
+    def encode_graph(self, graph: Graph) -> dict[str, Json]:
+        nodes = [(self.op(n), list(n.inputs)) for n in graph.nodes]
         return {
-            "label": s.label,
-            "variant": s.variant,
-            "kernel": None if s.kernel < 0 else s.kernel,
-            "bindings": [[b.value, b.part, b.access] for b in s.bindings],
-            "uniforms": uniforms[s.uniforms] if s.uniforms else None,
-            "groups": self.dim(s.groups),
-            "nodes": list(s.nodes),
-            "root": s.root,
-            "anchor": s.anchor,
+            "nodes": columns("op in", nodes),
+            "names": self.named(n for n in graph.nodes if n.name and n.op not in SOURCE_OPS),
+            "updates": columns("to value", graph.updates),
+            "ops": columns("op type attrs", self._op_rows),
         }
 
-    def encode_graph(self, graph: Graph) -> dict[str, Json]:
-        return {"nodes": [self.node(n) for n in graph.nodes], "updates": [list(pair) for pair in graph.updates]}
-
-    def node(self, n: Node) -> dict[str, Json]:
-        row: dict[str, Json] = {"op": n.op, **self.type(n.type)}
-        if n.name:
-            row["name"] = n.name
-        if n.inputs:
-            row["in"] = list(n.inputs)
-        attrs = {name: self.attr(value) for name, value in n.attrs if not isinstance(value, ConstData)}
-        return row | ({"attrs": attrs} if attrs else {})
+    def op(self, n: Node) -> int:
+        """The row of a node in the table of ops: what it computes, and the type of what it makes."""
+        key = n.op, id(n.attrs), id(n.type)
+        found = self._op_ids.get(key)
+        if found is None:
+            attrs = {name: self.attr(value) for name, value in n.attrs if not isinstance(value, ConstData)}
+            row = n.op, self.type(n.type), attrs
+            found = self._op_ids[key] = self._ops.setdefault(canonical(row), len(self._op_rows))
+            if found == len(self._op_rows):
+                self._op_rows.append(row)
+        return found
 
     def attr(self, value: Any) -> Json:
         if isinstance(value, tuple):
             return [self.attr(v) for v in value]
         if isinstance(value, Expr):
-            return self.dim(value)
+            return self.exprs.dim(value)
         if isinstance(value, float):
             if math.isfinite(value):
                 return {"f": float(value)}
             return {"f": "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
         return value
+
+
+def access_text(access: Iterable[Access]) -> str:
+    """What a step does to its bindings, one letter each.
+
+    >>> access_text(["read", "update"])
+    'ru'
+    """
+    return "".join(ACCESS[a] for a in access)

@@ -111,8 +111,9 @@ def _holds(plan: Plan, contents: _Contents, value: int, part: int) -> bool:
 
 def _check_flow(plan: Plan, k: int, step: Step, contents: _Contents) -> None:
     for b in step.bindings:
-        empty = plan.values[b.value].type.numel == 0  # needs no step that writes it
-        if b.access != "write" and not empty and not _holds(plan, contents, b.value, b.part):
+        if b.access == "write" or _holds(plan, contents, b.value, b.part):
+            continue
+        if plan.values[b.value].type.numel != 0:  # what is empty needs no step that writes it
             raise _fail(k, step, "data-flow", f"it reads value {b.value}, which was never written or is overwritten by then")
     for b in step.bindings:
         if b.access == "read":
