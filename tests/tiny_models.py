@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumice.llm.engine import Engine
+    from pumice.models.config import ModelArchConfig
+    from pumice.models.registry import CausalArchitecture
+    from pumice.run.executable import Executable
+    from pumice.tensor import Tensor
 
 GOLDENS = Path(__file__).parent / "models" / "goldens"
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
@@ -52,3 +61,26 @@ def as_gguf(folder: Path, path: Path, dtype: str = "f32") -> Path:
                 rows = t.rows(0, t.shape[0])
                 writer.write(t.name, quantize_rows(kinds[t.name], rows) if kinds[t.name].is_quant else rows)
     return path
+
+
+def all_logits(arch: CausalArchitecture, cfg: ModelArchConfig) -> Callable[..., Any]:
+    """Logits of every position of every sequence, all at once and without a cache: (tokens [B,T]) → [B,T,vocab]."""
+    import pumice as pm
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return pm.attention(q, k, v, layout="bshd", causal=True, **options)
+
+    def logits(params: Any, tokens: Tensor) -> Tensor:
+        positions = pm.broadcast_to(pm.arange(tokens.shape[1], dtype="i32"), tokens.shape)
+        return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, attend))
+
+    return logits
+
+
+def whole_sequences(engine: Engine, most: int) -> Executable:
+    """(tokens [1,T]) → [1,T,vocab] with an engine's weights but none of its steps, for sequences of up to `most` tokens."""
+    import pumice as pm
+
+    tokens = pm.spec(1, "T", dtype="i32", max=most)
+    graph = pm.trace(all_logits(engine.arch, engine.cfg), params=engine._params.specs, tokens=tokens)
+    return pm.compile(graph, device=engine.device, params_from=next(iter(engine._exes.values())))

@@ -17,6 +17,7 @@ from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.registry import get_architecture
+from tiny_models import whole_sequences
 
 from harness import device
 
@@ -58,10 +59,12 @@ def tokens_of(e: Engine, prompt: list[int], n: int = 8, sampling: SamplingParams
 def whole_sequence_greedy(e: Engine, prompt: list[int], n: int) -> tuple[list[int], list[float]]:
     """Greedy tokens without a cache, each from a run over the whole sequence, and how clear each choice was."""
     out, margins = list(prompt), []
-    for _ in range(n):
-        logits = np.sort(e.logits(out)[-1])
-        margins.append(float(logits[-1] - logits[-2]))
-        out.append(int(np.argmax(e.logits(out)[-1])))
+    with whole_sequences(e, len(prompt) + n) as exe:
+        for _ in range(n):
+            logits = exe.run(tokens=np.array([out], np.int32))[0, -1]
+            best = np.sort(logits)
+            margins.append(float(best[-1] - best[-2]))
+            out.append(int(np.argmax(logits)))
     return out[len(prompt) :], margins
 
 

@@ -17,7 +17,6 @@ from pumice.cli.main import app
 from pumice.errors import DTypeError, FormatError, InputError, MissingName, ShapeError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
-from pumice.llm.graphs import all_logits
 from pumice.llm.load import read_config
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams, load_model_params
@@ -25,7 +24,7 @@ from pumice.models.lora import LowRank, attach, choose_layers, linear_layers
 from pumice.models.merge import merge_projections
 from pumice.models.peft import read_adapter, write_adapter
 from pumice.models.registry import CausalArchitecture, get_architecture
-from tiny_models import as_gguf, checkpoint
+from tiny_models import all_logits, as_gguf, checkpoint
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.name for path in GOLDEN.iterdir())

@@ -17,7 +17,8 @@ import pumice as pm
 from pumice import config
 from pumice.backends.base import Device
 from pumice.errors import ClosedError, DeviceLost, InputError
-from pumice.llm.graphs import RING, Layout, Sampling, all_logits, trace_step
+from pumice.llm.graphs import RING, Layout, Sampling, trace_step
+from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.prepare import prepare_kernels
 from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, number
@@ -411,7 +412,7 @@ class Engine:
 
     # -- whole sequences --------------------------------------------------------------------------------------------
     def logits(self, tokens: Sequence[int]) -> Array:
-        """Logits of every position, float32 [T, vocab]; the cache is not touched."""
+        """Logits of every position, float32 [T, vocab]; the cache is not touched, another one of its size is made once."""
         self._check_tokens(tokens)
         if len(tokens) > self.context:
             raise InputError(
@@ -420,16 +421,13 @@ class Engine:
                 prompt_tokens=len(tokens),
                 context=self.context,
             )
+        rows = rows_at_once(self.cfg.vocab, self.chunk, self.device.caps)
         with self._step():
             if "logits" not in self._exes:
-                graph = pm.trace(
-                    all_logits(self.arch, self.cfg),
-                    params=self._params.specs,
-                    tokens=pm.spec(1, "T", dtype="i32", max=self.context),
-                )
+                sizes: dict[str, Any] = {"context": self.context, "rows": rows, "joined": self.layout.joined}
+                graph = trace_logits(self.arch, self.cfg, self._params.specs, **sizes)
                 self._exes["logits"] = pm.compile(graph, device=self.device, params_from=next(iter(self._exes.values())))
-            result: Array = self._exes["logits"].run(tokens=np.array([tokens], np.int32))[0]
-            return result
+            return sequence_logits(self._exes["logits"], tokens, rows, self.cfg.vocab)
 
     def profile(self, *, repeats: int = 5) -> Profile:
         """Where the time of one decode step goes, after the longest sequence that the cache holds; nothing is changed by it."""

@@ -24,13 +24,15 @@ TOP_LOGPROBS = 20
 class Layout:
     """The cache: `slots` sequences of up to `context` tokens each, in `dtype`: f32, f16 or q8.
 
-    `joined` keeps the key and the value of a token side by side, so that one step appends both.
+    `joined` keeps the key and the value of a token side by side, so that one step appends both. `states` begins the names of
+    its states.
     """
 
     slots: int
     context: int
     dtype: str = "f32"
     joined: bool = False
+    states: str = "cache"
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,13 @@ def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, 
             # Eight bits and a factor for each vector, so that one large entry costs only its own vector precision.
             k, k_top = _eight_bits(k)
             v, v_top = _eight_bits(v)
-            options["k_scale"] = append(f"cache.{layer}.k_scale", k_top, "f32")
-            options["v_scale"] = append(f"cache.{layer}.v_scale", v_top, "f32")
+            options["k_scale"] = append(f"{layout.states}.{layer}.k_scale", k_top, "f32")
+            options["v_scale"] = append(f"{layout.states}.{layer}.v_scale", v_top, "f32")
         if layout.joined and k.shape == v.shape:
-            both = append(f"cache.{layer}.kv", pm.stack([k, v], axis=2), dtype)
+            both = append(f"{layout.states}.{layer}.kv", pm.stack([k, v], axis=2), dtype)
             keys, values = both[:, :, 0], both[:, :, 1]
         else:
-            keys, values = append(f"cache.{layer}.k", k, dtype), append(f"cache.{layer}.v", v, dtype)
+            keys, values = append(f"{layout.states}.{layer}.k", k, dtype), append(f"{layout.states}.{layer}.v", v, dtype)
         options["kv_index"] = slot if layout.slots > 1 else None
         return pm.attention(q, keys, values, layout="bshd", causal=True, offset=start, kv_len=end, **options)
 
@@ -82,22 +84,6 @@ def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
     """Whole numbers from -127 to 127 for each vector, and the factors that lead back."""
     top = pm.maximum(pm.abs(x).max(axis=-1), 1e-30) / 127.0
     return pm.round(x / pm.expand_dims(top, -1)), top
-
-
-def plain_attention(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    """An `attend` without a cache: causal within the batch row."""
-    return pm.attention(q, k, v, layout="bshd", causal=True, **options)
-
-
-def all_logits(arch: CausalArchitecture, cfg: ModelArchConfig) -> Callable[..., Any]:
-    """Logits of every position of every sequence, no cache: (tokens [B,T]) → [B,T,vocab]."""
-
-    def logits(params: Any, tokens: Tensor) -> Tensor:
-        positions = pm.broadcast_to(pm.arange(tokens.shape[1], dtype="i32"), tokens.shape)
-        hidden = arch.hidden(cfg, params, tokens, positions, plain_attention)
-        return arch.logits(cfg, params, hidden)
-
-    return logits
 
 
 def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, sampling: Sampling, *, feed: bool) -> Callable[..., Any]:

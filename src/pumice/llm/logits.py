@@ -1,0 +1,60 @@
+"""Logits of every position of a sequence, some rows at a time, so that neither a binding nor the memory has to hold them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import pumice as pm
+from pumice.core.caps import Caps
+from pumice.ir.graph import Graph
+from pumice.llm.graphs import Layout, cached_attention
+from pumice.models.config import ModelArchConfig
+from pumice.models.registry import CausalArchitecture
+from pumice.run.executable import Executable
+from pumice.tensor import Tensor
+
+# Most bytes of logits that a run makes; larger ones gain no speed.
+_BYTES = 1 << 26
+
+
+def rows_at_once(vocab: int, chunk: int, caps: Caps) -> int:
+    """How many positions a run takes: prefill chunks, cut where their logits would not fit a binding.
+
+    >>> rows_at_once(49_152, 512, Caps.preset("browser-baseline")), rows_at_once(32_000, 512, Caps.preset("host"))
+    (341, 512)
+    """
+    return max(1, min(chunk, min(_BYTES, caps.max_binding_bytes) // (4 * vocab)))
+
+
+def trace_logits(arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, *, context: int, rows: int, joined: bool) -> Graph:
+    """The graph of a run over up to `rows` tokens of a sequence: (tokens [1, T], start, end, total) → [T, vocab].
+
+    The tokens are those from `start` to `end` of a sequence of `total`; keys and values of those before are in a cache of its
+    own, in f32.
+    """
+    layout = Layout(1, context, joined=joined, states="logits")
+
+    def run(params: Any, tokens: Tensor, start: Tensor, end: Tensor, total: Tensor) -> Tensor:
+        width = tokens.shape[1]
+        places = start + pm.arange(width, dtype="i32")
+        attend = cached_attention(layout, places, start, start, end)
+        hidden = arch.hidden(cfg, params, tokens, pm.expand_dims(places, 0), attend, length=total)
+        return arch.logits(cfg, params, hidden.reshape(width, cfg.hidden))
+
+    one = pm.spec(1, dtype="i32")
+    return pm.trace(run, params=params, tokens=pm.spec(1, "T", dtype="i32", max=rows), start=one, end=one, total=one)
+
+
+def sequence_logits(exe: Executable, tokens: Sequence[int], rows: int, vocab: int) -> np.ndarray[Any, Any]:
+    """Logits float32 [len(tokens), vocab] by the executable of such a graph."""
+    out = np.empty((len(tokens), vocab), np.float32)
+    for start in range(0, len(tokens), rows):
+        part = tokens[start : start + rows]
+        numbers = {"start": start, "end": start + len(part), "total": len(tokens)}
+        inputs = {"tokens": np.array([part], np.int32)}
+        inputs |= {name: np.array([value], np.int32) for name, value in numbers.items()}
+        out[start : start + len(part)] = exe.run(inputs)
+    return out
