@@ -10,8 +10,9 @@ from pumice.backends.base import Device
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
 from pumice.llm.engine import Engine
-from pumice.llm.graphs import Layout, Sampling, trace_step
+from pumice.llm.graphs import Layout, trace_step
 from pumice.llm.requests import Request, SamplingParams, Timings
+from pumice.llm.sampling import Sampling
 from pumice.models.config import ModelArchConfig
 from pumice.models.merge import merge_projections
 from pumice.models.registry import CausalArchitecture, get_architecture

@@ -8,15 +8,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumice.formats import open_weights
+from pumice.llm.engine import Engine
+from pumice.llm.requests import Request, SamplingParams
+from pumice.models.config import ModelArchConfig
+from pumice.models.load import load_model_params
+from pumice.models.registry import get_architecture
+
+from harness import device
+
 if TYPE_CHECKING:
-    from pumice.llm.engine import Engine
-    from pumice.models.config import ModelArchConfig
     from pumice.models.registry import CausalArchitecture
     from pumice.run.executable import Executable
     from pumice.tensor import Tensor
 
 GOLDENS = Path(__file__).parent / "models" / "goldens"
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
+PROMPT = [5, 17, 3, 42, 9, 11, 23, 2, 30, 31, 7, 8, 19]
+GREEDY = SamplingParams(temperature=0)
+
+
+def make_engine(name: str, target: str = "host", /, **options: Any) -> Engine:
+    """An engine for a golden checkpoint, without a tokeniser."""
+    folder = GOLDENS / name
+    cfg = ModelArchConfig.from_hf(json.loads((folder / "config.json").read_text()))
+    with open_weights(folder / "model.safetensors") as weights:
+        params = load_model_params(cfg, weights)
+        return Engine(get_architecture(cfg.model_type), cfg, params, device(target), **{"context": 64, **options})
+
+
+def tokens_of(e: Engine, prompt: list[int], n: int = 8, sampling: SamplingParams = GREEDY, **kwargs: Any) -> list[int]:
+    return [event.token for event in e.stream([Request(prompt, sampling, n, **kwargs)])]
 
 
 def write_tokenizer(folder: Path, vocab: int, *, closing: bool = False) -> None:

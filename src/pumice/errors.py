@@ -119,6 +119,13 @@ class Diverged(PumiceError):
     code = "diverged"
 
 
+class NotFinite(PumiceError):
+    """A model whose results are NaN or infinite, so that nothing can be made of them; names the model."""
+
+    code = "not-finite"
+    HINT = "its weights are damaged or overflow: check them (pumice pull MODEL --verify), or use another file or format"
+
+
 class GraphError(PumiceError):
     """A graph that breaks a rule of the IR."""
 

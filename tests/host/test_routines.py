@@ -260,4 +260,6 @@ def test_selecting_the_best_of_many() -> None:
     g = np.random.default_rng(5)
     x = g.integers(-50, 50, (3, 4000)).astype(np.float32)
     x[1, 7] = x[1, 3000] = np.nan
-    assert not problem_of(get_op("argtopk"), Sample("", (x,), {"k": 60, "axis": 1}))
+    x[2, :9] = [-np.inf, np.inf, -0.0, 0.0, -np.nan, np.inf, 0.0, -0.0, -np.inf]
+    for k in (60, 3000, 4000):
+        assert not problem_of(get_op("argtopk"), Sample("", (x,), {"k": k, "axis": 1}))

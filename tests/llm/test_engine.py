@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pumice import errors
-from pumice.formats import open_weights
 from pumice.llm.engine import Engine
 from pumice.llm.requests import Request, SamplingParams, Timings
-from pumice.models.config import ModelArchConfig
-from pumice.models.load import load_model_params
 from pumice.models.registry import get_architecture
-from tiny_models import whole_sequences
+from tiny_models import GOLDENS, GREEDY, PROMPT, make_engine, tokens_of, whole_sequences
 
-from harness import device
-
-GOLDENS = Path(__file__).parent.parent / "models" / "goldens"
 CAUSAL = sorted(
     p.name for p in GOLDENS.iterdir() if (p / "config.json").exists() and "vocab" in (p / "config.json").read_text()
     and get_architecture(json.loads((p / "config.json").read_text())["model_type"]).kind == "causal"
 )  # fmt: skip
-PROMPT = [5, 17, 3, 42, 9, 11, 23, 2, 30, 31, 7, 8, 19]
-GREEDY = SamplingParams(temperature=0)
 TARGETS = [pytest.param("host"), pytest.param("webgpu", marks=pytest.mark.gpu)]
-
-
-def make_engine(name: str, target: str = "host", **options: Any) -> Engine:
-    folder = GOLDENS / name
-    cfg = ModelArchConfig.from_hf(json.loads((folder / "config.json").read_text()))
-    with open_weights(folder / "model.safetensors") as weights:
-        params = load_model_params(cfg, weights)
-        return Engine(get_architecture(cfg.model_type), cfg, params, device(target), **{"context": 64, **options})
 
 
 @pytest.fixture
@@ -50,10 +33,6 @@ def engine() -> Iterator[Callable[..., Engine]]:
     yield make
     for e in made:
         e.close()
-
-
-def tokens_of(e: Engine, prompt: list[int], n: int = 8, sampling: SamplingParams = GREEDY, **kwargs: Any) -> list[int]:
-    return [event.token for event in e.stream([Request(prompt, sampling, n, **kwargs)])]
 
 
 def whole_sequence_greedy(e: Engine, prompt: list[int], n: int) -> tuple[list[int], list[float]]:

@@ -16,7 +16,7 @@ import numpy as np
 import pumice as pm
 from pumice.backends.base import Device
 from pumice.core.json_file import read_json_list, read_optional_json
-from pumice.errors import ClosedError, FormatError, InputError
+from pumice.errors import ClosedError, FormatError, InputError, NotFinite
 from pumice.llm.prepare import compiling_is_told, prepare_kernels
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
@@ -221,6 +221,9 @@ class EmbeddingModel:
             done += len(rows)
             if progress is not None:
                 progress(Progress(len(order), done, "embed"))
+        if not np.isfinite(out).all():
+            name, text = self.info.get("name", "the encoder"), int(np.flatnonzero(~np.isfinite(out).all(axis=1))[0])
+            raise NotFinite(f"{name} computes NaN or infinite values for text {text}", hint=NotFinite.HINT, model=name, text=text)
         return out
 
     def _cut(self, ids: list[int]) -> list[int]:

@@ -16,12 +16,13 @@ import numpy as np
 import pumice as pm
 from pumice import config
 from pumice.backends.base import Device
-from pumice.errors import ClosedError, DeviceLost, InputError
-from pumice.llm.graphs import RING, Layout, Sampling, trace_step
+from pumice.errors import ClosedError, DeviceLost, InputError, NotFinite
+from pumice.llm.graphs import RING, Layout, trace_step
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.prepare import prepare_kernels
 from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, number
+from pumice.llm.sampling import NOT_FINITE, Sampling
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.lora import Adapter, attach
@@ -70,13 +71,15 @@ class Engine:
         cache_dtype: str = "f32",
         adapter: Adapter | None = None,
         progress: ProgressCallback | None = None,
+        name: str = "",
     ) -> None:
-        for name, value in (("slots", slots), ("context", context), ("chunk", chunk)):
-            if number(name, value, whole=True) < 1:
-                raise InputError(f"{name} is {value}", hint="it must be at least 1", name=name, value=value)
+        for option, value in (("slots", slots), ("context", context), ("chunk", chunk)):
+            if number(option, value, whole=True) < 1:
+                raise InputError(f"{option} is {value}", hint="it must be at least 1", name=option, value=value)
         if cache_dtype not in CACHE_DTYPES:
             raise InputError(f"cache_dtype is {cache_dtype!r}", hint=f"use {' or '.join(CACHE_DTYPES)}", value=cache_dtype)
         cfg, params = merge_projections(cfg, params, device.caps.target)
+        self.name = name or f"the {cfg.model_type} model"  # for errors
         self._adapted = adapter is not None
         if adapter is not None:
             params = attach(cfg, params, adapter)
@@ -270,7 +273,20 @@ class Engine:
             greedy=all(s.request.sampling.greedy for s in live),
             penalty=any(s.request.sampling.repeat_penalty != 1 for s in live),
             logprobs=any(s.request.sampling.logprobs is not None for s in live),
+            whole=any(s.request.sampling.needs_whole(self.cfg.vocab) for s in live),
         )
+
+    def _accept(self, s: _Live, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
+        """The token that a step made for a sequence, unless its logits were no numbers."""
+        if token == NOT_FINITE:
+            position = len(s.request.prompt) + s.count
+            raise NotFinite(
+                f"{self.name} computes NaN or infinite logits after {position} tokens, so there is no next token",
+                hint=NotFinite.HINT,
+                model=self.name,
+                position=position,
+            )
+        s.take(token, logprobs)
 
     def _prefill(self, seq: _Live, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
         """Runs what the slot does not hold of a prompt, and samples the token that follows; False where it was cancelled."""
@@ -286,7 +302,7 @@ class Engine:
             wanted = ["token", *(_LOGPROB_OUTPUTS if variant.logprobs else ())] if last else []
             results = self._executable(self._chunk_for(len(part)), variant).run(inputs, outputs=wanted)
             slot.tokens += part
-        seq.take(int(results[0][0]), _logprobs_of(results[1:], 0))
+        self._accept(seq, int(results[0][0]), _logprobs_of(results[1:], 0))
         return True
 
     def _chunk_for(self, tokens: int) -> int:
@@ -358,9 +374,9 @@ class Engine:
                 if s.done:
                     continue
                 if burst.logprobs:
-                    s.take(int(results[0][row]), _logprobs_of(results[1:], row))
+                    self._accept(s, int(results[0][row]), _logprobs_of(results[1:], row))
                 else:
-                    s.take(int(results[0][self._place(s, s.count)]), None)
+                    self._accept(s, int(results[0][self._place(s, s.count)]), None)
                 events += self._finished(s, live)
         return events
 

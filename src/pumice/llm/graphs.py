@@ -8,16 +8,14 @@ from typing import Any
 
 import pumice as pm
 from pumice.core.dims import product
-from pumice.ir.graph import Graph, static_dim
+from pumice.ir.graph import Graph
+from pumice.llm.sampling import Sampling, logprobs_of, next_token, penalise
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
 from pumice.tensor import Tensor
 
-# Sampling looks at this many of the most likely tokens; what lies beyond has no weight at ordinary temperatures.
-CANDIDATES = 256
 # Sampled tokens that the device keeps, so that the host may read them several steps late.
 RING = 64
-TOP_LOGPROBS = 20
 
 
 @dataclass(frozen=True)
@@ -33,15 +31,6 @@ class Layout:
     dtype: str = "f32"
     joined: bool = False
     states: str = "cache"
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Which parts of sampling a plan holds; the numbers themselves are inputs."""
-
-    greedy: bool = True
-    penalty: bool = False
-    logprobs: bool = False
 
 
 def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, end: Tensor | None) -> Callable[..., Tensor]:
@@ -116,12 +105,12 @@ def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, samplin
             hidden = pm.take(hidden.reshape(batch * width, cfg.hidden), ends, axis=0)
         picked = logits = arch.logits(cfg, params, hidden).reshape(batch, cfg.vocab)
         if sampling.penalty:
-            picked = _penalise(layout, cfg.vocab, logits, slot, tokens, used, rest["repeat_penalty"])
-        token = pm.argmax(picked, axis=-1) if sampling.greedy else sample(picked, rest)
+            picked = penalise(logits, layout.slots, slot, tokens, used, rest["repeat_penalty"])
+        token = next_token(picked, sampling, rest)
         new_ring = pm.scatter_set(ring, at, token)
         pm.set_state(ring, new_ring)
         out = {"token": token, "ring": new_ring}
-        return {**out, **_logprobs(logits, token)} if sampling.logprobs else out
+        return {**out, **logprobs_of(logits, token)} if sampling.logprobs else out
 
     return run
 
@@ -148,59 +137,3 @@ def trace_step(
     if sampling.penalty:
         specs["repeat_penalty"] = each()
     return pm.trace(step(arch, cfg, layout, sampling, feed=feed), params=params, **specs)
-
-
-def _penalise(
-    layout: Layout, vocab: int, logits: Tensor, slot: Tensor, tokens: Tensor, used: Tensor | None, penalty: Tensor
-) -> Tensor:
-    """Logits of tokens that the sequence already holds, made less likely by the factor `penalty` (1 changes nothing).
-
-    Of the new `tokens` only those count that are `used`, if that is said.
-    """
-    seen = pm.state("seen", (layout.slots * vocab,), "f32")
-    at = pm.expand_dims(slot, 1) * vocab + tokens
-    if used is not None:
-        at = pm.where(used, at, layout.slots * vocab)
-    count = tokens.shape[0] * tokens.shape[1]
-    updated = pm.scatter_set(seen, at.reshape(count), pm.ones((count,)))
-    pm.set_state(seen, updated)
-    mine = pm.take(updated.reshape(layout.slots, vocab), slot, axis=0) > 0
-    factor = pm.expand_dims(penalty, 1)
-    return pm.where(mine, pm.where(logits > 0, logits / factor, logits * factor), logits)
-
-
-def sample(logits: Tensor, numbers: dict[str, Tensor]) -> Tensor:
-    """One token per row, by the row's temperature, top_k, top_p, min_p and the uniform number `u` that the host drew.
-
-    The rules in order, each on the renormalised rest: top_k (0: all), top_p, min_p. A temperature of 0 takes the most
-    likely token.
-    """
-
-    def column(name: str) -> Tensor:
-        return pm.expand_dims(numbers[name], 1)
-
-    k = min(CANDIDATES, static_dim(logits.shape[-1], "the vocabulary"))
-    best, ids = pm.top_k(logits, k)
-    rank = pm.expand_dims(pm.arange(k, dtype="i32"), 0)
-    top_k = column("top_k")
-    scaled = best / pm.maximum(column("temperature"), 1e-6)
-    scaled = pm.where((rank < top_k) | (top_k == 0), scaled, float("-inf"))
-    p = pm.softmax(scaled, axis=-1)
-    before = pm.cumsum(p, axis=-1, exclusive=True)
-    kept = (before < column("top_p")) & (p >= column("min_p") * p[:, :1])
-    weights = pm.where(kept | (rank == 0), p, 0.0)
-    total = weights.sum(axis=-1, keepdims=True)
-    passed = pm.cumsum(weights, axis=-1) <= column("u") * total
-    # Rounding may leave u·total at the very end: the last kept candidate is then the answer.
-    last = (pm.where(weights > 0, rank, 0)).max(axis=-1)
-    drawn = pm.minimum(passed.astype("i32").sum(axis=-1), last)
-    drawn = pm.where(numbers["temperature"] > 0, drawn, 0)
-    return pm.take_along_axis(ids, pm.expand_dims(drawn, 1), axis=1).reshape(logits.shape[0])
-
-
-def _logprobs(logits: Tensor, token: Tensor) -> dict[str, Tensor]:
-    """The log-probability of the chosen token and of the most likely ones, before temperature and penalties."""
-    logp = pm.log_softmax(logits, axis=-1)
-    values, ids = pm.top_k(logp, min(TOP_LOGPROBS, static_dim(logits.shape[-1], "the vocabulary")))
-    chosen = pm.take_along_axis(logp, pm.expand_dims(token, 1), axis=1)
-    return {"logprob": chosen.reshape(token.shape[0]), "top_logprobs": values, "top_ids": ids}

@@ -86,7 +86,7 @@ def load(
             text = _Once(pool, partial(_text, resolved.path, weights))
             report = _releasing(weights, progress, text.start)
             options: dict[str, Any] = {"slots": slots, "context": context, "cache_dtype": cache_dtype}
-            engine = Engine(arch, cfg, params, opened, **options, adapter=adapter, progress=report)
+            engine = Engine(arch, cfg, params, opened, **options, adapter=adapter, progress=report, name=str(model))
             try:
                 tokenizer, template = text.result()
             except BaseException:

@@ -10,6 +10,7 @@ import numpy as np
 
 from pumice.core.special import threefry2x32
 from pumice.errors import InputError
+from pumice.llm.sampling import CANDIDATES
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,14 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    def needs_whole(self, vocab: int) -> bool:
+        """Whether a draw may fall on any token of the vocabulary, not only on the few most likely.
+
+        >>> [SamplingParams(top_k=k).needs_whole(50_000) for k in (0, 1, 256, 257)]
+        [True, False, False, True]
+        """
+        return not self.greedy and vocab > CANDIDATES and not 1 <= self.top_k <= CANDIDATES
 
     def uniform(self, index: int) -> float:
         """The number in [0, 1) that draws token `index`: a function of the seed alone, the same on every device."""

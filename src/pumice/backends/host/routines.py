@@ -235,8 +235,10 @@ def _bind_argtopk(call: Call) -> Routine | None:
     shape, axis, k = _shape(call, 0), call.attrs["axis"], call.attrs["k"]
     size = shape[axis]
     # Selecting first pays for few long rows; elsewhere the reference's sort is as good.
-    if axis != len(shape) - 1 or size < 1024 or k * 8 > size or k == 0 or numel(shape) // size > 64:
+    if axis != len(shape) - 1 or size < 1024 or k == 0 or numel(shape) // size > 64:
         return None
+    if k * 8 > size:
+        return _sorted_words(call, size, k) if _dtype(call, 0) == np.float32 else None
 
     def run(operands: list[Any], out: Array) -> None:
         for row, found in zip(operands[0].reshape(-1, size), out.reshape(-1, k)):
@@ -246,6 +248,23 @@ def _bind_argtopk(call: Call) -> Routine | None:
             # Read backwards, a stable ascending order has the smaller index first among ties, and NaN in front.
             ascending = np.argsort(row[candidates][::-1], kind="stable")
             found[:] = candidates[len(candidates) - 1 - ascending[::-1][:k]]
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+def _sorted_words(call: Call, size: int, k: int) -> Routine:
+    """A row's order by one sort of words that hold key and position: several times as fast as a stable sort of positions."""
+    sign, places = np.uint32(1 << 31), np.arange(size, dtype=np.uint64)
+
+    def run(operands: list[Any], out: Array) -> None:
+        for row, found in zip(operands[0].reshape(-1, size), out.reshape(-1, k)):
+            bits = (row + np.float32(0)).view(np.uint32)  # one zero: -0 and 0 are equal
+            # Floats order as integers once negative ones are flipped; the greatest must come first here.
+            keys = np.where(bits & sign, bits, ~bits & ~sign)
+            keys[np.isnan(row)] = 0
+            words = keys.astype(np.uint64) << np.uint64(32) | places
+            words.sort()
+            found[:] = words[:k] & np.uint64(0xFFFFFFFF)
 
     return Routine(run, call.out.dtype.compute_np)
 

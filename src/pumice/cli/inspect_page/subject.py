@@ -19,9 +19,10 @@ from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.functions.build import shown_code
 from pumice.llm.embed import Pooling, encoder_graph
-from pumice.llm.graphs import Layout, Sampling, trace_step
+from pumice.llm.graphs import Layout, trace_step
 from pumice.llm.load import read_config
 from pumice.llm.prepare import prepare_kernels
+from pumice.llm.sampling import Sampling
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams, load_model_params
 from pumice.models.merge import merge_projections

@@ -89,6 +89,10 @@ def _argtopk_samples() -> Iterator[Sample]:
     yield sample("long row", [sample_array((1031,))], k=40, axis=0)
     yield sample("longer row", [sample_array((1, 5000))], k=5, axis=1)
     yield sample("most of a long row", [sample_array((1500,), seed=1)], k=1400, axis=0)
+    odd = np.array([np.nan, 1, np.inf, -np.inf, -0.0, 0.0, -1], np.float32)
+    yield sample(
+        "most of long rows with ties, NaN, infinities, signed zeros", [np.tile(odd, 300).reshape(2, 1050)], k=1000, axis=1
+    )
     yield sample("many short rows", [sample_array((300, 3))], k=2, axis=1)
     yield sample("f16", [sample_array((3, 70), dtypes.f16)], k=5, axis=1)
     yield sample("bf16 with ties", [sample_array((2, 300), dtypes.bf16)], k=50, axis=1)
