@@ -172,45 +172,84 @@ def byte_level_goldens(path: Path) -> list[list[Any]]:
     return [[text, encode(text)] for text in TEXTS]
 
 
-def sentencepiece_goldens() -> dict[str, Any]:
-    """A tiny SentencePiece BPE model, as GGUF key-values, and what the original library makes of the texts."""
+def sentencepiece_goldens(kind: str, **options: Any) -> dict[str, Any]:
+    """A tiny SentencePiece model, as GGUF key-values, and what the original library makes of the texts."""
     import sentencepiece
 
     chooser = random.Random(0)
     sentence = "the cat sat on a mat and then that other hat thing went to sleep in the garden with its kittens"
     words = sentence.split()
     corpus = [" ".join(chooser.choices(words, k=8)) for _ in range(400)]
+    settings = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "add_dummy_prefix": True, **options}
     with tempfile.TemporaryDirectory() as folder:
         prefix = str(Path(folder) / "tiny")
+        if rules := settings.pop("rules", None):
+            settings["normalization_rule_tsv"] = str(Path(folder) / "rules.tsv")
+            Path(settings["normalization_rule_tsv"]).write_text(rules)
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(corpus),
             model_prefix=prefix,
-            model_type="bpe",
-            vocab_size=380,
-            byte_fallback=True,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
+            model_type=kind,
             user_defined_symbols=["<turn>"],
+            **settings,
         )
         model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".model")
     size = model.get_piece_size()
 
-    def kind(i: int) -> int:
+    def type_of(i: int) -> int:
         checks = ((model.is_unknown, 2), (model.is_control, 3), (model.is_byte, 6), (model.is_unused, 5))
         return next((value for check, value in checks if check(i)), 4 if model.id_to_piece(i) == "<turn>" else 1)
 
     metadata = {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": [model.id_to_piece(i) for i in range(size)],
-        "tokenizer.ggml.scores": [model.get_score(i) for i in range(size)],
-        "tokenizer.ggml.token_type": [kind(i) for i in range(size)],
-        "tokenizer.ggml.bos_token_id": model.bos_id(),
-        "tokenizer.ggml.eos_token_id": model.eos_id(),
-        "tokenizer.ggml.unknown_token_id": model.unk_id(),
+        "model": {"bpe": "llama", "unigram": "t5"}[kind],
+        "tokens": [model.id_to_piece(i) for i in range(size)],
+        "scores": [model.get_score(i) for i in range(size)],
+        "token_type": [type_of(i) for i in range(size)],
+        "bos_token_id": model.bos_id(),
+        "eos_token_id": model.eos_id(),
+        "unknown_token_id": model.unk_id(),
     }
-    texts = [*TEXTS, *corpus[:20], "thethethe  sat\nhatmatkittens<0x0A>"]
+    if kind == "unigram":
+        metadata["add_space_prefix"] = settings["add_dummy_prefix"]
+        metadata["remove_extra_whitespaces"] = settings["remove_extra_whitespaces"]
+        if rules:
+            metadata["precompiled_charsmap"] = list(charsmap(model.serialized_model_proto()))
+    texts = [*TEXTS, *corpus[:20], "thethethe  sat\nhatmatkittens<0x0A>", "ｃat  ﬁt ½", " the ", "   "]
     rows = [[text, model.encode(text), model.decode(model.encode(text))] for text in texts if "\x00" not in text]
-    return {"metadata": metadata, "rows": rows}
+    return {"metadata": {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}, "rows": rows}
+
+
+def charsmap(model: bytes) -> bytes:
+    """The compiled normalisation in a SentencePiece model: field 2 (precompiled_charsmap) of field 3 (normalizer_spec)."""
+    return protobuf_field(protobuf_field(model, 3), 2)
+
+
+def protobuf_field(data: bytes, wanted: int) -> bytes:
+    """The bytes of the first field of that number, among fields of bytes, varints and 32-bit numbers."""
+
+    def varint(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            value |= (data[at] & 127) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 128:
+                return value, at
+
+    at = 0
+    while at < len(data):
+        key, at = varint(at)
+        if key & 7 == 2:
+            length, at = varint(at)
+            if key >> 3 == wanted:
+                return data[at : at + length]
+            at += length
+        else:
+            at = varint(at)[1] if key & 7 == 0 else at + 4
+    return b""
+
+
+# Some of SentencePiece's usual rules (code points in hex: what they become), which as a whole take 240 kB.
+RULES = "\n".join(["FF43\t63", "FB01\t66 69", "BD\t31 2F 32", "9\t20", "A\t20", "A0\t20", "65 301\tE9", "200B\t"]) + "\n"
 
 
 def file_goldens(folder: Path) -> list[list[Any]]:
@@ -239,7 +278,11 @@ def main() -> None:
     parser.add_argument("--minilm", type=Path, help="the folder of all-MiniLM-L6-v2")
     options = parser.parse_args()
     write("chat_goldens.json", chat_goldens())
-    write("sentencepiece.json", sentencepiece_goldens(), indent=None)
+    write("sentencepiece.json", sentencepiece_goldens("bpe", vocab_size=380, byte_fallback=True), indent=None)
+    plain = sentencepiece_goldens("unigram", vocab_size=44, add_dummy_prefix=False)
+    ruled = sentencepiece_goldens("unigram", vocab_size=44, rules=RULES, remove_extra_whitespaces=True)
+    with_bytes = sentencepiece_goldens("unigram", vocab_size=300, byte_fallback=True)
+    write("unigram.json", {"plain": plain, "rules": ruled, "bytes": with_bytes}, indent=None)
     if options.smollm2:
         write("smollm2_tokens.json", byte_level_goldens(options.smollm2))
     if options.minilm:

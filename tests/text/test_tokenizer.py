@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -184,6 +185,38 @@ def test_every_pre_tokeniser_keeps_the_text(name: str) -> None:
         assert tokenizer.decode(tokenizer.encode(plain, add_special=False), skip_special=False) == plain
 
 
+NEWER_SPLITS = {
+    "minicpm5": ("1234 it's", ["123", "4", " it", "'s"]),
+    "jais-2": ("a" + " " * 21 + "b", ["a", " " * 16, " " * 4, " b"]),
+    "ufakzeka": ("Ali'den geldi", ["Ali", "'den", " geldi"]),
+    "laguna": ("a!\n\n b", ["a", "!", "\n\n", " b"]),
+    "exaone-moe": ("an old cat 12", ["an old cat", " ", "1", "2"]),
+    "spark2_5": ("a!\n\n12", ["a", "!", "\n", "\n", "1", "2"]),
+    "tiny_aya": ("1234567 HelloWorld", ["1", "234", "567", " Hello", "World"]),
+    "youtu": ("你好，Hello한글 it's", ["你好", "，", "Hello", "한글", " it's"]),
+    "chameleon": ("a  b!?1", ["a", "  ", "b", "!", "?", "1"]),
+    "glm4": ("I'm 1234", ["I", "'m", " ", "123", "4"]),
+}
+
+
+@pytest.mark.parametrize("name", NEWER_SPLITS)
+def test_splits_of_newer_names(name: str) -> None:
+    text, pieces = NEWER_SPLITS[name]
+    split = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(p), "isolated") for p in pretokenizers.find(name).patterns])
+    assert [piece for piece, _ in split.pre_tokenize_str(text)] == pieces
+
+
+# Names that llama.cpp knows and that need code of their own.
+REFUSED = ["kimi-k2", "afmoe", "superbpe", "whitespace", "sarvam-moe"]
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "", "no-such", "GPT-2", "\x1b[2J"])
+def test_other_pre_tokenisers_are_refused_by_name(name: str) -> None:
+    with pytest.raises(FormatError, match="names the pre-tokeniser") as failure:
+        Tokenizer.from_gguf(gguf(pre=name))
+    assert repr(name) in str(failure.value) and "not guessed" in failure.value.hint
+
+
 def test_case_splits_words_where_the_pattern_says() -> None:
     split = pre_tokenizers.Split(Regex(pretokenizers.find("gpt-4o").patterns[0]), "isolated")
     assert [piece for piece, _ in split.pre_tokenize_str("helloWorld ABCdef it's")] == ["hello", "World", " ABCdef", " it's"]
@@ -201,6 +234,59 @@ def test_sentencepiece_as_the_original_library() -> None:
         assert tokenizer.decode(ids) == decoded
         stream = tokenizer.stream(from_start=True)
         assert "".join([*map(stream.push, ids), stream.finish()]) == decoded
+
+
+def unigram(name: str) -> Any:
+    return rows("unigram.json")[name]
+
+
+@pytest.mark.parametrize("name", ["plain", "rules", "bytes"])
+def test_unigram_as_the_original_library(name: str, tmp_path: Path) -> None:
+    golden = unigram(name)
+    tokenizer = Tokenizer.from_gguf(golden["metadata"])
+    tokenizer._parts.backend.save(str(tmp_path / "tokenizer.json"))
+    folder = Tokenizer.from_folder(tmp_path)
+    unknown = golden["metadata"]["tokenizer.ggml.unknown_token_id"]
+    for text, ids, decoded in golden["rows"]:
+        if name == "bytes" and "<0x" in text:
+            continue  # the library finds the names of bytes in texts too
+        assert tokenizer.encode(text, add_special=False) == folder.encode(text) == ids
+        assert tokenizer.encode(text) == [*ids, *tokenizer.eos_ids]
+        if unknown not in ids:  # which the original prints
+            assert tokenizer.decode(ids) == folder.decode(ids) == decoded
+            for one in (tokenizer, folder):
+                stream = one.stream(from_start=True)
+                assert "".join([*map(stream.push, ids), stream.finish()]) == decoded
+
+
+def test_a_damaged_character_map_is_a_format_error(capfd: pytest.CaptureFixture[str]) -> None:
+    metadata = unigram("rules")["metadata"]
+    charsmap = metadata["tokenizer.ggml.precompiled_charsmap"]
+    chooser, refused = random.Random(0), 0
+    for _ in range(60):
+        damaged = [chooser.randrange(256) if chooser.random() < 0.3 else byte for byte in charsmap]
+        try:
+            tokenizer = Tokenizer.from_gguf({**metadata, "tokenizer.ggml.precompiled_charsmap": damaged})
+            for text, *_ in rows("unigram.json")["rules"]["rows"]:
+                tokenizer.encode(text)
+        except FormatError as error:
+            refused += 1
+            assert error.hint
+    assert refused
+    capfd.readouterr()  # the library prints its own traceback
+
+
+def test_gemma4_merges_are_used_as_they_are_listed() -> None:
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "▁", "a", "b", "▁a", "▁a▁b", "▁b", "\n", "\n\n", "<0xC3>", "<0xA9>"]
+    types = [3, 3, 3, 2, *[1] * 8, 6, 6]
+    made = gguf(
+        "gemma4", tokens=tokens, token_type=types, merges=["▁ a", "▁ b", "▁a ▁b", "\n \n"], bos_token_id=2, eos_token_id=1
+    )
+    made |= {"tokenizer.ggml.unknown_token_id": 3}
+    tokenizer = Tokenizer.from_gguf(made)
+    assert tokenizer.encode(" a b\n\né") == [2, 8, 11, 12, 13]
+    assert tokenizer.decode([2, 8, 11, 12, 13]) == " a b\n\né"
+    assert Tokenizer.from_gguf({**made, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gemma4"}).encode("a") == [2, 5]
 
 
 def test_sentencepiece_without_the_leading_space() -> None:
@@ -388,7 +474,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
 
 BROKEN = {
     "no model": ({}, "has no tokeniser"),
-    "another model": (gguf("t5"), "'t5'"),
+    "another model": (gguf("rwkv"), "'rwkv'"),
     "no tokens": (gguf(tokens=None), "tokens is missing"),
     "empty tokens": (gguf(tokens=[]), "tokens is missing"),
     "tokens are numbers": (gguf(tokens=[1, 2]), "not a list of strings"),

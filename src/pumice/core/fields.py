@@ -96,6 +96,13 @@ class Fields:
             raise self._wrong(name, found, "a list of strings")
         return found
 
+    def raw(self, name: str) -> bytes:
+        """A list of bytes, signed or not; empty where it is absent."""
+        found = self.items(name)
+        if not all(type(v) is int and -128 <= v <= 255 for v in found):
+            raise self._wrong(name, found, "a list of bytes")
+        return bytes(v & 255 for v in found)
+
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of finite numbers; empty where it is absent."""
         found = self.items(name)

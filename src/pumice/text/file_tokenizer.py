@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.core.json_file import read_optional_json
 from pumice.errors import FormatError
-from pumice.text.vocabulary import Kind, Parts, turn_ends
+from pumice.text.vocabulary import Kind, Parts, library_errors, turn_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -31,10 +31,8 @@ def read_files(
             path=str(path),
         )
     _check_size(path)
-    try:
+    with library_errors(f"cannot read {path.name}", path=str(path)):
         backend = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        raise _broken(path, error) from None
     # Files keep the truncation and padding of some training run; what a model takes is decided elsewhere.
     backend.no_truncation()
     backend.no_padding()

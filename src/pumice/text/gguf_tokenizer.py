@@ -1,4 +1,4 @@
-"""Rebuilds tokenisers from the key-values of a GGUF file: byte-level BPE, SentencePiece-style BPE and WordPiece."""
+"""Rebuilds tokenisers from the key-values of a GGUF file: byte-level BPE, SentencePiece's BPE and unigram, and WordPiece."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 from pumice.core.fields import Fields
 from pumice.errors import FormatError
 from pumice.text import pretokenizers
-from pumice.text.vocabulary import SPACE, Kind, Parts, byte_token, turn_ends
+from pumice.text.vocabulary import SPACE, Kind, Parts, byte_token, library_errors, turn_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 
+_T5_UNKNOWN = 2  # where a file does not say
 _LONGEST_PIECE = 512  # of SentencePiece; the work grows with the square, and published vocabularies stay below 100
 
 
@@ -60,17 +61,8 @@ def read_metadata(metadata: Mapping[str, Any]) -> Parts:
             got=model,
         )
     tokens = _Tokens(fields)
-    try:
-        built = _KINDS[model](tokens)
-    except FormatError:
-        raise
-    except Exception as error:  # the library raises bare Exception
-        raise FormatError(
-            f"the GGUF file's tokeniser does not fit together: {str(error)[:500]}",
-            hint="the file is damaged or its converter was wrong; fetch or convert it again",
-            key="tokenizer.ggml.tokens",
-        ) from None
-    return _assemble(tokens, built)
+    with library_errors("the GGUF file's tokeniser does not fit together"):
+        return _assemble(tokens, _KINDS[model](tokens))
 
 
 class _Tokens:
@@ -139,7 +131,10 @@ class _Tokens:
 def _byte_level(tokens: _Tokens) -> _Built:
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    splitting = pretokenizers.find(tokens.fields.text("pre", "default"))
+    name = tokens.fields.text("pre", "default")
+    if name in pretokenizers.METASPACE:
+        return _merged(tokens)
+    splitting = pretokenizers.find(name)
     backend = Tokenizer(models.BPE(tokens.ids, tokens.merges(), ignore_merges=splitting.whole_words))
     if tokens.fields.flag("normalizer.nfc", splitting.nfc):
         backend.normalizer = normalizers.NFC()
@@ -150,27 +145,71 @@ def _byte_level(tokens: _Tokens) -> _Built:
 
 
 def _sentencepiece(tokens: _Tokens) -> _Built:
-    from tokenizers import Tokenizer, decoders, models, normalizers
+    """SentencePiece's BPE: the scores say which merge comes first."""
+    return _metaspace_bpe(tokens, _merges_of(tokens, _scores(tokens)), prefix=tokens.fields.flag("add_space_prefix", True))
 
-    scores = tokens.numbers("scores", float)
-    if scores is None:
-        raise _wrong("scores", "is missing")
+
+def _merged(tokens: _Tokens) -> _Built:
+    """The same with its merges listed, as Gemma 4 has it: nothing splits the text before them."""
+    return _metaspace_bpe(tokens, tokens.merges(), prefix=tokens.fields.flag("add_space_prefix", False))
+
+
+def _metaspace_bpe(tokens: _Tokens, merges: list[tuple[str, str]], *, prefix: bool) -> _Built:
+    from tokenizers import Tokenizer, models, normalizers
+
     unknown = tokens.named("unknown")
     model = models.BPE(
         tokens.ids,
-        _merges_of(tokens, scores),
+        merges,
         unk_token=None if unknown is None else tokens.texts[unknown],
         fuse_unk=True,
         byte_fallback=True,
     )
     backend = Tokenizer(model)
-    prefix = tokens.fields.flag("add_space_prefix", True)
     # The space goes before every stretch of text between special tokens, as in the original library.
     steps: list[Any] = [normalizers.Prepend(SPACE)] if prefix else []
     backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
-    last: list[Any] = [decoders.Strip(" ", 1, 0)] if prefix else []
-    backend.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *last])
+    backend.decoder = _metaspace_decoder(prefix)
     return _Built(backend, "metaspace", tokens.texts, strips_leading_space=prefix, add_bos=True)
+
+
+def _unigram(tokens: _Tokens) -> _Built:
+    """SentencePiece's unigram model, of T5 and of XLM-RoBERTa: the likeliest pieces after SentencePiece's own normalisation."""
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    unknown = tokens.named("unknown")
+    if unknown is None:
+        unknown = _T5_UNKNOWN
+    bytes_too = bool(tokens.texts_of(_Type.BYTE))
+    model = models.Unigram(list(zip(tokens.texts, _scores(tokens))), unk_id=unknown, byte_fallback=bytes_too)
+    backend = Tokenizer(model)
+    steps: list[Any] = []
+    if charsmap := tokens.fields.raw("precompiled_charsmap"):
+        steps.append(normalizers.Precompiled(charsmap))
+    if tokens.fields.flag("remove_extra_whitespaces", False):
+        steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+    prefix = tokens.fields.flag("add_space_prefix", True)
+    steps += [normalizers.Prepend(SPACE)] if prefix else []
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
+    # No piece goes on after a space, in vocabularies that were trained as usual: then words can be looked up one by one.
+    if not any(SPACE in text[1:] for text in tokens.texts):
+        backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="never", split=True)
+    backend.decoder = _metaspace_decoder(prefix)
+    return _Built(backend, "metaspace", tokens.texts, strips_leading_space=prefix, add_eos=True)
+
+
+def _metaspace_decoder(prefix: bool) -> Any:
+    from tokenizers import decoders
+
+    last: list[Any] = [decoders.Strip(" ", 1, 0)] if prefix else []
+    return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *last])
+
+
+def _scores(tokens: _Tokens) -> list[float]:
+    scores = tokens.numbers("scores", float)
+    if scores is None:
+        raise _wrong("scores", "is missing")
+    return scores
 
 
 def _merges_of(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]]:
@@ -259,4 +298,10 @@ def _wrong(name: str, what: str) -> FormatError:
     return FormatError(f"{key} {what}", hint="the file is damaged or its converter was wrong; fetch or convert it again", key=key)
 
 
-_KINDS: Mapping[str, Callable[[_Tokens], _Built]] = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece}
+_KINDS: Mapping[str, Callable[[_Tokens], _Built]] = {
+    "gpt2": _byte_level,
+    "llama": _sentencepiece,
+    "gemma4": _merged,
+    "t5": _unigram,
+    "bert": _wordpiece,
+}

@@ -23,9 +23,9 @@ _DIGIT = r"\p{N}"
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
-def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*") -> str:
+def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*", suffixes: str = _SUFFIXES + "|", spaces: str = _SPACES) -> str:
     """The pattern that came with cl100k, in its variants of how many digits go together."""
-    return rf"{_SUFFIXES}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}|{marks}|{_SPACES}"
+    return rf"{suffixes}[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}|{marks}|{spaces}"
 
 
 def _cased_words(digits: str, suffixes: str = "") -> str:
@@ -34,11 +34,14 @@ def _cased_words(digits: str, suffixes: str = "") -> str:
     return rf"{start}{_UPPER}*{_LOWER}+{suffixes}|{start}{_UPPER}+{_LOWER}*{suffixes}|{rest}"
 
 
-_DEEPSEEK3 = (
-    r"\p{N}{1,3}",
-    "[一-龥぀-ゟ゠-ヿ]+",
-    rf"{_ASCII_MARKS}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
-)
+def _deepseek3(after_marks: str) -> tuple[str, ...]:
+    words = rf"{_ASCII_MARKS}[A-Za-z]+|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    return r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", rf"{words}| ?[\p{{P}}\p{{S}}]+{after_marks}"
+
+
+_DEEPSEEK3 = _deepseek3(rf"[\r\n]*|{_SPACES}")
+# Jais 2 keeps runs of spaces of these lengths together.
+_RUNS = r"\s*[\r\n]+|" + "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2")) + r"|\s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +66,32 @@ _QWEN2 = Splitting((_words(_DIGIT),), nfc=True)
 _O200K = Splitting((_cased_words(r"\p{N}{1,3}", _SUFFIXES + "?"),))
 _BLOOM = " ?[^(\\s|.,!?…。，、।۔،)]+"
 
+# Names of vocabularies in GGUF's BPE that are no byte-level ones: spaces are marked as in SentencePiece, nothing is split.
+METASPACE = frozenset({"gemma4", "granite-embed-multi-311m"})
+
 _TABLE: Mapping[str, Splitting] = {
     "default": Splitting((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")),
     **dict.fromkeys(("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _CL100K),
+    "jina-v5-nano": _LLAMA3,
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), _CL100K),
+    **dict.fromkeys(("glm4", "glm5"), Splitting(_CL100K.patterns, whole_words=True)),
+    "jais-2": Splitting((_words(r"\p{N}{1,3}", spaces=_RUNS),)),
+    "minicpm5": Splitting((r"\p{N}{1,3}", _words(r"\p{N}+")), whole_words=True),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2),
-    **dict.fromkeys(("stablelm2", "hunyuan"), Splitting((_words(_DIGIT),))),
-    "grok-2": Splitting((_words(_DIGIT),)),
+    **dict.fromkeys(("stablelm2", "hunyuan", "grok-2", "solar-open", "kormo", "f2llmv2"), Splitting((_words(_DIGIT),))),
+    "ufakzeka": Splitting((_words(_DIGIT, suffixes=""),)),
+    "laguna": Splitting((r"[^\n]+|\n+", _words(_DIGIT))),
+    "exaone-moe": Splitting(
+        (
+            rf"{_SUFFIXES}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|{_DIGIT}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+        ),
+    ),
     "qwen35": Splitting(
         (
             rf"{_SUFFIXES}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|{_DIGIT}"
             rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}",
         ),
-        nfc=True,
     ),
     **dict.fromkeys(
         ("gpt-2", "phi-2", "mpt", "jais", "trillion", "granite-docling", "gigachat", "exaone4", "a.x-4.0", "mellum"), _PLAIN_GPT2
@@ -89,17 +105,31 @@ _TABLE: Mapping[str, Splitting] = {
         ("[\r\n]", rf"\s?[{_CASED}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", _HAN_HANGUL, r"\p{N}+"),
     ),
     "deepseek-coder": Splitting(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _HAN_HANGUL, _DIGIT)),
-    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), Splitting(_DEEPSEEK3)),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), Splitting(_DEEPSEEK3)),
+    "spark2_5": Splitting((*_deepseek3(r"|[\r\n]|\s+(?!\S)|\s+"), _DIGIT)),
     "tekken": Splitting((_cased_words(_DIGIT),), whole_words=True, add_bos=True),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2"), _O200K),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "minimax-m2", "talkie"), _O200K),
+    "granite-embed-multi-97m": Splitting(_O200K.patterns, whole_words=True),
+    # Digits in threes from the right.
+    **dict.fromkeys(("tiny_aya", "cohere2moe"), Splitting((r"\d{1,3}(?=(?:\d{3})*\b)", *_O200K.patterns))),
+    "youtu": Splitting(
+        (
+            "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+            _cased_words(_DIGIT, _SUFFIXES + "?"),
+        ),
+        whole_words=True,
+    ),
+    "chameleon": Splitting(
+        ("<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", _DIGIT, r"[\p{P}!-/:-@\[-`{-~]", _GPT2), add_bos=True
+    ),
     **dict.fromkeys(("poro-chat", "bloom", "gpt3-finnish"), Splitting((_BLOOM,))),
     "viking": Splitting((_BLOOM, _DIGIT)),
-    "bailingmoe": Splitting(
+    **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), Splitting(
         (
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
             r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
         ),
-    ),
+    )),
     "seed-coder": Splitting((_words(_DIGIT, r" ?[^\s\p{L}\p{N}\r\n]+"),)),
 }  # fmt: skip
 

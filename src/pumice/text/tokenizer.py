@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.errors import InputError
 from pumice.text.stream import TextStream
-from pumice.text.vocabulary import piece_bytes
+from pumice.text.vocabulary import library_errors, piece_bytes
 
 if TYPE_CHECKING:
     from pumice.text.vocabulary import Parts
+
+
+_FAILED = "the model's tokeniser fails on this text"
 
 
 class Tokenizer:
@@ -94,7 +97,7 @@ class Tokenizer:
         >>> Tokenizer.from_gguf({"tokenizer.ggml.model": "rwkv"})
         Traceback (most recent call last):
         pumice.errors.FormatError: [format] the GGUF file has a tokeniser of the kind 'rwkv'
-          hint: the kinds that can be rebuilt are gpt2, llama, bert
+          hint: the kinds that can be rebuilt are gpt2, llama, gemma4, t5, bert
         """
         from pumice.text.gguf_tokenizer import read_metadata
 
@@ -110,7 +113,8 @@ class Tokenizer:
         """
         _check_text(text)
         # Not through encode_batch, which starts the library's threads.
-        encoding = self._parts.backend.encode(text, add_special_tokens=add_special and self._parts.prefix is None)
+        with library_errors(_FAILED):
+            encoding = self._parts.backend.encode(text, add_special_tokens=add_special and self._parts.prefix is None)
         return self._surround(encoding.ids, add_special)
 
     def encode_batch(self, texts: Sequence[str], add_special: bool = True) -> list[list[int]]:
@@ -122,7 +126,8 @@ class Tokenizer:
         for text in texts:
             _check_text(text)
         native = self._parts.prefix is None
-        encodings = self._parts.backend.encode_batch(list(texts), add_special_tokens=add_special and native)
+        with library_errors(_FAILED):
+            encodings = self._parts.backend.encode_batch(list(texts), add_special_tokens=add_special and native)
         return [self._surround(encoding.ids, add_special) for encoding in encodings]
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -134,7 +139,8 @@ class Tokenizer:
         numbers = [int(i) for i in ids]
         if any(i < 0 for i in numbers):
             raise InputError("a token id cannot be negative", hint="pass ids as a model or encode() gave them", got=min(numbers))
-        return self._parts.backend.decode(numbers, skip_special_tokens=skip_special)
+        with library_errors(_FAILED):
+            return self._parts.backend.decode(numbers, skip_special_tokens=skip_special)
 
     def token_bytes(self, token: int) -> bytes:
         """The raw bytes of one token, for streaming; empty for special tokens and for ids that no token has.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from pumice.errors import FormatError, PumiceError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -98,6 +101,30 @@ def turn_ends(token_id: Callable[[str], int | None]) -> frozenset[int]:
         # Harmony-style chats end one message of several with <|end|>; the turn goes on after it.
         found.pop("<|end|>", None)
     return frozenset(found.values())
+
+
+@contextmanager
+def library_errors(what: str, **fields: Any) -> Iterator[None]:
+    """Turns what the tokenizers library raises into a FormatError: bare Exception, and panics, which are no Exception.
+
+    >>> with library_errors("the vocabulary does not fit together"):
+    ...     raise Exception("no such piece")
+    Traceback (most recent call last):
+    pumice.errors.FormatError: [format] the vocabulary does not fit together: no such piece
+      hint: the file is damaged or its converter was wrong; fetch or convert it again
+    """
+    try:
+        yield
+    except PumiceError:
+        raise
+    except BaseException as error:
+        # The class of panics cannot be imported.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        why = "".join(c if c.isprintable() else " " for c in str(error)[:500])
+        raise FormatError(
+            f"{what}: {why}", hint="the file is damaged or its converter was wrong; fetch or convert it again", **fields
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
