@@ -1,6 +1,6 @@
 """The CPU table: SmolLM2, MiniLM and a training step on this machine's processor, against what a user would pick instead.
 
-python bench/cpu.py [--only decode,embed] [--rounds 7] [--threads N] [--peer-python PATH]
+python bench/cpu.py [--only decode,embed] [--rounds 7] [--threads N] [--peer-python PATH] [--results FOLDER]
 The peers live in an environment of their own, which bench/peers.sh makes; --peer-python or PUMICE_BENCH_PYTHON names another.
 """
 
@@ -28,9 +28,10 @@ from measure import (
     start_environment,
     thread_settings,
 )
-from report import Goal, Row, publish, save, this_machine
+from report import RESULTS, Goal, Row, publish, save, this_machine
 from train_step import Sizes, measure_steps
 
+from pumice import config
 from pumice.sources import resolve
 
 SIDES = Path(__file__).with_name("cpu_sides.py")
@@ -115,7 +116,7 @@ def embed_rows(setting: Setting) -> list[Row]:
             workers["torch"] = stack.enter_context(setting.worker("torch-embed", path))
             if setting.has("onnxruntime", "onnx"):
                 with setting.worker("export", path) as export:
-                    model = Path(export.ask("export", path=str(ROOT / ".bench-venv" / "minilm.onnx")))
+                    model = Path(export.ask("export", folder=str(config.home / "bench")))
                 workers["onnxruntime"] = stack.enter_context(setting.worker("onnx-embed", model))
         answers = {name: w.ask("vectors", batch=2, length=LENGTH) for name, w in workers.items()}
         for name, vectors in answers.items():
@@ -226,6 +227,7 @@ def main() -> int:
     parser.add_argument("--only", type=some_of(GROUPS), default=list(GROUPS), help=f"some of {','.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of results; RESULTS.md is written beside it")
     parser.add_argument("--peer-python", default=peers if Path(peers).exists() else sys.executable)
     args = parser.parse_args()
     setting = Setting(args.peer_python, args.threads, args.rounds)
@@ -240,9 +242,9 @@ def main() -> int:
             failed += 1
             print(f"{name} could not be measured: {e}", file=sys.stderr)
             continue
-        save(machine, table, found)  # at once: a run that is cut off loses only the rest
+        save(machine, table, found, folder=args.results)  # at once: a run that is cut off loses only the rest
         rows += found
-    publish(machine, table, rows)
+    publish(machine, table, rows, folder=args.results)
     return 1 if failed else 0
 
 

@@ -114,29 +114,29 @@ def torch_embed(model: Path, threads: int) -> Works:
     return embed_works(run, vocab)
 
 
-def export(model: Path, path: str) -> str:
-    """MiniLM as an ONNX file, fused as onnxruntime's own tool for such models does it; made once."""
+def export(model: Path, folder: str) -> str:
+    """MiniLM as an ONNX file, fused as onnxruntime's own tool for such models does it; made once for each version of both."""
+    import onnxruntime
     import torch
     from onnxruntime.transformers import optimizer
 
-    if not Path(path).exists():
+    path = Path(folder) / f"minilm-torch-{torch.__version__}-onnxruntime-{onnxruntime.__version__}.onnx"
+    if not path.exists():
         embed, _ = torch_model(model, "eager")  # whose attention the tool recognises
         example = torch.ones(2, 16, dtype=torch.int64)
         names = ["input_ids", "attention_mask"]
         options: dict[str, Any] = {"input_names": names, "output_names": ["vectors"], "opset_version": 17, "dynamo": False}
         options["dynamic_axes"] = {name: {0: "batch", 1: "length"} for name in names}
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        plain = f"{path}.plain"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plain, new = path.with_suffix(".plain"), path.with_suffix(".new")
         with torch.inference_mode():
-            torch.onnx.export(
-                embed, (example, example), plain, input_names=names, output_names=["vectors"], dynamo=False, **options
-            )
+            torch.onnx.export(embed, (example, example), plain, **options)
         cfg = embed.model.config
-        fused = optimizer.optimize_model(plain, "bert", num_heads=cfg.num_attention_heads, hidden_size=cfg.hidden_size)
-        fused.save_model_to_file(f"{path}.new")
-        Path(f"{path}.new").rename(path)
-        Path(plain).unlink()
-    return path
+        fused = optimizer.optimize_model(str(plain), "bert", num_heads=cfg.num_attention_heads, hidden_size=cfg.hidden_size)
+        fused.save_model_to_file(str(new))
+        new.rename(path)
+        plain.unlink()
+    return str(path)
 
 
 def onnx_embed(model: Path, threads: int) -> Works:
@@ -200,7 +200,7 @@ SIDES: dict[str, Callable[[Path, int], Works]] = {
     "pumice-embed": pumice_embed,
     "torch-embed": torch_embed,
     "onnx-embed": onnx_embed,
-    "export": lambda model, threads: {"export": lambda path: export(model, path)},
+    "export": lambda model, threads: {"export": lambda folder: export(model, folder)},
 }
 
 if __name__ == "__main__":

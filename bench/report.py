@@ -213,10 +213,10 @@ def page(folder: Path = RESULTS) -> str:
     return "\n".join(parts)
 
 
-def publish(machine: Machine, table: str, rows: Sequence[Row]) -> None:
-    """Keep rows, write the page, and print the table."""
-    save(machine, table, rows)
-    PAGE.write_text(page())
+def publish(machine: Machine, table: str, rows: Sequence[Row], *, folder: Path = RESULTS) -> None:
+    """Keep rows, write the page beside their folder, and print the table."""
+    save(machine, table, rows, folder=folder)
+    (folder.parent / PAGE.name).write_text(page(folder))
     print(f"\n{table}: {machine.text}\n")
     print(plain_table(rows))
     goals = [r for r in rows if r.goal]

@@ -103,7 +103,7 @@ _TABLE = (
     Switch("device", "str", "auto", "where device='auto' runs: auto, host, webgpu, webgpu:N or webgpu:NAME"),
     Switch("home", "path", Path("~/.cache/pumice"), "the folder of downloaded models and caches"),
     Switch("default_max", "int", 1024, "the maximum of a symbolic dim that was given none", low=1),
-    Switch("threads", "int", 0, "threads of the host backend; 0 means one per core"),
+    Switch("threads", "int", 0, "threads of the host backend, BLAS included; 0 means one per core"),
     Switch("nohash", "bool", False, "uploads every input of every run, also those whose content has not changed"),
     Switch("timeout", "int", 300, "seconds to wait for a device's answer before it counts as lost", low=1),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +49,24 @@ def test_random_models_run() -> None:
     assert done.returncode == 0, done.stderr
     size, tokens, nodes = map(int, done.stdout.split())
     assert size > 0 and tokens == 2 and nodes > 50
+
+
+@pytest.mark.slow
+def test_every_row_of_the_cpu_table_from_an_empty_home(tmp_path: Path) -> None:
+    """With the peers where their environment is there (bench/peers.sh makes it); without them our own sides."""
+    folder = tmp_path / "results"
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "cpu.py"), "--rounds", "1", "--results", str(folder)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PUMICE_HOME": str(tmp_path / "home")},
+    )
+    assert done.returncode == 0, done.stderr
+    (made,) = folder.glob("*.json")
+    (rows,) = json.loads(made.read_text())["tables"].values()
+    keys = ["start", "memory", "decode", "prefill", "embed", "train", "train-memory", "plan", "compile", "roof"]
+    found = {r["key"].replace("train memory", "train-memory").split()[0] for r in rows}
+    assert found == set(keys) and all(r["ours"] > 0 for r in rows)
+    peers = Path(os.environ.get("PUMICE_BENCH_PYTHON") or BENCH.parent / ".bench-venv" / "bin" / "python")
+    if peers.exists():
+        assert not [r["key"] for r in rows if r["peer"] is None and not r["key"].startswith(("roof", "plan", "compile"))]

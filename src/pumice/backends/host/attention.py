@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.host import jit, native
+from pumice.backends.host import blas, jit, native
 from pumice.backends.host.calls import Call, Routine, numel, row_blocks
 from pumice.backends.host.scratch import scratch
 from pumice.ir.ops.attention import hidden, probabilities, scale_of
@@ -84,7 +84,7 @@ class ManyQueries:
     def weights(self, q: Array, k: Array, limits: Array) -> Array:
         """Probabilities of queries [n, Hkv, G, Sq, D] for keys [n, Hkv, 1, Sk, D], without mask, bias or cap."""
         scores = scratch("scores", numel((*q.shape[:-1], self.sk))).reshape(*q.shape[:-1], self.sk)
-        np.matmul(q, k.swapaxes(-1, -2), out=scores)
+        blas.matmul(q, k.swapaxes(-1, -2), out=scores)
         key, (first, last) = np.arange(self.sk), (limits[:, None, None, :, i, None] for i in (0, 1))
         return probabilities(scores, self.scale, None, None, (key < first) | (key >= last))
 
@@ -133,7 +133,7 @@ def bind_many_queries(call: Call) -> Routine | None:
         k, v, limits = k[:, :, None], v[:, :, None], many.limits(operands[5], operands[6])
         for b, h, s in many.blocks():
             weights = many.weights(q[b, h, :, s], k[b, h], limits[b, s])
-            np.matmul(weights, v[b, h], out=target[b, h, :, s])
+            blas.matmul(weights, v[b, h], out=target[b, h, :, s])
 
     return Routine(run, call.out.dtype.compute_np, native=make, heavy=True)
 
@@ -173,9 +173,9 @@ def bind_attention_gradient(call: Call) -> Routine:
                 extra = [None if a is None else many.grouped(a)[b, h, :, s] for a in (bias, unseen)]
                 p, factor = _general(many, queries, keys, extra[0], extra[1])
             inner = scratch("gradients", p.size).reshape(p.shape)
-            np.matmul(grads, v[b, h].swapaxes(-1, -2), out=inner)
+            blas.matmul(grads, v[b, h].swapaxes(-1, -2), out=inner)
             _weigh(p, inner, many.scale, factor)
-            np.matmul(inner, keys, out=dq[b, h, :, s])
+            blas.matmul(inner, keys, out=dq[b, h, :, s])
             # Blocks of queries of the same keys add up.
             again = s.start is not None and s.start > 0
             _add_products(inner, queries, dk[b, h], again)
@@ -192,7 +192,7 @@ def _unseen(many: ManyQueries, operands: list[Any]) -> Array:
 def _general(many: ManyQueries, q: Array, k: Array, bias: Array | None, unseen: Array | None) -> tuple[Array, Array | None]:
     """Probabilities with whatever there is, and the derivative of the cap."""
     scores = scratch("scores", numel((*q.shape[:-1], many.sk))).reshape(*q.shape[:-1], many.sk)
-    np.matmul(q, k.swapaxes(-1, -2), out=scores)
+    blas.matmul(q, k.swapaxes(-1, -2), out=scores)
     factor = None if many.softcap is None else 1 - np.square(np.tanh(scores * np.float32(many.scale / many.softcap)))
     with np.errstate(invalid="ignore", over="ignore"):
         return probabilities(scores, many.scale, many.softcap, bias, unseen), factor
@@ -212,9 +212,9 @@ def _add_products(a: Array, b: Array, out: Array, again: bool) -> None:
     """out [n, Hkv, 1, Sk, D] = the sum over the group of aᵀ b, added to what is there if `again`."""
     turned = a.swapaxes(-1, -2)
     if a.shape[2] == 1 and not again:
-        np.matmul(turned, b, out=out)
+        blas.matmul(turned, b, out=out)
         return
-    found = np.matmul(turned, b).sum(axis=2, keepdims=True)
+    found = blas.matmul(turned, b).sum(axis=2, keepdims=True)
     if again:
         np.add(out, found, out=out)
     else:

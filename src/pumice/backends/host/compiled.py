@@ -9,6 +9,7 @@ from numba import types
 
 from pumice.backends.host import (
     attention_kernels,
+    blas_kernels,
     digits,
     formats,
     norm_kernels,
@@ -19,6 +20,18 @@ from pumice.backends.host import (
     tiled_products,
 )
 
+_MODULES = (
+    formats,
+    digits,
+    rowops,
+    norm_kernels,
+    attention_kernels,
+    products,
+    tiled,
+    tiled_products,
+    blas_kernels,
+    sharing,
+)
 _SIGNATURE = types.void(types.intp, types.intp, types.intp)
 
 
@@ -39,7 +52,7 @@ def llvm_text(name: str, symbol: str) -> str:
 def _function(name: str) -> Any:
     """Formats without a matvec have their matmul do it."""
     for wanted in (name, name.replace("matvec", "matmul")):
-        for module in (formats, digits, rowops, norm_kernels, attention_kernels, products, tiled, tiled_products, sharing):
+        for module in _MODULES:
             if hasattr(module, wanted):
                 return getattr(module, wanted)
     raise KeyError(name)

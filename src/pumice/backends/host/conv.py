@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host import blas
 from pumice.backends.host.calls import Binder, Call, Routine, numel
 from pumice.backends.host.scratch import scratch
 from pumice.ir.ops.pool import divisors
@@ -95,7 +96,7 @@ def _forward(s: _Shape, x: Array, w: Array, bias: Array | None, out: Array) -> N
     weights = np.ascontiguousarray(w).reshape(s.groups, s.m, s.k)
     result = out.reshape(s.n, s.groups, s.m, -1)
     if s.is_pointwise:
-        np.matmul(weights, np.ascontiguousarray(x).reshape(s.n, s.groups, s.c, -1), out=result)
+        blas.matmul(weights, np.ascontiguousarray(x).reshape(s.n, s.groups, s.c, -1), out=result)
         if bias is not None:
             np.add(result, bias.reshape(s.groups, s.m, 1), out=result)
         return
@@ -105,7 +106,7 @@ def _forward(s: _Shape, x: Array, w: Array, bias: Array | None, out: Array) -> N
         columns = scratch("unfolded", n * s.groups * s.k * t)
         _unfold(s, x[images], rows, columns.reshape(n, s.groups * s.c, *s.kernel, -1, *s.counts[1:]))
         target = result[images, ..., rows.start * inner : rows.stop * inner]
-        np.matmul(weights, columns.reshape(n, s.groups, s.k, t), out=target)
+        blas.matmul(weights, columns.reshape(n, s.groups, s.k, t), out=target)
         if bias is not None:
             np.add(target, bias.reshape(s.groups, s.m, 1), out=target)
 
@@ -114,12 +115,12 @@ def _by_input(s: _Shape, grad: Array, w: Array, out: Array) -> None:
     weights = np.ascontiguousarray(w).reshape(s.groups, s.m, s.k).transpose(0, 2, 1)
     grads = np.ascontiguousarray(grad).reshape(s.n, s.groups, s.m, -1)
     if s.is_pointwise:
-        np.matmul(weights, grads, out=out.reshape(s.n, s.groups, s.c, -1))
+        blas.matmul(weights, grads, out=out.reshape(s.n, s.groups, s.c, -1))
         return
     out.fill(0)
     inner = numel(s.counts[1:])
     # Of one output channel per group there is nothing to sum: BLAS has no fast way for such products.
-    product = np.matmul if s.m > 1 else np.multiply
+    product = blas.matmul if s.m > 1 else np.multiply
     for images, rows in s.parts():
         n, t = images.stop - images.start, (rows.stop - rows.start) * inner
         columns = scratch("unfolded", n * s.groups * s.k * t)
@@ -144,7 +145,7 @@ def _by_weight(s: _Shape, x: Array, grad: Array, out: Array) -> None:
         )
         part = grads[images, :, rows.start * inner : rows.stop * inner].swapaxes(0, 1)
         left = np.ascontiguousarray(part).reshape(s.groups, s.m, n * t)
-        total += np.matmul(left, columns.reshape(s.groups, s.k, n * t).transpose(0, 2, 1))
+        total += blas.matmul(left, columns.reshape(s.groups, s.k, n * t).transpose(0, 2, 1))
 
 
 def _shape_of(call: Call, x: tuple[int, ...], w: tuple[int, ...], counts: tuple[int, ...]) -> _Shape:

@@ -65,14 +65,14 @@ def product(x: Array, y: Array, out: Array, copies: Copies | None = None) -> lis
         or out.strides[-1] != 4
     ):
         return None
-    flat = _flat(x, y, out)
-    if flat is None:
+    found = flat(x, y, out)
+    if found is None:
         return None
-    keeps = copies is not None and y.ndim == 2 and kind == "f32" and len(flat[0]) * rows <= _MOST_KEEPING
+    keeps = copies is not None and y.ndim == 2 and kind == "f32" and len(found[0]) * rows <= _MOST_KEEPING
     copy = copies(y) if copies is not None and keeps else None
     if copy is None and rows < _LEAST_ROWS:
         return None
-    x, y, out = flat
+    x, y, out = found
     if len(out) == 1 and rows < columns:
         return _by_columns(kind, x, y, out, copy)
     if copy is not None:
@@ -81,8 +81,12 @@ def product(x: Array, y: Array, out: Array, copies: Copies | None = None) -> lis
     return [t for part in _parts(own, depth, columns, len(out)) for t in _packed_by_rows(kind, x, y, out, *part)]
 
 
-def _flat(x: Array, y: Array, out: Array) -> tuple[Array, Array, Array] | None:
-    """All three with one batch axis; a step of no bytes stands for an operand that is repeated. None if that needs a copy."""
+def flat(x: Array, y: Array, out: Array) -> tuple[Array, Array, Array] | None:
+    """All three with one batch axis; a step of no bytes stands for an operand that is repeated. None if that needs a copy.
+
+    >>> [a.shape for a in flat(np.ones((2, 1, 3, 4)), np.ones((4, 5)), np.ones((2, 1, 3, 5))) or ()]
+    [(2, 3, 4), (2, 4, 5), (2, 3, 5)]
+    """
     batch, size = out.shape[:-2], math.prod(out.shape[:-2])
     found = []
     for a in (x, y, out):

@@ -163,6 +163,15 @@ def kernels() -> Kernels | None:
         return None
 
 
+def loaded() -> Kernels | None:
+    """The kernels if something has loaded them; does not load them.
+
+    >>> loaded() in (None, kernels())
+    True
+    """
+    return kernels() if kernels.cache_info().currsize else None
+
+
 def prepare(names: Sequence[str], report: Report | None = None) -> None:
     """Has kernels compiled that will be needed, unless they are in the cache; `report` is told how many of them are done.
 

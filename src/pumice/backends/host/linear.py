@@ -137,7 +137,7 @@ def _by_columns(x: Array, y: Array, out: Array) -> None:
             kernels.run(native.widen(name, rows[part], tile))
         else:
             widen(rows[part] if by_rows else y[:, part], tile)
-        np.matmul(x, tile.T if by_rows else tile, out=out[:, part])
+        blas.matmul(x, tile.T if by_rows else tile, out=out[:, part])
 
 
 # --- quantised weights ---
@@ -160,7 +160,7 @@ def _bind_qmatmul(call: Call) -> Routine:
         for part in w.blocks(_TILE):
             tile = scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
             w.unpack(part, tile)
-            np.matmul(x, tile.T, out=out[:, part])
+            blas.matmul(x, tile.T, out=out[:, part])
 
     def tasks(operands: Sequence[Any], out: Array) -> list[native.Task] | None:
         x, w = operands
@@ -302,7 +302,7 @@ class _Attention:
         scaled = np.empty((heads, group, count, self.depth), np.float32)
         np.multiply(as_f32(q), self.scale, out=scaled)
         scores = scratch("scores", heads * rows * seen).reshape(heads, rows, seen)
-        np.matmul(scaled.reshape(heads, rows, self.depth), keys[:, low:high].swapaxes(1, 2), out=scores)
+        blas.matmul(scaled.reshape(heads, rows, self.depth), keys[:, low:high].swapaxes(1, 2), out=scores)
         if self.softcap is not None:
             np.divide(scores, self.softcap, out=scores)
             np.tanh(scores, out=scores)
@@ -324,7 +324,7 @@ class _Attention:
         np.exp(scores, out=scores)
         total = np.add.reduce(scores, axis=2, keepdims=True)
         np.copyto(total, 1, where=total == 0)
-        found = np.matmul(scores, values[:, low:high])
+        found = blas.matmul(scores, values[:, low:high])
         np.divide(found, total, out=found)
         target[...] = found.reshape(target.shape)
 

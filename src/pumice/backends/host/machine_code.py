@@ -20,8 +20,8 @@ from pumice.core.kept import keep, read_kept
 
 # The modules whose text decides what the code is. That of numba's version is left out: what it made stays right.
 _SOURCES = ("team", "lanes", "tiled", "decoders", "digits", "formats", "rowops", "norm_kernels", "attention_kernels",
-            "products", "tile_sizes", "tiled_products", "sharing", "compiled", "machine_code", "approximations", "vector_math",
-            "fused", "fused_code")  # fmt: skip
+            "blas_kernels", "products", "tile_sizes", "tiled_products", "sharing", "compiled", "machine_code",
+            "approximations", "vector_math", "fused", "fused_code")  # fmt: skip
 
 # Called with the number of kernels that are compiled, and of those that have to be.
 Report = Callable[[int, int], None]
