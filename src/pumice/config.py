@@ -90,7 +90,14 @@ def _to_str(switch: Switch, value: Any) -> str:
 def _to_path(switch: Switch, value: Any) -> Path:
     if not str(value).strip():
         raise ValueError
-    return Path(value).expanduser()
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise InputError(
+            f"{value} leads nowhere, as this user has no home folder",
+            hint=f"set {switch.env} to a folder that can be written",
+            switch=switch.name,
+        ) from None
 
 
 _CONVERT = {"int": _to_int, "bool": _to_bool, "str": _to_str, "path": _to_path}

@@ -46,6 +46,10 @@ def _rebuild(cls: type[PumiceError], message: str, hint: str, where: str, fields
     return cls(message, hint=hint, where=where, **fields)
 
 
+class PumiceWarning(UserWarning):
+    """Something that works, but not as it should; the text says what to do about it."""
+
+
 class InputError(PumiceError):
     """Something the caller passed is wrong; nothing has been dispatched."""
 

@@ -15,7 +15,9 @@ import pytest
 from pumice import config
 from pumice.backends.host import jit, native
 from pumice.backends.host.team import compiled_at
-from pumice.core.kept import read_kept
+from pumice.core import kept
+from pumice.core.kept import keep, read_kept
+from pumice.errors import DeviceError, PumiceWarning
 
 pytestmark = pytest.mark.skipif(not jit.available(), reason="numba is not installed")
 if jit.available():
@@ -24,6 +26,12 @@ if jit.available():
 
 HOST = Path(jit.__file__).parent
 NAME = "sums_f32"
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test sees the warnings that a new process would give."""
+    monkeypatch.setattr(kept, "_reported", set())
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +100,51 @@ def test_another_processor_has_a_cache_of_its_own(home: Path, monkeypatch: pytes
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path, compilations: list[str]) -> None:
     (tmp_path / "kernels").write_text("a file where the folder should be")
-    with config.override(home=tmp_path):
+    with config.override(home=tmp_path), pytest.warns(PumiceWarning, match="cannot be written"):
         assert sums_by(MachineCode().address(NAME)) == EXPECTED
     assert compilations == [NAME]
+
+
+@pytest.mark.parametrize("bits", [0o770, 0o702], ids=oct)
+def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, bits: int, compilations: list[str]) -> None:
+    """What lies in it may be anybody's code: kernels are compiled in memory."""
+    with config.override(home=tmp_path):
+        MachineCode().address(NAME)
+        file_of(tmp_path).parent.chmod(bits)
+        before = file_of(tmp_path).read_bytes()
+        with pytest.warns(PumiceWarning, match="written by other users"):
+            assert sums_by(MachineCode().address(NAME)) == EXPECTED
+    assert compilations == [NAME, NAME] and file_of(tmp_path).read_bytes() == before
+
+
+def test_an_entry_that_does_not_define_its_kernel_is_made_anew(tmp_path: Path, compilations: list[str]) -> None:
+    """Under a right digest and name: its address would be 0, and calling it end the process."""
+    with config.override(home=tmp_path):
+        MachineCode().prepare([NAME, "norm_f32"], None)
+        path = file_of(tmp_path)
+        other = read_kept(path.with_name("norm_f32.o"))
+        assert other is not None
+        keep(path, other)
+        assert sums_by(MachineCode().address(NAME)) == EXPECTED
+        assert compilations == [NAME, "norm_f32", NAME]
+        assert sums_by(MachineCode().address(NAME)) == EXPECTED
+    assert len(compilations) == 3
+
+
+def test_an_entry_under_the_name_of_another_kernel_is_made_anew(tmp_path: Path, compilations: list[str]) -> None:
+    with config.override(home=tmp_path):
+        MachineCode().prepare([NAME, "norm_f32"], None)
+        file_of(tmp_path).with_name("norm_f32.o").rename(file_of(tmp_path))
+        assert sums_by(MachineCode().address(NAME)) == EXPECTED
+    assert compilations[2:] == [NAME]
+
+
+def test_a_kernel_without_an_address_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "define void @something_else() {\n ret void\n}"
+    monkeypatch.setattr(compiled, "llvm_text", lambda name, symbol: text)
+    with config.override(home=tmp_path), pytest.raises(DeviceError, match="odd has no address"):
+        MachineCode().address("odd")
+    assert not list(tmp_path.rglob("odd*"))
 
 
 def test_what_is_compiled_on_first_need_is_told(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import io
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from pumice.cli import INTERRUPTED, plain
-from pumice.errors import PumiceError
+from pumice.errors import PumiceError, PumiceWarning
 
 app = typer.Typer(
     name="pumice",
@@ -294,6 +295,19 @@ def error_text(error: PumiceError) -> str:
     return f"{at}pumice: {line}"
 
 
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
+) -> None:
+    """Pumice's own warnings are for people at the terminal: no file and line of the package with them."""
+    if issubclass(category, PumiceWarning):
+        print(f"pumice: {message}", file=sys.stderr)
+    else:
+        _show_other_warning(message, category, filename, lineno, file, line)
+
+
+_show_other_warning = warnings.showwarning
+
+
 def main() -> None:
     """The console script."""
     # What importing makes stays: looking for garbage every 700 objects takes a tenth of a start.
@@ -301,6 +315,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # An answer may hold characters that the terminal's encoding lacks; they must not end it.
         sys.stdout.reconfigure(errors="replace")
+    warnings.showwarning = _show_warning
     try:
         action = plain.bind(app, sys.argv[1:])
         if action is None:

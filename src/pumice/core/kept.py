@@ -1,44 +1,94 @@
-"""Files in the user's cache that hold what can be made again: each begins with its digest, and appears as a whole."""
+"""Entries of the user's cache that can be made again: compiled kernels and plans.
+
+What protects them: the folder and the file must belong to this user and be closed to others' writes, the file must be a plain
+one, and its digest covers its name as well as its content. The name says what it was made from (sources, versions, processor),
+so that an entry serves nothing else. Machine code is as trustworthy as that folder; plans are verified besides, when read.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
+import threading
+import warnings
 from pathlib import Path
 
+from pumice import config
+from pumice.core.private import Untrusted, make_private, open_private
+from pumice.errors import InputError, PumiceWarning
+
+_MAX_BYTES = 1 << 28
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_reported: set[str] = set()
+_reporting = threading.Lock()
+
+
+def kept_folder(name: str) -> Path | None:
+    """A folder in the user's cache; None where the user has no home folder, which is reported once.
+
+    >>> kept_folder("plans").name
+    'plans'
+    """
+    try:
+        home: Path = config.home
+    except InputError as e:
+        _report(e.message, e.hint)
+        return None
+    return home / name
 
 
 def read_kept(path: Path) -> bytes | None:
-    """What `keep` put into a file; None if there is none, or something else.
+    """What `keep` put into a file; None if there is none, or something else. A folder that others can write is reported once.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     keep(Path(folder, "new", "a"), b"text")
-    ...     Path(folder, "b").write_bytes(b"something else"), read_kept(Path(folder, "b")), read_kept(Path(folder, "new", "a"))
-    (14, None, b'text')
+    ...     _ = keep(Path(folder, "new", "a"), b"text")
+    ...     Path(folder, "new", "b").write_bytes(b"something else"), read_kept(Path(folder, "new", "b"))
+    ...     read_kept(Path(folder, "new", "a"))
+    (14, None)
+    b'text'
     """
     try:
-        data = path.read_bytes()
+        with open_private(path.parent) as folder:
+            data = folder.read(path.name, _MAX_BYTES)
+    except Untrusted as e:
+        _report(e.message, e.hint)
+        return None
     except OSError:
         return None
     digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    return content if hashlib.sha256(content).digest() == digest else None
+    return content if _digest(path, content) == digest else None
 
 
-def keep(path: Path, content: bytes) -> None:
-    """Puts bytes into a file at once; where that is not possible, the next process makes them again.
+def keep(path: Path, content: bytes) -> bool:
+    """Puts bytes into a file at once; where that is not possible, which is reported once, the next process makes them again.
 
-    >>> keep(Path(os.devnull, "nowhere"), b"text")
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     keep(Path(folder, "new", "a"), b"text")
+    True
     """
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(hashlib.sha256(content).digest() + content)
-            os.replace(made, path)
-        except OSError:
-            os.unlink(made)
-            raise
+    try:
+        make_private(path.parent)
+        with open_private(path.parent) as folder:
+            folder.write(path.name, _digest(path, content) + content)
+        return True
+    except Untrusted as e:
+        _report(e.message, e.hint)
+    except OSError as e:
+        _report(f"{path.parent} cannot be written: {e.strerror or e}", "set PUMICE_HOME to a folder that can be")
+    return False
+
+
+def _digest(path: Path, content: bytes) -> bytes:
+    """Of the content and of what it is: an entry under another name, or in another folder, is none."""
+    name = f"pumice {path.parent.name}/{path.name}\0".encode()
+    return hashlib.sha256(name + content).digest()
+
+
+def _report(what: str, hint: str) -> None:
+    with _reporting:
+        if what in _reported:
+            return
+        _reported.add(what)
+    text = f"{what}. Compiled kernels and plans are not kept: each start makes them again; {hint}"
+    warnings.warn(text, PumiceWarning, stacklevel=3)

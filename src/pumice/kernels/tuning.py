@@ -16,7 +16,6 @@ times `cores` whole tiles (f32, K = 512), divided by `cores`. Which tile a produ
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +26,8 @@ from typing import Any
 from pumice import config
 from pumice.core.caps import Caps
 from pumice.core.json_file import read_json
-from pumice.errors import FormatError
+from pumice.core.private import make_private, write_whole
+from pumice.errors import FormatError, InputError
 
 # Rates as measured on an H200 through Vulkan, driver 580, at its full clock. The dips are where one workgroup more no longer
 # fits beside the others: this driver gives all workgroups of a core 48 KiB between them.
@@ -104,10 +104,11 @@ def save_user_entry(name: str, entry: Mapping[str, Any]) -> Path:
     _read_entry(name, entry, "the entry")
     path = user_file()
     entries = {**(_load(path) if path.is_file() else {}), name: dict(entry)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}.part")
-    partial.write_text(json.dumps(entries, indent=1) + "\n", "utf-8")
-    partial.replace(path)
+    try:
+        make_private(path.parent)
+        write_whole(path, (json.dumps(entries, indent=1) + "\n").encode())
+    except OSError as e:
+        raise InputError(f"{path} cannot be written: {e.strerror or e}", hint="set PUMICE_HOME to another folder") from e
     return path
 
 
@@ -117,10 +118,10 @@ def _shipped() -> tuple[Tuning, ...]:
 
 
 def _user_entries() -> tuple[Tuning, ...]:
-    path = user_file()
     try:
+        path = user_file()
         changed = path.stat().st_mtime_ns
-    except OSError:
+    except (OSError, InputError):  # no such file, or no home folder that it could be in
         return ()
     return _read_file(path, changed)
 

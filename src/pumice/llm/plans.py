@@ -12,7 +12,7 @@ from typing import Any
 
 from pumice import config
 from pumice.core.caps import Caps
-from pumice.core.kept import keep, read_kept
+from pumice.core.kept import keep, kept_folder, read_kept
 from pumice.errors import FormatError, PlanError
 from pumice.plan.file import plan_from_bytes, plan_to_bytes
 from pumice.plan.plan import Plan
@@ -31,11 +31,12 @@ def plan_path(caps: Caps, *inputs: Any) -> Path | None:
     >>> plan_path(Caps.preset("host"), 1) == plan_path(Caps.preset("host"), 1) != plan_path(Caps.preset("host"), 2)
     True
     """
-    if caps.target != "host" or config.debug:
+    folder = None if caps.target != "host" or config.debug else kept_folder("plans")
+    if folder is None:
         return None
     switches = [getattr(config, name) for name in _SWITCHES]
     digest = hashlib.sha256(repr((sys.version_info, switches, list(_sources()), caps, inputs)).encode())
-    return config.home / "plans" / f"{digest.hexdigest()[:32]}.plan"
+    return folder / f"{digest.hexdigest()[:32]}.plan"
 
 
 def _sources() -> Iterator[tuple[str, int, int]]:
@@ -74,7 +75,8 @@ def keep_plan(path: Path | None, plan: Plan) -> None:
         body = plan_to_bytes(plan)
     except PlanError:  # sizes beyond what a file counts: such a plan is made at each start
         return
-    keep(path, body)
+    if not keep(path, body):
+        return
     with contextlib.suppress(OSError):
         by_age = sorted(path.parent.iterdir(), key=lambda p: p.stat().st_mtime_ns, reverse=True)
         for old in by_age[_KEPT:]:

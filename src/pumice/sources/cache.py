@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pumice.core.private import make_private, read_plain
 from pumice.errors import FormatError
 from pumice.sources.errors import NoSpace, UnsafeArchive, WrongHash
 from pumice.sources.files import FileInfo, file_sha256, is_disk_full, sync, sync_tree, tree_bytes, write_json
@@ -20,6 +22,7 @@ from pumice.sources.lock import exclusive
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
+_MAX_BYTES = 1 << 26
 # What another pull left unfinished stays resumable for this long.
 _KEEP_SECONDS = 24 * 3600.0
 _STAGE, _TRASH = "stage-", "trash-"
@@ -64,6 +67,8 @@ class Entry:
                 found = path.stat()
             except OSError:
                 return f"{info.path} is missing"
+            if not stat.S_ISREG(found.st_mode):
+                return f"{info.path} is no plain file"
             if found.st_size != info.size:
                 return f"{info.path} has {found.st_size} bytes, not {info.size}"
             if (full or found.st_mtime_ns != self.times.get(info.path)) and file_sha256(path) != info.sha256:
@@ -90,7 +95,7 @@ def _manifest(entry: Entry) -> dict[str, Any]:
 
 def _read_entry(folder: Path) -> Entry | None:
     try:
-        data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        data = json.loads(read_plain(folder / MANIFEST, _MAX_BYTES))
         if data["format"] != _FORMAT:
             return None
         files = tuple(FileInfo(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in data["files"])
@@ -147,7 +152,7 @@ class Cache:
     def ref(self, kind: str, name: str) -> str | None:
         """The entry that a moving name, such as a branch, pointed to when it was last pulled."""
         try:
-            data = json.loads((self._refs / f"{kind}-{name}.json").read_text(encoding="utf-8"))
+            data = json.loads(read_plain(self._refs / f"{kind}-{name}.json", _MAX_BYTES))
             found = data["name"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
@@ -155,7 +160,7 @@ class Cache:
 
     def set_ref(self, kind: str, name: str, target: str) -> None:
         """Point a moving name to an entry."""
-        self._make(self._refs)
+        make_private(self._refs)
         write_json(self._refs / f"{kind}-{name}.json", {"name": target})
 
     @contextmanager
@@ -165,13 +170,13 @@ class Cache:
         It goes away at the end, except after an error that leaves something worth resuming.
         """
         for folder in (self._models / kind, self._tmp, self._locks):
-            self._make(folder)
+            make_private(folder)
         own = f"{kind}-{name}"
         with exclusive(self._lock(own)) as held:
             self._reap(own, held)
             # Without locks two processes may be here at once, and must not share the folder.
             folder = self._tmp / (own if held else f"{own}.{os.getpid()}.{secrets.token_hex(4)}")
-            self._make(folder)
+            make_private(folder)
             resumable = False
             try:
                 yield folder
@@ -194,7 +199,7 @@ class Cache:
         content = stage / "files"
         try:
             for file in files:
-                self._make((content / file.path).parent)
+                make_private((content / file.path).parent)
                 os.replace(source / file.path, content / file.path)
             sync_tree(stage)
             entry = Entry(self._models / kind / name, kind, name, spec, revision, inner, files, _times(content, files))
@@ -217,7 +222,7 @@ class Cache:
 
     def remove(self, entry: Entry) -> None:
         """Delete an entry and the moving names that point to it; a process that has it open keeps what it has."""
-        self._make(self._tmp)
+        make_private(self._tmp)
         self._discard(entry.folder)
         for ref in self._refs.glob(f"{entry.kind}-*.json"):
             if self.ref(entry.kind, ref.stem.removeprefix(f"{entry.kind}-")) == entry.name:
@@ -246,16 +251,6 @@ class Cache:
             with nullcontext(held) if owner == own else exclusive(self._lock(owner), wait=False) as free:
                 if (staged and free) or (free is not False and _age(path) > _KEEP_SECONDS):
                     _remove(path)
-
-    def _make(self, folder: Path) -> None:
-        # Only the owner may write here: whoever can change a cached model decides what runs.
-        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        missing = []
-        while not folder.is_dir():
-            missing.append(folder)
-            folder = folder.parent
-        for path in reversed(missing):
-            path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _age(folder: Path) -> float:

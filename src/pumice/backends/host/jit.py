@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import itertools
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from pumice import config
 from pumice.backends.host.native import ATTEND_MANY, joined
 from pumice.backends.host.scratch import Pool
 from pumice.backends.host.team import RECORD, Team, compiled_at
+from pumice.backends.libraries import load_hint
+from pumice.errors import PumiceWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -149,7 +152,11 @@ def _machine_code() -> MachineCode | None:
         from pumice.backends.host.machine_code import MachineCode
 
         return MachineCode(_tell)
-    except (ImportError, RuntimeError):  # a broken installation, or a processor that the kernels cannot use
+    except (ImportError, OSError, RuntimeError, MemoryError) as e:
+        # A broken installation, no memory for it, or a processor that the kernels cannot use.
+        hint = load_hint(e, "reinstall numba and llvmlite: pip install --force-reinstall 'pumice[cpu]'")
+        text = f"the compiled kernels do not load: {e}. The host runs without them, several times slower; {hint}"
+        warnings.warn(text, PumiceWarning, stacklevel=2)
         return None
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-from pumice import config
-from pumice.core.kept import keep, read_kept
+from pumice.core.kept import keep, kept_folder, read_kept
+from pumice.errors import DeviceError
 
 # The modules whose text decides what the code is. That of numba's version is left out: what it made stays right.
 _SOURCES = ("team", "lanes", "tiled", "decoders", "digits", "formats", "rowops", "norm_kernels", "attention_kernels",
@@ -50,7 +50,8 @@ class MachineCode:
         empty = llvm.parse_assembly("")
         empty.triple = triple
         self._engine = llvm.create_mcjit_compiler(empty, self._machine)
-        self._folder = config.home / "kernels" / _digest(llvmlite.__version__, triple, cpu, features)
+        folder = kept_folder("kernels")
+        self._folder = None if folder is None else folder / _digest(llvmlite.__version__, triple, cpu, features)
         # Kernels with many accumulators need many wide registers.
         self.is_wide = bool(host.get("avx512f", False))
         self._lock = threading.Lock()
@@ -82,11 +83,8 @@ class MachineCode:
         """Whether a kernel is in this process, or was in the cache."""
         if name in self._addresses:
             return True
-        code = read_kept(self._folder / f"{name}.o")
-        if code is None:
-            return False
-        self._add(name, code)
-        return True
+        code = None if self._folder is None else read_kept(self._folder / f"{name}.o")
+        return code is not None and self._add(name, code)
 
     def _compile(self, name: str, code: Code | None = None) -> None:
         module = llvm.parse_assembly(_llvm_text(name) if code is None else code(_symbol(name)))
@@ -99,13 +97,21 @@ class MachineCode:
             if f.name.startswith(("numba_", "NRT_", "Py")) or not llvm.address_of_symbol(f.name):
                 raise RuntimeError(f"the kernel {name} calls {f.name}, which not every process has")
         made = self._machine.emit_object(module)
-        keep(self._folder / f"{name}.o", made)
-        self._add(name, made)
+        if not self._add(name, made):
+            raise DeviceError(
+                f"the compiled kernel {name} has no address", hint="reinstall numba and llvmlite: pip install 'pumice[cpu]'"
+            )
+        if self._folder is not None:
+            keep(self._folder / f"{name}.o", made)
 
-    def _add(self, name: str, code: bytes) -> None:
+    def _add(self, name: str, code: bytes) -> bool:
+        """Whether the kernel is now in this process: code that does not define it has no address."""
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        self._addresses[name] = self._engine.get_function_address(_symbol(name))
+        address = self._engine.get_function_address(_symbol(name))
+        if address:
+            self._addresses[name] = address
+        return bool(address)
 
 
 def _llvm_text(name: str) -> str:

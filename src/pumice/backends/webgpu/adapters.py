@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pumice.backends.libraries import load_hint
 from pumice.core.caps import Caps
 from pumice.errors import DeviceError, NoDevice
 
@@ -118,10 +119,9 @@ def import_wgpu() -> Any:
         try:
             import wgpu
             import wgpu.backends.wgpu_native
-        except (ImportError, OSError, RuntimeError) as e:
-            raise NoDevice(
-                f"the WebGPU library does not load: {e}", hint="pip install 'wgpu==0.32.*', or use the device 'host'"
-            ) from e
+        except (ImportError, OSError, RuntimeError, MemoryError) as e:
+            hint = load_hint(e, "pip install 'wgpu==0.32.*'")
+            raise NoDevice(f"the WebGPU library does not load: {e}", hint=f"{hint}; or use the device 'host'") from e
         logger = logging.getLogger("wgpu")
         # A level that the application chose itself stays; WARNING is the one that wgpu sets on import.
         if logger.level == logging.WARNING:

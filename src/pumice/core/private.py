@@ -1,0 +1,143 @@
+"""Folders that only their owner can write, and files that are read only if they are plain ones of a sensible size."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pumice.errors import InputError
+
+# Windows has neither: there a folder of the user's profile is closed to others by its access list.
+_HAS_OWNERS = hasattr(os, "geteuid")
+_HAS_DIR_FD = os.open in os.supports_dir_fd
+# A FIFO would otherwise wait for somebody to write, and a link lead to any device.
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_PRIVATE = 0o700
+_OTHERS_WRITE = 0o022
+
+
+class Untrusted(InputError):
+    """A folder or file of a cache that somebody else could have written."""
+
+    code = "untrusted"
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder, and those above it that are missing, for their owner alone, whatever the umask.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d:
+    ...     make_private(Path(d, "a", "b"))
+    ...     oct(Path(d, "a").stat().st_mode & 0o777)
+    '0o700'
+    """
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        if folder == folder.parent:
+            break
+        folder = folder.parent
+    for path in reversed(missing):
+        try:
+            path.mkdir(mode=_PRIVATE)
+        except FileExistsError:
+            if not path.is_dir():  # else another process was first
+                raise
+        else:
+            path.chmod(_PRIVATE)  # a umask may take away even the owner's rights
+
+
+class Folder:
+    """An open folder that only its owner can write; files are reached through it, so that it cannot be swapped meanwhile."""
+
+    def __init__(self, path: Path, fd: int | None) -> None:
+        self.path, self._fd = path, fd
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The content of a plain file of the owner's, of at most `limit` bytes."""
+        fd = os.open(self._at(name), os.O_RDONLY | _PLAIN, dir_fd=self._fd)
+        try:
+            _check_owner(self.path / name, os.fstat(fd))
+            return _content(fd, self.path / name, limit)
+        finally:
+            os.close(fd)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replaces a file as a whole."""
+        fresh = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
+        fd = os.open(self._at(fresh), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=self._fd)
+        try:
+            with open(fd, "wb") as file:
+                file.write(content)
+                if _HAS_OWNERS:
+                    os.fchmod(fd, 0o600)  # a umask may take away even the owner's rights
+            os.replace(self._at(fresh), self._at(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except BaseException:
+            os.unlink(self._at(fresh), dir_fd=self._fd)
+            raise
+
+    def _at(self, name: str) -> str | Path:
+        return self.path / name if self._fd is None else name
+
+
+@contextmanager
+def open_private(path: Path) -> Iterator[Folder]:
+    """A folder that must be the user's own and closed to others' writes; `Untrusted` if it is not.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as d, open_private(Path(d)) as folder:
+    ...     folder.write("a", b"text")
+    ...     folder.read("a", 100)
+    b'text'
+    """
+    if not _HAS_DIR_FD:
+        _check_owner(path, path.stat())
+        yield Folder(path, None)
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _check_owner(path, os.fstat(fd))
+        yield Folder(path, fd)
+    finally:
+        os.close(fd)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replaces a file as a whole: readers see the old one or the new one."""
+    Folder(path.parent, None).write(path.name, content)
+
+
+def read_plain(path: Path, limit: int) -> bytes:
+    """The content of a plain file, whoever owns it: for data that is checked, and decides nothing but itself."""
+    fd = os.open(path, os.O_RDONLY | (_PLAIN & ~getattr(os, "O_NOFOLLOW", 0)))
+    try:
+        return _content(fd, path, limit)
+    finally:
+        os.close(fd)
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    if not _HAS_OWNERS:
+        return
+    own = "set PUMICE_HOME to a folder of your own"
+    if found.st_uid != os.geteuid():
+        raise Untrusted(f"{path} belongs to another user ({found.st_uid}; this one is {os.geteuid()})", hint=own, path=str(path))
+    if found.st_mode & _OTHERS_WRITE:
+        raise Untrusted(
+            f"{path} can be written by other users (mode {stat.S_IMODE(found.st_mode):o})",
+            hint=f"delete it, or `chmod go-w` it if nobody else could have changed it; or {own}",
+            path=str(path),
+        )
+
+
+def _content(fd: int, path: Path, limit: int) -> bytes:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"{path} is no plain file")
+    if found.st_size > limit:
+        raise OSError(f"{path} has {found.st_size} bytes, more than {limit}")
+    with open(fd, "rb", closefd=False) as file:
+        return file.read(limit)
