@@ -37,7 +37,7 @@ _HOMES = {
     "pumice.core.caps": "Caps",
     "pumice.errors": "PumiceError",
     "pumice.functions": """
-        abs absolute adaptive_mean_pool add all any arange arccos arcsin arctan arctan2 argmax argmin argsort astype
+        abs absolute adaptive_mean_pool add all any arange arccos arcsin arctan arctan2 argmax argmin argsort asarray astype
         attention batch_norm bitwise_and bitwise_or bitwise_xor broadcast_to cast ceil checkpoint clip concat concatenate
         conv1d conv2d conv3d conv_transpose1d conv_transpose2d cos cosh cross_entropy cumsum custom_gradient dequantize divide
         dot_general dropout einsum embedding equal erf exp exp2 expand_dims expm1 flatten flip floor floor_divide full

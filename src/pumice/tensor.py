@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from pumice.ad import CustomGradient
+from pumice.core import dims
 from pumice.core.dims import Dim, Shape
 from pumice.core.dtypes import DType
 from pumice.errors import GraphError, ShapeError
@@ -313,3 +314,12 @@ class Tensor:
 
 # Methods call the functions and functions make Tensors; only the names are needed now, so the import comes last.
 from pumice import functions as F  # noqa: E402
+
+
+def _dim_arithmetic(name: str, a: F.TensorLike, b: F.TensorLike) -> Tensor:
+    """Arithmetic of a dim with what is no int: that of its value as a traced scalar."""
+    result: Tensor = getattr(F, name)(a, b)
+    return result
+
+
+dims.traced_arithmetic = _dim_arithmetic

@@ -276,11 +276,21 @@ def state(name: str, shape: Any, dtype: Any = "f32", init: Any = None) -> Tensor
 
 
 def _initial(name: str, type: TensorType, init: Any) -> ConstData:
-    array = np.asarray(init)
+    array = checked(init)[0]
+    if not _keeps_values(array, type.dtype.np):
+        raise fail(DTypeError, f"the initial value {array.dtype} of the state {name!r} does not fit {type}", name=name)
     try:
         return ConstData.of(np.broadcast_to(array, type.static_shape).astype(type.dtype.np))
     except ValueError:
         raise fail(ShapeError, f"the initial value {array.shape} of the state {name!r} does not fit {type}", name=name) from None
+
+
+def _keeps_values(array: Any, dtype: Any) -> bool:
+    """Whether a cast changes no value by more than rounding a float."""
+    if array.dtype.kind == "f" and np.dtype(dtype).kind in "fV":
+        return True
+    with np.errstate(invalid="ignore"):
+        return bool(np.array_equal(array, array.astype(dtype)))
 
 
 def set_state(state: str | Tensor, value: TensorLike) -> None:

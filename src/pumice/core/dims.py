@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import keyword
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from pumice.errors import FormatError, SymbolError
 
@@ -30,36 +32,100 @@ class Expr:
 
     terms: tuple[tuple[Monomial, int], ...]
 
-    def __add__(self, other: Dim) -> Dim:
-        return _add(self, other, 1)
+    # NumPy must hand `array * dim` over to Expr instead of making an array of dims.
+    __array_ufunc__ = None
 
-    __radd__ = __add__
+    # Integers keep a dim a dim, which is what the types say. A float, a quotient or a comparison makes it a traced scalar.
+
+    def __add__(self, other: Dim) -> Dim:
+        return _typed_arithmetic("add", self, other)
+
+    def __radd__(self, other: Dim) -> Dim:
+        return _typed_arithmetic("add", other, self)
 
     def __sub__(self, other: Dim) -> Dim:
-        return _add(self, other, -1)
+        return _typed_arithmetic("subtract", self, other)
 
     def __rsub__(self, other: Dim) -> Dim:
-        return _add(other, self, -1)
+        return _typed_arithmetic("subtract", other, self)
 
     def __neg__(self) -> Dim:
         return _mul(self, -1)
 
-    def __mul__(self, other: Dim) -> Dim:
-        return _mul(self, other)
+    def __pos__(self) -> Expr:
+        return self
 
-    __rmul__ = __mul__
+    def __mul__(self, other: Dim) -> Dim:
+        return _typed_arithmetic("multiply", self, other)
+
+    def __rmul__(self, other: Dim) -> Dim:
+        return _typed_arithmetic("multiply", other, self)
 
     def __floordiv__(self, other: Dim) -> Dim:
-        return _floordiv(self, other)
+        return _typed_arithmetic("floor_divide", self, other)
 
     def __rfloordiv__(self, other: Dim) -> Dim:
-        return _floordiv(other, self)
+        return _typed_arithmetic("floor_divide", other, self)
 
     def __mod__(self, other: Dim) -> Dim:
-        return _mod(self, other)
+        return _typed_arithmetic("mod", self, other)
 
     def __rmod__(self, other: Dim) -> Dim:
-        return _mod(other, self)
+        return _typed_arithmetic("mod", other, self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __truediv__(self, other: Any) -> Any:
+        return _arithmetic("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _arithmetic("divide", other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return _arithmetic("power", self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _arithmetic("power", other, self)
+
+    def __lt__(self, other: Any) -> Any:
+        return _arithmetic("less", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return _arithmetic("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return _arithmetic("greater", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _arithmetic("greater_equal", self, other)
+
+    # Whatever asks for the number while tracing is told how to compute with it instead.
+
+    def _no_value(self, wanted: str, hint: str) -> NoReturn:
+        raise SymbolError(f"the symbolic dim {self} has no {wanted} while tracing", hint=hint, dim=str(self))
+
+    def __bool__(self) -> bool:
+        self._no_value("truth value", "compare shapes with ints only where the dim is static; choose by value with pm.where")
+
+    def __index__(self) -> int:
+        self._no_value("int value", "count with pm.arange(dim); a Python loop or list needs a static dim")
+
+    def __int__(self) -> int:
+        self._no_value(
+            "int value", "calculate with the dim itself (// divides it), or with its value as a traced scalar, pm.asarray(dim)"
+        )
+
+    def __float__(self) -> float:
+        self._no_value(
+            "float value", "calculate with the dim itself, or with pm.asarray(dim, 'f32'); pm.sqrt takes it, math.sqrt not"
+        )
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        self._no_value("array value", "pm.asarray(dim) is its value as a traced scalar")
 
     def __str__(self) -> str:
         parts = []
@@ -73,14 +139,54 @@ class Expr:
     def __repr__(self) -> str:
         return f"Expr('{self}')"
 
-    def __bool__(self) -> bool:
-        raise SymbolError(
-            f"the truth of the symbolic dim {self} is not known while tracing",
-            hint="compare shapes with ints only where the dim is static",
-        )
-
 
 Dim = int | Expr
+
+# Functions of traced tensors by name, for arithmetic that leaves the integers; core has no tensors, so their module sets it.
+traced_arithmetic: Callable[[str, Any, Any], Any] | None = None
+
+
+def _arithmetic(name: str, a: Any, b: Any) -> Any:
+    """An operator of which at least one side is an Expr."""
+    x, y = _as_dim(a), _as_dim(b)
+    if x is not None and y is not None and name in _ON_DIMS:
+        found = _ON_DIMS[name](x, y)
+        if found is not None:
+            return found
+    for value, dim in ((a, x), (b, y)):
+        # Tensors have operators of their own; other types are for Python to refuse.
+        if dim is None and not isinstance(value, float | np.generic | np.ndarray):
+            return NotImplemented
+    if traced_arithmetic is None:
+        raise SymbolError(f"{name} of {a} and {b} is no dim", hint="inside a traced function it is a scalar tensor")
+    return traced_arithmetic(name, a if x is None else x, b if y is None else y)
+
+
+def _typed_arithmetic(name: str, a: Dim, b: Dim) -> Dim:
+    """`_arithmetic` as types see it: of dims, it gives dims."""
+    found: Dim = _arithmetic(name, a, b)
+    return found
+
+
+def _as_dim(value: Any) -> Dim | None:
+    """A dim, with NumPy's integers as Python's; None for anything else."""
+    if isinstance(value, Expr):
+        return value
+    return int(value) if isinstance(value, int | np.integer) else None
+
+
+def _checked_division(divide: Callable[[Dim, Dim], Dim]) -> Callable[[Dim, Dim], Dim]:
+    def run(a: Dim, b: Dim) -> Dim:
+        if b == 0:
+            raise SymbolError(f"the dim {a} is divided by 0", dim=str(a))
+        return divide(a, b)
+
+    return run
+
+
+def _power(a: Dim, b: Dim) -> Dim | None:
+    """A polynomial where the exponent is a small int; everything else is computed at run time."""
+    return product([a] * b) if isinstance(b, int) and 0 <= b <= 8 else None
 
 
 def sym(name: str) -> Expr:
@@ -251,6 +357,15 @@ def _evaluate_atom(atom: Atom, env: Mapping[str, int]) -> int:
     return value
 
 
+# What stays a dim under integers; a divisor that turns out 0 at run time gives 0, one that is 0 already is an error.
+_ON_DIMS: dict[str, Callable[[Dim, Dim], Dim | None]] = {
+    "add": lambda a, b: _add(a, b, 1),
+    "subtract": lambda a, b: _add(a, b, -1),
+    "multiply": lambda a, b: _mul(a, b),
+    "floor_divide": _checked_division(_floordiv),
+    "mod": _checked_division(_mod),
+    "power": _power,
+}
 _FUNCTIONS: dict[str, Any] = {"floordiv": _floordiv, "mod": _mod, "max": dim_max, "min": dim_min}
 
 

@@ -53,6 +53,7 @@ from pumice.functions.gradients import checkpoint, custom_gradient, grad, stop_g
 from pumice.functions.index import (
     arange,
     argsort,
+    asarray,
     embedding,
     full,
     full_like,
@@ -151,6 +152,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "asarray",
     "astype",
     "attention",
     "batch_norm",

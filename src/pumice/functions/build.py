@@ -227,6 +227,26 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
     return x if x.dtype == dtype else emit("cast", [x], dtype=dtype.name)
 
 
+def fitted(value: TensorLike, dtype: DType, what: str, *, near: Tensor | None = None) -> Tensor:
+    """`value` in a dtype that something else decides, such as that of the tensor it is put into.
+
+    Floats may round; a cast that could change a value otherwise (a fraction to an integer, i32 to i8) is refused.
+    """
+    if dtype == dtypes.bool_ and isinstance(value, int) and value in (0, 1):
+        value = bool(value)
+    x = as_tensor(value, dtype, near=near)
+    both_float = x.dtype.is_float and dtype.is_float
+    if x.dtype != dtype and not both_float and promote_dtypes(x.dtype, dtype) != dtype:
+        raise fail(
+            DTypeError,
+            f"{what} {x.dtype} do not fit {dtype}",
+            hint=f"cast them with .astype('{dtype}'), or the other operand to a wider dtype",
+            dtype=x.dtype.name,
+            wanted=dtype.name,
+        )
+    return convert(x, dtype)
+
+
 # Sums and products of narrow types are counted in 32 bits.
 _WIDE = {"bool": dtypes.i32, "i8": dtypes.i32, "u8": dtypes.u32}
 
@@ -262,7 +282,7 @@ def as_dim(value: Any) -> Dim:
         raise fail(
             ShapeError,
             f"{value!r} is no dim",
-            hint="dims are ints or come from .shape; the values of tensors are not known while tracing",
+            hint="dims are ints or come from .shape, divided with //; the values of tensors are not known while tracing",
         )
     try:
         return operator.index(value)

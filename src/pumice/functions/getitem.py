@@ -27,7 +27,8 @@ class _Cut:
 def getitem(x: Tensor, index: Any) -> Tensor:
     """x[index] with ints, slices (any step), None, Ellipsis, symbolic dims, and at most one integer tensor or array.
 
-    On a symbolic axis bounds that count from the end become expressions: of size T, `x[-1:]` starts at T-1.
+    Slices of a symbolic axis clamp when the graph runs, as NumPy's do: of size T, `x[-3:]` has the size min(T, 3). `x[-1:]` has
+    the size 1 and needs an element. Bounds that are expressions are not clamped: `x[T - 3:]` has the size 3 and needs as many.
 
     >>> import pumice as pm
     >>> pm.interpret(lambda x: x[1:, None, ::-1], [[1, 2], [3, 4]])
@@ -140,8 +141,15 @@ def _slice(s: slice, dim: Dim, axis: int) -> _Cut:
             return _Cut(0, 0, 1, True)
         return _Cut(first, end, step, True)
     if step > 0:
-        return _Cut(0 if start is None else _from_end(start, dim), dim if stop is None else _ahead(stop, dim), step, True)
-    return _Cut(dim - 1 if start is None else _from_end(start, dim), -1 if stop is None else _from_end(stop, dim), step, True)
+        # The last element is an exception: x[-1:] has the size 1, not min(T, 1), and refuses an empty axis when it runs.
+        first = 0 if start is None else dim - 1 if start == -1 else _first(start, dim)
+        return _Cut(first, dim if stop is None else _end(stop, dim), step, True)
+    # Downwards, the end of an upward slice of the same elements is one above the start, and its start one above the end.
+    high = dim if start is None or start == -1 else _end(start + 1, dim) if isinstance(start, int) else _from_end(start, dim) + 1
+    low: Dim = 0
+    if stop is not None:
+        low = dim if stop == -1 else _first(stop + 1, dim) if isinstance(stop, int) else _from_end(stop, dim) + 1
+    return _Cut(high - 1, low - 1, step, True)
 
 
 def _from_end(bound: Dim, dim: Dim) -> Dim:
@@ -149,7 +157,14 @@ def _from_end(bound: Dim, dim: Dim) -> Dim:
     return bound + dim if negative else bound
 
 
-def _ahead(stop: Dim, dim: Dim) -> Dim:
+def _first(start: Dim, dim: Dim) -> Dim:
+    """Where a slice begins: an int from the end stays in the axis, an expression is taken at its word."""
+    if isinstance(start, int) and isinstance(dim, Expr) and start < 0:
+        return dim - dim_min(dim, -start)
+    return _from_end(start, dim)
+
+
+def _end(stop: Dim, dim: Dim) -> Dim:
     """The end of a slice; an int past a symbolic size is cut to it, an expression is taken at its word."""
     stop = _from_end(stop, dim)
-    return dim_min(stop, dim) if isinstance(stop, int) and isinstance(dim, Expr) else stop
+    return dim_min(dim, stop) if isinstance(stop, int) and isinstance(dim, Expr) else stop

@@ -8,7 +8,7 @@ import numpy as np
 
 from pumice.core import dtypes
 from pumice.core.dims import Expr
-from pumice.errors import ShapeError
+from pumice.errors import DTypeError, ShapeError
 from pumice.functions.build import (
     ShapeLike,
     TensorLike,
@@ -18,6 +18,7 @@ from pumice.functions.build import (
     convert,
     emit,
     fail,
+    fitted,
 )
 from pumice.functions.getitem import index_tensor
 from pumice.functions.shape import broadcast_to, ravel
@@ -112,7 +113,7 @@ def _scatter(op: str, x: TensorLike, indices: TensorLike, updates: TensorLike, a
     t = as_tensor(x, near=near)
     where = axis_of(axis, t.ndim)
     places = index_tensor(indices, t, where)
-    new = convert(as_tensor(updates, t.dtype, near=t), t.dtype)
+    new = fitted(updates, t.dtype, "updates of", near=t)
     shape = t.shape[:where] + places.shape + t.shape[where + 1 :]
     return emit(op, [t, places, broadcast_to(new, shape)], axis=where)
 
@@ -177,6 +178,23 @@ def _plain_number(value: Any) -> int | float | Expr:
     return int(value) if isinstance(value, np.integer) else value
 
 
+def asarray(x: TensorLike, dtype: Any = None) -> Tensor:
+    """x as a tensor: numbers and arrays become constants, a symbolic dim its value as a traced scalar, tensors stay themselves.
+
+    >>> import pumice as pm
+    >>> pm.interpret(lambda x: x.sum() / pm.asarray(x.shape[0], "f32"), [1.0, 2.0])
+    array(1.5, dtype=float32)
+    """
+    if dtype is None:
+        return as_tensor(x)
+    chosen = dtypes.dtype(dtype)
+    if isinstance(x, float) and chosen.is_integer:
+        if not x.is_integer():
+            raise fail(DTypeError, f"{x} does not fit {chosen}", hint="round it first, or use a float dtype", value=x)
+        x = int(x)
+    return convert(as_tensor(x, chosen), chosen)
+
+
 def full(shape: ShapeLike, fill_value: TensorLike, dtype: Any = None) -> Tensor:
     """A tensor of that shape with the same value everywhere.
 
@@ -184,9 +202,7 @@ def full(shape: ShapeLike, fill_value: TensorLike, dtype: Any = None) -> Tensor:
     >>> pm.interpret(lambda x: x + pm.full((2,), 7), [1, 2])
     array([8, 9], dtype=int32)
     """
-    chosen = None if dtype is None else dtypes.dtype(dtype)
-    value = as_tensor(fill_value, chosen)
-    return broadcast_to(value if chosen is None else convert(value, chosen), shape)
+    return broadcast_to(asarray(fill_value, dtype), shape)
 
 
 def zeros(shape: ShapeLike, dtype: Any = "f32") -> Tensor:
@@ -217,7 +233,7 @@ def full_like(x: TensorLike, fill_value: TensorLike, dtype: Any = None) -> Tenso
     array([7., 7.], dtype=float32)
     """
     t = as_tensor(x)
-    return full(t.shape, fill_value, t.dtype if dtype is None else dtype)
+    return full(t.shape, fill_value if dtype is not None else fitted(fill_value, t.dtype, "values of", near=t), dtype)
 
 
 def zeros_like(x: TensorLike, dtype: Any = None) -> Tensor:

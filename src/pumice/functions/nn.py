@@ -6,7 +6,7 @@ import numpy as np
 
 from pumice.core import dtypes
 from pumice.core.dims import Expr
-from pumice.errors import InputError, ShapeError
+from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.functions.binary import add, where
 from pumice.functions.build import (
     TensorLike,
@@ -160,7 +160,7 @@ def attention(
     # Only the query is widened to the common dtype: keys and values may be a large cache.
     near = convert(query, promote_dtypes(query.dtype, keys[0].dtype))
     extra = [
-        None if mask is None else convert(as_tensor(mask, near=near), dtypes.bool_),
+        None if mask is None else _attention_mask(mask, near),
         None if bias is None else as_float(as_tensor(bias, dtypes.f32, near=near)),
         None if offset is None else convert(as_indices(offset, near), dtypes.i32),
         None if kv_len is None else convert(as_indices(kv_len, near), dtypes.i32),
@@ -176,6 +176,14 @@ def attention(
         scale=None if scale is None else float(scale),
         softcap=None if softcap is None else float(softcap),
     )
+
+
+def _attention_mask(mask: TensorLike, near: Tensor) -> Tensor:
+    t = as_tensor(mask, near=near)
+    if t.dtype.is_float:
+        # A mask of 0 and -inf, cast to bool, would attend to just what it should hide.
+        raise fail(DTypeError, f"a mask is bool or integers, not {t.dtype}", hint="add numbers to the scores with bias=")
+    return convert(t, dtypes.bool_)
 
 
 def cross_entropy(logits: TensorLike, targets: TensorLike) -> Tensor:

@@ -44,7 +44,7 @@ def _resolve(t: Tensor, shape: Shape) -> Shape:
     if not open_axes:
         return shape
     known = product(d for d in shape if d != -1)
-    rest = t.size // known
+    rest = 0 if known == 0 else t.size // known
     # An open dim is one that the others leave no choice about: not beside a 0, and only where the division is exact.
     if len(open_axes) > 1 or known == 0 or rest * known != t.size:
         raise fail(
@@ -279,7 +279,7 @@ def roll(x: TensorLike, shift: Dim, axis: int | None = None) -> Tensor:
         return reshape(roll(ravel(t), shift, 0), t.shape)
     where = axis_of(axis, t.ndim)
     size = t.shape[where]
-    moved = as_dim(shift) % size
+    moved = 0 if size == 0 else as_dim(shift) % size
     if moved == 0:
         return t
     return concatenate([narrow(t, where, size - moved, size), narrow(t, where, 0, size - moved)], where)

@@ -1,4 +1,5 @@
-"""What a graph asks of its inputs beyond their types: slices inside their axis, indices inside what they select from."""
+"""What a graph asks of its inputs beyond their types: slices inside their axis, indices inside what they select from,
+values of dims inside their dtype."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pumice.core.dims import Dim, Expr, evaluate
+from pumice.core.dims import Dim, Expr, bounds, evaluate, symbols
 from pumice.errors import SymbolError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import get_op
@@ -38,6 +39,11 @@ def requirements(graph: Graph) -> tuple[Requirement, ...]:
         elif n.op == "argtopk":
             size = graph.nodes[n.args[0]].type.shape[n.attr["axis"]]
             found.append(Requirement(n.attr["k"], size, 1, f"argtopk takes {n.attr['k']} of axis {n.attr['axis']}", n.where))
+        elif n.op == "upsample":
+            sizes = zip(graph.nodes[n.args[0]].type.shape[2:], n.type.shape[2:], strict=True)
+            found += [Requirement(1, old, new, f"upsample takes from axis {k}", n.where) for k, (old, new) in enumerate(sizes, 2)]
+        elif n.op == "arange" and n.type.dtype.is_integer:
+            found += _arange_requirements(graph, n)
     return tuple(r for r in found if any(isinstance(d, Expr) for d in (r.small, r.large)))
 
 
@@ -51,6 +57,21 @@ def _slice_requirements(graph: Graph, n: Node) -> list[Requirement]:
         found.append(Requirement(0, first, taken, text, n.where))
         found.append(Requirement(end, size, taken, f"slice takes elements up to {end - 1} of axis {axis}", n.where))
     return [r for r in found if r.small != r.large]
+
+
+def _arange_requirements(graph: Graph, n: Node) -> list[Requirement]:
+    """Both ends inside the dtype, where the symbols' maxima leave a doubt; a dim's value as a scalar is such a range too."""
+    info, (count,) = np.iinfo(n.type.dtype.np), n.type.shape
+    low, high = int(info.min), int(info.max)
+    found = []
+    for value in (n.attr["start"], n.attr["start"] + (count - 1) * n.attr["step"]):
+        least, greatest = bounds(value, {s: graph.maxima.get(s, 2**31 - 1) for s in symbols(value)})
+        text = f"{value} is a value of {n.type.dtype}"
+        if least < low:
+            found.append(Requirement(low, value, count, text, n.where))
+        if greatest > high:
+            found.append(Requirement(value, high, count, text, n.where))
+    return list(dict.fromkeys(found))
 
 
 def check_requirements(needed: tuple[Requirement, ...], env: Mapping[str, int]) -> None:

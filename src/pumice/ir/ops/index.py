@@ -199,7 +199,13 @@ def _infer_arange(types: Types, attrs: Attrs) -> TensorType:
         raise DTypeError(f"counts in floats or integers, not in {dtype}", dtype=dtype.name)
     if step == 0 or isinstance(step, Expr):
         raise ShapeError(f"the step must be a number other than 0, not {step}")
-    return TensorType(dtype, (_arange_length(start, stop, step, dtype),))
+    length = _arange_length(start, stop, step, dtype)
+    if dtype.is_integer and isinstance(length, int) and length:
+        info = np.iinfo(dtype.np)
+        for value in (start, start + (length - 1) * step):
+            if isinstance(value, int) and not info.min <= value <= info.max:
+                raise DTypeError(f"{value} does not fit {dtype}", hint="count in a wider dtype", value=value, dtype=dtype.name)
+    return TensorType(dtype, (length,))
 
 
 def _arange_length(start: Any, stop: Any, step: Any, dtype: DType) -> Dim:
@@ -420,7 +426,8 @@ register(
         Pull("arange"),
         _arange_samples,
         {"start": 0, "stop": REQUIRED, "step": 1, "dtype": "i32"},
-        rules="The length is the rounded-up quotient of range and step, never below 0. Values past an integer dtype wrap."
+        rules="The length is the rounded-up quotient of range and step, never below 0. Values past an integer dtype are refused,"
+        " those that depend on symbols when the graph runs."
         " Symbolic ends need integers throughout; fractions need a float dtype.",
         no_gradient="it takes no operands",
         differentiable=False,

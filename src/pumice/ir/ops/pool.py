@@ -179,8 +179,6 @@ def _max_grad(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
 def _infer_upsample(types: Types, attrs: Attrs) -> TensorType:
     (x,) = given(types)
     _check_resize(x, attrs)
-    if any(d == 0 for d in x.shape[2:]):
-        raise ShapeError(f"there is nothing to resize in a spatial shape of {shape_text(x.shape[2:])}")
     return TensorType(x.dtype, (*x.shape[:2], *attrs["size"]))
 
 
@@ -188,8 +186,14 @@ def _check_resize(x: TensorType, attrs: Attrs) -> None:
     require_kind(x, "float")
     if len(attrs["size"]) != spatial_rank(x):
         raise ShapeError(f"size must have one dim per spatial axis, it is {shape_text(attrs['size'])}", size=attrs["size"])
-    if any(isinstance(d, int) and d < 1 for d in attrs["size"]):
-        raise ShapeError(f"size must be positive, it is {shape_text(attrs['size'])}", size=attrs["size"])
+    for old, new in zip(x.shape[2:], attrs["size"], strict=True):
+        # Nothing resizes to nothing, which a layer meets in an empty batch of crops; all else needs an element to take from.
+        if isinstance(old, int) and isinstance(new, int) and (new < 0 or (old == 0) != (new == 0)):
+            raise ShapeError(
+                f"a spatial shape of {shape_text(x.shape[2:])} does not resize to {shape_text(attrs['size'])}",
+                hint="sizes are positive; an axis of size 0 keeps it",
+                size=attrs["size"],
+            )
     if attrs["mode"] not in ("nearest", "linear"):
         raise InputError(f"there is no resize mode {attrs['mode']!r}", hint="one of nearest, linear")
     if attrs["align_corners"] and attrs["mode"] == "nearest":
@@ -330,6 +334,7 @@ _SIZES: tuple[tuple[str, tuple[int, ...], tuple[int, ...], DType], ...] = (
     ("no batch", (0, 3, 2, 2), (4, 4), dtypes.f32),
     ("f16", (1, 3, 5, 3), (10, 9), dtypes.f16),
     ("bf16", (1, 3, 9), (5,), dtypes.bf16),
+    ("an empty axis", (1, 2, 0, 3), (0, 6), dtypes.f32),
 )
 
 
@@ -361,7 +366,7 @@ _WINDOW_RULES = (
 _RESIZE_RULES = (
     "1 to 3 spatial axes of any sizes. nearest reads the element o * size // new. linear reads the place o * (size - 1) / "
     "(new - 1) where corners are aligned, else (o + 1/2) * size / new - 1/2, not below 0, and beyond the last element that "
-    "one; smaller sizes are not smoothed. Places are computed in integers."
+    "one; smaller sizes are not smoothed. Places are computed in integers. An axis of size 0 keeps it."
 )
 
 register(

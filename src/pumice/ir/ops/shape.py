@@ -86,25 +86,32 @@ def span(start: Dim, stop: Dim) -> Dim:
 
     >>> from pumice.core.dims import sym
     >>> t = sym("T")
-    >>> span(0, t), span(t - 1, t), span(t // 2, t) == t - t // 2, span(3, t)
-    (Expr('T'), 1, True, Expr('max(T-3,0)'))
+    >>> span(0, t), span(t - 1, t), span(t // 2, t) == t - t // 2, span(3, t), span(0, t - 3 % t)
+    (Expr('T'), 1, True, Expr('max(T-3,0)'), Expr('T-mod(3,T)'))
     """
     count = stop - start
-    if _never_negative(count) or any(_never_negative(stop - bound) for bound in _upper_bounds(start)):
-        return count
-    return dim_max(count, 0)
+    return count if _never_negative(count) else dim_max(count, 0)
 
 
 def _never_negative(d: Dim) -> bool:
+    """Whether a dim is known to be at least 0 for all symbols; False where that cannot be told."""
     if isinstance(d, int):
         return d >= 0
-    return all(coef > 0 and all(_atom_never_negative(atom) for atom, _ in mono) for mono, coef in d.terms)
+    for mono, coef in d.terms:
+        if coef > 0 and all(_atom_never_negative(atom) for atom, _ in mono):
+            continue
+        # What is subtracted may have a bound: T - mod(3, T) is at least T - T.
+        lone = Expr(((mono, 1),)) if coef < 0 and mono else 1
+        return any(_never_negative(d + lone * -coef - bound * -coef) for bound in _upper_bounds(lone))
+    return True
 
 
 def _atom_never_negative(atom: Any) -> bool:
     if isinstance(atom, str):
         return True
     name, a, b = atom
+    if name == "mod":  # it has the divisor's sign
+        return _never_negative(b)
     both = (_never_negative(a), _never_negative(b))
     return any(both) if name == "max" else all(both)
 
@@ -119,7 +126,9 @@ def _upper_bounds(d: Dim) -> list[Dim]:
     name, a, b = atom
     if name == "min":
         return [a, b]
-    return [a] if name in ("floordiv", "mod") and _never_negative(a) and _never_negative(b) else []
+    if name not in ("floordiv", "mod") or not _never_negative(b):
+        return []
+    return ([a] if _never_negative(a) else []) + ([b] if name == "mod" else [])
 
 
 def sample_array(shape: Sequence[int], dtype: DType = dtypes.f32, seed: int = 0) -> Array:
