@@ -335,6 +335,16 @@ def exponential(builder: Any, x: Any) -> Any:
     return vector_math.exponential(builder, x)
 
 
+@define(FLOATS, FLOATS)
+def silu(builder: Any, x: Any) -> Any:
+    return vector_math.silu(builder, x)
+
+
+@define(FLOATS, FLOATS)
+def gelu_tanh(builder: Any, x: Any) -> Any:
+    return vector_math.gelu_tanh(builder, x)
+
+
 # --- whole numbers, and dot products of bytes where the processor has an instruction for them ---
 
 _HALF_LANES = LANES // 2

@@ -20,6 +20,7 @@ from pumice.backends.host.lanes import (
     exponential,
     f16_at,
     float_at,
+    gelu_tanh,
     int_at,
     less,
     load_bf16,
@@ -28,10 +29,10 @@ from pumice.backends.host.lanes import (
     long_at,
     madd,
     madd_scalar,
-    over,
     plus,
     scaled,
     set_float,
+    silu,
     store_f32,
     times,
     total_of,
@@ -254,18 +255,12 @@ def _map(job: int, first: int, last: int, function: Any) -> None:
 
 @_inlined
 def _silu(a: Any, b: Any) -> Any:
-    return over(a, plus(exponential(scaled(a, _F32(-1))), everywhere(_F32(1))))
-
-
-_TANH_SCALE = _F32(-2 * math.sqrt(2 / math.pi))
-_TANH_CUBIC = _F32(-2 * math.sqrt(2 / math.pi) * 0.044715)
+    return silu(a)
 
 
 @_inlined
 def _gelu_tanh(a: Any, b: Any) -> Any:
-    # (1 + tanh u)/2 = 1/(1 + exp(-2u)), which does not cancel for negative a.
-    inner = madd_scalar(times(a, a), _TANH_CUBIC, everywhere(_TANH_SCALE))
-    return over(a, plus(exponential(times(a, inner)), everywhere(_F32(1))))
+    return gelu_tanh(a)
 
 
 def map_add(job: int, first: int, last: int) -> None:

@@ -99,17 +99,19 @@ def _rsqrt(x: Array, out: Array) -> None:
 
 
 def _sigmoid(x: Array, out: Array) -> None:
-    np.negative(x, out)
+    # By exp(-|x|), which does not overflow: a factor of 0 is then 0, however large x is.
+    below = np.less(x, 0)
+    np.absolute(x, out)
+    np.negative(out, out)
     np.exp(out, out)
-    np.add(out, 1, out)
-    np.reciprocal(out, out)
+    bottom = np.add(out, 1)
+    np.copyto(out, 1, where=~below)
+    np.divide(out, bottom, out)
 
 
 def _silu(x: Array, out: Array) -> None:
-    np.negative(x, out)
-    np.exp(out, out)
-    np.add(out, 1, out)
-    np.divide(x, out, out)
+    _sigmoid(x, out)
+    np.multiply(x, out, out)
 
 
 def _softplus(x: Array, out: Array) -> None:
@@ -140,7 +142,7 @@ def _erf(x: Array, out: Array) -> None:
 
 
 def _gelu(x: Array, out: Array) -> None:
-    # x Φ(x) = max(x, 0) - |x| Φ(-|x|): unlike 1 + erf, the tail does not cancel to nothing for negative x.
+    # x Φ(x), with Φ(-|x|) from the tail: unlike 1 + erf, it does not cancel to nothing for negative x.
     size, t = np.empty_like(out), np.empty_like(out)
     np.absolute(x, size)
     np.minimum(size, GELU_ZERO, out=size)
@@ -148,26 +150,26 @@ def _gelu(x: Array, out: Array) -> None:
     np.add(t, 1, t)
     np.reciprocal(t, t)
     _polynomial(t, ERFC, out)
-    np.multiply(t, size, t)
-    np.multiply(t, 0.5, t)
     np.square(size, size)
     np.multiply(size, 0.5, size)
     np.subtract(out, size, out)
     np.exp(out, out)
+    np.multiply(t, 0.5, t)
     np.multiply(out, t, out)
-    np.subtract(np.maximum(x, 0), out, out)
+    np.subtract(1, out, out=out, where=np.greater_equal(x, 0))
+    np.multiply(x, out, out)
 
 
 def _gelu_tanh(x: Array, out: Array) -> None:
-    # (1 + tanh u)/2 = 1/(1 + exp(-2u)), which does not cancel for negative x.
-    scale = -2 * math.sqrt(2 / math.pi)
-    np.square(x, out)
-    np.multiply(out, 0.044715 * scale, out)
-    np.add(out, scale, out)
-    np.multiply(out, x, out)
-    np.exp(out, out)
-    np.add(out, 1, out)
-    np.divide(x, out, out)
+    # (1 + tanh u)/2 = sigmoid(2u), which does not cancel for negative x.
+    scale = 2 * math.sqrt(2 / math.pi)
+    inner = np.empty_like(out)
+    np.square(x, inner)
+    np.multiply(inner, 0.044715 * scale, inner)
+    np.add(inner, scale, inner)
+    np.multiply(inner, x, inner)
+    _sigmoid(inner, out)
+    np.multiply(x, out, out)
 
 
 def _where(cond: Array, a: Array, b: Array, out: Array) -> None:

@@ -83,11 +83,16 @@ def exponential(builder: Any, x: Any) -> Any:
 
 def exp(builder: Any, x: Any) -> Any:
     """exp(x) in the whole range, infinities and denormal results included."""
-    high, low = above(builder, x, 88.0), below(builder, x, -87.0)
+    high = above(builder, x, 88.0)
     nearer = builder.select(high, builder.fsub(x, constant(x, _LN2)), x)
-    nearer = builder.select(low, builder.fadd(x, constant(x, 24 * _LN2)), nearer)
-    factor = builder.select(high, constant(x, 2.0), constant(x, 1.0))
-    factor = builder.select(low, constant(x, 2.0**-24), factor)
+    return builder.fmul(exp_of_negative(builder, nearer), builder.select(high, constant(x, 2.0), constant(x, 1.0)))
+
+
+def exp_of_negative(builder: Any, x: Any) -> Any:
+    """exp(x) where it does not overflow: denormal results included, 0 below them."""
+    low = below(builder, x, -87.0)
+    nearer = builder.select(low, builder.fadd(x, constant(x, 24 * _LN2)), x)
+    factor = builder.select(low, constant(x, 2.0**-24), constant(x, 1.0))
     found = builder.fmul(exponential(builder, nearer), factor)
     return builder.select(below(builder, x, -104.0), constant(x, 0.0), found)
 
@@ -105,11 +110,14 @@ def rsqrt(builder: Any, x: Any) -> Any:
 
 
 def sigmoid(builder: Any, x: Any) -> Any:
-    return builder.fdiv(constant(x, 1.0), builder.fadd(exp(builder, builder.fneg(x)), constant(x, 1.0)))
+    """By exp(-|x|), which does not overflow: a factor of 0 is then 0, however large x is."""
+    t = exp_of_negative(builder, builder.fneg(absolute(builder, x)))
+    top = builder.select(below(builder, x, 0.0), t, constant(x, 1.0))
+    return builder.fdiv(top, builder.fadd(t, constant(x, 1.0)))
 
 
 def silu(builder: Any, x: Any) -> Any:
-    return builder.fdiv(x, builder.fadd(exp(builder, builder.fneg(x)), constant(x, 1.0)))
+    return builder.fmul(x, sigmoid(builder, x))
 
 
 def tanh(builder: Any, x: Any) -> Any:
@@ -131,20 +139,21 @@ def erf(builder: Any, x: Any) -> Any:
 
 
 def gelu(builder: Any, x: Any) -> Any:
-    """x Φ(x) = max(x, 0) - |x| Φ(-|x|), as in scalars.py."""
+    """x Φ(x), with Φ(-|x|) from the tail, which does not cancel for negative x."""
     size = absolute(builder, x)
     size = builder.select(above(builder, size, GELU_ZERO), constant(x, GELU_ZERO), size)
     t = builder.fdiv(constant(x, 1.0), fused(builder, size, constant(x, 0.5 * math.sqrt(0.5)), constant(x, 1.0)))
     power = builder.fsub(polynomial(builder, t, ERFC), builder.fmul(builder.fmul(size, size), constant(x, 0.5)))
-    tail = builder.fmul(exponential(builder, power), builder.fmul(builder.fmul(t, size), constant(x, 0.5)))
-    return builder.fsub(maximum(builder, x, constant(x, 0.0)), tail)
+    tail = builder.fmul(exp_of_negative(builder, power), builder.fmul(t, constant(x, 0.5)))
+    share = builder.select(below(builder, x, 0.0), tail, builder.fsub(constant(x, 1.0), tail))
+    return builder.fmul(x, share)
 
 
 def gelu_tanh(builder: Any, x: Any) -> Any:
-    """(1 + tanh u)/2 = 1/(1 + exp(-2u)), which does not cancel for negative x."""
-    scale = -2 * math.sqrt(2 / math.pi)
+    """(1 + tanh u)/2 = sigmoid(2u), which does not cancel for negative x."""
+    scale = 2 * math.sqrt(2 / math.pi)
     inner = fused(builder, builder.fmul(x, x), constant(x, 0.044715 * scale), constant(x, scale))
-    return builder.fdiv(x, builder.fadd(exp(builder, builder.fmul(x, inner)), constant(x, 1.0)))
+    return builder.fmul(x, sigmoid(builder, builder.fmul(x, inner)))
 
 
 def _extreme(builder: Any, a: Any, b: Any, order: str) -> Any:

@@ -72,6 +72,8 @@ _BOUNDED = (NAN, INF, -INF, 0.0, -0.0, 50.0, -50.0)
 _POSITIVE = (NAN, INF, 0.0, 1.0)
 _AT_ZERO = (NAN, 0.0, -0.0)
 _HALVES = (NAN, INF, -INF, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 8388609.0, -16777217.0)
+_GATED = (NAN, INF, -INF, 0.0, -0.0, 50.0, -50.0)
+_GATE = "-inf gives NaN, as in PyTorch: it is multiplied by 0"
 _WRAPS = "integers wrap"
 _REDUCED = "on a GPU accurate for |x| up to 131,072; beyond, as good as the driver"
 _NAN_BELOW = "below 0 gives NaN"
@@ -114,9 +116,9 @@ _op("cosh", "the hyperbolic cosine", np.cosh, "pm_cosh({0})")
 _op("tanh", "the hyperbolic tangent", np.tanh, "pm_tanh({0})", special=_BOUNDED, near_zero=True)
 _op("erf", "the error function", special.erf, "pm_erf({0})", special=_BOUNDED, near_zero=True)
 _op("sigmoid", "1 / (1 + exp(-x))", special.sigmoid, "pm_sigmoid({0})", special=_BOUNDED)
-_op("gelu", "x times the normal distribution function of x", special.gelu, "pm_gelu({0})", special=(NAN, INF, 0.0, 50.0))
-_op("gelu_tanh", "the tanh approximation of gelu", special.gelu_tanh, "pm_gelu_tanh({0})", special=(NAN, INF, 0.0, 50.0))
-_op("silu", "x * sigmoid(x)", lambda x: x * special.sigmoid(x), "pm_silu({0})", special=(NAN, INF, 0.0, 50.0))
+_op("gelu", "x times the normal distribution function of x", special.gelu, "pm_gelu({0})", special=_GATED, rules=_GATE)
+_op("gelu_tanh", "the tanh approximation of gelu", special.gelu_tanh, "pm_gelu_tanh({0})", special=_GATED, rules=_GATE)
+_op("silu", "x * sigmoid(x)", lambda x: x * special.sigmoid(x), "pm_silu({0})", special=_GATED, rules=_GATE)
 _op("softplus", "log(1 + exp(x))", special.softplus, "pm_softplus({0})", special=_BOUNDED)
 _op(
     "round",
