@@ -142,8 +142,8 @@ def _slice(s: slice, dim: Dim, axis: int) -> _Cut:
         return _Cut(first, end, step, True)
     if step > 0:
         # The last element is an exception: x[-1:] has the size 1, not min(T, 1), and refuses an empty axis when it runs.
-        first: Dim = 0 if start is None else dim - 1 if start == -1 else _first(start, dim)
-        return _Cut(first, dim if stop is None else _end(stop, dim), step, True)
+        begin: Dim = 0 if start is None else dim - 1 if start == -1 else _first(start, dim)
+        return _Cut(begin, dim if stop is None else _end(stop, dim), step, True)
     # Downwards, the end of an upward slice of the same elements is one above the start, and its start one above the end.
     high = dim if start is None or start == -1 else _end(start + 1, dim) if isinstance(start, int) else _from_end(start, dim) + 1
     low: Dim = 0
