@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+import pumice as pm
 from pumice.core import dtypes
 from pumice.core.dims import Dim, sym
 from pumice.errors import InputError, MissingName, ShapeError, SymbolError, UnknownName
 from pumice.ir.graph import Graph, GraphBuilder
+from pumice.ir.requirements import Requirement, check_requirements, requirements
 from pumice.ir.symbols import infer_env
 from pumice.ir.types import TensorType
 
@@ -81,3 +85,34 @@ def test_maxima() -> None:
     assert caught.value.fields == {"symbol": "T", "value": 9, "max": 8}
     assert 'max={"T": 9}' in caught.value.hint
     assert infer_env(g, {"x": (9,)}, maxima={"T": 16}) == {"T": 9}
+
+
+# --- quotients that a state or a param keeps ---
+
+
+def kept(update: Callable[[pm.Tensor, pm.Tensor], pm.Tensor]) -> tuple[Requirement, ...]:
+    """The requirements of a graph whose state becomes what `update` makes of x [B, 3] and the state's value."""
+
+    def run(x: pm.Tensor) -> None:
+        old = pm.state("spread", (3,))
+        pm.set_state(old, update(x, old))
+
+    return requirements(pm.trace(run, x=pm.spec("B", 3)))
+
+
+def test_a_state_that_keeps_a_quotient_by_zero_is_refused() -> None:
+    (needed,) = kept(lambda x, old: 0.9 * old + 0.1 * pm.var(x, 0, ddof=1))
+    check_requirements((needed,), {"B": 2})
+    with pytest.raises(SymbolError, match=r"with B = 1: the next value of 'spread' is divided by max\(B-1,0\), which is 0"):
+        check_requirements((needed,), {"B": 1})
+    with pytest.raises(SymbolError, match="is divided by B-1"):
+        check_requirements(kept(lambda x, old: pm.sum(x, 0) / (x.shape[0] - 1)), {"B": 1})
+
+
+def test_quotients_that_no_state_keeps_or_that_are_guarded_are_allowed() -> None:
+    assert requirements(pm.trace(lambda x: pm.var(x, 0, ddof=1), x=pm.spec("B", 3))) == ()
+    # NumPy gives NaN for the variance of one value; who looks at the size first may keep it.
+    guarded = kept(lambda x, old: pm.where(pm.full((), x.shape[0]) > 1, pm.var(x, 0, ddof=1), old))
+    assert guarded == ()
+    # A condition on data guards nothing.
+    assert len(kept(lambda x, old: pm.where(pm.sum(x, 0) > 1, pm.var(x, 0, ddof=1), old))) == 1

@@ -235,6 +235,39 @@ def test_batch_norm_keeps_running_statistics():
         np.testing.assert_allclose(p["norm1.running_mean"], once.mean((0, 2, 3)) * (1 - 0.9**3), rtol=1e-4, atol=1e-5)
 
 
+class OneNorm(nn.Module):
+    def __init__(self):
+        self.fc, self.norm, self.head = nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(self.fc(x)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 2}, {"precision": "f16"}, {"precision": "f16", "accumulate": 2}])
+def test_batch_norm_over_one_value_is_refused_and_changes_nothing(settings):
+    with compiled(OneNorm(), **settings) as step:
+        step(mlp_batch(4))
+        before = everything(step)
+        with pytest.raises(SymbolError, match=r"with B = 1: the next value of 'norm.running_var' is divided by B-1") as error:
+            step(mlp_batch(1))
+        assert "drop_last=True" in error.value.hint
+        assert_same(before, everything(step))
+        # Without training the running statistics serve, also for one sample.
+        assert np.isfinite(step.evaluate(mlp_batch(1))["loss"])
+        step(mlp_batch(2))
+        assert all(np.isfinite(value).all() for value in step.params().values())
+
+
+def test_norms_over_one_value_are_refused_while_traced_where_the_size_is_known():
+    one = {"x": pm.spec(1, 6), "y": pm.spec(1, dtype="i32")}
+    with pytest.raises(ShapeError, match="BatchNorm1d 'norm' in training takes more than one value per channel"):
+        compiled(OneNorm(), inputs=one, max=None)
+    with pytest.raises(ShapeError, match="GroupNorm '1' in training takes more than one value per group"):
+        compiled(nn.Sequential(nn.Linear(6, 3), nn.GroupNorm(3, 3)))
+    with pytest.raises(ShapeError, match="batch_norm in training takes more than one value per channel"):
+        pm.trace(lambda x: pm.batch_norm(x, [0.0], [1.0], training=True), x=pm.spec(1, 1))
+
+
 # --- half precision ---
 
 

@@ -395,8 +395,17 @@ def batch_norm(
         axes = (0, *range(2, t.ndim))
         average = mean(wide, axes, keepdims=True)
         variance = mean(square(wide - average), axes, keepdims=True)
-        count = as_tensor(product(t.shape[a] for a in axes), dtypes.f32, near=t)
-        unbiased = reshape(variance, old_var.shape) * (count / (count - 1.0))
+        count = product(t.shape[a] for a in axes)
+        if count == 1:
+            raise fail(
+                ShapeError,
+                f"batch_norm in training takes more than one value per channel, not {t.type.describe()}",
+                hint="pass a larger batch; one value has no variance",
+                shape=t.shape,
+            )
+        # Divided by a dim, not by a number computed from it: a graph that keeps the result refuses 0 before it runs.
+        values, others = (as_tensor(n, dtypes.f32, near=t) for n in (count, count - 1))
+        unbiased = reshape(variance, old_var.shape) * (values / others)
         new_mean = old_mean + (reshape(average, old_mean.shape) - old_mean) * momentum
         new_var = old_var + (unbiased - old_var) * momentum
         centre, spread = average, variance

@@ -1,5 +1,5 @@
-"""What a graph asks of its inputs beyond their types: slices inside their axis, indices inside what they select from,
-values of dims inside their dtype."""
+"""What a graph asks of its inputs beyond their types: slices and indices inside what they select from, values of dims
+inside their dtype, no quotient by 0 that a state would keep."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pumice.errors import SymbolError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import get_op
 
+_OUT_OF_RANGE = "pass inputs of another size, or clamp the bound in the traced function"
+_NO_DIVISOR = "one value has no variance: pass a larger batch, or leave out a short last one (Batches(..., drop_last=True))"
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -23,6 +26,8 @@ class Requirement:
     unless_empty: Dim
     text: str
     where: str
+    hint: str = _OUT_OF_RANGE
+    problem: str = "out of range ({small} > {large})"
 
 
 def requirements(graph: Graph) -> tuple[Requirement, ...]:
@@ -44,6 +49,8 @@ def requirements(graph: Graph) -> tuple[Requirement, ...]:
             found += [Requirement(1, old, new, f"upsample takes from axis {k}", n.where) for k, (old, new) in enumerate(sizes, 2)]
         elif n.op == "arange" and n.type.dtype.is_integer:
             found += _arange_requirements(graph, n)
+        elif n.op == "div" and graph.updates and isinstance(divisor := dim_value(graph, n.args[1]), Expr):
+            found += _kept_quotient(graph, n, divisor)
     return tuple(r for r in found if any(isinstance(d, Expr) for d in (r.small, r.large)))
 
 
@@ -74,14 +81,64 @@ def _arange_requirements(graph: Graph, n: Node) -> list[Requirement]:
     return list(dict.fromkeys(found))
 
 
+def dim_value(graph: Graph, node: int) -> Dim | None:
+    """The dim whose value a node holds as a number; None where it holds anything else.
+
+    >>> import pumice as pm
+    >>> g = pm.trace(lambda x: x / (x.shape[0] - 1), x=pm.spec("T"))
+    >>> div = g.nodes[-1]
+    >>> str(dim_value(g, div.args[1])), dim_value(g, div.args[0])
+    ('T-1', None)
+    """
+    n = graph.nodes[node]
+    while n.op == "cast" or get_op(n.op).is_view:
+        n = graph.nodes[n.args[0]]
+    return n.attr["start"] if n.op == "arange" and n.type.shape == (1,) else None
+
+
+def _kept_quotient(graph: Graph, quotient: Node, divisor: Dim) -> list[Requirement]:
+    """A quotient by a dim that reaches a state or a param: 0 would leave NaN there for good, where no later run mends it.
+
+    A variance over one value is such a quotient (0 / 0). A `where` on dims alone guards what it chooses from.
+    """
+    updated = {value: graph.nodes[target].name for target, value in graph.updates}
+    seen, pending = {quotient.id}, [quotient.id]
+    while pending:
+        node = pending.pop()
+        if node in updated:
+            text = f"the next value of {updated[node]!r} is divided by {divisor}"
+            return [Requirement(1, divisor, 1, text, quotient.where, _NO_DIVISOR, "0")]
+        for user in graph.users[node]:
+            if user not in seen and not _guards(graph, graph.nodes[user]):
+                seen.add(user)
+                pending.append(user)
+    return []
+
+
+def _guards(graph: Graph, node: Node) -> bool:
+    """Whether a node is a `where` whose condition follows from dims and constants."""
+    if node.op != "where":
+        return False
+    pending, seen = [node.args[0]], {node.args[0]}
+    while pending:
+        n = graph.nodes[pending.pop()]
+        if n.op in ("input", "param", "state"):
+            return False
+        fresh = set(n.args) - seen
+        seen |= fresh
+        pending += fresh
+    return True
+
+
 def check_requirements(needed: tuple[Requirement, ...], env: Mapping[str, int]) -> None:
     """Refuses symbol values for which a requirement does not hold."""
     for r in needed:
-        if evaluate(r.unless_empty, env) > 0 and evaluate(r.small, env) > evaluate(r.large, env):
+        small, large = evaluate(r.small, env), evaluate(r.large, env)
+        if small > large and evaluate(r.unless_empty, env) > 0:
             values = ", ".join(f"{k} = {v}" for k, v in env.items())
             raise SymbolError(
-                f"with {values}: {r.text}, which is out of range ({evaluate(r.small, env)} > {evaluate(r.large, env)})",
-                hint="pass inputs of another size, or clamp the bound in the traced function",
+                f"with {values}: {r.text}, which is {r.problem.format(small=small, large=large)}",
+                hint=r.hint,
                 where=r.where,
                 **dict(env),
             )

@@ -271,6 +271,12 @@ class Module:
         word = int.from_bytes(hashlib.sha256(f"{path}#{number}".encode()).digest()[:4], "little")
         return random.fold_in(binding.key, word)
 
+    def described(self) -> str:
+        """The module's kind and, while it is bound, its path: how errors name it."""
+        binding = self._binding()
+        path = "" if binding is None else binding.paths[id(self)]
+        return f"{type(self).__name__} {path!r}" if path else type(self).__name__
+
     def _binding(self) -> Binding | None:
         active = _active.get()
         return None if active is None else active.find(id(self))

@@ -6,12 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from pumice import functions as F
-from pumice.core.dims import product
+from pumice.core.dims import Dim, product
 from pumice.errors import InputError, ShapeError
 from pumice.functions import fail
 from pumice.nn import init
 from pumice.nn.module import Buffer, Module, Parameter
 from pumice.tensor import Tensor
+
+
+def _check_values(layer: Module, count: Dim, each: str, x: Tensor) -> None:
+    """Refuses statistics over one value: it is its own mean and has no variance, so nothing of x would be left.
+
+    Counts that depend on a symbol are checked at each run: see `pumice.ir.requirements`.
+    """
+    if count == 1:
+        raise fail(
+            ShapeError,
+            f"{layer.described()} in training takes more than one value per {each}, not {x.type.describe()}",
+            hint="pass a larger batch or larger feature maps, or leave the layer out",
+            shape=x.shape,
+        )
 
 
 class LayerNorm(Module):
@@ -70,6 +84,8 @@ class GroupNorm(Module):
         self.bias = Parameter(channels, decay=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.training and x.ndim >= 2:
+            _check_values(self, product((x.shape[1] // self.groups, *x.shape[2:])), "group", x)
         return F.group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)
 
 
@@ -97,8 +113,8 @@ class _BatchNorm(Module):
             wanted = " or ".join(map(str, self.ranks))
             raise fail(ShapeError, f"{type(self).__name__} takes tensors of {wanted} axes, not {x.type.describe()}")
         training = self.training
-        if training and product((x.shape[0], *x.shape[2:])) == 1:
-            raise fail(ShapeError, "batch norm in training needs more than one element per channel", shape=x.shape)
+        if training:
+            _check_values(self, product((x.shape[0], *x.shape[2:])), "channel", x)
         y, mean, var = F.batch_norm(
             x,
             self.running_mean,

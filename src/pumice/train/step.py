@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from pumice.backends.base import Device
-from pumice.errors import InputError, MissingName, UnknownName
+from pumice.errors import InputError, MissingName, PumiceError, UnknownName
+from pumice.ir.requirements import check_requirements, requirements
+from pumice.ir.symbols import infer_env
 from pumice.nn.module import Module, near
 from pumice.optim.optimizer import Optimizer
 from pumice.optim.schedules import Schedule, as_schedule
@@ -151,6 +153,20 @@ class TrainStep:
         result, captured = found if captures else (found, None)
         value = (float(result[0]), result[1]) if self._graphs.aux else float(result)
         return (value, captured) if captures else value
+
+    def check_sizes(self, batch: Mapping[str, Any]) -> None:
+        """Refuse a batch too small to train on (a batch norm needs two values per channel), without running it.
+
+        What else is wrong with it is reported when it is run.
+        """
+        graph = self.executable.graph
+        shapes = {name: np.shape(value) for name, value in batch.items()}
+        shapes |= {n.name: n.type.static_shape for n in graph.sources("input") if n.name not in self._graphs.inputs}
+        try:
+            env = infer_env(graph, shapes, maxima=self.executable.plan.maxima)
+        except PumiceError:
+            return
+        check_requirements(requirements(graph), env)
 
     def evaluate(self, batches: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, float]:
         """Means of the loss and of what comes with it over batches, or one, not in training; larger batches count more."""
