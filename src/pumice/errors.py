@@ -9,7 +9,8 @@ class PumiceError(Exception):
     """Base of every error Pumice raises.
 
     `code` is stable across releases, `fields` holds the values the message was made of,
-    `hint` says what to do about it, `where` is the user's source line if it is known.
+    `hint` says what to do about it, `where` is the user's source line if it is known. `cli_hint` is the hint for a user
+    of the command line, where that one is about Python.
 
     >>> e = ShapeError("cannot add (2,) and (3,)", op="add", hint="make the shapes broadcast")
     >>> e.code, e.fields["op"]
@@ -22,10 +23,11 @@ class PumiceError(Exception):
     code = "error"
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str = "", where: str = "", **fields: Any) -> None:
+    def __init__(self, message: str, *, hint: str = "", cli_hint: str = "", where: str = "", **fields: Any) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.cli_hint = cli_hint or hint
         self.where = where
         self.fields = fields
 
@@ -39,11 +41,11 @@ class PumiceError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Keyword-only fields would be lost by the default pickling, and errors cross process borders.
-        return _rebuild, (type(self), self.message, self.hint, self.where, self.fields)
+        return _rebuild, (type(self), self.message, self.hint, self.cli_hint, self.where, self.fields)
 
 
-def _rebuild(cls: type[PumiceError], message: str, hint: str, where: str, fields: dict[str, Any]) -> PumiceError:
-    return cls(message, hint=hint, where=where, **fields)
+def _rebuild(cls: type[PumiceError], message: str, hint: str, cli_hint: str, where: str, fields: dict[str, Any]) -> PumiceError:
+    return cls(message, hint=hint, cli_hint=cli_hint, where=where, **fields)
 
 
 class PumiceWarning(UserWarning):

@@ -289,8 +289,8 @@ def error_text(error: PumiceError) -> str:
     pumice: no such file; check the path
     """
     line = " ".join(error.message.split())
-    if error.hint:
-        line += "; " + " ".join(error.hint.split())
+    if error.cli_hint:
+        line += "; " + " ".join(error.cli_hint.split())
     at = f"at {error.where}\n" if error.where else ""
     return f"{at}pumice: {line}"
 

@@ -119,6 +119,7 @@ def check_device(plan: Plan, need: Caps, device: Caps, name: str) -> None:
         raise PlanError(
             f"the plan was made for the target {need.target} ({need.name}), {name} is of the target {device.target}",
             hint=f'open it with device="{need.target}", or compile the graph for {name}',
+            cli_hint=f"open it with --device {need.target}",
             target=need.target,
             device=name,
         )
