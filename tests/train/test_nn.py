@@ -208,6 +208,42 @@ def test_losses_are_pytorch_s(name, reduction):
     np.testing.assert_allclose(gradient, g[f"{name}/{reduction}/grad"], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("weight", [[1.0, -3.0, 0.5], [-1.0, -1.0, -1.0], [0.0, 2.0, -1.0]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_class_weights_may_be_negative_as_in_pytorch(weight, smoothing):
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    y = np.array([0, 1, 1, 2])
+    w = np.float32(weight)
+    logs = x - np.log(np.exp(x).sum(-1, keepdims=True))
+    spread = -(logs * w).sum(-1) / 3
+    losses = (1 - smoothing) * -logs[np.arange(4), y] * w[y] + smoothing * spread
+    expected = losses.sum() / w[y].sum()
+    found = pm.interpret(lambda x, y: nn.cross_entropy(x, y, weight=w, label_smoothing=smoothing), x, y)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    if not smoothing:
+        np.testing.assert_allclose(pm.interpret(lambda x, y: nn.nll(x, y, weight=w), logs, y), expected, rtol=1e-5)
+
+
+def test_class_weights_whose_sum_is_0_have_no_mean():
+    x, y = np.float32([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1])
+    assert not np.isfinite(pm.interpret(lambda x, y: nn.cross_entropy(x, y, weight=np.float32([1, -1])), x, y))
+    # Classes of weight 0 count as if they were ignored.
+    assert pm.interpret(lambda x, y: nn.cross_entropy(x, y, weight=np.float32([0, 0])), x, y) == 0
+
+
+def test_parameters_start_from_something_that_learns():
+    class Table(nn.Module):
+        def __init__(self):
+            self.weight, self.bias, self.rows = nn.Parameter((64, 16)), nn.Parameter(64), nn.Parameter((8, 4), lookup=True)
+            self.seen = nn.Buffer((2, 2))
+
+    found = Table().init(3)
+    assert 0.2 < np.abs(found["weight"]).max() <= 1 / 4 and found["weight"].std() > 0.1
+    assert found["rows"].std() > 0.5 and not found["bias"].any() and not found["seen"].any()
+    with pytest.raises(ShapeError, match=r"not 2\.5"):
+        nn.Parameter(2.5)
+
+
 def test_a_batch_without_targets_costs_nothing():
     def loss(x, y):
         return nn.cross_entropy(x, y, ignore_index=1, label_smoothing=0.1)

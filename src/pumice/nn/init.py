@@ -115,13 +115,18 @@ def xavier_normal(gain: float = 1.0) -> Initialiser:
 
 
 def kaiming_uniform(gain: float = math.sqrt(2)) -> Initialiser:
-    """He's: evenly spread, variance gain² / fan in. A gain of √(1/3) gives PyTorch's bounds for linear layers.
+    """He's: evenly spread, variance gain² / fan in.
 
     >>> bound = 1 / math.sqrt(4)
     >>> float(abs(kaiming_uniform(math.sqrt(1 / 3))((100, 4), np.random.default_rng(0))).max()) <= bound
     True
     """
     return _spread(lambda i, o: gain / math.sqrt(i), True)
+
+
+def linear() -> Initialiser:
+    """What linear layers and convolutions start from, here and in PyTorch: even within ±1/√(fan in)."""
+    return kaiming_uniform(math.sqrt(1 / 3))
 
 
 def kaiming_normal(gain: float = math.sqrt(2)) -> Initialiser:

@@ -13,9 +13,6 @@ from pumice.nn import init
 from pumice.nn.module import Module, Parameter, computing
 from pumice.tensor import Tensor
 
-# PyTorch's bounds for weights and biases: one over the root of the fan in.
-_EVEN = init.kaiming_uniform(math.sqrt(1 / 3))
-
 
 def _even_bias(fan_in: int) -> init.Initialiser:
     bound = 1 / math.sqrt(max(1, fan_in))
@@ -32,7 +29,7 @@ class Linear(Module):
     weight: Any
     bias: Any
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = True, *, weight_init: Any = _EVEN, bias_init: Any = None) -> None:
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, *, weight_init: Any = None, bias_init: Any = None) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.weight = Parameter((outputs, inputs), init=weight_init)
         self.bias = Parameter(outputs, init=_even_bias(inputs) if bias_init is None else bias_init, decay=False) if bias else None
@@ -52,7 +49,7 @@ class Embedding(Module):
     weight: Any
 
     def __init__(self, count: int, width: int, *, weight_init: Any = None) -> None:
-        self.weight = Parameter((count, width), init=weight_init or init.normal(), lookup=True)
+        self.weight = Parameter((count, width), init=weight_init, lookup=True)
 
     def forward(self, ids: Tensor) -> Tensor:
         return F.embedding(self.weight, ids)
@@ -77,7 +74,7 @@ class _Conv(Module):
         groups: int = 1,
         bias: bool = True,
         *,
-        weight_init: Any = _EVEN,
+        weight_init: Any = None,
     ) -> None:
         if groups < 1 or inputs % groups or outputs % groups:
             raise InputError(f"{inputs} and {outputs} channels do not make {groups} groups", groups=groups)

@@ -18,8 +18,8 @@ def _wide(x: TensorLike) -> Tensor:
     return as_float(x).astype("f32")
 
 
-def _reduced(x: Tensor, reduction: str, weights: Tensor | None = None) -> Tensor:
-    """All elements together; a mean with weights is over the sum of the weights, 0 where that is 0."""
+def _reduced(x: Tensor, reduction: str, weights: Tensor | None = None, *, signed: bool = False) -> Tensor:
+    """All elements together; a mean with weights is over their sum, 0 where all of them are 0. `signed` ones may be below 0."""
     if reduction == "none":
         return x
     if reduction == "sum":
@@ -29,8 +29,9 @@ def _reduced(x: Tensor, reduction: str, weights: Tensor | None = None) -> Tensor
     if weights is None:
         return F.mean(x)
     total = F.sum(weights)
+    size = F.sum(F.abs(weights)) if signed else total
     # A batch in which every target is ignored must not turn the parameters into NaN.
-    return F.sum(x) / F.where(total > 0, total, 1.0)
+    return F.sum(x) / F.where(size > 0, total, 1.0)
 
 
 def _pair(a: TensorLike, b: TensorLike, name: str) -> tuple[Tensor, Tensor]:
@@ -56,8 +57,8 @@ def cross_entropy(
     """The negative log-probability of each target under softmax(logits [..., classes]).
 
     Targets equal to `ignore_index` cost nothing and count for nothing. `label_smoothing` ε spreads that share of each target
-    over all classes; `weight` has a factor for each class. The mean is over the sum of the targets' weights; without any
-    target it is 0.
+    over all classes; `weight` has a factor for each class. The mean is over the sum of the targets' weights, which
+    as in PyTorch may be negative, and is not finite where weights of both signs sum to 0; without any target it is 0.
 
     >>> import pumice as pm
     >>> pm.interpret(lambda x, y: cross_entropy(x, y), [[0.0, 0.0], [9.0, 0.0]], [1, -100])
@@ -81,7 +82,7 @@ def cross_entropy(
         logs = F.log_softmax(x.astype("f32"), axis=-1)
         spread = -(F.mean(logs, axis=-1) if factors is None else F.sum(logs * factors, axis=-1) / classes)
         losses = (1.0 - label_smoothing) * losses + label_smoothing * spread * counts
-    return _reduced(losses, reduction, weights)
+    return _reduced(losses, reduction, weights, signed=factors is not None)
 
 
 def nll(
@@ -106,7 +107,7 @@ def nll(
     if weight is not None:
         weights = weights * F.gather(_class_weights(weight, classes, x), inside)
     picked = F.squeeze(F.take_along_axis(x, F.expand_dims(inside, -1), -1), -1)
-    return _reduced(-picked * weights, reduction, weights)
+    return _reduced(-picked * weights, reduction, weights, signed=weight is not None)
 
 
 def _classes(x: Tensor, labels: Tensor, ignored: int | None) -> int:

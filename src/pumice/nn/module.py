@@ -30,7 +30,9 @@ Array = np.ndarray[Any, Any]
 class Parameter:
     """What a module learns: a shape, how it starts, and how it is trained. It holds no numbers.
 
-    `init` is a function of `nn.init`, or the array to start from. Parameters with `decay=False` (biases, norms) take no weight
+    `init` is a function of `nn.init`, or the array to start from. Without it a vector starts at 0, as biases do, weights of two
+    axes or more [out, in, …] start as those of a linear layer (zeros would never learn), and a lookup table as an embedding's
+    rows. Parameters with `decay=False` (biases, norms) take no weight
     decay unless the optimizer's filter says so; `lookup` marks tables whose rows are picked instead of multiplied.
 
     >>> w = Parameter((3, 2), init=initialisers.normal(0.02))
@@ -50,15 +52,15 @@ class Parameter:
         lookup: bool = False,
     ) -> None:
         literal = None if init is None or callable(init) else initialisers.literal(init)
-        self.init: initialisers.Initialiser = literal or init or initialisers.zeros()
         if shape is None:
             if literal is None:
-                raise InputError("a parameter needs a shape, or an array to start from")
+                raise InputError("a parameter needs a shape, or an array to start from", hint="nn.Parameter((3, 2))")
             shape = literal.value.shape
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        dims = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
         if any(isinstance(d, bool) or not isinstance(d, int | np.integer) or d < 0 for d in dims):
             raise ShapeError(f"the shape of a parameter is made of ints of at least 0, not {shape!r}")
         self.type = TensorType(dtypes.dtype(dtype), tuple(int(d) for d in dims))
+        self.init: initialisers.Initialiser = literal or init or _default_init(len(dims), lookup)
         if trainable and not self.type.dtype.is_float:
             raise InputError(f"a parameter of dtype {self.type.dtype} cannot be trained", hint="trainable=False")
         self.trainable, self.decay, self.lookup = trainable, decay, lookup
@@ -86,7 +88,7 @@ class Buffer(Parameter):
     def __init__(
         self, shape: int | tuple[int, ...] | None = None, init: initialisers.Initialiser | Any = None, dtype: Any = "f32"
     ) -> None:
-        super().__init__(shape, init, dtype, trainable=False, decay=False)
+        super().__init__(shape, initialisers.zeros() if init is None else init, dtype, trainable=False, decay=False)
 
 
 @dataclass(frozen=True)
@@ -332,6 +334,12 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Module | Parameter]]:
     elif isinstance(value, list | tuple):
         for i, v in enumerate(value):
             yield from _leaves(v, f"{path}.{i}")
+
+
+def _default_init(axes: int, lookup: bool) -> initialisers.Initialiser:
+    if axes < 2:
+        return initialisers.zeros()
+    return initialisers.normal() if lookup else initialisers.linear()
 
 
 def _initial(name: str, parameter: Parameter, seed: int) -> Array:
