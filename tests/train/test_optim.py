@@ -235,6 +235,40 @@ def test_what_settings_refuse(make):
         make()
 
 
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: optim.AdamW("0.1"), "adamw: lr must be a number of at least 0 or a schedule, not '0.1'"),
+        (lambda: optim.AdamW(nn.Linear(2, 2)), "lr must be .* compile_step"),
+        (lambda: optim.AdamW(weight_decay="0.1"), "adamw: weight_decay must be a number, not '0.1'"),
+        (lambda: optim.AdamW(betas=0.9), "adamw: betas must be 2 numbers, not 0.9"),
+        (lambda: optim.AdamW(betas=("a", 0.9)), "adamw: betas must be a number, not 'a'"),
+        (lambda: optim.AdamW(eps=None), "adamw: eps must be a number, not None"),
+        (lambda: optim.AdamW(decay=3), "adamw: decay must be a pattern"),
+        (lambda: optim.SGD(momentum=True), "sgd: momentum must be a number, not True"),
+        (lambda: optim.SGD(momentum=0.9, nesterov="yes"), "sgd: nesterov must be True or False, not 'yes'"),
+        (lambda: optim.Muon(iterations=2.5), "muon: iterations must be an int, not 2.5"),
+        (lambda: optim.AdamW(groups=optim.Group("*")), "adamw: groups must be a list of optim.Group, not Group"),
+        (lambda: optim.AdamW(groups=[{"params": []}]), "groups must be a list of optim.Group, not of {'params'"),
+        (lambda: optim.Group(3), "a group's match must be a pattern"),
+        (lambda: optim.Group("*", lr_scale="2"), "group: lr_scale must be a number, not '2'"),
+        (lambda: optim.Group("*", weight_decay=-1.0), "group: weight_decay must be at least 0, not -1"),
+        (lambda: optim.Group("*", frozen=1), "group: frozen must be True or False, not 1"),
+        (lambda: schedules.multi_step(0.1, at=3), "multi_step: at must be a list of steps, not 3"),
+        (lambda: schedules.one_cycle(0.1, 10, rise="a"), "one_cycle: rise must be a number"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named_at_the_call(make, text):
+    with pytest.raises(InputError, match=f"(?s){text}"):
+        make()
+
+
+def test_numbers_of_numpy_are_plain_data_in_settings():
+    made = optim.AdamW(np.float32(0.5), weight_decay=np.float64(0.25), betas=[np.float32(0.5), 0.75])
+    assert made.to_dict() == optim.AdamW(0.5, weight_decay=0.25, betas=(0.5, 0.75)).to_dict()
+    assert all(type(value) is float for value in (made.lr, made.weight_decay, *made.betas))
+
+
 # --- schedules ---
 
 

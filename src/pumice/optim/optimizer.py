@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 from pumice import functions as F
 from pumice.errors import InputError, UnknownName
-from pumice.nn.module import Parameter
-from pumice.optim.schedules import Schedule, as_schedule
+from pumice.nn.module import Module, Parameter
+from pumice.optim.fields import check_fields, is_number
+from pumice.optim.schedules import Schedule
 from pumice.tensor import Tensor
 from pumice.tracing import set_param, set_state, state
 
@@ -31,13 +33,28 @@ def matches(match: Match, name: str, parameter: Parameter) -> bool:
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that are trained in another way: the first group that matches a parameter counts."""
+    """Parameters that are trained in another way: the first group that matches a parameter counts.
+
+    `match` is a pattern like a shell's or a function of name and Parameter, `lr_scale` a factor of the learning rate,
+    `weight_decay` one of their own, `frozen` leaves them as they are.
+
+    >>> Group("*.bias", weight_decay=0.0).lr_scale
+    1.0
+    """
 
     match: Match
     _: KW_ONLY
     lr_scale: float = 1.0
     weight_decay: float | None = None
     frozen: bool = False
+
+    def __post_init__(self) -> None:
+        _check_match("a group's match", self.match)
+        check_fields("group", self)
+        for name in ("lr_scale", "weight_decay"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(f"group: {name} must be at least 0, not {value}", name=name)
 
 
 @dataclass(frozen=True)
@@ -87,7 +104,13 @@ class Optimizer(ABC):
     ema: float | None = None
 
     def __post_init__(self) -> None:
-        as_schedule(self.lr)
+        _check_rate(self.kind, self.lr)
+        if not isinstance(self.lr, Schedule | int):
+            object.__setattr__(self, "lr", float(self.lr))  # NumPy's numbers, too, are plain data then
+        check_fields(self.kind, self)
+        _check_groups(self.kind, self.groups)
+        if self.decay is not None:
+            _check_match(f"{self.kind}: decay", self.decay)
         if self.weight_decay < 0:
             raise InputError(f"{self.kind}: weight_decay must be at least 0, not {self.weight_decay}")
         for name in ("clip_norm", "clip_each", "clip_value"):
@@ -172,6 +195,39 @@ class Optimizer(ABC):
         0.9
         """
         return {"kind": self.kind, **{f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}}
+
+
+def _check_rate(kind: str, lr: Any) -> None:
+    if isinstance(lr, Schedule) or (is_number(lr) and 0 <= lr < math.inf):
+        return
+    given = isinstance(lr, Module | Parameter | Mapping) or (isinstance(lr, Iterable) and not isinstance(lr, str))
+    raise InputError(
+        f"{kind}: lr must be a number of at least 0 or a schedule, not {lr!r:.60}",
+        hint="an optimizer is not given the parameters: compile_step(model, loss, optimizer, …) knows them"
+        if given
+        else "1e-3, or one of optim.schedules",
+        name="lr",
+    )
+
+
+def _check_groups(kind: str, groups: Any) -> None:
+    alone = isinstance(groups, Group) or not isinstance(groups, Sequence) or isinstance(groups, str)
+    for group in [groups] if alone else groups:
+        if alone or not isinstance(group, Group):
+            raise InputError(
+                f"{kind}: groups must be a list of optim.Group, not {'' if alone else 'of '}{group!r:.60}",
+                hint='groups=[optim.Group("*.bias", weight_decay=0.0)]',
+                name="groups",
+            )
+
+
+def _check_match(what: str, match: Any) -> None:
+    if not (isinstance(match, str) or callable(match)):
+        raise InputError(
+            f"{what} must be a pattern of names or a function of name and Parameter, not {match!r:.60}",
+            hint='"*.bias" matches every bias',
+            name="match",
+        )
 
 
 def _plain(value: Any) -> Any:

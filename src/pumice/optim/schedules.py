@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pumice.errors import InputError, UnknownName
+from pumice.optim.fields import is_number
 
 _KINDS: dict[str, type[Schedule]] = {}
 
@@ -65,7 +66,7 @@ def as_schedule(lr: float | Schedule) -> Schedule:
 
 
 def _number(kind: str, name: str, value: Any, least: float = 0.0) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+    if not is_number(value) or not math.isfinite(value) or value < least:
         raise InputError(f"{kind}: {name} must be a number of at least {least:g}, not {value!r}", name=name)
 
 
@@ -196,6 +197,8 @@ class multi_step(Schedule):
     def __post_init__(self) -> None:
         _number(self.kind, "lr", self.lr)
         _number(self.kind, "gamma", self.gamma)
+        if not isinstance(self.at, tuple | list):
+            raise InputError(f"multi_step: at must be a list of steps, not {self.at!r}", name="at")
         # JSON brings lists.
         object.__setattr__(self, "at", tuple(self.at))
         for value in self.at:
@@ -226,6 +229,7 @@ class one_cycle(Schedule):
         _number(self.kind, "divide", self.divide, 1.0)
         _number(self.kind, "end_divide", self.end_divide, 1.0)
         _count(self.kind, "steps", self.steps, 2)
+        _number(self.kind, "rise", self.rise)
         if not 0 < self.rise < 1:
             raise InputError(f"one_cycle: rise lies between 0 and 1, not {self.rise!r}", name="rise")
 
