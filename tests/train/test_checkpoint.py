@@ -144,7 +144,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path):
 
 
 def test_two_runs_cannot_share_a_folder(tmp_path):
-    with Checkpoints(tmp_path), pytest.raises(InputError, match="another process is training"), Checkpoints(tmp_path):
+    with Checkpoints(tmp_path), pytest.raises(InputError, match="another run is training"), Checkpoints(tmp_path):
         pass
     with Checkpoints(tmp_path) as kept:
         assert kept.latest() is None

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from pumice.cli import INTERRUPTED, TERMINATED
-from pumice.cli.main import app
+from pumice.cli.main import app, error_text
 from pumice.errors import FormatError, InputError, MissingName, PumiceError, UnknownName
+from pumice.train import Checkpoints
 from pumice.train.config import load_config, make_optimizer, make_schedule, parse_config
 from pumice.train.recipes import RECIPES
 
@@ -74,7 +78,7 @@ def test_a_run_is_not_overwritten_and_can_be_resumed(tmp_path):
     run(words(name, parts, *constant))
     with pytest.raises(InputError, match="has checkpoints of an earlier run") as error:
         run(words(name, parts, *constant, "run.epochs=4"))
-    assert "--resume" in error.value.hint
+    assert "--resume" in error.value.cli_hint
     found = run([*words(name, parts, *constant, "run.epochs=4"), "--resume"])
     assert found["loss"] == wanted["loss"] and found["resumed_from"].endswith("step-00000008")
     assert found["measured"] == wanted["measured"]
@@ -124,6 +128,64 @@ def test_wrong_files_and_changes(tmp_path):
         from pumice.train.launch import launch
 
         launch(parse_config(table, folder=tmp_path))
+
+
+@pytest.mark.parametrize("key", ["epochs", "steps", "every", "keep", "patience", "log_every", "accumulate"])
+def test_numbers_of_a_run_that_make_no_sense_are_named(key):
+    for value in (0, -1):
+        length = {} if key == "steps" else {"epochs": 1}
+        with pytest.raises(InputError, match=f"'run.{key}' is {value}, it must be at least 1"):
+            parse_config({"recipe": "siren", "run": {**length, key: value}})
+
+
+def test_a_length_that_is_asked_for_replaces_the_file_s(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('recipe = "siren"\n[run]\nepochs = 3\npatience = 2\n')
+    run = load_config(path, ["run.steps=7"]).run
+    assert (run.steps, run.epochs) == (7, None)
+    run = load_config(path, ["run.epochs=", "run.steps=7", "run.patience="]).run
+    assert (run.steps, run.epochs, run.patience) == (7, None, None)
+    assert load_config(path, ["run.steps="]).run.epochs == 3
+    with pytest.raises(InputError, match="epochs or of steps"):
+        load_config(path, ["run.steps=7", "run.epochs=2"])
+
+
+def test_validation_can_be_turned_off(tmp_path):
+    found = run(words("digits-mlp", tmp_path / "run", "run.validate=false", "run.every=8", "run.monitor=-accuracy"))
+    assert found["validation"] == {} and found["best"] is not None and any("validation is off" in n for n in found["notes"])
+
+
+# What looks like Python in a hint: keyword arguments, calls, names of modules.
+_PYTHON = re.compile(r"(?<![.\w])[a-z_]+=|\bpm\.|\boptim\.\w+\(|\w\(\)|\w\(\.\.\.")
+
+
+def test_errors_at_the_command_line_recommend_what_works_there(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    run(words("siren", out))
+
+    def says(*arguments: str) -> str:
+        found = CliRunner().invoke(app, list(arguments))
+        assert isinstance(found.exception, PumiceError), found.output
+        text = error_text(found.exception)
+        assert not _PYTHON.search(text.replace(str(tmp_path), "")), text
+        return text
+
+    assert "--resume" in says(*words("siren", out)) and "--out" in says(*words("siren", out))
+    assert "--set run.params=" in says(*words("siren", out, "data.batch=32"), "--resume")
+    assert "another folder" in says(*words("siren", out, "model.width=16"), "--resume")
+    assert "--set optimizer.lr=" in says(*words("siren", tmp_path / "b", "optimizer.kind=sgd", "optimizer.lr=1e30"))
+    says(*words("siren", tmp_path / "c", "run.monitor=accuracy"))
+    says(*words("siren", tmp_path / "c", "run.accumulate=0"))
+    says(*words("siren", tmp_path / "c", "optimizer.lr=-1"))
+    says(*words("siren", tmp_path / "c", "optimizer.clip_norm=-1"))
+    says(*words("siren", tmp_path / "c", "optimizer.betas=[0.9, 2.0]"))
+    says(*words("siren", tmp_path / "c", "schedule.warmup=-3"))
+    says(*words("siren", tmp_path / "c", "run.params=none.safetensors"))
+    says(*words("siren", tmp_path / "c", "data.batch=0"))
+    with Checkpoints(out / "checkpoints"):
+        assert "--out" in says(*words("siren", out), "--resume")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1))
+    assert "start again" in says(*words("siren", tmp_path / "d"))
 
 
 def test_optimizers_and_schedules_of_a_configuration():

@@ -472,6 +472,34 @@ def test_what_is_called_in_the_wrong_way_says_how():
         assert step.count == 0
 
 
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ("model.safetensors", r"params must be a dict of arrays by name, not str 'model.safetensors'\n.*load_params"),
+        (mlp(), "not Sequential"),
+        (np.zeros(3), "not ndarray"),
+        ({"0.weight": "x"}, "param '0.weight'"),
+        ({"0.weight": np.zeros(3)}, "param '0.weight' must have shape"),
+        ({"0.weigth": np.zeros(3)}, "no parameter '0.weigth'"),
+    ],
+)
+def test_params_of_a_wrong_type_are_named_at_the_call(params, text):
+    with pytest.raises(InputError, match=f"(?s){text}"):
+        compiled(params=params)
+
+
+def test_profiling_a_step_changes_nothing():
+    for settings in ({}, {"accumulate": 2}):
+        with compiled(optimizer=optim.AdamW(0.1), **settings) as step:
+            step(mlp_batch())
+            before = everything(step)
+            found = step.profile(mlp_batch(), repeats=2)
+            assert found.env == {"B": 8} and found.step_seconds > 0 and "matmul" in {s.op for s in found.by_op()}
+            assert_same(before, everything(step))
+            with pytest.raises(MissingName, match="lacks 'y'"):
+                step.profile(x=mlp_batch()["x"])
+
+
 def test_params_are_saved_by_name(tmp_path):
     with compiled() as step:
         pm.train.save_params(tmp_path / "model.safetensors", step.params())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ import pytest
 
 import pumice as pm
 from pumice import nn, optim
-from pumice.errors import CheckpointMismatch, DataError, Diverged, InputError, PumiceError
+from pumice.errors import CheckpointMismatch, DataError, DiskFull, Diverged, InputError, PumiceError, SymbolError
 from pumice.train import Arrays, Batches, Callback, Checkpoints, EarlyStopping, Trainer, TrainStep, compile_step, load_params
 from pumice.train.log import read_log
 from pumice.train.progress import Lines, Silent
@@ -203,6 +206,10 @@ def test_a_rate_set_while_running_survives_and_new_settings_win(tmp_path):
     with make(optim.Adam(0.01)) as step:
         result = Trainer(step, DATA, steps=6, checkpoints=tmp_path, progress=False).run()
         assert step.lr == 0.01 and any("schedule was changed" in note for note in result.notes)
+    with make(optim.Adam(optim.schedules.linear(1.0, 10))) as step:
+        result = Trainer(step, DATA, steps=7, checkpoints=tmp_path, progress=False).run()
+        (note,) = (note for note in result.notes if "schedule" in note)
+        assert "counts from the run's first update, 6 are done, and the rate is now 0.4" in note
 
 
 def test_what_cannot_be_resumed_changes_nothing(tmp_path):
@@ -267,6 +274,68 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
         assert all(np.isfinite(a).all() for a in kept.latest().params.values())
 
 
+def test_a_validation_that_is_no_number_ends_the_run_and_is_never_the_best(step, tmp_path):
+    values = iter([2.0, 1.0, float("nan")])
+
+    def validate(step):
+        return {"loss": next(values), "perplexity": math.inf}
+
+    text = r"the validation's loss is nan at step 6, .*; the last good checkpoint is .*step-00000004"
+    with pytest.raises(Diverged, match=text) as error:
+        Trainer(step, DATA, steps=20, every=2, validate=validate, checkpoints=tmp_path, early_stopping=2, progress=False).run()
+    assert "learning rate" in error.value.hint and "--set optimizer.lr" in error.value.cli_hint
+    with Checkpoints(tmp_path) as kept:
+        assert kept.best().step == 4 and [entry.step for entry in kept.entries()] == [2, 4]
+    # A resumed run starts from the last good one, with its numbers; infinite ones are no numbers after a restart either.
+    step.reset()
+    trainer = Trainer(step, DATA, steps=4, every=2, validate=validate, checkpoints=tmp_path, progress=False)
+    result = trainer.run()
+    assert result.steps == 4 and result.validation["loss"] == 1.0 and math.isnan(result.validation["perplexity"])
+    for bad in (math.inf, -math.inf):
+        with pytest.raises(Diverged, match=f"the validation's gain is {bad}"):
+            Trainer(step, DATA, steps=9, every=1, validate=lambda step: {"gain": bad}, monitor="-gain", progress=False).run()  # noqa: B023
+
+
+def test_what_is_no_number_never_becomes_a_checkpoint(tmp_path):
+    # The loss of a step is that before its update, which overflows.
+    with make(optim.SGD(3e38)) as step, pytest.raises(Diverged, match=r"the parameter '(weight|bias)' holds .*inf after step 1"):
+        Trainer(step, DATA, steps=1, checkpoints=tmp_path, progress=False).run()
+    with Checkpoints(tmp_path) as kept:
+        assert not kept.has_any()
+
+
+def test_a_manifest_with_a_metric_that_is_no_number_is_not_the_best(step, tmp_path):
+    Trainer(step, DATA, steps=2, every=1, checkpoints=tmp_path, progress=False).run()
+    manifest = tmp_path / "step-00000001" / "manifest.json"
+    manifest.write_text(re.sub(r'"metric": [^,]+', '"metric": NaN', manifest.read_text()))
+    with Checkpoints(tmp_path) as kept:
+        assert kept.best().step == 2
+
+
+def test_a_last_batch_of_one_sample_is_refused_before_the_first_step(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    data = Batches(Arrays(x=X[:17], y=Y[:17]), 8)
+    with make(model=model) as step:
+        with pytest.raises(SymbolError, match=r"'1\.running_var' is divided by B-1, which is 0"):
+            Trainer(step, data, epochs=2, progress=False).run()
+        assert step.count == 0
+        result = Trainer(step, Batches(Arrays(x=X[:17], y=Y[:17]), 8, drop_last=True), epochs=2, progress=False).run()
+        assert result.steps == 4 and all(np.isfinite(value).all() for value in step.params().values())
+
+
+def test_a_full_disk_says_whether_there_is_something_to_go_on_from(step, tmp_path, monkeypatch):
+    free = [1 << 30, 10]
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free[0] if step.count < 2 else free[1]))
+    with pytest.raises(DiskFull, match=r"the disk is full.*step-00000002") as error:
+        Trainer(step, DATA, steps=4, every=1, checkpoints=tmp_path, progress=False).run()
+    assert "resume: step-00000001 is good" in error.value.hint and "--resume" in error.value.cli_hint
+    step.reset()
+    free[0] = 10
+    with pytest.raises(DiskFull) as error:
+        Trainer(step, DATA, steps=4, every=1, checkpoints=tmp_path / "new", progress=False).run()
+    assert "no checkpoint was saved yet" in error.value.hint and "resume" not in str(error.value)
+
+
 class Sabotage:
     """Good batches, and from the third on what another function makes of them."""
 
@@ -304,8 +373,12 @@ def test_settings_that_make_no_sense(step):
     for settings in ({}, {"epochs": 1, "steps": 1}):
         with pytest.raises(InputError, match="epochs or of steps"):
             Trainer(step, DATA, **settings)
-    with pytest.raises(InputError, match="at least 1"):
-        Trainer(step, DATA, steps=0)
+    for settings in ({"steps": 0}, {"epochs": -1}, {"epochs": 2.5}, {"epochs": 1, "every": 0}, {"steps": 3, "log_every": "1"}):
+        name, value = list(settings.items())[-1]
+        with pytest.raises(InputError, match=f"{name} must be an int of at least 1, not {value!r}"):
+            Trainer(step, DATA, **settings)
+    with pytest.raises(InputError, match="without validation there is no 'accuracy' to monitor"):
+        Trainer(step, DATA, steps=1, monitor="-accuracy")
     with pytest.raises(InputError, match="gives no batches by position"):
         Trainer(step, [{"x": X, "y": Y}], steps=1)
     with pytest.raises(InputError, match="from the log"):

@@ -27,7 +27,8 @@ def run(path: str, *, changes: Sequence[str], resume: bool, device: str | None, 
         for line in summary(outcome.as_json()):
             print(line)
     if result.stopped in ("interrupted", "terminated"):
-        print(f"pumice: stopped at step {result.steps}, saved; --resume goes on from there", file=sys.stderr)
+        saved = "saved; --resume goes on from there" if result.checkpoint else "nothing is saved yet"
+        print(f"pumice: stopped at step {result.steps}, {saved}", file=sys.stderr)
     return {"interrupted": INTERRUPTED, "terminated": TERMINATED}.get(result.stopped, 0)
 
 

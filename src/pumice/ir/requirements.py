@@ -16,6 +16,8 @@ from pumice.ir.registry import get_op
 _OUT_OF_RANGE = "pass inputs of another size, or clamp the bound in the traced function"
 _NO_DIVISOR = "one value has no variance: pass a larger batch, or leave out a short last one (Batches(..., drop_last=True))"
 
+_OTHER_BATCH = "one value has no variance: choose a batch size that leaves no batch so small (--set data.batch=…)"
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -27,6 +29,7 @@ class Requirement:
     text: str
     where: str
     hint: str = _OUT_OF_RANGE
+    cli_hint: str = ""
     problem: str = "out of range ({small} > {large})"
 
 
@@ -107,7 +110,7 @@ def _kept_quotient(graph: Graph, quotient: Node, divisor: Dim) -> list[Requireme
         node = pending.pop()
         if node in updated:
             text = f"the next value of {updated[node]!r} is divided by {divisor}"
-            return [Requirement(1, divisor, 1, text, quotient.where, _NO_DIVISOR, "0")]
+            return [Requirement(1, divisor, 1, text, quotient.where, _NO_DIVISOR, _OTHER_BATCH, "0")]
         for user in graph.users[node]:
             if user not in seen and not _guards(graph, graph.nodes[user]):
                 seen.add(user)
@@ -139,6 +142,7 @@ def check_requirements(needed: tuple[Requirement, ...], env: Mapping[str, int]) 
             raise SymbolError(
                 f"with {values}: {r.text}, which is {r.problem.format(small=small, large=large)}",
                 hint=r.hint,
+                cli_hint=r.cli_hint,
                 where=r.where,
                 **dict(env),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,7 @@ class EarlyStopping(Callback):
 
     def on_evaluate(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         metric = trainer.metric
-        if metric is not None and (self.best is None or metric < self.best - self.min_delta):
+        if metric is not None and math.isfinite(metric) and (self.best is None or metric < self.best - self.min_delta):
             self.best, self.stale = metric, 0
         else:
             self.stale += 1

@@ -99,19 +99,25 @@ class Checkpoints:
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
+        try:
+            self._lock()
+            return self
+        except BaseException:  # an interrupt, too: nobody calls `__exit__` then
+            self._held.close()
+            raise
+
+    def _lock(self) -> None:
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            held = self._held.enter_context(exclusive(self.folder / ".lock", wait=False))
-            if held is False:
-                self._held.close()
+            if self._held.enter_context(exclusive(self.folder / ".lock", wait=False)) is False:
                 raise InputError(
-                    f"another process is training in {self.folder}",
+                    f"another run is training in {self.folder}",
                     hint="wait for it, or choose another folder",
+                    cli_hint="wait for it, or choose another folder (--out)",
                     path=str(self.folder),
                 )
             for leftover in self.folder.glob(".step-*.part"):
                 shutil.rmtree(leftover, ignore_errors=True)
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._held.close()
@@ -220,6 +226,7 @@ def read_manifest(path: Path) -> Entry:
     try:
         files = {str(name): {"bytes": int(f["bytes"]), "sha256": str(f["sha256"])} for name, f in manifest["files"].items()}
         metric = None if manifest["metric"] is None else float(manifest["metric"])
+        metric = metric if metric is not None and math.isfinite(metric) else None  # NaN is never the best
         entry = Entry(path, int(manifest["step"]), metric, files)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise malformed(path / MANIFEST, f"not a manifest: {error!r}", hint="the checkpoint is damaged") from error

@@ -54,7 +54,10 @@ class ScheduleSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How long, where and how a run goes; `out` starts from the current folder, `params` from the configuration's."""
+    """How long, where and how a run goes; `out` starts from the current folder, `params` from the configuration's.
+
+    Without `validate` nothing is held against the data kept aside while it trains, and the best is by the training loss.
+    """
 
     name: str = ""
     out: str | None = None
@@ -65,11 +68,17 @@ class RunSettings:
     epochs: int | None = None
     steps: int | None = None
     every: int | None = None
+    validate: bool = True
     keep: int = 3
     monitor: str = "loss"
     patience: int | None = None
     log_every: int = 1
     params: str | None = None
+
+
+_LEAST_OF_RUN = {
+    "seed": 0, "accumulate": 1, "epochs": 1, "steps": 1, "every": 1, "keep": 1, "patience": 1, "log_every": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,17 +108,22 @@ def load_config(path: str | Path, changes: Sequence[str] = ()) -> Config:
         raise FormatError(f"{path} cannot be read: {error.strerror}", hint="check the path", path=str(path)) from error
     except ValueError as error:
         raise FormatError(f"{path} is no TOML: {error}", hint="see examples/train", path=str(path)) from error
-    for change in changes:
-        apply_change(table, change)
+    changed = [apply_change(table, change) for change in changes]
+    # A run has one length: the one that was asked for now replaces the file's.
+    for one, other in (("epochs", "steps"), ("steps", "epochs")):
+        if f"run.{one}" in changed and f"run.{other}" not in changed and one in table["run"]:
+            table["run"].pop(other, None)
     return parse_config(table, folder=path.parent, name=path.stem)
 
 
-def apply_change(table: dict[str, Any], change: str) -> None:
-    """Set a key of a nested table from "a.b=value"; the value is TOML, or else text.
+def apply_change(table: dict[str, Any], change: str) -> str:
+    """Set a key of a nested table from "a.b=value"; the value is TOML, or else text. Without a value the key is taken out.
 
-    >>> table = {"run": {"epochs": 5}}
-    >>> apply_change(table, "run.epochs=7")
-    >>> apply_change(table, "run.device=host")
+    Gives the key's full name.
+
+    >>> table = {"run": {"epochs": 5, "patience": 3}}
+    >>> [apply_change(table, change) for change in ("run.epochs=7", "run.device=host", "run.patience=")]
+    ['run.epochs', 'run.device', 'run.patience']
     >>> table
     {'run': {'epochs': 7, 'device': 'host'}}
     """
@@ -126,7 +140,11 @@ def apply_change(table: dict[str, Any], change: str) -> None:
         if not isinstance(inner, dict):
             raise InputError(f"{change!r}: {name!r} is no table", change=change)
         table = inner
-    table[last] = value
+    if text.strip():
+        table[last] = value
+    else:
+        table.pop(last, None)
+    return key.strip()
 
 
 def parse_config(table: Mapping[str, Any], *, folder: Path = Path(), name: str = "run") -> Config:
@@ -150,6 +168,10 @@ def parse_config(table: Mapping[str, Any], *, folder: Path = Path(), name: str =
     run: RunSettings = parts.pop("run")
     if (run.epochs is None) == (run.steps is None):
         raise InputError("a run lasts a number of epochs or of steps", hint="give one of run.epochs and run.steps")
+    for key, least in _LEAST_OF_RUN.items():
+        value = getattr(run, key)
+        if value is not None and value < least:
+            raise InputError(f"'run.{key}' is {value}, it must be at least {least}", key=f"run.{key}")
     return Config(recipe=kind, run=dataclasses.replace(run, name=run.name or name), folder=folder, **parts)
 
 

@@ -22,7 +22,7 @@ def disk_errors(path: Path, needed: int = 0) -> Iterator[None]:
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
     pumice.errors.DiskFull: [disk-full] the disk is full, log.jsonl was not written: No space left on device
-      hint: free some space and resume the run: its last checkpoint is good
+      hint: free some space, or write to another disk
     """
     try:
         yield
@@ -32,7 +32,7 @@ def disk_errors(path: Path, needed: int = 0) -> Iterator[None]:
             size = f" ({size_text(needed)})" if needed else ""
             raise DiskFull(
                 f"the disk is full, {path}{size} was not written: {why}",
-                hint="free some space and resume the run: its last checkpoint is good",
+                hint="free some space, or write to another disk",
                 path=str(path),
                 needed=needed,
             ) from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pumice.sources.files import write_json
 from pumice.train.callbacks import Callback
 from pumice.train.checkpoint import load_params
 from pumice.train.config import Config, make_optimizer, make_schedule
@@ -45,7 +45,9 @@ class _Settings(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         with disk_errors(self.out):
-            (self.out / "config.json").write_text(json.dumps(self.config.as_json(), indent=1) + "\n", encoding="utf-8")
+            write_json(self.out / "config.json", self.config.as_json())
+        if not self.config.run.validate:
+            trainer.note("validation is off: the best checkpoint is the one with the lowest training loss")
         for note in self.notes:
             trainer.note(note)
 
@@ -78,9 +80,9 @@ def launch(config: Config, *, resume: Resume = "auto", progress: bool | Progress
             step,
             recipe.data,
             steps=batches,
-            validate=recipe.validation,
+            validate=recipe.validation if run.validate else None,
             every=run.every,
-            monitor=run.monitor,
+            monitor=run.monitor if run.validate else "loss",
             checkpoints=out / "checkpoints",
             keep=run.keep,
             resume=resume,

@@ -6,6 +6,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +22,7 @@ from pumice.optim.schedules import Schedule, as_schedule
 from pumice.run.compile import compile as compile_graph
 from pumice.run.convert import Array, convert_stored, flatten
 from pumice.run.executable import Executable
+from pumice.run.profile import Profile
 from pumice.run.state import StateHandle
 from pumice.train.checks import check_batch, label_checks
 from pumice.train.graphs import FIRST, KEY, LR, NUMBER, StepGraphs
@@ -133,17 +135,10 @@ class TrainStep:
 
         The batch is checked first: labels that name no class and data that is not finite change nothing.
         """
-        exe = self.executable
-        arrays = check_batch(batch, exe.graph, list(self._graphs.inputs), self._checks, exe.plan.maxima)
+        arrays = self._checked(batch)
         with self._lock:
-            call = self._count * self.accumulate + self._micro
-            arrays[KEY] = np.array([self.seed, call & 0xFFFFFFFF], np.uint32)
-            applied = {LR: np.asarray(self.lr, np.float32), NUMBER: np.asarray(self._count + 1, np.float32)}
-            if self._apply is None:
-                arrays |= applied
-            else:
-                arrays[FIRST] = np.asarray(self._micro == 0, np.float32)
-            found = exe.run(arrays, captures=captures)
+            applied = self._applied()
+            found = self.executable.run(arrays | self._numbers(), captures=captures)
             if self._micro + 1 < self.accumulate:
                 self._micro += 1
             else:
@@ -153,6 +148,39 @@ class TrainStep:
         result, captured = found if captures else (found, None)
         value = (float(result[0]), result[1]) if self._graphs.aux else float(result)
         return (value, captured) if captures else value
+
+    def _checked(self, batch: Mapping[str, Any]) -> dict[str, Array]:
+        """A batch as arrays; typed errors name what is wrong with it."""
+        exe = self.executable
+        return check_batch(batch, exe.graph, list(self._graphs.inputs), self._checks, exe.plan.maxima)
+
+    def _applied(self) -> dict[str, Array]:
+        """What an update takes beside gradients: the rate, and its own number."""
+        return {LR: np.asarray(self.lr, np.float32), NUMBER: np.asarray(self._count + 1, np.float32)}
+
+    def _numbers(self) -> dict[str, Array]:
+        """What the next run takes beside its batch."""
+        call = self._count * self.accumulate + self._micro
+        key = {KEY: np.array([self.seed, call & 0xFFFFFFFF], np.uint32)}
+        return key | (self._applied() if self._apply is None else {FIRST: np.asarray(self._micro == 0, np.float32)})
+
+    def profile(self, batch: Mapping[str, Any] | None = None, /, *, repeats: int = 5, **inputs: Any) -> Profile:
+        """Where the time of a step on this batch goes, kernel by kernel; parameters and states are put back afterwards.
+
+        With `accumulate` it is the time of a micro-batch without the update.
+
+        >>> import numpy as np, pumice as pm
+        >>> from pumice import nn, optim
+        >>> def loss(model, x):
+        ...     return nn.mse(model(x), x)
+        >>> with compile_step(nn.Linear(2, 2), loss, optim.SGD(0.1), {"x": pm.spec("B", 2)}, device="host", max=4) as step:
+        ...     found = step.profile(x=np.ones((4, 2), "f4"), repeats=2)
+        ...     found.env, found.repeats, step.count
+        ({'B': 4}, 2, 0)
+        """
+        arrays = self._checked({**(batch or {}), **inputs})
+        with self._lock:
+            return self.executable.profile(arrays | self._numbers(), repeats=repeats)
 
     def check_sizes(self, batch: Mapping[str, Any]) -> None:
         """Refuse a batch too small to train on (a batch norm needs two values per channel), without running it.
@@ -225,6 +253,12 @@ class TrainStep:
         return int(states["amp.skipped"].read()) if "amp.skipped" in states else 0
 
     @property
+    def changing(self) -> frozenset[str]:
+        """The parameters and buffers that a step changes."""
+        graphs = [exe.graph for exe in (self.executable, self._apply) if exe is not None]
+        return frozenset(g.nodes[target].name for g in graphs for target, _ in g.updates if g.nodes[target].op == "param")
+
+    @property
     def lr(self) -> float:
         """The learning rate of the next update."""
         return self.schedule(self._count)
@@ -247,7 +281,7 @@ class TrainStep:
 
     def set_params(self, params: Any, *, partial: bool = False) -> None:
         """Other values for all parameters, or some with `partial`; averages start again from them."""
-        given = flatten(params)
+        given = _by_name(params)
         with self._lock:
             self.executable.set_params(given, partial=partial)
             if self.optimizer.ema is not None:
@@ -381,7 +415,9 @@ def _maxima(
 ) -> dict[str, int]:
     """Maxima of a graph's symbols: as given, one number for the only symbol, else what is known of them."""
     names = [name for name, _ in symbols]
-    if isinstance(given, int):
+    if not (given is None or isinstance(given, Mapping)):
+        if isinstance(given, bool) or not isinstance(given, int):
+            raise InputError(f"max must be an int or a dict of ints by symbol, not {given!r:.60}", name="max")
         if len(names) != 1:
             hint = "max={" + ", ".join(f"{name!r}: …" for name in names) + "}"
             raise InputError(f"max={given} for {len(names)} symbols: {' '.join(names)}", hint=hint)
@@ -389,8 +425,20 @@ def _maxima(
     return {**{n: m for n, m in (known or {}).items() if n in names}, **(given or {})}
 
 
+def _by_name(params: Any) -> dict[str, Any]:
+    """Parameters by path, from dicts, lists and tuples; a path of a file, a model or one array is refused."""
+    if not isinstance(params, Mapping | list | tuple):
+        loaded = isinstance(params, str | Path)
+        raise InputError(
+            f"params must be a dict of arrays by name, not {type(params).__name__}" + (f" {str(params)!r:.60}" if loaded else ""),
+            hint="params=pm.train.load_params(path)" if loaded else "step.params() and pm.train.load_params(path) give one",
+            name="params",
+        )
+    return flatten(params)
+
+
 def _initial(named: Mapping[str, Any], params: Mapping[str, Any] | None) -> dict[str, Any]:
-    given = flatten(params) if params else {}
+    given = {} if params is None else _by_name(params)
     for name, value in given.items():
         if name not in named:
             raise UnknownName(f"the model has no parameter {name!r}", hint=near(name, named), name=name)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
 
-from pumice.errors import CheckpointMismatch, Diverged, FormatError, InputError
+from pumice.errors import CheckpointMismatch, DiskFull, Diverged, FormatError, InputError
 from pumice.optim.schedules import Schedule
 from pumice.train import progress as shows
 from pumice.train.callbacks import Callback, EarlyStopping, as_callback
 from pumice.train.checkpoint import Checkpoint, Checkpoints, check_same, load_checkpoint
 from pumice.train.data import Batch, Data, Position
+from pumice.train.interrupts import Interrupts
 from pumice.train.log import Log, Record, jsonable, read_log
 from pumice.train.report import write_report
 from pumice.train.step import TrainStep
@@ -71,8 +69,14 @@ class _Progress:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> _Progress:
         values = {**data, "position": Position(**data["position"])}
-        values["loss"] = math.nan if data["loss"] is None else float(data["loss"])
+        # JSON has no NaN and no infinity; None stands for them.
+        values["loss"] = _number(data["loss"])
+        values["validation"] = {name: _number(value) for name, value in data["validation"].items()}
         return cls(**values)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 class Trainer:
@@ -122,6 +126,9 @@ class Trainer:
     ) -> None:
         if (epochs is None) == (steps is None):
             raise InputError("a run lasts a number of epochs or of steps", hint="give one of epochs= and steps=")
+        for name, value in {"epochs": epochs, "steps": steps, "every": every, "log_every": log_every}.items():
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"{name} must be an int of at least 1, not {value!r}", name=name)
         if not hasattr(data, "batch"):
             raise InputError(
                 f"a {type(data).__name__} gives no batches by position",
@@ -130,8 +137,12 @@ class Trainer:
         self.step, self.data, self.validate = step, data, validate
         self.steps = steps if steps is not None else (epochs or 0) * len(data)
         self.every = len(data) if every is None else every
-        if min(self.steps, self.every, log_every) < 1:
-            raise InputError(f"steps={self.steps}, every={self.every}, log_every={log_every}", hint="all are at least 1")
+        if validate is None and monitor != "loss":
+            raise InputError(
+                f"without validation there is no {monitor.removeprefix('-')!r} to monitor",
+                hint="give validate= too, or leave monitor out: the training loss is monitored then",
+                monitor=monitor,
+            )
         self.monitor, self.keep, self.resume = monitor, keep, resume
         self.folder = None if checkpoints is None else Path(checkpoints)
         self.log_path, self.log_every = log, log_every
@@ -184,30 +195,44 @@ class Trainer:
     # -- running ----------------------------------------------------------------------------------------------------
     def run(self) -> Result:
         """Train to the end, or until something stops it."""
-        with ExitStack() as stack:
+        try:
+            return self._run()
+        except DiskFull as error:
+            raise self._explained(error) from error
+
+    def _run(self) -> Result:
+        # The signals' handler comes first and goes last, so that no Ctrl-C leaves the folder's lock held.
+        with Interrupts(self.stop) as interrupts, ExitStack() as stack:
             kept = None if self.folder is None else stack.enter_context(Checkpoints(self.folder, keep=self.keep))
             stack.enter_context(self._show)
-            self._begin(kept)
+            with interrupts.at_once():
+                self._begin(kept)
+                if self.steps - self.done >= len(self.data):
+                    # The shortest batch is the last one of an epoch: too late to hear that it cannot be trained on.
+                    self.step.check_sizes(self.data.batch(self.position.epoch, len(self.data) - 1))
             log = stack.enter_context(Log(self.log_path, resumed_at=self.done))
-            if self.done < self.steps:
-                self._show.begin(self.done, self.steps)
-            else:
-                self.note(f"nothing is left to do: the step was trained on {self.done} batches, the run ends after {self.steps}")
-            for callback in self.callbacks:
-                callback.on_start(self)
-            stack.enter_context(self._signals())
-            self._started = time.monotonic() - self._now.seconds
-            while self.done < self.steps and not self._stop:
-                self._one(log)
-                if self.done % self.every == 0:
-                    self._milestone(kept, log)
-            if self.done >= self.steps:
+            with interrupts.at_once():
+                return self._train(kept, log)
+
+    def _train(self, kept: Checkpoints | None, log: Log) -> Result:
+        if self.done < self.steps:
+            self._show.begin(self.done, self.steps)
+        else:
+            self.note(f"nothing is left to do: the step was trained on {self.done} batches, the run ends after {self.steps}")
+        for callback in self.callbacks:
+            callback.on_start(self)
+        self._started = time.monotonic() - self._now.seconds
+        while self.done < self.steps and not self._stop:
+            self._one(log)
+            if self.done % self.every == 0:
                 self._milestone(kept, log)
-            self._save(kept)
-            result = self._result(kept)
-            self._write_report(result)
-            for callback in self.callbacks:
-                callback.on_end(self, result)
+        if self.done >= self.steps:
+            self._milestone(kept, log)
+        self._save(kept)
+        result = self._result(kept)
+        self._write_report(result)
+        for callback in self.callbacks:
+            callback.on_end(self, result)
         return result
 
     def _one(self, log: Log) -> None:
@@ -235,13 +260,41 @@ class Trainer:
     def _check_loss(self, loss: float, lr: float) -> None:
         self._bad = 0 if math.isfinite(loss) else self._bad + 1
         if self._bad >= (_HOPELESS if self.step.precision == "f16" else 1):
-            saved = f"; the last good checkpoint is {self._saved[1]}" if self._saved else ""
-            raise Diverged(
-                f"the loss is {loss} at step {self.done}, with a learning rate of {lr:.3g}{saved}",
-                hint="lower the learning rate, clip gradients (clip_norm=1.0), or warm up longer",
-                step=self.done,
-                lr=lr,
-            )
+            raise self._diverged(f"the loss is {loss} at step {self.done}, with a learning rate of {lr:.3g}")
+
+    def _check_validation(self, found: Mapping[str, float]) -> None:
+        """Refuses a loss or a monitored number that is none; others, such as a perplexity, may overflow."""
+        for name in {"loss", self.monitor.removeprefix("-")} & found.keys():
+            if not math.isfinite(found[name]):
+                what = f"the validation's {name} is {found[name]} at step {self.done}"
+                raise self._diverged(f"{what}, with a learning rate of {self.step.lr:.3g}")
+
+    def _check_params(self, params: Mapping[str, Any]) -> None:
+        """Refuses what must not become a checkpoint: numbers that a step has changed into NaN or infinity."""
+        for name in sorted(self.step.changing & params.keys()):
+            bad = ~np.isfinite(params[name])
+            if bad.any():
+                raise self._diverged(f"the parameter {name!r} holds {params[name][bad][0]} after step {self.done}")
+
+    def _diverged(self, what: str) -> Diverged:
+        saved = f"; the last good checkpoint is {self._saved[1]}" if self._saved else ""
+        return Diverged(
+            what + saved,
+            hint="lower the learning rate, clip gradients (clip_norm=1.0), or warm up longer",
+            cli_hint="lower the learning rate (--set optimizer.lr=…), clip gradients (--set optimizer.clip_norm=1.0), or warm up "
+            "longer (--set schedule.warmup=…)",
+            step=self.done,
+            lr=self.step.lr,
+        )
+
+    def _explained(self, error: DiskFull) -> DiskFull:
+        """What a full disk means for this run: whether there is something to go on from."""
+        if self._saved is None:
+            hint, cli_hint = ("free some space and start again: no checkpoint was saved yet",) * 2
+        else:
+            good = f"{self._saved[1].name} is good"
+            hint, cli_hint = f"free some space and resume: {good}", f"free some space and go on with --resume: {good}"
+        return DiskFull(error.message, hint=hint, cli_hint=cli_hint, **error.fields)
 
     def _milestone(self, kept: Checkpoints | None, log: Log) -> None:
         """Validate and save, unless that was done at this very step."""
@@ -260,6 +313,7 @@ class Trainer:
                     monitor=self.monitor,
                 )
             log.write({"step": self.done, "epoch": now.position.epoch, "validation": now.validation})
+            self._check_validation(now.validation)
             shown = ", ".join(f"{name} {value:.4f}" for name, value in now.validation.items())
             self._show.note(f"step {self.done}: training loss {self._mean_loss():.4f}, validation {shown}")
         for callback in self.callbacks:
@@ -284,7 +338,9 @@ class Trainer:
             "callbacks": [{"kind": type(callback).__qualname__, "state": callback.state()} for callback in self.callbacks],
             "validated": self._validated,
         }
-        self._saved = self.done, kept.save(self.done, self.step.state_dict(), jsonable(run), metric)
+        state = self.step.state_dict()
+        self._check_params(state["params"])
+        self._saved = self.done, kept.save(self.done, state, jsonable(run), metric)
         for callback in self.callbacks:
             callback.on_checkpoint(self, self._saved[1])
 
@@ -305,7 +361,10 @@ class Trainer:
         if first != self._initial:
             # What was set while running counts as long as the settings are the same; new settings are meant.
             self.step.set_lr(self._initial)
-            self.note("the learning rate's schedule was changed: the new one counts from here")
+            self.note(
+                f"the learning rate's schedule was changed: the new one is used from here on. It counts from the run's first "
+                f"update, {self.step.count} are done, and the rate is now {self.step.lr:.3g}"
+            )
         self._now, self._validated = now, validated
         self._resumed, self._saved = found.path, (self.done, found.path)
         for callback in self.callbacks:
@@ -331,7 +390,8 @@ class Trainer:
             if kept is not None and kept.has_any():
                 raise InputError(
                     f"{self.folder} has checkpoints of an earlier run",
-                    hint="resume it (--resume), or choose another folder; nothing was changed",
+                    hint="resume it (resume='auto'), or choose another folder; nothing was changed",
+                    cli_hint="resume it (--resume), or choose another folder (--out); nothing was changed",
                     path=str(self.folder),
                 )
             return None
@@ -353,6 +413,8 @@ class Trainer:
                 raise CheckpointMismatch(
                     f"{found.path.name} was trained on other data: {key} was {theirs.get(key)!r}, now it is {ours.get(key)!r}",
                     hint="to train its params further on this data, start a new run with them: params=pm.train.load_params(…)",
+                    cli_hint=f"to train its params further on this data, start a new run with them: --out DIR --set "
+                    f"run.params={found.path.resolve()}",
                     path=str(found.path),
                     difference=key,
                 )
@@ -384,22 +446,3 @@ class Trainer:
         facts |= {"time": shows.duration(now.seconds), "device": self.step.executable.device.name}
         facts["state"] = "running" if result is None else result.stopped
         write_report(self.report, read_log(self.log_path), title=self.title, facts=facts, config=self.settings)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the run cleanly; a second Ctrl-C ends it at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def end(number: int, frame: FrameType | None) -> None:
-            if number == signal.SIGINT and self._stop:
-                raise KeyboardInterrupt
-            self.stop("interrupted" if number == signal.SIGINT else "terminated")
-
-        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
