@@ -122,11 +122,10 @@ def test_a_profile_covers_all_parts() -> None:
         np.testing.assert_array_equal(exe.state["total"].read(), held)
         assert exe.profile(x=x, outputs=[], repeats=1).device_seconds > 0
         assert exe.device.ledger() == ledger  # type: ignore[attr-defined]
-        with exe._locked() as session:
-            before = exe.counters()["submits"]
-            results, timing = session.profile({}, {"x": x}, [i for _, i in exe.graph.outputs], False)
-            # The whole is measured as it always runs.
-            assert exe.counters()["submits"] - before == len(exe.plan.steps)
+        before, wanted = exe.counters()["submits"], [i for _, i in exe.graph.outputs]
+        results, timing = exe._in_turn(lambda session: session.profile({}, {"x": x}, wanted, False))  # type: ignore[attr-defined]
+        # The whole is measured as it always runs.
+        assert exe.counters()["submits"] - before == len(exe.plan.steps)
         assert timing.device_seconds > 0 and not timing.steps
         np.testing.assert_array_equal(results[1], held)
 
@@ -141,12 +140,11 @@ def test_only_an_idle_device_gets_parts() -> None:
         exe.run(x=xs[1], outputs=[])
         assert exe.counters()["submits"] - before == 1
         exe.state.reset()
-        with exe._locked() as session:
-            wanted = [i for _, i in exe.graph.outputs]
-            before = exe.counters()["submits"]
-            started = [session.start({}, {"x": x}, wanted) for x in xs]
-            assert exe.counters()["submits"] - before == steps + 2
-            found = [s.result() for s in started]
+        wanted = [i for _, i in exe.graph.outputs]
+        before = exe.counters()["submits"]
+        started = exe._in_turn(lambda session: [session.start({}, {"x": x}, wanted) for x in xs])
+        assert exe.counters()["submits"] - before == steps + 2
+        found = [s.result() for s in started]
         exe.state.reset()
         for a, x in zip(found, xs, strict=True):
             for mine, again in zip(a, exe.run(x=x), strict=True):

@@ -90,14 +90,18 @@ def test_a_run_that_has_not_begun_can_be_cancelled(target: str) -> None:
     with pm.compile(counting, x=pm.spec(2), device=device(target)) as exe:
         exe.run(x=[0, 0])
         # Whoever holds the turn keeps the others waiting; the first to come is already at the door.
-        with exe._locked():
-            blocked = threading.Thread(target=lambda: exe.submit(x=[1, 1]))
+        blocked = threading.Thread(target=lambda: exe.submit(x=[1, 1]))
+
+        def submit_two(_: object) -> tuple[Any, Any]:
             blocked.start()
-            while not (exe._turns._starting or exe._turns._waiting):
+            while not (exe._turns._door.locked() or exe._turns._waiting):
                 time.sleep(0.001)
             second = exe.submit(x=[10, 10])
             third = exe.submit(x=[100, 100])
             assert second.cancel()
+            return second, third
+
+        second, third = exe._in_turn(submit_two)
         blocked.join(WAIT)
         assert third.result(WAIT)[0].tolist() == [101, 101]
         with pytest.raises(CancelledError):

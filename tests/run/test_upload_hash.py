@@ -119,3 +119,17 @@ def test_packed_dtypes() -> None:
         for k in (1, 1, 2, 1):
             assert exe.run(x=np.full(3, k, ml_dtypes.bfloat16)).tolist() == [k] * 3
         assert exe.counters()["uploads_skipped"] == 1
+
+
+@pytest.mark.gpu
+def test_a_small_input_beside_a_large_one_reaches_a_run_without_outputs() -> None:
+    def keep(small: Any, large: Any) -> Any:
+        held = pm.state("held", (1,))
+        pm.set_state(held, small + large.sum() * 0.0)
+        return held
+
+    large = np.zeros(4096, "f4")
+    with pm.compile(keep, small=pm.spec(1), large=pm.spec(4096), device=device("webgpu")) as exe:
+        for k in range(3):
+            exe.run(small=[float(k)], large=large, outputs=[])
+            assert exe.state["held"].read().tolist() == [k]

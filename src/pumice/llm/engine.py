@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import numpy as np
 import pumice as pm
 from pumice import config
 from pumice.backends.base import Device
+from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, DeviceLost, InputError, NotFinite
 from pumice.llm.graphs import RING, Layout, trace_step
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
@@ -50,6 +50,14 @@ class _Slot:
     tokens: list[int] = field(default_factory=list)
     length: int = 0
     busy: bool = False
+
+
+@dataclass
+class _Turn:
+    """A stream's claim on the engine, which lasts until `ended`; `thread` is the one that read from the stream last."""
+
+    thread: int = 0
+    ended: bool = False
 
 
 class Engine:
@@ -95,8 +103,10 @@ class Engine:
         self._exes: dict[Any, Executable] = {}
         # A stream holds the turn while its consumer has it, and the device only during a step: `close` need not wait for
         # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
-        self._turn = threading.Lock()
-        self._streaming: int | None = None
+        self._turn = _Turn(ended=True)
+        self._turns = Monitor()
+        # What the stream that has the turn, or had it last, was doing.
+        self._live: list[_Live] = []
         self._stepping = threading.RLock()
         self._closed = False
         # Counts reopenings: a stream from before one has lost its cache.
@@ -162,32 +172,41 @@ class Engine:
             )
         for r in requests:
             self._check(r)
-        with self._own_turn(), closing(self._run(requests, cancelled, timings or Timings())) as events:
+        turn = _Turn(threading.get_ident())
+        events = self._run(requests, cancelled, timings or Timings())
+        try:
+            self._take_turn(turn)
             for event in events:
                 yield event
-                self._streaming = threading.get_ident()
-
-    @contextmanager
-    def _own_turn(self) -> Iterator[None]:
-        """Waits until no other stream runs; a thread that would wait for itself is told so."""
-        while not self._turn.acquire(timeout=_POLL_SECONDS):
-            self._require_open()
-            if self._streaming == threading.get_ident():
-                raise InputError("another stream of this model is still open", hint="read it to its end, or close() it, first")
-        self._streaming = threading.get_ident()
-        try:
-            yield
+                turn.thread = threading.get_ident()
         finally:
-            self._streaming = None
-            self._turn.release()
+            try:
+                events.close()
+            finally:
+                # One step of the interpreter: an interrupt comes before it, into this block, or after it.
+                turn.ended = True
+            with self._turns.lock:
+                self._turns.notify_all()
 
-    @contextmanager
-    def _step(self, life: int | None = None) -> Iterator[None]:
-        with self._stepping:
+    def _take_turn(self, turn: _Turn) -> None:
+        """Waits until no other stream runs; a thread that would wait for itself gets an error."""
+
+        def taken() -> bool:
             self._require_open()
-            if life is not None and life != self._life:
-                raise DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
-            yield
+            if self._turn.ended:
+                self._turn = turn
+                return True
+            if self._turn.thread == turn.thread:
+                raise InputError("another stream of this model is still open", hint="read it to its end, or close() it, first")
+            return False
+
+        self._turns.wait_for(taken)
+
+    def _check_step(self, life: int | None = None) -> None:
+        """What a step must find, under `_stepping`."""
+        self._require_open()
+        if life is not None and life != self._life:
+            raise DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
 
     def _require_open(self) -> None:
         if self._closed:
@@ -218,7 +237,10 @@ class Engine:
     def _run(
         self, requests: Sequence[Request], cancelled: Callable[[], bool], timings: Timings
     ) -> Generator[TokenEvent, None, None]:
+        # An interrupted stream may not have come to leave its slots.
+        self._leave_slots(self._live)
         live: list[_Live] = []
+        self._live = live
         bursts: deque[_Burst] = deque()
         life = self._life
         try:
@@ -229,7 +251,8 @@ class Engine:
                 live.append(seq)
                 timings.reused_tokens += len(slot.tokens)
                 timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
-                with self._step(life):
+                with self._stepping:
+                    self._check_step(life)
                     ready = self._prefill(seq, r.prompt, cancelled)
                 if not ready:
                     return
@@ -237,17 +260,21 @@ class Engine:
                 yield from self._finished(seq, live)
             while live and not cancelled():
                 started = time.perf_counter()
-                with self._step(life):
+                with self._stepping:
+                    self._check_step(life)
                     events = self._decode(live, bursts, cancelled)
                 timings.decode_s += time.perf_counter() - started
                 timings.decode_tokens += len(events)
                 yield from events
         finally:
-            for seq in live:
-                # What steps under way or failed ones write is unknown; what lies before it in the cache is as it was.
-                seq.forget_ahead()
-            for slot in self._slots:
-                slot.busy = False
+            self._leave_slots(live)
+
+    def _leave_slots(self, live: Sequence[_Live]) -> None:
+        for seq in live:
+            # What steps under way or failed ones write is unknown; what lies before it in the cache is as it was.
+            seq.forget_ahead()
+        for slot in self._slots:
+            slot.busy = False
 
     def _claim(self, r: Request) -> _Slot:
         """The free slot whose tokens the prompt continues furthest; the rest of what it held is forgotten."""
@@ -438,7 +465,8 @@ class Engine:
                 context=self.context,
             )
         rows = rows_at_once(self.cfg.vocab, self.chunk, self.device.caps)
-        with self._step():
+        with self._stepping:
+            self._check_step()
             if "logits" not in self._exes:
                 sizes: dict[str, Any] = {"context": self.context, "rows": rows, "joined": self.layout.joined}
                 graph = trace_logits(self.arch, self.cfg, self._params.specs, **sizes)
@@ -453,12 +481,14 @@ class Engine:
         held = slot.tokens[: self.context - 1]
         live = _Live(0, Request(held, SamplingParams(temperature=0), 1), _Slot(slot.index, held), last=held[-1])
         variant = self._variant([live])
-        with self._step():
+        with self._stepping:
+            self._check_step()
             return self._executable(None, variant).profile(self._inputs([live], variant), outputs=["ring"], repeats=repeats)
 
     def reopen(self, device: Device | None = None) -> None:
         """Start over on a new device after this one was lost: the same plans and weights, an empty cache."""
-        with self._step():
+        with self._stepping:
+            self._check_step()
             for exe in self._exes.values():
                 exe.reopen(device)
                 device = self.device = exe.device  # one device for all of them, so that they share weights and cache
@@ -480,7 +510,6 @@ class Engine:
 
 
 CACHE_DTYPES = ("f32", "f16", "q8")
-_POLL_SECONDS = 0.05
 # Tokens up to which a part of a prompt has a plan of its own on a GPU.
 _SHORT = 64
 # Weights that are uploaded together.

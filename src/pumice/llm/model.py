@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -205,8 +204,8 @@ class _Run:
                 group = range(first, min(first + slots, len(self.requests)))
                 stopped: set[int] = set()
                 pending = [self.requests[i] for i in group]
-                # Closed by name: an error's traceback would keep the stream, and with it the engine, in use.
-                with closing(self.model.engine.stream(pending, cancelled=self.cancelled, timings=self._timings)) as events:
+                events = self.model.engine.stream(pending, cancelled=self.cancelled, timings=self._timings)
+                try:
                     for event in events:
                         i = first + event.request
                         if i in stopped:
@@ -218,6 +217,9 @@ class _Run:
                             stopped.add(i)
                             if stopped >= set(group):
                                 break
+                finally:
+                    # By name: an error's traceback would keep the stream, and with it the engine, in use.
+                    events.close()
             for i in open_requests:
                 # What might have become a stop string did not.
                 piece = self._streams[i].finish()

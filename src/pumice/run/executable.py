@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from pumice import config
 from pumice.backends.base import Device, Done, Donor, Pending, Session, WritesTogether
 from pumice.backends.select import open_device
 from pumice.core.dims import evaluate
+from pumice.core.interrupts import SafeFuture
 from pumice.errors import (
     ClosedError,
     DeviceError,
@@ -32,6 +33,8 @@ from pumice.run.inspection import Inspection
 from pumice.run.reopen import Reopened, reopen
 from pumice.run.state import Cell, StateTable, changing_nodes, convert_saved, join_turns, sharing
 from pumice.run.turns import Job, Turns, hold
+
+T = TypeVar("T")
 
 
 class Executable(Inspection):
@@ -65,11 +68,15 @@ class Executable(Inspection):
         self._complete = False
         lenders = [(e, "state") for e in state_from] + ([(params_from, "param")] if params_from is not None else [])
         self._changes = frozenset(changing_nodes(self))
-        with hold(e._turns for e, _ in lenders):
+
+        def borrow(_: object) -> Session:
             donors = [(e._require_open(), self._pairs(e, op)) for e, op in lenders]
-            self._session: Session | None = self._open(device, donors)
+            session = self._open(device, donors)
             for e, op in lenders:
                 self._share_cells(e, op)
+            return session
+
+        self._session: Session | None = hold([e._turns for e, _ in lenders], borrow)
         with sharing:
             for cell in self._cells.values():
                 cell.users.add(self)
@@ -118,16 +125,18 @@ class Executable(Inspection):
         with sharing:
             users = {self, *(u for name in given for u in self._cells[name].users)}
         # Whoever shares a param sees all of the old values in a run, or all of the new ones.
-        with hold(u._turns for u in users):
-            session = self._require_open()
-            if isinstance(session, WritesTogether):
-                session.write_all({self._params[name].id: self._stored(name, value) for name, value in given.items()})
-            for name, value in given.items():
-                if not isinstance(session, WritesTogether):
-                    session.write(self._params[name].id, self._stored(name, value))
-                self._cells[name].ready = True
-                if session.overlaps:  # a device of its own can be lost
-                    self._cells[name].keep(value)
+        hold([u._turns for u in users], lambda _: self._write_params(given))
+
+    def _write_params(self, given: Mapping[str, Any]) -> None:
+        session = self._require_open()
+        if isinstance(session, WritesTogether):
+            session.write_all({self._params[name].id: self._stored(name, value) for name, value in given.items()})
+        for name, value in given.items():
+            if not isinstance(session, WritesTogether):
+                session.write(self._params[name].id, self._stored(name, value))
+            self._cells[name].ready = True
+            if session.overlaps:  # a device of its own can be lost
+                self._cells[name].keep(value)
 
     def _stored(self, name: str, value: Any) -> Array:
         """A param's value as the device stores it."""
@@ -136,8 +145,7 @@ class Executable(Inspection):
     def params(self, only: Collection[str] | None = None) -> dict[str, Array]:
         """Every param that was set, or those of some names, read back from the device."""
         wanted = {name: n for name, n in self._params.items() if only is None or name in only}
-        with self._locked() as session:
-            return {name: session.read(n.id) for name, n in wanted.items() if self._cells[name].ready}
+        return self._in_turn(lambda s: {name: s.read(n.id) for name, n in wanted.items() if self._cells[name].ready})
 
     def share_params(self, other: Executable) -> None:
         """Use the weights of another executable on the same device instead of own ones, without copying.
@@ -193,9 +201,12 @@ class Executable(Inspection):
     def _share(self, other: Executable, op: str) -> None:
         pairs = self._pairs(other, op)
         join_turns(self, other, op)
-        with hold((self._turns, other._turns)):
+
+        def share(_: object) -> None:
             self._require_open().share(other._require_open(), pairs)
             self._share_cells(other, op)
+
+        hold((self._turns, other._turns), share)
         join_turns(self, other, op)  # with those too that came to share the same values meanwhile
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -214,8 +225,7 @@ class Executable(Inspection):
         the pair (result, {name: captured array}). A state may be given by its name too: it has that value before the run.
         """
         call = self._call(by_name(arrays, inputs), outputs, captures)
-        with self._locked() as session:
-            pending = self._begin(session, call)
+        pending = self._in_turn(lambda session: self._begin(session, call))
         return call.finish(pending.result())
 
     __call__ = run
@@ -243,7 +253,7 @@ class Executable(Inspection):
         """
         if self._closed:
             raise _closed_error()
-        future: Future[Any] = Future()
+        future: Future[Any] = SafeFuture()
         try:
             call = self._call(by_name(arrays, inputs), outputs, captures)
             overlaps = self._require_open().overlaps and not (self._validate or self._debug)
@@ -366,21 +376,22 @@ class Executable(Inspection):
     # -- life -------------------------------------------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
         """What the device did for this executable so far: pipelines, buffers, submits, dispatches, bytes moved."""
-        with self._locked() as session:
-            return session.counters()
+        return self._in_turn(lambda session: session.counters())
 
     def save_state(self) -> dict[str, Array]:
         """What runs have left on the device, on the host: every state, and params that the graph itself updates."""
-        with self._locked() as session:
-            return {name: session.read(n.id) for name, n in changing_nodes(self).items()}
+        return self._in_turn(lambda session: {name: session.read(n.id) for name, n in changing_nodes(self).items()})
 
     def load_state(self, saved: Mapping[str, Any]) -> None:
         """Put back what `save_state` gave, all of it."""
         arrays = convert_saved(self, saved)
-        with self._locked() as session:
+
+        def write(session: Session) -> None:
             for node, array in arrays.items():
                 session.write(node, array)
                 self._cells[self.graph.nodes[node].name].ready = True
+
+        self._in_turn(write)
 
     def reopen(self, device: str | Device | None = None, *, state: Mapping[str, Any] | None = None) -> Reopened:
         """Start over on a new device after this one was lost, or move to another one; nothing is planned anew.
@@ -394,20 +405,19 @@ class Executable(Inspection):
         ...     exe.reopen()
         Reopened(device='host', kept=(), reset=())
         """
-        turns = self._turns.acquire()
+        return self._turns.do(lambda: self._reopen(device, state))
+
+    def _reopen(self, device: str | Device | None, state: Mapping[str, Any] | None) -> Reopened:
+        if self._closed:
+            raise _closed_error()
+        target = open_device(device) if isinstance(device, str) else device
         try:
-            if self._closed:
-                raise _closed_error()
-            target = open_device(device) if isinstance(device, str) else device
-            try:
-                return reopen(self, target or self.device.renew(), state)
-            except DeviceLost:
-                if target is not None:
-                    raise
-                # That the device was lost came out only now.
-                return reopen(self, self.device.renew(), state)
-        finally:
-            turns.release()
+            return reopen(self, target or self.device.renew(), state)
+        except DeviceLost:
+            if target is not None:
+                raise
+            # That the device was lost came out only now.
+            return reopen(self, self.device.renew(), state)
 
     @property
     def closed(self) -> bool:
@@ -417,17 +427,16 @@ class Executable(Inspection):
         """Free the device memory; a second call does nothing. Futures that are still open end with a ClosedError."""
         self._closed = True
         self._turns.dismiss(self)
-        turns = self._turns.acquire()
-        try:
-            session, self._session = self._session, None
-            with sharing:
-                for cell in self._cells.values():
-                    cell.users.discard(self)
-                self._cells = {name: Cell() for name in self._cells}
-                if session is not None:
-                    session.close()
-        finally:
-            turns.release()
+        self._turns.do(self._free)
+
+    def _free(self) -> None:
+        with sharing:
+            for cell in self._cells.values():
+                cell.users.discard(self)
+            self._cells = {name: Cell() for name in self._cells}
+            if self._session is not None:
+                self._session.close()
+            self._session = None
 
     def _require_open(self) -> Session:
         if self._closed:
@@ -436,8 +445,9 @@ class Executable(Inspection):
             raise DeviceLost(f"{self.device.name} was lost and has no successor yet", hint="reopen() the executable")
         return self._session
 
-    def _locked(self) -> _Locked:
-        return _Locked(self)
+    def _in_turn(self, work: Callable[[Session], T]) -> T:
+        """Do some work on the session, which must still be open, while no other call has it."""
+        return self._turns.do(lambda: work(self._require_open()))
 
     def __enter__(self) -> Executable:
         return self
@@ -448,24 +458,6 @@ class Executable(Inspection):
     def __repr__(self) -> str:
         steps = len(self.plan.steps)
         return f"<executable on {self.device.name}: {steps} steps, {'closed' if self.closed else 'open'}>"
-
-
-class _Locked:
-    """Holds the executable's turn and gives its session, which must still be open."""
-
-    def __init__(self, exe: Executable) -> None:
-        self._exe = exe
-
-    def __enter__(self) -> Session:
-        self._turns = self._exe._turns.acquire()
-        try:
-            return self._exe._require_open()
-        except BaseException:
-            self._turns.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._turns.release()
 
 
 def _closed_error() -> ClosedError:

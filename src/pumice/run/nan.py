@@ -91,12 +91,15 @@ class NanReport:
 def find_nan(exe: Executable, given: Mapping[str, Any], memory: int) -> NanReport | None:
     """Looks at every float value of a run in order; None if all are finite. The executable's states stay as they are."""
     call = exe._call(given, (), False)
-    with exe._locked() as session:
+
+    def search(session: Session) -> NanReport | None:
         exe._check_params()
         with kept_states(session, call.states):
             for state, array in call.states.items():
                 session.write(state, array)
             return _Search(exe, session, call.env, call.inputs, memory).run()
+
+    return exe._in_turn(search)
 
 
 class _Search:

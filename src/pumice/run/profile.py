@@ -209,7 +209,8 @@ def profile_executable(exe: Executable, given: Mapping[str, Any], outputs: Seque
     plain = (call.env, call.inputs, call.wanted)
     stepped: list[Timing] = []
     whole: list[Timing] = []
-    with exe._locked() as session:
+
+    def measure(session: Session) -> None:
         exe._check_params()
         with kept_states(session, [*(s for s, _ in exe.graph.updates), *call.states]):
             for state, array in call.states.items():
@@ -218,6 +219,8 @@ def profile_executable(exe: Executable, given: Mapping[str, Any], outputs: Seque
             for _ in range(repeats):
                 stepped.append(session.profile(*plain, True)[1])
                 whole.append(session.profile(*plain, False)[1])
+
+    exe._in_turn(measure)
     return _combine(exe, call.env, call.wanted, stepped, whole)
 
 

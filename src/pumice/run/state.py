@@ -50,14 +50,12 @@ class StateHandle:
 
     def read(self) -> Array:
         """The state's current value on the host."""
-        with self._exe._locked() as session:
-            return session.read(self._node.id)
+        return self._exe._in_turn(lambda session: session.read(self._node.id))
 
     def write(self, value: Any) -> None:
         """Replace the state's value."""
         array = self.convert(value)
-        with self._exe._locked() as session:
-            session.write(self._node.id, array)
+        self._exe._in_turn(lambda session: session.write(self._node.id, array))
 
     def convert(self, value: Any) -> Array:
         """`value` as the state stores it, or a typed error."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from pumice.backends.base import Array, Pending
+from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError
+
+T = TypeVar("T")
 
 # Runs of one queue that a device has at once, and the bytes that may be on their way back; the rest waits its turn.
 _IN_FLIGHT = 8
@@ -47,18 +50,19 @@ class Turns:
     """A lock for blocking calls and a queue for submitted ones: everything takes effect in the order in which it was asked for.
 
     Executables that see each other's changes join their turns. The worker thread exists only while there is something to
-    wait for.
+    wait for. Locks are taken by plain `with` statements around callbacks: see `pumice.core.interrupts`.
     """
 
     def __init__(self) -> None:
         # Turns that were joined have become part of these, and get no more jobs.
         self._next: Turns | None = None
-        self._lock = threading.RLock()
-        self._owner: int | None = None
-        self._depth = 0
-        self._changed = threading.Condition()
+        self._lock: Any = threading.RLock()
+        # Held by the submitted run that takes the lock next: what is submitted meanwhile queues behind it.
+        self._door = threading.Lock()
+        self._changed = Monitor()
         self._waiting: deque[Job] = deque()
         self._flying: deque[Job] = deque()
+        # The job that the worker begins; nothing overtakes it.
         self._starting: Job | None = None
         self._worker: threading.Thread | None = None
 
@@ -70,71 +74,59 @@ class Turns:
         return found
 
     # -- blocking calls ---------------------------------------------------------------------------------------------
-    def acquire(self) -> Turns:
-        """Wait for what was submitted before, and for the lock; a thread that has it may take it again.
-
-        What comes back is to be released: these turns may have become part of others meanwhile.
-        """
+    def do(self, work: Callable[[], T]) -> T:
+        """Wait for what was submitted before and for the lock, then do some work; a thread that has the lock takes it again."""
         while True:
             turns = self.current()
             turns._settle()
-            turns._acquire()
-            if turns._next is None:
-                return turns
-            turns.release()
-
-    def _acquire(self) -> None:
-        self._lock.acquire()
-        self._depth += 1
-        self._owner = threading.get_ident()
-
-    def release(self) -> None:
-        """Give the lock back."""
-        self._depth -= 1
-        if not self._depth:
-            self._owner = None
-        self._lock.release()
+            with turns._lock:
+                if turns._next is None:
+                    return work()
 
     def _settle(self, *, idle: bool = False) -> None:
         """Wait until everything that was submitted so far has begun; with `idle`, until nothing waits any more."""
-        if not (self._waiting or self._starting) or self._owner == threading.get_ident():
+        if not (self._waiting or self._starting) or self._lock._is_owned():
             return
         # The worker itself, in a callback of a future, would wait for ever.
-        if threading.current_thread() is not self._worker:
-            with self._changed:
-                last = self._waiting[-1] if self._waiting else self._starting
+        if threading.current_thread() is self._worker:
+            return
+        with self._changed.lock:
+            last = self._waiting[-1] if self._waiting else self._starting
 
-                def begun() -> bool:
-                    if idle:
-                        return not self._waiting and self._starting is None
-                    return last is None or (last is not self._starting and last not in self._waiting)
+        def begun() -> bool:
+            if self._waiting:
+                self._wake()  # an interrupted `submit` may have left its job without a worker
+            if idle:
+                return not self._waiting and self._starting is None
+            return last is None or (last is not self._starting and last not in self._waiting)
 
-                self._changed.wait_for(begun)
+        self._changed.wait_for(begun)
 
     # -- submitted runs ---------------------------------------------------------------------------------------------
     def submit(self, job: Job) -> None:
         """Start a run now if the device takes it without waiting, else when its turn comes."""
         while True:
             turns = self.current()
-            now = turns._take(job)
-            if now is not None:
-                break
-        if now:
-            turns._launch(job)
+            if job.overlaps and turns._starts_now():
+                with turns._door, turns._lock:
+                    now = turns._next is None
+                    error = turns._launch(job) if now else None
+                if now:
+                    _resolve(job, error)
+                    return
+            with turns._changed.lock:
+                if turns._next is None:
+                    job.keep()
+                    turns._waiting.append(job)
+                    turns._wake()
+                    return
 
-    def _take(self, job: Job) -> bool | None:
-        """Whether the job is to be launched now, or else waits; None if these turns have become part of others."""
-        with self._changed:
-            if self._next is not None:
-                return None
-            now = job.overlaps and not self._waiting and not self._starting and self._has_room()
-            if now:
-                self._starting = job
-            else:
-                job.keep()
-                self._waiting.append(job)
-                self._wake()
-            return now
+    def _starts_now(self) -> bool:
+        # A thread that has the lock must not wait at the door for one that waits for the lock.
+        if self._door.locked() or self._lock._is_owned():
+            return False
+        with self._changed.lock:
+            return not self._waiting and self._starting is None and self._has_room()
 
     def _has_room(self) -> bool:
         if not self._flying:
@@ -142,60 +134,63 @@ class Turns:
         nbytes = sum(j.pending.nbytes for j in self._flying if j.pending is not None)
         return len(self._flying) < _IN_FLIGHT and nbytes < _BYTES_IN_FLIGHT
 
-    def _launch(self, job: Job) -> None:
-        """Begin a job; it is in `_starting`, so that nothing overtakes it."""
+    def _launch(self, job: Job) -> BaseException | None:
+        """Begin a job under the lock; what went wrong is for `_resolve`, as callbacks of the future may use the executable."""
         error: BaseException | None = None
         if job.future.set_running_or_notify_cancel():
-            self._acquire()
             try:
                 job.pending = job.start()
             except BaseException as e:
                 error = e
-            finally:
-                self.release()
-        with self._changed:
-            self._starting = None
+        with self._changed.lock:
             if job.pending is not None:
                 self._flying.append(job)
                 self._wake()
-            self._changed.notify_all()
-        if error is not None:
-            # Last, as the callbacks of the future may use the executable.
-            job.future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise error
+        return error
 
     def _wake(self) -> None:
-        if self._worker is None:
+        # A thread whose start was interrupted may never have begun.
+        if self._worker is None or not self._worker.is_alive():
             self._worker = threading.Thread(target=self._work, name="pumice-submit", daemon=True)
             self._worker.start()
         self._changed.notify_all()
 
     def _work(self) -> None:
         me = threading.current_thread()
+
+        def has_work() -> bool:
+            if self._worker is not me:
+                return True
+            return bool(self._flying) or (bool(self._waiting) and self._has_room())
+
         while True:
-            with self._changed:
-                busy = self._changed.wait_for(lambda: self._flying or self._waiting or self._worker is not me, _LINGER_SECONDS)
+            self._changed.wait_for(has_work, _LINGER_SECONDS)
+            job = None
+            with self._changed.lock:
                 if self._worker is not me:
                     return
-                if not busy:
+                if self._waiting and self._has_room():
+                    job = self._starting = self._waiting.popleft()
+                elif not self._flying:
                     self._worker = None
                     return
-                job = None
-                if self._waiting and not self._starting and self._has_room():
-                    job = self._waiting.popleft()
-                    self._starting = job
-                elif not self._flying:
-                    self._changed.wait_for(lambda: self._flying or not self._starting)
-                    continue
             if job is not None:
-                self._launch(job)
+                self._begin(job)
                 continue
             first = self._flying[0]
             first.complete()
-            with self._changed:
+            with self._changed.lock:
                 self._flying.remove(first)
                 self._changed.notify_all()
+
+    def _begin(self, job: Job) -> None:
+        """Launch a job that waited; it is in `_starting`, so that nothing overtakes it."""
+        with self._door, self._lock:
+            error = self._launch(job)
+        with self._changed.lock:
+            self._starting = None
+            self._changed.notify_all()
+        _resolve(job, error)
 
     def dismiss(self, owner: object) -> None:
         """Resolve the futures of an owner that closes; its runs that are under way end as soon as they look."""
@@ -205,60 +200,82 @@ class Turns:
             turns = turns._next
 
     def _dismiss(self, owner: object) -> None:
-        with self._changed:
-            gone = [j for j in self._waiting if j.owner is owner]
-            for job in gone:
+        while True:
+            with self._changed.lock:
+                job = next((j for j in self._waiting if j.owner is owner), None)
+                if job is None:
+                    break
                 self._waiting.remove(job)
-            for job in self._flying:
-                if job.owner is owner and job.pending is not None:
-                    job.pending.abandon()
-            self._changed.notify_all()
-        for job in gone:
+                self._changed.notify_all()
             if job.future.set_running_or_notify_cancel():
                 job.future.set_exception(
                     ClosedError("the executable was closed before this run began", hint="wait for results first")
                 )
+        with self._changed.lock:
+            for job in self._flying:
+                if job.owner is owner and job.pending is not None:
+                    job.pending.abandon()
+            self._changed.notify_all()
         if threading.current_thread() is not self._worker:
-            with self._changed:
-                self._changed.wait_for(lambda: all(j is None or j.owner is not owner for j in (*self._flying, self._starting)))
+            self._changed.wait_for(lambda: all(j is None or j.owner is not owner for j in (*self._flying, self._starting)))
             self._stop()
 
     def _stop(self) -> None:
         """End the worker if nothing is left for it to do."""
-        with self._changed:
+        with self._changed.lock:
             worker = self._worker
             if worker is None or self._waiting or self._flying or self._starting:
                 return
             self._worker = None
             self._changed.notify_all()
-        worker.join()
+        if worker.is_alive():
+            worker.join()
 
 
-@contextmanager
-def hold(several: Iterable[Turns], *, idle: bool = False) -> Iterator[tuple[Turns, ...]]:
-    """Have all these turns at once: waits for what was submitted to any before, then takes the locks in a fixed order."""
+def _resolve(job: Job, error: BaseException | None) -> None:
+    """Tell the future of a job what went wrong when it began."""
+    if error is not None:
+        job.future.set_exception(error)
+        if not isinstance(error, Exception):
+            raise error
+
+
+def hold(several: Iterable[Turns], work: Callable[[tuple[Turns, ...]], T], *, idle: bool = False) -> T:
+    """Do some work with all these turns: waits for what was submitted to any before, then takes the locks in a fixed order."""
     wanted = list(several)
     while True:
         found = tuple(sorted({t.current() for t in wanted}, key=id))
         # Not under a lock: what waits here may have a callback that wants it.
         for t in found:
             t._settle(idle=idle)
-        with ExitStack() as held:
-            for t in found:
-                t._acquire()
-                held.callback(t.release)
-            if all(t._next is None for t in found):
-                yield found
-                return
+        done = _under([t._lock for t in found], partial(_unless_joined, found, work))
+        if done is not None:
+            return done[0]
+
+
+def _unless_joined(turns: tuple[Turns, ...], work: Callable[[tuple[Turns, ...]], T]) -> tuple[T] | None:
+    return (work(turns),) if all(t._next is None for t in turns) else None
+
+
+def _under(locks: Sequence[Any], work: Callable[[], T]) -> T:
+    """Do some work under all of several locks."""
+    if not locks:
+        return work()
+    with locks[0]:
+        return _under(locks[1:], work)
 
 
 def join(several: Iterable[Turns]) -> None:
     """Make one of several turns: from now on all their calls take effect in one order. Waits until nothing waits in any."""
     wanted = list(several)
     while len({t.current() for t in wanted}) > 1:
-        with hold(wanted, idle=True) as (first, *others):
-            for t in others:
-                with t._changed:
-                    # Whatever was submitted meanwhile has to begin first; the next round sees to it.
-                    if not t._waiting and not t._starting:
-                        t._next = first
+        hold(wanted, _merge, idle=True)
+
+
+def _merge(several: tuple[Turns, ...]) -> None:
+    first, *others = several
+    for t in others:
+        with t._changed.lock:
+            # Whatever was submitted meanwhile has to begin first; the next round sees to it.
+            if not t._waiting and not t._starting:
+                t._next = first

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 fcntl: ModuleType | None
 try:
@@ -21,11 +22,20 @@ _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EINVAL}
 _POLL_SECONDS = 0.1
 
 
-@contextmanager
-def exclusive(path: Path, *, wait: bool = True) -> Iterator[bool | None]:
+class _Close:
+    """`__exit__` by the file's own method, which closes it: an interrupt comes before or after that, and not into Python code."""
+
+    def __get__(self, held: exclusive | None, owner: type) -> Any:
+        return self if held is None else held._file.__exit__
+
+    def __call__(self, held: exclusive, *error: object) -> None:
+        held._file.__exit__(*error)
+
+
+class exclusive:
     """Hold the lock file `path` for the enclosed code.
 
-    Yields True when held, False when another process holds it and `wait` is off, and None where the system or the
+    Gives True when held, False when another process holds it and `wait` is off, and None where the system or the
     file system has no such locks: the cache stays correct without them, as every publication is one rename, but then
     nobody knows whether a leftover folder is still in use.
 
@@ -36,14 +46,26 @@ def exclusive(path: Path, *, wait: bool = True) -> Iterator[bool | None]:
     ...     held is not False
     True
     """
-    if fcntl is None:
-        yield None
-        return
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        yield _acquire(fcntl, fd, wait)
-    finally:
-        os.close(fd)
+
+    def __init__(self, path: Path, *, wait: bool = True) -> None:
+        self._path, self._wait = path, wait
+        self._file: Any = nullcontext()
+
+    def __enter__(self) -> bool | None:
+        if fcntl is None:
+            return None
+        self._file = io.FileIO(self._path, "a+", opener=_open)
+        try:
+            return _acquire(fcntl, self._file.fileno(), self._wait)
+        except BaseException:
+            self._file.close()
+            raise
+
+    __exit__: Any = _Close()
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _acquire(module: ModuleType, fd: int, wait: bool) -> bool | None:

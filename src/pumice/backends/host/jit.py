@@ -106,15 +106,14 @@ class Kernels:
 
     def _run(self, table: int, count: int, shared: bool, wanted: bool, keep: Any) -> None:
         team = self._team
-        # If another thread has the workers, this one works alone.
-        if not shared or not team.lock.acquire(blocking=False):
+        # If another thread has the workers, this one works alone. One that takes them between these two lines is waited for:
+        # a lock that was tried for would have to be released by code that an interrupt can skip.
+        if not shared or team.lock.locked():
             self._run_tasks(0, table, count)
             return
-        try:
+        with team.lock:
             team.rouse(wanted)
             self._run_tasks(team.control, table, count)
-        finally:
-            team.lock.release()
 
 
 _listeners: list[Callable[[], None]] = []

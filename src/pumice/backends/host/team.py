@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -52,32 +53,39 @@ class Team:
         """
         if self._process != os.getpid():
             self._start()
-        self._sleepers(self.control, self.workers, int(wanted))
-        asleep = int(self._words[ASLEEP])
-        for w in range(asleep.bit_length()):
-            if asleep >> w & 1:
-                self._gates[w].release()
+        try:
+            self._sleepers(self.control, self.workers, int(wanted))
+            asleep = int(self._words[ASLEEP])
+            for w in range(asleep.bit_length()):
+                if asleep >> w & 1:
+                    self._gates[w].put(None)
+        except BaseException:
+            # Which of them were woken is unknown, and one that is taken for awake would sleep for ever. One too many
+            # wakes for nothing.
+            for gate in self._gates:
+                gate.put(None)
+            raise
 
     def _start(self) -> None:
-        self._process = os.getpid()
         memory = np.zeros((4 + self.workers) * LINE, np.int64)
         skip = -memory.ctypes.data % 64 // 8
         self._words = memory[skip:]
         self.control = self._words.ctypes.data
-        self._gates = [threading.Lock() for _ in range(self.workers)]
+        self._gates: list[SimpleQueue[None]] = [SimpleQueue() for _ in range(self.workers)]
         patience = _spins(self._serve)
         for me, gate in enumerate(self._gates):
-            gate.acquire()
             # The thread holds the memory, as it may still look at it when this object is gone.
             args = (self._serve, self._words, me, patience, gate)
             threading.Thread(target=_work, args=args, name=f"pumice-host-{me}", daemon=True).start()
+        # Last: threads of a start that was interrupted sleep for good, and the next call starts others.
+        self._process = os.getpid()
 
 
-def _work(serve: Compiled, words: Array, me: int, patience: int, gate: threading.Lock) -> None:
+def _work(serve: Compiled, words: Array, me: int, patience: int, gate: SimpleQueue[None]) -> None:
     control = words.ctypes.data
     while True:
         serve(control, me, patience)
-        gate.acquire()
+        gate.get()
 
 
 def _spins(serve: Compiled) -> int:

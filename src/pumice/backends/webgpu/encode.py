@@ -7,10 +7,9 @@ the commands are finished; what they could be is checked before, by the plan ver
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from wgpu.backends.wgpu_native import ffi, lib
@@ -156,8 +155,18 @@ class Mapper:
             if ticket in status:
                 status[ticket] = code
 
+        self._interrupts: list[BaseException] = []
+        interrupts = self._interrupts
+
+        def interrupted(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            # An interrupt cannot leave through the library: the answer is noted all the same, and `poll` raises it.
+            found = trace.tb_frame.f_locals
+            status[int(ffi.cast("uintptr_t", found["user1"]))] = found["code"]
+            interrupts.append(error)
+
         # The library keeps only the address, so the callback must live as long as the device: one for all requests.
-        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", done)
+        kind = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
+        self._callback = ffi.callback(kind, done, onerror=interrupted)
         self._info = ffi.new("WGPUBufferMapCallbackInfo *")
         self._info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         self._info.callback = self._callback
@@ -175,6 +184,8 @@ class Mapper:
         """Whether the buffer is mapped (True) or never will be (False); None while the device has not answered."""
         with self.lock:
             lib.wgpuDevicePoll(self._device, False, _NULL)
+        if self._interrupts:
+            raise self._interrupts.pop()
         code = self._status[ticket]
         if code is None:
             return None
@@ -185,16 +196,16 @@ class Mapper:
         """Nobody waits for this one any more."""
         self._status.pop(ticket, None)
 
-    @contextlib.contextmanager
-    def mapped(self, queue_handle: Any, buffer_handle: Any, nbytes: int) -> Iterator[memoryview]:
-        """The bytes of a mapped buffer, which is unmapped afterwards; views of it must be gone then.
+    def view(self, queue_handle: Any, buffer_handle: Any, nbytes: int) -> memoryview:
+        """The bytes of a mapped buffer, until `unmap`; between the two the caller holds the device's lock and this one's.
 
         A lost device takes its buffers along, mapped ones too, and a look at one of those would abort the process. It does so
-        when it is polled or submitted to: the caller holds the device's lock, which covers submits, and polls wait.
+        when it is polled or submitted to: the device's lock covers submits, and polls wait for this one.
         """
-        with self.lock:
-            check_alive(queue_handle, buffer_handle)
-            view = memoryview(ffi.buffer(lib.wgpuBufferGetConstMappedRange(buffer_handle, 0, nbytes), nbytes))
-            yield view
-            view.release()
-            lib.wgpuBufferUnmap(buffer_handle)
+        check_alive(queue_handle, buffer_handle)
+        return memoryview(ffi.buffer(lib.wgpuBufferGetConstMappedRange(buffer_handle, 0, nbytes), nbytes))
+
+    def unmap(self, view: memoryview, buffer_handle: Any) -> None:
+        """Give a mapped buffer back to the device; other views of it must be gone."""
+        view.release()
+        lib.wgpuBufferUnmap(buffer_handle)

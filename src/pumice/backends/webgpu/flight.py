@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from pumice.backends.base import Array
 from pumice.errors import ClosedError
 
 if TYPE_CHECKING:
+    from pumice.backends.webgpu.behind import Sent
     from pumice.backends.webgpu.device import Gpu
     from pumice.backends.webgpu.encode import Commands
 
@@ -105,7 +105,7 @@ class Flight:
         self.arrived = False
         self._ticket = 0
         # Done when the submit has left and the results are asked for, where another thread sees to that.
-        self.left: Future[None] | None = None
+        self.left: Sent | None = None
 
     def request(self) -> None:
         """Ask for the results, once the submit has left."""
@@ -131,10 +131,11 @@ class Flight:
         if not mapped:
             raise gpu.mark_lost("results could not be mapped")
         wanted = gpu.staging.stamp(self.landing)
-        with gpu.lock, gpu.guard("reading results"):
-            with gpu.mapper.mapped(gpu.queue._internal, self.landing.handle, self._total) as view:
-                stamp = int.from_bytes(view[:4], "little")
-                results = [np.array(np.frombuffer(view, np.uint8, count=n, offset=at)) for at, n in self.parts]
+        with gpu.lock, gpu.guard("reading results"), gpu.mapper.lock:
+            view = gpu.mapper.view(gpu.queue._internal, self.landing.handle, self._total)
+            stamp = int.from_bytes(view[:4], "little")
+            results = [np.array(np.frombuffer(view, np.uint8, count=n, offset=at)) for at, n in self.parts]
+            gpu.mapper.unmap(view, self.landing.handle)
             gpu.staging.give(self.landing)
         self._mark("readback")
         if stamp != wanted:

@@ -7,12 +7,12 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pumice.backends.webgpu.faults import broken
 from pumice.backends.webgpu.memory import DeviceBuffer
+from pumice.core.interrupts import map_in_threads
 from pumice.errors import ShaderError
 from pumice.plan.plan import Access, Kernel
 
@@ -59,13 +59,8 @@ class Pipelines:
             for key, k in zip(keys, kernels, strict=True)
             if key not in found
         }
-        if len(missing) > 1:
-            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-                found.update(
-                    zip(missing, pool.map(lambda job: self._compile(job[0], job[1], own), missing.values()), strict=True)
-                )
-        else:
-            found.update((key, self._compile(job[0], job[1], own)) for key, job in missing.items())
+        made = map_in_threads(lambda job: self._compile(*job, own), missing.values(), min(8, os.cpu_count() or 1))
+        found.update(zip(missing, made, strict=True))
         with self._gpu.lock:
             for key in keys:
                 self._kept[key] = found[key]

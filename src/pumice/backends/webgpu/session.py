@@ -190,9 +190,10 @@ class WebGpuSession:
         bytes_ = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return array.nbytes.to_bytes(8, "little") + hashlib.blake2b(bytes_.data, digest_size=16).digest()
 
-    def _small_writes(self, inputs: Sequence[tuple[int, Array]]) -> list[Write] | None:
-        """Inputs that have changed as bytes on their way to the device; None if one is too large for that."""
+    def _small_writes(self, inputs: Sequence[tuple[int, Array]]) -> tuple[list[Write], dict[int, bytes]] | None:
+        """Inputs that have changed as bytes on their way to the device, and by node; None if one is too large for that."""
         writes: list[Write] = []
+        changed: dict[int, bytes] = {}
         for node, array in inputs:
             place, content = self._places[node][0], self._content(node, array)
             if content is None or array.nbytes > _HASHED_BYTES or array.nbytes % 4:
@@ -201,9 +202,10 @@ class WebGpuSession:
                 self._counters["uploads_skipped"] += 1
             elif content:
                 writes.append((place.buffer, place.offset, content))
-                self._counters["uploads_bytes"] += len(content)
-                self._held[node] = content
-        return writes
+                # Until they have left, nobody knows.
+                self._held.pop(node, None)
+                changed[node] = content
+        return writes, changed
 
     def _prepare(self, env: Mapping[str, int]) -> None:
         """Bring uniforms and grids to `env`; nothing to do when it is the env of the last run."""
@@ -249,10 +251,12 @@ class WebGpuSession:
                 self._prepare(env)
                 # Whoever wants results waits for them, and best alone, unless others are on their way anyhow.
                 ahead = not (self._gpu.watched or self._timer) and (not outputs or self._gpu.behind.busy)
-                writes = self._small_writes(uploads) if ahead else None
+                writes, changed = (self._small_writes(uploads) if ahead else None) or (None, {})
                 if writes is None:
                     self._upload_inputs(uploads)
                 started = self._submit(results, writes)
+                self._held.update(changed)
+                self._counters["uploads_bytes"] += sum(len(content) for content in changed.values())
             self._counters["dispatches"] += len(self._dispatches)
         return started
 

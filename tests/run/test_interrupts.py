@@ -1,0 +1,141 @@
+"""Ctrl-C at every bytecode of a call: nothing stays locked, for this thread or another, and the next results are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from interrupting import elsewhere, interrupts, sites
+from pumice.core.interrupts import Monitor, SafeFuture, map_in_threads
+from pumice.sources.lock import exclusive
+
+from harness import device
+
+RUN = ("run/turns.py", "run/executable.py", "core/interrupts.py")
+GPU = tuple(f"backends/webgpu/{name}.py" for name in ("session", "device", "flight", "behind", "encode", "results"))
+TARGETS = [pytest.param("host", RUN), pytest.param("webgpu", RUN + GPU, marks=pytest.mark.gpu)]
+WAIT = 60
+
+
+def doubled(x: Any, y: Any) -> Any:
+    return (x * 2.0 + y) @ np.eye(4, dtype="f4")
+
+
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "run": lambda exe, x: exe.run(x=x, y=x),
+    "run without outputs": lambda exe, x: exe.run(x=x, y=x, outputs=[]),
+    "submit": lambda exe, x: exe.submit(x=x, y=x).result(WAIT),
+    "many submits": lambda exe, x: [exe.submit(x=x, y=x, outputs=[]) for _ in range(3)],
+    "read": lambda exe, x: exe.params(),
+}
+
+
+@pytest.mark.parametrize(("target", "files"), TARGETS)
+@pytest.mark.parametrize("name", CALLS)
+def test_an_executable_after_an_interrupt(target: str, files: tuple[str, ...], name: str) -> None:
+    with pm.compile(doubled, x=pm.spec(4, 4), y=pm.spec(4, 4), device=device(target)) as exe:
+        call, k = CALLS[name], 0
+
+        def check(x: Any) -> None:
+            np.testing.assert_array_equal(exe.run(x=x, y=x), 3 * x)
+
+        def work() -> None:
+            call(exe, np.full((4, 4), k % 100, "f4"))
+
+        work()
+        for where, _ in interrupts(work, sites(work, *files, every=target == "host")):
+            # The same values again, which a device may believe to have already.
+            elsewhere(lambda: check(np.full((4, 4), k % 100, "f4")), where)  # noqa: B023
+            check(np.full((4, 4), k % 100, "f4"))
+            k += 1
+
+
+@pytest.mark.parametrize(("target", "files"), TARGETS)
+def test_closing_after_an_interrupted_close(target: str, files: tuple[str, ...]) -> None:
+    made: list[Any] = []
+
+    def work() -> None:
+        made[-1].close()
+
+    def make() -> None:
+        made.append(pm.compile(lambda x: x + 1.0, x=pm.spec(2), device=device(target)))
+        made[-1].submit(x=[1.0, 2.0])
+
+    make()
+    found = sites(work, *files, every=target == "host")
+    make()
+    for where, _ in interrupts(lambda: (make(), work()), found):
+        elsewhere(made[-1].close, where)
+        assert made[-1].closed
+    with pm.compile(lambda x: x + 1.0, x=pm.spec(2), device=device(target)) as exe:
+        np.testing.assert_array_equal(exe.run(x=[1, 2]), [2, 3])
+
+
+def test_executables_that_share_after_an_interrupt() -> None:
+    def total(x: Any) -> Any:
+        n = pm.state("n", (2,))
+        pm.set_state(n, n + x)
+        return n + x
+
+    exes = [pm.compile(total, x=pm.spec(2), device="host") for _ in range(2)]
+
+    def work() -> None:
+        exes[0].share_state(exes[1])
+
+    for where, _ in interrupts(work, sites(work, *RUN, "run/state.py")):
+        for exe in exes:
+            elsewhere(lambda: exe.state["n"].write(np.zeros(2, "f4")), where)  # noqa: B023
+            assert elsewhere(lambda: exe.run(x=[1.0, 2.0]).tolist(), where) == [1, 2]  # noqa: B023
+
+
+def test_the_thread_pool_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumice.backends.host import jit
+
+    kernels = jit.kernels()
+    if kernels is None:
+        pytest.skip("needs numba")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, 512)).astype("f4")
+    with pm.compile(lambda x: pm.softmax(pm.silu(x) * 2.0), x=pm.spec(64, 512), device="host") as exe:
+        want = exe.run(x=x)
+        work = lambda: exe.run(x=x)  # noqa: E731
+        files = ("backends/host/jit.py", "backends/host/team.py", "backends/host/scratch.py", "backends/host/program.py")
+        for where, _ in interrupts(work, sites(work, *files)):
+            np.testing.assert_array_equal(elsewhere(work, where), want)
+            np.testing.assert_array_equal(work(), want)
+            assert not kernels._team.lock.locked()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that were opened but never locked
+def test_a_lock_between_processes_after_an_interrupt(tmp_path: Path) -> None:
+    def work() -> None:
+        with exclusive(tmp_path / "a.lock") as held:
+            assert held is not False
+
+    for where, _ in interrupts(work, sites(work, "sources/lock.py")):
+        with exclusive(tmp_path / "a.lock", wait=False) as held:
+            assert held is not False, where
+
+
+def test_futures_and_monitors_after_an_interrupt() -> None:
+    future: SafeFuture[int] = SafeFuture()
+    monitor = Monitor()
+
+    def work() -> None:
+        future.done()
+        future.exception(0) if future.done() else None
+        with monitor.lock:
+            monitor.notify_all()
+        monitor.wait_for(lambda: True)
+        monitor.wait_for(lambda: False, 0.001)
+        map_in_threads(str, [1, 2, 3], 2)
+
+    for where, _ in interrupts(work, sites(work, "core/interrupts.py")):
+        assert elsewhere(lambda: monitor.wait_for(lambda: True), where)
+    elsewhere(lambda: future.set_result(1), "the end")
+    assert future.result(WAIT) == 1
