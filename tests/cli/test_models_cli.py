@@ -60,7 +60,7 @@ def test_run_prints_one_object(causal: Path) -> None:
     done = pumice(*args)
     assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1
     out = json.loads(done.stdout)
-    assert set(out) == {"text", "tokens", "finish_reason", "usage", "timings", "seed", "device", "model", "logprobs"}
+    assert set(out) == {"text", "tokens", "finish_reason", "usage", "timings", "seed", "sampling", "device", "model", "logprobs"}
     assert out["usage"]["completion_tokens"] == len(out["tokens"]) == len(out["logprobs"]) and out["device"]["target"] == "host"
     assert {"load_s", "prefill_tok_s", "decode_tok_s"} <= set(out["timings"]) and out["model"]["architecture"] == "llama"
     again = json.loads(pumice(*args).stdout)
@@ -94,7 +94,7 @@ def test_the_prompt_from_standard_input(causal: Path) -> None:
     [
         (["--temperature", "nan"], "temperature is nan"),
         (["--max-tokens", "-1"], "max_tokens is -1; ask for at least 1"),
-        (["--max-tokens", "100000"], "the context holds 64; ask for at most 61 tokens"),
+        (["--max-tokens", "100000", "--strict"], "the context holds 64; ask for at most 61 tokens"),
         (["--context", "2"], "the context holds 2; shorten the prompt"),
         (["--context", "0"], "--context"),
         (["--stop", ""], "'' is not a stop string"),

@@ -71,7 +71,7 @@ def test_bad_options_are_refused(model: Any, options: dict[str, Any], said: str)
         model.generate("w5", **options)
 
 
-@pytest.mark.parametrize("prompt", [None, 5, b"abc", [], [{"role": "user"}], [1.5], ["w5"], [True]])
+@pytest.mark.parametrize("prompt", [None, 5, b"abc", [], [{"role": "user"}], [1.5], [True], ["w5", 5], [{}, "w5"]])
 def test_bad_prompts_are_refused(model: Any, prompt: Any) -> None:
     with pytest.raises(InputError):
         model.generate(prompt, **TURN)

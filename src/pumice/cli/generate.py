@@ -92,6 +92,7 @@ def answer_json(answer: Any, device: Mapping[str, Any], model: Mapping[str, Any]
         "usage": answer.usage,
         "timings": {k: round(v, 6) for k, v in answer.timings.items()},
         "seed": answer.seed,
+        "sampling": answer.sampling,
         "device": dict(device),
         "model": dict(model),
     }

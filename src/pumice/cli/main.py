@@ -135,6 +135,7 @@ def run(
     lora_scale: LoraScale = 1.0,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")] = False,
     logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities, and this many alternatives.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a --max-tokens that the context has no room for.")] = False,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one decode step, its times to stderr.")
     ] = None,
@@ -144,7 +145,7 @@ def run(
 
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
-    options |= {"raw": raw, "logprobs": logprobs}
+    options |= {"raw": raw, "logprobs": logprobs, "strict": strict}
     adapter = {"lora": lora, "lora_scale": lora_scale}
     raise typer.Exit(
         answer(model, prompt, device=device, context=context, as_json=json, options=options, lora=adapter, profile=profile)

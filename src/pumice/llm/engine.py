@@ -21,7 +21,7 @@ from pumice.llm.graphs import RING, Layout, trace_step
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.prepare import prepare_kernels
-from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, number
+from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, check_cache_dtype, check_sizes, number
 from pumice.llm.sampling import NOT_FINITE, Sampling
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
@@ -81,11 +81,8 @@ class Engine:
         progress: ProgressCallback | None = None,
         name: str = "",
     ) -> None:
-        for option, value in (("slots", slots), ("context", context), ("chunk", chunk)):
-            if number(option, value, whole=True) < 1:
-                raise InputError(f"{option} is {value}", hint="it must be at least 1", name=option, value=value)
-        if cache_dtype not in CACHE_DTYPES:
-            raise InputError(f"cache_dtype is {cache_dtype!r}", hint=f"use {' or '.join(CACHE_DTYPES)}", value=cache_dtype)
+        check_sizes(slots=slots, context=context, chunk=chunk)
+        check_cache_dtype(cache_dtype)
         cfg, params = merge_projections(cfg, params, device.caps.target)
         self.name = name or f"the {cfg.model_type} model"  # for errors
         self._adapted = adapter is not None
@@ -509,7 +506,6 @@ class Engine:
             self._exes.clear()
 
 
-CACHE_DTYPES = ("f32", "f16", "q8")
 # Tokens up to which a part of a prompt has a plan of its own on a GPU.
 _SHORT = 64
 # Weights that are uploaded together.

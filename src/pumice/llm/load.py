@@ -21,14 +21,16 @@ from pumice.core.json_file import read_json
 from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
+from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
 from pumice.llm.engine import Engine
 from pumice.llm.model import LanguageModel
-from pumice.llm.requests import number
+from pumice.llm.requests import check_cache_dtype, check_sizes, number
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.lora import Adapter
 from pumice.models.registry import EncoderArchitecture, get_architecture
 from pumice.sources import Progress, ProgressCallback, resolve
+from pumice.text.gguf_tokenizer import tokenizer_kind
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 
@@ -60,8 +62,11 @@ def load(
     with a `Progress(total, done, phase)` while bytes move and, on the very first start, while kernels are compiled.
     """
     started = time.perf_counter()
-    resolved = resolve(str(model), progress=progress)
+    check_sizes(slots=slots, context=context)
+    check_cache_dtype(cache_dtype)
+    # Before anything is fetched for it.
     opened = open_device(device) if isinstance(device, str) else device
+    resolved = resolve(str(model), progress=progress)
     with open_weights(resolved.path) as weights, _in_a_hurry():
         cfg = read_config(resolved.path, weights)
         arch = get_architecture(cfg.model_type)
@@ -81,6 +86,8 @@ def load(
 
             tokenizer = read_tokenizer(resolved.path, weights)
             return EmbeddingModel(arch, cfg, params, tokenizer, opened, Pooling.from_folder(folder), info=info, progress=progress)
+        info["defaults"] = defaults_of_gguf(weights.metadata) if weights.kind == "gguf" else defaults_of_folder(folder)
+        require_tokenizer(resolved.path, weights)
         # Weights are copied without the interpreter: it reads the vocabulary meanwhile, but not before, when both would want it.
         with ThreadPoolExecutor(1) as pool:
             text = _Once(pool, partial(_text, resolved.path, weights))
@@ -92,7 +99,8 @@ def load(
             except BaseException:
                 engine.close()
                 raise
-        return LanguageModel(engine, tokenizer, template, info=info, load_s=time.perf_counter() - started)
+        defaults = info["defaults"]
+        return LanguageModel(engine, tokenizer, template, info=info, load_s=time.perf_counter() - started, defaults=defaults)
 
 
 @contextlib.contextmanager
@@ -188,6 +196,14 @@ def read_tokenizer(path: Path, weights: WeightFile) -> Tokenizer:
         return Tokenizer.from_gguf(weights.metadata)
     folder = path if path.is_dir() else path.parent
     return Tokenizer.from_folder(folder)
+
+
+def require_tokenizer(path: Path, weights: WeightFile) -> None:
+    """Refuses a model without a tokenizer that could be read, by a look that takes no time: weights are uploaded first."""
+    if weights.kind == "gguf":
+        tokenizer_kind(weights.metadata)
+    elif not ((path if path.is_dir() else path.parent) / "tokenizer.json").is_file():
+        read_tokenizer(path, weights)
 
 
 def read_template(path: Path, weights: WeightFile) -> ChatTemplate | None:

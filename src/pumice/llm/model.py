@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
-
-import numpy as np
 
 from pumice.backends.base import Device
 from pumice.backends.select import open_device
 from pumice.errors import ClosedError, InputError
+from pumice.llm.answers import Piece, Run
 from pumice.llm.engine import Array, Engine
-from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, number
-from pumice.text.stream import TextStream
+from pumice.llm.prompts import Prompt, check_messages, split_batch, token_ids
+from pumice.llm.requests import Request, check_options, number, sampling_of, stops_of
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 
-Messages = Sequence[Mapping[str, Any]]
-
-
-@dataclass
-class Generation:
-    """An answer. `finish_reason` is "stop" (the model or a stop string ended it), "length" or "cancelled"."""
-
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    finish_reason: str = ""
-    usage: dict[str, int] = field(default_factory=dict)
-    timings: dict[str, float] = field(default_factory=dict)
-    seed: int = 0
-    logprobs: list[dict[str, Any]] | None = None
-
-    def __str__(self) -> str:
-        return self.text
+# The most tokens of an answer where neither the call nor the model says.
+DEFAULT_MAX_TOKENS = 512
 
 
 class LanguageModel:
     """A causal language model on a device. A context manager; `close()` frees it.
 
     `generate` and `stream` take a text, which becomes a chat message where the model has a chat template (`raw=True`
-    leaves it as it is), or a list of {"role", "content"} messages.
+    leaves it as it is), a list of {"role", "content"} messages, token ids, or a list of such prompts.
     """
 
     def __init__(
@@ -69,82 +52,84 @@ class LanguageModel:
         return self._engine
 
     # -- prompts ----------------------------------------------------------------------------------------------------
-    def encode_prompt(self, prompt: str | Messages | Sequence[int], *, system: str | None = None, raw: bool = False) -> list[int]:
-        """The token ids of a prompt: a text, messages, or ids as they are."""
+    def encode_prompt(self, prompt: Prompt, *, system: str | None = None, raw: bool = False) -> list[int]:
+        """The token ids of one prompt: a text, messages, or ids as they are."""
+        found, batch = split_batch(prompt)
+        if batch:
+            raise InputError(f"the prompt is a batch of {len(found)}", hint="encode its prompts one by one")
+        return self._encode(found[0], system, raw)
+
+    def _encode(self, prompt: Any, system: str | None, raw: bool) -> list[int]:
         if isinstance(prompt, str):
             if raw or self.template is None:
                 if system is not None and not raw:
                     raise InputError("this model has no chat template, so there is no place for a system text")
                 return self.tokenizer.encode(prompt)
             prompt = [{"role": "user", "content": prompt}]
-        if isinstance(prompt, bytes) or not isinstance(prompt, Sequence | np.ndarray):
-            raise InputError(f"the prompt is {type(prompt).__name__}", hint="give a text, messages, or token ids")
-        items = list(prompt)
-        if items and all(isinstance(t, int | np.integer) and not isinstance(t, bool) for t in items):
-            return [int(t) for t in items]  # type: ignore[call-overload]
-        return self._encode_messages(items, system)
-
-    def _encode_messages(self, messages: Sequence[Any], system: str | None) -> list[int]:
+        ids = token_ids(prompt)
+        if ids is not None:
+            return ids
         if self.template is None:
             raise InputError("this model has no chat template", hint="pass a plain text with raw=True")
-        for k, m in enumerate(messages):
-            if not isinstance(m, Mapping) or not isinstance(m.get("role"), str) or "content" not in m:
-                raise InputError(f"message {k} is no {{'role': …, 'content': …}}", hint="roles are system, user, assistant")
-        if not messages:
-            raise InputError("there are no messages", hint='pass [{"role": "user", "content": "…"}]')
-        if system is not None:
-            messages = [{"role": "system", "content": system}, *messages]
+        check_messages(prompt, system)
+        messages = prompt if system is None else [{"role": "system", "content": system}, *prompt]
         # The template writes the special tokens itself; adding them again would double the first one.
         return self.tokenizer.encode(self.template.render(messages, add_generation_prompt=True), add_special=False)
 
     # -- answers ----------------------------------------------------------------------------------------------------
     def generate(
-        self, prompt: str | Messages | Sequence[int], *, n: int = 1, on_text: Callable[[str], None] | None = None, **options: Any
+        self, prompt: Prompt | Sequence[Prompt], *, n: int = 1, on_text: Callable[[Piece], None] | None = None, **options: Any
     ) -> Any:
-        """One answer (a `Generation`), or a list of `n`.
+        """The answer to a prompt, a `Generation`; with `n` above 1 a list of so many. A list of prompts gives a list of those.
 
-        Options: max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, seed, stop, logprobs, system, raw, cancelled.
+        `on_text` is called with each `Piece` of text as it comes; `piece.prompt` and `piece.choice` say whose it is. Options:
+        max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, seed, stop, logprobs, system, raw, ignore_eos, cancelled
+        and strict. What is not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where
+        the context does, with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
         """
+        run, batch = self._start(prompt, n, options)
+        for piece in run.pieces():
+            if on_text is not None and piece:
+                on_text(piece)
+        answers: list[Any] = run.answers if n == 1 else [run.answers[i : i + n] for i in range(0, len(run.answers), n)]
+        return answers if batch else answers[0]
+
+    def stream(self, prompt: Prompt | Sequence[Prompt], *, n: int = 1, **options: Any) -> Iterator[Piece]:
+        """The answer in pieces, which are strings of whole characters; closing the iterator stops the model.
+
+        The last piece of an answer, which may be empty, has its `finish_reason`, `usage` and `logprobs`. Pieces of several
+        answers come as the model makes them: `piece.prompt` and `piece.choice` say whose they are.
+        """
+        return self._start(prompt, n, options)[0].pieces()
+
+    def _start(self, prompt: Any, n: int, options: Mapping[str, Any]) -> tuple[Run, bool]:
         if number("n", n, whole=True) < 1:
             raise InputError(f"n is {n}", hint="ask for at least 1 answer")
-        if n == 1:
-            run = self._start([prompt], 1, options)
-            for _, piece in run.pieces():
-                if on_text is not None and piece:
-                    on_text(piece)
-            return run.answers[0]
-        run = self._start([prompt], n, options)
-        for _ in run.pieces():
-            pass
-        return run.answers
-
-    def stream(self, prompt: str | Messages | Sequence[int], **options: Any) -> Iterator[str]:
-        """The answer piece by piece, whole characters only; closing the iterator stops the model."""
-        for _, piece in self._start([prompt], 1, options).pieces():
-            if piece:
-                yield piece
-
-    def _start(self, prompts: Sequence[Any], n: int, options: Mapping[str, Any]) -> _Run:
+        check_options(options)
         given = {**self._defaults, **{k: v for k, v in options.items() if v is not None}}
-        unknown = [k for k in options if k not in _OPTIONS]
-        if unknown:
-            raise InputError(f"there is no option {unknown[0]!r}", hint="options: " + " ".join(sorted(_OPTIONS)))
-        ids = [self.encode_prompt(p, system=given.get("system"), raw=bool(given.get("raw"))) for p in prompts]
-        seed = int(number("seed", given["seed"], whole=True)) if "seed" in given else secrets.randbits(32)
-        SamplingParams(seed=seed)  # refused here rather than wrapped below
-        numbers = {k: given[k] for k in _NUMBERS if k in given}
-        room = self.engine.context - max(len(i) for i in ids)
-        limit = given["max_tokens"] if "max_tokens" in given else max(1, min(512, room))
-        stop_ids = frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids
+        prompts, batch = split_batch(prompt)
+        ids = []
+        for k, p in enumerate(prompts):
+            try:
+                ids.append(self._encode(p, given.get("system"), bool(given.get("raw"))))
+            except InputError as e:
+                if not batch:
+                    raise
+                raise type(e)(f"prompt {k} of the batch: {e.message}", hint=e.hint, **{**e.fields, "prompt": k}) from None
+        sampling = sampling_of({**given, "seed": given.get("seed", secrets.randbits(32))})
+        ends = frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids
         requests = [
-            Request(tokens, SamplingParams(**numbers, seed=(seed + k) % 2**64), limit, stop_ids)
+            Request(tokens, replace(sampling, seed=(sampling.seed + k) % 2**64), self._limit(len(tokens), given), ends)
             for tokens in ids
             for k in range(n)
         ]
-        stop = given.get("stop") or ()
-        if not isinstance(stop, Iterable):
-            raise InputError(f"stop is {stop!r}", hint="give a text, or several in a list")
-        return _Run(self, requests, (stop,) if isinstance(stop, str) else tuple(stop), given.get("cancelled"))
+        return Run(self, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled")), batch
+
+    def _limit(self, tokens: int, given: Mapping[str, Any]) -> int:
+        """The most tokens of an answer: what is asked for, as far as the context has room after so many `tokens`."""
+        room = max(1, self.engine.context - tokens)  # a prompt without room is refused by the engine
+        limit: int = given.get("max_tokens", min(DEFAULT_MAX_TOKENS, room))
+        return limit if given.get("strict") else min(limit, room)
 
     def logits(self, tokens: Sequence[int]) -> Array:
         """Logits of every position of a token sequence, float32 [T, vocab]."""
@@ -174,110 +159,3 @@ class LanguageModel:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-_NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "logprobs")
-_OPTIONS = {*_NUMBERS, "max_tokens", "seed", "stop", "system", "raw", "cancelled", "ignore_eos"}
-
-
-class _Run:
-    """One call: its requests, and their answers as they grow."""
-
-    def __init__(
-        self, model: LanguageModel, requests: Sequence[Request], stop: tuple[str, ...], cancelled: Callable[[], bool] | None
-    ) -> None:
-        self.model, self.requests = model, requests
-        self.cancelled = cancelled or (lambda: False)
-        self.answers = [Generation(seed=r.sampling.seed) for r in requests]
-        self._streams = [TextStream(model.tokenizer.token_bytes, stop) for _ in requests]
-        self._timings = Timings()
-        self._started = time.perf_counter()
-        self._first: float | None = None
-
-    def pieces(self) -> Iterator[tuple[int, str]]:
-        """(request, text) as text becomes certain; at the end the answers are complete."""
-        open_requests = set(range(len(self.requests)))
-        # Requests beyond the slots wait for their turn.
-        slots = len(self.model.engine._slots)
-        try:
-            for first in range(0, len(self.requests), slots):
-                group = range(first, min(first + slots, len(self.requests)))
-                stopped: set[int] = set()
-                pending = [self.requests[i] for i in group]
-                events = self.model.engine.stream(pending, cancelled=self.cancelled, timings=self._timings)
-                try:
-                    for event in events:
-                        i = first + event.request
-                        if i in stopped:
-                            continue
-                        piece, done = self._take(i, event)
-                        yield i, piece
-                        if done:
-                            open_requests.discard(i)
-                            stopped.add(i)
-                            if stopped >= set(group):
-                                break
-                finally:
-                    # By name: an error's traceback would keep the stream, and with it the engine, in use.
-                    events.close()
-            for i in open_requests:
-                # What might have become a stop string did not.
-                piece = self._streams[i].finish()
-                self.answers[i].text += piece
-                yield i, piece
-        finally:
-            for i in open_requests:
-                self.answers[i].finish_reason = self.answers[i].finish_reason or "cancelled"
-            self._finish()
-
-    def _take(self, i: int, event: TokenEvent) -> tuple[str, bool]:
-        if self._first is None:
-            self._first = time.perf_counter() - self._started
-        answer, text = self.answers[i], self._streams[i]
-        ended = event.finish == "stop"
-        piece = ""
-        if not ended:
-            answer.tokens.append(event.token)
-            piece = text.push(event.token)
-            if event.logprob is not None and self.requests[i].sampling.logprobs is not None:
-                self._note_logprobs(answer, event)
-        if text.stopped:
-            answer.finish_reason = "stop"
-        elif event.finish is not None:
-            piece += text.finish()
-            answer.finish_reason = event.finish
-        answer.text += piece
-        return piece, bool(answer.finish_reason)
-
-    def _note_logprobs(self, answer: Generation, event: TokenEvent) -> None:
-        decode = self.model.tokenizer.decode
-        if answer.logprobs is None:
-            answer.logprobs = []
-        answer.logprobs.append(
-            {
-                "token": decode([event.token], skip_special=False),
-                "id": event.token,
-                "logprob": event.logprob,
-                "top": [{"token": decode([t], skip_special=False), "id": t, "logprob": p} for t, p in event.top],
-            }
-        )
-
-    def _finish(self) -> None:
-        t = self._timings
-        total = time.perf_counter() - self._started
-        rates = {
-            "load_s": self.model.load_s,
-            "first_token_s": self._first or 0.0,
-            "total_s": total,
-            "prefill_s": t.prefill_s,
-            "decode_s": t.decode_s,
-            "prefill_tok_s": t.prompt_tokens / t.prefill_s if t.prefill_s else 0.0,
-            "decode_tok_s": t.decode_tokens / t.decode_s if t.decode_s else 0.0,
-        }
-        for r, a in zip(self.requests, self.answers, strict=True):
-            a.timings = rates
-            a.usage = {
-                "prompt_tokens": len(r.prompt),
-                "completion_tokens": len(a.tokens),
-                "cached_tokens": t.reused_tokens,
-            }

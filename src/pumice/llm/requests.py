@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from pumice.core.special import threefry2x32
 from pumice.errors import InputError
 from pumice.llm.sampling import CANDIDATES
+from pumice.text.stream import TextStream
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,76 @@ def number(name: str, value: Any, *, whole: bool) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | np.integer if whole else int | float | np.number):
         raise InputError(f"{name} is {value!r}", hint=f"it takes {'an integer' if whole else 'a number'}", name=name, value=value)
     return value
+
+
+CACHE_DTYPES = ("f32", "f16", "q8")
+
+
+def check_sizes(**sizes: Any) -> None:
+    """Refuses numbers of things that are no whole numbers from 1 on.
+
+    >>> check_sizes(slots=1, context=0)
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] context is 0
+      hint: it must be at least 1
+    """
+    for name, value in sizes.items():
+        if number(name, value, whole=True) < 1:
+            raise InputError(f"{name} is {value}", hint="it must be at least 1", name=name, value=value)
+
+
+def check_cache_dtype(dtype: Any) -> None:
+    """Refuses what the cache of keys and values cannot be stored in.
+
+    >>> check_cache_dtype("q8")
+    """
+    if dtype not in CACHE_DTYPES:
+        raise InputError(f"cache_dtype is {dtype!r}", hint=f"use {' or '.join(CACHE_DTYPES)}", value=dtype)
+
+
+_NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "logprobs")
+_OPTIONS = {*_NUMBERS, "max_tokens", "strict", "stop", "system", "raw", "cancelled", "ignore_eos"}
+
+
+def sampling_of(options: Mapping[str, Any]) -> SamplingParams:
+    """The sampling numbers among the options of a call; those that are absent or None have their defaults.
+
+    >>> sampling_of({"temperature": 0.5, "max_tokens": 9, "seed": None}).temperature
+    0.5
+    """
+    return SamplingParams(**{k: options[k] for k in _NUMBERS if options.get(k) is not None})
+
+
+def stops_of(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The stop strings among the options of a call.
+
+    >>> stops_of({"stop": "END"}), stops_of({})
+    (('END',), ())
+    """
+    stop = options.get("stop") or ()
+    if not isinstance(stop, Iterable):
+        raise InputError(f"stop is {stop!r}", hint="give a text, or several in a list", name="stop")
+    found = (stop,) if isinstance(stop, str) else tuple(stop)
+    TextStream(lambda _: b"", found)  # refuses what is no stop string
+    return found
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuses options of `generate` that no model could follow; None is an option that was not given.
+
+    >>> check_options({"top_p": 1.5})
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] top_p is 1.5
+      hint: it must lie in 0.0…1.0
+    """
+    unknown = [k for k in options if k not in _OPTIONS]
+    if unknown:
+        raise InputError(f"there is no option {unknown[0]!r}", hint="options: " + " ".join(sorted(_OPTIONS)), name=unknown[0])
+    sampling_of(options)
+    stops_of(options)
+    limit = options.get("max_tokens")
+    if limit is not None and number("max_tokens", limit, whole=True) < 1:
+        raise InputError(f"max_tokens is {limit}", hint="ask for at least 1 token", name="max_tokens", value=limit)
 
 
 @dataclass

@@ -45,8 +45,12 @@ class _Built:
     add_eos: bool = False
 
 
-def read_metadata(metadata: Mapping[str, Any]) -> Parts:
-    """The tokeniser that a GGUF file describes, taken apart."""
+def tokenizer_kind(metadata: Mapping[str, Any]) -> str:
+    """The kind of a GGUF file's tokeniser, if it is one that can be rebuilt.
+
+    >>> tokenizer_kind({"tokenizer.ggml.model": "gpt2"})
+    'gpt2'
+    """
     fields = Fields(metadata, "the GGUF metadata", "tokenizer.ggml.")
     if not fields.has("model"):
         raise FormatError(
@@ -60,7 +64,13 @@ def read_metadata(metadata: Mapping[str, Any]) -> Parts:
             key="tokenizer.ggml.model",
             got=model,
         )
-    tokens = _Tokens(fields)
+    return model
+
+
+def read_metadata(metadata: Mapping[str, Any]) -> Parts:
+    """The tokeniser that a GGUF file describes, taken apart."""
+    model = tokenizer_kind(metadata)
+    tokens = _Tokens(Fields(metadata, "the GGUF metadata", "tokenizer.ggml."))
     with library_errors("the GGUF file's tokeniser does not fit together"):
         return _assemble(tokens, _KINDS[model](tokens))
 

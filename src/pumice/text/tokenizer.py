@@ -111,7 +111,7 @@ class Tokenizer:
         >>> _letters().encode("abba")
         [0, 1, 1, 0]
         """
-        _check_text(text)
+        check_text(text)
         # Not through encode_batch, which starts the library's threads.
         with library_errors(_FAILED):
             encoding = self._parts.backend.encode(text, add_special_tokens=add_special and self._parts.prefix is None)
@@ -124,7 +124,7 @@ class Tokenizer:
         [[0, 1], []]
         """
         for text in texts:
-            _check_text(text)
+            check_text(text)
         native = self._parts.prefix is None
         with library_errors(_FAILED):
             encodings = self._parts.backend.encode_batch(list(texts), add_special_tokens=add_special and native)
@@ -183,14 +183,21 @@ class Tokenizer:
         return b"" if piece is None else piece_bytes(piece, parts.kind)
 
 
-def _check_text(text: object) -> None:
+def check_text(text: object, what: str = "the text") -> None:
+    """Refuses what cannot be encoded; `what` is how the error calls it.
+
+    >>> check_text("ab\\ud800", "message 1")
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] message 1 holds half of a surrogate pair at character 2
+      hint: ...
+    """
     if not isinstance(text, str):
         raise InputError(f"cannot tokenise a {type(text).__name__}", hint="pass text as str", got=type(text).__name__)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"the text holds half of a surrogate pair at character {error.start}",
+            f"{what} holds half of a surrogate pair at character {error.start}",
             hint="decode the text with errors='replace' where it is read",
             at=error.start,
         ) from None
