@@ -18,7 +18,7 @@ from pumice.ir.registry import OpSpec, Packed, Sample
 from pumice.ir.symbols import infer_env
 from pumice.ir.types import TensorType
 from pumice.plan.build import build_plan
-from pumice.plan.plan import Plan
+from pumice.plan.plan import Plan, PlanOptions
 from pumice.reference.compare import mismatch
 from pumice.reference.interpreter import evaluate_graph
 
@@ -135,7 +135,7 @@ def check(case: Case, target: str, *, tolerance: float | None = None, chain: boo
     """Runs a case on a target and compares with the oracle; "" or what is wrong. `options` go to build_plan."""
     dev = device(target)
     options = {"arena": False, "guard": GUARD, **options}
-    plan = build_plan(case.graph, dev.caps, **options)
+    plan = build_plan(case.graph, dev.caps, PlanOptions(**options))
     results, broken = run_plan(dev, plan, case, guarded=options["guard"] > 0)
     expected = evaluate_graph(case.graph, case.inputs, case.params)
     if broken:

@@ -17,12 +17,12 @@ import pytest
 import pumice as pm
 from pumice import config
 from pumice.backends.host import jit
+from pumice.backends.tuning import save_user_entry, tuning_for, user_file
 from pumice.core import kept
 from pumice.core.caps import Caps
 from pumice.core.kept import keep, read_kept
 from pumice.core.private import make_private, read_plain
 from pumice.errors import FormatError, InputError, PumiceWarning
-from pumice.kernels.tuning import save_user_entry, tuning_of, user_file
 from pumice.llm.plans import plan_path
 from pumice.sources.cache import Cache
 
@@ -191,7 +191,7 @@ def test_manifests_and_tuning_are_plain_files_too(tmp_path: Path, kind: str) -> 
 
     def ask() -> Any:
         with config.override(home=tmp_path):
-            return tuning_of(Caps.preset("h200"))
+            return tuning_for("NVIDIA H200")
 
     with pytest.raises(FormatError, match=r"tuning\.json"):
         at_once(ask)
@@ -245,7 +245,7 @@ def test_a_user_without_a_home_folder(homeless: None) -> None:
         assert plan_path(Caps.preset("host"), 1) is None
     assert silent(lambda: plan_path(Caps.preset("host"), 1)) is None
     assert silent(run_once) == [2.0, 4.0]
-    assert tuning_of(Caps.preset("h200")) is not None  # what Pumice ships
+    assert tuning_for("NVIDIA H200") is not None  # what Pumice ships
 
 
 @pytest.mark.skipif(not jit.available(), reason="numba is not installed: pip install 'pumice[cpu]'")

@@ -156,7 +156,9 @@ def test_validate_checks_the_graph_after_every_pass(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(PASSES, "cse", break_types)
     graph = pm.trace(lambda x: pm.relu(x), x=pm.spec(2))
     with config.override(validate=True), pytest.raises(errors.GraphError):
-        optimize(graph, skip=("simplify", "fold", "dce"))
+        pm.compile(graph, device="host")
+    with pytest.raises(errors.GraphError):
+        optimize(graph, skip=("simplify", "fold", "dce"), check=True)
 
 
 # -- pumice run --profile -----------------------------------------------------------------------------------------------

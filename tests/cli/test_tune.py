@@ -10,12 +10,12 @@ import pytest
 import pumice as pm
 from pumice import config
 from pumice.backends.null.device import NullDevice
+from pumice.backends.tuning import save_user_entry, tuning_for
 from pumice.backends.webgpu.device import WebGpuDevice
 from pumice.cli import tune as command
 from pumice.core.caps import Caps
 from pumice.errors import InputError
 from pumice.kernels.routines.matmul import MEASURED_TILES
-from pumice.kernels.tuning import save_user_entry, tuning_of
 from pumice.plan.build import build_plan
 
 
@@ -46,7 +46,7 @@ def test_measured_tiles_are_the_ones_that_products_get(tmp_path: Path, monkeypat
     best = {few[0].key: [1.0, 1.0, 1.0], few[1].key: [9.0, 9.0, 9.0]}
     with config.override(home=tmp_path):
         save_user_entry(name, {**entry, "tiles": best})
-        found = tuning_of(device.caps)
+        found = tuning_for(device.caps.name)
         assert found is not None and found.name == name
         graph = pm.trace(lambda a, b: a @ b, a=pm.spec(128, 64), b=pm.spec(64, 128))
-        assert [s.variant for s in build_plan(graph, device.caps).steps] == [few[1].name]
+        assert [s.variant for s in build_plan(graph, device.caps.with_(tuning=found)).steps] == [few[1].name]

@@ -18,7 +18,7 @@ from pumice.ir.types import TensorType
 from pumice.kernels.routines import attention, matmul, qmatmul
 from pumice.kernels.routines.attention_blocks import Blocks
 from pumice.plan.build import build_plan
-from pumice.plan.plan import Plan
+from pumice.plan.plan import Plan, PlanOptions
 from pumice.reference.compare import mismatch
 from pumice.reference.interpreter import evaluate_graph
 
@@ -40,7 +40,7 @@ def variants(plan: Plan) -> list[str]:
 def planned(case: harness.Case, target: str, **options: Any) -> list[str]:
     """The variants of a case's steps, once it has been found right."""
     assert harness.check(case, target, tolerance=1e-7, **options) == ""
-    return variants(build_plan(case.graph, harness.device(target).caps, **options))
+    return variants(build_plan(case.graph, harness.device(target).caps, PlanOptions(**options)))
 
 
 def loads_pairs(graph: Any, caps: Caps) -> bool:

@@ -18,6 +18,7 @@ from pumice.ir.types import TensorType
 from pumice.kernels.routines import scatter, sort
 from pumice.kernels.rows import layout, scan
 from pumice.plan.build import build_plan
+from pumice.plan.plan import PlanOptions
 from pumice.reference.compare import mismatch
 from pumice.reference.interpreter import evaluate_graph
 
@@ -36,7 +37,7 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 def run(graph: Graph, inputs: Mapping[str, Array], caps: Caps, maxima: Mapping[str, int] | None = None) -> list[str]:
     """Compares a graph with the oracle under `caps`; gives the variants it took."""
-    plan = build_plan(graph, caps, max=maxima, guard=GUARD, arena=False)
+    plan = build_plan(graph, caps, PlanOptions(guard=GUARD, arena=False), max=maxima)
     results, broken = run_plan(device("webgpu"), plan, Case(graph, inputs, {}))
     assert not broken
     expected = evaluate_graph(graph, inputs).outputs

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import math
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from pumice import config
 from pumice.backends.base import Device
+from pumice.backends.tuning import save_user_entry
+from pumice.core.tuning import Tuning
 from pumice.errors import InputError
 from pumice.kernels.routines.matmul import MEASURED_TILES
 from pumice.kernels.routines.tile import Tile, fitting
-from pumice.kernels.tuning import save_user_entry
 
 # Workgroups a core, for which the table has rates; the length of K they are measured with; runs, of which the median counts.
 GROUPS, K, REPEATS = (1, 2, 4), 512, 9
@@ -77,28 +74,21 @@ def grid(groups: int) -> tuple[int, int]:
 
 
 def _seconds(device: Device, tile: Tile, groups: int, k: int) -> float:
-    """Device time of a product of so many whole tiles."""
+    """Device time of a matmul of so many whole tiles, planned for a device that knows no other tile."""
     import pumice as pm
+    from pumice.plan.build import build_plan
+    from pumice.run.executable import Executable
 
     down, across = grid(groups)
     shapes = {"a": (down * tile.bm, k), "b": (k, across * tile.bn)}
     params = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-    with (
-        _only(device, tile),
-        pm.compile(lambda params: (params["a"] @ params["b"],), params=params, device=device) as exe,
-    ):
+    only = Tuning("measured", (), 1, (1,), ((tile.key, (1.0,)),))
+    graph = pm.trace(lambda params: (params["a"] @ params["b"],), params=params)
+    with Executable(build_plan(graph, device.caps.with_(tuning=only)), device) as exe:
+        exe.set_params(params)
         found = exe.profile(outputs=[], repeats=REPEATS).steps
     (step,) = (s for s in found if s.variant == tile.name)
     return step.seconds
-
-
-@contextmanager
-def _only(device: Device, tile: Tile) -> Iterator[None]:
-    """With a tuning table that has nothing but one tile for this device, so that every product gets it."""
-    with tempfile.TemporaryDirectory() as folder, config.override(home=Path(folder)):
-        entry = {"names": [device.caps.name.lower()], "cores": 1, "groups": [1], "tiles": {tile.key: [1.0]}}
-        save_user_entry("measured", entry)
-        yield
 
 
 def run(device: str, *, as_json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pumice.core.tuning import Tuning, shipped
 from pumice.errors import UnknownName
 
 MIB = 1 << 20
@@ -42,6 +43,8 @@ class Caps:
     dialect: Literal["naga", "tint"] = "naga"
     # Software rasterisers and CPUs: enough work in flight is a few threads, not thousands.
     software: bool = False
+    # What was measured on such a device; the device layer finds it.
+    tuning: Tuning | None = None
 
     @staticmethod
     def preset(name: str) -> Caps:
@@ -90,6 +93,7 @@ PRESETS = {
         subgroup_size=32,
         subgroup_fixed=True,
         timestamps=True,
+        tuning=shipped("nvidia-hopper"),
     ),
     "host": Caps(
         "host",

@@ -16,11 +16,10 @@ from pumice.core.kept import keep, kept_folder, read_kept
 from pumice.errors import FormatError, PlanError
 from pumice.plan.file import plan_from_bytes, plan_to_bytes
 from pumice.plan.plan import Plan
+from pumice.run.opening import plan_options
 
 # Plans that are kept; one takes some hundred kilobytes.
 _KEPT = 64
-# Switches that a plan depends on.
-_SWITCHES = ("nofuse", "noarena", "default_max", "validate")
 
 
 def plan_path(caps: Caps, *inputs: Any) -> Path | None:
@@ -34,8 +33,7 @@ def plan_path(caps: Caps, *inputs: Any) -> Path | None:
     folder = None if caps.target != "host" or config.debug else kept_folder("plans")
     if folder is None:
         return None
-    switches = [getattr(config, name) for name in _SWITCHES]
-    digest = hashlib.sha256(repr((sys.version_info, switches, list(_sources()), caps, inputs)).encode())
+    digest = hashlib.sha256(repr((sys.version_info, plan_options(), list(_sources()), caps, inputs)).encode())
     return folder / f"{digest.hexdigest()[:32]}.plan"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice import config
 from pumice.ir.graph import Graph
 from pumice.ir.verify import verify
 from pumice.passes.cse import cse
@@ -15,8 +14,8 @@ from pumice.passes.simplify import simplify
 PASSES: dict[str, Callable[[Graph], Graph]] = {"simplify": simplify, "fold": fold, "cse": cse, "dce": dce}
 
 
-def optimize(graph: Graph, *, skip: tuple[str, ...] = ()) -> Graph:
-    """The graph after all passes but those named in `skip`.
+def optimize(graph: Graph, *, skip: tuple[str, ...] = (), check: bool = False) -> Graph:
+    """The graph after all passes but those named in `skip`; `check` verifies it after each.
 
     >>> import pumice as pm
     >>> g = pm.trace(lambda x: (x * 1.0) + (x * 1.0), x=pm.spec(4))
@@ -26,6 +25,6 @@ def optimize(graph: Graph, *, skip: tuple[str, ...] = ()) -> Graph:
     for name, run in PASSES.items():
         if name not in skip:
             graph = run(graph)
-            if config.validate:
+            if check:
                 verify(graph)
     return graph

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pumice import config
 from pumice.core.caps import Caps
 from pumice.errors import SymbolError
 from pumice.ir.graph import Graph
@@ -21,7 +20,7 @@ from pumice.passes.compose import compose
 from pumice.passes.shape_for_target import shape_for_target
 from pumice.plan.fusion import partition
 from pumice.plan.memory import MemoryPlanner
-from pumice.plan.plan import Binding, Kernel, Plan, Step
+from pumice.plan.plan import DEFAULT_OPTIONS, Binding, Kernel, Plan, PlanOptions, Step
 from pumice.plan.updates import Chain, gather_updates
 from pumice.plan.verify import verify_plan
 
@@ -29,17 +28,13 @@ from pumice.plan.verify import verify_plan
 def build_plan(
     graph: Graph,
     caps: Caps,
+    options: PlanOptions = DEFAULT_OPTIONS,
     *,
     max: Mapping[str, int] | None = None,
-    fuse: bool | None = None,
-    arena: bool | None = None,
-    guard: int = 0,
 ) -> Plan:
-    """Plan a graph for a target.
+    """Plan a graph for a target: a pure function, which reads no switch, file or clock.
 
-    `max` sets maxima of symbols (others come from the graph, else from the switch PUMICE_DEFAULT_MAX). `fuse` and `arena`
-    switch fusion and memory sharing off to bisect a fault. `guard` leaves that many bytes after every value, which tests
-    fill with a pattern and check.
+    `max` sets maxima of symbols; others come from the graph, else from the options.
 
     >>> import pumice as pm
     >>> g = pm.trace(lambda x: pm.relu(x + 1.0), x=pm.spec("B", 4))
@@ -48,19 +43,18 @@ def build_plan(
     (['add+relu'], 128)
     """
     verify(graph)
-    maxima = symbol_maxima(graph, max or {})
+    maxima = symbol_maxima(graph, max or {}, options.default_max)
     graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
-    graph = shape_for_target(optimize(compose(graph, partial(has_kernel, caps, graph))), caps)
+    graph = shape_for_target(optimize(compose(graph, partial(has_kernel, caps, graph)), check=options.check), caps)
     ctx = LowerContext(graph, caps, maxima)
-    fuse = not config.nofuse if fuse is None else fuse
-    groups = partition(graph, caps, maxima, fuse=fuse, ctx=ctx)
+    groups = partition(graph, caps, maxima, fuse=options.fuse, ctx=ctx)
     kernels: dict[tuple[str, str], int] = {}
     table: list[Kernel] = []
     steps: list[Step] = []
     repeats = Repeats(ctx)
     if caps.target == "host":
         steps = [_host_step(ctx.label(g), g) for g in groups]
-    for work in () if caps.target == "host" else gather_updates(ctx, groups) if fuse else groups:
+    for work in () if caps.target == "host" else gather_updates(ctx, groups) if options.fuse else groups:
         for lowered in repeats.lower(work) if isinstance(work, Group) else [lower_updates(ctx, work)]:
             key = (lowered.wgsl, lowered.label)
             if key not in kernels:
@@ -69,15 +63,15 @@ def build_plan(
                 table.append(Kernel(lowered.label, lowered.wgsl, access, len(lowered.uniforms)))
             steps.append(_device_step(work, lowered, kernels[key]))
     aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
-    memory = MemoryPlanner(ctx, arena=not config.noarena if arena is None else arena, guard=guard)
+    memory = MemoryPlanner(ctx, arena=options.arena, guard=options.guard)
     buffers, values = memory.plan(steps, aliases)
     copies = tuple((s, v) for s, v in graph.updates if aliases.get(v) != s)
-    plan = Plan(graph, caps, buffers, values, tuple(table), tuple(steps), copies, maxima, own=True)
+    plan = Plan(graph, caps, buffers, values, tuple(table), tuple(steps), copies, maxima, options, own=True)
     verify_plan(plan)
     return plan
 
 
-def symbol_maxima(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
+def symbol_maxima(graph: Graph, given: Mapping[str, int], default: int) -> dict[str, int]:
     """The maximum of every symbol of a graph: as given, else the graph's own, else the default."""
     known = dict(graph.symbols)
     for name, value in given.items():
@@ -87,7 +81,6 @@ def symbol_maxima(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
             raise SymbolError(f"the maximum of {name} must be an int, not {value!r}", symbol=name)
         if value < 0:
             raise SymbolError(f"the maximum of {name} is negative: {value}", symbol=name)
-    default = config.default_max
     return {name: given.get(name, default if own is None else own) for name, own in known.items()}
 
 

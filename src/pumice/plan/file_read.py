@@ -16,9 +16,9 @@ from pumice.ir.types import TensorType
 from pumice.plan.file_check import MAX_RANK, check_structure
 from pumice.plan.file_exprs import EXACT, decode_dim
 from pumice.plan.file_json import MAX_ROWS, Item, Table
-from pumice.plan.file_write import ACCESS, STEP_COLUMNS, encode
+from pumice.plan.file_write import ACCESS, OPTIONS, STEP_COLUMNS, encode
 from pumice.plan.needs import AT_LEAST
-from pumice.plan.plan import Access, Binding, Buffer, BufferKind, Kernel, Part, Plan, Step, Value
+from pumice.plan.plan import Access, Binding, Buffer, BufferKind, Kernel, Part, Plan, PlanOptions, Step, Value
 
 MAX_SYMBOLS = 256
 MAX_OPERANDS = 1 << 12
@@ -27,7 +27,7 @@ _MAX_ID = 1 << 31
 _INT64 = 1 << 63
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _KEYS = (
-    "format target planned_for symbols types inputs params states constants outputs captures tree buffers values kernels "
+    "format target planned_for options symbols types inputs params states constants outputs captures tree buffers values kernels "
     "uniforms steps copies graph blobs needs infer requirements index_inputs exprs"
 )
 _SOURCES = {"inputs": "name value", "params": "name value stored", "states": "name value init"}
@@ -71,7 +71,7 @@ class _Reader:
         values, steps = self.values(len(buffers)), self.steps(len(kernels))
         caps = self.caps()
         self.check_derived()
-        return Plan(graph, caps, buffers, values, kernels, steps, copies, self.maxima)
+        return Plan(graph, caps, buffers, values, kernels, steps, copies, self.maxima, self.options())
 
     # -- pieces -----------------------------------------------------------------------------------------------------
     def symbols(self) -> dict[str, int]:
@@ -139,6 +139,11 @@ class _Reader:
         return Caps(name, "webgpu", storage_alignment=alignment, **limits).with_(
             dialect=needs["dialect"].choice(["naga", "tint"])
         )
+
+    def options(self) -> PlanOptions:
+        found = self.top["options"].object(" ".join(OPTIONS))
+        flags = {name: found[name].flag() for name in ("fuse", "arena")}
+        return PlanOptions(**flags, guard=found["guard"].integer(), default_max=found["default_max"].integer(1))
 
     def buffers(self) -> tuple[Buffer, ...]:
         table = Table(self.top["buffers"], "kind nbytes name")

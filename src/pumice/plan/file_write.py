@@ -22,6 +22,8 @@ Json = Any
 # What the header derives from the rest for readers without an IR. Later releases may derive more of it or do so more
 # sharply, so a reader checks the form of these and takes the rest of the header as the plan.
 DERIVED = ("needs", "infer", "requirements", "index_inputs")
+# Those of `PlanOptions` that decide what the plan is.
+OPTIONS = ("fuse", "arena", "guard", "default_max")
 STEP_COLUMNS = "label variant kernel bindings access uniforms groups nodes root anchor"
 # How the access of bindings is written.
 ACCESS: Mapping[Access, str] = {"read": "r", "write": "w", "update": "u"}
@@ -80,6 +82,7 @@ class _Writer:
             "format": "pumice-plan",
             "target": plan.caps.target,
             "planned_for": plan.caps.name,
+            "options": {name: getattr(plan.options, name) for name in OPTIONS},
             "symbols": columns("name max", ((name, plan.maxima[name]) for name, _ in graph.symbols)),
             "inputs": named(graph.sources("input")),
             "params": columns("name value stored", ((n.name, n.id, list(n.type.stored_shape)) for n in graph.sources("param"))),

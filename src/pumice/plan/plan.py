@@ -86,6 +86,25 @@ class Step:
     variant: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What planning goes by beside the graph and the target: with equal ones plans are equal, byte for byte, in every process.
+
+    `fuse` and `arena` switch fusion and memory sharing off, to bisect a fault. `guard` leaves that many bytes after every
+    value, which tests fill with a pattern and check. `default_max` is the maximum of symbols that have none. `check` verifies the
+    graph after every pass; it changes nothing in the plan.
+    """
+
+    fuse: bool = True
+    arena: bool = True
+    guard: int = 0
+    default_max: int = 1024
+    check: bool = field(default=False, compare=False)
+
+
+DEFAULT_OPTIONS = PlanOptions()
+
+
 @dataclass(frozen=True)
 class Plan:
     """A graph planned for a target.
@@ -102,6 +121,7 @@ class Plan:
     steps: tuple[Step, ...]
     copies: tuple[tuple[int, int], ...] = ()
     maxima: Mapping[str, int] = field(default_factory=dict)
+    options: PlanOptions = DEFAULT_OPTIONS
     own: bool = field(default=False, compare=False)
 
     @property

@@ -14,7 +14,7 @@ from pumice.plan.build import build_plan
 from pumice.run.convert import flatten
 from pumice.run.executable import Executable
 from pumice.run.feeds import feed_states
-from pumice.run.opening import open_plan
+from pumice.run.opening import open_plan, plan_options
 from pumice.tracing import Spec, trace
 
 
@@ -61,7 +61,7 @@ def compile(
         graph = feed_states(graph, feeds)
     opened = open_device(device) if isinstance(device, str) else device
     began = time.perf_counter()
-    plan = build_plan(graph, opened.caps, max=max, fuse=fuse, arena=arena)
+    plan = build_plan(graph, opened.caps, plan_options(fuse, arena), max=max)
     exe = open_plan(
         plan,
         opened,

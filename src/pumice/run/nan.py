@@ -14,6 +14,7 @@ from pumice.core.dtypes import DType
 from pumice.ir.graph import Node
 from pumice.ir.registry import SOURCE_OPS, get_op
 from pumice.plan.build import build_plan
+from pumice.plan.plan import PlanOptions
 from pumice.run.profile import kept_states
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class _Search:
         own = self._exe.plan.maxima
         fixed = set().union(*(n.type.symbols for op in ("param", "state") for n in graph.sources(op)))
         maxima = {s: own[s] if whole or s in fixed else max(1, self._env.get(s, own[s])) for s, _ in graph.symbols}
-        plan = build_plan(graph, self._exe.plan.caps, max=maxima, fuse=False, arena=not whole)
+        plan = build_plan(graph, self._exe.plan.caps, PlanOptions(fuse=False, arena=not whole), max=maxima)
         pairs = {
             n.id: twin.id
             for op in ("param", "state")

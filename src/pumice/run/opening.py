@@ -7,8 +7,23 @@ from collections.abc import Mapping, Sequence
 
 from pumice import config
 from pumice.backends.base import Device
-from pumice.plan.plan import Plan
+from pumice.plan.plan import Plan, PlanOptions
 from pumice.run.executable import Executable
+
+
+def plan_options(fuse: bool | None = None, arena: bool | None = None) -> PlanOptions:
+    """What plans are made by: as asked for, else as the switches say; planning itself reads none.
+
+    >>> with config.override(nofuse=True):
+    ...     plan_options().fuse, plan_options(fuse=True).fuse
+    (False, True)
+    """
+    return PlanOptions(
+        fuse=not config.nofuse if fuse is None else fuse,
+        arena=not config.noarena if arena is None else arena,
+        default_max=config.default_max,
+        check=config.validate,
+    )
 
 
 def open_plan(

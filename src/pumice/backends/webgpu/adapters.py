@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pumice.backends.libraries import load_hint
+from pumice.backends.tuning import tuning_for
 from pumice.core.caps import Caps
 from pumice.errors import DeviceError, NoDevice
 
@@ -196,6 +197,7 @@ def caps_of(adapter: Adapter, subgroup_size: int) -> Caps:
         subgroup_fixed=adapter.software or adapter.raw.info["vendor_id"] in _ONE_SUBGROUP_SIZE,
         timestamps="timestamp-query" in adapter.features,
         software=adapter.software,
+        tuning=None if adapter.software else tuning_for(adapter.name),
     )
 
 

@@ -31,6 +31,7 @@ from pumice.plan.build import build_plan
 from pumice.plan.file import MAGIC, read_plan
 from pumice.plan.plan import Plan
 from pumice.run.load_plan import load_plan
+from pumice.run.opening import plan_options
 from pumice.run.profile import Profile
 from pumice.sources import ProgressCallback, resolve
 from pumice.tracing import spec, trace
@@ -156,7 +157,7 @@ def _model(
         files.name,
         files.path,
         step,
-        build_plan(graph, device.caps, max=maxima),
+        build_plan(graph, device.caps, plan_options(), max=maxima),
         device,
         config,
         files.weights,

@@ -23,7 +23,6 @@ from pumice.kernels.routines.common import (
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
 from pumice.kernels.routines.split_k import Split, decide_split, guess_parts, lower_split, most_parts
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader, tile_origin
-from pumice.kernels.tuning import tuning_of
 
 # Largest first: the first that fits the target, the shape and the number of workgroups wins.
 TILES = (
@@ -37,7 +36,7 @@ TILES = (
     Tile(16, 64, 32, 4, 4),
     Tile(64, 16, 32, 4, 4),
 )
-# What measurements choose from, see `pumice.kernels.tuning`: which suits a product depends on how it fills the device.
+# What measurements choose from, see `pumice.core.tuning`: which suits a matmul depends on how it fills the device.
 MEASURED_TILES = (
     Tile(128, 128, 16, 8, 8),
     Tile(128, 64, 16, 8, 8),
@@ -186,14 +185,14 @@ def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int, *, most: int =
     >>> measured_tile(Caps.preset("browser-baseline"), 512, 512, 512, 1) is None
     True
     """
-    tuning = tuning_of(caps)
+    tuning = caps.tuning
     if tuning is None:
         return None
 
     def seconds(t: Tile) -> float:
         return tuning.seconds(t.key, t.groups(m, n) * batch, 2.0 * t.bm * t.bn * (-(-k // t.bk) * t.bk))
 
-    known = [t for t in fitting(caps, MEASURED_TILES) if t.key in tuning.tiles]
+    known = [t for t in fitting(caps, MEASURED_TILES) if t.key in tuning.rates]
     known = [t for t in known if t.groups(m, n) * t.bm * t.bn <= _WASTE * m * n]
     best = min(known, key=seconds, default=None)
     if best is None:

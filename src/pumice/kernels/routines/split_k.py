@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pumice.core.dims import Dim, divide_exactly
 from pumice.core.dtypes import f32
+from pumice.core.tuning import Tuning
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller
 from pumice.kernels.routines.common import combine_parts
 from pumice.kernels.routines.tile import Tile, emit_tiled, store_tile, strided_loader, tile_origin
-from pumice.kernels.tuning import Tuning
 
 if TYPE_CHECKING:
     from pumice.kernels.routines.matmul import Problem
@@ -61,8 +61,7 @@ def decide_split(tuning: Tuning, tiles: list[Tile], m: int, n: int, k: int, most
 
     >>> from pumice.core.caps import Caps
     >>> from pumice.kernels.routines.matmul import MEASURED_TILES
-    >>> from pumice.kernels.tuning import tuning_of
-    >>> h200 = tuning_of(Caps.preset("h200"))
+    >>> h200 = Caps.preset("h200").tuning
     >>> decide_split(h200, list(MEASURED_TILES), 128, 384, 1536, 16, 26e-6).name
     'tiled 64x32x16 8x4 by 2 in 8 parts'
     >>> decide_split(h200, list(MEASURED_TILES), 4096, 4096, 4096, 16, 3e-3) is None

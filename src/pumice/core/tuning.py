@@ -1,0 +1,120 @@
+"""Tuning: measured rates of the matmul's tiles on a class of adapters, as data inside `Caps`.
+
+An entry is plain data, the same in `SHIPPED` here and in the user's file (backends/tuning.py):
+
+    {"nvidia-hopper": {"names": ["NVIDIA H200"], "cores": 132, "groups": [1, 2, 4],
+                       "tiles": {"128x128x16 8x8": [200.0, 300.0, 320.0], …}}}
+
+An adapter has the entry that lists its own name, whatever the case. `cores` is how many multiprocessors it has. For each tile,
+by its name without the word "tiled", the table has the rate in GFLOP/s of one core that has 1, 2, 4… workgroups of it to do,
+the numbers listed in `groups`: the rate of a matmul of so many times `cores` whole tiles (f32, K = 512), divided by `cores`.
+Which tile a matmul gets follows from those numbers, see `Tuning.seconds`; a tile that the table lacks is never chosen there.
+Adapters without an entry get tiles by a rule of thumb (`choose_tile` in kernels/routines/tile.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from pumice.errors import FormatError
+
+# Rates as measured on an H200 through Vulkan, driver 580, at its full clock. The dips are where one workgroup more no longer
+# fits beside the others: this driver gives all workgroups of a core 48 KiB between them.
+SHIPPED: Mapping[str, Any] = {
+    "nvidia-hopper": {
+        "names": ["NVIDIA H200", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"],
+        "cores": 132,
+        "groups": [1, 2, 3, 4, 6, 8],
+        "tiles": {
+            "128x128x16 8x8": [293.6, 303.5, 300.3, 305.6, 312.8, 315.7],
+            "128x64x16 8x8": [234.7, 288.6, 303.3, 243.9, 305.0, 311.2],
+            "64x64x16 8x4": [188.6, 243.0, 263.9, 272.5, 242.9, 280.5],
+            "32x128x16 4x8": [187.0, 239.2, 252.6, 260.8, 231.6, 263.7],
+            "32x64x16 4x4": [144.1, 192.5, 208.9, 216.3, 226.8, 230.5],
+            "64x32x16 8x4 by 2": [143.7, 205.1, 220.7, 190.2, 238.6, 241.8],
+            "32x64x32 4x4 by 2": [153.5, 181.8, 190.9, 196.5, 201.0, 204.6],
+            "32x16x32 4x4 by 4": [60.5, 101.2, 113.5, 100.2, 125.4, 130.4],
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """One entry of the table; `tiles` are (name, rates) pairs, so that `Caps` can be hashed and compared.
+
+    >>> t = Tuning("example", ("gpu",), 10, (1, 2), (("64x64x16 4x4", (100.0, 150.0)),))
+    >>> round(t.seconds("64x64x16 4x4", groups=20, flops_each=3e9), 3)  # two on each core
+    0.04
+    """
+
+    name: str
+    names: tuple[str, ...]
+    cores: int
+    groups: tuple[int, ...]
+    tiles: tuple[tuple[str, tuple[float, ...]], ...]
+
+    @property
+    def rates(self) -> dict[str, tuple[float, ...]]:
+        """The rates by tile."""
+        return dict(self.tiles)
+
+    def knows(self, adapter: str) -> bool:
+        """Whether it was measured on adapters of this name.
+
+        >>> shipped("nvidia-hopper").knows("nvidia h200"), shipped("nvidia-hopper").knows("H200")
+        (True, False)
+        """
+        return adapter.lower() in self.names
+
+    def seconds(self, tile: str, groups: int, flops_each: float) -> float:
+        """About how long `groups` workgroups of a tile take; the core with most of them decides."""
+        own = -(-groups // self.cores)
+        times = [count / rate for count, rate in zip(self.groups, self.rates[tile], strict=True)]
+        if own >= self.groups[-1]:
+            units = times[-1] * own / self.groups[-1]
+        elif own <= self.groups[0]:
+            units = times[0]
+        else:
+            units = next(
+                t0 + (t1 - t0) * (own - n0) / (n1 - n0)
+                for (n0, t0), (n1, t1) in pairwise(zip(self.groups, times, strict=True))
+                if own <= n1
+            )
+        return units * flops_each * 1e-9
+
+
+@cache
+def shipped(name: str) -> Tuning:
+    """An entry of the table that comes with Pumice.
+
+    >>> shipped("nvidia-hopper").cores
+    132
+    """
+    return read_entry(name, SHIPPED[name], "the shipped table")
+
+
+def read_entry(name: str, entry: Any, origin: str) -> Tuning:
+    """An entry with its types checked; `origin` is what errors name.
+
+    >>> read_entry("mine", {"names": ["A"], "cores": 2, "groups": [1], "tiles": {"64x64x16 4x4": [9]}}, "a file").names
+    ('a',)
+    """
+    try:
+        names = tuple(str(n).lower() for n in entry["names"])
+        cores, groups = int(entry["cores"]), tuple(int(g) for g in entry["groups"])
+        tiles = {str(tile): tuple(float(r) for r in rates) for tile, rates in entry["tiles"].items()}
+        rising = bool(groups) and groups[0] > 0 and all(a < b for a, b in pairwise(groups))
+        whole = all(len(rates) == len(groups) and min(rates) > 0 for rates in tiles.values())
+        if not (names and all(names) and cores > 0 and tiles and rising and whole):
+            raise ValueError("its numbers do not fit together")
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise FormatError(
+            f"the tuning entry {name!r} of {origin} is malformed: {e}",
+            hint="it takes names, cores, groups and tiles, see pumice/core/tuning.py",
+        ) from None
+    return Tuning(name, names, cores, groups, tuple(tiles.items()))
