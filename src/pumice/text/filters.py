@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
 
 from jinja2 import pass_environment
 from jinja2.exceptions import SecurityError
 from jinja2.filters import FILTERS, do_indent, make_attrgetter
 from jinja2.filters import do_format as jinja_format
+from jinja2.utils import _PassArg
 
 from pumice.text.metering import LimitReached, Meter
 
-# Filters whose result is no larger than what they are given; the others of Jinja's are replaced below or left out.
-_AS_THEY_ARE = """
-    abs capitalize count d default dictsort e escape first float groupby items last length list lower map max min reject
-    rejectattr reverse safe select selectattr sort string title truncate unique upper wordcount
-"""
+# Jinja's filters by what they go through; its others are replaced below or left out.
+_AT_ONCE = "abs count d default first last length"
+_TEXTS = "capitalize e escape lower safe string truncate upper"
+_LAZY = "map reject rejectattr select selectattr unique"
+_EAGER = "dictsort groupby items list max min reverse sort"
 
 _FIELDS = 1000
+_COMPARED = 1 << 28  # characters that one search may compare
+_WORD = re.compile(r"[^-\s({\[<]+")
 _STRIP_SET = 256  # characters that strip() may be given; it looks at all of them for each character of the text
 
 
@@ -37,6 +40,7 @@ def table(current: Callable[[], Meter]) -> dict[str, Callable[..., Any]]:
 
     @pass_environment
     def join(environment: Any, value: Iterable[Any], d: str = "", attribute: str | int | None = None) -> str:
+        check_items(current(), value, attribute)
         items = list(value) if attribute is None else list(map(make_attrgetter(environment, attribute), value))
         check_join(current(), str(d), items)
         return str(d).join(map(str, items))
@@ -60,6 +64,8 @@ def table(current: Callable[[], Meter]) -> dict[str, Callable[..., Any]]:
         return jinja_format(text, *args, **kwargs)
 
     def round_(value: float, precision: int = 0, method: str = "common") -> float:
+        if not isinstance(value, int | float):  # rounding multiplies, which repeats text
+            raise LimitReached("it rounds what is no number")
         if abs(precision) > 64:
             raise LimitReached("it rounds to too many digits")
         rounded: float = FILTERS["round"](value, precision, method)
@@ -69,6 +75,7 @@ def table(current: Callable[[], Meter]) -> dict[str, Callable[..., Any]]:
     def sum_(environment: Any, iterable: Iterable[Any], attribute: str | int | None = None, start: float = 0) -> Any:
         if not isinstance(start, int | float):
             raise LimitReached("it sums what are not numbers")
+        check_items(current(), iterable, attribute)
         values = iterable if attribute is None else map(make_attrgetter(environment, attribute), iterable)
         return sum(values, start)
 
@@ -76,6 +83,24 @@ def table(current: Callable[[], Meter]) -> dict[str, Callable[..., Any]]:
         text = text_of(value)
         check_strip(chars)
         return text.strip(chars)
+
+    def title(s: Any) -> str:
+        # Jinja's makes a list of all words and gaps, fifty times the size of the text.
+        return _WORD.sub(capitalized, "".join((text_of(s),)))
+
+    def capitalized(found: re.Match[str]) -> str:
+        current().step()
+        word = found[0]
+        return word[0].upper() + word[1:].lower()
+
+    def wordcount(s: Any) -> int:
+        return sum(1 for _ in current().walk(re.finditer(r"\w+", text_of(s))))
+
+    def float_(value: Any, default: float = 0.0) -> float:
+        if isinstance(value, str) and len(value) > current().limits.width:
+            raise LimitReached("it computes with too large numbers")
+        number: float = FILTERS["float"](value, default)
+        return number
 
     def int_(value: Any, default: int = 0, base: int = 10) -> int:
         if isinstance(value, str) and len(value) > current().limits.width:
@@ -105,6 +130,7 @@ def table(current: Callable[[], Meter]) -> dict[str, Callable[..., Any]]:
         return "".join(pieces)
 
     own: dict[str, Callable[..., Any]] = {
+        "float": float_,
         "format": format_,
         "indent": indent,
         "int": int_,
@@ -112,10 +138,56 @@ def table(current: Callable[[], Meter]) -> dict[str, Callable[..., Any]]:
         "replace": replace,
         "round": round_,
         "sum": sum_,
+        "title": title,
         "tojson": tojson,
         "trim": trim,
+        "wordcount": wordcount,
     }
-    return {name: FILTERS[name] for name in _AS_THEY_ARE.split()} | own
+
+    def lazy(value: Any, *others: Any) -> Any:
+        check_items(current(), (), *others)
+        # Those that give up on what is empty or no sequence see it as it is.
+        return current().walk(value) if value and isinstance(value, Iterable) else value
+
+    def eager(value: Any, *others: Any) -> Any:
+        check_items(current(), value, *others)
+        return value
+
+    texts = {name: _prepared(FILTERS[name], lambda value, *_: text_of(value)) for name in _TEXTS.split()}
+    lazies = {name: _prepared(FILTERS[name], lazy) for name in _LAZY.split()}
+    eagers = {name: _prepared(FILTERS[name], eager) for name in _EAGER.split()}
+    return {name: FILTERS[name] for name in _AT_ONCE.split()} | texts | lazies | eagers | own
+
+
+def _prepared(function: Callable[..., Any], prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """The filter with its value, which may come after the environment or context, passed through `prepare`."""
+    place = 0 if _PassArg.from_obj(function) is None else 1
+
+    def prepared(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > place:
+            value = prepare(args[place], *args[place + 1 :], *kwargs.values())
+            args = (*args[:place], value, *args[place + 1 :])
+        return function(*args, **kwargs)
+
+    prepared.__dict__.update(function.__dict__)  # where Jinja keeps whether it wants the environment or context
+    return prepared
+
+
+def check_items(meter: Meter, value: Any, *others: Any) -> None:
+    """Counts what a filter goes through at once, and bounds its other arguments: names of attributes are split at dots.
+
+    >>> from pumice.text.metering import Limits
+    >>> check_items(Meter(Limits(steps=10)), range(11))
+    Traceback (most recent call last):
+    pumice.text.metering.LimitReached: it takes more than 10 steps
+    """
+    if any(isinstance(other, str) and len(other) > meter.limits.width for other in others):
+        raise LimitReached("it names too long an attribute")
+    if isinstance(value, Sized):
+        if len(value) > meter.elements:
+            raise LimitReached("it takes too long a text apart")
+        meter.touch(value)
+        meter.step(len(value) if isinstance(value, str) else 0)
 
 
 def check_method(meter: Meter, text: str, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -136,11 +208,28 @@ def check_method(meter: Meter, text: str, name: str, args: tuple[Any, ...], kwar
             raise LimitReached(f"it pads text to more than {meter.limits.width}")
     elif name in ("strip", "lstrip", "rstrip"):
         check_strip(args[0] if args else None)
+    elif name in ("rfind", "rindex", "rsplit", "rpartition"):
+        # Searches from the right compare the whole of what is sought at each place, those from the left do not.
+        sought = max((len(value) for value in (*args, *kwargs.values()) if isinstance(value, str)), default=1)
+        if len(text) * sought > _COMPARED:
+            raise LimitReached("it searches a long text for a long one")
+        check_split(meter, text, name)
     else:
-        meter.charge(len(text))
-        if "split" in name and len(text) > meter.elements:
-            raise LimitReached("it splits too long a text")
+        check_split(meter, text, name)
     return args
+
+
+def check_split(meter: Meter, text: str, name: str) -> None:
+    """Counts the text that a method goes through or copies, and bounds the pieces that it makes.
+
+    >>> from pumice.text.metering import Limits
+    >>> check_split(Meter(Limits(elements=10)), "a b c d e f", "split")
+    Traceback (most recent call last):
+    pumice.text.metering.LimitReached: it splits too long a text
+    """
+    meter.charge(len(text))
+    if "split" in name and len(text) > meter.elements:
+        raise LimitReached("it splits too long a text")
 
 
 def check_join(meter: Meter, separator: str, items: list[Any]) -> None:

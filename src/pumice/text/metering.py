@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import ItemsView, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Set, Sized, ValuesView
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any, NoReturn
@@ -66,6 +66,24 @@ class Meter:
         if time.monotonic() > self.deadline:
             _stop(f"it takes more than {self.limits.seconds:g} s")
 
+    def walk(self, values: Iterable[Any]) -> Iterator[Any]:
+        """The values one by one, each a step: what lazy filters are given or give."""
+        for value in values:
+            self.step()
+            yield value
+
+    def touch(self, value: Any) -> None:
+        """Counts what an operation that looks at all parts of a value, not into them, goes through; lazy ones count themselves.
+
+        >>> meter = Meter(Limits())
+        >>> meter.touch([1, 2, 3]); meter.touch("x" * 128); meter.steps
+        5
+        """
+        if isinstance(value, str):
+            self.step(len(value) >> _TEXT_STEP)
+        elif isinstance(value, Sized):
+            self.step(len(value))
+
     def charge(self, characters: int) -> None:
         """Counts text that is about to be made, or was made; asking before making it keeps the memory bounded."""
         if characters > self.room:
@@ -91,7 +109,7 @@ class Meter:
             return 1 + value.bit_length() // 3, 0
         if isinstance(value, MethodType):  # prints what it is bound to
             return self._measure(value.__self__)
-        if isinstance(value, KeysView | ValuesView | ItemsView):
+        if isinstance(value, KeysView | ValuesView | ItemsView | Set):
             return self._measure(list(value))
         if not isinstance(value, list | tuple | dict):
             return 1, 0
@@ -108,9 +126,16 @@ class Meter:
             weight, height = weight + part_weight, max(height, part_height)
             if weight > self.elements:
                 break  # enough to refuse it
-        self._known[id(value)] = (value, weight, height + 1)
+        # Only containers of containers grow out of hand; the others are soon measured again, and keeping them takes memory.
+        if height or len(value) > _SMALL:
+            self.charge(_KEPT)
+            self._known[id(value)] = (value, weight, height + 1)
         return weight, height + 1
 
+
+_SMALL = 64  # parts of a value that is measured anew each time
+_KEPT = 64  # characters that remembering a value is worth
+_TEXT_STEP = 6  # 64 characters of text that is only looked at are a step
 
 _PLAIN: tuple[type, ...] = (str, int, float, type(None), list, tuple, dict, range)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -20,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-from pumice.text import filters
+from pumice.text import checks, filters
 from pumice.text.metering import LimitReached, Limits, Meter
 
 _meter: ContextVar[Meter] = ContextVar("pumice_template_meter")
@@ -73,6 +73,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             extensions=[LoopControlExtension, _GenerationTag],
         )
         self.filters = {name: _counted(function) for name, function in filters.table(_meter.get).items()}
+        self.tests = checks.table(_meter.get)
         self._functions: tuple[Callable[..., Any], ...] = (_range, _dict, _raise_exception, _strftime_now, _Variables)
         self.globals = {
             "range": _range,
@@ -124,7 +125,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         meter.step()
         _check_operation(meter, operator, left, right)
         result = self.binop_table[operator](left, right)
-        if isinstance(result, list | tuple):
+        if isinstance(result, int) and result.bit_length() > meter.limits.width:
+            raise LimitReached("it computes with too large numbers")
+        if isinstance(result, list | tuple | Set):
             meter.weigh(result)
         return result
 
@@ -140,11 +143,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Looks up `obj.attribute`; names with two underscores are Python's own, whether they exist or not."""
+        _meter.get().step()
         _check_name(obj, attribute)
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Looks up `obj[argument]`, which falls back to attributes."""
+        _meter.get().step()
         _check_name(obj, argument)
         return super().getitem(obj, argument)
 
@@ -166,6 +171,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         meter = _meter.get()
         meter.step()
         return _paid(meter, value)
+
+    def count_contents(self, value: Any) -> Any:
+        """Counts what `x in value` looks through."""
+        _meter.get().touch(value)
+        return value
 
     def concatenate(self, *values: Any) -> str:
         """The `~` operator."""
@@ -212,6 +222,9 @@ class _Guards(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
+        for operand in node.ops:
+            if operand.op in ("in", "notin"):
+                operand.expr = self._plant(node, "count_contents", [operand.expr])
         return nodes.And(self._plant(node, "count_pass", [nodes.Const(0)]), node, lineno=node.lineno)
 
     def visit_Include(self, node: nodes.Node) -> nodes.Node:
@@ -319,6 +332,8 @@ def _call_method(meter: Meter, obj: Any, args: tuple[Any, ...], kwargs: Mapping[
         if any(isinstance(receiver, kind) and name in methods for kind, methods in _METHODS):
             if isinstance(receiver, str):
                 args = filters.check_method(meter, receiver, name, args, kwargs)
+            elif name in ("index", "count"):
+                meter.touch(receiver)
             return obj(*args, **kwargs)
         raise SecurityError(f"the method {name!r} of a {type(receiver).__name__} is not available")
     raise SecurityError(f"a {type(obj).__name__} cannot be called")
@@ -328,7 +343,7 @@ def _paid(meter: Meter, result: Any) -> Any:
     """`result`, with its size counted."""
     if isinstance(result, str):
         meter.charge(len(result))
-    elif isinstance(result, list | tuple | dict):
+    elif isinstance(result, list | tuple | dict | Set):
         meter.weigh(result)
         meter.charge(len(result))
     return result
@@ -348,6 +363,7 @@ def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
 @jinja2.pass_context  # keeps Jinja from printing constants while compiling, where nothing is counted
 def _finalize(context: Context, value: Any) -> Any:
     meter = _meter.get()
+    meter.step()
     meter.charge(meter.weigh(value))
     return value
 

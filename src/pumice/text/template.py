@@ -134,24 +134,29 @@ class ChatTemplate:
                 return self._compiled[name].render(variables)
         except Refusal as error:
             raise InputError(
-                f"the chat template does not take this conversation: {error}",
+                f"the chat template does not take this conversation: {_shown(error)}",
                 hint="change the roles or the order of the messages to what the model was trained on",
                 template=name,
             ) from None
         except LimitReached as error:
-            _refuse(name, f"the chat template was stopped: {error}")
+            _refuse(name, f"the chat template was stopped: {_shown(error)}")
         except (RecursionError, MemoryError, OverflowError) as error:
             _refuse(name, f"the chat template was stopped: {type(error).__name__}")
         except jinja2.exceptions.SecurityError as error:
-            _refuse(name, f"the chat template tried what it may not do: {error}")
+            _refuse(name, f"the chat template tried what it may not do: {_shown(error)}")
         except (jinja2.TemplateSyntaxError, SyntaxError) as error:
-            _refuse(name, f"the chat template is not valid Jinja: {str(error)[:500]}")
+            _refuse(name, f"the chat template is not valid Jinja: {_shown(error)}")
         except Exception as error:  # whatever a template's own mistake raises: it is code that we did not write
             raise InputError(
-                f"the chat template failed on this conversation: {type(error).__name__}: {str(error)[:500]}",
+                f"the chat template failed on this conversation: {type(error).__name__}: {_shown(error)}",
                 hint="check that each message has the fields that the template reads, such as role and content",
                 template=name,
             ) from None
+
+
+def _shown(error: Exception) -> str:
+    """The words of an error as a terminal may show them: a template writes some of them."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(error)[:500])
 
 
 def _refuse(name: str, message: str) -> NoReturn:
