@@ -163,6 +163,14 @@ def test_the_language_model_of_a_gemma3_with_vision() -> None:
 def test_scalings_reach_the_context_that_they_are_made_for() -> None:
     dynamic = ModelArchConfig.from_hf({**LLAMA, "rope_scaling": {"type": "dynamic", "factor": 4.0}})
     assert dynamic.max_positions == 512
+    # As Qwen 2.5 says it: the positions of the first training, and the factor by which YaRN reaches further.
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+    assert ModelArchConfig.from_hf({**LLAMA, "rope_scaling": yarn}).max_positions == 512
+    assert ModelArchConfig.from_hf({**LLAMA, "max_position_embeddings": 1024, "rope_scaling": yarn}).max_positions == 512
+    stated = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+    assert ModelArchConfig.from_gguf({**GGUF, **stated}, TENSORS).max_positions == 128
+    stated["llama.rope.scaling.original_context_length"] = 128
+    assert ModelArchConfig.from_gguf({**GGUF, **stated}, TENSORS).max_positions == 512
     roberta = ModelArchConfig.from_hf({**BERT, "model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
     assert (roberta.max_positions, roberta.position_rows) == (512, 514)
 

@@ -37,6 +37,15 @@ class Fields:
         present = {k: v for k, v in self.values.items() if v is not None}
         return Fields({**{self.prefix + k: v for k, v in defaults.items()}, **present}, self.origin, self.prefix)
 
+    def filled(self, defaults: Mapping[str, Any]) -> Fields:
+        """The same entries, with others where the file does not name them; null is an answer too, and stays.
+
+        >>> f = Fields({"cap": None}, "config.json").filled({"cap": 50.0, "size": 4})
+        >>> f.has("cap"), f.whole("size")
+        (False, 4)
+        """
+        return Fields({**{self.prefix + k: v for k, v in defaults.items()}, **self.values}, self.origin, self.prefix)
+
     def has(self, name: str) -> bool:
         return self.values.get(self.prefix + name) is not None
 

@@ -26,7 +26,7 @@ from pumice.llm.engine import Engine
 from pumice.llm.model import LanguageModel
 from pumice.llm.requests import check_cache_dtype, check_sizes, number
 from pumice.models.config import ModelArchConfig
-from pumice.models.load import load_model_params
+from pumice.models.load import load_model_params, with_own_head
 from pumice.models.lora import Adapter
 from pumice.models.registry import EncoderArchitecture, get_architecture
 from pumice.sources import Progress, ProgressCallback, resolve
@@ -179,7 +179,7 @@ def read_config(path: Path, weights: WeightFile) -> ModelArchConfig:
     if weights.kind == "gguf":
         return ModelArchConfig.from_gguf(weights.metadata, weights.tensors)
     folder = path if path.is_dir() else path.parent
-    return ModelArchConfig.from_hf(_read_json(folder / "config.json"))
+    return with_own_head(ModelArchConfig.from_hf(_read_json(folder / "config.json")), weights)
 
 
 def _text(path: Path, weights: WeightFile) -> tuple[Tokenizer, ChatTemplate | None]:

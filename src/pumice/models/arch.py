@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pumice.core.fields import Fields
 from pumice.models import decoder, encoder
@@ -17,9 +17,13 @@ from pumice.tensor import Tensor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """`ignored` are patterns of tensors in Hugging Face files that the model runs without, such as heads for other tasks."""
+    """`ignored` are patterns of tensors in Hugging Face files that the model runs without, such as heads for other tasks.
+
+    `defaults` are the entries of a config.json that does not name them, as transformers' config class has them.
+    """
 
     read_hf: Callable[[Fields], ModelArchConfig]
+    defaults: Mapping[str, Any]
     read_gguf: Callable[[GgufFields], ModelArchConfig] | None = None
     names: HfNames
     ignored: tuple[str, ...] = ()

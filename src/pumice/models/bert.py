@@ -54,6 +54,7 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
 
 ARCHITECTURE = EncoderArchitecture(
     read_hf=read_hf,
+    defaults=hf.BERT_DEFAULTS,
     read_gguf=read_gguf,
     names=HfNames(ROLES, prefixes=("", "bert.")),
     ignored=(r"(bert\.)?pooler\..*", r"cls\..*", r"classifier\..*", r"qa_outputs\..*"),

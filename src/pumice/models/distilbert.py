@@ -22,6 +22,14 @@ def read_hf(c: Fields) -> ModelArchConfig:
 
 ARCHITECTURE = EncoderArchitecture(
     read_hf=read_hf,
+    defaults={
+        "vocab_size": 30_522,
+        "max_position_embeddings": 512,
+        "n_layers": 6,
+        "n_heads": 12,
+        "dim": 768,
+        "hidden_dim": 3072,
+    },
     names=HfNames(
         {
             "embed": "embeddings.word_embeddings",

@@ -12,6 +12,19 @@ from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
 from pumice.models.params import LLAMA_NAMES, POST_NORMS, HfNames
 
+# What the config classes of Gemma 2 and 3 share.
+DEFAULTS: dict[str, Any] = {
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+}
+
 
 def common_hf(c: Fields) -> dict[str, Any]:
     """What Gemma 2 and 3 share; their norms multiply by 1 + weight."""
@@ -23,7 +36,7 @@ def common_hf(c: Fields) -> dict[str, Any]:
         "activation": hf.activation(c, "hidden_activation", "gelu_pytorch_tanh"),
         "qkv_bias": bias,
         "out_bias": bias,
-        "attention_scale": c.positive("query_pre_attn_scalar", 256) ** -0.5,
+        "attention_scale": c.positive("query_pre_attn_scalar") ** -0.5,
         "embedding_multiplier": math.sqrt(c.whole("hidden_size")),
         "logits_softcap": softcap(c, "final_logit_softcapping"),
         "tie_embeddings": c.flag("tie_word_embeddings", True),
@@ -51,7 +64,6 @@ def softcap(c: Fields, name: str, default: float | None = None) -> float | None:
 
 
 def read_hf(c: Fields) -> ModelArchConfig:
-    c = c.with_defaults(head_dim=256)
     alternating = [i % 2 == 0 for i in range(hf.layer_count(c))]
     return hf.decoder_config(
         c,
@@ -74,5 +86,15 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
 
 
 ARCHITECTURE = CausalArchitecture(
-    read_hf=read_hf, read_gguf=read_gguf, names=HfNames({**LLAMA_NAMES.roles, **POST_NORMS}, LLAMA_NAMES.prefixes)
+    read_hf=read_hf,
+    # A cap that is null is none, one that is not named has the size of the published models.
+    defaults=DEFAULTS
+    | {
+        "vocab_size": 256_000,
+        "max_position_embeddings": 8192,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
+    read_gguf=read_gguf,
+    names=HfNames({**LLAMA_NAMES.roles, **POST_NORMS}, LLAMA_NAMES.prefixes),
 )

@@ -6,17 +6,16 @@ from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.config import ModelArchConfig, RopeConfig
-from pumice.models.gemma2 import common_gguf, common_hf
+from pumice.models.gemma2 import DEFAULTS, common_gguf, common_hf
 from pumice.models.gguf import GgufFields
 from pumice.models.params import LLAMA_NAMES, POST_NORMS, HfNames
+
+_DEFAULTS = DEFAULTS | {"vocab_size": 262_208, "max_position_embeddings": 131_072}
 
 
 def read_hf(c: Fields) -> ModelArchConfig:
     # Checkpoints with a vision tower keep the language model's entries apart, and only those that are not the defaults.
-    c = c.section("text_config") if c.has("text_config") else c
-    c = c.with_defaults(
-        vocab_size=262_208, num_attention_heads=8, num_key_value_heads=4, head_dim=256, max_position_embeddings=131_072
-    )
+    c = c.section("text_config").filled(_DEFAULTS) if c.has("text_config") else c
     c.refuse_if("attn_logit_softcapping")
     pattern, head_dim = c.whole("sliding_window_pattern", 6), c.whole("head_dim")
     return hf.decoder_config(
@@ -27,7 +26,7 @@ def read_hf(c: Fields) -> ModelArchConfig:
         local_rope=hf.rope_config(
             c, head_dim, layers="sliding_attention", theta_name="rope_local_base_freq", theta=1e4, scaled=False
         ),
-        windows=hf.windows(c, c.whole("sliding_window", 4096), [(i + 1) % pattern != 0 for i in range(hf.layer_count(c))]),
+        windows=hf.windows(c, hf.window_size(c), [(i + 1) % pattern != 0 for i in range(hf.layer_count(c))]),
         **common_hf(c),
     )
 
@@ -57,6 +56,7 @@ def _sliding(g: GgufFields) -> list[bool]:
 
 ARCHITECTURE = CausalArchitecture(
     read_hf=read_hf,
+    defaults=_DEFAULTS,
     read_gguf=read_gguf,
     names=HfNames(
         {**LLAMA_NAMES.roles, **POST_NORMS},

@@ -62,7 +62,7 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
         "head_dim": head_dim,
         "intermediate": g.uniform("feed_forward_length"),
         "vocab": g.rows("token_embd.weight"),
-        "max_positions": g.whole("context_length"),
+        "max_positions": _max_positions(g),
         "norm_eps": g.positive("attention.layer_norm_rms_epsilon" if rms else "attention.layer_norm_epsilon"),
         "activation": "silu",
         "qkv": "fused" if "blk.0.attn_qkv.weight" in g.tensors else "split",
@@ -75,6 +75,14 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
     if "rope" not in changes:
         given["rope"] = rope_config(g, head_dim, interleaved=interleaved)
     return ModelArchConfig(**{**given, **changes})
+
+
+def _max_positions(g: GgufFields) -> int:
+    """The context that the file states; with YaRN the factor times the original one, where that is stated too."""
+    original = g.whole("rope.scaling.original_context_length", 0, least=0)
+    if original and g.text("rope.scaling.type", "linear") == "yarn":
+        return int(original * (g.positive("rope.scaling.factor", 1.0)))
+    return g.whole("context_length")
 
 
 def head_size(g: GgufFields) -> int:

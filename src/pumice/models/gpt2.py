@@ -26,7 +26,8 @@ _COMMON: dict[str, Any] = {
 def read_hf(c: Fields) -> ModelArchConfig:
     c.refuse_if("add_cross_attention")
     c.refuse_if("scale_attn_by_inverse_layer_idx")
-    hidden = c.whole("n_embd")
+    # Files may have the names of other models too.
+    hidden = c.whole("hidden_size", c.whole("n_embd"))
     c = c.with_defaults(
         hidden_size=hidden,
         num_hidden_layers=c.whole("n_layer"),
@@ -53,6 +54,7 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
 
 ARCHITECTURE = CausalArchitecture(
     read_hf=read_hf,
+    defaults={"vocab_size": 50_257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12},
     read_gguf=read_gguf,
     names=HfNames(
         {

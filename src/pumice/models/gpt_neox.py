@@ -39,6 +39,14 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
 
 ARCHITECTURE = CausalArchitecture(
     read_hf=read_hf,
+    defaults={
+        "vocab_size": 50_432,
+        "hidden_size": 6144,
+        "intermediate_size": 24_576,
+        "num_hidden_layers": 44,
+        "num_attention_heads": 64,
+        "max_position_embeddings": 2048,
+    },
     read_gguf=read_gguf,
     names=HfNames(
         {

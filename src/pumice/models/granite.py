@@ -37,4 +37,4 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
     )
 
 
-ARCHITECTURE = CausalArchitecture(read_hf=read_hf, read_gguf=read_gguf, names=LLAMA_NAMES)
+ARCHITECTURE = CausalArchitecture(read_hf=read_hf, defaults=hf.LLAMA_DEFAULTS, read_gguf=read_gguf, names=LLAMA_NAMES)

@@ -30,6 +30,28 @@ _SCALINGS: dict[str, ScalingKind] = {
 }
 
 
+# What transformers' config classes of llama and many after it say where a file says nothing.
+LLAMA_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "intermediate_size": 11_008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+}
+BERT_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 30_522,
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+
+
 def decoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfig:
     """The config of a llama-like decoder; `changes` are the fields in which an architecture differs."""
     heads = c.whole("num_attention_heads")
@@ -92,9 +114,10 @@ def encoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfi
 
 
 def _max_positions(c: Fields, rope: RopeConfig | None) -> int:
-    positions = c.whole("max_position_embeddings")
-    # The dynamic rule is made to go beyond what the file says, by that factor.
-    return int(positions * rope.scaling.factor) if rope is not None and rope.scaling.kind == "dynamic" else positions
+    """How far the rope reaches: where it scales by a factor, that is the factor times the length it scales."""
+    if rope is not None and rope.scaling.kind in ("dynamic", "yarn"):
+        return int(rope.scaling.original_positions * rope.scaling.factor)
+    return c.whole("max_position_embeddings")
 
 
 def activation(c: Fields, name: str, default: str) -> Literal["silu", "gelu", "gelu_tanh", "relu"]:
@@ -128,7 +151,7 @@ def rope_config(
     theta_name: str = "rope_theta",
     theta: float = 10000.0,
     part_name: str = "partial_rotary_factor",
-    part: float = 1.0,
+    part: float | None = None,
     scaled: bool = True,
     longrope_names: tuple[str, ...] = (),
 ) -> RopeConfig:
@@ -136,18 +159,24 @@ def rope_config(
 
     Files of transformers 5 have `rope_parameters`, by layer type where types differ; older ones have `theta_name` and
     `rope_scaling`, which does not apply to these layers unless `scaled`. `longrope_names` are other names of that kind.
+    `part` is how much of a head turns where the file does not say; None for models that turn all of it, whatever it says.
     """
-    section = c.section("rope_scaling" if c.has("rope_scaling") else "rope_parameters")
+    section = c.section("rope_scaling" if c.get("rope_scaling") else "rope_parameters")
     nested = isinstance(section.get(layers), Mapping)
     r = section.section(layers) if nested else section if scaled else Fields({}, section.origin)
     base = r.positive("rope_theta", c.positive(theta_name, theta))
-    turning = r.positive("partial_rotary_factor", c.positive(part_name, part))
+    turning = r.positive("partial_rotary_factor", c.positive(part_name, part or 1.0))
     kind = r.text("rope_type", r.text("type", "default"))
     if kind in longrope_names:
         kind = "longrope"
     if kind not in _SCALINGS:
         raise c.refuse(f"rope scaling of type {kind!r:.60}", "supported: " + " ".join(_SCALINGS))
     scaling = _scaling(c, r, _SCALINGS[kind])
+    if part is None and turning != 1.0:
+        # transformers does not look at it here, except in scalings, which then do not fit the heads.
+        if scaling.kind != "none":
+            raise c.refuse(f"a partial_rotary_factor of {turning} with rope scaling of type {kind!r:.60}")
+        turning = 1.0
     rotary_dim = int(head_dim * turning)
     for name, factors in (("short_factor", scaling.short), ("long_factor", scaling.long)):
         if scaling.kind == "longrope" and len(factors) != rotary_dim // 2:
@@ -188,8 +217,9 @@ def _scaling(c: Fields, r: Fields, kind: ScalingKind) -> RopeScaling:
         factor=factor,
         original_positions=original,
         attention_factor=r.positive("attention_factor", _yarn_attention_factor(r, factor)),
-        beta_fast=r.positive("beta_fast", 32.0),
-        beta_slow=r.positive("beta_slow", 1.0),
+        # Zeros stand for the defaults.
+        beta_fast=r.positive("beta_fast") if r.get("beta_fast") else 32.0,
+        beta_slow=r.positive("beta_slow") if r.get("beta_slow") else 1.0,
         truncate=r.flag("truncate", True),
     )
 

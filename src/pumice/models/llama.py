@@ -20,4 +20,4 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
     return gguf.decoder_config(g, "llama", interleaved=True, windows=(gguf.window_size(g),) * gguf.layer_count(g))
 
 
-ARCHITECTURE = CausalArchitecture(read_hf=read_hf, read_gguf=read_gguf, names=LLAMA_NAMES)
+ARCHITECTURE = CausalArchitecture(read_hf=read_hf, defaults=hf.LLAMA_DEFAULTS, read_gguf=read_gguf, names=LLAMA_NAMES)

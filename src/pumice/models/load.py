@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import DTypeError, InputError, MissingName, ShapeError, UnknownName
@@ -21,6 +23,7 @@ from pumice.tracing import Spec
 _BUFFERS = (r".*rotary_emb\.inv_freq", r".*\.masked_bias", r".*embeddings\.position_ids")
 _GGUF_BUFFERS = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd(\.weight)?")
 _SHOWN = 5
+_COMPARED_ROWS = 4096
 
 
 class LazyArrays(Mapping[str, NDArray[Any]]):
@@ -74,6 +77,39 @@ def load_model_params(cfg: ModelArchConfig, weights: WeightFile) -> LoadedParams
     nbytes = sum(weights.tensors[name].nbytes for name in names.values())
     specs["layers"] = list(specs["layers"].values())
     return LoadedParams(specs, LazyArrays(weights, names), nbytes)
+
+
+def with_own_head(cfg: ModelArchConfig, weights: WeightFile) -> ModelArchConfig:
+    """The config, untied where the checkpoint holds a head other than the embeddings that it is said to be tied to.
+
+    As transformers does it: the head counts, and a warning says so. A head that is a copy is left alone.
+    """
+    if cfg.source != "hf" or cfg.kind != "causal" or not cfg.tie_embeddings:
+        return cfg
+    if cfg.quantization is not None:
+        weights = QuantizedWeights(weights, cfg.quantization)
+    untied = replace(cfg, tie_embeddings=False)
+    found = {p.path: _find(p, weights) for p in get_architecture(cfg.model_type).params(untied)}
+    table, head = found["embed.weight"], found["head.weight"]
+    if table is None or head is None or _same(weights, table, head):
+        return cfg
+    warnings.warn(
+        f"config.json ties {shown(head)} to {shown(table)}, but {weights.path.name} holds both and they differ: "
+        "the head is used; tie_word_embeddings: false would say so",
+        UserWarning,
+        stacklevel=2,
+    )
+    return untied
+
+
+def _same(weights: WeightFile, a: str, b: str) -> bool:
+    """Whether two tensors hold the same numbers; compared by some rows at a time, the first that differ end it."""
+    x, y = (weights.tensors[name] for name in (a, b))
+    if x.shape != y.shape or ((x.dtype.is_quant or y.dtype.is_quant) and x.dtype != y.dtype):
+        return False
+    left, right = weights.array(a), weights.array(b)
+    rows = range(0, len(left), _COMPARED_ROWS)
+    return all(np.array_equal(left[i : i + _COMPARED_ROWS], right[i : i + _COMPARED_ROWS]) for i in rows)
 
 
 def _orders(found: Mapping[str, str], weights: WeightFile) -> dict[str, str]:

@@ -78,13 +78,17 @@ def linear_layers(cfg: ModelArchConfig) -> dict[str, LinearLayer]:
     ('layers.0.down', 8, 'model.layers.0.mlp.down_proj')
     """
     found: dict[str, LinearLayer] = {}
-    for p in get_architecture(cfg.model_type).params(cfg):
+    architecture = get_architecture(cfg.model_type)
+    for p in architecture.params(cfg):
         path = p.path.removesuffix(".weight")
         if len(p.shape) != 2 or not (path.startswith("layers.") or path in (EMBED, HEAD)):
             continue
         turned = path == EMBED or (cfg.transposed_weights and path != HEAD)
         outputs, inputs = p.shape[::-1] if turned else p.shape
         names = tuple(name.removesuffix(".weight") for name in p.hf)
+        if path == EMBED:
+            # A tied matrix may be stored under the head's name, but the two are modules of their own.
+            names = tuple(name for name in names if name not in architecture.names.head)
         found[path] = LinearLayer(path, outputs, inputs, names, _order(cfg, path.rpartition(".")[2]))
     if cfg.tie_embeddings and EMBED in found:
         # The head has no weight of its own, but a module.

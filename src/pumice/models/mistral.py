@@ -15,4 +15,9 @@ def read_hf(c: Fields) -> ModelArchConfig:
     return hf.decoder_config(c, "mistral", windows=(hf.window_size(c),) * hf.layer_count(c))
 
 
-ARCHITECTURE = CausalArchitecture(read_hf=read_hf, names=LLAMA_NAMES)
+ARCHITECTURE = CausalArchitecture(
+    read_hf=read_hf,
+    defaults=hf.LLAMA_DEFAULTS
+    | {"intermediate_size": 14_336, "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
+    names=LLAMA_NAMES,
+)

@@ -36,6 +36,14 @@ def read_hf(c: Fields) -> ModelArchConfig:
 
 ARCHITECTURE = EncoderArchitecture(
     read_hf=read_hf,
+    defaults={
+        "vocab_size": 50_368,
+        "hidden_size": 768,
+        "intermediate_size": 1152,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 12,
+        "max_position_embeddings": 8192,
+    },
     names=HfNames(
         {
             "embed": "embeddings.tok_embeddings",

@@ -12,7 +12,6 @@ from pumice.models.params import LLAMA_NAMES, POST_NORMS, HfNames
 
 def read_hf(c: Fields) -> ModelArchConfig:
     bias = c.flag("attention_bias")
-    c = c.with_defaults(rms_norm_eps=1e-5)
     return hf.decoder_config(c, "olmo2", norms="post", qk_norm="projection", qkv_bias=bias, out_bias=bias)
 
 
@@ -21,5 +20,8 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
 
 
 ARCHITECTURE = CausalArchitecture(
-    read_hf=read_hf, read_gguf=read_gguf, names=HfNames({**LLAMA_NAMES.roles, **POST_NORMS}, LLAMA_NAMES.prefixes)
+    read_hf=read_hf,
+    defaults=hf.LLAMA_DEFAULTS | {"vocab_size": 50_304, "rms_norm_eps": 1e-5},
+    read_gguf=read_gguf,
+    names=HfNames({**LLAMA_NAMES.roles, **POST_NORMS}, LLAMA_NAMES.prefixes),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pumice.models.config import ModelArchConfig
 
@@ -68,6 +68,8 @@ POST_NORMS = {
     "post_mlp_norm": "layers.{}.post_feedforward_layernorm",
 }
 
+_LEGACY = {"weight": "gamma", "bias": "beta"}
+
 _GGUF_NAMES: Mapping[str, tuple[str, ...]] = {
     "embed": ("token_embd",),
     "positions": ("position_embd",),
@@ -113,7 +115,10 @@ class _Definer:
 
     def all(self) -> Iterator[ParamDef]:
         cfg = self.cfg
-        yield from self._table("embed", cfg.vocab)
+        for table in self._table("embed", cfg.vocab):
+            # One matrix for both may be stored under either name.
+            both = cfg.tie_embeddings and cfg.kind == "causal"
+            yield replace(table, hf=(*table.hf, *(f"{name}.weight" for name in self.names.head))) if both else table
         yield from self._table("positions", cfg.position_rows)
         yield from self._table("types", cfg.type_rows)
         if cfg.embed_norm:
@@ -179,9 +184,12 @@ class _Definer:
     def _weight(self, role: str, shape: tuple[int, ...], layer: int | None = None, kind: str = "weight") -> ParamDef:
         where = role if layer is None else f"layers.{layer}.{role}"
         index = layer or 0
+        names = self.names.of(role, index)
+        # As TensorFlow calls them: the first checkpoints of BERT were converted with these names.
+        legacy = tuple(f"{name}.{_LEGACY[kind]}" for name in names if name.endswith("LayerNorm"))
         return ParamDef(
             path=f"{where}.{kind}",
             shape=shape,
-            hf=tuple(f"{name}.{kind}" for name in self.names.of(role, index)),
+            hf=tuple(f"{name}.{kind}" for name in names) + legacy,
             gguf=tuple(f"{name.format(index)}.{kind}" for name in _GGUF_NAMES[role]),
         )

@@ -21,9 +21,9 @@ def _border(rope: RopeConfig) -> int | None:
 def read_hf(c: Fields) -> ModelArchConfig:
     head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     # Both older names mean longrope here, also "yarn".
-    rope = hf.rope_config(c, head_dim, longrope_names=("su", "yarn"))
+    rope = hf.rope_config(c, head_dim, part=1.0, longrope_names=("su", "yarn"))
     return hf.decoder_config(
-        c.with_defaults(rms_norm_eps=1e-5),
+        c,
         "phi3",
         qkv="fused",
         fused_gate_up=True,
@@ -45,4 +45,17 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
     )
 
 
-ARCHITECTURE = CausalArchitecture(read_hf=read_hf, read_gguf=read_gguf, names=LLAMA_NAMES)
+ARCHITECTURE = CausalArchitecture(
+    read_hf=read_hf,
+    defaults=hf.LLAMA_DEFAULTS
+    | {
+        "vocab_size": 32_064,
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "max_position_embeddings": 4096,
+        "original_max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+    },
+    read_gguf=read_gguf,
+    names=LLAMA_NAMES,
+)

@@ -9,11 +9,21 @@ from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
 from pumice.models.params import LLAMA_NAMES
 
+# Without `use_sliding_window` the window means nothing.
+DEFAULTS = hf.LLAMA_DEFAULTS | {
+    "vocab_size": 151_936,
+    "intermediate_size": 22_016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+
 
 def windows(c: Fields) -> tuple[int | None, ...]:
     """Each layer's window; there are none unless `use_sliding_window` says so."""
     size = hf.window_size(c) if c.flag("use_sliding_window") else None
-    first = c.whole("max_window_layers", 28, least=0)
+    first = c.whole("max_window_layers", least=0)
     return hf.windows(c, size, [i >= first for i in range(hf.layer_count(c))])
 
 
@@ -26,4 +36,4 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
     return gguf.decoder_config(g, "qwen2")
 
 
-ARCHITECTURE = CausalArchitecture(read_hf=read_hf, read_gguf=read_gguf, names=LLAMA_NAMES)
+ARCHITECTURE = CausalArchitecture(read_hf=read_hf, defaults=DEFAULTS, read_gguf=read_gguf, names=LLAMA_NAMES)

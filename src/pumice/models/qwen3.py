@@ -8,11 +8,10 @@ from pumice.models.arch import CausalArchitecture
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
 from pumice.models.params import LLAMA_NAMES
-from pumice.models.qwen2 import windows
+from pumice.models.qwen2 import DEFAULTS, windows
 
 
 def read_hf(c: Fields) -> ModelArchConfig:
-    c = c.with_defaults(head_dim=128)
     bias = c.flag("attention_bias")
     return hf.decoder_config(c, "qwen3", qk_norm="head", qkv_bias=bias, out_bias=bias, windows=windows(c))
 
@@ -21,4 +20,4 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
     return gguf.decoder_config(g, "qwen3", qk_norm="head")
 
 
-ARCHITECTURE = CausalArchitecture(read_hf=read_hf, read_gguf=read_gguf, names=LLAMA_NAMES)
+ARCHITECTURE = CausalArchitecture(read_hf=read_hf, defaults={**DEFAULTS, "head_dim": 128}, read_gguf=read_gguf, names=LLAMA_NAMES)

@@ -43,7 +43,8 @@ def get_architecture(model_type: str) -> Architecture:
 def read_hf(config: Mapping[str, Any]) -> ModelArchConfig:
     """`ModelArchConfig.from_hf`."""
     fields = Fields(config, "config.json")
-    return get_architecture(fields.text("model_type")).read_hf(fields)
+    architecture = get_architecture(fields.text("model_type"))
+    return architecture.read_hf(fields.filled(architecture.defaults))
 
 
 def read_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> ModelArchConfig:

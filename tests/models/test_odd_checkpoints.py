@@ -1,0 +1,101 @@
+"""Checkpoints whose tensors are named or tied otherwise than their config says, as transformers loads them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from pumice.formats import open_weights
+from pumice.formats.safetensors_writer import write_safetensors
+from pumice.llm.load import read_config
+from pumice.models.load import load_model_params
+from pumice.models.registry import EncoderArchitecture, get_architecture
+from tiny_models import GOLDENS, write_tokenizer
+
+Array = np.ndarray[Any, Any]
+
+
+def goldens(name: str) -> dict[str, Array]:
+    with open_weights(GOLDENS / name / "goldens.safetensors") as file:
+        return {key: np.array(file.array(key)) for key in file.tensors}
+
+
+def tensors(name: str) -> dict[str, Array]:
+    with open_weights(GOLDENS / name / "model.safetensors") as file:
+        return {key: np.array(file.array(key)).astype(np.float32) for key in file.tensors}
+
+
+def write(folder: Path, name: str, arrays: dict[str, Array], **changes: Any) -> Path:
+    config = json.loads((GOLDENS / name / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    with (folder / "model.safetensors").open("wb") as file:
+        write_safetensors(file, arrays)
+    write_tokenizer(folder, config["vocab_size"])
+    return folder
+
+
+def assert_logits(folder: Path, name: str) -> None:
+    golden = goldens(name)
+    with pm.load(folder, device="host", context=64) as model:
+        got, want = model.logits(golden["prompt.19.ids"].tolist()), golden["prompt.19.logits"]
+    assert np.linalg.norm(got - want) < 1e-4 * np.linalg.norm(want)
+
+
+def test_a_head_beside_tied_embeddings_counts_where_it_differs(tmp_path: Path) -> None:
+    """The llama golden has a head of its own; a config that ties it is wrong, which costs a warning and no weights."""
+    folder = write(tmp_path, "llama", tensors("llama"), tie_word_embeddings=True)
+    with pytest.warns(UserWarning, match=r"ties 'lm_head\.weight' to 'model\.embed_tokens\.weight'.*differ: the head is used"):
+        assert_logits(folder, "llama")
+
+
+def test_a_copy_of_tied_embeddings_is_left_alone(tmp_path: Path) -> None:
+    arrays = tensors("qwen2")
+    folder = write(tmp_path, "qwen2", arrays | {"lm_head.weight": arrays["model.embed_tokens.weight"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with open_weights(folder) as weights:
+            cfg = read_config(folder, weights)
+            assert cfg.tie_embeddings and "head" not in load_model_params(cfg, weights).specs
+        assert_logits(folder, "qwen2")
+
+
+def test_tied_embeddings_may_be_stored_as_the_head_alone(tmp_path: Path) -> None:
+    arrays = tensors("qwen2")
+    arrays["lm_head.weight"] = arrays.pop("model.embed_tokens.weight")
+    assert_logits(write(tmp_path, "qwen2", arrays), "qwen2")
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
+def test_norms_may_have_the_names_of_tensorflow(name: str, tmp_path: Path) -> None:
+    """LayerNorm.gamma and LayerNorm.beta, as in bert-base-uncased, below a prefix and beside heads with such norms."""
+    arrays = {}
+    for key, value in tensors(name).items():
+        key = key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        arrays[key if key.startswith((f"{name}.", "lm_head.")) else f"{name}.{key}"] = value
+    if name == "bert":
+        arrays["cls.predictions.transform.LayerNorm.gamma"] = np.ones(32, np.float32)
+    assert any(key.endswith("LayerNorm.gamma") for key in arrays)
+    folder, golden = write(tmp_path, name, arrays), goldens(name)
+    with open_weights(folder) as weights:
+        cfg = read_config(folder, weights)
+        params = load_model_params(cfg, weights)
+        arch = get_architecture(cfg.model_type)
+        assert isinstance(arch, EncoderArchitecture)
+
+        def hidden(params: Any, tokens: pm.Tensor, mask: pm.Tensor) -> pm.Tensor:
+            return arch.hidden(cfg, params, tokens, mask)
+
+        ids, mask = golden["batch.ids"], golden["batch.mask"].astype(bool)
+        specs = {"tokens": pm.spec(*ids.shape, dtype="i32"), "mask": pm.spec(*mask.shape, dtype="bool")}
+        exe = pm.compile(hidden, params=params.specs, **specs, device="host")
+        exe.set_params(dict(params.arrays))
+    with exe:
+        got = exe.run(tokens=ids, mask=mask) * mask[..., None]
+    want = golden["batch.hidden"]
+    assert np.linalg.norm(got - want) < 1e-4 * np.linalg.norm(want)

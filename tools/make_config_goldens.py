@@ -1,0 +1,151 @@
+"""Makes tests/models/goldens/defaults.json: what transformers makes of configs that leave much unsaid.
+
+For every architecture, from an empty config and from partial ones: the whole config, the shapes of the tensors outside the
+layers and of the first two layers, and the frequencies of the rotary embedding. Needs the environment of tools/README.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+OUT = Path(__file__).parent.parent / "tests" / "models" / "goldens" / "defaults.json"
+# The class whose tensors are loaded: the one that checkpoints of the architecture are published for.
+MODELS = {
+    "bert": "BertModel", "distilbert": "DistilBertModel", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
+    "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "granite": "GraniteForCausalLM", "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM", "modernbert": "ModernBertModel", "olmo2": "Olmo2ForCausalLM", "phi3": "Phi3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "roberta": "RobertaModel", "xlm-roberta": "XLMRobertaModel",
+}  # fmt: skip
+PLAIN_ROPE = ("gemma2", "granite", "llama", "mistral", "olmo2", "qwen2", "qwen3")
+LONG = {"short_factor": [1.0 + 0.01 * i for i in range(48)], "long_factor": [2.0 + 0.1 * i for i in range(48)]}
+ROPES: dict[str, dict[str, Any]] = {
+    "theta": {"rope_theta": 5e5},
+    "parameters": {"rope_parameters": {"rope_theta": 5e5}},
+    "untyped": {"rope_scaling": {"rope_theta": 2e4}},
+    "part": {"partial_rotary_factor": 0.5},
+    "linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
+    "dynamic": {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+    "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+    "yarn original": {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}},
+    "yarn without factor": {"rope_parameters": {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 512}},
+    "yarn zeros": {"rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 0, "beta_slow": 0}},
+    "llama3": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}},
+    "beside": {
+        "original_max_position_embeddings": 1024,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    },
+    "empty scaling": {"rope_scaling": {}, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 3e4}},
+}
+CASES: dict[str, dict[str, dict[str, Any]]] = {name: {"empty": {}} for name in MODELS}
+for name in PLAIN_ROPE:
+    CASES[name] |= copy.deepcopy(ROPES)
+for name in ("llama", "qwen2", "phi3", "olmo2", "granite", "qwen3"):
+    CASES[name]["as many kv heads"] = {"num_key_value_heads": None}
+for name in ("mistral", "gemma2", "phi3"):
+    CASES[name]["no window"] = {"sliding_window": None}
+CASES["gemma2"]["no caps"] = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+CASES["gemma2"]["capped logits"] = {"attn_logit_softcapping": None}
+for name in ("qwen2", "qwen3"):
+    CASES[name] |= {
+        "windows": {"use_sliding_window": True},
+        "early windows": {"use_sliding_window": True, "max_window_layers": 3, "sliding_window": 100},
+        "window without use": {"sliding_window": 100},
+        "full layers": {"use_sliding_window": True, "layer_types": ["full_attention"] * 32},
+    }
+CASES["gemma3_text"] |= {
+    "thetas": {"rope_theta": 5e5, "rope_local_base_freq": 2e4},
+    "scaling": {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "only full": {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 2e6}}},
+    "only sliding": {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 2e4}}},
+    "untyped": {"rope_parameters": {"full_attention": {"rope_theta": 3e6}, "sliding_attention": None}},
+    "pattern": {"sliding_window_pattern": 2},
+    "caps": {"final_logit_softcapping": 20.0},
+}
+CASES["modernbert"] |= {
+    "thetas": {"global_rope_theta": 5e5, "local_rope_theta": 2e4},
+    "scaling": {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "only full": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 2e6}}},
+    "every second": {"global_attn_every_n_layers": 2},
+}
+CASES["gpt_neox"] |= {
+    "rotary": {"rotary_pct": 0.5, "rotary_emb_base": 2e4},
+    "parameters": {"rope_parameters": {"rope_theta": 3e4}},
+    "sequential": {"use_parallel_residual": False},
+    "no biases": {"attention_bias": False},
+    "linear": {"rope_scaling": {"type": "linear", "factor": 4.0}},
+}
+CASES["phi3"] |= {
+    "longrope": {"max_position_embeddings": 131072, "rope_scaling": {"type": "longrope", **LONG}},
+    "su": {"max_position_embeddings": 131072, "rope_scaling": {"type": "su", "original_max_position_embeddings": 4096, **LONG}},
+    "original": {
+        "max_position_embeddings": 16384, "original_max_position_embeddings": 8192,
+        "rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 2048, **LONG},
+    },
+    "theta": {"rope_theta": 5e5},
+    "part": {"partial_rotary_factor": 0.5},
+}  # fmt: skip
+CASES["llama"] |= {
+    "head size": {"head_dim": 64},
+    "head size null": {"head_dim": None, "num_attention_heads": 16},
+    "biases": {"attention_bias": True, "mlp_bias": True},
+    "tied": {"tie_word_embeddings": True},
+}
+CASES["gpt2"] |= {"inner": {"n_inner": 100}, "unscaled": {"scale_attn_weights": False}, "apart": {"tie_word_embeddings": False}}
+CASES["roberta"] |= {"padding": {"pad_token_id": 5}}
+CASES["distilbert"] |= {"other names": {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}}
+CASES["gpt2"] |= {"other names": {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}}
+
+
+def shapes(config: Any, model: str) -> dict[str, list[int]]:
+    """The tensors of a checkpoint, without layers after the second and without what ties repeat."""
+    with torch.device("meta"):
+        made = getattr(transformers, model)(config)
+    found = {name: list(tensor.shape) for name, tensor in made.named_parameters()}  # tied ones once
+    return {n: s for n, s in found.items() if int((re.search(r"\.(\d+)\.", n) or [0, 0])[1]) < 2}
+
+
+def rotary(config: Any, model: str) -> dict[str, Any]:
+    """Frequencies and the factor on cos and sin, by layer type where types differ; nothing without rope."""
+    module = importlib.import_module(getattr(transformers, model).__module__)
+    [cls] = [c for n, c in vars(module).items() if n.endswith("RotaryEmbedding")] or [None]
+    if cls is None:
+        return {}
+    made = cls(config)
+    out = {}
+    for name, buffer in made.named_buffers():
+        if name.endswith("inv_freq") and "original" not in name:
+            layers = name.removesuffix("inv_freq").rstrip("_")
+            scale = getattr(made, f"{layers}_attention_scaling" if layers else "attention_scaling")
+            # Every third pair tells the formula; nine digits tell an f32.
+            pairs = [float(f"{value:.9g}") for value in buffer[::3].tolist()]
+            out[layers or "full_attention"] = {"inv_freq": pairs, "scale": float(scale)}
+    return out
+
+
+def main() -> None:
+    transformers.logging.set_verbosity_error()
+    made: dict[str, Any] = {}
+    for name, model in MODELS.items():
+        for case, given in CASES[name].items():
+            cls = getattr(transformers, model).config_class
+            config = cls.from_dict(copy.deepcopy(given))
+            full = {k: v for k, v in config.to_dict().items() if k not in ("id2label", "label2id", "transformers_version")}
+            row = {"given": {"model_type": name, **given}, "config": full, "rotary": rotary(config, model)}
+            if not any("rope" in key for key in given):
+                row["tensors"] = shapes(config, model)
+            made[f"{name}: {case}"] = row
+    rows = [f"{json.dumps(key)}: {json.dumps(row, sort_keys=True)}" for key, row in made.items()]
+    OUT.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    print(f"{len(rows)} configs, {OUT.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
