@@ -389,6 +389,18 @@ HOST_ATTACKS: dict[str, Callable[[Header], None]] = {
     "step with a kernel": set_in("steps", "kernel", 0, 0),
     "operand not bound": lambda h: h["steps"]["bindings"].__setitem__(-1, []) or h["steps"]["access"].__setitem__(-1, ""),
     "root elsewhere": set_in("steps", "root", 0, 0),
+    "unaligned value": lambda h: [w.__setitem__(1, w[1] + 4) for w in h["values"]["parts"]],
+    "step that writes an input": set_in("values", "parts", -1, [0, 0, 64]),
+    "step that writes more than its root": lambda h: (
+        h["steps"]["bindings"][0].extend([h["values"]["id"][-1], 0])
+        or h["steps"]["access"].__setitem__(0, h["steps"]["access"][0] + "w")
+    ),
+    "step that binds what it does not read": lambda h: (
+        h["steps"]["bindings"][0].extend([2, 0]) or h["steps"]["access"].__setitem__(0, h["steps"]["access"][0] + "r")
+    ),
+    "constants over each other": lambda h: [
+        w.__setitem__(1, 0) for w in h["values"]["parts"] if h["buffers"]["kind"][w[0]] == "constant"
+    ],
     "needs of a host plan": set_in("needs", {"f16": True}),
     "as a webgpu plan": set_in("target", "webgpu"),
 }

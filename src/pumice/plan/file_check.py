@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from pumice.core.dims import Dim, Expr, symbols
@@ -110,6 +111,8 @@ def _check_values(plan: Plan) -> None:
         op = "" if node is None else node.op
         if op in SOURCE_OPS and kinds - {op}:
             raise _fail("values", f"value {v.id} is a {op} in a buffer for a {min(kinds - {op})}")
+        if plan.caps.target == "host" and any(p.offset % plan.caps.storage_alignment for p in v.parts):
+            raise _fail("alignment", f"value {v.id} lies at no multiple of {plan.caps.storage_alignment} bytes")
         if len(v.parts) > 1 and (op != "param" or plan.caps.target == "host"):
             raise _fail("values", f"value {v.id} lies in {len(v.parts)} parts, only params of webgpu plans may")
     _check_owners(plan)
@@ -143,6 +146,11 @@ def _check_owners(plan: Plan) -> None:
             owner = owners.get(p.buffer)
             if owner is None or p.offset < owner[1].offset or p.offset + p.nbytes > owner[1].offset + owner[1].nbytes:
                 raise _fail("values", f"value {v.id} lies in buffer {p.buffer} outside of what the buffer is for")
+    constants = (n.id for n in plan.graph.sources("constant") if n.id in plan.values)
+    parts = sorted((p.buffer, p.offset, p.nbytes, i) for i in constants for p in plan.values[i].parts)
+    for (buffer, offset, nbytes, i), (other, start, _, k) in pairwise(parts):
+        if buffer == other and start < offset + nbytes:
+            raise _fail("values", f"the constants {i} and {k} overlap in buffer {buffer}")
 
 
 def _check_step(plan: Plan, k: int, step: Step) -> None:
@@ -157,8 +165,18 @@ def _check_step(plan: Plan, k: int, step: Step) -> None:
             raise _fail("range", f"{where} binds part {b.part} of value {b.value}, which has no memory")
     if step.root not in plan.values or (step.anchor is not None and step.anchor not in step.nodes):
         raise _fail("nodes", f"{where} has no place for its root {step.root}, or its anchor is not among its nodes")
+    _check_writes(plan, where, step)
     if plan.caps.target == "host":
         _check_host_step(plan, where, step)
+
+
+def _check_writes(plan: Plan, where: str, step: Step) -> None:
+    """Steps write to the arenas, and in place of what the graph updates; inputs and weights stay as they are."""
+    for b in step.bindings:
+        if b.access == "read" or plan.buffers[plan.values[b.value].parts[b.part].buffer].kind == "arena":
+            continue
+        if b.access == "write" or all(b.value != to for to, _ in plan.graph.updates):
+            raise _fail("write", f"{where} writes value {b.value}, which is no memory for results")
 
 
 def _check_host_step(plan: Plan, where: str, step: Step) -> None:
@@ -173,6 +191,15 @@ def _check_host_step(plan: Plan, where: str, step: Step) -> None:
         done.add(n)
     if step.kernel >= 0 or step.root not in done or plan.kernels:
         raise _fail("nodes", f"{where} is a host step with a kernel, or one that does not compute its root {step.root}")
+    operands = {a for n in step.nodes for a in plan.graph.nodes[n].args}
+    if any(b.access == "read" and b.value not in operands for b in step.bindings):
+        raise _fail("nodes", f"{where} binds a value that it does not read")
+    # The host writes the root and nothing else, perhaps in place of what it is the next content of.
+    written = [b.value for b in step.bindings if b.access != "read"]
+    in_place = bool(written) and (written[0], step.root) in plan.graph.updates
+    same = in_place and plan.values[written[0]].parts == plan.values[step.root].parts
+    if len(written) != 1 or (written[0] != step.root and not same):
+        raise _fail("write", f"{where} is a host step that writes something other than its root {step.root}")
 
 
 def _check_copies(plan: Plan) -> None:
