@@ -208,15 +208,16 @@ def _cast(p: Puller, n: Node, idx: Index) -> str:
 
 
 def _cross_entropy_gradient(p: Puller, n: Node, idx: Index) -> str:
-    x, targets, total, dy = n.args
+    x, targets, picked, loss, dy = n.args
     row = idx[:-1]
     # A negative target becomes one beyond every class.
     target = p.kb.let(f"u32({p.value(targets, row)})", "t")
     p.kb.function(
-        "fn cross_entropy_slope(x: f32, total: f32, dy: f32, class_: u32, t: u32, n: u32) -> f32 {\n"
-        "  if (t >= n) { return 0.0; }\n  return dy * (pm_exp(x - total) - select(0.0, 1.0, class_ == t));\n}"
+        "fn cross_entropy_slope(x: f32, picked: f32, loss: f32, dy: f32, class_: u32, t: u32, n: u32) -> f32 {\n"
+        "  if (t >= n) { return 0.0; }\n"
+        "  return dy * (pm_exp((x - picked) - loss) - select(0.0, 1.0, class_ == t));\n}"
     )
-    operands = f"{p.value(x, idx)}, {p.value(total, row)}, {p.value(dy, row)}, {idx[-1]}, {target}"
+    operands = f"{p.value(x, idx)}, {p.value(picked, row)}, {p.value(loss, row)}, {p.value(dy, row)}, {idx[-1]}, {target}"
     return f"cross_entropy_slope({operands}, {p.kb.dim(n.type.shape[-1])})"
 
 

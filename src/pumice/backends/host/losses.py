@@ -23,11 +23,12 @@ def _bind_cross_entropy(call: Call) -> Routine:
 def _bind_gradient(call: Call) -> Routine:
     def run(operands: list[Any], out: Array) -> None:
         x = operands[0].reshape(-1, operands[0].shape[-1])
-        targets, total, dy = (o.reshape(-1) for o in operands[1:])
+        targets, picked, loss, dy = (o.reshape(-1) for o in operands[1:])
         target = out.reshape(x.shape)
         for part in row_blocks(*x.shape):
             rows, places = target[part], targets[part].astype(np.int64)
-            np.subtract(as_f32(x[part]), as_f32(total[part])[:, None], out=rows)
+            np.subtract(as_f32(x[part]), as_f32(picked[part])[:, None], out=rows)
+            np.subtract(rows, as_f32(loss[part])[:, None], out=rows)
             np.exp(rows, out=rows)
             valid = np.flatnonzero((places >= 0) & (places < x.shape[1]))
             rows[valid, places[valid]] -= 1

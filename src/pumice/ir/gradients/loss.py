@@ -18,27 +18,30 @@ def _valid(x: Val, targets: Val) -> Val:
 
 
 def cross_entropy(c: Backward) -> Gradients:
-    """In one pass: the loss plus the logit it was measured against is the logarithm of the sum of exponentials."""
+    """In one pass: the loss tells how far the logarithm of the sum of exponentials is above the logit of the target."""
     x, targets = c.arg(0), c.arg(1)
-    total = c.out + _picked(x, targets)
-    return [x.op("cross_entropy_gradient", targets, total, c.dy), None]
+    return [x.op("cross_entropy_gradient", targets, _picked(x, targets), c.out, c.dy), None]
 
 
 def cross_entropy_gradient(c: Backward) -> Gradients:
-    x, targets, total, dy, dz = c.arg(0), c.arg(1), c.arg(2), c.arg(3), c.dy.wide()
+    x, targets, picked, loss, dy, dz = c.arg(0), c.arg(1), c.arg(2), c.arg(3), c.arg(4), c.dy.wide()
     row = (x.rank - 1,)
     valid = _valid(x, targets)
 
     def along(v: Val) -> Val:
         return v.reshape((*v.shape, 1))
 
+    def probability() -> Val:
+        return ((x.wide() - along(picked)) - along(loss)).op("exp")
+
     def weighted() -> Val:
         """How the result moves with each logit: dy times the probability, where there is a target."""
-        p = (x.wide() - along(total)).op("exp")
-        return dz * along(valid.choose(dy, 0.0)) * p
+        return dz * along(valid.choose(dy, 0.0)) * probability()
+
+    def of_row() -> Val:
+        return -weighted().sum(row)
 
     def of_dy() -> Val:
-        p = (x.wide() - along(total)).op("exp")
-        return valid.choose((dz * p).sum(row) - _picked(dz, targets), 0.0)
+        return valid.choose((dz * probability()).sum(row) - _picked(dz, targets), 0.0)
 
-    return c.each(weighted, lambda: None, lambda: -weighted().sum(row), of_dy)
+    return c.each(weighted, lambda: None, of_row, of_row, of_dy)

@@ -44,25 +44,26 @@ def _cross_entropy(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Arra
     valid, index = _named(x, targets)
     with np.errstate(invalid="ignore"):  # inf - inf is NaN by rule
         top = np.max(x, axis=-1, keepdims=True)
-        total = np.log(np.sum(np.exp(x - top), axis=-1, keepdims=True)) + top
-        loss = total - np.take_along_axis(x, index[..., None], -1)
+        total = np.log(np.sum(np.exp(x - top), axis=-1, keepdims=True))
+        # The sum's logarithm is small: added to a large logit, it would lose its digits.
+        loss = total + (top - np.take_along_axis(x, index[..., None], -1))
     return np.where(valid, loss[..., 0], 0)
 
 
 def _infer_gradient(types: Types, attrs: Attrs) -> TensorType:
-    x, targets, total, dy = given(types)
+    x, targets, picked, loss, dy = given(types)
     _check(x, targets)
-    for t, name in ((total, "total"), (dy, "dy")):
+    for t, name in ((picked, "picked"), (loss, "loss"), (dy, "dy")):
         require_kind(t, "float")
         same_shape(t.shape, targets.shape, f"{name} and targets")
     return x
 
 
 def _gradient(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    x, targets, total, dy = arrays
+    x, targets, picked, loss, dy = arrays
     valid, index = _named(x, targets)
-    with np.errstate(invalid="ignore"):
-        result = np.exp(x - total[..., None])
+    with np.errstate(invalid="ignore", over="ignore"):
+        result = np.exp((x - picked[..., None]) - loss[..., None])
     places = index[..., None]
     np.put_along_axis(result, places, np.take_along_axis(result, places, -1) - 1, -1)
     return np.where(valid[..., None], result * dy[..., None], 0)
@@ -99,12 +100,14 @@ def _samples() -> Iterator[Sample]:
 
 def _gradient_samples() -> Iterator[Sample]:
     for s in _samples():
-        if s.label != "large magnitudes":  # differences of exponents beyond f32: nothing to compare
-            x, targets = s.inputs
-            wide = np.asarray(x).astype(np.float32)
-            total = np.asarray(np.log(np.sum(np.exp(wide - wide.max(axis=-1, keepdims=True, initial=0)), axis=-1)))
-            total = (total + wide.max(axis=-1, initial=0)).astype(np.float32)
-            yield sample(s.label, [x, targets, total, sample_array(total.shape, seed=9)])
+        if s.label == "large magnitudes":
+            continue  # a loss of 10,000 is rounded to a thousandth, and so are probabilities computed from it
+        x, targets = s.inputs
+        wide = np.asarray(x).astype(np.float32)
+        _, index = _named(wide, np.asarray(targets))
+        picked = np.take_along_axis(wide, index[..., None], -1)[..., 0]
+        loss = _cross_entropy([wide, index], {}, TensorType(dtypes.f32, picked.shape)).astype(np.float32)
+        yield sample(s.label, [x, targets, picked, loss, sample_array(picked.shape, seed=9)])
 
 
 _TARGETS = " A row whose target lies outside 0…classes-1 has none: its {} 0, which serves rows that are to be ignored."
@@ -120,7 +123,7 @@ register(
         lowering=Row("cross_entropy"),
         samples=_samples,
         gradient=gradients.cross_entropy,
-        rules="log(sum(exp(row))) - row[target], in f32, with the greatest element subtracted first."
+        rules="log(sum(exp(row - top))) + (top - row[target]) with top the greatest element, in f32: large logits cost no digits."
         + _TARGETS.format("loss is"),
     )
 )
@@ -129,12 +132,13 @@ register(
         name="cross_entropy_gradient",
         family="loss",
         summary="the gradient of cross_entropy: dy times softmax less 1 at the target",
-        operands=("logits", "targets", "total", "dy"),
+        operands=("logits", "targets", "picked", "loss", "dy"),
         infer=_infer_gradient,
         reference=_gradient,
         lowering=Pull("cross_entropy_gradient"),
         samples=_gradient_samples,
         gradient=gradients.cross_entropy_gradient,
-        rules="total is log(sum(exp(row))) of each row, so each element follows from one logit." + _TARGETS.format("gradient is"),
+        rules="picked is row[target] and loss the row's loss, so each element follows from one logit: its probability is"
+        " exp((logit - picked) - loss)." + _TARGETS.format("gradient is"),
     )
 )

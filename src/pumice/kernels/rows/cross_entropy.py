@@ -33,7 +33,8 @@ def lower_cross_entropy(ctx: LowerContext, group: Group) -> list[Lowered]:
     kb.open(f"if ({target} < {kb.dim(rows.length)})")
     p.push()
     picked = p.value(logits, rows.index(p, "row", others, target))
-    kb.emit(f"loss = ({top} + pm_log({total})) - {picked};")
+    # The sum's logarithm is small: added to a large logit, it would lose its digits.
+    kb.emit(f"loss = pm_log({total}) + ({top} - {picked});")
     p.pop()
     kb.close()
     p.store(others, p.root_value(others, kb.let("loss", "y")))
