@@ -19,6 +19,9 @@ def _series(coefficients: Sequence[float], x: str) -> str:
     return text
 
 
+# 2/ln 2 cut to 12 bits.
+_LOG2_HIGH = math.floor(2 / math.log(2) * 2**10) / 2**10
+
 # Rules for these functions. Drivers may assume that no NaN and no infinity occurs: both are recognised by their bits and made
 # by pm_nan and pm_inf, whose `var` keeps the compiler from evaluating what it would then refuse. Built-ins that WGSL only
 # promises to 2^-11 or 4096 ULP (sin, cos, atan, asin, acos, log near 1, tanh) are written out, so that every vendor agrees.
@@ -311,6 +314,44 @@ fn pm_pow_i(a: i32, b: i32) -> i32 {{
   return select(0, 1, a == 1);
 }}
 
+fn pm_high(x: f32) -> f32 {{ return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }}
+
+fn pm_pow_positive(a: f32, y: f32) -> f32 {{
+  // y·log2(a) in two floats: one would lose as many digits as the result's exponent has, which near a = 1 is all that counts.
+  // Halves of 12 bits have exact products.
+  var bits = bitcast<u32>(a);
+  var e = 0.0;
+  if (bits < 0x800000u) {{
+    bits = bitcast<u32>(a * 16777216.0);
+    e = -24.0;
+  }}
+  bits += {0x3F800000 - 0x3F3504F3}u;
+  e += f32(i32(bits >> 23u) - 127);
+  let f = bitcast<f32>((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0;
+  // log2(1 + f) is 2/ln 2 · atanh(s), s = f / (2 + f).
+  let d = pm_high(2.0 + f);
+  let q = pm_high(f / (2.0 + f));
+  var low = ((f - q * d) - q * ((2.0 - d) + f)) / (2.0 + f);
+  let s = q + low;
+  let z = s * s;
+  low += s * (z * ({_series([1 / k for k in range(3, 14, 2)], "z")}));
+  let h = q * {_LOG2_HIGH:.9g};
+  let rest = low * {_LOG2_HIGH:.9g} + (q + low) * {2 / math.log(2) - _LOG2_HIGH:.9g};
+  let first = pm_high(e + (h + rest));
+  let second = ((e - first) + h) + rest;
+  let far = clamp(y, -1e11, 1e11);
+  let near = pm_high(far);
+  let p = near * first;
+  let p_low = (far - near) * first + far * second;
+  if (p > 200.0) {{ return pm_inf(); }}
+  if (p < -200.0) {{ return 0.0; }}
+  let k = round(p + p_low);
+  let t = ((p - k) + p_low) * {math.log(2):.9g};
+  let half = i32(k) >> 1u;
+  let v = {_series([1 / math.factorial(k) for k in range(8)], "t")};
+  return (v * bitcast<f32>(u32(half + 127) << 23u)) * bitcast<f32>(u32(i32(k) - half + 127) << 23u);
+}}
+
 fn pm_pow(x: f32, y: f32) -> f32 {{
   if (y == 0.0 || x == 1.0) {{ return 1.0; }}
   if (pm_isnan(x) || pm_isnan(y)) {{ return pm_nan(); }}
@@ -322,19 +363,22 @@ fn pm_pow(x: f32, y: f32) -> f32 {{
   var size = 0.0;
   if (a == 0.0 || pm_isinf(a)) {{
     if ((a == 0.0) != (y > 0.0)) {{ size = pm_inf(); }}
-  }} else if (whole && n <= 64.0) {{
-    // Small whole exponents by squaring: exp2(y·log2(a)) loses digits in proportion to its argument.
-    size = 1.0;
-    var base = a;
-    var left = u32(n);
-    while (left > 0u) {{
-      if ((left & 1u) != 0u) {{ size *= base; }}
-      base *= base;
-      left >>= 1u;
-    }}
-    if (y < 0.0) {{ size = 1.0 / size; }}
   }} else {{
-    size = pow(a, y);
+    var exact = false;
+    if (whole && (n <= 4.0 || (n <= 24.0 && a == floor(a)))) {{
+      // By squaring: whole powers of whole numbers are exact as long as they fit.
+      size = 1.0;
+      var base = a;
+      var left = u32(n);
+      while (left > 0u) {{
+        if ((left & 1u) != 0u) {{ size *= base; }}
+        base *= base;
+        left >>= 1u;
+      }}
+      exact = n <= 4.0 || size < 16777216.0;
+      if (y < 0.0) {{ size = 1.0 / size; }}
+    }}
+    if (!exact) {{ size = pm_pow_positive(a, y); }}
   }}
   // From 2^24 on every float is even.
   let odd = whole && n < 16777216.0 && (u32(min(n, 16777216.0)) & 1u) != 0u;
