@@ -1,12 +1,15 @@
-"""Writes the generated pages under docs/ (op table, switches, known defects) or, with --check, says which are out of date."""
+"""Writes the generated pages under docs/ (ops, layers and training, switches, defects); --check says which are out of date."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from pumice import config
+from pumice import config, nn, optim, train
 from pumice.ir.registry import OpSpec, Pull, Routine, Row, Scalar, all_ops
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -72,7 +75,128 @@ def known_bugs_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"known-bugs.md": known_bugs_page, "ops.md": ops_page, "switches.md": switches_page}
+# --- layers, losses, initialisers, optimizers, steps: from signatures and docstrings ---
+
+
+def prose(docstring: str) -> tuple[str, dict[str, str]]:
+    """The text of a docstring without its examples, and what it says of each argument in lines like "- `name`: what it is"."""
+    lines = inspect.cleandoc(docstring).split("\n")
+    examples = next((i for i, line in enumerate(lines) if line.startswith(">>>")), len(lines))
+    text: list[str] = []
+    arguments: dict[str, str] = {}
+    last = ""
+    for line in lines[:examples]:
+        if found := re.match(r"- `(\w+)`: (.+)", line):
+            last = found[1]
+            arguments[last] = found[2]
+        elif last and line.startswith("  "):
+            arguments[last] += " " + line.strip()
+        else:
+            last = ""
+            text.append(line)
+    return " ".join(" ".join(text).split()), arguments
+
+
+def default_text(parameter: inspect.Parameter) -> str:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return "any number"
+    return "required" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
+
+
+def row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def described(name: str, value: Any) -> list[str]:
+    """A section about a class or function: what it is, and a table with every argument of its signature."""
+    text, arguments = prose(value.__doc__ or "")
+    for base in getattr(value, "__mro__", ())[1:-1]:
+        above, inherited = prose(base.__dict__.get("__doc__") or "")
+        arguments = inherited | arguments
+        # A private base is the documentation that its layers share.
+        text = f"{text} {above}" if base.__name__.startswith("_") else text
+    lines = ["", f"### `{name}`", "", text, ""]
+    parameters = inspect.signature(value).parameters
+    missing = [p for p in parameters if p not in arguments]
+    if missing:
+        raise SystemExit(f'{name}: the docstring says nothing of the argument {missing[0]!r}; write "- `{missing[0]}`: …"')
+    if parameters:
+        lines += ["| argument | default | what it is |", "|---|---|---|"]
+        lines += [row((f"`{p}`", default_text(parameter), arguments[p])) for p, parameter in parameters.items()]
+    return lines
+
+
+def listed(functions: Iterable[Any]) -> list[str]:
+    """One table of functions whose short descriptions name their arguments."""
+    lines = ["", "| call | what it is |", "|---|---|"]
+    for function in functions:
+        signature = inspect.signature(function)
+        text, _ = prose(function.__doc__ or "")
+        for p in signature.parameters:
+            if not re.search(rf"\b{p}\b", text):
+                raise SystemExit(f"{function.__name__}: the docstring says nothing of the argument {p!r}")
+        shown = ", ".join(
+            p.name if p.default is p.empty else f"{p.name}={round(p.default, 4) if isinstance(p.default, float) else p.default!r}"
+            for p in signature.parameters.values()
+        )
+        lines.append(row((f"`{function.__name__}({shown})`", text)))
+    return lines
+
+
+def training_reference_page() -> str:
+    known = [v for v in vars(nn).values() if inspect.isclass(v) and issubclass(v, nn.Module) and v is not nn.Module]
+    layers = sorted(known, key=lambda v: ["layers", "norms", "blocks"].index(v.__module__.rpartition(".")[2]))
+    losses = [f for f in vars(nn).values() if inspect.isfunction(f) and f.__module__ == nn.losses.__name__]
+    ours = [f for f in vars(nn.init).values() if getattr(f, "__module__", "") == nn.init.__name__]
+    initialisers = [f for f in ours if callable(f) and not f.__name__.startswith("_") and f is not nn.init.fans]
+    optimizers = [
+        v for v in vars(optim).values() if inspect.isclass(v) and issubclass(v, optim.Optimizer) and v is not optim.Optimizer
+    ]
+    schedules = [
+        v
+        for v in vars(optim.schedules).values()
+        if inspect.isclass(v) and issubclass(v, optim.Schedule) and v is not optim.Schedule
+    ]
+    lines = ["# Layers, losses, initialisers, optimizers, steps", "", NOTE]
+    lines += [
+        "Every argument, from the signatures and docstrings of the code. How they go together is in [nn.md](nn.md) and",
+        "[training.md](training.md).",
+        "",
+        "## Layers",
+        "",
+        "Modules of `pumice.nn`. Names of parameters and their shapes are PyTorch's.",
+    ]
+    for layer in layers:
+        lines += described(f"nn.{layer.__name__}", layer)
+    lines += ["", "## Losses", "", "Functions of `pumice.nn` for loss functions; each is computed in f32."]
+    for loss in losses:
+        lines += described(f"nn.{loss.__name__}", loss)
+    lines += [
+        "",
+        "## Parameters and initialisers",
+        "",
+        "Initialisers are functions of `pumice.nn.init`, for `init` and `weight_init`.",
+    ]
+    lines += listed(initialisers)
+    lines += [*described("nn.Parameter", nn.Parameter), *described("nn.Buffer", nn.Buffer)]
+    lines += ["", "## Optimizers", "", "Classes of `pumice.optim`."]
+    for optimizer in optimizers:
+        lines += described(f"optim.{optimizer.__name__}", optimizer)
+    lines += described("optim.Group", optim.Group)
+    lines += ["", "## Schedules", "", "Classes of `pumice.optim.schedules`, for `lr`."]
+    lines += listed(schedules)
+    lines += ["", "## Training"]
+    for value in (train.compile_step, train.Trainer, train.Batches):
+        lines += described(f"train.{value.__name__}", value)
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "known-bugs.md": known_bugs_page,
+    "layers-and-training.md": training_reference_page,
+    "ops.md": ops_page,
+    "switches.md": switches_page,
+}
 
 
 def stale() -> list[str]:

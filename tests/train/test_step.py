@@ -488,6 +488,13 @@ def test_params_of_a_wrong_type_are_named_at_the_call(params, text):
         compiled(params=params)
 
 
+def test_a_loss_function_with_numbers_to_watch_asks_for_aux():
+    with pytest.raises(InputError, match=r"returned tuple, not a scalar tensor\n  hint: compile_step\(..., aux=True\)"):
+        compiled(loss=lambda model, x, y: (classify(model, x, y), {"size": x.sum()}))
+    with pytest.raises(InputError, match=r"with aux=True the loss function returns \(loss, .*, not Tensor"):
+        compiled(aux=True)
+
+
 def test_profiling_a_step_changes_nothing():
     for settings in ({}, {"accumulate": 2}):
         with compiled(optimizer=optim.AdamW(0.1), **settings) as step:

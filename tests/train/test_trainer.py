@@ -157,7 +157,7 @@ def test_early_stopping(step, tmp_path):
     again = trainer(4).run()
     assert again.steps == 14 and worse.calls == 7, "a run that had stopped stays stopped"
     assert trainer(6).run().steps == 18, "more patience goes on"
-    with pytest.raises(InputError, match="patience=0"):
+    with pytest.raises(InputError, match="at least 1, not 0"):
         EarlyStopping(0)
 
 
@@ -385,6 +385,22 @@ def test_settings_that_make_no_sense(step):
         Trainer(step, DATA, steps=1, report="report.html")
     with pytest.raises(InputError, match="gives no 'accuracy', which is monitored"):
         Trainer(step, DATA, steps=1, validate=HELD, monitor="-accuracy", progress=False).run()
+
+
+def test_what_would_fail_after_an_epoch_is_refused_before_the_first_step(step):
+    with pytest.raises(InputError, match="validate is a Arrays, which gives no batches"):
+        Trainer(step, DATA, steps=9, validate=HELD.dataset)
+    with pytest.raises(InputError, match="validate is a generator, which is used up after one validation"):
+        Trainer(step, DATA, steps=9, validate=(batch for batch in HELD))
+    with pytest.raises(InputError, match="a number of validations of at least 1, not True"):
+        Trainer(step, DATA, steps=9, early_stopping=True)
+    with pytest.raises(InputError, match="callbacks are given as a list"):
+        Trainer(step, DATA, steps=9, callbacks=print)
+    with pytest.raises(InputError, match="the step is what compile_step made, not Linear"):
+        Trainer(nn.Linear(3, 1), DATA, steps=9)
+    with pytest.raises(SymbolError, match=r"B is 10 .* over its maximum 8"):
+        Trainer(step, DATA, epochs=1, validate=Batches(HELD.dataset, 10), progress=False).run()
+    assert step.count == 0
 
 
 def test_progress(step, capsys, monkeypatch):

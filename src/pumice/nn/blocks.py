@@ -40,9 +40,19 @@ def activation(name: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Ten
 class MultiHeadAttention(Module):
     """Attention over x [B, T, width], of itself or of `memory`; fewer key heads than query heads are shared among them.
 
-    The products are `q`, `k`, `v` and `o`. With `packed` they have the names and shapes of PyTorch's MultiheadAttention:
+    The projections are `q`, `k`, `v` and `o`. With `packed` they have the names and shapes of PyTorch's MultiheadAttention:
     in_proj_weight, in_proj_bias, out_proj. `rope` turns queries and keys by their positions. `dropout` is of what the heads give,
     not of their probabilities, which are never all there.
+
+    - `width`: size of the last axis of x and of the result
+    - `heads`: query heads, which divide the width
+    - `kv_heads`: key and value heads, which divide `heads`; as many by default
+    - `causal`: whether a position sees only itself and those before it
+    - `bias`: whether the projections have one
+    - `rope`: rotary positions: True for a base of 10,000, or the base
+    - `window`: how far back a position sees; without end by default
+    - `dropout`: rate of dropout of what the heads give
+    - `packed`: one matmul for queries, keys and values, named as PyTorch's
 
     >>> sorted(MultiHeadAttention(8, 2, bias=False).named_parameters())
     ['k.weight', 'o.weight', 'q.weight', 'v.weight']
@@ -117,6 +127,13 @@ class MultiHeadAttention(Module):
 class MLP(Module):
     """Two linear layers, `fc1` and `fc2`, with an activation between them.
 
+    - `width`: size of the last axis of x
+    - `hidden`: size between the layers
+    - `outputs`: size of the last axis of the result; the width by default
+    - `act`: relu, gelu, gelu_tanh, silu, tanh, sigmoid, or a function
+    - `bias`: whether the layers have one
+    - `dropout`: rate of dropout after the activation
+
     >>> list(MLP(4, 16, bias=False).named_parameters())
     ['fc1.weight', 'fc2.weight']
     """
@@ -144,6 +161,11 @@ class MLP(Module):
 class GatedMLP(Module):
     """down(act(gate(x)) · up(x)), as in recent language models.
 
+    - `width`: size of the last axis of x and of the result
+    - `hidden`: size of gate and up
+    - `act`: relu, gelu, gelu_tanh, silu, tanh, sigmoid, or a function
+    - `bias`: whether the layers have one
+
     >>> list(GatedMLP(4, 16).named_parameters())
     ['gate.weight', 'up.weight', 'down.weight']
     """
@@ -160,7 +182,15 @@ class GatedMLP(Module):
 class TransformerBlock(Module):
     """x plus attention of its norm, plus a feed-forward network of that one's norm.
 
-    `gated` chooses GatedMLP, `norm` "layer" or "rms". Further settings go to the attention.
+    - `width`: size of the last axis of x and of the result
+    - `heads`: query heads
+    - `hidden`: size inside the feed-forward network; four times the width by default
+    - `norm`: "layer" or "rms"
+    - `gated`: GatedMLP instead of MLP
+    - `act`: the activation; silu for GatedMLP and gelu for MLP by default
+    - `dropout`: rate of dropout after attention and feed-forward network
+    - `bias`: whether the projections have one
+    - `attention`: further settings of MultiHeadAttention: kv_heads, causal, rope, window, packed
 
     >>> sorted({n.split(".")[0] for n in TransformerBlock(8, 2).named_parameters()})
     ['attn', 'mlp', 'norm1', 'norm2']

@@ -18,7 +18,7 @@ Initialiser = Callable[[Shape, np.random.Generator], Array]
 
 @dataclass(frozen=True, eq=False)
 class literal:
-    """The array itself.
+    """`value` itself; passing the array for an initialiser does the same.
 
     >>> literal([1.0, 2.0])((2,), np.random.default_rng(0))
     array([1., 2.])
@@ -35,7 +35,7 @@ class literal:
 
 
 def constant(value: float) -> Initialiser:
-    """One number everywhere.
+    """`value` everywhere.
 
     >>> constant(2.0)((2,), np.random.default_rng(0))
     array([2., 2.])
@@ -54,17 +54,17 @@ def ones() -> Initialiser:
 
 
 def normal(std: float = 1.0, mean: float = 0.0) -> Initialiser:
-    """The normal distribution."""
+    """The normal distribution with the standard deviation `std` and a `mean`."""
     return lambda shape, rng: rng.normal(mean, std, shape)
 
 
 def uniform(low: float = -1.0, high: float = 1.0) -> Initialiser:
-    """Even between two bounds."""
+    """Even between `low` and `high`."""
     return lambda shape, rng: rng.uniform(low, high, shape)
 
 
 def truncated_normal(std: float = 1.0, mean: float = 0.0, cut: float = 2.0) -> Initialiser:
-    """The normal distribution within `cut` standard deviations; what lies outside is drawn again.
+    """The normal distribution (`std`, `mean`) within `cut` standard deviations; what is outside is drawn again.
 
     >>> float(abs(truncated_normal(cut=1.5)((1000,), np.random.default_rng(0))).max()) <= 1.5
     True
@@ -105,17 +105,17 @@ def _spread(std: Callable[[int, int], float], even: bool) -> Initialiser:
 
 
 def xavier_uniform(gain: float = 1.0) -> Initialiser:
-    """Glorot's: evenly spread, variance 2 / (fan in + fan out)."""
+    """Glorot's: even, variance `gain`² · 2 / (fan in + fan out)."""
     return _spread(lambda i, o: gain * math.sqrt(2 / (i + o)), True)
 
 
 def xavier_normal(gain: float = 1.0) -> Initialiser:
-    """Glorot's with the normal distribution."""
+    """Glorot's with the normal distribution: variance `gain`² · 2 / (fan in + fan out)."""
     return _spread(lambda i, o: gain * math.sqrt(2 / (i + o)), False)
 
 
 def kaiming_uniform(gain: float = math.sqrt(2)) -> Initialiser:
-    """He's: evenly spread, variance gain² / fan in.
+    """He's: even, variance `gain`² / fan in.
 
     >>> bound = 1 / math.sqrt(4)
     >>> float(abs(kaiming_uniform(math.sqrt(1 / 3))((100, 4), np.random.default_rng(0))).max()) <= bound
@@ -130,7 +130,7 @@ def linear() -> Initialiser:
 
 
 def kaiming_normal(gain: float = math.sqrt(2)) -> Initialiser:
-    """He's with the normal distribution."""
+    """He's with the normal distribution: variance `gain`² / fan in."""
     return _spread(lambda i, o: gain / math.sqrt(i), False)
 
 

@@ -22,6 +22,12 @@ def _even_bias(fan_in: int) -> init.Initialiser:
 class Linear(Module):
     """x · weightᵀ + bias over the last axis; weight is [out, in].
 
+    - `inputs`: size of the last axis of x
+    - `outputs`: size of the last axis of the result
+    - `bias`: whether there is one
+    - `weight_init`: an initialiser, or the weights to start from; `nn.init.linear()` by default
+    - `bias_init`: the same for the bias; even within ±1/√inputs by default
+
     >>> list(Linear(4, 3).named_parameters().values())
     [Parameter(3, 4), Parameter(3)]
     """
@@ -42,6 +48,10 @@ class Linear(Module):
 class Embedding(Module):
     """The rows of a table [count, width] that integers name.
 
+    - `count`: rows; ids lie in 0…count-1
+    - `width`: size of a row
+    - `weight_init`: an initialiser, or the table to start from; `nn.init.normal()` by default
+
     >>> list(Embedding(10, 4).named_parameters().values())
     [Parameter(10, 4)]
     """
@@ -56,7 +66,18 @@ class Embedding(Module):
 
 
 class _Conv(Module):
-    """Convolution of [N, C, spatial…] with weights [out, in / groups, window…]."""
+    """Convolution of [N, C, spatial…] with weights [out, in / groups, window…].
+
+    - `inputs`: channels of x
+    - `outputs`: channels of the result
+    - `kernel`: size of the window, a number or one per spatial axis
+    - `stride`: step of the window, likewise
+    - `padding`: zeros on both sides of each spatial axis: a number, one per axis, pairs (before, after), "same" or "valid"
+    - `dilation`: distance between the elements of the window, likewise
+    - `groups`: parts of the channels that do not see each other
+    - `bias`: whether there is one
+    - `weight_init`: an initialiser, or the weights to start from; `nn.init.linear()` by default
+    """
 
     function: Callable[..., Tensor]
     spatial: int
@@ -127,6 +148,8 @@ class Conv3d(_Conv):
 class Dropout(Module):
     """In training, sets elements to 0 at a rate and divides the others by 1 - rate; else x itself.
 
+    - `rate`: the share that is dropped, in 0…1 without 1
+
     >>> Dropout(0.1).rate
     0.1
     """
@@ -142,6 +165,8 @@ class Dropout(Module):
 
 class Sequential(Module):
     """Modules and functions, each applied to the result of the one before; numbered as in PyTorch.
+
+    - `layers`: one after the other: `nn.Sequential(nn.Linear(4, 8), pm.relu, nn.Linear(8, 2))`
 
     >>> list(Sequential(Linear(4, 3, bias=False), F.relu, Linear(3, 2, bias=False)).named_parameters())
     ['0.weight', '2.weight']
@@ -177,6 +202,11 @@ class LoRA(Module):
     """A linear layer that stays as it is, plus a product of two thin matrices that learn: B·A·x · alpha / rank.
 
     A is [rank, in], B is [out, rank] and starts at 0, so that at first nothing changes.
+
+    - `base`: the linear layer, which is frozen
+    - `rank`: rows of A and columns of B
+    - `alpha`: the result of B·A is multiplied by alpha / rank; by default alpha is the rank
+    - `dropout`: rate at which elements of x are dropped before A
 
     >>> layer = LoRA(Linear(8, 8), rank=2)
     >>> [n for n, p in layer.named_parameters().items() if p.trainable]

@@ -56,9 +56,15 @@ def cross_entropy(
 ) -> Tensor:
     """The negative log-probability of each target under softmax(logits [..., classes]).
 
-    Targets equal to `ignore_index` cost nothing and count for nothing. `label_smoothing` ε spreads that share of each target
-    over all classes; `weight` has a factor for each class. The mean is over the sum of the targets' weights, which
-    as in PyTorch may be negative, and is not finite where weights of both signs sum to 0; without any target it is 0.
+    The mean is over the sum of the targets' weights, which as in PyTorch may be negative, and is not finite where weights of
+    both signs sum to 0; without any target it is 0.
+
+    - `logits`: [..., classes]; classes come last
+    - `targets`: integers [...] in 0…classes-1
+    - `ignore_index`: targets equal to it cost nothing and count for nothing
+    - `label_smoothing`: the share of each target that is spread over all classes
+    - `weight`: a factor for each class
+    - `reduction`: "mean", "sum" or "none"
 
     >>> import pumice as pm
     >>> pm.interpret(lambda x, y: cross_entropy(x, y), [[0.0, 0.0], [9.0, 0.0]], [1, -100])
@@ -93,7 +99,13 @@ def nll(
     weight: TensorLike | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """The negative of the log-probability [..., classes] that each target names.
+    """The negative of the log-probability [..., classes] that each target names; means are those of `cross_entropy`.
+
+    - `logs`: log-probabilities [..., classes]
+    - `targets`: integers [...] in 0…classes-1
+    - `ignore_index`: targets equal to it cost nothing and count for nothing
+    - `weight`: a factor for each class
+    - `reduction`: "mean", "sum" or "none"
 
     >>> import pumice as pm
     >>> pm.interpret(nll, [[-1.0, -2.0], [-3.0, -4.0]], [1, 0])
@@ -141,6 +153,10 @@ def _class_weights(weight: TensorLike, classes: int, x: Tensor) -> Tensor:
 def mse(x: TensorLike, targets: TensorLike, *, reduction: Reduction = "mean") -> Tensor:
     """The square of the difference.
 
+    - `x`: predictions
+    - `targets`: of the same shape
+    - `reduction`: "mean", "sum" or "none"
+
     >>> import pumice as pm
     >>> pm.interpret(mse, [1.0, 3.0], [1.0, 1.0])
     array(2., dtype=float32)
@@ -152,6 +168,10 @@ def mse(x: TensorLike, targets: TensorLike, *, reduction: Reduction = "mean") ->
 def l1(x: TensorLike, targets: TensorLike, *, reduction: Reduction = "mean") -> Tensor:
     """The size of the difference.
 
+    - `x`: predictions
+    - `targets`: of the same shape
+    - `reduction`: "mean", "sum" or "none"
+
     >>> import pumice as pm
     >>> pm.interpret(l1, [1.0, 3.0], [1.0, 1.0])
     array(1., dtype=float32)
@@ -162,6 +182,11 @@ def l1(x: TensorLike, targets: TensorLike, *, reduction: Reduction = "mean") -> 
 
 def huber(x: TensorLike, targets: TensorLike, *, delta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
     """Half the square of a difference up to `delta`, beyond it a straight line.
+
+    - `x`: predictions
+    - `targets`: of the same shape
+    - `delta`: where the line begins
+    - `reduction`: "mean", "sum" or "none"
 
     >>> import pumice as pm
     >>> pm.interpret(lambda a, b: huber(a, b, reduction="none"), [0.5, 3.0], [0.0, 0.0])
@@ -182,7 +207,13 @@ def bce_with_logits(
     pos_weight: TensorLike | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Binary cross-entropy of sigmoid(logits) with targets in 0…1; `pos_weight` is a factor for targets of 1.
+    """Binary cross-entropy of sigmoid(logits) with targets in 0…1.
+
+    - `logits`: before the sigmoid
+    - `targets`: of the same shape
+    - `weight`: a factor of each element's loss, broadcast; the mean is over the number of elements
+    - `pos_weight`: a factor for targets of 1, broadcast
+    - `reduction`: "mean", "sum" or "none"
 
     >>> import pumice as pm
     >>> pm.interpret(bce_with_logits, [0.0], [1.0])
@@ -204,9 +235,13 @@ def kl(
     log_target: bool = False,
     reduction: Reduction | Literal["batch"] = "mean",
 ) -> Tensor:
-    """The Kullback–Leibler divergence of log-probabilities from target probabilities (their logarithms with `log_target`).
+    """The Kullback–Leibler divergence of log-probabilities from target probabilities.
 
-    "batch" divides the sum by the size of the first axis, which is the divergence itself for rows of probabilities.
+    - `logs`: log-probabilities
+    - `targets`: probabilities of the same shape
+    - `log_target`: targets are logarithms too
+    - `reduction`: "mean" over all elements, "sum", "none", or "batch": the sum over the size of the first axis, which is the
+      divergence itself for rows of probabilities
 
     >>> import pumice as pm
     >>> pm.interpret(kl, [[-1.5, -2.0]], [[1.0, 0.0]])

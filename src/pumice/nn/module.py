@@ -30,10 +30,13 @@ Array = np.ndarray[Any, Any]
 class Parameter:
     """What a module learns: a shape, how it starts, and how it is trained. It holds no numbers.
 
-    `init` is a function of `nn.init`, or the array to start from. Without it a vector starts at 0, as biases do, weights of two
-    axes or more [out, in, …] start as those of a linear layer (zeros would never learn), and a lookup table as an embedding's
-    rows. Parameters with `decay=False` (biases, norms) take no weight
-    decay unless the optimizer's filter says so; `lookup` marks tables whose rows are picked instead of multiplied.
+    - `shape`: a size or several; may be left out where `init` is an array
+    - `init`: a function of `nn.init`, or the array to start from. Without it a vector starts at 0, as biases do, weights of two
+      axes or more [out, in, …] start as those of a linear layer (zeros would never learn), a lookup table as an embedding's
+    - `dtype`: f32, or another float if it is trained
+    - `trainable`: whether optimizers change it
+    - `decay`: whether weight decay applies to it, unless the optimizer's `decay` says otherwise; biases and norms say False
+    - `lookup`: marks tables whose rows are picked instead of multiplied
 
     >>> w = Parameter((3, 2), init=initialisers.normal(0.02))
     >>> w, str(w.type)
@@ -83,7 +86,12 @@ class Parameter:
 
 
 class Buffer(Parameter):
-    """What a module keeps beside what it learns, such as running means: saved with it, never differentiated."""
+    """What a module keeps beside what it learns, such as running means: saved with it, never differentiated.
+
+    - `shape`: a size or several; may be left out where `init` is an array
+    - `init`: a function of `nn.init`, or the array to start from; zeros by default
+    - `dtype`: any
+    """
 
     def __init__(
         self, shape: int | tuple[int, ...] | None = None, init: initialisers.Initialiser | Any = None, dtype: Any = "f32"

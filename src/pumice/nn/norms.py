@@ -31,6 +31,10 @@ def _check_values(layer: Module, count: Dim, each: str, x: Tensor) -> None:
 class LayerNorm(Module):
     """x less its mean, over its standard deviation, along the last axes; times weight, plus bias.
 
+    - `shape`: sizes of the last axes, or of the last one
+    - `eps`: added to the variance
+    - `bias`: whether there is one
+
     >>> list(LayerNorm(8).named_parameters())
     ['weight', 'bias']
     """
@@ -51,6 +55,9 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """x over the root of its mean square along the last axes; times weight.
 
+    - `shape`: sizes of the last axes, or of the last one
+    - `eps`: added to the mean square
+
     >>> list(RMSNorm(8).named_parameters())
     ['weight']
     """
@@ -68,6 +75,12 @@ class RMSNorm(Module):
 
 class GroupNorm(Module):
     """x [N, C, …] less its mean, over its standard deviation, in each group of channels; scaled per channel.
+
+    In training a group has more than one value.
+
+    - `groups`: how many
+    - `channels`: C, a multiple of the groups
+    - `eps`: added to the variance
 
     >>> GroupNorm(2, 8).weight
     Parameter(8)
@@ -90,7 +103,15 @@ class GroupNorm(Module):
 
 
 class _BatchNorm(Module):
-    """Batch norm of [N, C, …]: in training by the batch's statistics, which also move the running ones used otherwise."""
+    """Batch norm of [N, C, …]: in training by the batch's statistics, which also move the running ones used otherwise.
+
+    In training a channel has more than one value: a batch of one sample without spatial axes is refused, also where it is the
+    last, short one of a data set (`Batches(..., drop_last=True)` leaves that out).
+
+    - `channels`: C
+    - `eps`: added to the variance
+    - `momentum`: share of the batch's statistics in the next running ones
+    """
 
     ranks: tuple[int, ...]
     weight: Any

@@ -23,6 +23,9 @@ def check_betas(kind: str, betas: tuple[float, ...]) -> None:
 class SGD(Optimizer):
     """Against the gradient; with momentum against a running sum of gradients. Weight decay is part of the gradient.
 
+    - `momentum`: share of the old sum in the new one
+    - `nesterov`: looks one step ahead along the momentum
+
     >>> SGD(0.1, momentum=0.9, nesterov=True).momentum
     0.9
     """
@@ -66,6 +69,9 @@ def _begun(beta: float, step: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Adam(Optimizer):
     """Adam (Kingma & Ba 2014). Weight decay is part of the gradient; AdamW's is not.
+
+    - `betas`: shares of the old in the running means of gradients and of their squares
+    - `eps`: added to the root of the squares' mean
 
     >>> Adam(1e-3).betas
     (0.9, 0.999)
@@ -111,6 +117,8 @@ def shrunk(param: Tensor, lr: Tensor, decay: float) -> Tensor:
 @dataclass(frozen=True)
 class Lion(Optimizer):
     """Lion (Chen et al. 2023): steps of equal size in the direction of the sign of a momentum; decoupled weight decay.
+
+    - `betas`: shares of the old momentum in the direction and in the next momentum
 
     >>> Lion(1e-4).betas
     (0.9, 0.99)

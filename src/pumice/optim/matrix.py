@@ -17,8 +17,11 @@ from pumice.tensor import Tensor
 class Adafactor(Optimizer):
     """Adafactor (Shazeer & Stern 2018): of the squares of a matrix's gradients it keeps row and column means only.
 
-    The share of the old squares is 1 - t^-`decay_rate`. A step whose root mean square exceeds `clip_update` is scaled down to
-    it. With `relative`, steps are in proportion to the root mean square of the parameter, at least `floor`.
+    - `decay_rate`: the share of the old squares at update t is 1 - t^-decay_rate
+    - `eps`: added to the squares
+    - `clip_update`: a step whose root mean square exceeds it is scaled down to it
+    - `relative`: steps are in proportion to the root mean square of the parameter
+    - `floor`: least root mean square for that
 
     >>> Adafactor(1e-2).decay_rate
     0.8
@@ -63,8 +66,15 @@ _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 class Muon(Optimizer):
     """Muon (Jordan et al. 2024): matrices move along their momentum made nearly orthogonal; everything else by AdamW.
 
-    Matrices are parameters of two axes that are no lookup tables. `adjust` "rms" scales their steps by 0.2·√(longer side), so
-    that one learning rate suits both kinds; "spectral" by √(rows/columns), at least 1, as its author did.
+    Matrices are parameters of two axes that are no lookup tables.
+
+    - `momentum`: share of the old momentum in the new one
+    - `nesterov`: looks one step ahead along the momentum
+    - `iterations`: of the Newton–Schulz iteration that makes the momentum orthogonal
+    - `adjust`: "rms" scales steps of matrices by 0.2·√(longer side), so that one learning rate suits both kinds; "spectral" by
+      √(rows/columns), at least 1, as its author did
+    - `betas`: of AdamW, for all other parameters
+    - `eps`: of AdamW
 
     >>> Muon(1e-3).momentum
     0.95

@@ -35,8 +35,10 @@ def matches(match: Match, name: str, parameter: Parameter) -> bool:
 class Group:
     """Parameters that are trained in another way: the first group that matches a parameter counts.
 
-    `match` is a pattern like a shell's or a function of name and Parameter, `lr_scale` a factor of the learning rate,
-    `weight_decay` one of their own, `frozen` leaves them as they are.
+    - `match`: a pattern like a shell's, as "*.bias", or a function of name and Parameter
+    - `lr_scale`: a factor of the learning rate
+    - `weight_decay`: one of their own, whatever `decay` says; the optimizer's by default
+    - `frozen`: leaves them as they are
 
     >>> Group("*.bias", weight_decay=0.0).lr_scale
     1.0
@@ -86,10 +88,15 @@ class Slot:
 class Optimizer(ABC):
     """How gradients change parameters. Plain data: its state lives in the plan of a step and is updated there, in place.
 
-    `lr` is a number or a schedule. `decay` chooses what weight decay applies to: "all", a pattern or a function of name and
-    Parameter; by default those whose Parameter says so, which leaves out biases and norms. `clip_norm` bounds the norm of all
-    gradients together, `clip_each` that of each one, `clip_value` each element. `ema` keeps running averages of the
-    parameters, with that share of the old.
+    - `lr`: the learning rate, a number or a schedule of `optim.schedules`
+    - `weight_decay`: how much parameters shrink; what it applies to is said by `decay`
+    - `groups`: a list of `optim.Group` for parameters that are trained in another way
+    - `decay`: what weight decay applies to: "all", a pattern or a function of name and Parameter; by default those whose
+      Parameter says so, which leaves out biases and norms
+    - `clip_norm`: bound of the norm of all gradients together
+    - `clip_each`: bound of the norm of each parameter's gradient
+    - `clip_value`: bound of each element of a gradient
+    - `ema`: keeps running averages of the parameters, with that share of the old: `step.ema_params()`
     """
 
     kind: ClassVar[str] = ""

@@ -77,7 +77,7 @@ def _count(kind: str, name: str, value: Any, least: int = 1) -> None:
 
 @dataclass(frozen=True)
 class constant(Schedule):
-    """Always the same.
+    """Always `lr`.
 
     >>> constant(0.1)(1000)
     0.1
@@ -95,7 +95,7 @@ class constant(Schedule):
 
 @dataclass(frozen=True)
 class linear(Schedule):
-    """From `lr` to `end` in equal parts, then `end`.
+    """From `lr` to `end` in equal parts over so many `steps`, then `end`.
 
     >>> [linear(1.0, 4)(s) for s in (0, 1, 4, 9)]
     [1.0, 0.75, 0.0, 0.0]
@@ -117,7 +117,7 @@ class linear(Schedule):
 
 @dataclass(frozen=True)
 class cosine(Schedule):
-    """From `lr` to `end` along half a cosine, then `end`.
+    """From `lr` to `end` along half a cosine over so many `steps`, then `end`.
 
     >>> [round(cosine(1.0, 4)(s), 3) for s in (0, 1, 2, 4, 9)]
     [1.0, 0.854, 0.5, 0.0, 0.0]
@@ -139,7 +139,7 @@ class cosine(Schedule):
 
 @dataclass(frozen=True)
 class warmup(Schedule):
-    """From nearly 0 up to where another schedule begins, which takes over after that many steps and counts from there.
+    """Up from nearly 0 in `steps` to the first rate of `then`, a schedule or a number, which takes over and counts from there.
 
     >>> [warmup(4, linear(1.0, 2))(s) for s in range(7)]
     [0.25, 0.5, 0.75, 1.0, 1.0, 0.5, 0.0]
@@ -161,7 +161,7 @@ class warmup(Schedule):
 
 @dataclass(frozen=True)
 class step(Schedule):
-    """`lr`, times `gamma` after every so many steps.
+    """`lr`, times `gamma` each time `every` steps are done.
 
     >>> [step(1.0, every=2, gamma=0.5)(s) for s in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
@@ -210,7 +210,7 @@ class multi_step(Schedule):
 
 @dataclass(frozen=True)
 class one_cycle(Schedule):
-    """Up from lr / `divide` to `lr` in the part `rise` of the steps, then down to a further `end_divide`th, along cosines.
+    """Up from lr / `divide` to `lr` in the part `rise` of the `steps`, then down to a further `end_divide`th, along cosines.
 
     >>> cycle = one_cycle(1.0, 10, rise=0.4)
     >>> [round(cycle(s), 4) for s in (0, 3, 9, 50)]

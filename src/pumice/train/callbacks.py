@@ -64,8 +64,10 @@ class EarlyStopping(Callback):
     """
 
     def __init__(self, patience: int, *, min_delta: float = 0.0) -> None:
-        if patience < 1 or min_delta < 0:
-            raise InputError(f"early stopping with patience={patience}, min_delta={min_delta}", hint="at least 1, and 0")
+        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+            raise InputError(f"early stopping takes a number of validations of at least 1, not {patience!r}", name="patience")
+        if isinstance(min_delta, bool) or not isinstance(min_delta, int | float) or not 0 <= min_delta < math.inf:
+            raise InputError(f"min_delta must be a number of at least 0, not {min_delta!r}", name="min_delta")
         self.patience, self.min_delta = patience, min_delta
         self.best: float | None = None
         self.stale = 0

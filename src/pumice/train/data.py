@@ -81,6 +81,12 @@ def permutation(count: int, seed: int, epoch: int = 0) -> NDArray[np.int64]:
 class Batches:
     """The samples of a dataset in batches: shuffled anew in each epoch, or in their order.
 
+    - `dataset`: `Arrays`, `Tokens`, `ImageFolder`, a `Subset`, or anything with `len`, `take` and `describe`
+    - `batch_size`: samples in a batch; the last one of an epoch has what is left
+    - `seed`: of the order
+    - `shuffle`: whether each epoch has an order of its own
+    - `drop_last`: leaves out a last batch that is shorter than the others
+
     >>> data = Batches(Arrays(x=np.arange(5)), 2, seed=1)
     >>> len(data), [b["x"].tolist() for b in data], data.batch(epoch=1, index=0)["x"].tolist()
     (3, [[0, 1], [3, 2], [4]], [1, 4])

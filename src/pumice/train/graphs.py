@@ -109,10 +109,14 @@ class StepGraphs:
         rest: Any = {}
         if self.aux:
             if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
-                raise InputError("with aux=True the loss function returns (loss, {name: tensor})")
+                raise InputError(f"with aux=True the loss function returns (loss, {{name: tensor}}), not {type(result).__name__}")
             result, rest = result
         if not isinstance(result, Tensor):
-            raise InputError(f"the loss function returned {type(result).__name__}, not a scalar tensor")
+            pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
+            raise InputError(
+                f"the loss function returned {type(result).__name__}, not a scalar tensor",
+                hint="compile_step(..., aux=True) takes a pair of the loss and a dict of numbers to watch" if pair else "",
+            )
         if "loss" in rest:
             raise InputError("'loss' is the loss itself", hint="give the aux value another name", name="loss")
         return result.astype("f32") if result.dtype.is_float else result, dict(rest)

@@ -46,11 +46,18 @@ def compile_step(
 ) -> TrainStep:
     """Compile a training step for a device.
 
-    `loss(model, **batch)` gives a scalar, with `aux` the pair of it and a dict of named tensors. `inputs` are the specs of the
-    batch; `max` bounds their symbols. Parameters start from `params`, by path, and where it has none from the model's
-    initialisers and the seed. With precision "f16" products are computed in half precision from f32 parameters, the loss is
-    scaled, and steps whose gradients are not finite are skipped. With `accumulate` k, each call is one of k micro-batches
-    and every k-th updates the parameters by the mean of their gradients.
+    - `model`: an `nn.Module`
+    - `loss`: a function `loss(model, **batch)` that gives a scalar; with `aux` the pair of it and a dict of named tensors
+    - `optimizer`: one of `pumice.optim`, as `optim.AdamW(1e-3)`
+    - `inputs`: the specs of a batch by name, as `{"x": pm.spec("B", 64)}`; arrays serve as examples
+    - `device`: "auto", "host", "webgpu", "webgpu:N" or "webgpu:NAME"
+    - `seed`: of the first parameters and of dropout, in 0…2³²-1
+    - `precision`: "f32", or "f16": matmuls and convolutions in half precision from f32 parameters; the loss is scaled, and
+      steps whose gradients are not finite are skipped
+    - `accumulate`: k makes each call one of k micro-batches; every k-th updates the parameters by the mean of their gradients
+    - `max`: the largest value of each symbol, as `{"B": 64}`, or of the only one; batches may be smaller
+    - `params`: values to start from by path, as `train.load_params(path)` gives; the rest comes from the model's initialisers
+    - `aux`: whether the loss function gives more than the loss
 
     >>> import numpy as np, pumice as pm
     >>> from pumice import nn, optim
@@ -181,6 +188,10 @@ class TrainStep:
         arrays = self._checked({**(batch or {}), **inputs})
         with self._lock:
             return self.executable.profile(arrays | self._numbers(), repeats=repeats)
+
+    def check(self, batch: Mapping[str, Any]) -> None:
+        """Refuse a batch that the loss cannot be computed of: its names, shapes, labels, or numbers that are not finite."""
+        self._checked(batch)
 
     def check_sizes(self, batch: Mapping[str, Any]) -> None:
         """Refuse a batch too small to train on (a batch norm needs two values per channel), without running it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -79,15 +79,45 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
+def _check_validate(validate: Any) -> None:
+    """Refuses what cannot be gone through again and again, before anything is trained."""
+    if validate is None or callable(validate):
+        return
+    if isinstance(validate, Iterator) or not isinstance(validate, Iterable):
+        once = "is used up after one validation" if isinstance(validate, Iterator) else "gives no batches"
+        raise InputError(
+            f"validate is a {type(validate).__name__}, which {once}",
+            hint="pass pm.train.Batches(dataset, batch_size, shuffle=False), a list of batches, or a function of the step",
+            name="validate",
+        )
+
+
 class Trainer:
     """Trains a step on data for a number of epochs or batches.
 
-    Every `every` batches (by default once an epoch) it validates, on batches or by a function of the step that gives numbers
-    by name, and saves a checkpoint: the `keep` latest stay, and the best by `monitor`, a name among the validation's numbers
-    (without validation the mean training loss), with a - before it if more is better.
+    Ctrl-C and SIGTERM end the run after the batch at hand, with a checkpoint. A loss or a monitored number that is not finite
+    ends it with `Diverged`.
 
-    `resume` "auto" goes on from the newest whole checkpoint if there is one, True insists on one, False starts anew and
-    refuses a folder that has some, a path names one. Ctrl-C and SIGTERM end the run after the batch at hand, with a checkpoint.
+    - `step`: what `compile_step` made
+    - `data`: `Batches`, or anything that gives batches by position
+    - `epochs`: how often to go through the data; or
+    - `steps`: how many batches to train on
+    - `validate`: batches, or a function of the step that gives numbers by name; None leaves validation out
+    - `every`: after how many batches to validate and save; by default once an epoch
+    - `monitor`: what is best: a name among the validation's numbers, with a - before it if more is better; without validation
+      the mean training loss
+    - `checkpoints`: the folder to save to; None saves nothing
+    - `keep`: how many of the latest checkpoints stay, beside the best
+    - `resume`: "auto" goes on from the newest whole checkpoint if there is one, True insists on one, False starts anew and
+      refuses a folder that has some, a path names one
+    - `log`: the file that gets a line of JSON a step
+    - `log_every`: steps a line
+    - `report`: the HTML file with the curves; needs `log`
+    - `title`: of the report
+    - `settings`: shown in the report
+    - `early_stopping`: how many validations without improvement end the run, or an `EarlyStopping`
+    - `callbacks`: functions of (trainer, record) called after each batch, or `Callback` objects
+    - `progress`: whether to show progress on stderr, or an object that does
 
     >>> import numpy as np, pumice as pm
     >>> from pumice import nn, optim, train
@@ -129,6 +159,9 @@ class Trainer:
         for name, value in {"epochs": epochs, "steps": steps, "every": every, "log_every": log_every}.items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise InputError(f"{name} must be an int of at least 1, not {value!r}", name=name)
+        if not isinstance(step, TrainStep):
+            raise InputError(f"the step is what compile_step made, not {type(step).__name__}", name="step")
+        _check_validate(validate)
         if not hasattr(data, "batch"):
             raise InputError(
                 f"a {type(data).__name__} gives no batches by position",
@@ -149,7 +182,11 @@ class Trainer:
         self.report, self.title, self.settings = report, title, settings or {}
         if report is not None and log is None:
             raise InputError("a report is drawn from the log", hint="give log= too")
-        stopping = EarlyStopping(early_stopping) if isinstance(early_stopping, int) else early_stopping
+        stopping = early_stopping
+        if stopping is not None and not isinstance(stopping, EarlyStopping):
+            stopping = EarlyStopping(stopping)
+        if callable(callbacks) or isinstance(callbacks, Callback):
+            raise InputError("callbacks are given as a list", hint="callbacks=[…]", name="callbacks")
         self.callbacks = [as_callback(c) for c in callbacks] + ([stopping] if stopping is not None else [])
         self._show: shows.Progress = shows.choose(progress) if isinstance(progress, bool) else progress
         self._now = _Progress()
@@ -207,12 +244,18 @@ class Trainer:
             stack.enter_context(self._show)
             with interrupts.at_once():
                 self._begin(kept)
-                if self.steps - self.done >= len(self.data):
-                    # The shortest batch is the last one of an epoch: too late to hear that it cannot be trained on.
-                    self.step.check_sizes(self.data.batch(self.position.epoch, len(self.data) - 1))
+                self._check_ahead()
             log = stack.enter_context(Log(self.log_path, resumed_at=self.done))
             with interrupts.at_once():
                 return self._train(kept, log)
+
+    def _check_ahead(self) -> None:
+        """Refuses what would end the run only at the end of an epoch: a last batch too short, validation that does not fit."""
+        if self.steps - self.done >= len(self.data):
+            self.step.check_sizes(self.data.batch(self.position.epoch, len(self.data) - 1))
+        first = getattr(self.validate, "batch", None)
+        if first is not None:
+            self.step.check(first(0, 0))
 
     def _train(self, kept: Checkpoints | None, log: Log) -> Result:
         if self.done < self.steps:
