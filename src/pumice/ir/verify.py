@@ -31,7 +31,8 @@ def verify(graph: Graph) -> Graph:
     for position, node in enumerate(nodes):
         if node.id != position:
             raise GraphError(f"node %{node.id} ({node.op}) stands at position {position}", node=node.id, where=node.where)
-        _verify_operands(graph, node)
+        if node.inputs:
+            _verify_operands(graph, node)
         key = (node.op, id(node.attrs), id(node.type), *[None if i is None else id(nodes[i].type) for i in node.inputs])
         is_source = node.op in SOURCE_OPS
         if key not in known:

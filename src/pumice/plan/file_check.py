@@ -154,16 +154,16 @@ def _check_owners(plan: Plan) -> None:
 
 
 def _check_step(plan: Plan, k: int, step: Step) -> None:
-    graph, where = plan.graph, f"step {k} ({step.label})"
+    nodes, values, where = plan.graph.nodes, plan.values, f"step {k} ({step.label})"
     for n in step.nodes:
-        if not 0 <= n < len(graph) or graph.nodes[n].op in SOURCE_OPS:
+        if not 0 <= n < len(nodes) or nodes[n].op in SOURCE_OPS:
             raise _fail("nodes", f"{where} computes node {n}, which is none or a source")
     for d in (step.groups, *step.uniforms):
         _check_known(plan, d, where)
     for b in step.bindings:
-        if b.value not in plan.values or not 0 <= b.part < len(plan.values[b.value].parts):
+        if b.value not in values or not 0 <= b.part < len(values[b.value].parts):
             raise _fail("range", f"{where} binds part {b.part} of value {b.value}, which has no memory")
-    if step.root not in plan.values or (step.anchor is not None and step.anchor not in step.nodes):
+    if step.root not in values or (step.anchor is not None and step.anchor not in step.nodes):
         raise _fail("nodes", f"{where} has no place for its root {step.root}, or its anchor is not among its nodes")
     _check_writes(plan, where, step)
     if plan.caps.target == "host":
@@ -173,7 +173,9 @@ def _check_step(plan: Plan, k: int, step: Step) -> None:
 def _check_writes(plan: Plan, where: str, step: Step) -> None:
     """Steps write to the arenas, and in place of what the graph updates; inputs and weights stay as they are."""
     for b in step.bindings:
-        if b.access == "read" or plan.buffers[plan.values[b.value].parts[b.part].buffer].kind == "arena":
+        if b.access == "read":
+            continue
+        if plan.buffers[plan.values[b.value].parts[b.part].buffer].kind == "arena":
             continue
         if b.access == "write" or all(b.value != to for to, _ in plan.graph.updates):
             raise _fail("write", f"{where} writes value {b.value}, which is no memory for results")
@@ -182,16 +184,18 @@ def _check_writes(plan: Plan, where: str, step: Step) -> None:
 def _check_host_step(plan: Plan, where: str, step: Step) -> None:
     """The host computes the nodes themselves: they must be complete and in order, with operands that are bound."""
     bound = {b.value for b in step.bindings}
-    done: set[int] = set()
+    done: set[int | None] = {None}  # an optional operand that is not there
+    operands: set[int | None] = set()
     for n in step.nodes:
         if n in done:
             raise _fail("nodes", f"{where} computes node {n} twice")
-        if any(a not in done and a not in bound for a in plan.graph.nodes[n].args):
+        read = set(plan.graph.nodes[n].inputs)
+        if read - done - bound:
             raise _fail("nodes", f"{where} computes node {n} before its operands")
+        operands |= read
         done.add(n)
     if step.kernel >= 0 or step.root not in done or plan.kernels:
         raise _fail("nodes", f"{where} is a host step with a kernel, or one that does not compute its root {step.root}")
-    operands = {a for n in step.nodes for a in plan.graph.nodes[n].args}
     if any(b.access == "read" and b.value not in operands for b in step.bindings):
         raise _fail("nodes", f"{where} binds a value that it does not read")
     # The host writes the root and nothing else, perhaps in place of what it is the next content of.

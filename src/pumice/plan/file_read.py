@@ -156,6 +156,9 @@ class _Reader:
         found: dict[int, Value] = {}
         rows = table.integer_rows("parts", 0, EXACT - 1, most_items=3 * MAX_OPERANDS)
         for i, type, words in zip(ids, types, rows):
+            if len(words) == 3 and words[0] < buffers:  # all but the largest params
+                found[i] = Value(i, type, (Part(*words),))
+                continue
             if not words or len(words) % 3 or max(words[::3]) >= buffers:
                 raise table.columns["parts"].fail(f"those of value {i} are no buffers, offsets and sizes")
             found[i] = Value(i, type, tuple(map(Part, words[::3], words[1::3], words[2::3])))

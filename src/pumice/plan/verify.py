@@ -78,6 +78,8 @@ def _part(plan: Plan, k: int, step: Step, b: Binding) -> Part:
 def _check_aliasing(plan: Plan, k: int, step: Step) -> None:
     """One buffer may not be read-only and writable in a dispatch, and writable ranges may not overlap."""
     parts = [(b, _part(plan, k, step, b)) for b in step.bindings]
+    written = {p.buffer for b, p in parts if b.access != "read"}
+    parts = [(b, p) for b, p in parts if p.buffer in written]
     for i, (a, pa) in enumerate(parts):
         for b, pb in parts[i + 1 :]:
             if pa.buffer != pb.buffer or (a.access == "read" and b.access == "read"):
@@ -110,10 +112,12 @@ def _holds(plan: Plan, contents: _Contents, value: int, part: int) -> bool:
 
 
 def _check_flow(plan: Plan, k: int, step: Step, contents: _Contents) -> None:
+    values = plan.values
     for b in step.bindings:
-        if b.access == "write" or _holds(plan, contents, b.value, b.part):
+        # Every binding has a part by now.
+        if b.access == "write" or (b.value, b.part) in contents[values[b.value].parts[b.part].buffer]:
             continue
-        if plan.values[b.value].type.numel != 0:  # what is empty needs no step that writes it
+        if values[b.value].type.numel != 0:  # what is empty needs no step that writes it
             raise _fail(k, step, "data-flow", f"it reads value {b.value}, which was never written or is overwritten by then")
     for b in step.bindings:
         if b.access == "read":
@@ -122,7 +126,7 @@ def _check_flow(plan: Plan, k: int, step: Step, contents: _Contents) -> None:
         written = {(b.value, b.part): part}
         if b.access == "update":
             # A value that takes over the memory of a state is that state's next content.
-            made = (plan.values[i] for i in (step.root, *step.nodes) if i in plan.values)
+            made = (values[i] for i in (step.root, *step.nodes) if i in values)
             written |= {(value.id, p): q for value in made for p, q in enumerate(value.parts) if q == part}
         # Few values live at a time, however many have their turn in a buffer.
         held = contents[part.buffer]
