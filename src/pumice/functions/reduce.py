@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pumice.core import dtypes
 from pumice.core.dims import Dim, dim_max, product
-from pumice.functions.binary import divide, subtract
+from pumice.functions.binary import divide, subtract, where
 from pumice.functions.build import Axes, TensorLike, as_float, as_tensor, axes_of, axis_of, convert, emit, widened
 from pumice.functions.shape import ravel, reshape
 from pumice.functions.unary import sqrt, square
@@ -105,13 +105,16 @@ def var(x: TensorLike, axis: Axes = None, ddof: int = 0, keepdims: bool = False)
 
 
 def std(x: TensorLike, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """The standard deviation over axes: the square root of `var`.
+    """The standard deviation over axes: the square root of `var`. Its gradient is 0 where all elements are equal.
 
     >>> import pumice as pm
     >>> pm.interpret(lambda x: pm.std(x, ddof=1), [1.0, 3.0])
     array(1.4142135, dtype=float32)
     """
-    return sqrt(var(x, axis, ddof, keepdims))
+    variance = var(x, axis, ddof, keepdims)
+    # The square root alone would make it 0 times infinity.
+    equal = variance == 0
+    return where(equal, 0, sqrt(where(equal, 1, variance)))
 
 
 def _arg(op: str, x: TensorLike, axis: int | None, keepdims: bool) -> Tensor:

@@ -32,9 +32,9 @@ def _silu_slope(x: Val) -> Val:
 # dy, x, y → the gradient of x.
 _UNARY: dict[str, Callable[[Val, Val, Val], Val]] = {
     "neg": lambda dy, x, y: -dy,
-    "abs": lambda dy, x, y: dy * x.op("sign"),
+    "abs": lambda dy, x, y: x.gt(0.0).choose(dy, x.lt(0.0).choose(-dy, 0.0)),  # 0 for NaN, whose sign is NaN
     "square": lambda dy, x, y: dy * x * 2.0,
-    "relu": lambda dy, x, y: y.gt(0.0).choose(dy, 0.0),
+    "relu": lambda dy, x, y: y.le(0.0).choose(0.0, dy),  # NaN passes
     "exp": lambda dy, x, y: dy * y,
     "exp2": lambda dy, x, y: dy * y * _LN2,
     "expm1": lambda dy, x, y: dy * (y + 1.0),
@@ -127,7 +127,9 @@ def _extreme(greater: bool) -> Rule:
 @in_f32
 def _atan2(c: Backward) -> Gradients:
     a, b = c.arg(0), c.arg(1)
-    scaled = c.dy / (a * a + b * b)
+    squares = a * a + b * b
+    origin = squares.eq(0.0)
+    scaled = origin.choose(0.0, c.dy / origin.choose(1.0, squares))
     return c.each(lambda: scaled * b, lambda: -(scaled * a))
 
 

@@ -20,9 +20,9 @@ def mean(c: Backward) -> Gradients:
 
 @in_f32
 def extreme(c: Backward) -> Gradients:
-    """Elements that tie for the extreme share evenly."""
+    """Elements that tie for the extreme share evenly; where it is NaN, those that are."""
     x, axes = c.arg(0), c.attrs["axes"]
-    chosen = x.eq(c.out.keep(x.shape, axes))
+    chosen = x.eq(c.out.keep(x.shape, axes)).op("logical_or", x.op("isnan"))
     ties = chosen.cast(x.dtype).sum(axes, keep=True)
     return [chosen.choose(c.dy.keep(x.shape, axes) / ties, 0.0)]
 
