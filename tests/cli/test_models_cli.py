@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,31 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli_harness import RUN, command, environment, pumice, refused
 from pumice.sources import present
 from tiny_models import GOLDENS, TEMPLATE, checkpoint
-
-ROOT = Path(__file__).parents[2]
-Done = subprocess.CompletedProcess[str]
-
-
-def environment(**more: str) -> dict[str, str]:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("PUMICE_") or k == "PUMICE_HOME"}
-    return clean | {"PYTHONPATH": str(ROOT / "src"), **more}
-
-
-def command(*args: object) -> list[str]:
-    return [sys.executable, "-m", "pumice.cli.main", *(a if isinstance(a, bytes) else str(a) for a in args)]  # type: ignore[list-item]
-
-
-def pumice(*args: object, stdin: bytes = b"", **env: str) -> Done:
-    done = subprocess.run(command(*args), input=stdin, capture_output=True, env=environment(**env), timeout=300)
-    return Done(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def refused(done: Done, said: str, code: int = 2) -> None:
-    """One clear line, nothing on stdout."""
-    assert done.returncode == code and done.stdout == ""
-    assert said in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +28,6 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint("bert", tmp_path_factory.mktemp("encoder"), closing=True)
-
-
-RUN = ("--device", "host", "--context", 64)
 
 
 def test_run_prints_one_object(causal: Path) -> None:
@@ -178,8 +153,9 @@ def test_bench(causal: Path, encoder: Path) -> None:
     done = pumice("bench", causal, "--device", "host", "--prompt", 8, "--answer", 2, "--json")
     assert done.returncode == 0 and done.stdout.count("\n") == 1
     rows = json.loads(done.stdout)["results"]
-    assert [r["work"] for r in rows] == ["prefill 8 tokens", "decode 2 tokens"] and all(r["rate"] > 0 for r in rows)
-    assert "texts/s" in pumice("bench", encoder, "--device", "host").stdout
+    assert [r["work"] for r in rows] == ["prefill 8 tokens", "decode 2 tokens"]
+    assert all(0 < r["rate_min"] <= r["rate"] <= r["rate_max"] and r["repeats"] == 5 for r in rows)
+    assert re.search(r"texts/s +[\d.]+…[\d.]+ in 5 runs", pumice("bench", encoder, "--device", "host").stdout)
     for bad in (("--answer", 1), ("--prompt", 0)):
         refused(pumice("bench", causal, "--device", "host", *bad), bad[0])
 
@@ -267,12 +243,18 @@ def test_ctrl_c_stops_the_answer(mode: str) -> None:
         env=environment(),
     ) as p:
         assert p.stdin and p.stdout and p.stderr
+        if mode == "run":
+            p.stdin.close()  # else it would wait for the rest of its prompt
         if mode == "chat":
             p.stdin.write(b"Tell me a very long story.\n")
             p.stdin.flush()
         p.stdout.read(6)
         p.send_signal(signal.SIGINT)
-        _, said = p.communicate(b"/stats\n", timeout=60)
+        if mode == "chat":
+            p.stdin.write(b"/stats\n")
+            p.stdin.close()
+        p.stdout.read()
+        said = p.stderr.read()
     if mode == "run":
         assert p.returncode == 130 and said.splitlines()[-1] == b"pumice: interrupted"
     else:

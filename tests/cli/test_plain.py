@@ -73,7 +73,6 @@ def test_the_same_values(words: list[str], monkeypatch: pytest.MonkeyPatch) -> N
         ["nope"],
         ["models"],
         ["run"],
-        ["run", "smollm2"],
         ["run", "smollm2", "x", "y"],
         ["run", "smollm2", "x", "--help"],
         ["run", "smollm2", "x", "--nope", "1"],

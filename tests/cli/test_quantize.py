@@ -399,7 +399,7 @@ def invoke(*args: object) -> Any:
 
 def test_the_command_prints_each_tensor_and_the_total(tmp_path: Path) -> None:
     source, out = golden("llama", tmp_path), tmp_path / "m.gguf"
-    done = invoke(source, "--to", "q8_0", "--out", out)
+    done = invoke(source, "--to", "q8_0", "--out", out, "--verbose")
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert lines[0].split() == ["tensor", "shape", "from", "to", "bits", "rmse", "relative", "max", "error"]
@@ -409,6 +409,8 @@ def test_the_command_prints_each_tensor_and_the_total(tmp_path: Path) -> None:
     total = next(line for line in lines if line.startswith(str(out)))
     assert "bits per weight" in total
     assert len(lines) == 2 + len(gguf.GGUFReader(out).tensors)
+    quiet = invoke(source, "--to", "q8_0", "--out", out, "--force")
+    assert quiet.exit_code == 0 and [line.split(",")[0] for line in quiet.output.splitlines()] == [total.split(",")[0]]
 
 
 def test_the_command_as_json(tmp_path: Path) -> None:

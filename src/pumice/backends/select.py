@@ -9,7 +9,8 @@ from pumice.backends.base import Device
 from pumice.core.caps import Caps
 from pumice.errors import DeviceError, InputError
 
-SPECS = "auto, host, webgpu, webgpu:N, webgpu:NAME or null"
+# Those for users; `null`, which computes nothing, is for tests of plans.
+SPECS = "auto, host, webgpu, webgpu:N or webgpu:NAME"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,38 @@ from pumice.cli.generate import device_line
 from pumice.cli.pull import progress_bar
 
 
-def median_seconds(run: Callable[[], object], *, repeats: int = 7) -> float:
-    """The median time of a call, after one that is not counted."""
+def measured(run: Callable[[], object], *, repeats: int = 7) -> list[float]:
+    """Seconds of each call, in rising order, after one that is not counted."""
     run()
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return sorted(times)
+
+
+def result_row(work: str, times: Sequence[float], amount: float, unit: str) -> dict[str, Any]:
+    """A result: the median time and rate, and the spread of the rate from the slowest to the fastest run.
+
+    >>> row = result_row("decode", [0.5, 1.0, 2.0], 10, "tokens/s")
+    >>> row["rate"], row["rate_min"], row["rate_max"], row["repeats"]
+    (10.0, 5.0, 20.0, 3)
+    """
+    seconds = statistics.median(times)
+    low, high = amount / max(times), amount / min(times)
+    spread = {"rate_min": low, "rate_max": high, "repeats": len(times)}
+    return {"work": work, "seconds": seconds, "rate": amount / seconds, "unit": unit, **spread}
+
+
+def result_line(row: Mapping[str, Any]) -> str:
+    """A result as it is printed.
+
+    >>> result_line(result_row("decode 64 tokens", [0.5, 1.0, 2.0], 10, "tokens/s"))
+    '  decode 64 tokens                 10.0 tokens/s  5.0…20.0 in 3 runs (1000.00 ms)'
+    """
+    spread = f"{row['rate_min']:.1f}…{row['rate_max']:.1f} in {row['repeats']} runs"
+    return f"  {row['work']:<26} {row['rate']:>10.1f} {row['unit']:<9} {spread} ({row['seconds'] * 1e3:.2f} ms)"
 
 
 def bench_ops(device: Device) -> list[dict[str, Any]]:
@@ -44,8 +67,7 @@ def bench_ops(device: Device) -> list[dict[str, Any]]:
         with pm.compile(fn, device=device, **specs) as exe:
             if params is not None:
                 exe.set_params({k: t[2] for k, t in params.items()})
-            seconds = median_seconds(lambda: exe.run(arrays))
-        rows.append({"work": name, "seconds": seconds, "rate": amount / seconds, "unit": unit})
+            rows.append(result_row(name, measured(lambda: exe.run(arrays)), amount, unit))
 
     a, b = rng.normal(size=(big, big)).astype("f4"), rng.normal(size=(big, big)).astype("f4")
     measure(f"matmul {big}³ f32", lambda a, b: (a @ b).sum(), 2 * big**3 / 1e9, "GFLOP/s", a=a, b=b)
@@ -71,24 +93,22 @@ def bench_model(model: Any, prompt: int, answer: int) -> list[dict[str, Any]]:
 
     if isinstance(model, EmbeddingModel):
         texts = ["a sentence of a few words, repeated until it is long enough to measure"] * 32
-        seconds = median_seconds(lambda: model.embed(texts), repeats=3)
-        return [{"work": "embed 32 texts", "seconds": seconds, "rate": len(texts) / seconds, "unit": "texts/s"}]
+        return [result_row("embed 32 texts", measured(lambda: model.embed(texts), repeats=5), len(texts), "texts/s")]
     engine = model.engine
     rng = np.random.default_rng(0)
-    rates: dict[str, list[tuple[float, float]]] = {"prefill": [], "decode": []}
-    for _ in range(3):
+    times: dict[str, list[float]] = {"prefill": [], "decode": []}
+    for repeat in range(6):
         timings = Timings()
         # Random prompts: nothing of the last one may be reused.
         tokens = rng.integers(0, engine.cfg.vocab, prompt).tolist()
         for _event in engine.stream([Request(tokens, SamplingParams(temperature=0), answer)], timings=timings):
             pass
-        rates["prefill"].append((timings.prefill_s, timings.prompt_tokens / timings.prefill_s))
-        rates["decode"].append((timings.decode_s, timings.decode_tokens / timings.decode_s))
-    rows = []
-    for name, count in (("prefill", prompt), ("decode", answer)):
-        seconds, rate = sorted(rates[name])[1]
-        rows.append({"work": f"{name} {count} tokens", "seconds": seconds, "rate": rate, "unit": "tokens/s"})
-    return rows
+        if repeat:  # the first run prepares what the others use
+            times["prefill"].append(timings.prefill_s)
+            times["decode"].append(timings.decode_s)
+    # The first token of an answer comes from the prefill.
+    amounts = {"prefill": (prompt, prompt), "decode": (answer, answer - 1)}
+    return [result_row(f"{name} {count} tokens", times[name], ran, "tokens/s") for name, (count, ran) in amounts.items()]
 
 
 def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int) -> int:
@@ -112,5 +132,5 @@ def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int) -> i
         return 0
     print(f"on {device_line(info)}")
     for row in rows:
-        print(f"  {row['work']:<26} {row['rate']:>10.1f} {row['unit']:<9} ({row['seconds'] * 1e3:.2f} ms)")
+        print(result_line(row))
     return 0

