@@ -15,6 +15,7 @@ import numpy as np
 
 import pumice as pm
 from pumice.backends.base import Device
+from pumice.core.fields import Fields
 from pumice.core.json_file import read_json_list, read_optional_json
 from pumice.errors import ClosedError, FormatError, InputError, NotFinite
 from pumice.llm.prepare import compiling_is_told, prepare_kernels
@@ -37,18 +38,22 @@ _ROWS, _LEAST_WIDTH = (1, 8), 32
 
 @dataclass(frozen=True)
 class Pooling:
-    """How token vectors become a text's vector: mode mean, cls or last; whether it is scaled to length 1; longest input."""
+    """How token vectors become a text's vector: mode mean, cls or last; whether it is scaled to length 1; longest input.
+
+    With `lower_case` texts are lower-cased first, whatever the tokeniser does.
+    """
 
     mode: str = "mean"
     normalize: bool = True
     max_tokens: int | None = None
+    lower_case: bool = False
 
     @staticmethod
     def from_folder(folder: Path) -> Pooling:
         """As the sentence-transformers files beside the weights say; mean and normalised where there are none."""
         if not (folder / "modules.json").is_file():
-            return Pooling(max_tokens=_max_tokens(folder))
-        mode, normalize = "mean", False
+            return Pooling(**_text_settings(folder))
+        mode, normalize, encoder = "mean", False, folder
         for m in read_json_list(folder / "modules.json"):
             if not isinstance(m, dict):
                 raise FormatError(
@@ -59,11 +64,13 @@ class Pooling:
                 mode = _pooling_mode(read_optional_json(_inside(folder, m.get("path", "")) / "config.json"), folder)
             elif kind == "Normalize":
                 normalize = True
-            elif kind != "Transformer":
+            elif kind == "Transformer":
+                encoder = _inside(folder, m.get("path", ""))
+            else:
                 raise FormatError(
                     f"{folder} has the module {kind!r:.60}, which is not supported", hint="Pooling and Normalize are"
                 )
-        return Pooling(mode, normalize, _max_tokens(folder))
+        return Pooling(mode, normalize, **_text_settings(encoder))
 
 
 def _inside(folder: Path, path: object) -> Path:
@@ -73,9 +80,16 @@ def _inside(folder: Path, path: object) -> Path:
     return folder / path
 
 
-def _max_tokens(folder: Path) -> int | None:
-    value = read_optional_json(folder / "sentence_bert_config.json").get("max_seq_length")
-    return value if isinstance(value, int) and value > 0 else None
+def _text_settings(folder: Path) -> dict[str, Any]:
+    """What the file of a Transformer module says about texts: it is named after the first models of the library."""
+    kinds = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+    found = (read_optional_json(folder / f"sentence_{kind}_config.json") for kind in kinds)
+    fields = Fields(next((settings for settings in found if settings), {}), f"the sentence-transformers settings of {folder}")
+    longest = fields.get("max_seq_length")
+    return {
+        "max_tokens": longest if isinstance(longest, int) and longest > 0 else None,
+        "lower_case": fields.flag("do_lower_case"),
+    }
 
 
 def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:

@@ -84,8 +84,10 @@ def load(
         if isinstance(arch, EncoderArchitecture):
             from pumice.llm.embed import EmbeddingModel, Pooling
 
-            tokenizer = read_tokenizer(resolved.path, weights)
-            return EmbeddingModel(arch, cfg, params, tokenizer, opened, Pooling.from_folder(folder), info=info, progress=progress)
+            tokenizer, pooling = read_tokenizer(resolved.path, weights), Pooling.from_folder(folder)
+            if pooling.lower_case:
+                tokenizer.lower_case()
+            return EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, info=info, progress=progress)
         info["defaults"] = defaults_of_gguf(weights.metadata) if weights.kind == "gguf" else defaults_of_folder(folder)
         require_tokenizer(resolved.path, weights)
         # Weights are copied without the interpreter: it reads the vocabulary meanwhile, but not before, when both would want it.

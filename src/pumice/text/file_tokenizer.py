@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumice.core.fields import Fields
 from pumice.core.json_file import read_optional_json
 from pumice.errors import FormatError
 from pumice.text.vocabulary import Kind, Parts, library_errors, turn_ends
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 _LARGEST = 256 << 20  # bytes; the largest published tokenizer.json has about a tenth of it
+_BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast")
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -38,6 +40,8 @@ def read_files(
     backend.no_padding()
 
     config = read_optional_json(tokenizer_config)
+    settings_of_model = read_optional_json(model)
+    _normalize_as_stated(backend, config, settings_of_model.get("model_type"))
     special = special_names({**read_optional_json(special_map), **config})
     _add_tokens(backend, config, special, path)
     added = {i: token.content for i, token in backend.get_added_tokens_decoder().items()}
@@ -50,7 +54,7 @@ def read_files(
     bos, eos = named("bos_token"), named("eos_token")
     size = backend.get_vocab_size(with_added_tokens=True)
     ends = {eos} if eos is not None else set()
-    for settings in (read_optional_json(generation), read_optional_json(model)):
+    for settings in (read_optional_json(generation), settings_of_model):
         ends |= _ids(settings.get("eos_token_id"), size)
     around = _around(config, bos, eos)
     kind, strips = _decoding(backend)
@@ -67,6 +71,25 @@ def read_files(
         prefix=None if around is None else around[0],
         suffix=None if around is None else around[1],
         strips_leading_space=strips,
+    )
+
+
+def _normalize_as_stated(backend: Backend, config: Mapping[str, Any], model_type: object) -> None:
+    """The settings of BERT's tokenisers count over the normaliser in the file, as they do in transformers.
+
+    Where they name no class, the model's own is meant.
+    """
+    from tokenizers import normalizers
+
+    meant = config.get("tokenizer_class") or (_BERT_CLASSES[0] if model_type in ("bert", "distilbert") else None)
+    if meant not in _BERT_CLASSES or not isinstance(backend.normalizer, normalizers.BertNormalizer):
+        return
+    fields = Fields(config, "tokenizer_config.json")
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=fields.flag("tokenize_chinese_chars", True),
+        strip_accents=fields.flag("strip_accents") if fields.has("strip_accents") else None,
+        lowercase=fields.flag("do_lower_case", True),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pumice.errors import InputError
 from pumice.text.stream import TextStream
@@ -102,6 +102,25 @@ class Tokenizer:
         from pumice.text.gguf_tokenizer import read_metadata
 
         return cls(read_metadata(metadata))
+
+    def lower_case(self) -> None:
+        """Lower-case every text from now on, before the tokeniser's own normaliser, unless that does it already.
+
+        Special tokens in a text stay as they are.
+
+        >>> letters = _letters()
+        >>> letters.lower_case()
+        >>> letters.encode("ABba")
+        [0, 1, 1, 0]
+        """
+        from tokenizers import normalizers
+
+        own = self._parts.backend.normalizer
+        steps: list[Any] = [] if own is None else [own]
+        if isinstance(own, normalizers.Sequence):
+            steps = list(cast("Iterable[Any]", own))
+        if not any(isinstance(step, normalizers.Lowercase) for step in steps):
+            self._parts.backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
 
     def encode(self, text: str, add_special: bool = True) -> list[int]:
         """The ids of `text`; `add_special` puts around it what the model expects (begin of text, `[CLS]`, …).

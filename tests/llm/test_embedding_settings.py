@@ -1,0 +1,79 @@
+"""Case as sentence-transformers' and tokenisers' settings have it: what counts over the tokeniser's own file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, normalizers, pre_tokenizers
+
+import pumice as pm
+from pumice.errors import FormatError
+from pumice.llm.embed import Pooling
+from pumice.text.tokenizer import Tokenizer
+from tiny_models import checkpoint
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "Hello", "hé", "he", "world"]
+HELLO, CAPITAL, ACCENT, PLAIN, UNKNOWN = 5, 6, 7, 8, 1
+
+
+def embedded(folder: Path, *texts: str) -> Any:
+    with pm.load(folder, device="host") as model:
+        return model.embed(list(texts))
+
+
+@pytest.mark.parametrize("file", ["sentence_bert_config.json", "sentence_xlm-roberta_config.json"])
+def test_sentence_transformers_lower_case_texts(file: str, tmp_path: Path) -> None:
+    """The tokeniser knows w4 and not W4; its special tokens keep their case."""
+    folder = checkpoint("bert", tmp_path, closing=True)
+    capital, small, special = embedded(folder, "W4 w5", "w4 w5", "<s> w4 w5")
+    assert np.abs(capital - small).max() > 0.01
+    (folder / file).write_text(json.dumps({"max_seq_length": 7, "do_lower_case": True}))
+    again = embedded(folder, "W4 w5", "W4 W5", "<s> W4 w5")
+    np.testing.assert_allclose(again, np.stack([small, small, special]), atol=1e-5)
+    assert Pooling.from_folder(folder) == Pooling(max_tokens=7, lower_case=True)
+    (folder / file).write_text(json.dumps({"do_lower_case": "yes"}))
+    with pytest.raises(FormatError, match="'do_lower_case' is 'yes', not true or false"):
+        pm.load(folder, device="host")
+
+
+def test_the_transformers_module_has_its_settings_in_its_own_folder(tmp_path: Path) -> None:
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "0_Transformer").mkdir()
+    (tmp_path / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 9, "do_lower_case": true}')
+    assert Pooling.from_folder(tmp_path) == Pooling("mean", False, 9, True)
+
+
+def bert_tokens(folder: Path, text: str, lowercase: bool, **settings: Any) -> list[int]:
+    made = Backend(models.WordPiece({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"unk_token": "[UNK]", **settings}))
+    return Tokenizer.from_folder(folder).encode(text)
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer"])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_settings_of_berts_tokenisers_count_over_their_file(name: str, lowercase: bool, tmp_path: Path) -> None:
+    """As transformers 5.22.2 tokenises "Hello Hé" with each of these files."""
+
+    def tokens(**settings: Any) -> list[int]:
+        return bert_tokens(tmp_path, "Hello Hé", lowercase, tokenizer_class=name, **settings)
+
+    assert tokens() == tokens(do_lower_case=True) == [HELLO, PLAIN]
+    assert tokens(strip_accents=False) == tokens(do_lower_case=True, strip_accents=False) == [HELLO, ACCENT]
+    assert tokens(do_lower_case=False) == tokens(do_lower_case=False, strip_accents=True) == [CAPITAL, UNKNOWN]
+    (tmp_path / "config.json").write_text('{"model_type": "distilbert"}')
+    assert bert_tokens(tmp_path, "Hello Hé", lowercase, do_lower_case=False) == [CAPITAL, UNKNOWN]
+
+
+@pytest.mark.parametrize("settings", [{"tokenizer_class": "PreTrainedTokenizerFast"}, {}])
+def test_other_tokenisers_are_as_their_file_says(settings: dict[str, Any], tmp_path: Path) -> None:
+    assert bert_tokens(tmp_path, "Hello Hé", True, do_lower_case=False, **settings) == [HELLO, PLAIN]
+    assert bert_tokens(tmp_path, "Hello Hé", False, do_lower_case=True, **settings) == [CAPITAL, UNKNOWN]
