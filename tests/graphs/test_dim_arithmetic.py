@@ -190,6 +190,20 @@ def test_values_beyond_32_bits_are_refused_when_it_runs(device: str) -> None:
             exe.run(x=np.zeros(3))
 
 
+@pytest.mark.parametrize("device", ["host", pytest.param("webgpu", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("dtype", ["i8", "u8", "u32"])
+def test_a_dim_takes_the_dtype_of_an_integer_tensor_or_is_refused(dtype: str, device: str) -> None:
+    def fn(x: Tensor) -> Any:
+        return x + (x.shape[0] - 2) * 100
+
+    with pm.compile(fn, x=pm.spec("T", dtype=dtype, max=8), device=device) as exe:
+        kind = exe.graph.nodes[0].type.dtype.np
+        assert exe.run(x=np.ones(3, kind)).tolist() == [101] * 3
+        refused = 1 if dtype == "u32" else 5
+        with pytest.raises(SymbolError, match=f"a value of {dtype}, which is out of range"):
+            exe.run(x=np.ones(refused, kind))
+
+
 def test_a_range_beyond_its_dtype_is_refused() -> None:
     with pytest.raises(DTypeError, match="256 does not fit u8"):
         pm.trace(lambda x: x + pm.arange(250, 257, dtype="u8"), x=pm.spec(7, dtype="u8"))

@@ -129,13 +129,11 @@ def _weak_dtype(value: Any) -> DType:
 
 def _weak_scalar(tracer: Tracer, value: Any, dtype: DType) -> Tensor:
     if isinstance(value, Expr):
-        # The value of a dim is a range of length one that starts at it.
-        one = Tensor(
-            tracer,
-            tracer.builder.add("arange", [], {"start": value, "stop": value + 1, "step": 1, "dtype": "i32"}, where=call_site()),
-        )
-        scalar = emit("reshape", [one], shape=())
-        return scalar if dtype == dtypes.i32 else emit("cast", [scalar], dtype=dtype.name)
+        # The value of a dim is a range of length one that starts at it; one that does not fit is refused when the graph runs.
+        counted = dtype if dtype.is_integer else dtypes.i32
+        attrs = {"start": value, "stop": value + 1, "step": 1, "dtype": counted.name}
+        scalar = emit("reshape", [Tensor(tracer, tracer.builder.add("arange", [], attrs, where=call_site()))], shape=())
+        return convert(scalar, dtype)
     if dtype.is_integer:
         info = np.iinfo(dtype.np)
         if not info.min <= value <= info.max:
@@ -171,18 +169,7 @@ _ABOVE: dict[str, set[str]] = {
 
 
 def promote_dtypes(a: DType, b: DType) -> DType:
-    """The dtype in which values of two dtypes meet.
-
-    | with | bool | u8 | i8 | u32 | i32 | f16 | bf16 | f32 |
-    |---|---|---|---|---|---|---|---|---|
-    | bool | bool | u8 | i8 | u32 | i32 | f16 | bf16 | f32 |
-    | u8 | u8 | u8 | i32 | u32 | i32 | f16 | bf16 | f32 |
-    | i8 | i8 | i32 | i8 | i32 | i32 | f16 | bf16 | f32 |
-    | u32 | u32 | u32 | i32 | u32 | i32 | f16 | bf16 | f32 |
-    | i32 | i32 | i32 | i32 | i32 | i32 | f16 | bf16 | f32 |
-    | f16 | f16 | f16 | f16 | f16 | f16 | f16 | f32 | f32 |
-    | bf16 | bf16 | bf16 | bf16 | bf16 | bf16 | f32 | bf16 | f32 |
-    | f32 | f32 | f32 | f32 | f32 | f32 | f32 | f32 | f32 |
+    """The dtype in which values of two dtypes meet; docs/dtypes.md has the table.
 
     >>> promote_dtypes(dtypes.i8, dtypes.u8).name, promote_dtypes(dtypes.i32, dtypes.f16).name
     ('i32', 'f16')
