@@ -10,7 +10,7 @@ var<workgroup> totals: array<f32, 16>;
 var<workgroup> sums: array<vec4<f32>, 256>;
 
 @compute @workgroup_size(512)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_size) sg_size: u32, @builtin(subgroup_invocation_id) sg_lane: u32) {
   let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
   if (wg >= 4u) { return; }
   let team = wg;
@@ -258,7 +258,7 @@ fn pm_sigmoid(x: f32) -> f32 {
 fn pm_silu(x: f32) -> f32 { return x * pm_sigmoid(x); }
 
 @compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_size) sg_size: u32, @builtin(subgroup_invocation_id) sg_lane: u32) {
   let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
   if (wg >= 512u) { return; }
   let lane = lid % 32u;

@@ -34,7 +34,7 @@ def map_kernel(name: str, caps: Caps, n: Dim, operands: Sequence[tuple[int, Acce
     kb.emit(target.store("i", expression))
     kb.close()
     low = kb.finish(groups=ceildiv(n, 64), label=name)
-    kernel = Kernel(name, low.wgsl, tuple(b.access for b in low.bindings), len(low.uniforms))
+    kernel = low.kernel()
     return kernel, Step(name, (), operands[-1][0], low.bindings, 0, low.uniforms, low.groups)
 
 
@@ -77,7 +77,7 @@ def _scaled(caps: Caps) -> tuple[Kernel, Step]:
     value = f"{x.load('i')} * {w.load('0')} + {c.load('0')}"
     kb.emit(f"if (i < {kb.dim(T)}) {{ {y.store('i', value)} }}")
     low = kb.finish(groups=ceildiv(T, 64), label="affine")
-    kernel = Kernel("affine", low.wgsl, tuple(b.access for b in low.bindings), len(low.uniforms))
+    kernel = low.kernel()
     return kernel, Step("affine", (3,), 3, low.bindings, 0, low.uniforms, low.groups)
 
 
@@ -125,7 +125,7 @@ def copy_plan(type: TensorType, caps: Caps = CAPS, *, words: Dim, maxima: dict[s
     kb.emit("let i = wg * 64u + lid;")
     kb.emit(f"if (i < {kb.dim(words)}) {{ {target.store('i', source.load('i'))} }}")
     low = kb.finish(groups=ceildiv(words, 64), label="copy")
-    kernel = Kernel("copy", low.wgsl, tuple(b.access for b in low.bindings), len(low.uniforms))
+    kernel = low.kernel()
     nbytes = type.max_nbytes(maxima or {})
     buffers = (Buffer("input", nbytes, "x"), Buffer("arena", nbytes, "y"))
     values = {i: Value(i, type, (Part(i, 0, nbytes),)) for i in (x, y)}

@@ -39,7 +39,7 @@ def test_adapters_come_best_first() -> None:
 
 def test_caps_say_what_the_adapter_does(device: WebGpuDevice) -> None:
     caps, adapter = device.caps, device.gpu.adapter
-    assert caps.target == "webgpu" and caps.dialect == "naga" and caps.software == adapter.software
+    assert caps.target == "webgpu" and caps.software == adapter.software
     assert caps.max_buffer_bytes % 4 == 0 and caps.max_buffer_bytes <= adapter.limits["max-buffer-size"]
     assert caps.max_storage_buffers >= 8
     if caps.subgroups:
@@ -54,7 +54,7 @@ def test_a_device_can_promise_less_but_not_more(device: WebGpuDevice) -> None:
     small = WebGpuDevice(caps=CAPS)
     assert small.caps.name == "browser-baseline" and small.caps.max_storage_buffers == 8 and not small.caps.subgroups
     assert small.caps.storage_alignment == 256 and small.gpu is device.gpu
-    greedy = WebGpuDevice(caps=device.caps.with_(max_binding_bytes=1 << 60, storage_alignment=1, dialect="tint"))
+    greedy = WebGpuDevice(caps=device.caps.with_(max_binding_bytes=1 << 60, storage_alignment=1))
     assert greedy.caps == device.caps
 
 
@@ -71,11 +71,24 @@ def test_pipelines_are_compiled_once_and_shared(device: WebGpuDevice) -> None:
     assert device.gpu.pipelines.compile([renamed, renamed]) == [first[0], first[0]]
 
 
+def test_guards_follow_the_origin_of_a_kernel(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, foreign = affine_plan().kernels[0], dataclasses.replace(affine_plan().kernels[1], origin="file")
+    own = dataclasses.replace(own, wgsl=own.wgsl + "// not compiled yet\n")
+    foreign = dataclasses.replace(foreign, wgsl=foreign.wgsl + "// not compiled yet\n")
+    made: list[str] = []
+    unguarded = device.gpu.encode.own_shader_module
+    monkeypatch.setattr(device.gpu.encode, "own_shader_module", lambda *a, **k: (made.append(a[1]), unguarded(*a, **k))[1])
+    first = device.gpu.pipelines.compile([own, foreign])
+    assert made == [own.name]
+    assert device.gpu.pipelines.compile([dataclasses.replace(own, origin="pack")]) != first[:1]
+    assert made == [own.name]
+
+
 def test_the_cache_of_pipelines_is_bounded(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pumice.backends.webgpu.pipelines._KEPT", 4)
     text = "@group(0) @binding(0) var<storage, read_write> x: array<u32>; @compute @workgroup_size(1) fn main() { x[0] = %du; }"
     for k in range(8):
-        device.gpu.pipelines.compile([Kernel(f"k{k}", text % k, ("write",), 0)])
+        device.gpu.pipelines.compile([Kernel(f"k{k}", text % k, ("write",), 0, 1)])
     assert len(device.gpu.pipelines) == 4
 
 

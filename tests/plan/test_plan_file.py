@@ -194,7 +194,6 @@ def test_loaded_plans_know_their_requirements_and_index_ranges() -> None:
         *({limit: 1} for limit in AT_LEAST),
         {"storage_alignment": 512},
         {"subgroups": False},
-        {"dialect": "tint"},
         {"max_groups": 1},
     ],
     ids=lambda c: next(iter(c)),

@@ -130,7 +130,7 @@ def test_lengths_are_not_trusted() -> None:
 def test_padding_is_zero() -> None:
     header, blobs = opened(small())
     size = len(json.dumps(header, sort_keys=True, separators=(",", ":")))
-    header["planned_for"] += "x" * (-(size + 1) % 8 + 1) if size % 8 == 0 else ""
+    header["buffers"]["name"][0] += "x" * (-(size + 1) % 8 + 1) if size % 8 == 0 else ""
     body = bytearray(sealed(header, blobs)[:-32])
     (size,) = struct.unpack_from("<I", body, 12)
     assert size % 8
@@ -362,7 +362,9 @@ ATTACKS: dict[str, Callable[[Header], None]] = {
     "needs that are no number": set_in("needs", "max_buffer_bytes", "all"),
     "needs left out": set_in("needs", {}),
     "alignment that is none": set_in("needs", "storage_alignment", 48),
-    "dialect that is none": set_in("needs", "dialect", "glsl"),
+    "feature that is none": set_in("kernels", "features", 0, "magic"),
+    "features out of order": set_in("kernels", "features", 0, "subgroups f16"),
+    "workgroup of nothing": set_in("kernels", "workgroup", 0, 0),
     "inference from nowhere": set_in("infer", "input", 0, "nobody"),
     "inference of no symbol": set_in("infer", "symbol", 0, "Q"),
     "requirement of no text": set_in("requirements", "text", 0, 7),
@@ -370,7 +372,7 @@ ATTACKS: dict[str, Callable[[Header], None]] = {
     "index into nothing": set_in("index_inputs", "input", 0, "nobody"),
     "name with half a character": set_in("buffers", "name", 0, "\ud800"),
     "name without end": set_in("buffers", "name", 0, "x" * 100_000),
-    "terminal escapes": set_in("planned_for", ["\x1b[2J"]),
+    "terminal escapes": set_in("tree", ["\x1b[2J"]),
 }
 
 

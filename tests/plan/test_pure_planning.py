@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from plan_cases import CASES
 
 import pumice as pm
 from pumice import config
@@ -77,3 +78,12 @@ def test_options_are_recorded_and_switches_read_at_the_edge() -> None:
         assert exe.plan.options == PlanOptions(fuse=False, default_max=5) and exe.plan.maxima == {"B": 5}
         assert type(exe.plan).load_bytes(exe.plan.to_bytes()).options == exe.plan.options
         assert build_plan(graph, Caps.preset("host")).options == PlanOptions()
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_browser_and_a_native_device_of_equal_limits_get_the_same_bytes(name: str) -> None:
+    case, native = CASES[name](), Caps.preset("h200").with_(tuning=None)
+    browser = native.with_(name="a tab of a browser", timestamps=False)
+    native_plan, browser_plan = (build_plan(case.graph, caps, max=case.max) for caps in (native, browser))
+    assert native_plan.to_bytes() == browser_plan.to_bytes()
+    assert not any("enable" in kernel.wgsl for kernel in native_plan.kernels)

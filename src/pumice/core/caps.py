@@ -39,8 +39,6 @@ class Caps:
     # Whether every kernel runs in subgroups of that size, threads in the order of their numbers.
     subgroup_fixed: bool = False
     timestamps: bool = False
-    # Browsers need `enable subgroups;` at the head of a shader, naga refuses it.
-    dialect: Literal["naga", "tint"] = "naga"
     # Software rasterisers and CPUs: enough work in flight is a few threads, not thousands.
     software: bool = False
     # What was measured on such a device; the device layer finds it.

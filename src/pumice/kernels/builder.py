@@ -12,7 +12,7 @@ from pumice.core.dims import Dim
 from pumice.core.dtypes import DType
 from pumice.errors import PlanError
 from pumice.kernels.library import library_source
-from pumice.plan.plan import Access, Binding
+from pumice.plan.plan import Access, Binding, Kernel
 
 _T = TypeVar("_T")
 _ELEMENT = {"f32": "f32", "i32": "i32", "u32": "u32"}  # every other dtype lives packed in u32 words
@@ -33,6 +33,9 @@ _PACK = {
     "u8": "({v} & 255u)",
     "bool": "select(0u, 1u, {v})",
 }
+# Bytes of an element of a workgroup array.
+_ELEMENT_BYTES = {"f32": 4, "i32": 4, "u32": 4, "atomic<u32>": 4}
+_ELEMENT_BYTES |= {f"vec{n}<{t}>": 4 * n for n in (2, 4) for t in ("f32", "i32", "u32")}
 _NAME = re.compile(r"\b[a-zA-Z_]\w*")
 
 
@@ -46,6 +49,15 @@ class Lowered:
     groups: Dim
     label: str
     variant: str = ""
+    workgroup: int = 1
+    shared_bytes: int = 0
+    features: tuple[str, ...] = ()
+
+    def kernel(self) -> Kernel:
+        """The kernel alone, as a plan has it."""
+        access = tuple(b.access for b in self.bindings)
+        sizes = (len(self.uniforms), self.workgroup, self.shared_bytes)
+        return Kernel(self.label, self.wgsl, access, *sizes, self.features, origin="generated")
 
 
 class Operand:
@@ -173,6 +185,8 @@ class KernelBuilder:
         self._functions: dict[str, None] = {}
         self._library: dict[str, None] = {}
         self._shared: list[str] = []
+        self._shared_bytes = 0
+        self._features: set[str] = set()
         self._operands: dict[tuple[int, Access], Operand] = {}
         self._body: list[str] = []
         self._lazy: dict[str, None] = {}
@@ -251,10 +265,21 @@ class KernelBuilder:
         """Include a module-scope function, once."""
         self._functions[text] = None
 
-    def shared(self, name: str, type: str) -> str:
-        """A workgroup variable."""
-        self._shared.append(f"var<workgroup> {name}: {type};")
+    def shared(self, name: str, element: str, count: int) -> str:
+        """A workgroup array of so many elements of a WGSL type."""
+        self._shared.append(f"var<workgroup> {name}: array<{element}, {count}>;")
+        # As WebGPU counts: each variable in whole 16 bytes.
+        self._shared_bytes += -(-_ELEMENT_BYTES[element] * count // 16) * 16
         return name
+
+    def subgroup(self, operation: str, *operands: str) -> str:
+        """WGSL of an operation over the subgroup, of which the body then knows `sg_size` and `sg_lane`.
+
+        >>> KernelBuilder(Caps.preset("h200"), workgroup=32).subgroup("Add", "x")
+        'subgroupAdd(x)'
+        """
+        self._features.add("subgroups")
+        return f"subgroup{operation}({', '.join(operands)})"
 
     def fresh(self, prefix: str = "t") -> str:
         """A WGSL name not used yet."""
@@ -337,10 +362,7 @@ class KernelBuilder:
             raise PlanError(f"{label} binds {len(self.bindings)} storage buffers, {self.caps.name} has {limit}")
         total = self.size(groups) if any_size else self.dim(groups)
         body = self._drop_unused()
-        head = []
-        if self.caps.dialect == "tint" and any("subgroup" in line for line in body):
-            head.append("enable subgroups;")
-        head += self._declared
+        head = [*self._declared]
         if self.uniforms:
             fields = ", ".join(f"d{i}: u32" for i in range(len(self.uniforms)))
             head.append(f"struct Sizes {{ {fields} }}")
@@ -351,14 +373,15 @@ class KernelBuilder:
             "@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, "
             "@builtin(local_invocation_index) lid: u32"
         )
-        if any("sg_size" in line or "sg_lane" in line for line in body):
+        if "subgroups" in self._features:
             builtins += ", @builtin(subgroup_size) sg_size: u32, @builtin(subgroup_invocation_id) sg_lane: u32"
         text = "\n".join([*head, *helpers, *self._functions])
         text += f"\n\n@compute @workgroup_size({self.workgroup})\nfn main({builtins}) {{\n"
         text += "  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);\n"
         text += f"  if (wg >= {total}) {{ return; }}\n"
         text += "\n".join(body) + "\n}\n"
-        return Lowered(text, tuple(self.bindings), tuple(self.uniforms), groups, label, variant)
+        data = (self.workgroup, self._shared_bytes, tuple(sorted(self._features)))
+        return Lowered(text, tuple(self.bindings), tuple(self.uniforms), groups, label, variant, *data)
 
 
 def _library_names(functions: dict[str, None], body: list[str]) -> list[str]:

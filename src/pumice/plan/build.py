@@ -59,14 +59,13 @@ def build_plan(
             key = (lowered.wgsl, lowered.label)
             if key not in kernels:
                 kernels[key] = len(table)
-                access = tuple(b.access for b in lowered.bindings)
-                table.append(Kernel(lowered.label, lowered.wgsl, access, len(lowered.uniforms)))
+                table.append(lowered.kernel())
             steps.append(_device_step(work, lowered, kernels[key]))
     aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
     memory = MemoryPlanner(ctx, arena=options.arena, guard=options.guard)
     buffers, values = memory.plan(steps, aliases)
     copies = tuple((s, v) for s, v in graph.updates if aliases.get(v) != s)
-    plan = Plan(graph, caps, buffers, values, tuple(table), tuple(steps), copies, maxima, options, own=True)
+    plan = Plan(graph, caps, buffers, values, tuple(table), tuple(steps), copies, maxima, options)
     verify_plan(plan)
     return plan
 

@@ -18,7 +18,7 @@ from pumice.plan.file_exprs import EXACT, decode_dim
 from pumice.plan.file_json import MAX_ROWS, Item, Table
 from pumice.plan.file_write import ACCESS, OPTIONS, STEP_COLUMNS, encode
 from pumice.plan.needs import AT_LEAST
-from pumice.plan.plan import Access, Binding, Buffer, BufferKind, Kernel, Part, Plan, PlanOptions, Step, Value
+from pumice.plan.plan import FEATURES, Access, Binding, Buffer, BufferKind, Kernel, Part, Plan, PlanOptions, Step, Value
 
 MAX_SYMBOLS = 256
 MAX_OPERANDS = 1 << 12
@@ -27,7 +27,7 @@ _MAX_ID = 1 << 31
 _INT64 = 1 << 63
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _KEYS = (
-    "format target planned_for options symbols types inputs params states constants outputs captures tree buffers values kernels "
+    "format target options symbols types inputs params states constants outputs captures tree buffers values kernels "
     "uniforms steps copies graph blobs needs infer requirements index_inputs exprs"
 )
 _SOURCES = {"inputs": "name value", "params": "name value stored", "states": "name value init"}
@@ -125,20 +125,17 @@ class _Reader:
         return self.blobs[at.index(len(self.blobs), "blob")]
 
     def caps(self) -> Caps:
-        target, name = self.top["target"].choice(["webgpu", "host"]), self.top["planned_for"].text(1000)
-        if target == "host":
+        if self.top["target"].choice(["webgpu", "host"]) == "host":
             self.top["needs"].object("")
-            return Caps.preset("host").with_(name=name)
-        needs = self.top["needs"].object(" ".join(AT_LEAST) + " storage_alignment f16 subgroups workgroups dialect")
+            return Caps.preset("host")
+        needs = self.top["needs"].object(" ".join((*AT_LEAST, *FEATURES, "storage_alignment workgroups")))
         limits: dict[str, Any] = {key: needs[key].integer() for key in AT_LEAST}
         alignment = needs["storage_alignment"].integer(1, 256)
         if alignment & (alignment - 1):
             raise needs["storage_alignment"].fail(f"{alignment} is no power of two")
         needs["workgroups"].integer()
-        limits |= {key: needs[key].flag() for key in ("f16", "subgroups")}
-        return Caps(name, "webgpu", storage_alignment=alignment, **limits).with_(
-            dialect=needs["dialect"].choice(["naga", "tint"])
-        )
+        limits |= {key: needs[key].flag() for key in FEATURES}
+        return Caps("webgpu", "webgpu", storage_alignment=alignment, **limits)
 
     def options(self) -> PlanOptions:
         found = self.top["options"].object(" ".join(OPTIONS))
@@ -165,9 +162,21 @@ class _Reader:
         return found
 
     def kernels(self) -> tuple[Kernel, ...]:
-        table = Table(self.top["kernels"], "name wgsl access words")
+        table = Table(self.top["kernels"], "name wgsl access words workgroup shared features")
         texts = [self.text(item) for item in table.items("wgsl")]
-        return tuple(map(Kernel, table.texts("name"), texts, self.access(table), table.integers("words", 0, MAX_OPERANDS)))
+        sizes = (
+            table.integers("words", 0, MAX_OPERANDS),
+            table.integers("workgroup", 1, EXACT),
+            table.integers("shared", 0, EXACT),
+        )
+        features = [self.features(item) for item in table.items("features")]
+        return tuple(map(Kernel, table.texts("name"), texts, self.access(table), *sizes, features))
+
+    def features(self, at: Item) -> tuple[str, ...]:
+        found = tuple(at.text(100).split())
+        if list(found) != [f for f in FEATURES if f in found]:
+            raise at.fail(f"features are some of {', '.join(FEATURES)}, in this order")
+        return found
 
     def text(self, at: Item) -> str:
         try:

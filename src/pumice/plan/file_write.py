@@ -16,7 +16,7 @@ from pumice.ir.types import TensorType
 from pumice.plan.file_exprs import ExprTable, check_exact
 from pumice.plan.file_symbols import solutions
 from pumice.plan.needs import AT_LEAST, most_groups, needed_caps
-from pumice.plan.plan import Access, Plan, Value
+from pumice.plan.plan import FEATURES, Access, Kernel, Plan, Value
 
 Json = Any
 # What the header derives from the rest for readers without an IR. Later releases may derive more of it or do so more
@@ -81,7 +81,6 @@ class _Writer:
         header: dict[str, Json] = {
             "format": "pumice-plan",
             "target": plan.caps.target,
-            "planned_for": plan.caps.name,
             "options": {name: getattr(plan.options, name) for name in OPTIONS},
             "symbols": columns("name max", ((name, plan.maxima[name]) for name, _ in graph.symbols)),
             "inputs": named(graph.sources("input")),
@@ -94,8 +93,8 @@ class _Writer:
             "buffers": columns("kind nbytes name", ((b.kind, b.nbytes, b.name) for b in plan.buffers)),
             "values": columns("id type parts", (self.value(v) for _, v in sorted(plan.values.items()))),
             "kernels": columns(
-                "name wgsl access words",
-                ((k.name, self.blob(k.wgsl.encode()), access_text(k.access), k.uniform_words) for k in plan.kernels),
+                "name wgsl access words workgroup shared features",
+                (self.kernel(k) for k in plan.kernels),
             ),
             "uniforms": [self.dims(words) for words in uniforms],
             "steps": self.steps({u: i for i, u in enumerate(uniforms)}),
@@ -112,13 +111,17 @@ class _Writer:
         header["exprs"] = self.exprs.rows
         return Encoded(header, tuple(self.blobs))
 
+    def kernel(self, k: Kernel) -> Sequence[Json]:
+        launch = (k.uniform_words, k.workgroup, k.shared_bytes, " ".join(k.features))
+        return (k.name, self.blob(k.wgsl.encode()), access_text(k.access), *launch)
+
     def derived(self) -> dict[str, Json]:
         plan, graph = self.plan, self.graph
         needs: dict[str, Json] = {}
         if plan.caps.target == "webgpu":
             caps = needed_caps(plan)
-            names = (*AT_LEAST, "storage_alignment", "f16", "subgroups")
-            needs = {name: getattr(caps, name) for name in names} | {"workgroups": most_groups(plan), "dialect": caps.dialect}
+            names = (*AT_LEAST, "storage_alignment", *FEATURES)
+            needs = {name: getattr(caps, name) for name in names} | {"workgroups": most_groups(plan)}
         exact = self.exact
         return {
             "needs": needs,

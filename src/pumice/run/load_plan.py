@@ -67,7 +67,7 @@ def _device(plan: Plan, spec: str) -> Device:
     choice = choose("auto")
     if choice.spec == "host":
         raise PlanError(
-            f"the plan was made for WebGPU ({plan.caps.name}), and auto comes to the host: {choice.reason}",
+            f"the plan was made for WebGPU, and auto comes to the host: {choice.reason}",
             hint='pass device="webgpu" to run it on any adapter there is, or compile the graph for the host',
             target=plan.caps.target,
             device=choice.spec,

@@ -220,7 +220,6 @@ def narrow(real: Caps, wanted: Caps) -> Caps:
         subgroup_size=real.subgroup_size if subgroups else 0,
         subgroup_fixed=subgroups and real.subgroup_fixed,
         timestamps=real.timestamps and wanted.timestamps,
-        dialect="naga",
     )
 
 

@@ -41,6 +41,9 @@ _SUBGROUP_PROBE = Kernel(
     "@compute @workgroup_size(128) fn main(@builtin(subgroup_size) n: u32) { size[0] = n; }\n",
     ("write",),
     0,
+    128,
+    features=("subgroups",),
+    origin="generated",
 )
 
 Read = tuple[Sequence[Place], int]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections import OrderedDict
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 # Sessions keep their own pipelines alive; this many more stay for the next session that wants them.
 _KEPT = 1024
+# What naga wants at the head of a kernel that needs a feature; it refuses the line that browsers want for subgroups.
+_ENABLE = {"f16": "enable f16;"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,19 @@ class Pipelines:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._layouts: dict[tuple[tuple[Access, ...], bool], Any] = {}
-        self._kept: OrderedDict[str, Pipeline] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, tuple[Access, ...], bool, bool], Pipeline] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def compile(self, kernels: Sequence[Kernel], *, own: bool = False) -> list[Pipeline]:
+    def compile(self, kernels: Sequence[Kernel]) -> list[Pipeline]:
         """The kernels' pipelines, from the cache or compiled side by side; drivers release the GIL while they compile.
 
-        `own` kernels were generated here, others get the guards that WebGPU puts around shaders from anywhere.
+        Kernels that were generated here need none of the guards that WebGPU puts around shaders from anywhere.
         """
         if self._gpu.fault("compile") and kernels:
             kernels = [broken(kernels[0]), *kernels[1:]]
-        keys = [hashlib.sha256(f"{own}{k.access}{k.uniform_words > 0}{k.wgsl}".encode()).hexdigest() for k in kernels]
+        keys = [(k.digest, k.access, k.uniform_words > 0, k.origin == "generated") for k in kernels]
         with self._gpu.lock:
             found = {key: self._kept[key] for key in keys if key in self._kept}
         # Layouts are looked up here, not in the pool: the caller may hold the lock.
@@ -59,7 +60,7 @@ class Pipelines:
             for key, k in zip(keys, kernels, strict=True)
             if key not in found
         }
-        made = map_in_threads(lambda job: self._compile(*job, own), missing.values(), min(8, os.cpu_count() or 1))
+        made = map_in_threads(lambda job: self._compile(*job), missing.values(), min(8, os.cpu_count() or 1))
         found.update(zip(missing, made, strict=True))
         with self._gpu.lock:
             for key in keys:
@@ -69,16 +70,17 @@ class Pipelines:
                 self._kept.popitem(last=False)
         return [found[key] for key in keys]
 
-    def _compile(self, kernel: Kernel, layout: Any, own: bool) -> Pipeline:
+    def _compile(self, kernel: Kernel, layout: Any) -> Pipeline:
         if self._gpu.lost:
             raise self._gpu.lost_error(f"compiling {kernel.name}")
+        code = "".join(_ENABLE.get(feature, "") for feature in kernel.features) + kernel.wgsl
         try:
-            if own:
+            if kernel.origin == "generated":
                 # Vulkan devices are made with robust buffer access, which bounds what a kernel can reach.
                 checks = self._gpu.adapter.api != "vulkan"
-                module = self._gpu.encode.own_shader_module(self._gpu.raw, kernel.name, kernel.wgsl, bounds_checks=checks)
+                module = self._gpu.encode.own_shader_module(self._gpu.raw, kernel.name, code, bounds_checks=checks)
             else:
-                module = self._gpu.raw.create_shader_module(label=kernel.name, code=kernel.wgsl)
+                module = self._gpu.raw.create_shader_module(label=kernel.name, code=code)
             raw = self._gpu.raw.create_compute_pipeline(
                 label=kernel.name,
                 layout=self._gpu.raw.create_pipeline_layout(bind_group_layouts=[layout]),

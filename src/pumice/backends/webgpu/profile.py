@@ -44,6 +44,8 @@ _TICK = Kernel(
     "@compute @workgroup_size(32) fn main(@builtin(local_invocation_index) i: u32) { count[i % 4u] += 1u; }\n",
     ("update",),
     0,
+    32,
+    origin="generated",
 )
 
 

@@ -114,12 +114,12 @@ class AttentionKernel(AttentionOperands):
     def emit(self, partial: int | None) -> Dim:
         """The whole body; gives the number of workgroups. What one of several parts found goes to `partial`."""
         kb, c = self.kb, self.choice
-        kb.shared("queries", f"array<vec4<f32>, {c.rows * self.vectors}>")
-        kb.shared("keys", f"array<vec4<f32>, {c.keys * (self.vectors + 1)}>")
-        kb.shared("scores", f"array<f32, {c.splits * c.rows * c.keys}>")
-        kb.shared("weights", f"array<vec4<f32>, {c.rows * c.keys // 4}>")
+        kb.shared("queries", "vec4<f32>", c.rows * self.vectors)
+        kb.shared("keys", "vec4<f32>", c.keys * (self.vectors + 1))
+        kb.shared("scores", "f32", c.splits * c.rows * c.keys)
+        kb.shared("weights", "vec4<f32>", c.rows * c.keys // 4)
         for name in ("top", "next_top", "total", "keep"):
-            kb.shared(name, f"array<f32, {c.rows}>")
+            kb.shared(name, "f32", c.rows)
         self.place()
         self.load_queries(self.vectors)
         kb.open(f"if (lid < {c.rows}u)")

@@ -125,14 +125,14 @@ class BlockKernel(AttentionOperands):
         """The whole body; gives the number of workgroups."""
         kb, c, pitch = self.kb, self.choice, self.vectors + 1
         # First the keys of a chunk, then the weights that came of them.
-        kb.shared("keys", f"array<vec4<f32>, {max(c.keys * pitch, c.rows * (c.across + 1))}>")
+        kb.shared("keys", "vec4<f32>", max(c.keys * pitch, c.rows * (c.across + 1)))
         if c.holds_values:
-            kb.shared("values", f"array<vec4<f32>, {c.keys * self.lanes}>")
-        kb.shared("found", f"array<vec4<f32>, {c.rows * c.maxima_pitch}>")
-        kb.shared("keep", f"array<f32, {c.rows}>")
+            kb.shared("values", "vec4<f32>", c.keys * self.lanes)
+        kb.shared("found", "vec4<f32>", c.rows * c.maxima_pitch)
+        kb.shared("keep", "f32", c.rows)
         self.place()
         if c.holds_queries:
-            kb.shared("queries", f"array<vec4<f32>, {c.rows * pitch}>")
+            kb.shared("queries", "vec4<f32>", c.rows * pitch)
             self.load_queries(pitch)
         self._declare()
         # Blocks whose keys are all hidden are never visited: the bounds are the same for the whole workgroup.

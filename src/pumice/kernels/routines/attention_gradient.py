@@ -26,9 +26,9 @@ class _OfQueries(GradientKernel):
         """The whole body; gives the number of workgroups."""
         kb, c = self.kb, self.c
         self.declare()
-        kb.shared("highest", f"array<f32, {c.held * self.quarter}>")
+        kb.shared("highest", "f32", c.held * self.quarter)
         for name in ("keep", "share", "delta"):
-            kb.shared(name, f"array<f32, {c.held}>")
+            kb.shared(name, "f32", c.held)
         groups = self.place(self.rows, "row0")
         kb.emit(f"let last_row = {kb.dim(self.rows - 1)};")
         self.fill("held_a", self.q, self.query_row(self.q), "row0", "last_row", self.scale)
@@ -113,7 +113,7 @@ class _OfQueries(GradientKernel):
         """Sums over the threads of a row; what the second kernel needs is stored."""
         kb, c = self.kb, self.c
         out = kb.write(self.statistics, f32)
-        kb.shared("mixed", f"array<f32, {c.held * self.quarter}>")
+        kb.shared("mixed", "f32", c.held * self.quarter)
         self.open_busy()
         for i in range(c.tile):
             at = f"(sy + {i}u) * {self.quarter}u + sx"
@@ -147,7 +147,7 @@ class _OfKeys(GradientKernel):
         """The whole body; gives the number of workgroups."""
         kb, c = self.kb, self.c
         self.declare()
-        kb.shared("rows", f"array<f32, {STATISTICS * c.passing}>")
+        kb.shared("rows", "f32", STATISTICS * c.passing)
         groups = self.place(self.sk, "row0")
         kb.emit(f"let last_key = {kb.dim(self.sk - 1)};")
         self.fill("held_a", self.k, self.key_row(self.k), "row0", "last_key")

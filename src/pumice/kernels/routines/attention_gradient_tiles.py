@@ -167,9 +167,9 @@ class GradientKernel(HeadsOfKeys):
         kb, c = self.kb, self.c
         for name, depth in (("a", self.depth), ("b", self.depth_v)):
             pitch = _vectors(depth) + 1  # an odd one out keeps threads on neighbouring rows off each other's banks
-            kb.shared(f"held_{name}", f"array<vec4<f32>, {c.held * pitch}>")
-            kb.shared(f"passing_{name}", f"array<vec4<f32>, {c.passing * pitch}>")
-            kb.shared(f"weights_{name}", f"array<vec4<f32>, {c.held * self.quarter}>")
+            kb.shared(f"held_{name}", "vec4<f32>", c.held * pitch)
+            kb.shared(f"passing_{name}", "vec4<f32>", c.passing * pitch)
+            kb.shared(f"weights_{name}", "vec4<f32>", c.held * self.quarter)
 
     def fill(self, name: str, side: Side, start: Callable[[str], str], first: str, last: str, scale: str | None = None) -> None:
         """Loads the tile `name` from row `first` on; rows past `last` repeat it, as what they give is hidden or not stored."""

@@ -63,7 +63,7 @@ def emit_join(k: AttentionKernel | TeamKernel, partial: int) -> Dim:
     # The place of this row in the first part; the next part's is `stride` further.
     kb.emit(f"let start = (team * {c.parts * c.rows}u + row % {c.rows}u) * {width}u;")
     for name in ("tops", "totals", "shares"):
-        kb.shared(name, f"array<f32, {c.parts}>")
+        kb.shared(name, "f32", c.parts)
     # The sums of the first columns are on their way while the shares of the parts are worked out.
     ahead = [kb.let(stored.load(f"start + {i * stride}u + min(lid, {depth_v - 1}u)"), "s") for i in range(c.parts)]
     kb.open(f"for (var i = lid; i < {c.parts}u; i += {threads}u)")

@@ -121,7 +121,7 @@ class TeamKernel(AttentionOperands):
     def emit(self, partial: int | None) -> Dim:
         """The whole body; gives the number of workgroups. What one of several parts found goes to `partial`."""
         kb, c = self.kb, self.choice
-        kb.shared("queries", f"array<vec4<f32>, {c.rows * self.vectors}>")
+        kb.shared("queries", "vec4<f32>", c.rows * self.vectors)
         self.place()
         kb.emit(f"let lane = lid % {c.lanes}u;")
         kb.emit(f"let holder = lid / {c.lanes}u;")
@@ -228,7 +228,7 @@ class TeamKernel(AttentionOperands):
     def _over_lanes(self, name: str, first: int, end: int, join: str = "{} + {}") -> str:
         """Name of a value joined over neighbouring lanes: of a team, or the same lanes of all teams of a subgroup."""
         while first < end:
-            name = self.kb.let(join.format(name, f"subgroupShuffleXor({name}, {first}u)"), "s")
+            name = self.kb.let(join.format(name, self.kb.subgroup("ShuffleXor", name, f"{first}u")), "s")
             first *= 2
         return name
 
@@ -236,8 +236,8 @@ class TeamKernel(AttentionOperands):
         """Every lane gets the sums of all teams of its subgroup."""
         kb, c = self.kb, self.choice
         for name in ("tops", "totals"):
-            kb.shared(name, f"array<f32, {c.rows * c.subgroups}>")
-        kb.shared("sums", f"array<vec4<f32>, {c.rows * c.subgroups * self.vectors}>")
+            kb.shared(name, "f32", c.rows * c.subgroups)
+        kb.shared("sums", "vec4<f32>", c.rows * c.subgroups * self.vectors)
         for r in range(c.rows):
             top = self._over_lanes(f"top{r}", c.lanes, c.subgroup, "max({}, {})")
             factor = kb.let(f"select(0.0, exp(max(top{r} - {top}, {FAR})), top{r} >= {LOWEST})", "factor")

@@ -208,8 +208,8 @@ def open_sums(
     threads, count, everything = kb.workgroup, len(sums), [*sums, *more]
     if subgroups:
         # No subgroup is smaller than four, so this many partial sums is enough for every device.
-        kb.shared("partial", f"array<{compute}, {len(everything) * max(1, threads // 4)}>")
-        added = [kb.let(f"subgroupAdd({s})", "s") for s in everything]
+        kb.shared("partial", compute, len(everything) * max(1, threads // 4))
+        added = [kb.let(kb.subgroup("Add", s), "s") for s in everything]
         kb.emit(f"let subgroup_count = ({threads}u + sg_size - 1u) / sg_size;")
         kb.open("if (sg_lane == 0u)")
         for j, s in enumerate(added):
@@ -224,7 +224,7 @@ def open_sums(
             return name
 
     else:
-        kb.shared("partial", f"array<{compute}, {len(everything) * threads}>")
+        kb.shared("partial", compute, len(everything) * threads)
         for j, s in enumerate(everything):
             kb.emit(f"partial[{j * threads}u + lid] = {s};")
         kb.emit("workgroupBarrier();")

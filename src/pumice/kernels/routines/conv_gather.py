@@ -138,7 +138,7 @@ class GatherLoader:
         self.p, self.side, self.base, self.name, self.width, self.ragged = p, side, base, name, width, ragged
         self.groups = width // 4
         self.all_busy = self.groups * tile.bk % tile.threads == 0
-        kb.shared(name, f"array<vec4<f32>, {tile.bk * pitch(width)}>")
+        kb.shared(name, "vec4<f32>", tile.bk * pitch(width))
         # Where the threads are whole rounds of the faster index, it and what follows from it are the same in every slot.
         fast = tile.bk if side.k_fast else self.groups
         rounds = tile.threads // fast if tile.threads % fast == 0 else 0

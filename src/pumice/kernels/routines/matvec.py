@@ -316,8 +316,8 @@ class _Steps:
 def _finish_teams(p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, halves: list[list[str]]) -> None:
     """Every lane of a subgroup gets the totals; lane j finishes the j-th of each half."""
     kb = p.kb
-    added = [[kb.let(f"subgroupAdd({name})", "t") for name in sums] for sums in halves]
-    squares = [] if isinstance(vectors, Staged) else [kb.let(f"subgroupAdd({name})", "t") for name in vectors.squares]
+    added = [[kb.let(kb.subgroup("Add", name), "t") for name in sums] for sums in halves]
+    squares = [] if isinstance(vectors, Staged) else [kb.let(kb.subgroup("Add", name), "t") for name in vectors.squares]
     kb.open(f"if (lane < {len(halves[0])}u)")
     vector, row = kb.let(f"lane / {choice.rows}u", "v"), kb.let(f"first + lane % {choice.rows}u", "n")
     totals = [_pick(p, s.compute, names, "lane") for names in added]
@@ -376,7 +376,7 @@ def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb.open(f"for (; k < {kb.dim(s.k)}; k += {parts}u)")
     _add_products(p, s, start, vectors, ["k"], paired=paired)
     kb.close()
-    kb.shared("partial", f"array<{type}, {len(vectors) * choice.threads}>")
+    kb.shared("partial", type, len(vectors) * choice.threads)
     for v in range(len(vectors)):
         kb.emit(f"partial[{v * choice.threads}u + lid] = sum{v};")
     kb.emit("workgroupBarrier();")

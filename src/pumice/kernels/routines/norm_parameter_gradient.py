@@ -65,9 +65,9 @@ def _sums(ctx: LowerContext, group: Group, node: Node, rows: Rows, choice: Slice
     dy, x = (ctx.view(i, group.leaves) for i in node.args)
     lanes, threads = choice.lanes, choice.threads
     length = kb.dim(rows.length)
-    kb.shared("means", f"array<f32, {choice.rows}>")
-    kb.shared("scales", f"array<f32, {choice.rows}>")
-    kb.shared("scratch", f"array<f32, {threads}>")
+    kb.shared("means", "f32", choice.rows)
+    kb.shared("scales", "f32", choice.rows)
+    kb.shared("scratch", "f32", threads)
     kb.emit(f"let row0 = wg * {choice.rows}u;")
     kb.emit(f"let count = min({choice.rows}u, {kb.dim(rows.count)} - row0);")
     kb.emit(f"let lane = lid % {lanes}u;")

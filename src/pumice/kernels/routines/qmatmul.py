@@ -81,7 +81,7 @@ class QuantLoader:
         self.operand = p.operand(s.weight)
         self.dtype = dtype = self.operand.dtype
         self.format = format_of(dtype)
-        kb.shared(name, f"array<vec4<f32>, {tile.bk * pitch(tile.bn)}>")
+        kb.shared(name, "vec4<f32>", tile.bk * pitch(tile.bn))
         pieces = self.format.pieces
         slots = pieces * tile.bn // 4
         self.all_busy = slots % tile.threads == 0

@@ -171,11 +171,11 @@ class _Kernel:
     def _declare(self) -> None:
         kb, total = self.kb, self.count * self.units
         if not self.choice.digits:
-            kb.shared("shared_x", f"array<vec4<f32>, {total * self.format.unit // 4}>")
+            kb.shared("shared_x", "vec4<f32>", total * self.format.unit // 4)
             return
         groups = len(self.format.groups)
-        kb.shared("digits", f"array<{_words(self.fours)}, {3 * groups * total}>")
-        kb.shared("measures", f"array<vec2<f32>, {groups * total}>")
+        kb.shared("digits", _words(self.fours), 3 * groups * total)
+        kb.shared("measures", "vec2<f32>", groups * total)
 
     def _share(self, vectors: Vectors) -> None:
         """Brings a chunk of x into workgroup memory, a group a thread: the same parts of all units side by side."""
@@ -283,9 +283,9 @@ class _Kernel:
     # -- results --------------------------------------------------------------------------------------------------------
     def _finish(self, sums: list[str], block: int) -> None:
         kb, p, s, c = self.kb, self.p, self.s, self.choice
-        kb.shared("totals", f"array<f32, {len(sums) * c.teams}>")
+        kb.shared("totals", "f32", len(sums) * c.teams)
         if self.subgroups:
-            added = [kb.let(f"subgroupAdd({name})", "t") for name in sums]
+            added = [kb.let(kb.subgroup("Add", name), "t") for name in sums]
             kb.open("if (lane == 0u)")
             for j, name in enumerate(added):
                 kb.emit(f"totals[{plus(f'lid / {TEAM}u', f'{j * c.teams}u')}] = {name};")
@@ -315,7 +315,7 @@ def _words(count: int) -> str:
 def _team_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:
     """Adds each sum over the threads of each team: totals[sum * teams + team]. In rounds, to use little memory."""
     threads = choice.threads
-    kb.shared("partial", f"array<f32, {_ROUND * threads}>")
+    kb.shared("partial", "f32", _ROUND * threads)
     for start in range(0, len(sums), _ROUND):
         part = sums[start : start + _ROUND]
         for j, name in enumerate(part):

@@ -203,7 +203,7 @@ def _add_by_thread(k: _Kernel, choice: Scatter) -> Lowered:
 def _add_by_group(k: _Kernel, choice: Scatter) -> Lowered:
     """A workgroup a row: the hits among a batch of indices become bits, which every thread walks in order."""
     kb, count, words = k.kb, k.kb.dim(k.count), k.threads // 4
-    hits = kb.shared("hits", f"array<atomic<u32>, {words}>")
+    hits = kb.shared("hits", "atomic<u32>", words)
     chunks = k.p.divisor(k.chunks)
     kb.emit(f"let row = wg / {chunks};\nlet chunk = wg % {chunks};")
     own = k.chunk_elements()

@@ -77,7 +77,7 @@ class _Kernel:
 
     def shared_pairs(self) -> None:
         for name in ("keys", "places"):
-            self.kb.shared(name, f"array<u32, {self.pairs}>")
+            self.kb.shared(name, "u32", self.pairs)
 
     def open_pairs(self, blocks: Dim, blocks_a_row: int) -> None:
         """A loop over this thread's pairs `i`, for which it makes `row` and `at`, the position in the padded row.

@@ -122,7 +122,7 @@ class VectorLoader:
         self.operand = kb.read(side.leaf, self.dtype, p.ctx.part_elements(side.leaf), wide=True)
         self.each = vector_elements(self.dtype)
         self.along = side.k_stride == 1
-        kb.shared(name, f"array<vec4<{self.dtype.compute}>, {tile.bk * pitch(width)}>")
+        kb.shared(name, f"vec4<{self.dtype.compute}>", tile.bk * pitch(width))
         count = tile.bk * width // self.each
         self.all_busy = count % tile.threads == 0
         self.slots: list[tuple[str, str, str, str, str]] = []
@@ -206,7 +206,7 @@ class StridedLoader:
         self.p, self.side, self.k, self.name, self.width, self.bk = p, side, k, name, width, tile.bk
         self.compute = p.ctx.type(side.leaf).dtype.compute
         self.row_pairs = self.along == 1 and side.row_pairs(p, extent)
-        kb.shared(name, f"array<vec4<{self.compute}>, {tile.bk * pitch(width)}>")
+        kb.shared(name, f"vec4<{self.compute}>", tile.bk * pitch(width))
         groups, steps = width // 4, tile.bk // self.along
         self.all_busy = groups * steps % tile.threads == 0
         self.groups = groups
@@ -352,7 +352,7 @@ def _multiply(kb: KernelBuilder, tile: Tile, k: str) -> None:
 def _add_slices(kb: KernelBuilder, tile: Tile, compute: str) -> None:
     """Adds up what the slices found: each is left with the sums of its own share of the rows."""
     own, vectors, slices = tile.tm // tile.slices, tile.tn // 4, tile.slices
-    kb.shared("found", f"array<vec4<{compute}>, {(slices - 1) * tile.tm * vectors * tile.team}>")
+    kb.shared("found", f"vec4<{compute}>", (slices - 1) * tile.tm * vectors * tile.team)
 
     def place(owner: int, giver: int, i: int, j: int) -> str:
         """Where the giver leaves vector j of row i for its owner."""

@@ -135,7 +135,7 @@ class Vectors:
         x, *affine = n.inputs
         assert x is not None
         length = n.type.shape[-1]
-        scratch = kb.shared(kb.fresh("norm"), f"array<f32, {kb.workgroup}>")
+        scratch = kb.shared(kb.fresh("norm"), "f32", kb.workgroup)
         places = [p.split(name, n.type.shape[:-1]) for name in self.names]
 
         def mean_of(place: Index, less: str, *, squared: bool) -> str:
@@ -180,7 +180,7 @@ class Staged:
         self._vectors, self._planes, self._length = vectors, planes, vectors.k
         kb = vectors.p.kb
         size = self._length
-        kb.shared("shared_x", f"array<vec4<f32>, {len(vectors) * size // 4}>" if planes else f"array<f32, {len(vectors) * size}>")
+        kb.shared("shared_x", *(("vec4<f32>", len(vectors) * size // 4) if planes else ("f32", len(vectors) * size)))
         whole, rest = divmod(size, kb.workgroup)
         if whole <= _WRITTEN_OUT and not kb.caps.software:
             # One after the other, rounds of a loop would each wait for memory.
@@ -197,9 +197,9 @@ class Staged:
             kb.close()
         self._teams = kb.workgroup // team
         if vectors.deferred:
-            kb.shared("squares", f"array<f32, {len(vectors) * self._teams}>")
+            kb.shared("squares", "f32", len(vectors) * self._teams)
             for v, name in enumerate(vectors.squares):
-                total = kb.let(f"subgroupAdd({name})", "t")
+                total = kb.let(kb.subgroup("Add", name), "t")
                 kb.emit(f"if (lid % {team}u == 0u) {{ squares[{plus(f'lid / {team}u', f'{v * self._teams}u')}] = {total}; }}")
         kb.emit("workgroupBarrier();")
 

@@ -23,16 +23,12 @@ def combine(fold: str, type: str, a: str, b: str) -> str:
     return ("pm_" if keeps_nan else "") + _COMBINE[fold].format(a=a, b=b)
 
 
-def subgroup_fold(fold: str, type: str, value: str) -> str:
-    """WGSL that combines a value over the subgroup; `value` must be a name.
-
-    >>> subgroup_fold("sum", "f32", "x")
-    'subgroupAdd(x)'
-    """
-    text = f"subgroup{_SUBGROUP[fold]}({value})"
+def subgroup_fold(kb: KernelBuilder, fold: str, type: str, value: str) -> str:
+    """WGSL that combines a value over the subgroup; `value` must be a name."""
+    text = kb.subgroup(_SUBGROUP[fold], value)
     if type == "f32" and fold in ("max", "min"):
         # What the built-in makes of a NaN is open.
-        return f"select({text}, pm_nan(), subgroupAny(pm_isnan({value})))"
+        return f"select({text}, pm_nan(), {kb.subgroup('Any', f'pm_isnan({value})')})"
     return text
 
 

@@ -206,7 +206,7 @@ class Team:
     def scratch(self, type: str) -> str:
         """A workgroup array with one entry per thread."""
         if type not in self._scratch:
-            self._scratch[type] = self.kb.shared(f"scratch_{type}", f"array<{type}, {self.tile.workgroup}>")
+            self._scratch[type] = self.kb.shared(f"scratch_{type}", type, self.tile.workgroup)
         return self._scratch[type]
 
     def reduce(self, fold: str, type: str, value: str) -> str:
@@ -240,7 +240,7 @@ def reduce_workgroup(kb: KernelBuilder, scratch: str, fold: str, type: str, valu
     """
     result = kb.fresh("all")
     if kb.caps.subgroups:
-        part = kb.let(subgroup_fold(fold, type, value), "s")
+        part = kb.let(subgroup_fold(kb, fold, type, value), "s")
         kb.emit(f"if (sg_lane == 0u) {{ {scratch}[lid / sg_size] = {part}; }}")
         kb.emit("workgroupBarrier();")
         kb.emit(f"var {result} = {scratch}[0];")

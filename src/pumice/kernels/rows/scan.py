@@ -108,9 +108,10 @@ class _Scan:
         kb, lanes, zero = self.kb, self.tile.lanes, self.zero
         s = self.team.scratch(self.compute)
         if kb.caps.subgroups:
-            whole = kb.let("subgroupAdd(sum)", "s")
+            whole = kb.let(kb.subgroup("Add", "sum"), "s")
             kb.emit(f"if (sg_lane == 0u) {{ {s}[lid / sg_size] = {whole}; }}")
-            kb.emit(f"workgroupBarrier();\nlet nearby = subgroupExclusiveAdd(sum);\nvar before = {zero};\nvar total = {zero};")
+            nearby = kb.subgroup("ExclusiveAdd", "sum")
+            kb.emit(f"workgroupBarrier();\nlet nearby = {nearby};\nvar before = {zero};\nvar total = {zero};")
             kb.open(f"for (var g = 0u; g < ({lanes}u + sg_size - 1u) / sg_size; g++)")
             kb.emit(f"if (g < lid / sg_size) {{ before += {s}[g]; }}\ntotal += {s}[g];")
             kb.close()
