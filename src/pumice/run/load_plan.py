@@ -69,6 +69,7 @@ def _device(plan: Plan, spec: str) -> Device:
         raise PlanError(
             f"the plan was made for WebGPU, and auto comes to the host: {choice.reason}",
             hint='pass device="webgpu" to run it on any adapter there is, or compile the graph for the host',
+            cli_hint="--device webgpu runs it on any adapter there is",
             target=plan.caps.target,
             device=choice.spec,
         )

@@ -218,6 +218,7 @@ def check_text(text: object, what: str = "the text") -> None:
         raise InputError(
             f"{what} holds half of a surrogate pair at character {error.start}",
             hint="decode the text with errors='replace' where it is read",
+            cli_hint="give text in UTF-8",
             at=error.start,
         ) from None
 

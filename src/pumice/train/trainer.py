@@ -174,6 +174,7 @@ class Trainer:
             raise InputError(
                 f"without validation there is no {monitor.removeprefix('-')!r} to monitor",
                 hint="give validate= too, or leave monitor out: the training loss is monitored then",
+                cli_hint="without validation it is --set run.monitor=loss",
                 monitor=monitor,
             )
         self.monitor, self.keep, self.resume = monitor, keep, resume

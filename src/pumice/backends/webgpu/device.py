@@ -142,6 +142,7 @@ class Gpu:
         return DeviceTimeout(
             f"{self.adapter.name} did not answer within {seconds} s",
             hint="reopen() the executable; if the work really takes that long, set PUMICE_TIMEOUT",
+            cli_hint="run the command again; if the work really takes that long, set PUMICE_TIMEOUT",
             seconds=seconds,
         )
 
@@ -156,6 +157,7 @@ class Gpu:
         return DeviceLost(
             f"{self.adapter.name} stopped answering ({what})",
             hint="reopen() the executable or model: a new device, the same params; state that was not saved is gone",
+            cli_hint="run the command again, a training run with --resume",
         )
 
     def fault(self, point: str) -> bool:
