@@ -153,6 +153,9 @@ def test_a_length_that_is_asked_for_replaces_the_file_s(tmp_path):
 def test_validation_can_be_turned_off(tmp_path):
     found = run(words("digits-mlp", tmp_path / "run", "run.validate=false", "run.every=8", "run.monitor=-accuracy"))
     assert found["validation"] == {} and found["best"] is not None and any("validation is off" in n for n in found["notes"])
+    for name in ("digits-mlp", "characters"):
+        found = run(words(name, tmp_path / name, "data.validation=0"))
+        assert found["validation"] == {} and any("validation is off" in n for n in found["notes"])
 
 
 # What looks like Python in a hint: keyword arguments, calls, names of modules.

@@ -398,6 +398,8 @@ def test_what_would_fail_after_an_epoch_is_refused_before_the_first_step(step):
         Trainer(step, DATA, steps=9, callbacks=print)
     with pytest.raises(InputError, match="the step is what compile_step made, not Linear"):
         Trainer(nn.Linear(3, 1), DATA, steps=9)
+    with pytest.raises(InputError, match="the validation gives no 'accuracy', which is monitored"):
+        Trainer(step, DATA, epochs=1, validate=HELD, monitor="-accuracy", progress=False).run()
     with pytest.raises(SymbolError, match=r"B is 10 .* over its maximum 8"):
         Trainer(step, DATA, epochs=1, validate=Batches(HELD.dataset, 10), progress=False).run()
     assert step.count == 0

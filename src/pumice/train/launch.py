@@ -19,6 +19,8 @@ from pumice.train.recipes import Context
 from pumice.train.step import compile_step
 from pumice.train.trainer import Result, Resume, Trainer
 
+_NO_VALIDATION = "validation is off: the best checkpoint is the one with the lowest training loss"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -46,8 +48,6 @@ class _Settings(Callback):
     def on_start(self, trainer: Trainer) -> None:
         with disk_errors(self.out):
             write_json(self.out / "config.json", self.config.as_json())
-        if not self.config.run.validate:
-            trainer.note("validation is off: the best checkpoint is the one with the lowest training loss")
         for note in self.notes:
             trainer.note(note)
 
@@ -62,6 +62,7 @@ def launch(config: Config, *, resume: Resume = "auto", progress: bool | Progress
     recipe = config.recipe.build(config.model, config.data, Context(run.seed, config.folder))
     batches = run.steps if run.steps is not None else (run.epochs or 0) * len(recipe.data)
     schedule = make_schedule(config.schedule, config.optimizer.lr, max(batches // run.accumulate, 1))
+    validation = recipe.validation if run.validate else None
     start = None if run.params is None else load_params(config.folder / run.params)
     with compile_step(
         recipe.model,
@@ -80,9 +81,9 @@ def launch(config: Config, *, resume: Resume = "auto", progress: bool | Progress
             step,
             recipe.data,
             steps=batches,
-            validate=recipe.validation if run.validate else None,
+            validate=validation,
             every=run.every,
-            monitor=run.monitor if run.validate else "loss",
+            monitor="loss" if validation is None else run.monitor,
             checkpoints=out / "checkpoints",
             keep=run.keep,
             resume=resume,
@@ -92,7 +93,7 @@ def launch(config: Config, *, resume: Resume = "auto", progress: bool | Progress
             title=run.name,
             settings=config.as_json(),
             early_stopping=run.patience,
-            callbacks=[_Settings(config, out, recipe.notes)],
+            callbacks=[_Settings(config, out, (*recipe.notes, *([] if validation is not None else [_NO_VALIDATION])))],
             progress=progress,
         )
         result = trainer.run()

@@ -270,6 +270,11 @@ class TrainStep:
         return frozenset(g.nodes[target].name for g in graphs for target, _ in g.updates if g.nodes[target].op == "param")
 
     @property
+    def numbers(self) -> tuple[str, ...]:
+        """The names of what `evaluate` gives: the loss, and what comes with it."""
+        return ("loss", *self._graphs.aux_names)
+
+    @property
     def lr(self) -> float:
         """The learning rate of the next update."""
         return self.schedule(self._count)

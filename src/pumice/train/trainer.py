@@ -254,9 +254,19 @@ class Trainer:
         """Refuses what would end the run only at the end of an epoch: a last batch too short, validation that does not fit."""
         if self.steps - self.done >= len(self.data):
             self.step.check_sizes(self.data.batch(self.position.epoch, len(self.data) - 1))
+        if self.validate is not None and not callable(self.validate):
+            self._check_monitored(self.step.numbers)
         first = getattr(self.validate, "batch", None)
         if first is not None:
             self.step.check(first(0, 0))
+
+    def _check_monitored(self, names: Iterable[str]) -> None:
+        if self.monitor.removeprefix("-") not in names:
+            raise InputError(
+                f"the validation gives no {self.monitor.removeprefix('-')!r}, which is monitored",
+                hint="it gives " + " ".join(names),
+                monitor=self.monitor,
+            )
 
     def _train(self, kept: Checkpoints | None, log: Log) -> Result:
         if self.done < self.steps:
@@ -350,12 +360,7 @@ class Trainer:
         if self.validate is not None:
             found = self.validate(self.step) if callable(self.validate) else self.step.evaluate(self.validate)
             now.validation = {name: float(value) for name, value in found.items()}
-            if self.monitor.removeprefix("-") not in now.validation:
-                raise InputError(
-                    f"the validation gives no {self.monitor.removeprefix('-')!r}, which is monitored",
-                    hint="it gives " + " ".join(now.validation),
-                    monitor=self.monitor,
-                )
+            self._check_monitored(now.validation)
             log.write({"step": self.done, "epoch": now.position.epoch, "validation": now.validation})
             self._check_validation(now.validation)
             shown = ", ".join(f"{name} {value:.4f}" for name, value in now.validation.items())

@@ -39,8 +39,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Data:
-    """JSONL files as paths or patterns from the configuration's folder; a share of the documents is validated with,
-    unless `validation_files` holds others.
+    """JSONL files as paths or patterns from the configuration's folder; a share of the documents (0 for none) is validated
+    with, unless `validation_files` holds others.
     """
 
     files: tuple[str, ...] = ()
@@ -69,9 +69,10 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
     module = CausalModel(source.cfg, source.params, lora, start)
     documents = _documents(source, paths)
     held = _documents(source, others)
-    if not others:
+    if not others and data.validation:
         documents, held = split_documents(documents, data.validation, context.seed)
-    rows, tests = (pack(part, data.length, packing=data.packing) for part in (documents, held))
+    rows = pack(documents, data.length, packing=data.packing)
+    tests = pack(held, data.length, packing=data.packing) if others or data.validation else None
     fingerprint = source.fingerprint()
 
     def finish(step: TrainStep, out: Path | None) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
         next_token_loss,
         dict.fromkeys(("tokens", "labels", "positions", "segments"), shape),
         Batches(RowData(rows, fingerprint), data.batch, seed=context.seed),
-        Batches(RowData(tests, fingerprint), data.batch, shuffle=False),
+        None if tests is None else Batches(RowData(tests, fingerprint), data.batch, shuffle=False),
         finish,
         notes=tuple(_notes(source, lora, rows)),
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from pumice.errors import UnknownName
 from pumice.nn.module import Module
-from pumice.train.data import Batches
+from pumice.train.data import Batches, Dataset, split
 from pumice.train.step import TrainStep
 
 # Each module has the dataclasses `Model` and `Data`, whose fields are the keys of a configuration's tables, and
@@ -41,7 +41,7 @@ def _nothing(step: TrainStep, out: Path | None) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Recipe:
     """A task ready to be trained. `finish` measures what counts at the end, and may leave files in the run's folder;
-    `notes` are said before the first step.
+    `notes` are said before the first step. Without `validation` nothing was kept aside.
 
     `loss(model, **batch)` gives the loss and a dict of numbers to be watched.
     """
@@ -50,14 +50,28 @@ class Recipe:
     loss: Callable[..., Any]
     inputs: Mapping[str, Any]
     data: Batches
-    validation: Batches
+    validation: Batches | None
     finish: Callable[[TrainStep, Path | None], dict[str, Any]] = _nothing
     notes: tuple[str, ...] = ()
 
     @property
     def largest_batch(self) -> int:
         """The most samples that a step sees at once."""
-        return max(self.data.batch_size, self.validation.batch_size)
+        return max(part.batch_size for part in (self.data, self.validation) if part is not None)
+
+
+def keep_aside(dataset: Dataset, share: float, batch: int, seed: int) -> tuple[Batches, Batches | None]:
+    """Shuffled batches to train on and, unless the share is 0, others to validate with.
+
+    >>> from pumice.train.data import Arrays
+    >>> train, held = keep_aside(Arrays(x=[1, 2, 3, 4]), 0.0, 2, seed=0)
+    >>> len(train), held
+    (2, None)
+    """
+    if not share:
+        return Batches(dataset, batch, seed=seed), None
+    train, held = split(dataset, share, seed=seed)
+    return Batches(train, batch, seed=seed), Batches(held, batch, shuffle=False)
 
 
 @dataclass(frozen=True)

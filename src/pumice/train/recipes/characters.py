@@ -13,9 +13,8 @@ from pumice import nn
 from pumice.errors import InputError
 from pumice.tensor import Tensor
 from pumice.tracing import spec
-from pumice.train.data import Batches, split
 from pumice.train.datasets import Characters, read_texts, text_tokens
-from pumice.train.recipes import Context, Recipe
+from pumice.train.recipes import Context, Recipe, keep_aside
 from pumice.train.recipes.transformer import Transformer, TransformerSettings
 from pumice.train.step import TrainStep
 
@@ -53,7 +52,7 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
     if not paths:
         raise InputError(f"data.files {list(data.files)} names no file", hint=f"paths start from {context.folder.resolve()}")
     tokens, letters = text_tokens(read_texts(paths), model.context, stride=data.stride)
-    train, held = split(tokens, data.validation)
+    train, held = keep_aside(tokens, data.validation, data.batch, context.seed)
 
     def finish(step: TrainStep, out: Path | None) -> dict[str, Any]:
         text = sample(step, letters, model.context, length=_SAMPLE_LENGTH, seed=context.seed)
@@ -66,8 +65,8 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
         Transformer(len(letters), model.context, model),
         loss,
         {"x": shape, "y": shape},
-        Batches(train, data.batch, seed=context.seed),
-        Batches(held, data.batch, shuffle=False),
+        train,
+        held,
         finish,
     )
 

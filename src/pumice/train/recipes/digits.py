@@ -12,13 +12,13 @@ from pumice.tensor import Tensor
 from pumice.tracing import spec
 from pumice.train.data import Batches, split
 from pumice.train.datasets import digits
-from pumice.train.recipes import Context, Recipe
+from pumice.train.recipes import Context, Recipe, keep_aside
 from pumice.train.step import TrainStep
 
 
 @dataclass(frozen=True)
 class Data:
-    """scikit-learn's digits: shares of the samples to validate with and to test on, drawn by the seed."""
+    """scikit-learn's digits: shares of the samples to validate with (0 for none) and to test on, drawn by the seed."""
 
     batch: int = 64
     validation: float = 0.1
@@ -34,7 +34,7 @@ def loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tens
 def recipe(model: nn.Module, data: Data, context: Context, *, images: bool) -> Recipe:
     """A digit model with its data."""
     rest, test = split(digits(images=images), data.test, seed=context.seed)
-    train, held = split(rest, data.validation, seed=context.seed)
+    train, held = keep_aside(rest, data.validation, data.batch, context.seed)
 
     def finish(step: TrainStep, out: Path | None) -> dict[str, Any]:
         found = step.evaluate(Batches(test, data.batch, shuffle=False))
@@ -45,7 +45,7 @@ def recipe(model: nn.Module, data: Data, context: Context, *, images: bool) -> R
         model,
         loss,
         {"x": x, "y": spec("B", dtype="i32")},
-        Batches(train, data.batch, seed=context.seed),
-        Batches(held, data.batch, shuffle=False),
+        train,
+        held,
         finish,
     )
