@@ -331,17 +331,6 @@ def test_promotion_is_a_lattice() -> None:
         assert promote_dtypes(a, promote_dtypes(a, b)) == promote_dtypes(a, b)
 
 
-def test_promotion_table_in_the_docstring_is_true() -> None:
-    lines = [
-        line.strip().strip("|").split("|") for line in (promote_dtypes.__doc__ or "").splitlines() if line.strip().startswith("|")
-    ]
-    header = [c.strip() for c in lines[0][1:]]
-    assert header == [c[0].strip() for c in lines[2:]] and set(header) == {d.name for d in dtypes.PLAIN}
-    for row in lines[2:]:
-        for name, want in zip(header, row[1:]):
-            assert promote_dtypes(dtypes.dtype(row[0].strip()), dtypes.dtype(name)).name == want.strip()
-
-
 def test_values_that_fit_no_dtype_are_refused() -> None:
     with pytest.raises(DTypeError, match="300 does not fit u8"):
         pm.interpret(lambda x: x + 300, np.zeros(2, np.uint8))
