@@ -41,3 +41,15 @@ def test_files_and_targets_that_pages_name_exist(page: str) -> None:
     assert all(re.search(rf"^{t}:", makefile, re.M) for t in targets), targets
     for link in re.findall(r"\]\(([\w/.-]+)\)", text):
         assert (ROOT / page).parent.joinpath(link).exists(), link
+
+
+def test_the_sampling_page_has_the_defaults() -> None:
+    from pumice.llm.model import DEFAULT_MAX_TOKENS
+    from pumice.llm.requests import SamplingParams
+
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", (ROOT / "docs" / "sampling.md").read_text(), re.M)
+    shown = {name: default.strip() for name, default in rows}
+    params = SamplingParams()
+    for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty"):
+        assert shown[name] == str(getattr(params, name))
+    assert shown["max_tokens"] == str(DEFAULT_MAX_TOKENS)

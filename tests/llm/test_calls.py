@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +139,15 @@ def test_an_answer_ends_where_the_context_does(model: Any) -> None:
 def test_errors_give_offsets_in_the_text_that_was_given(model: Any, prompt: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         model.generate(prompt, **TURN, **options)
+
+
+def test_the_example_of_the_page_runs(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    for code in re.findall(r"```python\n(.*?)```", page, re.S):
+        exec(compile(code, "docs/models.md", "exec"), {"model": model})
+    *_, ended, texts = capsys.readouterr().out.splitlines()
+    reason, count, probabilities = ended.split()
+    assert reason in ("stop", "length") and count == probabilities and len(ast.literal_eval(texts)) == 2
 
 
 # --- the model's own defaults ---
