@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from plan_cases import CASES
 
 import pumice as pm
+from plan.plan_cases import CASES
 from pumice import config
 from pumice.backends.tuning import save_user_entry
 from pumice.core.caps import Caps
@@ -22,7 +22,7 @@ _CODE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 import pumice as pm
-from plan_cases import CASES
+from plan.plan_cases import CASES
 from pumice.core.caps import Caps
 from pumice.plan.build import build_plan
 graphs = {name: (case().graph, case().max) for name, case in CASES.items()}
@@ -47,7 +47,7 @@ ENVIRONMENTS: list[dict[str, str]] = [
 
 def _digests(environment: dict[str, str]) -> dict[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", _CODE, str(Path(__file__).parent)],
+        [sys.executable, "-c", _CODE, str(Path(__file__).parents[1])],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
