@@ -15,6 +15,7 @@ import pytest
 from pumice import config
 from pumice.backends.host import jit, native
 from pumice.backends.host.team import compiled_at
+from pumice.backends.host.tile_sizes import ROW_HEADER, bytes_known
 from pumice.core import kept
 from pumice.core.kept import keep, read_kept
 from pumice.errors import DeviceError, PumiceWarning
@@ -25,7 +26,7 @@ if jit.available():
     from pumice.backends.host.machine_code import MachineCode
 
 HOST = Path(jit.__file__).parent
-NAME = "sums_f32"
+NAME = "prepare_row"
 
 
 @pytest.fixture(autouse=True)
@@ -63,11 +64,11 @@ def file_of(home: Path) -> Path:
 
 
 def sums_by(address: int) -> list[float]:
-    """What the kernel at an address makes of 0…63: sums over each 16, before all else that it finds."""
-    x, sums = np.arange(64, dtype=np.float32), np.zeros(96, np.float32)
-    words = np.array([x.ctypes.data, 0, 0, sums.ctypes.data, 1, 64, 0], np.int64)
+    """What the kernel at an address makes of 0…63: sums over each 16, behind the factor of the row."""
+    x, known = np.arange(64, dtype=np.float32), np.zeros(bytes_known(64) // 4, np.float32)
+    words = np.array([x.ctypes.data, 0, 0, known.ctypes.data, 1, 64, 0], np.int64)
     compiled_at(address)(words.ctypes.data, 0, 1)
-    return [float(s) for s in sums[:4]]
+    return [float(s) for s in known[ROW_HEADER // 4 :][:4]]
 
 
 EXPECTED = [120.0, 376.0, 632.0, 888.0]
@@ -190,10 +191,10 @@ import sys
 import numpy as np
 from pumice.backends.host import jit
 from pumice.backends.host.native import Task
-x, sums = np.arange(64, dtype=np.float32), np.zeros(96, np.float32)
-words = (x.ctypes.data, 0, 0, sums.ctypes.data, 1, 64, 0)
+x, known = np.arange(64, dtype=np.float32), np.zeros({bytes_known(64) // 4}, np.float32)
+words = (x.ctypes.data, 0, 0, known.ctypes.data, 1, 64, 0)
 jit.kernels().run([Task({NAME!r}, words, 1, 64)])
-print(sums[:4].tolist() == {EXPECTED}, "numba" in sys.modules)
+print(known[{ROW_HEADER // 4} :][:4].tolist() == {EXPECTED}, "numba" in sys.modules)
 """
     env = {**os.environ, "PUMICE_HOME": str(home), "PYTHONPATH": str(HOST.parents[2])}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=True)
@@ -224,7 +225,7 @@ def test_the_kernels_of_a_graph() -> None:
 
     packed = pm.trace(model, params={"w": pm.spec(64, 32, dtype="q8_0")}, x=pm.spec("T", 32))
     between = ["norm_f32", "map_silu"]
-    products = ["interleave_rows", "sums_f32", "matvec_q8_0", "pack_rows_f32", "matmul_q8_0"]
+    products = ["interleave_rows", "prepare_row", "matvec_q8_0", "pack_rows_f32", "matmul_q8_0"]
     assert native.kernels_for(packed) == [*products, *between]
     plain = pm.trace(lambda x: pm.silu(x), x=pm.spec(4))
     assert native.kernels_for(plain) == []

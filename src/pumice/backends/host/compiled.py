@@ -38,7 +38,7 @@ _SIGNATURE = types.void(types.intp, types.intp, types.intp)
 def llvm_text(name: str, symbol: str) -> str:
     """The optimised module of one kernel, which it exports as `symbol`.
 
-    >>> "pumice_test" in llvm_text("sums_f32", "pumice_test")
+    >>> "pumice_test" in llvm_text("prepare_row", "pumice_test")
     True
     """
     # Nothing in a kernel raises, and with all of it in one function LLVM sees that: what would handle errors goes away,

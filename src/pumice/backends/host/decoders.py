@@ -1,4 +1,4 @@
-"""Decoders of more packed formats for tiled.py's loops: `decode(w, stride, values)` unpacks one block of 32 rows."""
+"""Decoders of the grouped formats for the loops of tiled_products.py: each unpacks a part of a group of 32 rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numba
 import numpy as np
 from llvmlite import ir
 
+from pumice.backends.host import small_floats
+from pumice.backends.host.block_code import look_up
 from pumice.backends.host.lanes import (
     FLOATS,
     INTS,
@@ -30,6 +32,7 @@ from pumice.backends.host.lanes import (
     to_floats,
     zeros,
 )
+from pumice.core.block_layouts import DOUBLED_E2M1
 from pumice.core.dtypes import GroupLayout
 
 _F32, _I32 = np.float32, np.int32
@@ -37,33 +40,11 @@ _VECTOR = 4 * LANES
 _inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
-def _constant(value: int) -> Any:
-    return ir.Constant(INTS.vector, [value] * LANES)
-
-
-# --- numbers ---
-
-
-def _table(numbers: tuple[int, ...]) -> Any:
-    """A function from codes of four bits to whole numbers of a byte: a byte of one of four words."""
-    words = [sum((n & 255) << 8 * i for i, n in enumerate(numbers[at : at + 4])) for at in range(0, 16, 4)]
-
-    @define(INTS, INTS)
-    def look_up(builder: Any, codes: Any) -> Any:
-        def choose(bit: int, one: Any, other: Any) -> Any:
-            is_set = builder.icmp_unsigned("!=", builder.and_(codes, _constant(bit)), _constant(0))
-            return builder.select(is_set, one, other)
-
-        low, high = (choose(4, _constant(words[i + 1]), _constant(words[i])) for i in (0, 2))
-        # The byte comes to the top, then down with its sign.
-        shift = builder.shl(builder.and_(builder.not_(codes), _constant(3)), _constant(3))
-        return builder.ashr(builder.shl(choose(8, high, low), shift), _constant(24))
-
-    return look_up
-
-
-_iq4_nl = _table((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113))
-_e2m1 = _table((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12))
+@define(INTS, INTS)
+def _e2m1(builder: Any, codes: Any) -> Any:
+    """Four-bit floats times two: whole numbers."""
+    numbers = look_up(builder, DOUBLED_E2M1, builder.trunc(codes, ir.VectorType(ir.IntType(8), LANES)))
+    return builder.sext(numbers, INTS.vector)
 
 
 @define(FLOATS, INTS)
@@ -72,43 +53,7 @@ def _as_floats(builder: Any, bits: Any) -> Any:
     return builder.bitcast(bits, FLOATS.vector)
 
 
-def _from_half(builder: Any, bits: Any) -> Any:
-    halves = builder.trunc(bits, ir.VectorType(ir.IntType(16), LANES))
-    return builder.fpext(builder.bitcast(halves, ir.VectorType(ir.HalfType(), LANES)), FLOATS.vector)
-
-
-@define(FLOATS, INTS)
-def _from_e5m2(builder: Any, codes: Any) -> Any:
-    """The upper halves of f16."""
-    return _from_half(builder, builder.shl(codes, _constant(8)))
-
-
-@define(FLOATS, INTS)
-def _from_e4m3(builder: Any, codes: Any) -> Any:
-    """As f16 with another bias; the largest code is NaN."""
-    size, sign = builder.and_(codes, _constant(127)), builder.and_(codes, _constant(128))
-    bits = builder.or_(builder.shl(sign, _constant(8)), builder.shl(size, _constant(7)))
-    value = builder.fmul(_from_half(builder, bits), ir.Constant(FLOATS.vector, [256.0] * LANES))
-    nan = ir.Constant(FLOATS.vector, [float("nan")] * LANES)
-    return builder.select(builder.icmp_unsigned("==", size, _constant(127)), nan, value)
-
-
-@define(FLOATS, INTS)
-def _from_ue4m3(builder: Any, codes: Any) -> Any:
-    """Without a sign; the largest code is 0."""
-    size = builder.and_(codes, _constant(127))
-    value = builder.fmul(_from_half(builder, builder.shl(size, _constant(7))), ir.Constant(FLOATS.vector, [256.0] * LANES))
-    zero = builder.icmp_unsigned("==", codes, _constant(127))
-    return builder.select(zero, ir.Constant(FLOATS.vector, None), value)
-
-
-@define(FLOATS, INTS)
-def _half_powers(builder: Any, exponents: Any) -> Any:
-    """Half of the power of two that a biased exponent stands for."""
-    small = builder.shl(_constant(1 << 21), builder.and_(exponents, _constant(1)))
-    large = builder.shl(builder.sub(exponents, _constant(1)), _constant(23))
-    is_small = builder.icmp_unsigned("<", exponents, _constant(2))
-    return builder.bitcast(builder.select(is_small, small, large), FLOATS.vector)
+_from_e5m2, _from_e4m3 = define(FLOATS, INTS)(small_floats.from_e5m2), define(FLOATS, INTS)(small_floats.from_e4m3)
 
 
 @_inlined
@@ -136,60 +81,6 @@ def _put(values: int, k: int, numbers: Any, scale: Any, least: Any) -> None:
     store_f32(values + k * _VECTOR, madd(numbers, scale, least))
 
 
-# --- GGUF formats ---
-
-
-@_inlined
-def decode_q2_k(w: int, stride: int, values: int) -> None:
-    scale, least = _f16(w, stride, 80), scaled(_f16(w, stride, 82), _F32(-1))
-    for part in range(16):
-        both = load_u8(w + part * stride)
-        step, low = times(scale, to_floats(band(both, _I32(15)))), times(least, to_floats(shift_right(both, _I32(4))))
-        at, shift = w + (16 + part // 8 * 32 + part % 2 * 16) * stride, _I32(part // 2 % 4 * 2)
-        for j in range(16):
-            _put(values, part * 16 + j, to_floats(band(shift_right(load_u8(at + j * stride), shift), _I32(3))), step, low)
-
-
-@_inlined
-def decode_q3_k(w: int, stride: int, values: int) -> None:
-    scale = _f16(w, stride, 108)
-    for part in range(16):
-        low = band(shift_right(load_u8(w + (96 + part % 8) * stride), _I32(part // 8 * 4)), _I32(15))
-        high = band(shift_right(load_u8(w + (104 + part % 4) * stride), _I32(part // 4 * 2)), _I32(3))
-        step = times(scale, to_floats(minus(bor(low, shift_left(high, _I32(4))), _I32(32))))
-        at, bits = w + (32 + part // 8 * 32 + part % 2 * 16) * stride, w + part % 2 * 16 * stride
-        shift, third = _I32(part // 2 % 4 * 2), _I32(part // 2)
-        for j in range(16):
-            code = band(shift_right(load_u8(at + j * stride), shift), _I32(3))
-            upper = band(shift_right(load_u8(bits + j * stride), third), _I32(1))
-            _put(values, part * 16 + j, to_floats(minus(bor(code, shift_left(upper, _I32(2))), _I32(4))), step, zeros())
-
-
-@_inlined
-def decode_q8_k(w: int, stride: int, values: int) -> None:
-    scale = _f32(w, stride, 0)
-    for j in range(256):
-        _put(values, j, to_floats(load_i8(w + (4 + j) * stride)), scale, zeros())
-
-
-@_inlined
-def decode_iq4_nl(w: int, stride: int, values: int) -> None:
-    scale = _f16(w, stride, 0)
-    for j in range(16):
-        codes = load_u8(w + (2 + j) * stride)
-        _put(values, j, to_floats(_iq4_nl(band(codes, _I32(15)))), scale, zeros())
-        _put(values, j + 16, to_floats(_iq4_nl(shift_right(codes, _I32(4)))), scale, zeros())
-
-
-@_inlined
-def decode_mxfp4(w: int, stride: int, values: int) -> None:
-    scale = _half_powers(load_u8(w))
-    for j in range(16):
-        codes = load_u8(w + (1 + j) * stride)
-        _put(values, j, to_floats(_e2m1(band(codes, _I32(15)))), scale, zeros())
-        _put(values, j + 16, to_floats(_e2m1(shift_right(codes, _I32(4)))), scale, zeros())
-
-
 @_inlined
 def _put_sixteen(w: int, stride: int, values: int, scale: Any) -> None:
     """Four-bit floats of which j and j + 8 share a byte."""
@@ -198,16 +89,6 @@ def _put_sixteen(w: int, stride: int, values: int, scale: Any) -> None:
         _put(values, j, to_floats(_e2m1(band(codes, _I32(15)))), scale, zeros())
         _put(values, j + 8, to_floats(_e2m1(shift_right(codes, _I32(4)))), scale, zeros())
 
-
-@_inlined
-def decode_nvfp4(w: int, stride: int, values: int) -> None:
-    for part in range(4):
-        # The codes are doubled.
-        scale = scaled(_from_ue4m3(load_u8(w + part * stride)), _F32(0.5))
-        _put_sixteen(w + (4 + part * 8) * stride, stride, values + part * 16 * _VECTOR, scale)
-
-
-# --- grouped formats ---
 
 _SCALES = {"f16": _f16, "bf16": _bf16, "f32": _f32}
 

@@ -1,193 +1,123 @@
-"""The kernels over packed weights by format: `kernel(job, first, last)`, with the format's block and bytes as constants.
+"""The kernels over packed weights by name, `KIND_FORMAT`: each is a plain function `kernel(job, first, last)`.
 
-They are plain functions; jit.py has numba compile those that are needed, once, into its cache.
+matvec is a matmul with one row of x, by dot products of bytes where the processor has them; matvec_floats and matvec_digits are
+its two ways. matmul takes any number of rows, and unpack gives the weights as float32. They are made from the format's record
+when they are asked for; compiled.py has numba compile them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from pumice.backends.host.decoders import (
-    decode_iq4_nl,
-    decode_mxfp4,
-    decode_nvfp4,
-    decode_q2_k,
-    decode_q3_k,
-    decode_q8_k,
-    group_decoder,
-)
-from pumice.backends.host.digits import fixed_q4_0, fixed_q4_1, fixed_q4_k, fixed_q6_k, fixed_q8_0
-from pumice.backends.host.lanes import HAS_BYTE_DOTS, long_at
-from pumice.backends.host.tiled import (
-    K,
-    decode_q4_0,
-    decode_q4_1,
-    decode_q4_k,
-    decode_q5_0,
-    decode_q5_1,
-    decode_q5_k,
-    decode_q6_k,
-    decode_q8_0,
-    dot_q4_0,
-    dot_q4_1,
-    dot_q4_k,
-    dot_q6_k,
-    dot_q8_0,
-    run_matvec,
-    run_unpack,
-)
+import numba
+from numba import types
+
+from pumice.backends.host.block_code import emit_values
+from pumice.backends.host.block_dots import DigitRow, emit_digit_dot, emit_float_dot
+from pumice.backends.host.decoders import group_decoder
+from pumice.backends.host.digits import digit_sums_of, digits_of, factors_of, sums_of
+from pumice.backends.host.lanes import ADDRESS, FLOATS, HAS_BYTE_DOTS, define
+from pumice.backends.host.tiled import run_matvec, run_unpack
 from pumice.backends.host.tiled_products import run_groups, run_matmul
 from pumice.core import dtypes
+from pumice.core.block_layouts import LAYOUTS, BlockLayout
+from pumice.core.dtypes import GroupLayout
 
-# Those of one row of x: by dot products of bytes where the processor has them.
-_dot_q4_0 = fixed_q4_0 if HAS_BYTE_DOTS else dot_q4_0
-_dot_q4_1 = fixed_q4_1 if HAS_BYTE_DOTS else dot_q4_1
-_dot_q8_0 = fixed_q8_0 if HAS_BYTE_DOTS else dot_q8_0
-_dot_q4_k = fixed_q4_k if HAS_BYTE_DOTS else dot_q4_k
-_dot_q6_k = fixed_q6_k if HAS_BYTE_DOTS else dot_q6_k
+Kernel = Callable[[int, int, int], None]
+_inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
-def matvec_q4_0(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, _dot_q4_0, long_at(job + K) // 32 * 18)
+def _values_of(layout: BlockLayout) -> Any:
+    @define(types.void, ADDRESS, ADDRESS)
+    def decode(builder: Any, w: Any, values: Any) -> None:
+        emit_values(builder, layout, w, values)
 
+    return decode
 
-def matmul_q4_0(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q4_0, 32, 18)
 
+def _floats_of(layout: BlockLayout) -> Any:
+    block = layout.elements
 
-def unpack_q4_0(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q4_0, 32, 18)
+    @define(FLOATS, ADDRESS, ADDRESS, ADDRESS, FLOATS)
+    def add_block(builder: Any, x: Any, sums: Any, w: Any, total: Any) -> Any:
+        return emit_float_dot(builder, layout, x, sums, w, total)
 
+    @_inlined
+    def dot(known: int, k: int, b: int, w: int, total: Any) -> Any:
+        return add_block(digits_of(known, k) + 4 * block * b, sums_of(known) + block // 4 * b, w, total)
 
-def matvec_q4_1(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, _dot_q4_1, long_at(job + K) // 32 * 20)
+    return dot
 
 
-def matmul_q4_1(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q4_1, 32, 20)
+def _digits_of(layout: BlockLayout) -> Any:
+    block = layout.elements
 
+    @define(FLOATS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, FLOATS)
+    def add_block(builder: Any, sums: Any, factors: Any, digit_sums: Any, digits: Any, w: Any, total: Any) -> Any:
+        return emit_digit_dot(builder, layout, sums, DigitRow(factors, digit_sums, digits), w, total)
 
-def unpack_q4_1(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q4_1, 32, 20)
+    @_inlined
+    def dot(known: int, k: int, b: int, w: int, total: Any) -> Any:
+        factors, digit_sums = factors_of(known, k) + block // 8 * b, digit_sums_of(known, k) + block // 2 * b
+        return add_block(sums_of(known) + block // 4 * b, factors, digit_sums, digits_of(known, k) + 4 * block * b, w, total)
 
+    return dot
 
-def matmul_q5_0(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q5_0, 32, 22)
 
+def _matvec(layout: BlockLayout, dot: Any) -> Kernel:
+    block, size = layout.elements, layout.nbytes
 
-def unpack_q5_0(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q5_0, 32, 22)
+    def matvec(job: int, first: int, last: int) -> None:
+        run_matvec(job, first, last, dot, block, size)
 
+    return matvec
 
-def matmul_q5_1(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q5_1, 32, 24)
 
+def _matmul(layout: BlockLayout) -> Kernel:
+    decode, block, size = _values_of(layout), layout.elements, layout.nbytes
 
-def unpack_q5_1(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q5_1, 32, 24)
+    def matmul(job: int, first: int, last: int) -> None:
+        run_matmul(job, first, last, decode, block, size)
 
+    return matmul
 
-def matvec_q8_0(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, _dot_q8_0, long_at(job + K) // 32 * 34)
 
+def _unpack(layout: BlockLayout) -> Kernel:
+    decode, block, size = _values_of(layout), layout.elements, layout.nbytes
 
-def matmul_q8_0(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q8_0, 32, 34)
+    def unpack(job: int, first: int, last: int) -> None:
+        run_unpack(job, first, last, decode, block, size)
 
+    return unpack
 
-def unpack_q8_0(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q8_0, 32, 34)
 
-
-def matvec_q4_k(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, _dot_q4_k, long_at(job + K) // 256 * 144)
-
-
-def matmul_q4_k(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q4_k, 256, 144)
-
-
-def unpack_q4_k(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q4_k, 256, 144)
-
-
-def matmul_q5_k(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q5_k, 256, 176)
-
-
-def unpack_q5_k(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q5_k, 256, 176)
-
-
-def matvec_q6_k(job: int, first: int, last: int) -> None:
-    run_matvec(job, first, last, _dot_q6_k, long_at(job + K) // 256 * 210)
-
-
-def matmul_q6_k(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q6_k, 256, 210)
-
-
-def unpack_q6_k(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q6_k, 256, 210)
-
-
-def matmul_q2_k(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q2_k, 256, 84)
-
-
-def unpack_q2_k(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q2_k, 256, 84)
-
-
-def matmul_q3_k(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q3_k, 256, 110)
-
-
-def unpack_q3_k(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q3_k, 256, 110)
-
-
-def matmul_q8_k(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_q8_k, 256, 292)
-
-
-def unpack_q8_k(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_q8_k, 256, 292)
-
-
-def matmul_iq4_nl(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_iq4_nl, 32, 18)
-
-
-def unpack_iq4_nl(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_iq4_nl, 32, 18)
-
-
-def matmul_mxfp4(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_mxfp4, 32, 17)
-
-
-def unpack_mxfp4(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_mxfp4, 32, 17)
-
-
-def matmul_nvfp4(job: int, first: int, last: int) -> None:
-    run_matmul(job, first, last, decode_nvfp4, 64, 36)
-
-
-def unpack_nvfp4(job: int, first: int, last: int) -> None:
-    run_unpack(job, first, last, decode_nvfp4, 64, 36)
-
-
-def __getattr__(name: str) -> Any:
-    """The matmul of a grouped dtype, made by its name."""
-    kind, _, wanted = name.partition("_")
-    layout = dtypes.group_layout(dtypes.dtype(wanted)) if kind == "matmul" and "_g" in wanted else None
-    if layout is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def _group_matmul(layout: GroupLayout) -> Kernel:
     decode, part, group, size = group_decoder(layout), 64 if layout.codes == "nvfp4" else 32, layout.size, layout.nbytes
 
     def matmul(job: int, first: int, last: int) -> None:
         run_groups(job, first, last, decode, part, group, size)
 
     return matmul
+
+
+_KINDS: dict[str, Callable[[BlockLayout], Kernel]] = {
+    "matvec": lambda layout: _matvec(layout, (_digits_of if HAS_BYTE_DOTS else _floats_of)(layout)),
+    "matvec_floats": lambda layout: _matvec(layout, _floats_of(layout)),
+    "matvec_digits": lambda layout: _matvec(layout, _digits_of(layout)),
+    "matmul": _matmul,
+    "unpack": _unpack,
+}
+_NAMES = {f"{kind}_{dtype}": (make, layout) for kind, make in _KINDS.items() for dtype, layout in LAYOUTS.items()}
+
+
+def __getattr__(name: str) -> Any:
+    """The kernel of that name."""
+    if name in _NAMES:
+        make, layout = _NAMES[name]
+        return make(layout)
+    kind, _, wanted = name.partition("_")
+    grouped = dtypes.group_layout(dtypes.dtype(wanted)) if kind == "matmul" and "_g" in wanted else None
+    if grouped is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _group_matmul(grouped)

@@ -146,6 +146,13 @@ def store_f32(builder: Any, at: Any, value: Any) -> None:
     builder.store(value, pointer(builder, at, FLOATS.vector)).align = 4
 
 
+@define(types.void, ADDRESS, ADDRESS)
+def copy_lanes(builder: Any, to: Any, source: Any) -> None:
+    """A byte of each lane."""
+    found = _load(builder, source, _BYTE)
+    builder.store(found, pointer(builder, to, found.type)).align = 1
+
+
 @define(types.float32, ADDRESS)
 def float_at(builder: Any, at: Any) -> Any:
     return builder.load(pointer(builder, at, _FLOAT))
@@ -207,8 +214,7 @@ def fetch_for_writing(builder: Any, at: Any) -> None:
     call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer(builder, at, _BYTE), _WORD(1), _WORD(3), _WORD(1)])
 
 
-@define(types.void, ADDRESS)
-def prefetch(builder: Any, at: Any) -> None:
+def fetch_for_reading(builder: Any, at: Any) -> None:
     """Asks for a cache line that will be read soon; an address outside all memory does no harm."""
     call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer(builder, at, _BYTE), _WORD(0), _WORD(3), _WORD(1)])
 
@@ -351,18 +357,11 @@ _HALF_LANES = LANES // 2
 HAS_BYTE_DOTS = has_feature("avx512vnni")
 
 
-def _interleaved(builder: Any, a: Any, b: Any, count: int) -> Any:
-    order = [i for pair in zip(range(count), range(count, 2 * count)) for i in pair]
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_WORD, 2 * count), order))
-
-
-@define(INTS, ADDRESS, types.intp)
-def load_quads(builder: Any, at: Any, stride: Any) -> Any:
-    """Four bytes for each lane, which lie `stride` apart, the first lowest."""
-    rows = [_load(builder, builder.add(at, builder.mul(stride, _LONG(i))), _BYTE) for i in range(4)]
-    pairs = [_interleaved(builder, rows[i], rows[i + 1], LANES) for i in (0, 2)]
-    low, high = (builder.bitcast(p, ir.VectorType(_SHORT, LANES)) for p in pairs)
-    return builder.bitcast(_interleaved(builder, low, high, LANES), INTS.vector)
+def turned(builder: Any, rows: Any) -> Any:
+    """Four rows of LANES bytes as the four bytes of each lane, the first lowest."""
+    order = [row * LANES + lane for lane in range(LANES) for row in range(4)]
+    mixed = builder.shuffle_vector(rows, rows, ir.Constant(ir.VectorType(_WORD, 4 * LANES), order))
+    return builder.bitcast(mixed, INTS.vector)
 
 
 @define(types.void, ADDRESS, types.intp, ADDRESS)
@@ -383,16 +382,31 @@ def turn_bytes(builder: Any, at: Any, stride: Any, to: Any) -> None:
         builder.store(column, pointer(builder, builder.add(to, _LONG(i * LANES)), kind)).align = 1
 
 
-@define(INTS, INTS, INTS, types.int32)
-def add_byte_dots(builder: Any, total: Any, a: Any, b: Any) -> Any:
-    """total plus the sum of the products of a lane's four bytes, unsigned, with those of b, signed."""
+def byte_dots(builder: Any, total: Any, a: Any, b: Any) -> Any:
+    """total plus the sum of the products of a lane's four bytes, unsigned, with those of one number b, signed."""
+    everywhere = spread(builder, b, INTS.vector)
+    if not HAS_BYTE_DOTS:
+        return _byte_dots_by_parts(builder, total, a, everywhere)
     halves = []
     wide, undefined = ir.VectorType(_WORD, _HALF_LANES), ir.Constant(INTS.vector, ir.Undefined)
     for first in (0, _HALF_LANES):
         lanes = ir.Constant(wide, list(range(first, first + _HALF_LANES)))
-        operands = [builder.shuffle_vector(v, undefined, lanes) for v in (total, a, spread(builder, b, INTS.vector))]
+        operands = [builder.shuffle_vector(v, undefined, lanes) for v in (total, a, everywhere)]
         halves.append(call_named(builder, "llvm.x86.avx512.vpdpbusd.512", wide, operands))
     return builder.shuffle_vector(*halves, ir.Constant(INTS.vector, list(range(LANES))))
+
+
+def _byte_dots_by_parts(builder: Any, total: Any, a: Any, b: Any) -> Any:
+    """The same for any processor: no faster than floats, but what is computed can be tested everywhere."""
+
+    def shift(bits: int) -> Any:
+        return ir.Constant(INTS.vector, [bits] * LANES)
+
+    for i in range(4):
+        code = builder.and_(builder.lshr(a, shift(8 * i)), shift(255))
+        digit = builder.ashr(builder.shl(b, shift(24 - 8 * i)), shift(24))
+        total = builder.add(total, builder.mul(code, digit))
+    return total
 
 
 @define(INTS, types.int32)
@@ -427,14 +441,25 @@ def bxor(builder: Any, a: Any, mask: Any) -> Any:
     return builder.xor(a, spread(builder, mask, INTS.vector))
 
 
+def _half_of(builder: Any, a: Any, upper: Any) -> Any:
+    """The lower half of the lanes, or the upper one."""
+    undefined, wide = ir.Constant(a.type, ir.Undefined), ir.VectorType(_WORD, _HALF_LANES)
+    halves = (builder.shuffle_vector(a, undefined, ir.Constant(wide, list(range(i, i + _HALF_LANES)))) for i in (0, _HALF_LANES))
+    low, high = halves
+    return builder.select(builder.icmp_signed("!=", upper, _LONG(0)), high, low)
+
+
 @define(types.int32, INTS, types.intp)
 def half_total(builder: Any, a: Any, upper: Any) -> Any:
     """The sum of the lower half of the lanes, or of the upper one."""
-    undefined, wide = ir.Constant(INTS.vector, ir.Undefined), ir.VectorType(_WORD, _HALF_LANES)
-    halves = (builder.shuffle_vector(a, undefined, ir.Constant(wide, list(range(i, i + _HALF_LANES)))) for i in (0, _HALF_LANES))
-    low, high = halves
-    chosen = builder.select(builder.icmp_signed("!=", upper, _LONG(0)), high, low)
-    return call_named(builder, f"llvm.vector.reduce.add.v{_HALF_LANES}i32", _WORD, [chosen])
+    return call_named(builder, f"llvm.vector.reduce.add.v{_HALF_LANES}i32", _WORD, [_half_of(builder, a, upper)])
+
+
+@define(types.float32, FLOATS, types.intp)
+def half_sum(builder: Any, a: Any, upper: Any) -> Any:
+    """The same for floats, in whatever order is fastest."""
+    operands = [_FLOAT(0.0), _half_of(builder, a, upper)]
+    return call_named(builder, f"llvm.vector.reduce.fadd.v{_HALF_LANES}f32", _FLOAT, operands, fastmath=("reassoc",))
 
 
 @define(types.int32, INTS)

@@ -15,13 +15,16 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
+from pumice.core import block_layouts
 from pumice.core.kept import keep, kept_folder, read_kept
 from pumice.errors import DeviceError
 
 # The modules whose text decides what the code is. That of numba's version is left out: what it made stays right.
-_SOURCES = ("team", "lanes", "tiled", "decoders", "digits", "formats", "rowops", "norm_kernels", "attention_kernels",
-            "blas_kernels", "products", "tile_sizes", "tiled_products", "sharing", "compiled", "machine_code",
-            "approximations", "vector_math", "fused", "fused_code")  # fmt: skip
+_SOURCES = ("team", "lanes", "tiled", "block_code", "block_dots", "small_floats", "decoders", "digits", "formats", "rowops",
+            "norm_kernels", "attention_kernels", "blas_kernels", "products", "tile_sizes", "tiled_products", "sharing",
+            "compiled", "machine_code", "approximations", "vector_math", "fused", "fused_code")  # fmt: skip
+# And that of the records of formats, from which some of them are generated.
+_RECORDS = Path(block_layouts.__file__)
 
 # Called with the number of kernels that are compiled, and of those that have to be.
 Report = Callable[[int, int], None]
@@ -127,5 +130,5 @@ def _symbol(name: str) -> str:
 def _digest(*parts: str) -> str:
     """A name for everything that decides what the code is."""
     folder = Path(__file__).parent
-    texts = [(folder / f"{name}.py").read_bytes() for name in _SOURCES]
+    texts = [path.read_bytes() for path in (_RECORDS, *(folder / f"{name}.py" for name in _SOURCES))]
     return hashlib.sha256(b"\0".join([*texts, *(p.encode() for p in parts)])).hexdigest()[:16]

@@ -15,7 +15,8 @@ import numpy as np
 
 from pumice.backends.host.calls import Call, numel
 from pumice.backends.host.packed import TILE_ROWS, Tiles
-from pumice.backends.host.tile_sizes import SLAB
+from pumice.backends.host.tile_sizes import SLAB, bytes_known
+from pumice.core.block_layouts import LAYOUTS
 from pumice.ir.graph import Graph
 from pumice.ir.registry import Array
 
@@ -33,9 +34,9 @@ _KERNELS = {"rms_norm": "norm_f32", "layer_norm": "norm_f32", "rope": "rope_f32"
             "attention": "attend_f32", **{name: f"map_{name}" for name in MAPS}}  # fmt: skip
 
 # The formats with a kernel of their own for a single row; the matmul of any other does it as well.
-_MATVECS = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k")
+_MATVECS = frozenset(d.name for d in LAYOUTS)
 # The kernel that goes before them, and which of their words is the address of what it finds.
-_SUMS, _KNOWN = "sums_f32", 3
+_PREPARE_ROW, _KNOWN = "prepare_row", 3
 _INTERLEAVE = "interleave_rows"
 _SLABS = "pack_rows_f32"
 # For processors with many wide registers only.
@@ -82,33 +83,28 @@ def packed_product(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
     """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32. `wide` kernels take x in slabs."""
     (n, k), m, tiles = w.shape, len(x), -(-w.shape[0] // TILE_ROWS)
     single = m == 1 and w.dtype.name in _MATVECS
-    known = np.empty(_known_of_row(k) if single else 0, np.uint8)
+    known = np.empty(bytes_known(k) if single else 0, np.uint8)
     words = (address(x), address(w.data), address(out), address(known), m, k, n, 0)
     size = 64 * k * -(-m // SLAB) if wide and not single else 0
     keep = (known, x, w, out)
     product = Task(f"{'matvec' if single else 'matmul'}_{w.dtype}", words, tiles, m * n * k, keep, scratch=size)
     if single:
-        return [Task(_SUMS, words, 1, k), product]
+        return [Task(_PREPARE_ROW, words, 1, k), product]
     return [Task(_SLABS, words, -(-m // SLAB), m * k, keep, scratch=size), product] if wide else [product]
-
-
-def _known_of_row(k: int) -> int:
-    """Bytes of what products need to know of a row of x: digits.py has what lies where."""
-    return k // 4 + k // 8 + k // 2 + 4 * k
 
 
 def joined(tasks: Sequence[Task]) -> list[Task]:
     """The same tasks, products of one row with several weights in one: fewer times everybody waits for everybody.
 
     >>> known, q, k = (Task(name, (1, w, out, 7, 1, 64, 32, 0), 1, 99) for name, w, out in
-    ...               (("sums_f32", 2, 3), ("matvec_q4_1", 2, 3), ("matvec_q4_1", 4, 5)))
+    ...               (("prepare_row", 2, 3), ("matvec_q4_1", 2, 3), ("matvec_q4_1", 4, 5)))
     >>> [(t.kernel, t.parts, len(t.words)) for t in joined([known, q, known, k])]
-    [('sums_f32', 1, 8), ('matvec_q4_1', 2, 16)]
+    [('prepare_row', 1, 8), ('matvec_q4_1', 2, 16)]
     """
     out: list[Task] = []
     ready: Task | None = None  # what is known of a row that nothing has written since
     for task in tasks:
-        if ready is not None and task.kernel == _SUMS and _row(task) == _row(ready):
+        if ready is not None and task.kernel == _PREPARE_ROW and _row(task) == _row(ready):
             continue
         if ready is not None and task.kernel.startswith("matvec") and _row(task) == _row(ready):
             words = (*task.words[:_KNOWN], ready.words[_KNOWN], *task.words[_KNOWN + 1 :])
@@ -118,7 +114,7 @@ def joined(tasks: Sequence[Task]) -> list[Task]:
                 task = replace(task, parts=before.parts + task.parts, work=before.work + task.work, keep=(before.keep, task.keep))
             task = replace(task, words=words)
         else:
-            ready = task if task.kernel == _SUMS else None
+            ready = task if task.kernel == _PREPARE_ROW else None
         out.append(task)
     return out
 
@@ -310,7 +306,7 @@ def kernels_for(graph: Graph) -> list[str]:
         weight = graph.nodes[node.args[1]].type.dtype if node.op in ("qmatmul", "matmul") else None
         if weight is not None and node.op == "qmatmul":
             packed = True
-            single = (_SUMS, f"matvec_{weight}") if weight.name in _MATVECS else ()
+            single = (_PREPARE_ROW, f"matvec_{weight}") if weight.name in _MATVECS else ()
             found |= dict.fromkeys((*single, _SLABS, f"matmul_{weight}"))
         elif weight is not None and weight.name in ("f16", "bf16"):
             found |= dict.fromkeys((f"dot_{weight}", f"widen_{weight}"))

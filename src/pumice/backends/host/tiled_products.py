@@ -26,7 +26,7 @@ from pumice.backends.host.lanes import (
 )
 from pumice.backends.host.products import BLOCK_BYTES, SLAB_PITCH, multiply_slab, pack_slabs
 from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_AT_ONCE
-from pumice.backends.host.tiled import OUT, PACKED, K, M, N, W, X, fetch
+from pumice.backends.host.tiled import OUT, PACKED, K, M, N, W, X, unpack_block
 
 _VECTOR = 4 * LANES
 _MANY_REGISTERS = has_feature("avx512f")
@@ -159,10 +159,10 @@ def _run(job: int, first: int, last: int, unpack: Any, decode: Any, part: int, g
 
 @_inlined
 def _unpack_blocks(w: int, start: int, count: int, stride: int, to: int, decode: Any, part: int, group: int, size: int) -> None:
+    room = block_memory()
     w += start // part * size * stride
     for b in range(count // part):
-        fetch(w, size * stride)
-        decode(w, stride, to + b * part * _VECTOR)
+        unpack_block(w, stride, size, room, to + b * part * _VECTOR, decode)
         w += size * stride
 
 
