@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
@@ -26,7 +27,7 @@ both_ways = pytest.mark.parametrize("with_numba", [True, False], ids=["numba", "
 
 def choose(with_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not with_numba:
-        monkeypatch.setattr(jit, "kernels", lambda: None)
+        monkeypatch.setattr(jit, "kernels", functools.cache(lambda: None))
     elif not jit.available():
         pytest.skip("numba is not installed")
 

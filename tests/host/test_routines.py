@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,7 @@ def test_quantised_products(rows: int, quant: dtypes.DType, with_numba: bool, mo
     from pumice.core.blocks import quantize_rows
 
     if not with_numba:
-        monkeypatch.setattr(jit, "kernels", lambda: None)
+        monkeypatch.setattr(jit, "kernels", functools.cache(lambda: None))
     elif not jit.available():
         pytest.skip("numba is not installed")
     g = np.random.default_rng(2)
@@ -187,7 +188,7 @@ def test_large_half_weights_are_widened_in_tiles(
     from pumice.backends.host import jit, linear
 
     if not with_numba:
-        monkeypatch.setattr(jit, "kernels", lambda: None)
+        monkeypatch.setattr(jit, "kernels", functools.cache(lambda: None))
     widened: list[int] = []
     monkeypatch.setattr(linear, "scratch", lambda name, size: widened.append(size) or np.empty(size, np.float32))
     g = np.random.default_rng(3)
