@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from pumice.backends.base import Device
 from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, DeviceLost, InputError, NotFinite
 from pumice.llm.graphs import RING, Layout, trace_step
+from pumice.llm.live import Burst, Live, Slot, logprobs_in
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.prepare import prepare_kernels
@@ -36,20 +37,6 @@ if TYPE_CHECKING:
     from pumice.run.profile import Profile
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass
-class _Slot:
-    """One sequence of the cache: the tokens whose keys and values it holds.
-
-    `length` is how long the whole prompt was when it ran: some rotary scalings turn all its keys by that. A token that was
-    decoded after it turned by its own length.
-    """
-
-    index: int
-    tokens: list[int] = field(default_factory=list)
-    length: int = 0
-    busy: bool = False
 
 
 @dataclass
@@ -96,14 +83,14 @@ class Engine:
         alike = device.caps.software or device.caps.target == "host" or self.chunk <= _SHORT
         self._chunks = (self.chunk,) if alike else (_SHORT, self.chunk)
         self._params = params
-        self._slots = [_Slot(i) for i in range(slots)]
+        self._slots = [Slot(i) for i in range(slots)]
         self._exes: dict[Any, Executable] = {}
         # A stream holds the turn while its consumer has it, and the device only during a step: `close` need not wait for
         # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
         self._turn = _Turn(ended=True)
         self._turns = Monitor()
         # What the stream that has the turn, or had it last, was doing.
-        self._live: list[_Live] = []
+        self._live: list[Live] = []
         self._stepping = threading.RLock()
         self._closed = False
         # Counts reopenings: a stream from before one has lost its cache.
@@ -236,15 +223,15 @@ class Engine:
     ) -> Generator[TokenEvent, None, None]:
         # An interrupted stream may not have come to leave its slots.
         self._leave_slots(self._live)
-        live: list[_Live] = []
+        live: list[Live] = []
         self._live = live
-        bursts: deque[_Burst] = deque()
+        bursts: deque[Burst] = deque()
         life = self._life
         try:
             for i, r in enumerate(requests):
                 started = time.perf_counter()
                 slot = self._claim(r)
-                seq = _Live(i, r, slot, restart=self._restart_length(r))
+                seq = Live(i, r, slot, restart=self._restart_length(r))
                 live.append(seq)
                 timings.reused_tokens += len(slot.tokens)
                 timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
@@ -266,19 +253,19 @@ class Engine:
         finally:
             self._leave_slots(live)
 
-    def _leave_slots(self, live: Sequence[_Live]) -> None:
+    def _leave_slots(self, live: Sequence[Live]) -> None:
         for seq in live:
             # What steps under way or failed ones write is unknown; what lies before it in the cache is as it was.
             seq.forget_ahead()
         for slot in self._slots:
             slot.busy = False
 
-    def _claim(self, r: Request) -> _Slot:
+    def _claim(self, r: Request) -> Slot:
         """The free slot whose tokens the prompt continues furthest; the rest of what it held is forgotten."""
 
         needed = rotary_regime(self.cfg, len(r.prompt))
 
-        def common(slot: _Slot) -> int:
+        def common(slot: Slot) -> int:
             # Keys that turned under another regime are of no use. Regimes only grow with the length, so where the slot's
             # prompt agrees, so do the decoded tokens that lie within the new prompt.
             if rotary_regime(self.cfg, slot.length) != needed:
@@ -292,7 +279,7 @@ class Engine:
         slot.length, slot.busy = len(r.prompt), True
         return slot
 
-    def _variant(self, live: Sequence[_Live]) -> Sampling:
+    def _variant(self, live: Sequence[Live]) -> Sampling:
         return Sampling(
             greedy=all(s.request.sampling.greedy for s in live),
             penalty=any(s.request.sampling.repeat_penalty != 1 for s in live),
@@ -300,7 +287,7 @@ class Engine:
             whole=any(s.request.sampling.needs_whole(self.cfg.vocab) for s in live),
         )
 
-    def _accept(self, s: _Live, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
+    def _accept(self, s: Live, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
         """The token that a step made for a sequence, unless its logits were no numbers."""
         if token == NOT_FINITE:
             position = len(s.request.prompt) + s.count
@@ -312,7 +299,7 @@ class Engine:
             )
         s.take(token, logprobs)
 
-    def _prefill(self, seq: _Live, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
+    def _prefill(self, seq: Live, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
         """Runs what the slot does not hold of a prompt, and samples the token that follows; False where it was cancelled."""
         variant, slot = self._variant([seq]), seq.slot
         if variant.penalty:
@@ -326,25 +313,25 @@ class Engine:
             wanted = ["token", *(_LOGPROB_OUTPUTS if variant.logprobs else ())] if last else []
             results = self._executable(self._chunk_for(len(part)), variant).run(inputs, outputs=wanted)
             slot.tokens += part
-        self._accept(seq, int(results[0][0]), _logprobs_of(results[1:], 0))
+        self._accept(seq, int(results[0][0]), logprobs_in(results[1:], 0))
         return True
 
     def _chunk_for(self, tokens: int) -> int:
         """The plan's size for so many tokens of a prompt, or for as many of them as fit the largest."""
         return next((n for n in self._chunks if tokens <= n), self._chunks[-1])
 
-    def _mark_seen(self, exe: Executable, seq: _Live) -> None:
+    def _mark_seen(self, exe: Executable, seq: Live) -> None:
         """The repeat penalty counts tokens that are already in the cache too."""
         seen = exe.state["seen"].read().reshape(len(self._slots), self.cfg.vocab)
         seen[seq.slot.index] = 0
         seen[seq.slot.index, seq.slot.tokens] = 1
         exe.state["seen"].write(seen.reshape(-1))
 
-    def _place(self, s: _Live, number: int) -> int:
+    def _place(self, s: Live, number: int) -> int:
         """Where in the ring the token of that number of a sequence lies."""
         return number % RING * len(self._slots) + s.slot.index
 
-    def _inputs(self, live: Sequence[_Live], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
+    def _inputs(self, live: Sequence[Live], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
         """What a step is given: for a part of a prompt, or for the token that each sequence sampled last."""
         length = 1 if part is None else len(part)
         out: dict[str, Array] = {
@@ -373,7 +360,7 @@ class Engine:
         border = self.cfg.recompute_beyond
         return None if border is None or len(r.prompt) > border else border
 
-    def _restart(self, s: _Live, live: list[_Live], cancelled: Callable[[], bool]) -> list[TokenEvent]:
+    def _restart(self, s: Live, live: list[Live], cancelled: Callable[[], bool]) -> list[TokenEvent]:
         """Runs a sequence from its beginning, as long as it is now, and samples its next token."""
         whole = [*s.slot.tokens, s.last]
         s.slot.tokens, s.slot.length, s.restart = [], len(whole), None
@@ -382,7 +369,7 @@ class Engine:
         live.remove(s)  # cancelled half way: it has no token to go on from
         return []
 
-    def _decode(self, live: list[_Live], bursts: deque[_Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
+    def _decode(self, live: list[Live], bursts: deque[Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
         """The tokens of the oldest burst of steps; the next one is under way before it is waited for."""
         due = [s for s in live if s.restarts_now]
         if due:
@@ -398,13 +385,13 @@ class Engine:
                 if s.done:
                     continue
                 if burst.logprobs:
-                    self._accept(s, int(results[0][row]), _logprobs_of(results[1:], row))
+                    self._accept(s, int(results[0][row]), logprobs_in(results[1:], row))
                 else:
                     self._accept(s, int(results[0][self._place(s, s.count)]), None)
                 events += self._finished(s, live)
         return events
 
-    def _pace(self, burst: _Burst) -> None:
+    def _pace(self, burst: Burst) -> None:
         """More steps a burst where they are short: what lies between bursts then weighs less, and tokens still come fluently."""
         now, before = time.perf_counter(), self._arrived
         self._arrived = now
@@ -412,7 +399,7 @@ class Engine:
             each = (now - before) / burst.steps
             self._ahead = min(max(int(_BURST_SECONDS / max(each, 1e-6)), _STEPS_A_BURST), _MOST_STEPS)
 
-    def _burst(self, live: Sequence[_Live]) -> _Burst:
+    def _burst(self, live: Sequence[Live]) -> Burst:
         """Starts a few steps on the device, of which the last brings the tokens of all."""
         variant = self._variant(live)
         exe = self._executable(None, variant)
@@ -428,16 +415,16 @@ class Engine:
         else:
             results = exe.submit(inputs, outputs=wanted).result
         self._advance(live)
-        return _Burst(tuple(live), steps, variant.logprobs, results)
+        return Burst(tuple(live), steps, variant.logprobs, results)
 
     @staticmethod
-    def _advance(live: Sequence[_Live]) -> None:
+    def _advance(live: Sequence[Live]) -> None:
         """Notes a step that was started; which token ran is known only where no other step is under way."""
         for s in live:
             s.slot.tokens.append(-1 if s.ahead else s.last)
             s.ahead += 1
 
-    def _finished(self, s: _Live, live: list[_Live]) -> list[TokenEvent]:
+    def _finished(self, s: Live, live: list[Live]) -> list[TokenEvent]:
         """The event of the token that a sequence just got; ended sequences leave."""
         finish = "stop" if s.last in s.request.stop_ids else "length" if s.count >= s.request.max_tokens else None
         if finish is not None:
@@ -476,7 +463,7 @@ class Engine:
         if not slot.tokens:
             raise InputError("there is no sequence to continue", hint="generate something first")
         held = slot.tokens[: self.context - 1]
-        live = _Live(0, Request(held, SamplingParams(temperature=0), 1), _Slot(slot.index, held), last=held[-1])
+        live = Live(0, Request(held, SamplingParams(temperature=0), 1), Slot(slot.index, held), last=held[-1])
         variant = self._variant([live])
         with self._stepping:
             self._check_step()
@@ -513,60 +500,3 @@ _UPLOAD_BYTES = 1 << 23
 # Steps in a burst at first and at most, and how long one may take to have more than that.
 _STEPS_A_BURST, _MOST_STEPS, _BURST_SECONDS = 4, 16, 0.016
 _LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
-
-
-@dataclass
-class _Live:
-    """A request while it runs. `count` tokens were handed out; `ahead` steps were started beyond them."""
-
-    index: int
-    request: Request
-    slot: _Slot
-    last: int = -1
-    count: int = 0
-    ahead: int = 0
-    done: bool = False
-    logprobs: tuple[float, tuple[tuple[int, float], ...]] | None = None
-    restart: int | None = None  # tokens that the cache may hold before it is computed anew
-
-    @property
-    def room(self) -> int:
-        """Steps that may still be started."""
-        left = self.request.max_tokens - self.count - self.ahead
-        return left if self.restart is None else min(left, self.restart - len(self.slot.tokens))
-
-    @property
-    def restarts_now(self) -> bool:
-        """Whether the next token is the first beyond the length at which the cache is computed anew."""
-        return self.restart is not None and len(self.slot.tokens) == self.restart and not self.ahead
-
-    def take(self, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
-        """The next token; if steps beyond the one that made it are under way, the first of them runs it."""
-        self.last, self.logprobs = token, logprobs
-        self.count += 1
-        if self.ahead:
-            self.ahead -= 1
-            if self.ahead:
-                self.slot.tokens[len(self.slot.tokens) - self.ahead] = token
-
-    def forget_ahead(self) -> None:
-        """Cut off the steps whose tokens nobody took."""
-        del self.slot.tokens[len(self.slot.tokens) - self.ahead :]
-        self.ahead = 0
-
-
-@dataclass(frozen=True)
-class _Burst:
-    """Steps that were started together: `results` waits for what the last of them brings."""
-
-    live: tuple[_Live, ...]
-    steps: int
-    logprobs: bool
-    results: Callable[[], Sequence[Array]]
-
-
-def _logprobs_of(results: Sequence[Array], row: int) -> tuple[float, tuple[tuple[int, float], ...]] | None:
-    if not results:
-        return None
-    chosen, values, ids = results
-    return float(chosen[row]), tuple((int(i), float(v)) for i, v in zip(ids[row], values[row], strict=True))

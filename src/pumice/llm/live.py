@@ -1,0 +1,85 @@
+"""Sequences while they run: the slots of the cache, requests in them, and steps that were started together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pumice.llm.requests import Request
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Slot:
+    """One sequence of the cache: the tokens whose keys and values it holds.
+
+    `length` is how long the whole prompt was when it ran: some rotary scalings turn all its keys by that. A token that was
+    decoded after it turned by its own length.
+    """
+
+    index: int
+    tokens: list[int] = field(default_factory=list)
+    length: int = 0
+    busy: bool = False
+
+
+@dataclass
+class Live:
+    """A request while it runs. `count` tokens were handed out; `ahead` steps were started beyond them."""
+
+    index: int
+    request: Request
+    slot: Slot
+    last: int = -1
+    count: int = 0
+    ahead: int = 0
+    done: bool = False
+    logprobs: tuple[float, tuple[tuple[int, float], ...]] | None = None
+    restart: int | None = None  # tokens that the cache may hold before it is computed anew
+
+    @property
+    def room(self) -> int:
+        """Steps that may still be started."""
+        left = self.request.max_tokens - self.count - self.ahead
+        return left if self.restart is None else min(left, self.restart - len(self.slot.tokens))
+
+    @property
+    def restarts_now(self) -> bool:
+        """Whether the next token is the first beyond the length at which the cache is computed anew."""
+        return self.restart is not None and len(self.slot.tokens) == self.restart and not self.ahead
+
+    def take(self, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
+        """The next token; if steps beyond the one that made it are under way, the first of them runs it."""
+        self.last, self.logprobs = token, logprobs
+        self.count += 1
+        if self.ahead:
+            self.ahead -= 1
+            if self.ahead:
+                self.slot.tokens[len(self.slot.tokens) - self.ahead] = token
+
+    def forget_ahead(self) -> None:
+        """Cut off the steps whose tokens nobody took."""
+        del self.slot.tokens[len(self.slot.tokens) - self.ahead :]
+        self.ahead = 0
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Steps that were started together: `results` waits for what the last of them brings."""
+
+    live: tuple[Live, ...]
+    steps: int
+    logprobs: bool
+    results: Callable[[], Sequence[Array]]
+
+
+def logprobs_in(results: Sequence[Array], row: int) -> tuple[float, tuple[tuple[int, float], ...]] | None:
+    """The log-probability of a row's token and its alternatives, None where they were not asked for."""
+    if not results:
+        return None
+    chosen, values, ids = results
+    return float(chosen[row]), tuple((int(i), float(v)) for i, v in zip(ids[row], values[row], strict=True))
