@@ -48,13 +48,13 @@ class exclusive:
     """
 
     def __init__(self, path: Path, *, wait: bool = True) -> None:
-        self._path, self._wait = path, wait
-        self._file: Any = nullcontext()
+        # Opened here: `with` looks up `__exit__` before it calls `__enter__`.
+        self._file: Any = nullcontext() if fcntl is None else io.FileIO(path, "a+", opener=_open)
+        self._wait = wait
 
     def __enter__(self) -> bool | None:
         if fcntl is None:
             return None
-        self._file = io.FileIO(self._path, "a+", opener=_open)
         try:
             return _acquire(fcntl, self._file.fileno(), self._wait)
         except BaseException:
