@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -86,6 +87,17 @@ def test_every_cache_makes_private_folders(tmp_path: Path) -> None:
             pass
     folders = [p for p in (tmp_path / "home", *(tmp_path / "home").rglob("*")) if p.is_dir()]
     assert len(folders) > 3 and {mode(p) for p in folders} == {0o700}
+
+
+def test_reading_an_entry_takes_memory_for_it_alone(tmp_path: Path) -> None:
+    path = tmp_path / "kept" / "a"
+    keep(path, b"text")
+    tracemalloc.start()
+    try:
+        assert read_kept(path) == b"text"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_nothing_is_left_half_written(tmp_path: Path) -> None:
@@ -258,10 +270,17 @@ def test_kernels_work_without_a_home_folder(homeless: None) -> None:
 
 
 # -- libraries that do not load ---------------------------------------------------------------------------------------
+def hidden(error: Exception) -> Exception:
+    """As llvmlite reports it: the reason is behind a guess at every possible one."""
+    outer = OSError("Could not find/load shared object file. This could mean many things.")
+    outer.__cause__ = error
+    return outer
+
+
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
-        (OSError("libllvmlite.so: failed to map segment from shared object"), "ulimit -v"),
+        (hidden(OSError("libllvmlite.so: failed to map segment from shared object")), "ulimit -v"),
         (ImportError("cannot import name 'binding'"), "reinstall numba"),
     ],
     ids=["no room", "broken"],

@@ -140,4 +140,4 @@ def _content(fd: int, path: Path, limit: int) -> bytes:
     if found.st_size > limit:
         raise OSError(f"{path} has {found.st_size} bytes, more than {limit}")
     with open(fd, "rb", closefd=False) as file:
-        return file.read(limit)
+        return file.read(found.st_size)  # takes that much memory at once

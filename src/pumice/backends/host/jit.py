@@ -16,7 +16,7 @@ from pumice import config
 from pumice.backends.host.native import ATTEND_MANY, joined
 from pumice.backends.host.scratch import Pool
 from pumice.backends.host.team import RECORD, Team, compiled_at
-from pumice.backends.libraries import load_hint
+from pumice.backends.libraries import load_failure
 from pumice.errors import PumiceWarning
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ def _machine_code() -> MachineCode | None:
         return MachineCode(_tell)
     except (ImportError, OSError, RuntimeError, MemoryError) as e:
         # A broken installation, no memory for it, or a processor that the kernels cannot use.
-        hint = load_hint(e, "reinstall numba and llvmlite: pip install --force-reinstall 'pumice[cpu]'")
-        text = f"the compiled kernels do not load: {e}. The host runs without them, several times slower; {hint}"
+        why, hint = load_failure(e, "reinstall numba and llvmlite: pip install --force-reinstall 'pumice[cpu]'")
+        text = f"the compiled kernels do not load: {why}. The host runs without them, several times slower; {hint}"
         warnings.warn(text, PumiceWarning, stacklevel=2)
         return None
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pumice.backends.libraries import load_hint
+from pumice.backends.libraries import load_failure
 from pumice.backends.tuning import tuning_for
 from pumice.core.caps import Caps
 from pumice.errors import DeviceError, NoDevice
@@ -121,8 +121,8 @@ def import_wgpu() -> Any:
             import wgpu
             import wgpu.backends.wgpu_native
         except (ImportError, OSError, RuntimeError, MemoryError) as e:
-            hint = load_hint(e, "pip install 'wgpu==0.32.*'")
-            raise NoDevice(f"the WebGPU library does not load: {e}", hint=f"{hint}; or use the device 'host'") from e
+            why, hint = load_failure(e, "pip install 'wgpu==0.32.*'")
+            raise NoDevice(f"the WebGPU library does not load: {why}", hint=f"{hint}; or use the device 'host'") from e
         logger = logging.getLogger("wgpu")
         # A level that the application chose itself stays; WARNING is the one that wgpu sets on import.
         if logger.level == logging.WARNING:
