@@ -14,6 +14,7 @@ from pumice.ir.verify import verify
 from pumice.plan.file_exprs import EXACT
 from pumice.plan.plan import Part, Plan, Step
 from pumice.plan.verify import verify_plan
+from pumice.plan.wgsl_check import check_kernel
 
 MAX_RANK = 32
 # The terms that the number of elements of one shape may multiply out to.
@@ -34,6 +35,8 @@ def check_structure(plan: Plan) -> None:
         _check_step(plan, k, step)
     _check_copies(plan)
     _check_work(plan)
+    for wgsl, name in {k.wgsl: k.name for k in plan.kernels}.items():
+        check_kernel(name, wgsl, plan.caps)
     verify_plan(plan)
 
 

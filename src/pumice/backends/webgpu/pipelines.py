@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.backends.webgpu.faults import broken
 from pumice.backends.webgpu.memory import DeviceBuffer
+from pumice.backends.webgpu.trial import try_kernels
 from pumice.core.interrupts import map_in_threads
 from pumice.errors import ShaderError
 from pumice.plan.plan import Access, Kernel
@@ -40,14 +41,17 @@ class Pipelines:
         self._gpu = gpu
         self._layouts: dict[tuple[tuple[Access, ...], bool], Any] = {}
         self._kept: OrderedDict[tuple[str, tuple[Access, ...], bool, bool], Pipeline] = OrderedDict()
+        # Digests of texts that a compiler has come through alive.
+        self._safe: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def compile(self, kernels: Sequence[Kernel]) -> list[Pipeline]:
+    def compile(self, kernels: Sequence[Kernel], *, trial: bool = False) -> list[Pipeline]:
         """The kernels' pipelines, from the cache or compiled side by side; drivers release the GIL while they compile.
 
-        Kernels that were generated here need none of the guards that WebGPU puts around shaders from anywhere.
+        Kernels that were generated here need none of the guards that WebGPU puts around shaders from anywhere. With `trial`
+        another process compiles the others first, unless this one has compiled the same text before.
         """
         if self._gpu.fault("compile") and kernels:
             kernels = [broken(kernels[0]), *kernels[1:]]
@@ -60,9 +64,13 @@ class Pipelines:
             for key, k in zip(keys, kernels, strict=True)
             if key not in found
         }
+        if trial:
+            foreign = [k for k, _ in missing.values() if k.origin != "generated" and k.digest not in self._safe]
+            try_kernels(foreign, self._gpu.adapter)
         made = map_in_threads(lambda job: self._compile(*job), missing.values(), min(8, os.cpu_count() or 1))
         found.update(zip(missing, made, strict=True))
         with self._gpu.lock:
+            self._safe.update(k.digest for k in kernels)
             for key in keys:
                 self._kept[key] = found[key]
                 self._kept.move_to_end(key)

@@ -57,7 +57,7 @@ class WebGpuSession:
         self._overwritten = overwritten_inputs(plan)
         self._lasting = lasting_step(plan)
         try:
-            pipelines = gpu.pipelines.compile(plan.kernels)
+            pipelines = gpu.pipelines.compile(plan.kernels, trial=True)
         except ShaderError as e:
             raise with_nodes(e, plan) from e.__cause__
         self._counters["pipelines"] = len({p.handle for p in pipelines})

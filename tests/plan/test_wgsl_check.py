@@ -1,0 +1,77 @@
+"""Kernels that would kill or hang a shader compiler: refused by bounds, and where bounds do not see it, by a trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from plan.plan_cases import CASES
+from plan.wgsl_attacks import ATTACKS
+from pumice.core.caps import Caps
+from pumice.errors import FormatError, PlanError, ShaderError
+from pumice.plan.build import build_plan
+from pumice.plan.file_write import encode
+from pumice.plan.plan import Kernel
+from pumice.plan.wgsl_check import check_kernel
+
+from harness import device
+
+BASELINE = Caps.preset("browser-baseline")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_hostile_kernels_are_refused_before_they_are_compiled(name: str) -> None:
+    with pytest.raises(PlanError, match="the kernel k: ") as caught:
+        check_kernel("k", ATTACKS[name], BASELINE)
+    assert len(str(caught.value)) < 500 and str(caught.value).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_generated_kernels_are_within_the_bounds(name: str) -> None:
+    plan = CASES[name]().plan()
+    for k in plan.kernels:
+        check_kernel(k.name, k.wgsl, plan.caps)
+
+
+def test_a_plan_file_with_a_hostile_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from plan.plan_bytes import sealed
+
+    plan = build_plan(pm.trace(lambda x: x + 1.0, x=pm.spec(4)), BASELINE)
+    bad = replace(plan, kernels=(replace(plan.kernels[0], wgsl=ATTACKS["function array"]),))
+    found = encode(bad)
+    with pytest.raises(FormatError, match="an array of 8000000 bytes"):
+        pm.load_plan(sealed(found.header, found.blobs))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "said"), [("deep brackets", "ended with"), ("function array", "not done after")])
+def test_a_compiler_that_dies_or_hangs_costs_an_error(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumice.backends.webgpu import trial
+
+    # Long enough for the child to start and crash, wherever it runs.
+    monkeypatch.setattr(trial, "_SECONDS", 120.0 if said == "ended with" else 5.0)
+    gpu: Any = device("webgpu")
+    with pytest.raises(ShaderError, match=said):
+        gpu.gpu.pipelines.compile([Kernel("k", ATTACKS[name], ("write",), 0, 1)], trial=True)
+    with pm.compile(lambda x: x + 1.0, x=pm.spec(2), device=gpu) as exe:
+        np.testing.assert_array_equal(exe.run(x=[1, 2]), [2, 3])
+
+
+@pytest.mark.gpu
+def test_kernels_from_a_file_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumice.backends.webgpu import pipelines
+
+    gpu: Any = device("webgpu")
+    saved = build_plan(pm.trace(lambda x: pm.silu(x * 1.2345) - 0.125, x=pm.spec(8)), gpu.caps).to_bytes()
+    tried: list[str] = []
+    real = pipelines.try_kernels
+    monkeypatch.setattr(pipelines, "try_kernels", lambda kernels, a: (tried.extend(k.name for k in kernels), real(kernels, a)))
+    for _ in range(2):
+        with pm.load_plan(saved, gpu) as exe:
+            x = np.linspace(-2, 2, 8, dtype="f4") * np.float32(1.2345)
+            np.testing.assert_allclose(exe.run(x=np.linspace(-2, 2, 8)), x / (1 + np.exp(-x)) - 0.125, rtol=1e-5, atol=1e-6)
+    assert len(tried) == 1
