@@ -12,8 +12,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, normalizers, pre_tokenizers
 
 import pumice as pm
-from pumice.errors import FormatError
-from pumice.llm.embed import Pooling
+from pumice.errors import FormatError, InputError
+from pumice.llm.embed import Pooling, pooling_of_gguf
 from pumice.text.tokenizer import Tokenizer
 from tiny_models import checkpoint
 
@@ -49,6 +49,18 @@ def test_the_transformers_module_has_its_settings_in_its_own_folder(tmp_path: Pa
     assert Pooling.from_folder(tmp_path) == Pooling("mean", False, 9, True)
 
 
+def test_a_gguf_file_says_how_it_pools(tmp_path: Path) -> None:
+    """As llama.cpp numbers it; where the file says nothing, the mean."""
+
+    def pooling(**entries: Any) -> Pooling:
+        return pooling_of_gguf({"general.architecture": "bert", **{f"bert.{k}": v for k, v in entries.items()}}, tmp_path)
+
+    assert pooling() == pooling(pooling_type=0) == pooling(pooling_type=1) == Pooling("mean")
+    assert (pooling(pooling_type=2), pooling(pooling_type=3)) == (Pooling("cls"), Pooling("last"))
+    with pytest.raises(InputError, match=r"bert\.pooling_type = 4 is not supported"):
+        pooling(pooling_type=4)
+
+
 def bert_tokens(folder: Path, text: str, lowercase: bool, **settings: Any) -> list[int]:
     made = Backend(models.WordPiece({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
@@ -77,3 +89,20 @@ def test_the_settings_of_berts_tokenisers_count_over_their_file(name: str, lower
 def test_other_tokenisers_are_as_their_file_says(settings: dict[str, Any], tmp_path: Path) -> None:
     assert bert_tokens(tmp_path, "Hello Hé", True, do_lower_case=False, **settings) == [HELLO, PLAIN]
     assert bert_tokens(tmp_path, "Hello Hé", False, do_lower_case=True, **settings) == [CAPITAL, UNKNOWN]
+
+
+def test_lower_case_comes_before_every_other_step_and_only_once(tmp_path: Path) -> None:
+    made = Backend(models.WordPiece({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    for own, steps in (
+        (None, ["Lowercase"]),
+        (normalizers.NFC(), ["Lowercase", "NFC"]),
+        (normalizers.Sequence([normalizers.NFC(), normalizers.Strip()]), ["Lowercase", "NFC", "Strip"]),
+        (normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()]), ["NFC", "Lowercase"]),
+    ):
+        made.normalizer = own
+        made.save(str(tmp_path / "tokenizer.json"))
+        tokenizer = Tokenizer.from_folder(tmp_path)
+        tokenizer.lower_case()
+        tokenizer.lower_case()
+        found = json.loads(tokenizer._parts.backend.to_str())["normalizer"]
+        assert [step["type"] for step in found["normalizers"]] == steps

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pumice.models.config import ModelArchConfig, RopeConfig
+from pumice.core import dtypes
+from pumice.errors import InputError
+from pumice.formats.weights import TensorInfo
+from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
 from pumice.models.registry import ARCHITECTURES, get_architecture
 from pumice.models.rope import inverse_frequencies
 
@@ -93,3 +96,65 @@ def frequencies(rope: RopeConfig) -> np.ndarray[Any, Any]:
     """Those of short sequences."""
     found = inverse_frequencies(rope)
     return found / np.array(rope.scaling.short, np.float32) if rope.scaling.short else found
+
+
+# --- GGUF files: what llama.cpp assumes where a key is absent ---
+
+
+def gguf_config(arch: str, **entries: Any) -> ModelArchConfig:
+    sizes = {
+        "embedding_length": 64, "block_count": 4, "attention.head_count": 4, "feed_forward_length": 96, "context_length": 128,
+        "attention.layer_norm_rms_epsilon": 1e-5, "attention.layer_norm_epsilon": 1e-5,
+    }  # fmt: skip
+    metadata = {f"{arch}.{key}": value for key, value in (sizes | entries).items()}
+    tensors = {n: TensorInfo(n, dtypes.f16, (100, 64)) for n in ("token_embd.weight", "position_embd.weight")}
+    return ModelArchConfig.from_gguf({"general.architecture": arch, **metadata}, tensors)
+
+
+@pytest.mark.parametrize("arch", ["gemma2", "gpt2", "gptneox", "granite", "llama", "olmo2", "phi3", "qwen2", "qwen3"])
+def test_sizes_that_a_gguf_file_leaves_out(arch: str) -> None:
+    cfg = gguf_config(arch)
+    assert (cfg.kv_heads, cfg.head_dim, cfg.max_positions, cfg.vocab) == (4, 16, 128, 100)
+    assert cfg.rope == (
+        None if arch == "gpt2" else RopeConfig(theta=1e4, rotary_dim=16, interleaved=arch in ("llama", "granite"))
+    )
+    if arch != "gemma2":
+        assert cfg.windows == (None,) * 4
+
+
+def test_windows_and_caps_that_a_gguf_file_leaves_out() -> None:
+    cfg = gguf_config("gemma2")
+    assert cfg.windows == (4096, None, 4096, None) and (cfg.attention_softcap, cfg.logits_softcap) == (50.0, 30.0)
+    assert cfg.local_rope is None
+    assert gguf_config("gemma2", **{"attention.sliding_window": 0}).windows == (None,) * 4
+    assert gguf_config("gemma2", **{"attention.sliding_window_pattern": 4}).windows == (4096,) * 3 + (None,)
+    assert gguf_config("gemma2", attn_logit_softcapping=0.0).attention_softcap is None
+    assert gguf_config("gemma2", **{"rope.freq_base_swa": 2e4}).local_rope == RopeConfig(theta=2e4, rotary_dim=16)
+    gemma3 = {"attention.key_length": 16, "attention.value_length": 16}
+    cfg = gguf_config("gemma3", **gemma3)
+    assert cfg.windows == (None,) * 4 and cfg.logits_softcap is None
+    cfg = gguf_config("gemma3", **gemma3, **{"attention.sliding_window": 8, "attention.sliding_window_pattern": [1, 0, 1, 0]})
+    assert cfg.windows == (8, None, 8, None) and cfg.local_rope == RopeConfig(theta=1e4, rotary_dim=16)
+
+
+def test_multipliers_that_a_gguf_file_leaves_out_or_sets_to_zero() -> None:
+    zeros = dict.fromkeys(("attention.scale", "embedding_scale", "residual_scale", "logit_scale"), 0.0)
+    assert gguf_config("granite", **zeros) == gguf_config("granite")
+    assert gguf_config("granite").attention_scale is None and gguf_config("granite").residual_multiplier == 1.0
+    with pytest.raises(InputError, match="granite without rope"):
+        gguf_config("granite", **{"rope.scaling.finetuned": False})
+
+
+def test_yarn_as_a_gguf_file_has_it() -> None:
+    def scaling(**entries: Any) -> RopeScaling:
+        stated = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0} | {f"rope.scaling.{k}": v for k, v in entries.items()}
+        cfg = gguf_config("llama", **stated)
+        assert cfg.rope is not None
+        return cfg.rope.scaling
+
+    found = scaling()
+    assert (found.original_positions, found.beta_fast, found.beta_slow) == (128, 32.0, 1.0)
+    assert found.attention_factor == pytest.approx(0.1 * np.log(4) + 1)
+    assert scaling(attn_factor=2.0, yarn_attn_factor=0.5, yarn_ext_factor=1.0) == found
+    with pytest.raises(InputError, match="yarn_ext_factor"):
+        scaling(yarn_ext_factor=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,8 @@ _TOKENS, _HOST_TOKENS = 8192, 1024
 _AHEAD = 2
 # Batches for which there are plans of their own on a GPU: up to so many texts, and texts of at least so many tokens.
 _ROWS, _LEAST_WIDTH = (1, 8), 32
+# By llama.cpp's numbers, from 1 on.
+_GGUF_POOLING = ("mean", "cls", "last")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,19 @@ class Pooling:
                     f"{folder} has the module {kind!r:.60}, which is not supported", hint="Pooling and Normalize are"
                 )
         return Pooling(mode, normalize, **_text_settings(encoder))
+
+
+def pooling_of_gguf(metadata: Mapping[str, Any], folder: Path) -> Pooling:
+    """As a GGUF file says, or where it does not, the files beside it."""
+    beside = Pooling.from_folder(folder)
+    fields = Fields(metadata, "the GGUF metadata")
+    name = f"{fields.text('general.architecture')}.pooling_type"
+    kind = fields.whole(name, 0, least=0)
+    if kind == 0:
+        return beside
+    if kind > len(_GGUF_POOLING):
+        raise fields.refuse(f"{name} = {kind}", "1 (mean), 2 (cls) and 3 (last) are supported")
+    return replace(beside, mode=_GGUF_POOLING[kind - 1])
 
 
 def _inside(folder: Path, path: object) -> Path:

@@ -82,9 +82,10 @@ def load(
             info |= {"lora": str(lora), "lora_scale": lora_scale}
         folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
         if isinstance(arch, EncoderArchitecture):
-            from pumice.llm.embed import EmbeddingModel, Pooling
+            from pumice.llm.embed import EmbeddingModel, Pooling, pooling_of_gguf
 
-            tokenizer, pooling = read_tokenizer(resolved.path, weights), Pooling.from_folder(folder)
+            tokenizer = read_tokenizer(resolved.path, weights)
+            pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
             if pooling.lower_case:
                 tokenizer.lower_case()
             return EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, info=info, progress=progress)

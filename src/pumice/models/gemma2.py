@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from pumice.core.fields import Fields
@@ -59,8 +60,10 @@ def common_gguf(g: GgufFields, layers_of_27b: int) -> dict[str, Any]:
 
 
 def softcap(c: Fields, name: str, default: float | None = None) -> float | None:
-    """A bound on scores or logits; null and absence mean that there is none, unless there is a default."""
-    return c.positive(name) if c.has(name) else default
+    """A bound on scores or logits: the default where the file does not say, none where it says 0."""
+    if not c.has(name):
+        return default
+    return c.positive(name) if c.get(name) else None
 
 
 def read_hf(c: Fields) -> ModelArchConfig:
@@ -75,12 +78,15 @@ def read_hf(c: Fields) -> ModelArchConfig:
 
 
 def read_gguf(g: GgufFields) -> ModelArchConfig:
-    size = gguf.window_size(g)
+    rope = gguf.rope_config(g, gguf.head_size(g))
+    local = replace(rope, theta=g.positive("rope.freq_base_swa", rope.theta))
     return gguf.decoder_config(
         g,
         "gemma2",
         attention_softcap=softcap(g, "attn_logit_softcapping", 50.0),
-        windows=tuple(size if i % 2 == 0 else None for i in range(gguf.layer_count(g))),
+        rope=rope,
+        local_rope=None if local == rope else local,
+        windows=gguf.windows(g, gguf.window_size(g, 4096), every=2),
         **{**common_gguf(g, layers_of_27b=46), "logits_softcap": softcap(g, "final_logit_softcapping", 30.0)},
     )
 

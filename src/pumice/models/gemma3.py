@@ -32,7 +32,6 @@ def read_hf(c: Fields) -> ModelArchConfig:
 
 
 def read_gguf(g: GgufFields) -> ModelArchConfig:
-    size = gguf.window_size(g)
     rope = gguf.rope_config(g, g.whole("attention.key_length"))
     return gguf.decoder_config(
         g,
@@ -40,18 +39,9 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
         qk_norm="head",
         rope=rope,
         local_rope=RopeConfig(theta=g.positive("rope.freq_base_swa", 1e4), rotary_dim=rope.rotary_dim),
-        windows=tuple(size if slides else None for slides in _sliding(g)),
+        windows=gguf.windows(g, gguf.window_size(g), every=6),
         **common_gguf(g, layers_of_27b=62),
     )
-
-
-def _sliding(g: GgufFields) -> list[bool]:
-    """Which layers have a window: all but every n-th, or as listed; older files leave it to the reader."""
-    pattern = g.get("attention.sliding_window_pattern", 6)
-    if isinstance(pattern, int):
-        every = g.whole("attention.sliding_window_pattern", 6)
-        return [(i + 1) % every != 0 for i in range(gguf.layer_count(g))]
-    return [bool(slides) for slides in g.items("attention.sliding_window_pattern")]
 
 
 ARCHITECTURE = CausalArchitecture(

@@ -95,9 +95,25 @@ def layer_count(g: GgufFields) -> int:
     return g.whole("block_count", most=MOST_LAYERS)
 
 
-def window_size(g: GgufFields) -> int | None:
-    """The window of sliding layers; 0 and absence mean that there is none."""
-    return g.whole("attention.sliding_window", 0, least=0) or None
+def window_size(g: GgufFields, default: int = 0) -> int | None:
+    """The window of sliding layers; 0 means that there is none."""
+    return g.whole("attention.sliding_window", default, least=0) or None
+
+
+def windows(g: GgufFields, size: int | None, every: int) -> tuple[int | None, ...]:
+    """Each layer's window: all but every n-th layer slide, or those that the file lists; older files leave it to the reader."""
+    name, layers = "attention.sliding_window_pattern", layer_count(g)
+    if isinstance(g.get(name, every), int):
+        every = g.whole(name, every)
+        slides = [(i + 1) % every != 0 for i in range(layers)]
+    else:
+        slides = [bool(entry) for entry in g.items(name)]
+    return tuple(size if slid else None for slid in slides)
+
+
+def multiplier(g: GgufFields, name: str) -> float:
+    """A factor; 0 and absence stand for none."""
+    return g.positive(name) if g.get(name) else 1.0
 
 
 def rope_config(g: GgufFields, head_dim: int, *, interleaved: bool = False) -> RopeConfig:
@@ -126,11 +142,13 @@ def _scaling(g: GgufFields) -> RopeScaling:
         raise MissingName("the GGUF file has no tensor 'rope_factors_short.weight'", name="rope_factors_short.weight")
     factor = g.number("rope.scaling.factor", g.number("rope.scale_linear", 1.0)) or 1.0
     if kind == "yarn":
+        g.refuse_if("rope.scaling.yarn_ext_factor", 1.0)
+        stated = multiplier(g, "rope.scaling.yarn_attn_factor")
         return RopeScaling(
             kind="yarn",
             factor=factor,
             original_positions=original,
-            attention_factor=attention * (0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0),
+            attention_factor=attention * stated * (0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0),
             beta_fast=g.positive("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=g.positive("rope.scaling.yarn_beta_slow", 1.0),
         )

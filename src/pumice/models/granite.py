@@ -26,14 +26,16 @@ def read_hf(c: Fields) -> ModelArchConfig:
 
 
 def read_gguf(g: GgufFields) -> ModelArchConfig:
+    if not g.flag("rope.scaling.finetuned", True):
+        raise g.refuse("granite without rope (rope.scaling.finetuned = false)")
     return gguf.decoder_config(
         g,
         "granite",
         interleaved=True,
-        attention_scale=g.positive("attention.scale") if g.has("attention.scale") else None,
-        embedding_multiplier=g.positive("embedding_scale", 1.0),
-        residual_multiplier=g.positive("residual_scale", 1.0),
-        logits_divisor=g.positive("logit_scale", 1.0),
+        attention_scale=g.positive("attention.scale") if g.get("attention.scale") else None,
+        embedding_multiplier=gguf.multiplier(g, "embedding_scale"),
+        residual_multiplier=gguf.multiplier(g, "residual_scale"),
+        logits_divisor=gguf.multiplier(g, "logit_scale"),
     )
 
 
