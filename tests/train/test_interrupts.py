@@ -88,7 +88,15 @@ def loss(model, x):
 def test_a_run_interrupted_anywhere_gives_back_its_lock_and_the_handlers(tmp_path, press):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     data = Batches(Arrays(x=np.ones((4, 1), "f4")), 2)
-    watched = [Trainer._run, Checkpoints.__enter__, Checkpoints.__exit__, Checkpoints._lock, lock.exclusive, lock._acquire]
+    watched = [
+        Trainer._run,
+        Checkpoints.__enter__,
+        Checkpoints.__exit__,
+        Checkpoints._lock,
+        lock.exclusive.__init__,
+        lock.exclusive.__enter__,
+        lock._acquire,
+    ]
     with compile_step(nn.Linear(1, 1), loss, optim.SGD(0.1), {"x": pm.spec("B", 1)}, device="host", max=2) as step:
         number, ended, reached = 0, set(), True
         while reached:
