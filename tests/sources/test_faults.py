@@ -81,3 +81,11 @@ def test_a_lock_that_is_held(tmp_path: Path) -> None:
         assert first is True and second is False
     with exclusive(tmp_path / "a", wait=False) as third:
         assert third is True
+
+
+def test_a_lock_is_given_back_at_the_end_though_it_is_still_referred_to(tmp_path: Path) -> None:
+    lock = exclusive(tmp_path / "a")
+    with lock as first, exclusive(tmp_path / "a", wait=False) as second:
+        assert first is True and second is False
+    with exclusive(tmp_path / "a", wait=False) as third:
+        assert third is True
