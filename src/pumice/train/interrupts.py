@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a run lasts: the first ends it after the batch at hand, a second Ctrl-C ends it at once."""
+"""Ctrl-C and SIGTERM while training: they wait for the update at hand, and only a second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
@@ -61,3 +61,40 @@ class Interrupts:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number in reversed(self._before):
             signal.signal(number, self._before[number])
+
+
+class WholeUpdate:
+    """Puts off Ctrl-C to the end of the enclosed update, so that parameters, moments and counts stay of one step.
+
+    A second Ctrl-C is not put off. Handlers of the user's own, or of a Trainer, stay as they are.
+
+    >>> try:
+    ...     with WholeUpdate():
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         print("updated")
+    ... except KeyboardInterrupt:
+    ...     print("interrupted")
+    updated
+    interrupted
+    """
+
+    def __init__(self) -> None:
+        self._ours = False
+        self._asked = False
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def __enter__(self) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._ours = True
+            signal.signal(signal.SIGINT, self._handle)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if self._asked and error is None:
+                raise KeyboardInterrupt

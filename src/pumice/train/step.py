@@ -26,6 +26,7 @@ from pumice.run.profile import Profile
 from pumice.run.state import StateHandle
 from pumice.train.checks import check_batch, label_checks
 from pumice.train.graphs import FIRST, KEY, LR, NUMBER, StepGraphs
+from pumice.train.interrupts import WholeUpdate
 
 _RESERVED = ("params", "model")
 
@@ -143,7 +144,7 @@ class TrainStep:
         The batch is checked first: labels that name no class and data that is not finite change nothing.
         """
         arrays = self._checked(batch)
-        with self._lock:
+        with self._lock, WholeUpdate():
             applied = self._applied()
             found = self.executable.run(arrays | self._numbers(), captures=captures)
             if self._micro + 1 < self.accumulate:
