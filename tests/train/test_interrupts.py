@@ -104,6 +104,8 @@ def test_a_run_interrupted_anywhere_gives_back_its_lock_and_the_handlers(tmp_pat
     assert number > 100 and ended >= ({"done", "interrupted"} if press is ctrl_c_once else {"done"})
 
 
+# The file of a lock that was opened and not yet entered is closed when it is forgotten.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_folder_is_not_locked_by_an_interrupted_enter(tmp_path):
     number, reached = 0, True
     while reached:
