@@ -57,7 +57,16 @@ def test_deep_json_is_a_format_error(name: str, kind: str, tmp_path: Path) -> No
     assert failure.value.hint and len(str(failure.value)) < 1500
 
 
-NO_OBJECTS = ["", "{", "[1]", "nul", '{"a":\xff}', '{"a": 1' + "0" * 5000 + "}", "[" + "[]," * 1_100_000 + "0]"]
+NO_OBJECTS = [
+    "",
+    "{",
+    "[1]",
+    "nul",
+    '{"a":\xff}',
+    '{"a": 1' + "0" * 5000 + "}",
+    "[" + "[]," * 1_100_000 + "0]",
+    '{"a": ["\\ud800"]}',
+]
 
 
 @pytest.mark.parametrize("text", NO_OBJECTS, ids=lambda text: repr(text[:9]))

@@ -81,13 +81,13 @@ def broken(
         with bounded_time(seconds), bounded_memory(memory):
             attempt(case)
     except allowed as error:
-        return _unreadable(error)
+        return unreadable(error)
     except (Exception, Hang):
         return traceback.format_exc()
     return ""
 
 
-def _unreadable(error: Exception) -> str:
+def unreadable(error: Exception) -> str:
     """What is wrong with an error's own text: hostile input must not fill or steer a terminal."""
     text = str(error)
     if len(text) > 8000:

@@ -75,6 +75,11 @@ def parse_json(text: bytes, path: Path, kind: type, *, hint: str = _AGAIN) -> An
     if not isinstance(value, kind):
         raise _wrong(path, f"it holds a {type(value).__name__}, not {_KINDS[kind]}", hint)
     _check_depth(value, path, hint)
+    if b"\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # which neither a file name nor a terminal nor a tokenizer takes
+            raise _wrong(path, "it holds half of a surrogate pair", hint) from None
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -129,7 +130,9 @@ class ChatTemplate:
 
         try:
             if name not in self._compiled:
-                self._compiled[name] = Sandbox().from_string(self.sources[name])
+                with warnings.catch_warnings():  # Python has opinions on code that Jinja generates
+                    warnings.simplefilter("ignore", SyntaxWarning)
+                    self._compiled[name] = Sandbox().from_string(self.sources[name])
             with metered(self.limits, conversation_size(variables)):
                 return self._compiled[name].render(variables)
         except Refusal as error:
