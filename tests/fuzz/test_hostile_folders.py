@@ -112,7 +112,7 @@ def _damaged_file(rng: random.Random, name: str, data: bytes) -> bytes:
         if length <= len(data) and rng.random() < 0.5:
             try:
                 header = json.loads(data[8 : 8 + length])
-            except ValueError:
+            except (ValueError, RecursionError):
                 return damaged(rng, data)
             return safetensors(damaged_json(rng, header), data[8 + length :])
         return damaged(rng, data[: min(len(data), 3000)]) + data[3000:]
@@ -120,7 +120,7 @@ def _damaged_file(rng: random.Random, name: str, data: bytes) -> bytes:
         return damaged(rng, data)
     try:
         value = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return damaged(rng, data)
     if rng.random() < 0.03:
         return b"[" * rng.choice((1000, 100_000)) if rng.random() < 0.5 else json.dumps({"a": nested(300)}).encode()

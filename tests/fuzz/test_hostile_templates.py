@@ -120,9 +120,8 @@ def statement(rng: random.Random, depth: int = 3) -> str:
 
 
 def template(rng: random.Random) -> str:
-    made = "{% set ns = namespace(x='ab') %}{% set x = [1, 'b'] %}{% macro m(a=1) %}<{{ a }}>{% endmacro %}" + "".join(
-        statement(rng) for _ in range(rng.randint(1, 3))
-    )
+    start = "{% set ns = namespace(x='ab') %}{% set x = [1, 'b'] %}{% macro m(a=1) %}<{{ a }}>{% endmacro %}"
+    made = start + "".join(statement(rng) for _ in range(rng.randint(1, 3)))
     if rng.random() < 0.1:
         made = damaged(rng, made.encode()).decode("utf-8", "replace")
     return made
@@ -132,17 +131,17 @@ def test_hostile_templates(request: pytest.FixtureRequest) -> None:
     def attempt(source: str) -> None:
         assert isinstance(ChatTemplate(source, limits=LIMITS).render(MESSAGES), str)
 
-    fuzz(request, template, attempt, allowed=PumiceError)
+    fuzz(request, template, attempt, cases=200, allowed=PumiceError)
 
 
 def test_most_templates_do_something() -> None:
     """The fuzzer is worth little if all that it makes are syntax errors."""
     ends = {"rendered": 0, "stopped": 0, "failed": 0, "syntax": 0}
-    for seed in range(100):
+    for seed in range(60):
         try:
             ChatTemplate(template(random.Random(seed)), limits=LIMITS).render(MESSAGES)
             ends["rendered"] += 1
         except PumiceError as error:
             kinds = {"not valid Jinja": "syntax", "was stopped": "stopped"}
             ends[next((kind for words, kind in kinds.items() if words in str(error)), "failed")] += 1
-    assert ends["rendered"] >= 10 and ends["stopped"] >= 5 and ends["syntax"] <= 20, ends
+    assert ends["rendered"] >= 5 and ends["stopped"] >= 5 and ends["syntax"] <= 15, ends

@@ -455,6 +455,15 @@ def test_decoders_of_sentencepiece_files(tmp_path: Path) -> None:
         assert text == tokenizer.decode([1, 2, 3, 1]) == ("aé a" if strips else " aé a")
 
 
+@pytest.mark.parametrize("part", ["normalizer", "decoder"])
+def test_steps_that_grow_the_text_without_end_are_refused(part: str, tmp_path: Path) -> None:
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    inner = {"type": "Sequence", f"{part}s": [step] * 15}
+    save(tmp_path, tokenizer=file_tokenizer(**{part: {"type": "Sequence", f"{part}s": [inner, inner]}}))
+    with pytest.raises(FormatError, match="replace one character by 1000000000"):
+        Tokenizer.from_folder(tmp_path)
+
+
 def test_broken_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no tokeniser at") as failure:
         Tokenizer.from_folder(tmp_path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 256 << 20  # bytes; the largest published tokenizer.json has about a tenth of it
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast")
+_MOST_GROWTH = 64  # characters that one may become; published files have a few
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -35,6 +36,7 @@ def read_files(
     _check_size(path)
     with library_errors(f"cannot read {path.name}", path=str(path)):
         backend = tokenizers.Tokenizer.from_file(str(path))
+    _check_growth(backend, path)
     # Files keep the truncation and padding of some training run; what a model takes is decided elsewhere.
     backend.no_truncation()
     backend.no_padding()
@@ -143,12 +145,30 @@ def _around(config: Mapping[str, Any], bos: int | None, eos: int | None) -> tupl
     return before, after
 
 
+def _check_growth(backend: Backend, path: Path) -> None:
+    """Refuses steps that replace characters by long texts: each goes on from the one before, so thirty doublings are enough."""
+    for part in (backend.normalizer, backend.decoder):
+        growth = 1
+        for step in [] if part is None else _steps(json.loads(part.__getstate__())):
+            growth *= max(1, len(step.get("content", ""))) if step["type"] == "Replace" else 1
+        if growth > _MOST_GROWTH:
+            raise _broken(path, f"its steps replace one character by {min(growth, 10**9)}")
+
+
+def _steps(state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The steps of a normaliser or decoder, in order; sequences may hold sequences."""
+    for name in ("normalizers", "decoders"):
+        for step in state.get(name, ()):
+            yield from _steps(step)
+    yield state
+
+
 def _decoding(backend: Backend) -> tuple[Kind, bool]:
     """How pieces turn into bytes, and whether decoding drops a space at the start: what the decoder says."""
     if backend.decoder is None:
         return "words", True
     state = json.loads(backend.decoder.__getstate__())
-    steps = state["decoders"] if state["type"] == "Sequence" else [state]
+    steps = list(_steps(state))
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
         return "byte-level", False
