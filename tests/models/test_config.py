@@ -158,6 +158,9 @@ def test_the_language_model_of_a_gemma3_with_vision() -> None:
     assert cfg.windows[:7] == (1024,) * 5 + (None, 1024)
     assert cfg.rope == RopeConfig(theta=1e6, rotary_dim=256, scaling=RopeScaling(kind="linear", factor=8.0))
     assert cfg.local_rope == RopeConfig(theta=1e4, rotary_dim=256)
+    packed = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}, "tie_word_embeddings": False}
+    cfg = ModelArchConfig.from_hf({"model_type": "gemma3", "text_config": {**text, "tie_word_embeddings": True}, **packed})
+    assert cfg.quantization is not None and not cfg.tie_embeddings
 
 
 def test_scalings_reach_the_context_that_they_are_made_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.core.fields import Fields
+from pumice.formats.quantized import Quantization
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.config import ModelArchConfig, RopeConfig
@@ -15,6 +16,8 @@ _DEFAULTS = DEFAULTS | {"vocab_size": 262_208, "max_position_embeddings": 131_07
 
 def read_hf(c: Fields) -> ModelArchConfig:
     # Checkpoints with a vision tower keep the language model's entries apart, and only those that are not the defaults.
+    # What concerns the whole checkpoint, tied embeddings and quantisation, stays with the outer one.
+    whole = c
     c = c.section("text_config").filled(_DEFAULTS) if c.has("text_config") else c
     c.refuse_if("attn_logit_softcapping")
     pattern, head_dim = c.whole("sliding_window_pattern", 6), c.whole("head_dim")
@@ -27,7 +30,11 @@ def read_hf(c: Fields) -> ModelArchConfig:
             c, head_dim, layers="sliding_attention", theta_name="rope_local_base_freq", theta=1e4, scaled=False
         ),
         windows=hf.windows(c, hf.window_size(c), [(i + 1) % pattern != 0 for i in range(hf.layer_count(c))]),
-        **common_hf(c),
+        **common_hf(c)
+        | {
+            "tie_embeddings": whole.flag("tie_word_embeddings", True),
+            "quantization": Quantization.from_config(whole.values),
+        },
     )
 
 
