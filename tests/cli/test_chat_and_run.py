@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 
 from cli_harness import RUN, command, environment, pumice, refused
+from pumice.cli.text_input import whole_prompt
 from pumice.llm.model import DEFAULT_MAX_TOKENS
 from pumice.llm.requests import SamplingParams
 from tiny_models import TEMPLATE, checkpoint
@@ -179,10 +181,20 @@ def test_a_model_without_a_template_continues_the_text(bare: Path) -> None:
 
 
 def test_what_is_piped_in_follows_the_prompt(causal: Path) -> None:
-    assert answer_to(causal, "w5", stdin=b"w6 w7\n") == answer_to(causal, "w5\n\nw6 w7\n")
-    assert answer_to(causal, stdin=b"w6 w7") == answer_to(causal, "w6 w7") == answer_to(causal, "-", stdin=b"w6 w7")
+    assert answer_to(causal, "w5", stdin=b"w6 w7\n") == answer_to(causal, "w5\n\nw6 w7")
+    assert answer_to(causal, stdin=b"w6 w7\n") == answer_to(causal, "w6 w7") == answer_to(causal, "-", stdin=b"w6 w7")
     assert answer_to(causal, "w5", stdin=b" \n") == answer_to(causal, "w5")
     refused(pumice("run", causal, *RUN), "there is no prompt")
+
+
+def test_the_newline_at_the_end_of_a_file_is_no_part_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of tiny models are told apart by any space; these are the texts themselves."""
+    for given, raw, want in (("-", False, "w5\nw6"), ("-", True, "w5\nw6\n\n"), ("a", False, "a\n\nw5\nw6")):
+        with tempfile.TemporaryFile("w+") as file:
+            file.write("w5\nw6\n\n")
+            file.seek(0)
+            monkeypatch.setattr(sys, "stdin", file)
+            assert whole_prompt(given, raw=raw) == want
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes cannot be polled on Windows")

@@ -277,6 +277,19 @@ def test_a_gguf_file_keeps_its_metadata(tmp_path: Path) -> None:
     assert [t.name for t in a.tensors] == [t.name for t in b.tensors]
 
 
+def test_the_sampling_defaults_of_a_folder_are_kept(tmp_path: Path) -> None:
+    source, out = llama(tmp_path), tmp_path / "a.gguf"
+    (source / "generation_config.json").write_text(json.dumps({"temperature": 0.6, "top_k": 20, "max_new_tokens": 5}))
+    quantize_model(source, to="q8_0", out=out)
+    fields = gguf.GGUFReader(out).fields
+    assert {k: round(fields[k].contents(), 6) for k in fields if "sampling" in k} == {
+        "general.sampling.temp": 0.6,
+        "general.sampling.top_k": 20,
+    }
+    with pm.load(out, device="host") as model:
+        assert model.info["defaults"] == {"temperature": 0.6, "top_k": 20}
+
+
 def test_tensors_that_have_the_format_are_copied(tmp_path: Path) -> None:
     first, second = tmp_path / "a.gguf", tmp_path / "b.gguf"
     quantize_model(llama(tmp_path), to="q4_0", out=first)

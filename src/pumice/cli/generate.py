@@ -85,7 +85,7 @@ def run(
     from pumice.llm.load import load, require_language_model
 
     check_before_loading(options)
-    prompt = whole_prompt(prompt)
+    prompt = whole_prompt(prompt, raw=bool(options.get("raw")))
     with progress_bar(quiet=as_json) as report:
         loaded = require_language_model(load(model, **load_options, progress=report), model)
     with loaded, interruptible() as pressed:

@@ -15,12 +15,14 @@ from pumice.errors import InputError
 _SILENCE_SECONDS = 2.0
 
 
-def whole_prompt(prompt: str | None) -> str:
-    """The prompt of a command line: its argument, with what is piped in behind it; `-` or no argument takes that alone."""
-    if prompt == "-":
-        return read_text(Path("-"))
-    piped = _piped_text()
-    if prompt is None:
+def whole_prompt(prompt: str | None, *, raw: bool = False) -> str:
+    """The prompt of a command line: its argument, with what is piped in behind it; `-` or no argument takes that alone.
+
+    The newlines at its end are the file's and not the question's, but for a `raw` text.
+    """
+    piped = read_text(Path("-")) if prompt == "-" else _piped_text()
+    piped = piped if raw else piped.rstrip("\n")
+    if prompt is None or prompt == "-":
         if not piped.strip():
             raise InputError("there is no prompt", hint='pass one, as in: pumice run MODEL "PROMPT", or pipe a text in')
         return piped

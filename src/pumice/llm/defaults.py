@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pumice.core.fields import Fields
 from pumice.core.json_file import read_optional_json
 from pumice.errors import FormatError, InputError
@@ -45,6 +47,16 @@ def defaults_of_gguf(metadata: Mapping[str, Any]) -> dict[str, Any]:
     {'temperature': 0.6, 'top_k': 20}
     """
     return _read(Fields(metadata, "the GGUF metadata", "general.sampling."), _GGUF)
+
+
+def as_gguf(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The general.sampling.* entries of a GGUF file for these defaults; there is none for max_tokens.
+
+    >>> as_gguf({"temperature": 0.5, "max_tokens": 9})
+    {'general.sampling.temp': np.float32(0.5)}
+    """
+    kinds = {name: np.int32 if name in _WHOLE else np.float32 for name in _GGUF.values()}
+    return {f"general.sampling.{key}": kinds[name](defaults[name]) for key, name in _GGUF.items() if name in defaults}
 
 
 def _read(fields: Fields, names: Mapping[str, str]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from pumice.formats.encode import ENCODERS, encode_rows
 from pumice.formats.gguf_metadata import Metadata
 from pumice.formats.gguf_writer import GgufWriter, check_target, typed_pairs
 from pumice.formats.weights import TensorInfo, WeightFile, shown
+from pumice.llm.defaults import as_gguf, defaults_of_folder
 from pumice.models.config import ModelArchConfig
 from pumice.models.to_gguf import GgufTensor, to_gguf
 from pumice.sources import Progress, ProgressCallback, resolve
@@ -250,6 +251,7 @@ def _from_folder(path: Path, name: str, weights: WeightFile) -> tuple[dict[str, 
     # Readers know by the name that this family's special tokens take the space behind them along.
     pairs["general.name"] = f"Phi-3 {called}" if cfg.model_type == "phi3" and "phi" not in called.lower() else called
     pairs |= export_tokenizer(folder, cfg.vocab)
+    pairs |= as_gguf(defaults_of_folder(folder))
     # Norms and biases become f32, which is what readers expect.
     kept = [t.source if len(t.shape) > 1 else dtypes.f32 for t in tensors]
     return pairs, [_Source(t.name, t.shape, t.source, t.rows, k) for t, k in zip(tensors, kept)]
