@@ -400,6 +400,8 @@ def test_the_command_leaves_an_adapter_that_changes_answers(folders, tmp_path):
         before = plain.engine.logits([5, 6, 7])
     with pm.load(folders["llama"], device="host", context=32, lora=result["measured"]["adapter"]) as tuned:
         assert np.abs(tuned.engine.logits([5, 6, 7]) - before).max() > 0.01
+    alone = tune(path, tmp_path / "alone", "data.validation=0", "run.epochs=1")
+    assert alone["measured"]["documents"] == 20 and alone["validation"] == {}
     further = tune(path, tmp_path / "more", f"model.adapter={result['measured']['adapter']}")
     assert further["loss"] < result["loss"]
 

@@ -405,6 +405,14 @@ def test_what_would_fail_after_an_epoch_is_refused_before_the_first_step(step):
     assert step.count == 0
 
 
+def test_micro_batches_that_are_left_over_are_reported():
+    with make(accumulate=3) as step:
+        whole = Trainer(step, DATA, steps=6, progress=False).run()
+        assert whole.notes == () and step.count == 2
+        result = Trainer(step, DATA, steps=8, progress=False).run()
+        assert result.notes == ("the last 2 of 8 batches changed no parameter: an update takes the gradients of 3",)
+
+
 def test_progress(step, capsys, monkeypatch):
     monkeypatch.setattr("pumice.train.progress._SECONDS_BETWEEN_LINES", 0.0)
     Trainer(step, DATA, steps=4, validate=HELD, progress=Lines()).run()

@@ -283,6 +283,9 @@ class Trainer:
         if self.done >= self.steps:
             self._milestone(kept, log)
         self._save(kept)
+        if self.done >= self.steps and self.step.micro:
+            left = f"the last {self.step.micro} of {self.done} batches changed no parameter"
+            self.note(f"{left}: an update takes the gradients of {self.step.accumulate}")
         result = self._result(kept)
         self._write_report(result)
         for callback in self.callbacks:
