@@ -87,7 +87,7 @@ def span(start: Dim, stop: Dim) -> Dim:
     >>> from pumice.core.dims import sym
     >>> t = sym("T")
     >>> span(0, t), span(t - 1, t), span(t // 2, t) == t - t // 2, span(3, t), span(0, t - 3 % t)
-    (Expr('T'), 1, True, Expr('max(T-3,0)'), Expr('T-mod(3,T)'))
+    (Expr('T'), 1, True, Expr('max(T-3,0)'), Expr('T-1*mod(3,T)'))
     """
     count = stop - start
     return count if _never_negative(count) else dim_max(count, 0)
