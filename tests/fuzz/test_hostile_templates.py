@@ -18,7 +18,7 @@ MESSAGES = [
     {"role": "user", "content": "Hi", "tool_calls": [{"name": "f", "arguments": {"a": [1, 2.5, None]}}]},
     {"role": "assistant", "content": "Hello é한🌦️ {{ x }} %s {0}"},
 ]
-LIMITS = Limits(seconds=0.2)
+LIMITS = Limits(seconds=0.05)
 _SANDBOX = Sandbox()
 _FILTERS, _TESTS = sorted(_SANDBOX.filters), sorted(_SANDBOX.tests)
 _METHOD_NAMES = sorted(

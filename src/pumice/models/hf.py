@@ -130,7 +130,7 @@ def activation(c: Fields, name: str, default: str) -> Literal["silu", "gelu", "g
 
 def windows(c: Fields, size: int | None, default: list[bool]) -> tuple[int | None, ...]:
     """Each layer's window: `size` where `layer_types`, or in its absence `default`, says that it slides."""
-    kinds = c.items("layer_types")
+    kinds = c.texts("layer_types")
     known = {"sliding_attention": True, "full_attention": False}
     for kind in kinds:
         if kind not in known:
