@@ -69,12 +69,12 @@ def distribution(logits: Array, n: dict[str, float]) -> tuple[Array, Array]:
 
 
 @cache
-def drawer(target: str, whole: bool, rows: int = ROWS) -> Executable:
+def drawer(target: str, whole: bool, rows: int = ROWS, vocab: int = VOCAB) -> Executable:
     specs: dict[str, Any] = {k: pm.spec(rows) for k in ("temperature", "top_p", "min_p", "u")}
     return pm.compile(
         lambda logits, **numbers: sample(logits, numbers, whole=whole),
         device=device(target),
-        logits=pm.spec(rows, VOCAB),
+        logits=pm.spec(rows, vocab),
         top_k=pm.spec(rows, dtype="i32"),
         **specs,
     )
@@ -135,6 +135,19 @@ def test_rows_that_need_few_candidates_are_drawn_as_without_the_others(target: s
     logits, u = logits_for("floats"), np.random.default_rng(5).random(ROWS)
     cut = CUTS["top_k below the candidates"]
     np.testing.assert_array_equal(draw(target, logits, cut, u), draw(target, logits, cut, u, whole=False))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_vocabulary_that_no_workgroup_can_hold(target: str) -> None:
+    """Rows beyond one block are sorted in global memory, and summed in chunks."""
+    vocab, ranks = 5000, [0, 255, 256, 300, 2500, 4998]
+    logits = np.random.default_rng(8).normal(scale=4.0, size=vocab).astype(np.float32)
+    tokens, p = distribution(logits, numbers_of({"temperature": 50.0}))
+    u = (np.cumsum(p) - p / 2)[ranks].astype(np.float32)
+    given = {k: np.full(len(u), v, np.float32) for k, v in (("temperature", 50), ("top_p", 1), ("min_p", 0))}
+    with drawer.__wrapped__(target, True, len(u), vocab) as exe:
+        got = exe.run(logits=np.tile(logits, (len(u), 1)), u=u, top_k=np.zeros(len(u), np.int32), **given)
+    np.testing.assert_array_equal(got, tokens[ranks])
 
 
 @pytest.mark.gpu
