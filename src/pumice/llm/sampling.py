@@ -71,15 +71,16 @@ def _draw(best: Tensor, numbers: dict[str, Tensor]) -> Tensor:
     top_k, top_p = column("top_k"), column("top_p")
     scaled = best / pm.maximum(column("temperature"), 1e-6)
     p = pm.softmax(pm.where((rank < top_k) | (top_k == 0), scaled, float("-inf")), axis=-1)
-    before = pm.cumsum(p, axis=-1, exclusive=True)
+    upto = pm.cumsum(p, axis=-1)
     # Rounding may bring the sum to 1 before the last token, which a top_p of 1 must not cut off.
-    kept = ((before < top_p) | (top_p >= 1.0)) & (p >= column("min_p") * p[:, :1])
-    weights = pm.where(kept | (rank == 0), p, 0.0)
-    passed = pm.cumsum(weights, axis=-1)
-    drawn = (passed <= column("u") * passed[:, -1:]).astype("i32").sum(axis=-1)
-    # Rounding may leave u times the sum at the very end: the last kept candidate is then the answer.
-    last = pm.where(weights > 0, rank, 0).max(axis=-1)
-    return pm.where(numbers["temperature"] > 0, pm.minimum(drawn, last), 0)
+    within = (upto - p < top_p) | (top_p >= 1.0)
+    kept = (within & (p >= column("min_p") * p[:, :1]) & (p > 0.0)) | (rank == 0)
+    # Probabilities fall, so all rules keep the first few: `upto` of the last of them is the sum.
+    count = kept.astype("i32").sum(axis=-1)
+    total = pm.where(kept, upto, 0.0).max(axis=-1, keepdims=True)
+    drawn = (upto <= column("u") * total).astype("i32").sum(axis=-1)
+    # Rounding may leave u times the sum at the very end: the last one that is kept is then the answer.
+    return pm.where(numbers["temperature"] > 0, pm.minimum(drawn, count - 1), 0)
 
 
 def penalise(logits: Tensor, slots: int, slot: Tensor, tokens: Tensor, used: Tensor | None, penalty: Tensor) -> Tensor:
