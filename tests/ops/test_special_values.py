@@ -57,9 +57,9 @@ def _wrong(op: str, got: Any, *, flushes: bool, reduces: bool) -> list[tuple[str
     if flushes:  # a GPU may also read denormal arguments as zeros
         flushed = np.where(np.abs(VALUES) < SMALLEST, np.copysign(np.float32(0), VALUES), VALUES)
         right |= _agree(got, _reference(op, flushed), tolerance)
-        if op == "silu":
-            factor = np.where(np.abs(VALUES) < 110, np.abs(VALUES), 1)
-            right |= _agree(got, _reference(op, VALUES), tolerance, SMALLEST * factor)
+    if op == "silu":
+        factor = np.where(np.abs(VALUES) < 110, np.abs(VALUES), 1)
+        right |= _agree(got, _reference(op, VALUES), tolerance, SMALLEST * factor)
     if not reduces and op in TRIGONOMETRIC:
         right |= np.isfinite(VALUES) & (np.abs(VALUES) > 131072)
     return [(op, float(VALUES[i]), float(got[i]), float(_reference(op, VALUES)[i])) for i in np.flatnonzero(~right)]

@@ -14,6 +14,8 @@ from pumice.backends.host.approximations import ERF_P, ERF_Q, ERFC, GELU_ZERO
 FUSED = ("contract",)
 # exp(r) on [-ln 2 / 2, ln 2 / 2] to about one unit in the last place.
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
+# The powers of e that are normal numbers.
+_LEAST_POWER, _LARGEST_POWER = -87.3, 88.37
 _LN2, _LN2_HIGH, _LN2_LOW = math.log(2), 0.693359375, -2.12194440e-4
 _ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits
 # tanh(x)/x - 1 in x² below _TANH_SMALL, by powers from the highest.
@@ -70,7 +72,7 @@ def call(builder: Any, name: str, *operands: Any) -> Any:
 
 def exponential(builder: Any, x: Any) -> Any:
     """exp(x), NaN for NaN; beyond the range of normal numbers, about the smallest or the greatest of them."""
-    x = clamp(builder, x, -87.3, 88.37)
+    x = clamp(builder, x, _LEAST_POWER, _LARGEST_POWER)
     shifted = builder.fadd(builder.fmul(x, constant(x, 1.4426950408889634)), constant(x, _ROUNDER))
     whole = builder.fsub(shifted, constant(x, _ROUNDER))
     rest = fused(builder, whole, constant(x, -_LN2_LOW), fused(builder, whole, constant(x, -_LN2_HIGH), x))
@@ -83,16 +85,11 @@ def exponential(builder: Any, x: Any) -> Any:
 
 def exp(builder: Any, x: Any) -> Any:
     """exp(x) in the whole range, infinities and denormal results included."""
-    high = above(builder, x, 88.0)
+    high, low = above(builder, x, 88.0), below(builder, x, -87.0)
     nearer = builder.select(high, builder.fsub(x, constant(x, _LN2)), x)
-    return builder.fmul(exp_of_negative(builder, nearer), builder.select(high, constant(x, 2.0), constant(x, 1.0)))
-
-
-def exp_of_negative(builder: Any, x: Any) -> Any:
-    """exp(x) where it does not overflow: denormal results included, 0 below them."""
-    low = below(builder, x, -87.0)
-    nearer = builder.select(low, builder.fadd(x, constant(x, 24 * _LN2)), x)
-    factor = builder.select(low, constant(x, 2.0**-24), constant(x, 1.0))
+    nearer = builder.select(low, builder.fadd(x, constant(x, 24 * _LN2)), nearer)
+    factor = builder.select(high, constant(x, 2.0), constant(x, 1.0))
+    factor = builder.select(low, constant(x, 2.0**-24), factor)
     found = builder.fmul(exponential(builder, nearer), factor)
     return builder.select(below(builder, x, -104.0), constant(x, 0.0), found)
 
@@ -110,14 +107,17 @@ def rsqrt(builder: Any, x: Any) -> Any:
 
 
 def sigmoid(builder: Any, x: Any) -> Any:
-    """By exp(-|x|), which does not overflow: a factor of 0 is then 0, however large x is."""
-    t = exp_of_negative(builder, builder.fneg(absolute(builder, x)))
-    top = builder.select(below(builder, x, 0.0), t, constant(x, 1.0))
-    return builder.fdiv(top, builder.fadd(t, constant(x, 1.0)))
+    return builder.fdiv(constant(x, 1.0), builder.fadd(exp(builder, builder.fneg(x)), constant(x, 1.0)))
 
 
 def silu(builder: Any, x: Any) -> Any:
-    return builder.fmul(x, sigmoid(builder, x))
+    return _gated(builder, x, builder.fneg(x))
+
+
+def _gated(builder: Any, x: Any, power: Any) -> Any:
+    """x / (1 + exp(power)); where that overflows x times 0, however large x is."""
+    found = builder.fdiv(x, builder.fadd(exponential(builder, power), constant(x, 1.0)))
+    return builder.select(above(builder, power, _LARGEST_POWER), builder.fmul(x, constant(x, 0.0)), found)
 
 
 def tanh(builder: Any, x: Any) -> Any:
@@ -144,16 +144,17 @@ def gelu(builder: Any, x: Any) -> Any:
     size = builder.select(above(builder, size, GELU_ZERO), constant(x, GELU_ZERO), size)
     t = builder.fdiv(constant(x, 1.0), fused(builder, size, constant(x, 0.5 * math.sqrt(0.5)), constant(x, 1.0)))
     power = builder.fsub(polynomial(builder, t, ERFC), builder.fmul(builder.fmul(size, size), constant(x, 0.5)))
-    tail = builder.fmul(exp_of_negative(builder, power), builder.fmul(t, constant(x, 0.5)))
+    tail = builder.fmul(exponential(builder, power), builder.fmul(t, constant(x, 0.5)))
+    tail = builder.select(below(builder, power, _LEAST_POWER), constant(x, 0.0), tail)
     share = builder.select(below(builder, x, 0.0), tail, builder.fsub(constant(x, 1.0), tail))
     return builder.fmul(x, share)
 
 
 def gelu_tanh(builder: Any, x: Any) -> Any:
-    """(1 + tanh u)/2 = sigmoid(2u), which does not cancel for negative x."""
-    scale = 2 * math.sqrt(2 / math.pi)
+    """(1 + tanh u)/2 = 1/(1 + exp(-2u)), which does not cancel for negative x."""
+    scale = -2 * math.sqrt(2 / math.pi)
     inner = fused(builder, builder.fmul(x, x), constant(x, 0.044715 * scale), constant(x, scale))
-    return builder.fmul(x, sigmoid(builder, builder.fmul(x, inner)))
+    return _gated(builder, x, builder.fmul(x, inner))
 
 
 def _extreme(builder: Any, a: Any, b: Any, order: str) -> Any:
