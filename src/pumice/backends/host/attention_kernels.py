@@ -15,7 +15,6 @@ import numpy as np
 
 from pumice.backends.host.lanes import (
     LANES,
-    allocate,
     copy_bytes,
     everywhere,
     exponential,
@@ -30,7 +29,6 @@ from pumice.backends.host.lanes import (
     madd,
     madd_scalar,
     plus,
-    release,
     scaled,
     set_float,
     store_f32,
@@ -39,14 +37,11 @@ from pumice.backends.host.lanes import (
     zeros,
 )
 from pumice.backends.host.products import SQUARE, turn_square
+from pumice.backends.host.tile_sizes import ATTENTION_ROWS, GRADIENT_QUERIES, padded_keys
+from pumice.backends.host.work import give_work, take_work
 
 _F32 = np.float32
 _VECTOR = 4 * LANES
-_LINE = 64
-# Rows of a product that are computed together, each with an accumulator.
-_ROWS = 6
-# Queries whose scores exist at a time in the gradient.
-_QUERIES = 128
 
 (
     MANY_Q,
@@ -151,12 +146,6 @@ def _clear(row: int, low: int, high: int, padded: int) -> None:
 
 
 @_inlined
-def _aligned(at: int) -> Any:
-    """The next address from which vectors do not lie across cache lines."""
-    return (at + _LINE - 1) // _LINE * _LINE
-
-
-@_inlined
 def _scale_row(row: int, count: int, factor: Any) -> None:
     for at in range(0, 4 * count, _VECTOR):
         store_f32(row + at, scaled(load_f32(row + at), factor))
@@ -237,9 +226,7 @@ def _low(job: int, start: int, length: int, query: int) -> Any:
     return min(max(0, start + query - window + 1), _high(job, start, length, query)) if window else np.int64(0)
 
 
-@_inlined
-def _padded(keys: int) -> Any:
-    return (keys + LANES - 1) // LANES * LANES
+_padded = _inlined(padded_keys)
 
 
 def attend_many_f32(job: int, first: int, last: int) -> None:
@@ -247,11 +234,10 @@ def attend_many_f32(job: int, first: int, last: int) -> None:
     queries, keys = long_at(job + MANY_QUERIES), long_at(job + MANY_KEYS)
     depth, value_depth, scale = long_at(job + MANY_DEPTH), long_at(job + MANY_VALUE_DEPTH), float_at(job + MANY_SCALE)
     padded, q_row, out_row = _padded(keys), _row_bytes(job, MANY_Q), _row_bytes(job, MANY_OUT)
-    memory = allocate(4 * padded * (depth + value_depth + _ROWS) + 4 * _ROWS + _LINE)
-    turned = _aligned(memory)
+    turned = take_work(job)
     values = turned + 4 * padded * depth
     scores = values + 4 * padded * value_depth
-    shares = scores + 4 * padded * _ROWS
+    shares = scores + 4 * padded * ATTENTION_ROWS
     for part in range(first, last):
         b, head = part // (kv_heads * group), part % (kv_heads * group)
         start, length = _place(job, b)
@@ -260,8 +246,8 @@ def attend_many_f32(job: int, first: int, last: int) -> None:
             _gather(_at(job, MANY_V, b, h), _row_bytes(job, MANY_V), seen, value_depth, values)
             _turn(_at(job, MANY_K, b, h), _row_bytes(job, MANY_K), seen, depth, turned, padded)
         q, out = _at(job, MANY_Q, b, head), _at(job, MANY_OUT, b, head)
-        for i in range(0, queries, _ROWS):
-            rows = min(_ROWS, queries - i)
+        for i in range(0, queries, ATTENTION_ROWS):
+            rows = min(ATTENTION_ROWS, queries - i)
             low, high = _low(job, start, length, i), _high(job, start, length, i + rows - 1)
             _product(q + q_row * i, q_row, 4, rows, turned, 4 * padded, 0, depth, scores, 4 * padded, low, high, False)
             for r in range(rows):
@@ -273,19 +259,18 @@ def attend_many_f32(job: int, first: int, last: int) -> None:
             # Scores would have to be divided by their sum; there are more of them than results.
             for r in range(rows):
                 _scale_row(to + out_row * r, value_depth, float_at(shares + 4 * r))
-    release(memory)
+    give_work(job, turned)
 
 
 def attention_gradient_f32(job: int, first: int, last: int) -> None:
     kv_heads, group = long_at(job + MANY_KV_HEADS), long_at(job + MANY_GROUP)
     queries, keys = long_at(job + MANY_QUERIES), long_at(job + MANY_KEYS)
     depth, value_depth, scale = long_at(job + MANY_DEPTH), long_at(job + MANY_VALUE_DEPTH), float_at(job + MANY_SCALE)
-    padded, most = _padded(keys), min(_QUERIES, queries)
+    padded, most = _padded(keys), min(GRADIENT_QUERIES, queries)
     q_row, k_row, dy_row = 4 * depth, 4 * depth, 4 * value_depth
     dq_row, dk_row, dv_row = _row_bytes(job, MANY_OUT), _row_bytes(job, MANY_DK), _row_bytes(job, MANY_DV)
     step = 4 * padded
-    memory = allocate(step * (2 * depth + value_depth + 2 * most) + most * (q_row + dy_row) + _LINE)
-    keys_turned = _aligned(memory)
+    keys_turned = take_work(job)
     values_turned = keys_turned + step * depth
     k = values_turned + step * value_depth
     p = k + step * depth
@@ -300,14 +285,14 @@ def attention_gradient_f32(job: int, first: int, last: int) -> None:
         _turn(k, k_row, keys, depth, keys_turned, padded)
         _turn(_at(job, MANY_V, b, h), _row_bytes(job, MANY_V), keys, value_depth, values_turned, padded)
         for head in range(h * group, (h + 1) * group):
-            for block in range(0, queries, _QUERIES):
+            for block in range(0, queries, GRADIENT_QUERIES):
                 count = min(most, queries - block)
                 q_step, dy_step = _row_bytes(job, MANY_Q), _row_bytes(job, MANY_DY)
                 _gather(_at(job, MANY_Q, b, head) + q_step * block, q_step, count, depth, q)
                 _gather(_at(job, MANY_DY, b, head) + dy_step * block, dy_step, count, value_depth, dy)
                 dq = _at(job, MANY_OUT, b, head) + dq_row * block
-                for i in range(0, count, _ROWS):
-                    rows, at = min(_ROWS, count - i), block + i
+                for i in range(0, count, ATTENTION_ROWS):
+                    rows, at = min(ATTENTION_ROWS, count - i), block + i
                     low, high = _low(job, start, length, at), _high(job, start, length, at + rows - 1)
                     pi, di = p + step * i, d + step * i
                     _product(q + q_row * i, q_row, 4, rows, keys_turned, step, 0, depth, pi, step, low, high, False)
@@ -319,8 +304,8 @@ def attention_gradient_f32(job: int, first: int, last: int) -> None:
                     _product(di, step, 4, rows, k, k_row, low, high, dq + dq_row * i, dq_row, 0, depth, False)
                 more = head > h * group or block > 0
                 begin = 0
-                for j in range(0, keys, _ROWS):
-                    rows = min(_ROWS, keys - j)
+                for j in range(0, keys, ATTENTION_ROWS):
+                    rows = min(ATTENTION_ROWS, keys - j)
                     # The queries that see any of these keys.
                     while begin < count and _high(job, start, length, block + begin) <= j:
                         begin += 1
@@ -329,4 +314,4 @@ def attention_gradient_f32(job: int, first: int, last: int) -> None:
                         end -= 1
                     _product(d + 4 * j, 4, step, rows, q, q_row, begin, end, dk + dk_row * j, dk_row, 0, depth, more)
                     _product(p + 4 * j, 4, step, rows, dy, dy_row, begin, end, dv + dv_row * j, dv_row, 0, value_depth, more)
-    release(memory)
+    give_work(job, keys_turned)

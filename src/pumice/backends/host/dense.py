@@ -10,7 +10,7 @@ import numpy as np
 
 from pumice.backends.host.memory import aligned_bytes
 from pumice.backends.host.native import Task, address
-from pumice.backends.host.tile_sizes import DENSE_DEEP, SLAB
+from pumice.backends.host.tile_sizes import BLOCK_BYTES, DENSE_DEEP, PACKED_BYTES, SLAB, SLAB_BYTES, WIDENED_BYTES
 from pumice.core import dtypes
 from pumice.ir.registry import Array
 
@@ -132,9 +132,8 @@ def _packed_by_rows(kind: str, x: Array, y: Array, out: Array, entries: slice, p
     depth, columns = y.shape[1:]
     words, packs = _words(x, y, out), len(y) if y.strides[0] and len(y) > 1 else 1
     size = packs * _tiles_bytes(depth, columns)
-    pack = Task(
-        f"pack_{kind}", words, packs * -(-depth // DENSE_DEEP), _PACKING * packs * depth * columns, (x, y, out), scratch=size
-    )
+    parts, work, each = packs * -(-depth // DENSE_DEEP), _PACKING * packs * depth * columns, 0 if kind == "f32" else WIDENED_BYTES
+    pack = Task(f"pack_{kind}", words, parts, work, (x, y, out), scratch=size, each=each)
     return [pack, _by_rows(x, y, out, size)]
 
 
@@ -142,9 +141,10 @@ def _by_rows(x: Array, y: Array, out: Array, packed: int | PackedCopy) -> Task:
     """The product with a right operand that lies packed in scratch memory of so many bytes, or in a copy."""
     (count, rows, depth), columns = x.shape, y.shape[2]
     slabs, work = count * -(-rows // SLAB), count * rows * depth * columns
+    each = SLAB_BYTES + BLOCK_BYTES
     if isinstance(packed, int):
-        return Task("product_f32", _words(x, y, out), slabs, work, (x, y, out), scratch=packed)
-    return Task("product_f32", _words(x, y, out, packed=address(packed.memory)), slabs, work, (x, y, out, packed))
+        return Task("product_f32", _words(x, y, out), slabs, work, (x, y, out), scratch=packed, each=each)
+    return Task("product_f32", _words(x, y, out, packed=address(packed.memory)), slabs, work, (x, y, out, packed), each=each)
 
 
 def _by_columns(kind: str, x: Array, y: Array, out: Array, copy: PackedCopy | None) -> list[Task]:
@@ -153,7 +153,8 @@ def _by_columns(kind: str, x: Array, y: Array, out: Array, copy: PackedCopy | No
     words = _words(x, y, out, 0 if copy is None else address(copy.memory))
     size = 4 * _SLAB_FLOATS * (depth + depth % 2) * slabs
     pack = Task("pack_left_f32", words, slabs, _PACKING * rows * depth, keep, scratch=size)
-    return [pack, Task(f"columns_{kind}", words, -(-columns // _LANES), rows * depth * columns, keep, scratch=size)]
+    each, work = PACKED_BYTES + BLOCK_BYTES + WIDENED_BYTES, rows * depth * columns
+    return [pack, Task(f"columns_{kind}", words, -(-columns // _LANES), work, keep, scratch=size, each=each)]
 
 
 def packed_bytes(y: Array) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pumice import config
 from pumice.backends.host.native import ATTEND_MANY, joined
-from pumice.backends.host.scratch import Pool
+from pumice.backends.host.scratch import Pool, prepare_work, work_bytes
 from pumice.backends.host.team import RECORD, Team, compiled_at
 from pumice.backends.libraries import load_failure
 from pumice.errors import PumiceWarning
@@ -74,7 +74,8 @@ class Kernels:
     def link(self, tasks: Sequence[Task]) -> Callable[[], None]:
         """A call that runs tasks one after the other, however often; the arrays must stay where they are."""
         tasks = joined(tasks)
-        jobs = np.array([w for t in tasks for w in t.words], np.int64)
+        # Before the words of each task is the address of its work memory.
+        jobs = np.array([w for t in tasks for w in (0, *t.words)], np.int64)
         table = np.zeros((len(tasks), RECORD), np.int64)
         at, threads = jobs.ctypes.data, self._team.workers + 1
         for record, t in zip(table, tasks):
@@ -82,27 +83,32 @@ class Kernels:
             least = -(-_MIN_PART * t.parts // max(1, t.work))
             chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, -(-t.parts // (_PARTS_PER_THREAD * threads)))
             looks = 0 if t.work >= _LARGE else _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
-            record[:] = self._code.address(t.kernel, t.code), at, t.parts, chunk if chunk < t.parts else 0, int(looks)
-            at += 8 * len(t.words)
+            record[:] = self._code.address(t.kernel, t.code), at + 8, t.parts, chunk if chunk < t.parts else 0, int(looks)
+            at += 8 * (1 + len(t.words))
         run, place, count, shared = self._run, table.ctypes.data, len(tasks), bool(table[:, 3].any())
         wanted = any(t.work >= _LARGE for t in tasks)
         keep = (tasks, jobs, table)
-        ends = np.cumsum([len(t.words) for t in tasks])
+        ends = np.cumsum([1 + len(t.words) for t in tasks])
         borrowed = np.array([end - 1 for t, end in zip(tasks, ends) if t.scratch], np.int64)
-        size = max((t.scratch for t in tasks), default=0)
+        working = np.array([end - len(t.words) - 1 for t, end in zip(tasks, ends) if t.each], np.int64)
+        each, size = max((t.each for t in tasks), default=0), max((t.scratch for t in tasks), default=0)
+        work = work_bytes(threads, each)
 
         def call() -> None:
             run(place, count, shared, wanted, keep)
 
         def call_with_scratch() -> None:
-            memory = self._scratch.take(size)
-            jobs[borrowed] = memory.ctypes.data
+            memory = self._scratch.take(work + size)
+            jobs[borrowed] = memory.ctypes.data + work
+            jobs[working] = memory.ctypes.data
             try:
+                if work:
+                    prepare_work(memory, threads, each)
                 run(place, count, shared, wanted, keep)
             finally:
                 self._scratch.give(memory)
 
-        return call_with_scratch if size else call
+        return call_with_scratch if work + size else call
 
     def _run(self, table: int, count: int, shared: bool, wanted: bool, keep: Any) -> None:
         team = self._team

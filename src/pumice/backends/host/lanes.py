@@ -198,15 +198,15 @@ def block_memory(builder: Any) -> Any:
     return builder.ptrtoint(memory, _LONG)
 
 
-@define(ADDRESS, types.intp)
-def allocate(builder: Any, size: Any) -> Any:
-    """Memory of the C library, until it is given to `release`: numba's arrays would need numba to run."""
-    return builder.ptrtoint(call_named(builder, "malloc", _BYTE.as_pointer(), [size]), _LONG)
+def compare_and_swap(builder: Any, at: Any, expected: int, value: int) -> Any:
+    """Replaces the word `expected` by `value`; whether that was what stood there."""
+    made = builder.cmpxchg(pointer(builder, at, _LONG), _LONG(expected), _LONG(value), "seq_cst")
+    return builder.extract_value(made, 1)
 
 
-@define(types.void, ADDRESS)
-def release(builder: Any, at: Any) -> None:
-    call_named(builder, "free", ir.VoidType(), [pointer(builder, at, _BYTE)])
+def store_word(builder: Any, at: Any, value: int) -> None:
+    """Writes a word that other threads wait for."""
+    builder.store_atomic(_LONG(value), pointer(builder, at, _LONG), "seq_cst", 8)
 
 
 def fetch_for_writing(builder: Any, at: Any) -> None:

@@ -22,7 +22,7 @@ from pumice.errors import DeviceError
 # The modules whose text decides what the code is. That of numba's version is left out: what it made stays right.
 _SOURCES = ("team", "lanes", "tiled", "block_code", "block_dots", "small_floats", "decoders", "digits", "formats", "rowops",
             "norm_kernels", "attention_kernels", "blas_kernels", "products", "tile_sizes", "tiled_products", "sharing",
-            "compiled", "machine_code", "approximations", "vector_math", "fused", "fused_code")  # fmt: skip
+            "compiled", "machine_code", "approximations", "vector_math", "fused", "fused_code", "work", "scratch")  # fmt: skip
 # And that of the records of formats, from which some of them are generated.
 _RECORDS = Path(block_layouts.__file__)
 

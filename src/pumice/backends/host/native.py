@@ -15,7 +15,15 @@ import numpy as np
 
 from pumice.backends.host.calls import Call, numel
 from pumice.backends.host.packed import TILE_ROWS, Tiles
-from pumice.backends.host.tile_sizes import SLAB, bytes_known
+from pumice.backends.host.tile_sizes import (
+    BLOCK_BYTES,
+    SLAB,
+    SLAB_PITCH,
+    UNPACKED_BYTES,
+    attention_bytes,
+    attention_gradient_bytes,
+    bytes_known,
+)
 from pumice.core.block_layouts import LAYOUTS
 from pumice.ir.graph import Graph
 from pumice.ir.registry import Array
@@ -48,7 +56,8 @@ class Task:
     """`work` is the number of multiplications or moved elements of all parts together; `keep` must live as long as it.
 
     `code` gives the LLVM text of a kernel that was made for this task, for the symbol that it is to have. A task with `scratch`
-    finds that much memory at the address in its last word, and in it what the task before has left there.
+    finds that much memory at the address in its last word, and in it what the task before has left there. Each
+    thread that takes part has `each` bytes to write to.
     """
 
     kernel: str
@@ -58,6 +67,7 @@ class Task:
     keep: tuple[Any, ...] = ()
     code: Callable[[str], str] | None = None
     scratch: int = 0
+    each: int = 0
 
 
 # Makes the tasks that fill `out` from the operands, or says None if these arrays need another way.
@@ -85,11 +95,11 @@ def packed_product(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
     single = m == 1 and w.dtype.name in _MATVECS
     known = np.empty(bytes_known(k) if single else 0, np.uint8)
     words = (address(x), address(w.data), address(out), address(known), m, k, n, 0)
-    size = 64 * k * -(-m // SLAB) if wide and not single else 0
+    size = SLAB_PITCH * k * -(-m // SLAB) if wide else 0
     keep = (known, x, w, out)
-    product = Task(f"{'matvec' if single else 'matmul'}_{w.dtype}", words, tiles, m * n * k, keep, scratch=size)
     if single:
-        return [Task(_PREPARE_ROW, words, 1, k), product]
+        return [Task(_PREPARE_ROW, words, 1, k), Task(f"matvec_{w.dtype}", words, tiles, m * n * k, keep)]
+    product = Task(f"matmul_{w.dtype}", words, tiles, m * n * k, keep, scratch=size, each=UNPACKED_BYTES + BLOCK_BYTES)
     return [Task(_SLABS, words, -(-m // SLAB), m * k, keep, scratch=size), product] if wide else [product]
 
 
@@ -294,8 +304,11 @@ def many_queries(arrays: Sequence[Array | None], seen: Seen, scale: float) -> li
         *(kv_heads, heads // kv_heads, queries, keys, depth, value_depth, bits(scale)),
         *(s for a in arrays for s in ((0, 0, 0) if a is None else a.strides[:3])),
     )
-    name, parts = (ATTEND_MANY, batch * heads) if arrays[3] is None else ("attention_gradient_f32", batch * kv_heads)
-    return [Task(name, words, parts, 2 * q.size * keys, (*given, *places))]
+    work, keep = 2 * q.size * keys, (*given, *places)
+    if arrays[3] is None:
+        return [Task(ATTEND_MANY, words, batch * heads, work, keep, each=attention_bytes(keys, depth, value_depth))]
+    each = attention_gradient_bytes(queries, keys, depth, value_depth)
+    return [Task("attention_gradient_f32", words, batch * kv_heads, work, keep, each=each)]
 
 
 def kernels_for(graph: Graph) -> list[str]:

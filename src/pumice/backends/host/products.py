@@ -17,7 +17,6 @@ from pumice.backends.host.lanes import (
     ADDRESS,
     FLOATS,
     LANES,
-    allocate,
     bf16_at,
     copy_bytes,
     define,
@@ -29,14 +28,14 @@ from pumice.backends.host.lanes import (
     load_f32,
     long_at,
     pointer,
-    release,
     set_float,
     spread,
     store_f32,
     zeros,
 )
-from pumice.backends.host.tile_sizes import DENSE_DEEP, SLAB, TILES_AT_ONCE
+from pumice.backends.host.tile_sizes import BLOCK_BYTES, DENSE_DEEP, PACKED_BYTES, SLAB, SLAB_BYTES, SLAB_PITCH, TILES_AT_ONCE
 from pumice.backends.host.vector_math import FUSED
+from pumice.backends.host.work import give_work, take_work
 
 # The words of a task. Strides are bytes: of the left operand from row to row and from k to k, of the right one from k to k and
 # from column to column, of the result from row to row, then of all three from one entry of a batch to the next. Then where the
@@ -62,11 +61,8 @@ from pumice.backends.host.vector_math import FUSED
 
 _VECTOR = 4 * LANES
 SQUARE = 16
-SLAB_PITCH = 4 * SQUARE
 # Tiles that are in cache at a time: 576 KiB of a packed operand.
 _TILES = 12
-# A slab, and results of one that do not fill it.
-SLAB_BYTES, BLOCK_BYTES = DENSE_DEEP * SLAB_PITCH, SLAB * _VECTOR
 
 _LONG, _WORD, _FLOAT = ir.IntType(64), ir.IntType(32), ir.FloatType()
 _inlined = numba.njit(forceinline=True, error_model="numpy")
@@ -198,8 +194,13 @@ def _widen(source: int, count: int, to: int, load: Any, one: Any, size: int) -> 
 
 
 @_inlined
-def _pack_tiles(source: int, step: int, column: int, count: int, columns: int, to: int, load: Any, one: Any, size: int) -> None:
-    """Columns as tiles [count, LANES], one after the other; an odd count has a k of zeros behind it."""
+def _pack_tiles(
+    source: int, step: int, column: int, count: int, columns: int, to: int, load: Any, one: Any, size: int, room: int
+) -> None:
+    """Columns as tiles [count, LANES], one after the other; an odd count has a k of zeros behind it.
+
+    `room` is memory for a tile of numbers that are not float32.
+    """
     whole, tiles, pitch = columns // LANES, (columns + LANES - 1) // LANES, _even(count) * _VECTOR
     begin = 0
     if column == size:
@@ -208,7 +209,6 @@ def _pack_tiles(source: int, step: int, column: int, count: int, columns: int, t
                 store_f32(to + t * pitch + k * _VECTOR, load(source + k * step + t * LANES * size))
         begin = whole
     elif step == size:
-        room = 0 if size == 4 else allocate(LANES * DENSE_DEEP * 4)
         for t in range(whole):
             at, row, tile = source + t * LANES * column, column, to + t * pitch
             if size != 4:
@@ -222,8 +222,6 @@ def _pack_tiles(source: int, step: int, column: int, count: int, columns: int, t
                 k += SQUARE
             _pack_one(at + 4 * k, 4, row, count - k, LANES, tile + k * _VECTOR, float_at)
         begin = whole
-        if room:
-            release(room)
     for t in range(begin, tiles):
         width = min(LANES, columns - t * LANES)
         _pack_one(source + t * LANES * column, step, column, count, width, to + t * pitch, one)
@@ -271,12 +269,15 @@ def _pack_right(job: int, first: int, last: int, load: Any, one: Any, size: int)
     """A part is one block of k of one entry."""
     columns, depth, step = long_at(job + COLUMNS), long_at(job + DEPTH), long_at(job + RIGHT_STEP)
     blocks, tiles = (depth + DENSE_DEEP - 1) // DENSE_DEEP, _tiles(job)
+    room = 0 if size == 4 else take_work(job)
     for part in range(first, last):
         entry, start = part // blocks, part % blocks * DENSE_DEEP
         source = long_at(job + RIGHT) + entry * long_at(job + RIGHT_ENTRY) + start * step
         to = long_at(job + PACKED) + (entry * _even(depth) + start) * tiles * _VECTOR
         count = min(DENSE_DEEP, depth - start)
-        _pack_tiles(source, step, long_at(job + RIGHT_COLUMN), count, columns, to, load, one, size)
+        _pack_tiles(source, step, long_at(job + RIGHT_COLUMN), count, columns, to, load, one, size, room)
+    if size != 4:
+        give_work(job, room)
 
 
 def pack_f32(job: int, first: int, last: int) -> None:
@@ -317,8 +318,7 @@ def product_f32(job: int, first: int, last: int) -> None:
     rows, columns, depth = long_at(job + ROWS), long_at(job + COLUMNS), long_at(job + DEPTH)
     left_row, left_step, out_row = long_at(job + LEFT_ROW), long_at(job + LEFT_STEP), long_at(job + OUT_ROW)
     slabs, tiles = _slabs(job), _tiles(job)
-    memory = allocate(SLAB_BYTES + BLOCK_BYTES + 64)
-    slab = (memory + 63) // 64 * 64
+    slab = take_work(job)
     while first < last:
         entry, begin = first // slabs, first % slabs
         end = min(slabs, begin + last - first)
@@ -338,7 +338,7 @@ def product_f32(job: int, first: int, last: int) -> None:
                         wide = min(LANES, columns - t * LANES)
                         multiply_slab(slab, tile, count, to, out_row, start > 0, high, wide, slab + SLAB_BYTES)
         first += end - begin
-    release(memory)
+    give_work(job, slab)
 
 
 # --- more columns than rows: the left operand is packed as a whole, and each part packs tiles as it goes ---
@@ -368,9 +368,8 @@ def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size
     rows, columns, depth, slabs = long_at(job + ROWS), long_at(job + COLUMNS), long_at(job + DEPTH), _slabs(job)
     step, column, out_row = long_at(job + RIGHT_STEP), long_at(job + RIGHT_COLUMN), long_at(job + OUT_ROW)
     kept = long_at(job + KEPT)
-    memory = allocate(TILES_AT_ONCE * DENSE_DEEP * _VECTOR + BLOCK_BYTES + 64)
-    packed = (memory + 63) // 64 * 64
-    block = packed + TILES_AT_ONCE * DENSE_DEEP * _VECTOR
+    packed = take_work(job)
+    block = packed + PACKED_BYTES
     while first < last:
         tiles, begin = min(TILES_AT_ONCE, last - first), first * LANES
         mine = min(tiles * LANES, columns - begin)
@@ -380,7 +379,7 @@ def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size
                 at = kept + (start * _tiles(job) + first * _even(count)) * _VECTOR
             else:
                 source = long_at(job + RIGHT) + start * step + begin * column
-                _pack_tiles(source, step, column, count, mine, packed, load, one, size)
+                _pack_tiles(source, step, column, count, mine, packed, load, one, size, block + BLOCK_BYTES)
             for s in range(slabs):
                 slab = long_at(job + PACKED) + (start * slabs + s * _even(count)) * SLAB_PITCH
                 out, high = long_at(job + OUT) + s * SLAB * out_row + 4 * begin, min(SLAB, rows - s * SLAB)
@@ -388,7 +387,7 @@ def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size
                     tile, wide = at + t * _even(count) * _VECTOR, min(LANES, mine - t * LANES)
                     multiply_slab(slab, tile, count, out + t * _VECTOR, out_row, start > 0, high, wide, block)
         first += tiles
-    release(memory)
+    give_work(job, packed)
 
 
 def columns_f32(job: int, first: int, last: int) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 from pumice.ir.registry import Array
 
 _local = threading.local()
+# Bytes of the head of work memory, and of each flag in it: a cache line, at which slots begin too.
+WORK_LINE = 64
 
 
 def scratch(name: str, elements: int) -> Array:
@@ -50,3 +52,23 @@ class Pool:
     def give(self, memory: Array) -> None:
         """Back to those who come next."""
         self._free.append(memory)
+
+
+def work_bytes(threads: int, each: int) -> int:
+    """Bytes of work memory with a slot of `each` bytes for every thread.
+
+    >>> work_bytes(2, 100), work_bytes(2, 0)
+    (448, 0)
+    """
+    return WORK_LINE * (threads + 1) + threads * _slot_bytes(each) if each else 0
+
+
+def prepare_work(memory: Array, threads: int, each: int) -> None:
+    """Writes the head of work memory, all of whose slots are free then; work.py has how kernels read it."""
+    words = memory[: WORK_LINE * (threads + 1)].view(np.int64)
+    words.fill(0)
+    words[:2] = threads, _slot_bytes(each)
+
+
+def _slot_bytes(each: int) -> int:
+    return -(-each // WORK_LINE) * WORK_LINE

@@ -16,3 +16,46 @@ def bytes_known(k: int) -> int:
     220
     """
     return ROW_HEADER + k // 4 + k // 8 + k // 2 + 4 * k
+
+
+# --- work memory: what each thread that takes part in a task may write to. Kernels never ask the system for memory: it comes
+# with the task, so that a system that has none left raises an error in Python. ---
+
+_VECTOR = 128
+# A slab of dense matmuls, and results of one that do not fill it.
+SLAB_PITCH = 64
+SLAB_BYTES, BLOCK_BYTES = DENSE_DEEP * SLAB_PITCH, SLAB * _VECTOR
+# A tile of f16 or bf16 columns as float32.
+WIDENED_BYTES = _VECTOR * DENSE_DEEP
+# Unpacked tiles of quantised columns, and packed ones of dense columns.
+UNPACKED_BYTES, PACKED_BYTES = TILES_AT_ONCE * DEEP * _VECTOR, TILES_AT_ONCE * DENSE_DEEP * _VECTOR
+# Rows of scores of attention that are computed together, and queries whose scores exist at a time in its gradient.
+ATTENTION_ROWS, GRADIENT_QUERIES = 6, 128
+
+
+def padded_keys(keys: int) -> int:
+    """Floats of a row of scores: whole vectors.
+
+    >>> padded_keys(33)
+    64
+    """
+    return (keys + 31) // 32 * 32
+
+
+def attention_bytes(keys: int, depth: int, value_depth: int) -> int:
+    """Work memory of attention of many queries: keys and values of a head, scores of some rows, and their sums.
+
+    >>> attention_bytes(32, 64, 64)
+    17216
+    """
+    return 4 * padded_keys(keys) * (depth + value_depth + ATTENTION_ROWS) + 4 * 16
+
+
+def attention_gradient_bytes(queries: int, keys: int, depth: int, value_depth: int) -> int:
+    """The same for its gradient.
+
+    >>> attention_gradient_bytes(1, 32, 64, 64)
+    25344
+    """
+    most = min(GRADIENT_QUERIES, queries)
+    return 4 * padded_keys(keys) * (2 * depth + value_depth + 2 * most) + 4 * most * (depth + value_depth)

@@ -11,7 +11,6 @@ import numba
 
 from pumice.backends.host.lanes import (
     LANES,
-    allocate,
     block_memory,
     copy_bytes,
     float_at,
@@ -20,13 +19,13 @@ from pumice.backends.host.lanes import (
     long_at,
     madd_scalar,
     plus,
-    release,
     store_f32,
     zeros,
 )
-from pumice.backends.host.products import BLOCK_BYTES, SLAB_PITCH, multiply_slab, pack_slabs
-from pumice.backends.host.tile_sizes import DEEP, SLAB, TILES_AT_ONCE
+from pumice.backends.host.products import multiply_slab, pack_slabs
+from pumice.backends.host.tile_sizes import DEEP, SLAB, SLAB_PITCH, TILES_AT_ONCE, UNPACKED_BYTES
 from pumice.backends.host.tiled import OUT, PACKED, K, M, N, W, X, unpack_block
+from pumice.backends.host.work import give_work, take_work
 
 _VECTOR = 4 * LANES
 _MANY_REGISTERS = has_feature("avx512f")
@@ -113,7 +112,7 @@ def _multiply_rows(job: int, t: int, tiles: int, start: int, count: int, values:
 
 @_inlined
 def _multiply_slabs(job: int, t: int, tiles: int, start: int, count: int, values: int) -> None:
-    m, n, block = long_at(job + M), long_at(job + N), values + TILES_AT_ONCE * DEEP * _VECTOR
+    m, n, block = long_at(job + M), long_at(job + N), values + UNPACKED_BYTES
     slabs = (m + SLAB - 1) // SLAB
     for s in range(slabs):
         slab = long_at(job + PACKED) + (start * slabs + s * count) * SLAB_PITCH
@@ -140,8 +139,7 @@ def _multiply(job: int, t: int, tiles: int, start: int, count: int, values: int)
 def _run(job: int, first: int, last: int, unpack: Any, decode: Any, part: int, group: int, size: int) -> None:
     """`unpack(tile, start, count, stride, to, decode, part, group, size)` fills a tile [count, LANES]."""
     n, k = long_at(job + N), long_at(job + K)
-    memory = allocate(TILES_AT_ONCE * DEEP * _VECTOR + BLOCK_BYTES + _VECTOR)
-    values = (memory + _VECTOR - 1) // _VECTOR * _VECTOR  # vectors across cache lines load at half speed
+    values = take_work(job)
     # Loops of steps that are no constants are written out: a range would have to raise an error for a step of 0.
     t = first
     while t < last:
@@ -154,7 +152,7 @@ def _run(job: int, first: int, last: int, unpack: Any, decode: Any, part: int, g
                 unpack(w, start, count, stride, values + i * count * _VECTOR, decode, part, group, size)
             _multiply(job, t, tiles, start, count, values)
         t += tiles
-    release(memory)
+    give_work(job, values)
 
 
 @_inlined
