@@ -83,7 +83,7 @@ def test_one_clear_line(env: dict[str, str], model: str, said: str) -> None:
 def test_no_network(env: dict[str, str]) -> None:
     env |= {"PIP_NO_INDEX": "", "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
     done = pumice(env, "pull", "smollm2")
-    assert done.returncode == 2 and "cannot reach 127.0.0.1" in done.stderr.splitlines()[-1]
+    assert done.returncode == 5 and "cannot reach 127.0.0.1" in done.stderr.splitlines()[-1]
 
 
 class Terminal(io.StringIO):
