@@ -376,6 +376,15 @@ def test_steps_that_grow_the_text_without_end_are_refused(part: str, tmp_path: P
         Tokenizer.from_folder(tmp_path)
 
 
+def test_a_pattern_that_backtracks_without_end_is_a_format_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated", "invert": False}
+    save(tmp_path, tokenizer=file_tokenizer(pre_tokenizer=split))
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    with pytest.raises(FormatError, match=r"fails on this text: .*retry-limit"):
+        tokenizer.encode("a" * 400)
+    capfd.readouterr()  # the library prints its own traceback
+
+
 def test_broken_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no tokeniser at") as failure:
         Tokenizer.from_folder(tmp_path)
