@@ -5,6 +5,16 @@ from __future__ import annotations
 from pumice.errors import InputError
 
 
+def plain(text: object) -> str:
+    """What a server or an archive says as a message may show it: one line that steers no terminal, and cut.
+
+    >>> plain("no\\x1b[2J\\nway"), len(plain("x" * 1000))
+    ('no?[2J?way', 301)
+    """
+    line = "".join(c if c.isprintable() else "?" for c in str(text)[:301])
+    return line if len(line) <= 300 else line[:300] + "…"
+
+
 class SourceError(InputError):
     """A model that could not be found, fetched or trusted.
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pumice.errors import InputError
-from pumice.sources.errors import NoAccess, NoNetwork, NotFound, SourceError, WrongHash
+from pumice.sources.errors import NoAccess, NoNetwork, NotFound, SourceError, WrongHash, plain
 from pumice.sources.files import FileInfo, file_git_id, hash_files, need_space, split_parts, tree_bytes, weights_among
 from pumice.sources.progress import Meter
 from pumice.sources.spec import HubSpec
@@ -217,4 +217,6 @@ def _explain(spec: HubSpec, error: Exception) -> InputError | None:
     if network or type(error).__module__.split(".")[0].rstrip("0123456789") in _NETWORK_MODULES:
         hint = "check the network, then run the same command again: what has arrived is kept"
         return NoNetwork(f"cannot reach the Hugging Face Hub for {repo}: {error}", hint=hint, **fields)
+    if isinstance(error, ValueError | TypeError | LookupError | AttributeError | RecursionError):
+        return SourceError(f"the hub's answer for {repo} cannot be read: {plain(error)}", hint="try again later", **fields)
     return None

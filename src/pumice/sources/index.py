@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
 
 from pumice.sources.errors import SourceError
@@ -17,6 +17,9 @@ from pumice.sources.pip_client import PipSettings
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _HASH = re.compile(r"sha256=([0-9a-f]{64})")
 _WHEEL = re.compile(r"[A-Za-z0-9._+!-]+\.whl")
+# An HTML parser takes time with the square of a page that is made for it. No tag of an index is as long as this.
+_ANCHOR = re.compile(r"<a\s[^<>]{1,8192}", re.IGNORECASE)
+_HREF = re.compile(r"""\bhref\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""", re.IGNORECASE)
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -110,33 +113,27 @@ def _folder_links(folder: Path) -> list[Link]:
 def _json_links(text: str, base: str) -> list[Link]:
     try:
         return [
-            Link(urllib.parse.urljoin(base, f["url"]), str(f["filename"]), str((f.get("hashes") or {}).get("sha256", "")))
+            Link(urllib.parse.urljoin(base, f["url"]), str(f["filename"]), _hash((f.get("hashes") or {}).get("sha256")))
             for f in json.loads(text)["files"]
         ]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return []
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise SourceError(f"{base} is no page of a package index", hint="check the index that pip is configured for") from None
+
+
+def _hash(value: object) -> str:
+    """A sha256 as an index gives it; what is none counts as not given."""
+    return value if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) else ""
 
 
 def _html_links(text: str, base: str) -> list[Link]:
-    page = _Anchors()
-    page.feed(text)
     found = []
-    for href in page.hrefs:
+    for anchor in _ANCHOR.finditer(text):
+        href = _HREF.search(anchor[0])
         try:
-            parts = urllib.parse.urlsplit(urllib.parse.urljoin(base, href))
+            parts = urllib.parse.urlsplit(urllib.parse.urljoin(base, html.unescape(href[1].strip("\"'")) if href else ""))
         except ValueError:
             continue
         match = _HASH.search(parts.fragment)
         name = urllib.parse.unquote(parts.path.rsplit("/", 1)[-1])
         found.append(Link(parts._replace(fragment="").geturl(), name, match[1] if match else ""))
     return found
-
-
-class _Anchors(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.hrefs: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self.hrefs += [value for name, value in attrs if name == "href" and value]
