@@ -15,9 +15,11 @@ import pumice as pm
 from llm.test_engine import PROMPT, make_engine, tokens_of
 from plan.plan_bytes import opened, sealed
 from pumice import config
+from pumice.backends.host import device
 from pumice.core.caps import Caps
 from pumice.core.kept import keep
 from pumice.llm import engine, plans
+from pumice.llm.requests import Request, SamplingParams
 from pumice.plan.build import build_plan
 from pumice.plan.plan import Plan
 
@@ -42,6 +44,27 @@ def test_a_second_start_plans_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
             make_engine("llama", context=32)
         first.close()
         second.close()
+
+
+def test_a_second_start_has_its_decode_step_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan is read and its kernels are bound while the weights are uploaded: the second token waits for neither."""
+    sampled = SamplingParams(seed=3)
+    with config.override(home=tmp_path):
+        with closing(make_engine("llama")) as first:
+            assert (True, None, engine._USUAL) not in first._exes  # planning would make the first load slower
+            want = tokens_of(first, PROMPT, sampling=sampled)
+        with closing(make_engine("llama")) as second:
+            decode = second._exes[True, None, engine._USUAL]
+            bound: list[Any] = []
+            program = device.Program
+            monkeypatch.setattr(device, "Program", lambda *args: bound.append(args) or program(*args))
+            events = second.stream([Request(PROMPT, sampled, len(want))])
+            got = [next(events).token]
+            after_prefill = len(bound)
+            got += [event.token for event in events]
+            assert got == want
+            assert len(bound) == after_prefill == 1  # the prompt's own
+            assert second._exes[True, None, engine._USUAL] is decode
 
 
 def test_what_is_read_is_what_was_kept(tmp_path: Path) -> None:

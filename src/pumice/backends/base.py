@@ -76,6 +76,9 @@ class Session(Protocol):
     def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Pending:
         """Like `run`, but the outputs are waited for later. Runs take effect in the order in which they are started."""
 
+    def prepare(self, env: Mapping[str, int], outputs: Sequence[int]) -> None:
+        """Make ready what a run with these symbols and outputs needs, as far as opening the plan has not done it."""
+
     def write(self, node: int, array: Array) -> None:
         """Set a param or a state (by graph node id), streaming from the array without a second full copy."""
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from pumice.llm.graphs import RING, Layout, trace_step
 from pumice.llm.live import Burst, Live, Slot, logprobs_in
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
 from pumice.llm.plans import keep_plan, plan_path, read_plan
-from pumice.llm.prepare import prepare_kernels
+from pumice.llm.prepare import in_background, prepare_kernels
 from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, check_cache_dtype, check_sizes, number
 from pumice.llm.sampling import NOT_FINITE, Sampling
 from pumice.models.config import ModelArchConfig
@@ -98,9 +99,10 @@ class Engine:
         # A software device gains nothing from running ahead, and its tokens arrive sooner one by one.
         self._ahead, self._bursts = (1, 1) if device.caps.software else (_STEPS_A_BURST, 2)
         self._arrived = 0.0  # when the last burst did
-        exe = self._executable(self._chunks[0], Sampling())
+        exe = self._executable(self._chunks[0], _USUAL)
         prepare_kernels(device, exe.plan, progress)
-        self._upload(exe, params, progress)
+        with in_background(self._prepare_decode):
+            self._upload(exe, params, progress)
 
     @staticmethod
     def _upload(exe: Executable, params: LoadedParams, progress: ProgressCallback | None) -> None:
@@ -130,10 +132,7 @@ class Engine:
                 "params_from": next(iter(self._exes.values()), None),
                 "state_from": list(self._exes.values()),
             }
-            # The factor of an adapter is a constant of the graph, which specs do not tell.
-            path = (
-                None if self._adapted else plan_path(self.device.caps, self.cfg, self._params.specs, self.layout, sampling, chunk)
-            )
+            path = self._plan_path(chunk, sampling)
             plan = read_plan(path)
             if plan is None:
                 graph = trace_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
@@ -143,6 +142,20 @@ class Engine:
                 made = Executable(plan, self.device, **sharing, validate=config.validate)
             self._exes[key] = made
         return self._exes[key]
+
+    def _plan_path(self, chunk: int | None, sampling: Sampling) -> Path | None:
+        """Where the plan is kept; the factor of an adapter is a constant of the graph, which specs do not tell."""
+        return None if self._adapted else plan_path(self.device.caps, self.cfg, self._params.specs, self.layout, sampling, chunk)
+
+    def _prepare_decode(self) -> None:
+        """Reads the plan of the usual decode step and binds its kernels, which the second token would wait for.
+
+        A plan that is not kept yet is left to that token: to make one would slow down the load.
+        """
+        path = self._plan_path(None, _USUAL)
+        if path is not None and path.exists():
+            live = Live(0, Request([0], SamplingParams(), 1), Slot(0, [0]), last=0, count=1)
+            self._executable(None, _USUAL).prepare(self._inputs([live], _USUAL), outputs=["ring"])
 
     # -- generation -------------------------------------------------------------------------------------------------
     def stream(
@@ -493,6 +506,8 @@ class Engine:
             self._exes.clear()
 
 
+# How requests sample unless they say otherwise: plans for it are made ready at load.
+_USUAL = Sampling(greedy=False)
 # Tokens up to which a part of a prompt has a plan of its own on a GPU.
 _SHORT = 64
 # Weights that are uploaded together.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from pumice.backends.base import Device
+from pumice.errors import PumiceError
 from pumice.plan.plan import Plan
 from pumice.sources import Progress, ProgressCallback
 
@@ -36,3 +39,29 @@ def compiling_is_told(device: Device, progress: ProgressCallback | None) -> Iter
 
     with jit.telling(lambda done: progress(Progress(None, done, "compile"))):
         yield
+
+
+@contextmanager
+def in_background(work: Callable[[], object]) -> Iterator[None]:
+    """Does some work in a thread while the block runs, and waits for it at the end.
+
+    The work only makes ready what is needed later: what goes wrong in it goes wrong again then, where it can be told.
+
+    >>> done = []
+    >>> with in_background(lambda: done.append(1)):
+    ...     pass
+    >>> done
+    [1]
+    """
+
+    def run() -> None:
+        with suppress(PumiceError, MemoryError):
+            work()
+
+    # Switches that the caller has set for a while hold for the thread too.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="pumice-prepare", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()

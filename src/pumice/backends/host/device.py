@@ -168,6 +168,11 @@ class HostSession:
         """As `run`: the work is done when this comes back."""
         return Done(self.run(env, inputs, outputs))
 
+    def prepare(self, env: Mapping[str, int], outputs: Sequence[int]) -> None:
+        """Binds the steps to their memory, and loads their kernels."""
+        self._check_open()
+        self._program(env, outputs)
+
     def write(self, node: int, array: Array) -> None:
         """Sets a param or a state; the array is copied straight into the buffer."""
         self.write_all({node: array})

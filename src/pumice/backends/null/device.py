@@ -98,6 +98,9 @@ class NullSession:
         """As `run`: the work is done when this comes back."""
         return Done(self.run(env, inputs, outputs))
 
+    def prepare(self, env: Mapping[str, int], outputs: Sequence[int]) -> None:
+        """Nothing is left to do."""
+
     def write(self, node: int, array: Array) -> None:
         """Keep a copy of the array."""
         self._record("write", node=node, shape=array.shape, dtype=str(array.dtype))

@@ -240,6 +240,9 @@ class WebGpuSession:
         """Upload the inputs, run every step, apply state updates, read the values `outputs` back."""
         return self.start(env, inputs, outputs).result()
 
+    def prepare(self, env: Mapping[str, int], outputs: Sequence[int]) -> None:
+        """Pipelines and buffers are there since the plan was opened."""
+
     def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Started:
         """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
         self._check_open()
