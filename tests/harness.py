@@ -135,7 +135,8 @@ def check(case: Case, target: str, *, tolerance: float | None = None, chain: boo
     """Runs a case on a target and compares with the oracle; "" or what is wrong. `options` go to build_plan."""
     dev = device(target)
     options = {"arena": False, "guard": GUARD, **options}
-    plan = build_plan(case.graph, dev.caps, PlanOptions(**options))
+    maxima = options.pop("max", None)
+    plan = build_plan(case.graph, dev.caps, PlanOptions(**options), max=maxima)
     results, broken = run_plan(dev, plan, case, guarded=options["guard"] > 0)
     expected = evaluate_graph(case.graph, case.inputs, case.params)
     if broken:

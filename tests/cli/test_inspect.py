@@ -109,7 +109,7 @@ def test_a_measured_run(look: Look) -> None:
 def test_a_plan_file(look: Look, plan_file: Path, plan: Plan) -> None:
     found = look(plan_file, at=["B=2"])
     assert found["kind"] == "plan" and found["plan"]["sha256"] == plan.sha256
-    assert found["plan"]["target"] == "browser-baseline" and found["plan"]["env"] == {"B": 2}
+    assert found["plan"]["target"] == "webgpu" and found["plan"]["env"] == {"B": 2}
     assert found["plan"]["kernels"] == len(plan.kernels) and found["plan"]["memory"] == plan.memory
     # What a file is goes by its content too.
     shutil.copy(plan_file, renamed := plan_file.with_name("net"))
@@ -136,7 +136,7 @@ def test_weights_alone(look: Look, tmp_path: Path) -> None:
 def test_the_text_names_layers_kernels_and_states(plan_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(str(plan_file), **{**DEFAULTS, "as_json": False})
     out = capsys.readouterr().out
-    assert "net.plan · plan file\nplanned for browser-baseline, at B=16 of at most 16\n" in out
+    assert "net.plan · plan file\nplanned for webgpu, at B=16 of at most 16\n" in out
     assert "layers.0 … layers.2 (3 ×, " in out and re.search(r"layers\.0…2\.w +3 × +f32 +8×8 +768 B", out)
     assert re.search(r"(?m)^states .*\nn ", out) and "arena" in out and "why" in out
 

@@ -40,7 +40,8 @@ def variants(plan: Plan) -> list[str]:
 def planned(case: harness.Case, target: str, **options: Any) -> list[str]:
     """The variants of a case's steps, once it has been found right."""
     assert harness.check(case, target, tolerance=1e-7, **options) == ""
-    return variants(build_plan(case.graph, harness.device(target).caps, PlanOptions(**options)))
+    maxima = options.pop("max", None)
+    return variants(build_plan(case.graph, harness.device(target).caps, PlanOptions(**options), max=maxima))
 
 
 def loads_pairs(graph: Any, caps: Caps) -> bool:

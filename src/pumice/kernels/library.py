@@ -70,11 +70,12 @@ fn pm_expm1(x: f32) -> f32 {{
 }}
 
 fn pm_log1p(x: f32) -> f32 {{
-  // 2·atanh(x / (2 + x)), whose series ends soon here; outside, rounding 1 + x costs nothing.
+  // 2·atanh(x / (2 + x)), whose series ends soon here; outside, rounding 1 + x costs nothing. Twice the argument: its half may be
+  // denormal, which a GPU takes for zero.
   if (x > -0.3 && x < 0.5) {{
-    let s = x / (2.0 + x);
-    let z = s * s;
-    return s * ({_series([2 / k for k in range(1, 12, 2)], "z")});
+    let s = (x + x) / (2.0 + x);
+    let z = 0.25 * s * s;
+    return s * ({_series([1 / k for k in range(1, 12, 2)], "z")});
   }}
   if (x < -1.0 || pm_isnan(x)) {{ return pm_nan(); }}
   return log(1.0 + x);
@@ -183,14 +184,19 @@ fn pm_sinh(x: f32) -> f32 {{
     let z = x * x;
     return x + x * z * ({_series([1 / math.factorial(k) for k in range(3, 12, 2)], "z")});
   }}
-  // exp(a) overflows before its half does.
-  let h = pm_exp(0.5 * a);
-  return pm_copysign((0.5 * h) * h - 0.5 / (h * h), x);
+  let e = pm_exp(a);
+  return pm_copysign(select(0.5 * e - 0.5 / e, pm_half_exp(a), a > 88.0), x);
 }}
 
 fn pm_cosh(x: f32) -> f32 {{
-  let h = pm_exp(0.5 * abs(x));
-  return (0.5 * h) * h + 0.5 / (h * h);
+  let a = abs(x);
+  let e = pm_exp(a);
+  return select(0.5 * e + 0.5 / e, pm_half_exp(a), a > 88.0);
+}}
+
+fn pm_half_exp(x: f32) -> f32 {{
+  // Of a large x: exp(x) overflows before its half does, whichever factor comes first.
+  return pm_exp(x - {math.log(2):.9g});
 }}
 
 fn pm_tanh(x: f32) -> f32 {{
@@ -227,8 +233,10 @@ fn pm_gelu(x: f32) -> f32 {{
   let a = min(abs(x), 40.0);
   let r = 1.0 / (a + 4.0);
   let u = 1.0 - 8.0 * r;
-  let half = exp2({-0.5 / math.log(2):.9g} * (a * a)) * (r * ({_series(NORMAL_TAIL_F32, "u")}));
-  return select(x * select(1.0 - half, half, x < 0.0), x, pm_isnan(x));
+  let e = exp2({-0.5 / math.log(2):.9g} * (a * a));
+  let tail = r * ({_series(NORMAL_TAIL_F32, "u")});
+  // Far out e · tail is denormal where x · tail · e is not.
+  return select(select(x * (1.0 - e * tail), (x * tail) * e, x < 0.0), x, pm_isnan(x));
 }}
 
 fn pm_sigmoid(x: f32) -> f32 {{

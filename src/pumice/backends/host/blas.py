@@ -64,7 +64,7 @@ def gemm(x: Array, y: Array, out: Array, sgemm: int) -> Task | None:
 
     >>> task = gemm(np.ones((96, 512), "f4"), np.ones((100, 512), "f4").T, np.empty((96, 100), "f4"), 1)
     >>> task.kernel, task.parts, task.work
-    ('gemm_f32', 4, 4915200)
+    ('gemm_f32', 3, 4915200)
     """
     if not sgemm or any(a.dtype != np.float32 or a.ndim < 2 for a in (x, y, out)):
         return None
