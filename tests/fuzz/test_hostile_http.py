@@ -149,4 +149,4 @@ def test_a_hostile_server(request: pytest.FixtureRequest, server: Server, tmp_pa
                 assert not part.exists() or part.stat().st_size <= LIMIT
                 assert server.asked < 60
 
-    fuzz(request, hostile_answers, attempt, cases=150)
+    fuzz(request, hostile_answers, attempt, cases=80)

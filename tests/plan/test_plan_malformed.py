@@ -493,3 +493,10 @@ def test_random_bytes_under_a_right_hash_are_refused_or_harmless() -> None:
             Plan.load_bytes(hashed(bytes(body))).to_bytes()
         except FormatError:
             continue
+
+
+def test_a_node_twice_in_a_host_step() -> None:
+    header, blobs = opened(host())
+    nodes = header["steps"]["nodes"]
+    nodes[0] = [*nodes[0], nodes[0][-1]]
+    refused(sealed(header, blobs), match=f"computes node {nodes[0][-1]} twice")
