@@ -317,7 +317,10 @@ from pumice import functions as F  # noqa: E402
 
 
 def _dim_arithmetic(name: str, a: F.TensorLike, b: F.TensorLike) -> Tensor:
-    """Arithmetic of a dim with what is no int: that of its value as a traced scalar."""
+    """Arithmetic of a dim that gives no dim: that of its value as a traced scalar."""
+    if name == "power" and all(isinstance(v, int | dims.Expr) for v in (a, b)):
+        # i32 would cut T ** -1 to 0 and wrap 2 ** T.
+        a, b = F.asarray(a, "f32"), F.asarray(b, "f32")
     result: Tensor = getattr(F, name)(a, b)
     return result
 

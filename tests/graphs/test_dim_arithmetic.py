@@ -151,6 +151,36 @@ def test_powers_of_dims_are_dims() -> None:
     assert divmod(t * 4 + 2, 2) == (t * 2 + 1, 0)
 
 
+@pytest.mark.parametrize("device", ["host", pytest.param("webgpu", marks=pytest.mark.gpu)])
+def test_powers_that_integers_cannot_hold_are_floats(device: str) -> None:
+    def fn(x: Tensor) -> Any:
+        t = x.shape[0]
+        return t**-1, 2**-t, 2**t, t**9, t ** np.int64(-2)
+
+    with pm.compile(fn, x=pm.spec("T", max=64), device=device) as exe:
+        for t in (1, 5, 40):
+            np.testing.assert_allclose(exe.run(x=np.zeros(t)), [t**-1, 2.0**-t, 2**t, t**9, t**-2], rtol=2e-6)
+
+
+NEGATIVE = {
+    "zeros": (lambda x: pm.zeros((x.shape[0] - 7,)), "expand makes axis 0 of size T-7, which is negative"),
+    "sum of ones": (lambda x: pm.ones((2, x.shape[0] - 7)).sum(), "expand makes axis 1"),
+    "pad before": (lambda x: pm.pad(x, ((x.shape[0] - 7, 0),)), "pad adds before axis 0"),
+    "pad after": (lambda x: pm.pad(x, ((0, 4 * x.shape[0] - 28),)), "pad adds after axis 0"),
+}
+
+
+@pytest.mark.parametrize("device", ["host", pytest.param("webgpu", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("what", NEGATIVE)
+def test_negative_sizes_are_refused_when_it_runs(what: str, device: str) -> None:
+    fn, why = NEGATIVE[what]
+    with pm.compile(fn, x=pm.spec("T", max=9), device=device) as exe:
+        for t in (7, 9):
+            np.testing.assert_array_equal(exe.run(x=np.zeros(t)), pm.interpret(fn, np.zeros(t)))
+        with pytest.raises(SymbolError, match=why):
+            exe.run(x=np.zeros(5))
+
+
 def test_floats_equal_to_ints_do_not_meet_them_in_a_cache() -> None:
     def fn(x: Tensor) -> Any:
         t = x.shape[0]

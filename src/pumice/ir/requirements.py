@@ -1,5 +1,5 @@
-"""What a graph asks of its inputs beyond their types: slices and indices inside what they select from, values of dims
-inside their dtype, no quotient by 0 that a state would keep."""
+"""What a graph asks of its inputs beyond their types: slices and indices inside what they select from, sizes that are not
+negative, values of dims inside their dtype, no quotient by 0 that a state would keep."""
 
 from __future__ import annotations
 
@@ -50,6 +50,12 @@ def requirements(graph: Graph) -> tuple[Requirement, ...]:
         elif n.op == "upsample":
             sizes = zip(graph.nodes[n.args[0]].type.shape[2:], n.type.shape[2:], strict=True)
             found += [Requirement(1, old, new, f"upsample takes from axis {k}", n.where) for k, (old, new) in enumerate(sizes, 2)]
+        elif n.op == "expand":
+            found += _sizes(graph, n, "expand makes axis", n.type.shape)
+        elif n.op == "pad":
+            found += _sizes(graph, n, "pad adds before axis", n.attr["lo"]) + _sizes(
+                graph, n, "pad adds after axis", n.attr["hi"]
+            )
         elif n.op == "arange" and n.type.dtype.is_integer:
             found += _arange_requirements(graph, n)
         elif n.op == "div" and graph.updates and isinstance(divisor := dim_value(graph, n.args[1]), Expr):
@@ -69,13 +75,23 @@ def _slice_requirements(graph: Graph, n: Node) -> list[Requirement]:
     return [r for r in found if r.small != r.large]
 
 
+def _sizes(graph: Graph, n: Node, text: str, sizes: tuple[Dim, ...]) -> list[Requirement]:
+    """Sizes that a difference of dims makes: kernels and buffers would take a negative one for something else each."""
+    doubtful = [(k, d) for k, d in enumerate(sizes) if isinstance(d, Expr) and _bounds(graph, d)[0] < 0]
+    return [Requirement(0, d, 1, f"{text} {k} of size {d}", n.where, problem="negative ({large})") for k, d in doubtful]
+
+
+def _bounds(graph: Graph, d: Dim) -> tuple[int, int]:
+    return bounds(d, {s: graph.maxima.get(s, 2**31 - 1) for s in symbols(d)})
+
+
 def _arange_requirements(graph: Graph, n: Node) -> list[Requirement]:
     """Both ends inside the dtype, where the symbols' maxima leave a doubt; a dim's value as a scalar is such a range too."""
     info, (count,) = np.iinfo(n.type.dtype.np), n.type.shape
     low, high = int(info.min), int(info.max)
     found = []
     for value in (n.attr["start"], n.attr["start"] + (count - 1) * n.attr["step"]):
-        least, greatest = bounds(value, {s: graph.maxima.get(s, 2**31 - 1) for s in symbols(value)})
+        least, greatest = _bounds(graph, value)
         text = f"{value} is a value of {n.type.dtype}"
         if least < low:
             found.append(Requirement(low, value, count, text, n.where))
