@@ -55,6 +55,8 @@ def test_an_executable_after_an_interrupt(target: str, files: tuple[str, ...], n
             k += 1
 
 
+# CPython drops an interrupt that comes in the callback of a weak reference, and says so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(("target", "files"), TARGETS)
 def test_closing_after_an_interrupted_close(target: str, files: tuple[str, ...]) -> None:
     made: list[Any] = []
@@ -76,6 +78,7 @@ def test_closing_after_an_interrupted_close(target: str, files: tuple[str, ...])
         np.testing.assert_array_equal(exe.run(x=[1, 2]), [2, 3])
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as above
 def test_executables_that_share_after_an_interrupt() -> None:
     def total(x: Any) -> Any:
         n = pm.state("n", (2,))
