@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,8 @@ def hostile_file(rng: random.Random) -> bytes:
     if rng.random() < 0.2:
         at = rng.randrange(len(tensors))
         dims = tuple(rng.choice([0, 1, 2, 8, 32, 262]) for _ in range(rng.randrange(5)))
-        tensors[at] = Tensor(rng.choice([tensors[at].name, "other", "rope_freqs.weight", "output.weight"]), "f32", dims)
+        name = rng.choice([tensors[at].name, "other", "rope_freqs.weight", "output.weight"])
+        tensors[at] = Tensor(name, "f32", dims, data=bytes(min(4 * math.prod(dims), 1 << 16)))
     return written(values, tensors)
 
 
