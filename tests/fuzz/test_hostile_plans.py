@@ -14,6 +14,7 @@ from plan.wgsl_attacks import ATTACKS
 from pumice.core.caps import Caps
 from pumice.errors import PlanError
 from pumice.plan.file import plan_from_bytes
+from pumice.plan.plan import Kernel
 from pumice.plan.wgsl_check import check_kernel
 
 from fuzz.hostile import damaged, damaged_json, fuzz, nested
@@ -83,4 +84,9 @@ def hostile_wgsl(rng: random.Random) -> str:
 
 
 def test_hostile_wgsl(request: pytest.FixtureRequest) -> None:
-    fuzz(request, hostile_wgsl, lambda text: check_kernel("k", text, Caps.preset("browser-baseline")), allowed=PlanError)
+    fuzz(
+        request,
+        hostile_wgsl,
+        lambda text: check_kernel(Kernel("k", text, (), 0, 64), Caps.preset("browser-baseline")),
+        allowed=PlanError,
+    )

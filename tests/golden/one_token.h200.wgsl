@@ -370,14 +370,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   sum0_0 += x37 * h35;
   let sum38 = dot(sum0_0, vec4<f32>(1.0));
   let s39 = subgroupAdd(sum38);
-  let subgroup_count = (128u + sg_size - 1u) / sg_size;
+  let groups_inside = (128u + sg_size - 1u) / sg_size;
   if (sg_lane == 0u) {
-    partial[0u * subgroup_count + lid / sg_size] = s39;
+    partial[0u * groups_inside + lid / sg_size] = s39;
   }
   workgroupBarrier();
   if (lid < 1u) {
     var total40 = 0.0;
-    for (var i = 0u; i < subgroup_count; i++) { total40 += partial[lid * subgroup_count + i]; }
+    for (var i = 0u; i < groups_inside; i++) { total40 += partial[lid * groups_inside + i]; }
     let v41 = lid / 1u;
     let n42 = first + lid % 1u;
     if (n42 < 256u) {

@@ -26,7 +26,7 @@ BASELINE = Caps.preset("browser-baseline")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_hostile_kernels_are_refused_before_they_are_compiled(name: str) -> None:
     with pytest.raises(PlanError, match="the kernel k: ") as caught:
-        check_kernel("k", ATTACKS[name], BASELINE)
+        check_kernel(Kernel("k", ATTACKS[name], (), 0, 1), BASELINE)
     assert len(str(caught.value)) < 500 and str(caught.value).replace("\n", "").isprintable()
 
 
@@ -34,7 +34,29 @@ def test_hostile_kernels_are_refused_before_they_are_compiled(name: str) -> None
 def test_generated_kernels_are_within_the_bounds(name: str) -> None:
     plan = CASES[name]().plan()
     for k in plan.kernels:
-        check_kernel(k.name, k.wgsl, plan.caps)
+        check_kernel(k, plan.caps)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"workgroup": 64}, "workgroup size is"),
+        ({"shared_bytes": 0}, "bytes of workgroup variables"),
+        ({"features": ()}, "uses subgroups"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_what_a_plan_says_of_a_kernel_must_be_so(change: dict[str, Any], said: str) -> None:
+    plan = build_plan(pm.trace(lambda x: x.sum(), x=pm.spec(70_000)), Caps.preset("h200"))
+    kernel = next(k for k in plan.kernels if k.features)
+    check_kernel(kernel, plan.caps)
+    with pytest.raises(PlanError, match=said):
+        check_kernel(replace(kernel, **change), plan.caps)
+    for line in ("enable subgroups;", "enable f16; const x = 1h;"):
+        with pytest.raises(PlanError, match="enables features itself"):
+            check_kernel(replace(kernel, wgsl=line + kernel.wgsl), plan.caps)
+    with pytest.raises(PlanError, match="uses f16"):
+        check_kernel(replace(kernel, wgsl="const x = 1.5h;" + kernel.wgsl), plan.caps)
 
 
 def test_a_plan_file_with_a_hostile_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,8 @@ def check_structure(plan: Plan) -> None:
         _check_step(plan, k, step)
     _check_copies(plan)
     _check_work(plan)
-    for wgsl, name in {k.wgsl: k.name for k in plan.kernels}.items():
-        check_kernel(name, wgsl, plan.caps)
+    for kernel in {(k.digest, k.workgroup, k.shared_bytes, k.features): k for k in plan.kernels}.values():
+        check_kernel(kernel, plan.caps)
     verify_plan(plan)
 
 

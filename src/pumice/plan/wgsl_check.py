@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from pumice.core.caps import Caps
 from pumice.errors import PlanError
+from pumice.plan.plan import Kernel
 
 MAX_TEXT = 1 << 18
 MAX_TOKENS = 1 << 16
@@ -42,29 +43,33 @@ _PREFIX = {"-", "!", "~", "&", "*", "&&"}
 _SCALARS = {"f32": 4, "i32": 4, "u32": 4, "bool": 4, "f16": 2, "f": 4, "i": 4, "u": 4, "h": 2}
 _VECTOR = re.compile(r"vec([234])([fiuh]?)")
 _MATRIX = re.compile(r"mat([234])x([234])([fh]?)")
+# Names of types of f16, and numbers of it.
+_HALF = re.compile(r"vec[234]h|mat[234]x[234]h|\.?\d[\w.]*h")
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]{1,8}|0|[1-9][0-9]{0,9})[iu]?")
 # What starts a declaration of a kernel; WGSL's `override` is for pipelines that set it, which plans do not.
 _READERS = {"const": "constant", "alias": "alias", "struct": "struct", "var": "variable", "fn": "function"}
 _SKIPPED = {"enable", "requires", "diagnostic", "const_assert"}
 
 
-def check_kernel(name: str, wgsl: str, caps: Caps) -> None:
-    """Refuses a kernel that a compiler should not see, with a PlanError that says what is too large.
+def check_kernel(kernel: Kernel, caps: Caps) -> None:
+    """Refuses a kernel that a compiler should not see, or whose text is not what is said of it, with a PlanError.
 
-    >>> check_kernel("k", "fn main() { var a: array<u32, 2000000>; }", Caps.preset("browser-baseline"))
+    >>> check_kernel(Kernel("k", "fn main() { var a: array<u32, 2000000>; }", (), 0, 1), Caps.preset("browser-baseline"))
     Traceback (most recent call last):
         ...
     pumice.errors.PlanError: [plan] the kernel k: an array of 8000000 bytes, more than 65536
       hint: kernels of a plan file stay within the limits of WGSL; save the plan again from its graph
     """
     try:
-        _Module(_tokens(wgsl), caps).check()
+        module = _Module(_tokens(kernel.wgsl), caps)
+        module.check()
+        module.check_declared(kernel)
     except _Refused as e:
         raise PlanError(
-            f"the kernel {name}: {e}",
+            f"the kernel {kernel.name}: {e}",
             hint="kernels of a plan file stay within the limits of WGSL; save the plan again from its graph",
             rule="wgsl",
-            kernel=name,
+            kernel=kernel.name,
         ) from None
 
 
@@ -123,6 +128,7 @@ class _Module:
         self.constants: dict[str, int] = {}
         self.functions: dict[str, _Function] = {}
         self.used = {"private": 0, "workgroup": 0}
+        self.workgroup: list[str] = []  # what stands in the attribute workgroup_size
 
     # -- reading ----------------------------------------------------------------------------------------------------
     def peek(self, ahead: int = 0) -> str:
@@ -167,6 +173,19 @@ class _Module:
         for space, used in self.used.items():
             if used > limits[space]:
                 raise _Refused(f"{used} bytes of {space} variables, more than {limits[space]}")
+
+    def check_declared(self, kernel: Kernel) -> None:
+        """What a plan says of a kernel decides whether a device will do, so it must be so."""
+        if [t.rstrip("u") for t in self.workgroup] != [str(kernel.workgroup)]:
+            raise _Refused(f"its workgroup size is ({' '.join(self.workgroup)[:40]}), not the plan's {kernel.workgroup}")
+        if self.used["workgroup"] != kernel.shared_bytes:
+            raise _Refused(f"{self.used['workgroup']} bytes of workgroup variables, the plan says {kernel.shared_bytes}")
+        if "enable" in self.tokens:
+            raise _Refused("it enables features itself, which is up to a runtime")
+        if "subgroups" not in kernel.features and any(t.startswith("subgroup") for t in self.tokens):
+            raise _Refused("it uses subgroups, which are not among its features")
+        if "f16" not in kernel.features and any(t == "f16" or _HALF.fullmatch(t) for t in self.tokens):
+            raise _Refused("it uses f16, which is not among its features")
 
     def check_text(self) -> None:
         expected: list[str] = []
@@ -217,10 +236,13 @@ class _Module:
 
     def attributes(self) -> None:
         while self.peek() == "@":
+            name, first = self.peek(1), self.at + 3
             self.at += 2
             if self.peek() == "(":
                 self.take("(")
                 self.skip_to(")")
+                if name == "workgroup_size":
+                    self.workgroup = self.tokens[first : self.at]
                 self.take(")")
 
     def block(self) -> tuple[int, int]:

@@ -210,17 +210,17 @@ def open_sums(
         # No subgroup is smaller than four, so this many partial sums is enough for every device.
         kb.shared("partial", compute, len(everything) * max(1, threads // 4))
         added = [kb.let(kb.subgroup("Add", s), "s") for s in everything]
-        kb.emit(f"let subgroup_count = ({threads}u + sg_size - 1u) / sg_size;")
+        kb.emit(f"let groups_inside = ({threads}u + sg_size - 1u) / sg_size;")
         kb.open("if (sg_lane == 0u)")
         for j, s in enumerate(added):
-            kb.emit(f"partial[{j}u * subgroup_count + lid / sg_size] = {s};")
+            kb.emit(f"partial[{j}u * groups_inside + lid / sg_size] = {s};")
         kb.close()
         kb.emit("workgroupBarrier();")
 
         def total(j: str) -> str:
             name = kb.fresh("total")
             kb.emit(f"var {name} = {ZERO[compute]};")
-            kb.emit(f"for (var i = 0u; i < subgroup_count; i++) {{ {name} += partial[{j} * subgroup_count + i]; }}")
+            kb.emit(f"for (var i = 0u; i < groups_inside; i++) {{ {name} += partial[{j} * groups_inside + i]; }}")
             return name
 
     else:
