@@ -113,9 +113,10 @@ def test_lines_are_edited_and_recalled(causal: Path) -> None:
 
 
 @needs_terminal
-def test_a_pasted_text_of_several_lines_is_one_message(causal: Path) -> None:
+@pytest.mark.parametrize("device", ["host", "auto"])  # to choose, auto opens GPU drivers, and some of them bring libedit
+def test_a_pasted_text_of_several_lines_is_one_message(causal: Path, device: str) -> None:
     want = answer_to(causal, "w5\nw6")
-    with terminal("chat", causal, *RUN, *TURN) as chat:
+    with terminal("chat", causal, *TURN, "--device", device, "--context", 64) as chat:
         chat.wait_for("> ")
         chat.type("\x1b[200~w5\nw6\x1b[201~")
         chat.type("\r")

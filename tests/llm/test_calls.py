@@ -51,6 +51,15 @@ def test_lists_of_prompts_are_batches(model: Any) -> None:
     assert model.generate([*chat("w5"), {"role": "assistant", "content": "w7"}, *chat("w6")], **TURN).text
 
 
+def test_each_answer_of_a_batch_counts_its_own_cached_tokens(folder: Path) -> None:
+    with pm.load(folder, device="host", context=64, slots=2) as fresh:
+        prompt = [3, 4, 5, 6, 7, 8]
+        for want in ([0, 0, 4], [4, 5, 4]):  # the third prompt takes the slot of the first, with which it has 4 tokens in common
+            answers = fresh.generate([prompt, prompt[::-1], [*prompt[:4], 20]], **TURN)
+            assert all(a.usage["cached_tokens"] < a.usage["prompt_tokens"] for a in answers)
+            assert [a.usage["cached_tokens"] for a in answers] == want
+
+
 def test_several_answers_to_several_prompts(model: Any) -> None:
     options = {"temperature": 1.5, "max_tokens": 5, "seed": 3}
     alone = [[a.tokens for a in model.generate(t, n=2, **options)] for t in ("w5", "w9")]

@@ -81,7 +81,11 @@ def read_message(ask: Callable[[str], str]) -> str:
 
 
 def _edit_lines() -> None:
-    """Arrow keys, history and pasted line breaks for `input`, where Python has readline; it is not imported otherwise."""
+    """Arrow keys, history and pasted line breaks for `input`, where Python has readline; it is not imported otherwise.
+
+    This comes before a device is opened: a GPU driver may bring libedit, whose functions have the same names and would be
+    called instead of readline's.
+    """
     if not sys.stdin.isatty():
         return
     with suppress(ImportError):
@@ -95,12 +99,12 @@ def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, An
     from pumice.llm.load import load, require_language_model
 
     check_before_loading(options)
+    _edit_lines()
     with progress_bar(quiet=False) as report:
         loaded = require_language_model(load(model, **load_options, progress=report), model)
     talk = Conversation(options.get("system"))
     rest = {k: v for k, v in options.items() if k not in ("system", "raw")}
     last: Any = None
-    _edit_lines()
     with loaded:
         print(f"{model} on {loaded.describe_device()['name']}; {HELP}", file=sys.stderr)
         if loaded.template is None:

@@ -100,6 +100,8 @@ class Run:
             for first in range(0, len(self.requests), slots):
                 group = range(first, min(first + slots, len(self.requests)))
                 pending = [self.requests[i] for i in group]
+                # A group that was cancelled may not have started all of its requests.
+                self._timings.reused += [0] * (first - len(self._timings.reused))
                 events = self.model.engine.stream(pending, cancelled=self.cancelled, timings=self._timings)
                 try:
                     for event in events:
@@ -180,7 +182,7 @@ class Run:
         answer.usage = {
             "prompt_tokens": len(self.requests[i].prompt),
             "completion_tokens": len(answer.tokens),
-            "cached_tokens": t.reused_tokens,
+            "cached_tokens": t.reused[i] if i < len(t.reused) else 0,
         }
 
 

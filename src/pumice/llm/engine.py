@@ -246,7 +246,7 @@ class Engine:
                 slot = self._claim(r)
                 seq = Live(i, r, slot, restart=self._restart_length(r))
                 live.append(seq)
-                timings.reused_tokens += len(slot.tokens)
+                timings.reused.append(len(slot.tokens))
                 timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
                 with self._stepping:
                     self._check_step(life)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -169,10 +169,13 @@ class TokenEvent:
 
 @dataclass
 class Timings:
-    """What a call cost: tokens that ran through the model as prompt and as answer, seconds for each."""
+    """What a call cost: tokens that ran through the model as prompt and as answer, seconds for each.
+
+    `reused` has, for each request that was started, how many tokens of its prompt were in the cache.
+    """
 
     prompt_tokens: int = 0
-    reused_tokens: int = 0
+    reused: list[int] = field(default_factory=list)
     prefill_s: float = 0.0
     decode_tokens: int = 0
     decode_s: float = 0.0
