@@ -176,7 +176,7 @@ def test_checkpoints_of_other_quantisers_are_refused_by_name(tmp_path: Path) -> 
 # The most by which logits of the random llama may be off, relative to their size; about six times the weights' error at most.
 LOGIT_ERRORS = {
     "f16": 1e-3, "bf16": 1e-2, "q8_0": 0.02, "q6_k": 0.05, "q5_k": 0.1, "q5_1": 0.1, "q5_0": 0.12, "q4_k": 0.2, "q4_1": 0.2,
-    "q4_0": 0.22, "iq4_nl": 0.2, "mxfp4": 0.3, "q3_k": 0.4, "q2_k": 0.7,
+    "q4_0": 0.22, "iq4_nl": 0.2, "iq4_xs": 0.2, "mxfp4": 0.3, "q3_k": 0.4, "q2_k": 0.7,
 }  # fmt: skip
 
 
@@ -246,6 +246,8 @@ def test_rows_that_do_not_fit_the_blocks_fall_back(tmp_path: Path) -> None:
         ("q4_k", "blk.0.attn_q.weight", 512, False, "q4_k"),
         ("q2_k", "blk.0.attn_q.weight", 576, False, "iq4_nl"),
         ("q3_k", "blk.0.attn_q.weight", 576, False, "iq4_nl"),
+        ("iq4_xs", "blk.0.attn_q.weight", 576, False, "iq4_nl"),
+        ("iq4_xs", "output.weight", 512, False, "q6_k"),
         ("q5_k", "blk.0.attn_q.weight", 576, False, "q5_1"),
         ("q6_k", "blk.0.attn_q.weight", 576, False, "q8_0"),
         ("q8_0", "blk.0.attn_q.weight", 100, False, "f16"),

@@ -30,6 +30,7 @@ BOUNDS = {
     "q5_1": (0.035, 0.027, 0.054),
     "q8_0": (0.0055, 0.004, 0.014),
     "iq4_nl": (0.077, 0.064, 0.071),
+    "iq4_xs": (0.078, 0.065, 0.075),
     "mxfp4": (0.116, 0.103, 0.075),
     "q2_k": (0.284, 0.234, 0.189),
     "q3_k": (0.152, 0.124, 0.104),
@@ -118,7 +119,7 @@ def test_no_block_is_worse_than_the_package_makes_it(name: str, kind: str) -> No
         assert ours.sum() < 0.98 * plain.sum()
 
 
-@pytest.mark.parametrize("name", ["q4_k", "q5_k", "q6_k"])
+@pytest.mark.parametrize("name", ["q4_k", "q5_k", "q6_k", "iq4_xs"])
 @pytest.mark.parametrize("kind", ["normal", "uniform", "outlier", "mixed"])
 def test_k_formats_lose_no_more_than_the_plain_encoders(name: str, kind: str) -> None:
     x, dtype = rows(kind), dtypes.dtype(name)

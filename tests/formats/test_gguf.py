@@ -65,7 +65,7 @@ def test_every_dtype_comes_back_byte_for_byte(kind: str, version: int, tmp_path:
     read_everything(path)
 
 
-@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0", "q2_k", "q3_k", "q8_k", "iq4_nl", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q8_0", "q2_k", "q3_k", "q8_k", "iq4_nl", "iq4_xs", "mxfp4", "nvfp4"])
 def test_quantised_rows_keep_their_order(kind: str, tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(5, 256)).astype(np.float32)
     packed = quantize_rows(dtype(kind), values)

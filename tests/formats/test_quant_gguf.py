@@ -19,7 +19,7 @@ quants = pytest.importorskip("gguf.quants")
 Array = np.ndarray[Any, Any]
 # Where each format keeps the f16 numbers that scale a block.
 HALVES = {
-    "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "q8_0": (0,), "iq4_nl": (0,),
+    "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "q8_0": (0,), "iq4_nl": (0,), "iq4_xs": (0,),
     "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
 }  # fmt: skip
 # Zero and negative zero, one, the smallest subnormal, the largest, infinities, and NaN: quiet, signalling, negative.

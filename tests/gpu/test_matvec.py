@@ -55,7 +55,7 @@ def test_computed_vectors(size, target):
 
 
 WHOLE = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k")
-NUMBERS = ("iq4_nl", "mxfp4", "nvfp4", "e4m3_g128_f32", "u4z_g128_f16", "u8b_g32_f16")
+NUMBERS = ("iq4_nl", "iq4_xs", "mxfp4", "nvfp4", "e4m3_g128_f32", "u4z_g128_f16", "u8b_g32_f16")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_quantised_weights(name, target):
     caps = device("webgpu").caps.with_(**HARDWARE[target], workgroup_memory=8 << 10)
     g = pm.trace(lambda params, x: pm.qmatmul(x, params["w"]), params={"w": pm.spec(n, k, dtype=name)}, x=pm.spec(1, k))
     plan = build_plan(g, caps)
-    assert ("by digits" in plan.steps[-1].variant) == (name not in NUMBERS[:4])
+    assert ("by digits" in plan.steps[-1].variant) == (name not in NUMBERS[:5])
     ((found,), _) = run_plan(device("webgpu"), plan, Case(g, {"x": x}, {"w": w}))
     values = dequantize_rows(dtype, w, k).astype(np.float64)
     expected, size = x.astype(np.float64) @ values.T, np.abs(x).astype(np.float64) @ np.abs(values).T

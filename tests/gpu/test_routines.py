@@ -111,7 +111,7 @@ def test_bias_activation_and_residual_run_in_the_matmul(target: str, lead: tuple
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("rows", [1, 3, 40])
-@pytest.mark.parametrize("q", ["q4_0", "q5_1", "q8_0", "q2_k", "q4_k", "q6_k", "mxfp4", "nvfp4", "u8b_g64_bf16"])
+@pytest.mark.parametrize("q", ["q4_0", "q5_1", "q8_0", "q2_k", "q4_k", "q6_k", "iq4_xs", "mxfp4", "nvfp4", "u8b_g64_bf16"])
 def test_bias_and_residual_run_in_the_qmatmul(target: str, rows: int, q: str) -> None:
     b = GraphBuilder()
     quant = dtypes.dtype(q)
@@ -223,7 +223,7 @@ def test_a_symbolic_number_of_vectors_and_of_summands(target: str) -> None:
 
 @pytest.mark.parametrize("rows", [1, 12])
 @pytest.mark.parametrize(
-    "weight", ["f32", "f16", "q4_0", "q5_0", "q8_0", "q3_k", "q4_k", "q6_k", "mxfp4", "u4z_g128_f16", "nvfp4_g256_f32"]
+    "weight", ["f32", "f16", "q4_0", "q5_0", "q8_0", "q3_k", "q4_k", "q6_k", "iq4_xs", "mxfp4", "u4z_g128_f16", "nvfp4_g256_f32"]
 )
 def test_weights_larger_than_a_binding_are_read_from_their_parts(rows: int, weight: str) -> None:
     from pumice.backends.webgpu.device import WebGpuDevice

@@ -51,7 +51,7 @@ def matmul(x: Array, *tiles: Tiles, way: str = "") -> list[Array]:
 
 WAYS = ("floats", "digits")
 # Each kernel of the way that is not this processor's own takes seconds to compile: those of formats that differ in kind.
-OTHERS = ("q4_0", "q5_1", "q8_0", "q3_k", "q5_k", "iq4_nl", "nvfp4")
+OTHERS = ("q4_0", "q5_1", "q8_0", "q3_k", "q5_k", "iq4_nl", "iq4_xs", "nvfp4")
 both_ways = pytest.mark.parametrize(
     ("quant", "way"),
     [

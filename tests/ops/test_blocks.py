@@ -42,6 +42,7 @@ GGUF_VALUES = {
     "q2_k": "33a7c704cb2dcd4b",
     "q3_k": "6379844092835640",
     "iq4_nl": "bd74b34b76ab677c",
+    "iq4_xs": "80abd13227bd0e83",
     "mxfp4": "c32155470b3eef4a",
     "nvfp4": "4394bd86dd08da8d",
 }
@@ -125,9 +126,17 @@ def _slow_e2m1(code: int) -> np.float32:
     return np.float32(-value if code & 8 else value)
 
 
+_NONLINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
+
 def _slow_iq4_nl(block: bytes, j: int) -> np.float32:
-    table = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-    return _half(block, 0) * np.float32(table[_slow_nibble(block, 2, j)])
+    return _half(block, 0) * np.float32(_NONLINEAR[_slow_nibble(block, 2, j)])
+
+
+def _slow_iq4_xs(block: bytes, j: int) -> np.float32:
+    (high,), part = struct.unpack_from("<H", block, 2), j // 32
+    scale = (block[4 + part // 2] >> part % 2 * 4 & 15 | (high >> 2 * part & 3) << 4) - 32
+    return _half(block, 0) * np.float32(scale) * np.float32(_NONLINEAR[_slow_nibble(block, 8 + 16 * part, j % 32)])
 
 
 def _slow_nvfp4(block: bytes, j: int) -> np.float32:
@@ -150,6 +159,7 @@ _SLOW: dict[str, Callable[[bytes, int], np.float32]] = {
     "q3_k": _slow_q3_k,
     "q8_k": _slow_q8_k,
     "iq4_nl": _slow_iq4_nl,
+    "iq4_xs": _slow_iq4_xs,
     "mxfp4": lambda b, j: np.float32(2.0 ** (b[0] - 127)) * _slow_e2m1(_slow_nibble(b, 1, j)),
     "nvfp4": _slow_nvfp4,
 }
@@ -195,6 +205,7 @@ STEPS = {
     "q3_k": (1 / 4, 1.1),
     "q8_k": (1 / 127, 0.5),
     "iq4_nl": (1 / 5, 1.0),
+    "iq4_xs": (1 / 5, 1.0),
     "mxfp4": (1 / 3, 1.0),
     "nvfp4": (1 / 3, 1.0),
 }

@@ -119,8 +119,11 @@ def _six_bits(start: int) -> tuple[tuple[Bits, ...], ...]:
 
 
 _K_SCALES, _K_LEASTS = SubScales(_six_bits(4)), SubScales(_six_bits(8))
+_IQ4_SCALES = tuple((Bits(4 + p // 2, p % 2 * 4, 4), Bits(2 + p // 4, p % 4 * 2, 2)) for p in range(8))
 _Q3_SCALES = tuple((Bits(96 + p % 8, p // 8 * 4, 4), Bits(104 + p % 4, p // 4 * 2, 2)) for p in range(16))
-_NONLINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+# The levels of iq4_nl and iq4_xs: closer together around 0, where most weights are.
+NONLINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+# The four-bit floats (sign, two bits of exponent, one of mantissa) times two, so that all are whole.
 DOUBLED_E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 LAYOUTS: dict[DType, BlockLayout] = {
@@ -148,7 +151,10 @@ LAYOUTS: dict[DType, BlockLayout] = {
         scales=SubScales(_bytes_of_parts(16, 192, 0, 8), is_signed=True),
     ),
     dtypes.q8_k: BlockLayout(256, 292, (Plane(8, 4, 256),), scale=0, scale_kind="f32", is_signed=True, part=32),
-    dtypes.iq4_nl: BlockLayout(32, 18, (Plane(4, 2, 16),), scale=0, table=_NONLINEAR),
+    dtypes.iq4_nl: BlockLayout(32, 18, (Plane(4, 2, 16),), scale=0, table=NONLINEAR),
+    dtypes.iq4_xs: BlockLayout(
+        256, 136, (Plane(4, 8, 16),), scale=0, table=NONLINEAR, part=32, scales=SubScales(_IQ4_SCALES, zero=32)
+    ),
     dtypes.mxfp4: BlockLayout(32, 17, (Plane(4, 1, 16),), scale=0, scale_kind="e8m0", table=DOUBLED_E2M1),
     dtypes.nvfp4: BlockLayout(
         64, 36, (Plane(4, 4, 8),), scale=None, table=DOUBLED_E2M1, part=16,

@@ -16,8 +16,10 @@ from pumice.core.block_codec import (
     get_nibbles,
     nearest,
     put_f16,
+    put_nibbles,
     require_finite,
 )
+from pumice.core.blocks_small import IQ4_NL, fit_iq4_nl, look_up, nearest_iq4_nl
 from pumice.core.dtypes import DType
 
 # Shifts of the two bits that each of four parts has in a byte.
@@ -243,6 +245,34 @@ def _encode_q8_k(x: Floats, blocks: Bytes) -> None:
     blocks[:, 260:] = levels.reshape(-1, 16, 16).sum(axis=2, dtype="<i2").view(np.uint8)
 
 
+# --- iq4_xs: d, two bits of each part's scale in two bytes, four bits of each in four, 16 bytes of codes for every 32 ---
+
+
+def _decode_iq4_xs(blocks: Bytes, out: Floats) -> None:
+    parts = out.reshape(-1, 8, 32)
+    look_up(IQ4_NL, blocks[:, 8:].reshape(-1, 8, 16), parts)
+    low = (blocks[:, 4:8, None] >> np.array([0, 4], np.uint8) & 15).reshape(-1, 8)
+    high = (blocks[:, 2:4, None] >> _PAIRS[:, 0] & 3).reshape(-1, 8)
+    parts *= (get_f16(blocks, 0) * ((low | high << 4).astype(np.float32) - 32))[:, :, None]
+
+
+def put_iq4_xs_scales(blocks: Bytes, scales: Floats) -> None:
+    """Stores the whole scales -32…31 of the eight parts of each block."""
+    stored = (scales + 32).astype(np.uint8)
+    blocks[:, 4:8] = stored[:, 0::2] & 15 | stored[:, 1::2] << 4
+    blocks[:, 2:4] = np.bitwise_or.reduce(stored.reshape(-1, 2, 4) >> 4 << _PAIRS[:, 0], axis=2)
+
+
+def _encode_iq4_xs(x: Floats, blocks: Bytes) -> None:
+    parts = x.reshape(-1, 8, 32)
+    scale = fit_iq4_nl(parts)[:, :, 0]
+    put_f16(blocks, 0, extreme(scale) / np.float32(-32))
+    d = get_f16(blocks, 0)
+    scales = nearest(scale, d, -32, 31)
+    put_iq4_xs_scales(blocks, scales)
+    put_nibbles(blocks[:, 8:].reshape(-1, 8, 16), nearest_iq4_nl(parts, (d * scales)[:, :, None]))
+
+
 K_CODECS: dict[DType, BlockCodec] = {
     dtypes.q2_k: BlockCodec(_decode_q2_k, _encode_q2_k),
     dtypes.q3_k: BlockCodec(_decode_q3_k, _encode_q3_k),
@@ -250,4 +280,5 @@ K_CODECS: dict[DType, BlockCodec] = {
     dtypes.q5_k: BlockCodec(_decode_q5_k, _encode_q5_k),
     dtypes.q6_k: BlockCodec(_decode_q6_k, _encode_q6_k),
     dtypes.q8_k: BlockCodec(_decode_q8_k, _encode_q8_k),
+    dtypes.iq4_xs: BlockCodec(_decode_iq4_xs, _encode_iq4_xs),
 }

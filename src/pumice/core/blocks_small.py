@@ -18,6 +18,7 @@ from pumice.core.block_codec import (
     put_nibbles,
     require_finite,
 )
+from pumice.core.block_layouts import DOUBLED_E2M1, NONLINEAR
 from pumice.core.dtypes import DType
 
 # --- blocks of 32: d, for some formats a minimum m, for some the fifth bits of all levels in order, then the levels ---
@@ -119,9 +120,8 @@ def _encode_q8_0(x: Floats, blocks: Bytes) -> None:
 
 # --- codes that are numbers of a table ---
 
-IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
-# The four-bit floats (sign, two bits of exponent, one of mantissa) times two, so that all are whole.
-E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
+IQ4_NL, E2M1 = (np.array(table, np.float32) for table in (NONLINEAR, DOUBLED_E2M1))
+_IQ4_NL_MIDDLES = (IQ4_NL[1:] + IQ4_NL[:-1]) / 2
 
 
 def look_up(table: Floats, packed: Bytes, out: Floats) -> None:
@@ -142,16 +142,26 @@ def _decode_iq4_nl(blocks: Bytes, out: Floats) -> None:
     out *= get_f16(blocks, 0)
 
 
-def _encode_iq4_nl(x: Floats, blocks: Bytes) -> None:
+def nearest_iq4_nl(x: Floats, scale: Floats) -> Bytes:
+    """The codes whose levels times `scale` are nearest to x."""
+    return np.searchsorted(_IQ4_NL_MIDDLES, x * inverse(scale)).astype(np.uint8)
+
+
+def fit_iq4_nl(x: Floats) -> Floats:
+    """A scale of the nonlinear levels for each row along the last axis, which is kept."""
     d = extreme(x) / IQ4_NL[0]
-    middles = (IQ4_NL[1:] + IQ4_NL[:-1]) / 2
     with np.errstate(all="ignore"):  # broken values are refused when their scale is stored
-        # With the numbers chosen, the scale of the least squares; large elements weigh more.
-        levels = IQ4_NL[np.searchsorted(middles, x * inverse(d))]
+        # With the levels chosen, the scale of the least squares; large elements weigh more.
+        levels = IQ4_NL[nearest_iq4_nl(x, d)]
         weighted = np.square(x) * levels
-        best = (weighted * x).sum(axis=1, keepdims=True) / (weighted * levels).sum(axis=1, keepdims=True)
-    put_f16(blocks, 0, np.where(np.isfinite(best) & np.isfinite(d), best, d))
-    put_nibbles(blocks[:, 2:], np.searchsorted(middles, x * inverse(get_f16(blocks, 0))).astype(np.uint8))
+        best = (weighted * x).sum(axis=-1, keepdims=True) / (weighted * levels).sum(axis=-1, keepdims=True)
+    found: Floats = np.where(np.isfinite(best) & np.isfinite(d), best, d)
+    return found
+
+
+def _encode_iq4_nl(x: Floats, blocks: Bytes) -> None:
+    put_f16(blocks, 0, fit_iq4_nl(x))
+    put_nibbles(blocks[:, 2:], nearest_iq4_nl(x, get_f16(blocks, 0)))
 
 
 def _powers(exponents: Bytes) -> Floats:

@@ -120,12 +120,13 @@ q5_k = DType("q5_k", "quant", 256, 176)
 q6_k = DType("q6_k", "quant", 256, 210)
 q8_k = DType("q8_k", "quant", 256, 292)
 iq4_nl = DType("iq4_nl", "quant", 32, 18)
+iq4_xs = DType("iq4_xs", "quant", 256, 136)
 mxfp4 = DType("mxfp4", "quant", 32, 17)
 nvfp4 = DType("nvfp4", "quant", 64, 36)
 
 PLAIN = (f32, f16, bf16, i32, u32, i8, u8, bool_)
 # The GGUF formats. The formats of other files have a group size of their own choice: see `grouped`.
-QUANT = (q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl, mxfp4, nvfp4)
+QUANT = (q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl, iq4_xs, mxfp4, nvfp4)
 _BY_NAME = {d.name: d for d in PLAIN + QUANT}
 _ALIASES = {
     "float32": f32,

@@ -36,12 +36,11 @@ from pumice.text.gguf_export import export_tokenizer
 # Elements that are read, encoded and written at a time, by each thread.
 _PIECE = 1 << 18
 
-_K_FORMATS = (dtypes.q2_k, dtypes.q3_k, dtypes.q4_k, dtypes.q5_k, dtypes.q6_k)
 # What `general.file_type` says; for the K formats that of the mix without larger layers.
 _FILE_TYPES = {
     dtypes.f32: 0, dtypes.f16: 1, dtypes.q4_0: 2, dtypes.q4_1: 3, dtypes.q8_0: 7, dtypes.q5_0: 8, dtypes.q5_1: 9,
-    dtypes.q2_k: 10, dtypes.q3_k: 11, dtypes.q4_k: 14, dtypes.q5_k: 16, dtypes.q6_k: 18, dtypes.iq4_nl: 25, dtypes.bf16: 32,
-    dtypes.mxfp4: 38,
+    dtypes.q2_k: 10, dtypes.q3_k: 11, dtypes.q4_k: 14, dtypes.q5_k: 16, dtypes.q6_k: 18, dtypes.iq4_nl: 25, dtypes.iq4_xs: 30,
+    dtypes.bf16: 32, dtypes.mxfp4: 38,
 }  # fmt: skip
 TARGETS = (*(d.name for d in ENCODERS), "f16", "bf16", "f32")
 _QUANTIZATION_VERSION = 2
@@ -49,6 +48,7 @@ _QUANTIZATION_VERSION = 2
 _FALLBACKS = {
     dtypes.q2_k: dtypes.iq4_nl,
     dtypes.q3_k: dtypes.iq4_nl,
+    dtypes.iq4_xs: dtypes.iq4_nl,
     dtypes.q4_k: dtypes.q5_0,
     dtypes.q5_k: dtypes.q5_1,
     dtypes.q6_k: dtypes.q8_0,
@@ -208,7 +208,7 @@ def choose_dtype(name: str, shape: tuple[int, ...], source: DType, to: DType, *,
         return source, ""
     found, note = to, ""
     if name in _EDGES and not pure and to.is_quant:
-        found = dtypes.q6_k if to in _K_FORMATS else dtypes.q8_0
+        found = dtypes.q6_k if to.block == dtypes.q6_k.block else dtypes.q8_0
         note = "token table or output" if found != to else ""
     while found.is_quant and shape[-1] % found.block:
         note = f"rows of {shape[-1]} are no multiple of {found.block}"

@@ -33,6 +33,7 @@ ENCODERS: Mapping[DType, Callable[[Floats, Bytes], None]] = {
     dtypes.q4_k: parts.encode_q4_k,
     dtypes.q5_k: parts.encode_q5_k,
     dtypes.q6_k: parts.encode_q6_k,
+    dtypes.iq4_xs: parts.encode_iq4_xs,
 }
 _FLOATS = (dtypes.f32, dtypes.f16, dtypes.bf16)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.core.block_codec import Bytes, Floats, inverse, put_f16
+from pumice.core.block_codec import Bytes, Floats, inverse, put_f16, put_nibbles
+from pumice.core.blocks_k import put_iq4_xs_scales
 from pumice.formats.encode.search import (
     as_blocks,
     as_columns,
@@ -17,7 +20,7 @@ from pumice.formats.encode.search import (
     nearest,
     total,
 )
-from pumice.formats.encode.simple import halves
+from pumice.formats.encode.simple import IQ4_NL, fit_nonlinear, halves
 
 _NUDGES = tuple(n / 5 for n in range(-5, 6))
 _COARSE_NUDGES = tuple(n / 10 for n in range(-8, 9))  # with few levels each one counts more
@@ -139,17 +142,29 @@ def _signed(x: Floats, half: int, most: int, nudges: tuple[float, ...]) -> tuple
     """d, the parts' scales -most…most-1 as [blocks, 16], and levels 0…2·half-1 for -half…half-1 as [blocks, 256]."""
     columns = as_columns(x, 16)
     weight = _importance(columns)
+    rounded = partial(nearest, low=-half, high=half - 1)
     scale = fit_scale(columns, -half, half - 1, nudges, weight).reshape(-1, 16)
+    d, scales = _signed_scales(columns, weight, scale, most, rounded)
+    levels = rounded(columns, (scales * d[:, None]).ravel())
+    return d, scales, as_blocks(levels + np.float32(half), 256)
+
+
+def _signed_scales(
+    columns: Floats, weight: Floats, scale: Floats, most: int, rounded: Callable[[Floats, Floats], Floats]
+) -> tuple[Floats, Floats]:
+    """d and the whole scales -most…most-1 for the best `scale` of each part [blocks, parts].
+
+    `rounded(x, steps)` gives the levels nearest to x, for which d is fitted again.
+    """
     d = halves(extremes(np.ascontiguousarray(scale.T)) / np.float32(-most))
     scales = nearest(scale.T, d, -most, most - 1).T
     for _ in range(2):
-        levels = nearest(columns, (scales * d[:, None]).ravel(), -half, half - 1)
+        levels = rounded(columns, (scales * d[:, None]).ravel())
         s, weighted = scales.ravel(), weight * levels
-        aa, ax = (v.reshape(-1, 16).sum(axis=1) for v in (s * s * total(weighted, levels), s * total(weighted, columns)))
+        aa, ax = (v.reshape(scale.shape).sum(axis=1) for v in (s * s * total(weighted, levels), s * total(weighted, columns)))
         found = halves(ax * inverse(aa))
         d = np.where(np.isfinite(found) & (found != 0), found, d)
-    levels = nearest(columns, (scales * d[:, None]).ravel(), -half, half - 1)
-    return d, scales, as_blocks(levels + np.float32(half), 256)
+    return d, scales
 
 
 def encode_q3_k(x: Floats, blocks: Bytes) -> None:
@@ -169,3 +184,14 @@ def encode_q6_k(x: Floats, blocks: Bytes) -> None:
     blocks[:, 128:192] = _packed_pairs(levels >> 4)
     blocks[:, 192:208] = scales.astype(np.int8).view(np.uint8)
     put_f16(blocks, 208, d[:, None])
+
+
+def encode_iq4_xs(x: Floats, blocks: Bytes) -> None:
+    columns = as_columns(x, 32)
+    weight = _importance(columns)
+    scale = fit_nonlinear(columns, weight).reshape(-1, 8)
+    d, scales = _signed_scales(columns, weight, scale, 32, lambda x, steps: IQ4_NL.nearest_levels(x * inverse(steps)))
+    codes = IQ4_NL.nearest(columns * inverse((scales * d[:, None]).ravel()))
+    put_f16(blocks, 0, d[:, None])
+    put_iq4_xs_scales(blocks, scales)
+    put_nibbles(blocks[:, 8:].reshape(-1, 8, 16), as_blocks(codes, 8, 32))

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core.block_codec import Bytes, Floats, inverse, put_f16, put_nibbles
+from pumice.core.block_layouts import DOUBLED_E2M1, NONLINEAR
 from pumice.formats.encode.search import (
     as_blocks,
     as_columns,
@@ -132,27 +133,32 @@ class _Table:
         return x.astype(np.intp)
 
 
-_IQ4_NL = _Table((-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113))
-# Twice the numbers of the 4-bit float e2m1, so that they are whole; the code's top bit is the sign.
-_E2M1 = _Table((0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12))
+IQ4_NL, _E2M1 = _Table(NONLINEAR), _Table(DOUBLED_E2M1)
+
+
+def fit_nonlinear(x: Floats, weight: Floats | None = None) -> Floats:
+    """The scale of each column for the nonlinear levels, searched like `fit_scale`."""
+    extreme = extremes(x)
+    unit = inverse(extreme)
+    found: Floats = extreme / IQ4_NL.values[0]
+    most = np.zeros_like(extreme)
+    wx = x if weight is None else weight * x
+    # The extreme element goes to either end, or a little beyond.
+    for end in (-143.0, -135.0, -127.0, -119.0, -111.0, 105.0, 113.0, 121.0):
+        tried = IQ4_NL.nearest_levels(x * (unit * np.float32(end)))
+        product = total(wx, tried)
+        scale = product * inverse(total(tried if weight is None else weight * tried, tried))
+        gain = scale * product
+        found, most = np.where(gain > most, scale, found), np.maximum(gain, most)
+    return found
 
 
 def encode_iq4_nl(x: Floats, blocks: Bytes) -> None:
     columns = as_columns(x, 32)
-    extreme = extremes(columns)
-    unit = inverse(extreme)
-    best = halves(extreme / _IQ4_NL.values[0])
-    found, most = best, np.zeros_like(best)
-    # The extreme element goes to either end, or a little beyond; the best scale for those levels follows, as in `fit_scale`.
-    for end in (-143.0, -135.0, -127.0, -119.0, -111.0, 105.0, 113.0, 121.0):
-        tried = _IQ4_NL.nearest_levels(columns * (unit * np.float32(end)))
-        product = total(columns, tried)
-        scale = product * inverse(total(tried, tried))
-        gain = scale * product
-        found, most = np.where(gain > most, halves(scale), found), np.maximum(gain, most)
-    codes = _IQ4_NL.nearest(columns * inverse(best))
-    new_codes = _IQ4_NL.nearest(columns * inverse(found))
-    errors = (squared_error(columns, _IQ4_NL.levels(c), d) for c, d in ((codes, best), (new_codes, found)))
+    best, found = halves(extremes(columns) / IQ4_NL.values[0]), halves(fit_nonlinear(columns))
+    codes = IQ4_NL.nearest(columns * inverse(best))
+    new_codes = IQ4_NL.nearest(columns * inverse(found))
+    errors = (squared_error(columns, IQ4_NL.levels(c), d) for c, d in ((codes, best), (new_codes, found)))
     better = next(errors) > next(errors)
     np.copyto(best, found, where=better)
     np.copyto(codes, new_codes, where=better)

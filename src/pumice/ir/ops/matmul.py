@@ -283,9 +283,10 @@ register(
             "with q in 0…3 and whole s and t in 0…15 for every 16 elements; q3_k: (d*s)*q with q in -4…3 and s in -32…31 for "
             "every 16; q4_k and q5_k: (d*s)*q-(m*t) with whole s and t in 0…63 for every 32; q6_k: (d*s)*(q-32) with q in 0…63 "
             "and s in -128…127 for every 16; q8_k: d*q. d and m are the block's f16 numbers (f32 in q8_k). iq4_nl: d times a "
-            "number of a table; mxfp4: a power of two times a four-bit float; nvfp4: an e4m3 number for every 16 times a "
-            "four-bit float. Grouped dtypes: s*q (i4, i8, e4m3, e5m2), s*(q-z) (u4z, u8z), s*q+b (u4b, u8b), s*(t*q) (nvfp4, t "
-            "in e4m3 for every 16). The arithmetic is f32."
+            "number of a table; iq4_xs: (d*s) times such a number with s in -32…31 for every 32; mxfp4: a power of two "
+            "times a four-bit float; nvfp4: an e4m3 number for every 16 times a four-bit float. Grouped "
+            "dtypes: s*q (i4, i8, e4m3, e5m2), s*(q-z) (u4z, u8z), s*q+b (u4b, u8b), s*(t*q) (nvfp4, t in e4m3 for "
+            "every 16). The arithmetic is f32."
         ),
         no_gradient="quantised weights are not trained",
         differentiable=False,

@@ -8,7 +8,7 @@ from pumice.core.dtypes import DType, group_layout
 from pumice.errors import PlanError
 from pumice.kernels.builder import Operand
 from pumice.kernels.quant.groups import GroupBlocks, NvBlocks
-from pumice.kernels.quant.parts import PairBlocks, PartBlocks, SixBitBlocks
+from pumice.kernels.quant.parts import PairBlocks, PartBlocks, SixBitBlocks, TablePartBlocks
 from pumice.kernels.quant.read import BlockFormat
 from pumice.kernels.quant.small import SmallBlocks
 
@@ -30,6 +30,7 @@ FORMATS: dict[str, BlockFormat] = {
     "q6_k": SixBitBlocks(),
     "q8_k": GroupBlocks(8, "f32"),
     "iq4_nl": GroupBlocks(4, "f16", "iq4_nl"),
+    "iq4_xs": TablePartBlocks(),
     "mxfp4": GroupBlocks(4, "e8m0", "e2m1"),
     "nvfp4": NvBlocks(whole_scale=False),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from pumice.core.block_layouts import DOUBLED_E2M1, NONLINEAR
 from pumice.core.dtypes import NVFP4_BYTES, GroupLayout
 from pumice.kernels.builder import KernelBuilder, Operand
 from pumice.kernels.quant.read import (
@@ -24,10 +25,7 @@ from pumice.kernels.quant.read import (
 )
 
 # The 16 numbers of a four-bit code plus 128, as bytes of four words from the low end up.
-_TABLES = {
-    "iq4_nl": (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113),
-    "e2m1": (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12),
-}
+_TABLES = {"iq4_nl": NONLINEAR, "e2m1": DOUBLED_E2M1}
 # Bits of mantissa, the bias of the exponent, and what the codes at the end of the range stand for.
 _FLOATS = {
     "e4m3": (3, 7, "select(v, vec4<f32>(pm_nan()), (b & vec4<u32>(127u)) == vec4<u32>(127u))"),

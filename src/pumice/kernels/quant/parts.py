@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pumice.kernels.builder import KernelBuilder, Operand
+from pumice.kernels.quant.groups import table_function
 from pumice.kernels.quant.read import (
+    HIGH,
     HIGH_BYTES,
+    LOW,
     LOW_BYTES,
     Weights,
     any_word,
@@ -16,6 +19,7 @@ from pumice.kernels.quant.read import (
     read_quad,
     read_words,
     signed_byte,
+    two_bytes,
     whole_value,
 )
 
@@ -258,3 +262,51 @@ class PairBlocks:
 
     def tile_value(self, kb: KernelBuilder, code: str) -> str:
         return whole_value(code, self.zero)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePartBlocks:
+    """iq4_xs: blocks of 256 as eight parts with scales of six bits, less 32; codes are those of iq4_nl.
+
+    d and the upper two bits of all scales are one word, the lower four bits the next; codes j and j + 16 of a part share a byte.
+    """
+
+    whole: ClassVar[bool] = False
+    groups: ClassVar[tuple[int, ...]] = (4,)
+    unit: int = 16
+    zero: int = 0
+    minimum: bool = False
+    pieces: int = 8
+
+    def _scale(self, operand: Operand) -> str:
+        """Declares and names a function (base, part): the scale of a part."""
+        fn = f"scale_{operand.names[0]}"
+        operand.kb.function(
+            f"fn {fn}(base: u32, part: u32) -> f32 {{ let head = {operand.word('base >> 2u')}; "
+            f"let low = ({operand.word('(base >> 2u) + 1u')} >> (part * 4u)) & 15u; "
+            "let high = ((head >> (part * 2u + 16u)) & 3u) << 4u; "
+            "return unpack2x16float(head).x * (f32(low | high) - 32.0); }"
+        )
+        return fn
+
+    def element(self, operand: Operand) -> str:
+        code = f"({byte(operand, 'base + 8u + (j / 32u) * 16u + (j & 15u)')} >> (((j >> 4u) & 1u) * 4u)) & 15u"
+        return f"return {self._scale(operand)}(base, j / 32u) * {self.tile_value(operand.kb, f'vec4<u32>({code})')}.x;"
+
+    def places(self, u: str, g: str) -> list[str]:
+        return [f"(({u} / 2u) * 8u + ({u} % 2u) * 2u + {j}u)" for j in (0, 1, 4, 5)]
+
+    def weights(self, kb: KernelBuilder, operand: Operand, at: str, u: str) -> list[Weights]:
+        pair = read_words(kb, operand, f"{at} + 8u + {u} * 8u", 2, aligned=True)
+        codes = tuple(self.tile_value(kb, spread.format(word)) for spread in (LOW, HIGH) for word in pair)
+        return [Weights(codes, kb.let(f"{self._scale(operand)}({at}, {u} / 2u)", "s"))]
+
+    def piece(self, kb: KernelBuilder, operand: Operand, at: str, part: str, piece: str) -> tuple[str, str, str]:
+        both = kb.let(two_bytes(operand, kb.let(f"{at} + 8u + {part} * 16u + {piece} * 2u", "at")), "q")
+        return f"({both} & 0x0f0fu) | (({both} & 0xf0f0u) << 12u)", f"{self._scale(operand)}({at}, {part})", ""
+
+    def positions(self, piece: str) -> list[str]:
+        return [f"({piece} * 2u + {i}u)" for i in (0, 1, 16, 17)]
+
+    def tile_value(self, kb: KernelBuilder, code: str) -> str:
+        return f"{table_function(kb, 'iq4_nl')}({code})"
