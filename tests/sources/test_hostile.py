@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pumice.errors import FormatError
-from pumice.sources import http
-from pumice.sources.errors import NoNetwork, SourceError, UnsafeArchive
+from pumice.sources import http, pip_client, resolve
+from pumice.sources.errors import NoNetwork, SourceError, TooLarge, UnsafeArchive
 from pumice.sources.index import _html_links, _json_links
 from pumice.sources.progress import Meter
 from pumice.sources.unpack import unpack
@@ -64,6 +64,30 @@ def test_downloads(server: Server, name: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=said):
         http.Http(timeout=5).download(server.url, tmp_path / "a.part", Meter(None))
     assert server.asked < 20
+
+
+@pytest.fixture
+def hostile_index(server: Server, home: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server as pip's index."""
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", server.url)
+    return server
+
+
+def test_pip_does_not_read_an_index_page_that_was_too_large(hostile_index: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile_index.scripts = [PAGES["too large"][0]]
+    monkeypatch.setattr(pip_client, "download", lambda *_, **__: pytest.fail("pip was asked"))
+    with pytest.raises(TooLarge, match="larger than"):
+        resolve("pypi:tiny-model==1.0")
+
+
+def test_pip_is_ended_when_a_server_drips(hostile_index: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile_index.scripts = [[(OK, 0), *[(b"X", 0.1)] * 600]]
+    monkeypatch.setattr(pip_client, "_STALL_SECONDS", 2.0)
+    (folder := tmp_path / "to").mkdir()
+    with pytest.raises(NoNetwork, match="got nothing of tiny-model for 2 s"):
+        pip_client.download("tiny-model", "1.0", folder, Meter(None), retries=0)
 
 
 def test_an_address_that_is_none(tmp_path: Path) -> None:

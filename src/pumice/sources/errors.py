@@ -51,6 +51,12 @@ class WrongHash(SourceError):
     exit_code = 4
 
 
+class TooLarge(SourceError):
+    """A server sends more than what is asked for can have."""
+
+    code = "too-large"
+
+
 class UnsafeArchive(SourceError):
     """An archive that would write outside its folder, or far more than it weighs."""
 

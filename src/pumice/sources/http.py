@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from pumice.sources.errors import NoAccess, NoNetwork, NotFound, SourceError, plain
+from pumice.sources.errors import NoAccess, NoNetwork, NotFound, SourceError, TooLarge, plain
 from pumice.sources.files import CHUNK, need_space, size_text
 from pumice.sources.progress import Meter
 
@@ -209,9 +209,9 @@ def _small(url: str, answer: Any) -> bytes:
     return bytes(body)
 
 
-def _too_large(url: str, limit: int) -> SourceError:
+def _too_large(url: str, limit: int) -> TooLarge:
     host = urllib.parse.urlsplit(url).hostname or url
-    return SourceError(
+    return TooLarge(
         f"the answer of {host} is larger than {size_text(limit)}",
         hint="check the address; this is no file that is asked for",
         limit=limit,

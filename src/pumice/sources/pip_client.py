@@ -28,6 +28,7 @@ _NETWORK = re.compile(
 _ACCESS = re.compile(r"\b(401|403)\b.*(?:Client )?Error|User for .*:", re.IGNORECASE)
 _VERSIONS = re.compile(r"\(from versions: ([^)]*)\)")
 _PYPI = "https://pypi.org/simple"
+_STALL_SECONDS = 180.0
 _INSTALL_HINT = "install pip into this environment: python -m ensurepip"
 
 
@@ -102,9 +103,21 @@ def download(package: str, version: str, folder: Path, meter: Meter, *, retries:
     log = folder / "pip.log"
     with log.open("wb") as out:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env)
+        written, since = 0, time.monotonic()
         try:
             while child.poll() is None:
-                meter.reached(tree_bytes(folder))
+                before, written = written, tree_bytes(folder)
+                meter.reached(written)
+                # pip's own timeout is for the wait for the next byte: a server that drips keeps it for ever.
+                if written != before:
+                    since = time.monotonic()
+                elif time.monotonic() - since > _STALL_SECONDS:
+                    raise NoNetwork(
+                        f"pip has got nothing of {package} for {_STALL_SECONDS:g} s",
+                        hint="check the network and pip's index and proxy settings, or try again later",
+                        package=package,
+                        version=version,
+                    )
                 time.sleep(0.05)
         finally:
             if child.poll() is None:

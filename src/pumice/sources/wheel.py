@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from pumice.sources import pip_client
-from pumice.sources.errors import NoAccess, NoNetwork, NoSpace, NotFound, SourceError, WrongHash
+from pumice.sources.errors import NoAccess, NoNetwork, NoSpace, NotFound, SourceError, TooLarge, WrongHash
 from pumice.sources.files import file_sha256, sync
 from pumice.sources.http import Http, copy_local
 from pumice.sources.index import Link, find_wheels
@@ -37,13 +37,16 @@ def fetch_wheel(spec: PypiSpec, folder: Path, pinned: str, meter: Meter) -> tupl
             return whole, expected
         try:
             return whole, _take(spec, link, whole, expected, http, meter)
-        except (NoSpace, WrongHash):
+        except (NoSpace, TooLarge, WrongHash):
             raise
         except SourceError as e:
             # A transfer that had begun is worth resuming; one that could not begin may need what only pip knows.
             if any(p.stat().st_size for p in folder.glob("*.part")):
                 raise
             problems.append(e)
+    for problem in problems:
+        if isinstance(problem, TooLarge):  # pip would read the same answer, without a bound
+            raise problem
     return whole, _take_with_pip(spec, folder, whole, pinned, problems, meter)
 
 
