@@ -89,8 +89,8 @@ def interrupts(work: Callable[[], object], found: list[Site]) -> Iterator[tuple[
         if error is not None:
             raised += 1
             yield f"{Path(code.co_filename).name}:{code.co_name}+{at}", error
-    # Interrupts may come late for the last few bytecodes; most must have struck.
-    assert raised > len(found) * 0.8, f"{raised} of {len(found)} interrupts came"
+    # Interrupts may come late for the last few bytecodes; most must have struck. Fast devices have fewer waits in between.
+    assert raised > len(found) * 0.5, f"{raised} of {len(found)} interrupts came"
 
 
 def elsewhere(work: Callable[[], Any], where: str, seconds: float = 60.0) -> Any:

@@ -34,7 +34,7 @@ out = np.zeros((40, 96), "f4")
 
 def quantised():
     data = quantize_rows(dtypes.q4_k, rng.standard_normal((96, 256)).astype("f4"))
-    tasks = native.packed_product(x, Tiles.of(dtypes.q4_k, (96, 256), data), out, False)
+    tasks = native.packed_product(x, Tiles.of(dtypes.q4_k, (96, 256), data), out, kernels.is_wide)
     return tasks, x @ dequantize_rows(dtypes.q4_k, data, 256).T
 
 

@@ -147,7 +147,7 @@ EXHAUSTION = {
     "deep parentheses": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "long sum": "{{ " + "1+" * 20000 + "1 }}",
     "long attribute chain": "{{ messages" + ".a" * 20000 + " }}",
-    "many elifs": "{% if 0 %}" + "{% elif 0 %}" * 5000 + "{% endif %}",
+    "many elifs": "{% if 0 %}" + "{% elif 0 %}" * 10_000 + "{% endif %}",
     "nested ifs": "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
     "nested loops in the source": "{% for i in [1] %}" * 500 + "{% endfor %}" * 500,
     "too long": "x" * 200_000,
