@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,21 @@ def test_contributing_lists_every_package_in_the_order_of_the_contract() -> None
     for (_, allowed), below in zip(table, layers[1:]):
         assert below & set(re.findall(r"`(\w+)`", allowed)), f"{allowed!r} names nothing of the next layer, {below}"
     assert set().union(*rows) == there - {"__init__"}
+
+
+def test_pages_name_every_architecture_and_format() -> None:
+    from pumice.core.dtypes import QUANT
+    from pumice.llm.quantize import TARGETS
+    from pumice.models.registry import ARCHITECTURES, get_architecture
+
+    def missing(page: str, names: Iterable[str]) -> list[str]:
+        text = (ROOT / page).read_text()
+        return [name for name in names if not re.search(rf"\b{name}\b", text)]
+
+    causal = [name for name in ARCHITECTURES if get_architecture(name).kind == "causal"]
+    assert missing("README.md", ARCHITECTURES) == missing("docs/models.md", ARCHITECTURES) == []
+    assert missing("docs/quantize.md", [*causal, *TARGETS]) == []
+    assert missing("docs/quantised-weights.md", [d.name for d in QUANT]) == []
 
 
 def test_the_sampling_page_has_the_defaults() -> None:
