@@ -505,6 +505,9 @@ def test_profiling_a_step_changes_nothing():
             assert_same(before, everything(step))
             with pytest.raises(MissingName, match="lacks 'y'"):
                 step.profile(x=mlp_batch()["x"])
+            for nameless in ((5,), (mlp_batch()["x"],), (mlp_batch()["x"], mlp_batch()["y"])):
+                with pytest.raises(InputError, match="takes its batch by name"):
+                    step.profile(*nameless)
 
 
 def test_params_are_saved_by_name(tmp_path):

@@ -131,12 +131,16 @@ class TrainStep:
     # -- running ----------------------------------------------------------------------------------------------------
     def __call__(self, batch: Mapping[str, Any] | None = None, /, *others: Any, **inputs: Any) -> Any:
         """Train on one batch: the loss before the update as a float; with aux the pair of it and a dict of arrays."""
+        return self.run(self._by_name(batch, others, inputs))
+
+    def _by_name(self, batch: object, others: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The batch of a call by name."""
         if others or not (batch is None or isinstance(batch, Mapping)):
             raise InputError(
                 "a step takes its batch by name, or as one mapping",
                 hint="step(" + ", ".join(f"{name}=…" for name in self._graphs.inputs) + ")",
             )
-        return self.run({**(batch or {}), **inputs})
+        return {**(batch or {}), **inputs}
 
     def run(self, batch: Mapping[str, Any], *, captures: bool = False) -> Any:
         """Train on one batch; with `captures` the result comes with a dict of what the loss function captured.
@@ -172,7 +176,7 @@ class TrainStep:
         key = {KEY: np.array([self.seed, call & 0xFFFFFFFF], np.uint32)}
         return key | (self._applied() if self._apply is None else {FIRST: np.asarray(self._micro == 0, np.float32)})
 
-    def profile(self, batch: Mapping[str, Any] | None = None, /, *, repeats: int = 5, **inputs: Any) -> Profile:
+    def profile(self, batch: Mapping[str, Any] | None = None, /, *others: Any, repeats: int = 5, **inputs: Any) -> Profile:
         """Where the time of a step on this batch goes, kernel by kernel; parameters and states are put back afterwards.
 
         With `accumulate` it is the time of a micro-batch without the update.
@@ -186,7 +190,7 @@ class TrainStep:
         ...     found.env, found.repeats, step.count
         ({'B': 4}, 2, 0)
         """
-        arrays = self._checked({**(batch or {}), **inputs})
+        arrays = self._checked(self._by_name(batch, others, inputs))
         with self._lock:
             return self.executable.profile(arrays | self._numbers(), repeats=repeats)
 
