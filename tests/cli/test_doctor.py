@@ -104,6 +104,11 @@ def test_usage_errors_and_version() -> None:
     assert version.returncode == 0 and version.stdout.startswith("pumice ")
 
 
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "pumice", "env"], capture_output=True, text=True)
+    assert done.returncode == 0 and "PUMICE_HOME" in done.stdout, done.stderr
+
+
 def test_help_needs_no_heavy_modules() -> None:
     code = "import sys, pumice.cli.main; print(*[m for m in ('numpy', 'wgpu', 'rich', 'numba') if m in sys.modules])"
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

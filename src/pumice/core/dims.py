@@ -103,7 +103,7 @@ class Expr:
     def __ge__(self, other: Any) -> Any:
         return _arithmetic("greater_equal", self, other)
 
-    # Whatever asks for the number while tracing is told how to compute with it instead.
+    # A request for the number while tracing raises an error that says how to compute with it instead.
 
     def _no_value(self, wanted: str, hint: str) -> NoReturn:
         raise SymbolError(f"the symbolic dim {self} has no {wanted} while tracing", hint=hint, dim=str(self))

@@ -111,7 +111,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def read_plain(path: Path, limit: int) -> bytes:
-    """The content of a plain file, whoever owns it: for data that is checked, and decides nothing but itself."""
+    """The content of a plain file of any owner: for data that is checked, and decides nothing but itself."""
     fd = os.open(path, os.O_RDONLY | (_PLAIN & ~getattr(os, "O_NOFOLLOW", 0)))
     try:
         return _content(fd, path, limit)

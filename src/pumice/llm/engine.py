@@ -268,7 +268,7 @@ class Engine:
 
     def _leave_slots(self, live: Sequence[Live]) -> None:
         for seq in live:
-            # What steps under way or failed ones write is unknown; what lies before it in the cache is as it was.
+            # What steps under way or failed ones write is unknown; the cache before it is as it was.
             seq.forget_ahead()
         for slot in self._slots:
             slot.busy = False

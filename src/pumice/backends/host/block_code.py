@@ -114,7 +114,7 @@ class BlockReader:
         self._fetched = 0
 
     def fetch(self, share: float) -> None:
-        """Prefetches what lies ahead, up to this share of a block."""
+        """Prefetches the blocks ahead, up to this share of a block."""
         until = int(share * self._layout.nbytes * LANES)
         for at in range(self._fetched, until, 64):
             fetch_for_reading(self._builder, self._builder.add(self._w, _LONG(AHEAD + at)))

@@ -66,7 +66,7 @@ class Behind:
     def put(self, work: Callable[[], None]) -> Sent:
         """Another job, after those that were put before it."""
         job = Sent(self, work)
-        # From here on the job counts: whoever waits for it sees to it that the thread runs.
+        # From here on the job counts: a thread that waits for it starts the worker if need be.
         self._jobs.append(job)
         with self._changed.lock:
             self._wake()
