@@ -31,7 +31,7 @@ def check_ops(device: Device) -> int:
             for views in (False, True):
                 count += 1
                 try:
-                    problem = harness.check(harness.one_op(spec, sample, views=views), "webgpu", tolerance=spec.tolerance)
+                    problem = harness.check(harness.one_op(spec, sample, views=views), "webgpu")
                 except Exception as e:
                     problem = f"{type(e).__name__}: {e}"
                 if problem:
@@ -51,7 +51,7 @@ def check_graphs(device: Device, count: int) -> int:
     for seed in range(1000, 1000 + count):
         for options in ({"arena": True, "guard": 0}, {"fuse": False}):
             try:
-                problem = harness.check(random_case(seed), "webgpu", chain=True, **options)
+                problem = harness.check(random_case(seed), "webgpu", **options)
             except Exception as e:
                 problem = f"{type(e).__name__}: {e}"
             if problem:

@@ -24,7 +24,7 @@ VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def failure(case: Case, target: str, options: dict[str, Any]) -> str:
     try:
-        return check(case, target, chain=True, **options)
+        return check(case, target, **options)
     except Exception as e:
         return f"{type(e).__name__}: {e}"
 

@@ -33,7 +33,7 @@ def gated(y):
 def check(fn, params, arrays, target, types=None):
     """Runs fn and compares it with the reference; gives the labels of the plan's steps."""
     caps = device("webgpu").caps.with_(**ALL_TARGETS[target])
-    return [s.label for s in run_as(caps, fn, arrays, params, types=types, chain=True).steps]
+    return [s.label for s in run_as(caps, fn, arrays, params, types=types).steps]
 
 
 @pytest.mark.parametrize("target", ALL_TARGETS)

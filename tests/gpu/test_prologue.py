@@ -84,14 +84,14 @@ def test_products_compute_their_few_vectors(name, target):
     c = CASES[name]()
     found = labels(c, target)
     assert all("matmul" in label for label in found), f"nothing is stored before the product: {found}"
-    assert check(c, target, chain=True) == ""
+    assert check(c, target) == ""
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_vectors_are_stored_first(target):
     c = case(lambda x, g, w: pm.rms_norm(x, g) @ w.T, x=draw(40, 96), g=draw(96), w=draw(70, 96))
     assert labels(c, target) == ["rms_norm", "transpose+matmul"]
-    assert check(c, target, chain=True) == ""
+    assert check(c, target) == ""
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -109,7 +109,7 @@ def test_attention_rotates_its_queries_and_scatter_its_updates(target):
     )
     found = labels(c, target)
     assert not any(label in ("rope", "reshape+rope") for label in found), found
-    assert check(c, target, chain=True) == ""
+    assert check(c, target) == ""
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -19,10 +19,9 @@ from pumice.kernels.routines import scatter, sort
 from pumice.kernels.rows import layout, scan
 from pumice.plan.build import build_plan
 from pumice.plan.plan import PlanOptions
-from pumice.reference.compare import mismatch
 from pumice.reference.interpreter import evaluate_graph
 
-from harness import GUARD, Case, device, run_plan
+from harness import GUARD, Case, device, run_plan, wrong_outputs
 
 Array = np.ndarray[Any, Any]
 H200, BASELINE, SOFTWARE = Caps.preset("h200"), Caps.preset("browser-baseline"), Caps.preset("lavapipe")
@@ -38,11 +37,10 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 def run(graph: Graph, inputs: Mapping[str, Array], caps: Caps, maxima: Mapping[str, int] | None = None) -> list[str]:
     """Compares a graph with the oracle under `caps`; gives the variants it took."""
     plan = build_plan(graph, caps, PlanOptions(guard=GUARD, arena=False), max=maxima)
-    results, broken = run_plan(device("webgpu"), plan, Case(graph, inputs, {}))
+    case = Case(graph, inputs, {})
+    results, broken = run_plan(device("webgpu"), plan, case)
     assert not broken
-    expected = evaluate_graph(graph, inputs).outputs
-    for (_, node), got, want in zip(graph.outputs, results, expected, strict=True):
-        assert mismatch(got, want, graph.nodes[node].type.dtype) == ""
+    assert wrong_outputs(case, results) == ""
     return [s.variant for s in plan.steps]
 
 

@@ -24,7 +24,7 @@ def draw(*shape, dtype=np.float32):
 def check(fn, w, arrays, *, tuning=H200.tuning, **types):
     """Runs fn as planned for an adapter with these measurements, on the device of the tests, and compares; gives the variants."""
     caps = device("webgpu").caps.with_(tuning=tuning, software=False)
-    return [s.variant for s in run_as(caps, fn, arrays, {"w": w}, types=types, chain=True).steps]
+    return [s.variant for s in run_as(caps, fn, arrays, {"w": w}, types=types).steps]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])

@@ -54,7 +54,7 @@ def data_of(operand: Any) -> Any:
 @on_every_target
 @by_name
 def test_op_agrees_with_the_reference(spec: OpSpec, target: str) -> None:
-    failures = [f"{s.label}: {e}" for s in spec.samples() if (e := check(one_op(spec, s), target, tolerance=spec.tolerance))]
+    failures = [f"{s.label}: {e}" for s in spec.samples() if (e := check(one_op(spec, s), target))]
     assert not failures, "\n".join(failures)
 
 
@@ -66,7 +66,7 @@ def test_op_reads_views(spec: OpSpec, target: str) -> None:
     ]
     failures = []
     for s in viewed[:2]:
-        if e := check(one_op(spec, s, views=True), target, tolerance=spec.tolerance):
+        if e := check(one_op(spec, s, views=True), target):
             failures.append(f"{s.label}: {e}")
     assert not failures, "\n".join(failures)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from pumice.core.dtypes import DType
 from pumice.errors import GraphError, UnknownName
+from pumice.ir.precision import ErrorModel
 from pumice.ir.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -94,7 +95,8 @@ class OpSpec:
     `reference(arrays, attrs, out)`: the NumPy meaning. Float arrays come as float64 from the oracle and as float32 from the
     host backend, so it must not fix a precision; `out` is the static output type; the caller casts to `out.dtype`.
     `lowering`: how kernels make it. `samples()`: concrete cases for the tests, deterministic.
-    `cost`: free (a view), memory or compute bound. `tolerance`: normalised mean squared error in f32.
+    `cost`: free (a view), memory or compute bound.
+    `error`: the op's error model (see ir/precision.py), by which results are judged; None where it only moves or picks elements.
     `rules`: where systems differ (out of range, ties, empty, rounding), what this op does.
     `gradient`: the reverse-mode rule (see ir/gradient.py); an op without one says why in `no_gradient`. Where `differentiable` is
     False the derivative is zero or means nothing, and nothing flows back; elsewhere asking for a missing rule is an error.
@@ -114,7 +116,7 @@ class OpSpec:
     samples: Callable[[], Iterable[Sample]]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     cost: Literal["free", "memory", "compute"] = "memory"
-    tolerance: float = 1e-7
+    error: ErrorModel | None = None
     rules: str = ""
     gradient: Callable[..., Any] | None = None
     no_gradient: str = ""

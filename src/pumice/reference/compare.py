@@ -1,40 +1,28 @@
-"""Comparing a backend's result with the oracle: normalised mean squared error, and equal NaNs and infinities."""
+"""Comparing a backend's result with the oracle: every element within its bounds, equal NaNs and infinities."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from pumice.core.dtypes import DType
-
-Array = np.ndarray[Any, Any]
-_EPS_NMSE = {"f32": 1e-7, "f16": 1e-6, "bf16": 1e-5}  # bf16 keeps 8 bits: rounding alone gives about 1e-6
-
-
-def nmse(got: Array, expected: Array) -> float:
-    """Σ(got-expected)² / Σ expected² over the finite elements; the plain sum where everything expected is 0.
-
-    >>> nmse(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
-    0.0
-    """
-    finite = np.isfinite(expected)
-    e, g = expected[finite], got[finite]
-    scale = float(np.sum(e * e)) if e.size else 0.0
-    error = float(np.sum((g - e) ** 2)) if e.size else 0.0
-    return error / scale if scale > 1e-30 else error
+from pumice.ir.registry import Array
+from pumice.reference.bounds import Bounds
 
 
-def mismatch(got: Array, expected: Array, dtype: DType, *, tolerance: float | None = None, chain: bool = False) -> str:
-    """What is wrong with `got`, or "" if it agrees with the oracle's float64 `expected`.
+def mismatch(got: Array, bounds: Bounds, dtype: DType) -> str:
+    """What is wrong with `got`, or "" if it agrees with the oracle.
 
-    Shape and dtype must be exact, integers and booleans equal, NaN and infinities in the same places, floats within the
-    op's tolerance or the dtype's, whichever is larger; `chain` allows ten times that for whole graphs.
+    Shape and dtype must be exact, integers and booleans equal, NaN and infinities in the same places, and every float within
+    the bounds of its element (see reference/bounds.py).
 
     >>> from pumice.core import dtypes
-    >>> mismatch(np.float32([1.0]), np.array([1.0]), dtypes.f32)
+    >>> near_one = Bounds(np.array([1.0]), np.array([0.9]), np.array([1.1]))
+    >>> mismatch(np.float32([1.05]), near_one, dtypes.f32)
     ''
+    >>> mismatch(np.float32([1.2]), near_one, dtypes.f32)
+    '1 of 1 beyond their bounds, worst at (0,): 1.2000000476837158 for 1.0, between 0.9 and 1.1'
     """
+    expected = bounds.value
     if got.shape != expected.shape:
         return f"shape {got.shape}, expected {expected.shape}"
     if got.dtype != dtype.np:
@@ -50,9 +38,26 @@ def mismatch(got: Array, expected: Array, dtype: DType, *, tolerance: float | No
         if not np.array_equal(test(wide), test(reachable)):
             at = np.argwhere(test(wide) != test(reachable))[0]
             return f"{name} in other places, first at {tuple(int(i) for i in at)}"
-    limit = max(tolerance or 0.0, _EPS_NMSE[dtype.name]) * (10 if chain else 1)
-    error = nmse(wide, np.where(np.isfinite(reachable), expected, reachable))
-    if error <= limit:
+    count = int(np.count_nonzero(np.isfinite(reachable) & ((wide < bounds.low) | (wide > bounds.high))))
+    if not count:
         return ""
-    worst = np.unravel_index(int(np.nanargmax(np.where(np.isfinite(reachable), np.abs(wide - expected), 0))), got.shape)
-    return f"NMSE {error:.3g} over {limit:.3g}; worst at {worst}: {wide[worst]} for {expected[worst]}"
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(error_ratio(got, bounds))), got.shape))
+    low, high = float(bounds.low[worst]), float(bounds.high[worst])
+    return (
+        f"{count} of {got.size} beyond their bounds, worst at {worst}: {float(wide[worst])} for {float(expected[worst])}, "
+        f"between {low} and {high}"
+    )
+
+
+def error_ratio(got: Array, bounds: Bounds) -> Array:
+    """Each element's error over the error that its bounds allow: at most 1 where `mismatch` finds nothing.
+
+    >>> error_ratio(np.float32([1.0, 1.5]), Bounds(np.ones(2), np.array([1.0, 0.0]), np.array([1.0, 2.0]))).tolist()
+    [0.0, 0.5]
+    """
+    wide = got.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        value = bounds.value.astype(got.dtype).astype(np.float64)
+        error = np.where(np.isfinite(value), np.abs(wide - value), 0.0)
+        allowed = np.where(wide > value, bounds.high - value, value - bounds.low)
+        return np.where(error == 0, 0.0, error / np.maximum(allowed, 0))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from pumice.ir.graph import ConstData, Graph, Node, bind_attrs
 from pumice.ir.registry import Array, Packed, get_op
 from pumice.ir.symbols import infer_env
 from pumice.ir.types import TensorType
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,24 +52,8 @@ def evaluate_graph(
     >>> evaluate_graph(g, {"x": [1, 2]}).outputs[0]
     array([-1., -2.])
     """
-    given = {"input": dict(inputs), "param": dict(params or {}), "state": dict(state or {})}
-    _check_names(graph, given)
-    if env is None:
-        env = infer_env(graph, {name: np.shape(a) for name, a in given["input"].items()})
-    last_use = [n.id if keep_values else max(graph.users[n.id], default=n.id) for n in graph.nodes]
     kept = set(range(len(graph))) if keep_values else {*graph.roots, *(n.id for n in graph.sources("state"))}
-    values: dict[int, Any] = {}
-    # Overflow, 0/0 and the like are results to compare, not accidents.
-    with np.errstate(all="ignore"):
-        for node in graph.nodes:
-            if node.op in _SOURCES:
-                values[node.id] = _source(node, given, env)
-            else:
-                operands = [None if i is None else values[i] for i in node.inputs]
-                values[node.id] = evaluate_node(node, operands, env)
-            for i in {*node.args, node.id}:
-                if last_use[i] <= node.id and i not in kept:
-                    del values[i]
+    values = walk(graph, inputs, params, state, env, kept, lambda value: value, evaluate_node)
     after = {n.id: n.id for n in graph.sources("state")} | dict(graph.updates)
     return ReferenceResult(
         outputs=[_plain(values[i]) for _, i in graph.outputs],
@@ -76,6 +62,36 @@ def evaluate_graph(
         params={n.name: _plain(values[after[n.id]]) for n in graph.sources("param") if n.id in after},
         values=[_plain(values[n.id]) for n in graph.nodes] if keep_values else None,
     )
+
+
+def walk(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    params: Mapping[str, Any] | None,
+    state: Mapping[str, Any] | None,
+    env: Mapping[str, int] | None,
+    kept: Collection[int],
+    from_source: Callable[[Any], T],
+    evaluate: Callable[[Node, Sequence[T | None], Mapping[str, int]], T],
+) -> dict[int, T]:
+    """Evaluates a graph node by node and gives the values of the nodes in `kept`; others are dropped after their last use."""
+    given = {"input": dict(inputs), "param": dict(params or {}), "state": dict(state or {})}
+    _check_names(graph, given)
+    if env is None:
+        env = infer_env(graph, {name: np.shape(a) for name, a in given["input"].items()})
+    last_use = [max(graph.users[n.id], default=n.id) for n in graph.nodes]
+    values: dict[int, T] = {}
+    # Overflow, 0/0 and the like are results to compare, not accidents.
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            if node.op in _SOURCES:
+                values[node.id] = from_source(_source(node, given, env))
+            else:
+                values[node.id] = evaluate(node, [None if i is None else values[i] for i in node.inputs], env)
+            for i in {*node.args, node.id}:
+                if last_use[i] <= node.id and i not in kept:
+                    del values[i]
+    return values
 
 
 def _check_names(graph: Graph, given: Mapping[str, Mapping[str, Any]]) -> None:
@@ -116,11 +132,16 @@ def _load(node: Node, array: Array, out: TensorType) -> Any:
             f"{node.op} {node.name!r} must have shape {shape}, got {array.shape}", name=node.name, expected=shape, got=array.shape
         )
     # What is not exact in the declared dtype never reaches a device either.
-    return _round(array.astype(out.dtype.np), out.dtype)
+    return round_value(array.astype(out.dtype.np), out.dtype)
 
 
 def evaluate_node(node: Node, operands: Sequence[Any], env: Mapping[str, int]) -> Array:
     """One node's value from its operands' values, as `evaluate_graph` holds them: floats in float64."""
+    return round_value(apply_node(node, operands, env), node.type.dtype)
+
+
+def apply_node(node: Node, operands: Sequence[Any], env: Mapping[str, int]) -> Array:
+    """One node's value before it is rounded to the node's dtype."""
     out = node.type.at(env)
     try:
         result = np.asarray(get_op(node.op).reference(operands, bind_attrs(node.attr, env), out))
@@ -133,10 +154,10 @@ def evaluate_node(node: Node, operands: Sequence[Any], env: Mapping[str, int]) -
             node=node.id,
             op=node.op,
         )
-    return _round(result, out.dtype)
+    return result
 
 
-def _round(array: Array, dtype: DType) -> Array:
+def round_value(array: Array, dtype: DType) -> Array:
     """A value in the precision that the oracle keeps for its dtype."""
     if not dtype.is_float:
         return array.astype(dtype.np)

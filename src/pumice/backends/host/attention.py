@@ -10,7 +10,7 @@ import numpy as np
 from pumice.backends.host import blas, jit, native
 from pumice.backends.host.calls import Call, Routine, numel, row_blocks
 from pumice.backends.host.scratch import scratch
-from pumice.ir.ops.attention import hidden, probabilities, scale_of
+from pumice.ir.ops.attention_math import hidden, probabilities, scale_of
 from pumice.ir.registry import Array
 
 # Scores that exist at a time: few enough to stay in cache between one product and the next.

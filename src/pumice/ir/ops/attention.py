@@ -14,7 +14,8 @@ from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.ir.gradients.attention import attention as attention_gradient
 from pumice.ir.gradients.linear import rope as rope_gradient
-from pumice.ir.ops.index import clamped
+from pumice.ir.ops.attention_errors import attention_error, rope_error
+from pumice.ir.ops.attention_math import head_groups, hidden, probabilities, scale_of, usual_layout
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
 from pumice.ir.types import TensorType
@@ -182,71 +183,20 @@ def _check_attention_extras(types: Types, batch: Dim, scores: Shape) -> None:
 
 
 def _attention(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    q, k, v, mask, bias, offset, kv_len, kv_index, k_scale, v_scale = arrays
-    if k_scale is not None:
-        k, v = k * k_scale[..., None], v * v_scale[..., None]
-    if attrs["layout"] == "bshd":
-        q, k, v = (a.swapaxes(1, 2) for a in (q, k, v))
-    if kv_index is not None:
-        if len(k) == 0:
-            return np.zeros(out.static_shape, q.dtype)
-        entries = clamped(kv_index, len(k))
-        k, v = k[entries], v[entries]
+    mask, bias, offset, kv_len, kv_index = arrays[3:8]
+    if kv_index is not None and len(arrays[1]) == 0:
+        return np.zeros(out.static_shape, arrays[0].dtype)
+    q, k, v = usual_layout(arrays, attrs)
     (batch, heads, sq, depth), (_, kv_heads, sk, _) = q.shape, k.shape
-    # Heads that share keys become an axis of their own, so that matmul broadcasts k and v over them without a copy.
-    group = heads // kv_heads
-    grouped = q.reshape(batch, kv_heads, group, sq, depth)
+    grouped = head_groups(q, kv_heads)
     with np.errstate(invalid="ignore", over="ignore"):
         scores = np.matmul(grouped, k[:, :, None].swapaxes(-1, -2)).reshape(batch, heads, sq, sk)
         weights = probabilities(
             scores, scale_of(attrs, depth), attrs["softcap"], bias, hidden(attrs, batch, sq, sk, mask, offset, kv_len)
         )
-        result: Array = np.matmul(weights.reshape(batch, kv_heads, group, sq, sk), v[:, :, None])
+        result: Array = np.matmul(head_groups(weights, kv_heads), v[:, :, None])
     result = result.reshape(batch, heads, sq, v.shape[3])
     return result.swapaxes(1, 2) if attrs["layout"] == "bshd" else result
-
-
-def scale_of(attrs: Attrs, depth: int) -> float:
-    """What products of queries and keys are multiplied by."""
-    return 1 / math.sqrt(depth) if attrs["scale"] is None else float(attrs["scale"])
-
-
-def probabilities(scores: Array, scale: float, softcap: float | None, bias: Array | None, unseen: Array | None) -> Array:
-    """Products of queries and keys become, in place, what each key counts for each query; rows that see nothing are zeros."""
-    scores *= scale
-    if softcap is not None:
-        scores /= softcap
-        np.tanh(scores, out=scores)
-        scores *= softcap
-    if bias is not None:
-        scores += bias
-    if unseen is not None:
-        np.copyto(scores, -np.inf, where=unseen)
-    # A row with nothing to attend has the maximum -inf; 0 instead leaves its weights at exp(-inf) = 0.
-    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    scores -= np.where(top == -np.inf, 0, top)
-    weights = np.exp(scores, out=scores)
-    total = weights.sum(axis=-1, keepdims=True)
-    weights /= np.where(total == 0, 1, total)
-    return weights
-
-
-def hidden(attrs: Attrs, batch: int, sq: int, sk: int, mask: Array | None, offset: Array | None, kv_len: Array | None) -> Array:
-    """Which scores do not count; broadcasts to [B, H, Sq, Sk]."""
-    per_batch = (-1, 1, 1, 1)
-    key = np.arange(sk)
-    start = np.array(sk - sq) if offset is None else offset.astype(np.int64)
-    query = start.reshape(per_batch) + np.arange(sq)[:, None]
-    found = np.zeros((1, 1, 1, 1), np.bool_)
-    if mask is not None:
-        found = found | ~mask
-    if kv_len is not None:
-        found = found | (key >= kv_len.reshape(per_batch))
-    if attrs["causal"]:
-        found = found | (key > query)
-    if attrs["window"] is not None:
-        found = found | (key <= query - attrs["window"])
-    return found
 
 
 def _angles(positions: Array, half: int) -> tuple[Array, Array]:
@@ -426,6 +376,7 @@ register(
         reference=_rope,
         lowering=Pull("rope"),
         samples=_rope_samples,
+        error=rope_error,
         gradient=rope_gradient,
         attrs={"rotary_dim": REQUIRED, "interleaved": False},
         rules=(
@@ -447,6 +398,7 @@ register(
         reference=_attention,
         lowering=Routine("attention"),
         samples=_attention_samples,
+        error=attention_error,
         gradient=attention_gradient,
         attrs=_ATTENTION_ATTRS,
         cost="compute",

@@ -11,7 +11,8 @@ from pumice.core import dtypes
 from pumice.core.dims import product
 from pumice.errors import ShapeError
 from pumice.ir.gradients.attention import composed_gradient
-from pumice.ir.ops.attention import hidden, probabilities, scale_of
+from pumice.ir.ops.attention_errors import attention_gradient_error
+from pumice.ir.ops.attention_math import hidden, probabilities, scale_of
 from pumice.ir.registry import Array, Attrs, OpSpec, Routine, Sample, Types, get_op, register
 from pumice.ir.rules import given, require_kind, rng
 from pumice.ir.types import TensorType
@@ -102,7 +103,7 @@ register(
         composed=composed_gradient,
         attrs=_ATTRS,
         cost="compute",
-        tolerance=1e-6,
+        error=attention_gradient_error,
         rules=(
             "Operands and attributes as for attention; dy is the gradient of its result. The result is f32 and flat: the "
             "gradient of q, then of k, then of v, each in its operand's order. Rows that see nothing give zeros."

@@ -11,11 +11,21 @@ from pumice.core import dtypes, special
 from pumice.core.dtypes import DType
 from pumice.ir.gradients.elementwise import BINARY
 from pumice.ir.ops._elementwise import BOOLS, INF, NAN, SPECIAL, STEPS, Domain, draw, dtypes_of, extremes, kinds_of, reference_of
+from pumice.ir.precision import ErrorModel, rounded
 from pumice.ir.registry import Array, Attrs, OpSpec, Sample, Scalar, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, same_dtype
 from pumice.ir.types import TensorType
 
 Wgsl = Mapping[str, str]
+_ERRORS: dict[str, ErrorModel] = {
+    "add": rounded(0),
+    "sub": rounded(0),
+    "mul": rounded(0),
+    "div": rounded(2.5),
+    "mod": rounded(0),
+    "pow": rounded(4, 2),
+    "atan2": rounded(4, 2.5),
+}
 _WITHOUT = {"compare": BOOLS, "logical": BOOLS, "bitwise": "it takes integers"}
 _SHAPES: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
     ("odd", (7,), (7,)),
@@ -80,6 +90,7 @@ def _op(
             no_gradient="" if name in BINARY else _WITHOUT.get(family, STEPS),
             differentiable=name in BINARY,
             rules=rules,
+            error=_ERRORS.get(name),
         )
     )
 

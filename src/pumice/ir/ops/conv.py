@@ -14,6 +14,7 @@ from pumice.errors import ShapeError
 from pumice.ir.gradients import conv as gradients
 from pumice.ir.ops.shape import sample, sample_array
 from pumice.ir.ops.window import Padding, check_window, index, padded, spatial_rank, static_kernel, taps, window_count, windows
+from pumice.ir.precision import Evaluation, summed
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, same_dtype, same_shape
 from pumice.ir.types import TensorType
@@ -153,6 +154,20 @@ def _grad_weight(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     return np.asarray(dw).reshape(out.static_shape)
 
 
+def _reads_per_output(e: Evaluation) -> int:
+    return int(np.prod(e.arrays[1].shape[1:])) + (e.arrays[2] is not None)
+
+
+def _reads_per_input(e: Evaluation) -> int:
+    w = e.arrays[1]
+    return int(w.shape[0] // e.attrs["groups"] * np.prod(w.shape[2:]))
+
+
+def _reads_per_weight(e: Evaluation) -> int:
+    grad = e.arrays[1]
+    return int(grad.shape[0] * np.prod(grad.shape[2:]))
+
+
 # --- samples ---
 
 
@@ -245,6 +260,7 @@ register(
         reference=_conv,
         lowering=Routine("conv"),
         samples=_conv_samples,
+        error=summed(_reads_per_output),
         attrs=_ATTRS,
         cost="compute",
         gradient=gradients.conv,
@@ -263,6 +279,7 @@ register(
         reference=_grad_input,
         lowering=Routine("conv_grad_input"),
         samples=_grad_input_samples,
+        error=summed(_reads_per_input),
         attrs={"size": REQUIRED, **_ATTRS},
         cost="compute",
         gradient=gradients.conv_grad_input,
@@ -281,6 +298,7 @@ register(
         reference=_grad_weight,
         lowering=Routine("conv_grad_weight"),
         samples=_grad_weight_samples,
+        error=summed(_reads_per_weight),
         attrs={"kernel": REQUIRED, **_ATTRS},
         cost="compute",
         gradient=gradients.conv_grad_weight,

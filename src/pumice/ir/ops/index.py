@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from pumice.core.dims import Dim, Expr, ceildiv, shape_text
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, ShapeError
 from pumice.ir.gradients import index as gradients
+from pumice.ir.ops.matmul import unpacked_error
 from pumice.ir.ops.shape import PLAIN_KINDS, canonical_axis, plain, sample, sample_array, span, static_size, without_axis
+from pumice.ir.precision import Evaluation, U, growth, is_float
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng, same_dtype, same_shape
 from pumice.ir.types import TensorType
@@ -145,6 +148,23 @@ def _embedding(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     from pumice.core.blocks import dequantize_rows
 
     return dequantize_rows(table.dtype, rows, table.shape[1])
+
+
+def _embedding_error(e: Evaluation) -> Any:
+    table, ids = e.arrays
+    if not isinstance(table, Packed) or not table.shape[0]:
+        return 0.0
+    rows = table.data[clamped(ids, table.shape[0])]
+    return unpacked_error(replace(e, arrays=[Packed(table.dtype, (*ids.shape, table.shape[1]), rows)]))
+
+
+def _scatter_error(e: Evaluation) -> Any:
+    """Sums of as many terms as meet in each element, which the same op over ones counts."""
+    x, indices, updates = e.arrays
+    if not is_float(x):
+        return 0.0
+    terms = e.again([np.ones_like(x), indices, np.ones_like(updates)])
+    return growth(terms) * U * e.again([np.abs(x), indices, np.abs(updates)])
 
 
 def _packed(dtype: DType, *shape: int) -> Packed:
@@ -395,6 +415,7 @@ register(
         _embedding,
         Pull("embedding"),
         _embedding_samples,
+        error=_embedding_error,
         rules=_READ_RULE + " A quantised table has no gradient.",
         gradient=gradients.embedding,
     )
@@ -444,6 +465,7 @@ register(
         Routine("scatter_add"),
         lambda: _scatter_samples(dtypes.i8),
         {"axis": REQUIRED},
+        error=_scatter_error,
         rules=_WRITE_RULE + " Updates of the same index accumulate; integers wrap.",
         gradient=gradients.scatter_add,
     )
@@ -474,6 +496,7 @@ register(
         Routine("scatter_along_axis_add"),
         _scatter_along_samples,
         {"axis": REQUIRED},
+        error=_scatter_error,
         rules=_WRITE_RULE + " Updates of the same place accumulate; integers wrap. What take_along_axis reads, this writes back.",
         gradient=gradients.scatter_along_axis_add,
     )

@@ -13,6 +13,7 @@ from pumice.core.dtypes import DType
 from pumice.errors import ShapeError
 from pumice.ir.gradients import loss as gradients
 from pumice.ir.ops.shape import sample, sample_array
+from pumice.ir.precision import ULP, Evaluation, U, growth
 from pumice.ir.registry import Array, Attrs, OpSpec, Pull, Row, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng, same_shape
 from pumice.ir.types import TensorType
@@ -48,6 +49,29 @@ def _cross_entropy(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Arra
         # The sum's logarithm is small: added to a large logit, it would lose its digits.
         loss = total + (top - np.take_along_axis(x, index[..., None], -1))
     return np.where(valid, loss[..., 0], 0)
+
+
+def _cross_entropy_error(e: Evaluation) -> Array:
+    x, targets = e.arrays
+    _, index = _named(x, targets)
+    top = np.max(x, axis=-1, keepdims=True)
+    p = np.exp(x - top)
+    total = np.sum(p, axis=-1)
+    lost = np.sum(np.where(p > 0, p * ULP * (3 + 2.5 * np.abs(x - top)), 0), axis=-1) / total
+    gap = (top - np.take_along_axis(x, index[..., None], -1))[..., 0]
+    logarithm = np.log(total)
+    return np.asarray(lost + U * (growth(x.shape[-1]) + gap) + ULP * (3 * logarithm + 4 * np.minimum(logarithm, 1)))
+
+
+def _gradient_error(e: Evaluation) -> Array:
+    """Of a probability, what two differences and exp lose; where it is near 1 at the target, little is left of it."""
+    x, targets, picked, loss, dy = e.arrays
+    valid, _ = _named(x, targets)
+    apart = x - picked[..., None]
+    log_p = apart - loss[..., None]
+    p = np.exp(log_p)
+    off = np.where(p > 0, p * (U * (np.abs(apart) + np.abs(log_p)) + ULP * (3 + 2 * np.abs(log_p))), 0)
+    return np.asarray(np.where(valid[..., None], off * np.abs(dy)[..., None], 0) + U * np.abs(e.result))
 
 
 def _infer_gradient(types: Types, attrs: Attrs) -> TensorType:
@@ -122,6 +146,7 @@ register(
         reference=_cross_entropy,
         lowering=Row("cross_entropy"),
         samples=_samples,
+        error=_cross_entropy_error,
         gradient=gradients.cross_entropy,
         rules="log(sum(exp(row - top))) + (top - row[target]) with top the greatest element, in f32: large logits cost no digits."
         + _TARGETS.format("loss is"),
@@ -137,6 +162,7 @@ register(
         reference=_gradient,
         lowering=Pull("cross_entropy_gradient"),
         samples=_gradient_samples,
+        error=_gradient_error,
         gradient=gradients.cross_entropy_gradient,
         rules="picked is row[target] and loss the row's loss, so each element follows from one logit: its probability is"
         " exp((logit - picked) - loss)." + _TARGETS.format("gradient is"),

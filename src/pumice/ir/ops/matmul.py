@@ -13,6 +13,7 @@ from pumice.core.dims import Shape, shape_text
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, ShapeError
 from pumice.ir.gradients import linear as gradients
+from pumice.ir.precision import Evaluation, U, growth, summed
 from pumice.ir.registry import Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
 from pumice.ir.types import TensorType
@@ -104,6 +105,24 @@ def _qmatmul(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
         rows = dequantize_rows(w.dtype, w.data[start : start + step], k)
         result[..., start : start + step] = x @ rows.T
     return result
+
+
+def _block_sizes(w: Packed) -> Array:
+    """The size of each weight for error models: the largest of its block, as offsets may be applied to a block's sum."""
+    values = np.abs(dequantize_rows(w.dtype, w.data, w.shape[-1]))
+    count = values.shape[-1] // w.dtype.block
+    blocks = values.reshape(*values.shape[:-1], count, w.dtype.block).max(axis=-1, initial=0)
+    return np.repeat(blocks, w.dtype.block, axis=-1)
+
+
+def _qmatmul_error(e: Evaluation) -> Array:
+    x, w = e.arrays
+    return np.asarray(growth(w.shape[-1]) * U * (np.abs(x) @ _block_sizes(w).T))
+
+
+def unpacked_error(e: Evaluation) -> Array:
+    """Quantised weights as floats: a product of scales, a product with the code, an offset."""
+    return np.asarray(3 * U * _block_sizes(e.arrays[0]))
 
 
 def _infer_dequantize(types: Types, attrs: Attrs) -> TensorType:
@@ -235,6 +254,7 @@ register(
         reference=_matmul,
         lowering=Routine("matmul"),
         samples=_matmul_samples,
+        error=summed(lambda e: e.arrays[0].shape[-1]),
         gradient=gradients.matmul,
         cost="compute",
         rules=(
@@ -257,6 +277,7 @@ register(
         reference=_qmatmul,
         lowering=Routine("qmatmul"),
         samples=_qmatmul_samples,
+        error=_qmatmul_error,
         gradient=gradients.qmatmul,
         cost="compute",
         rules=(
@@ -277,6 +298,7 @@ register(
         reference=_dequantize,
         lowering=Pull("dequantize"),
         samples=_dequantize_samples,
+        error=unpacked_error,
         rules=(
             "Blocks run along the last axis, which is static and a multiple of the block. q4_0: d*(q-8) with q in 0…15; "
             "q4_1: d*q+m; q5_0: d*(q-16) with q in 0…31; q5_1: d*q+m; q8_0: d*q with q in -128…127. q2_k: (d*s)*q-(m*t) "

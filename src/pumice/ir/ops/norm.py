@@ -13,6 +13,7 @@ from pumice.ir.gradient import Rule
 from pumice.ir.gradients import norm as norm_gradients
 from pumice.ir.gradients import reduce as gradients
 from pumice.ir.ops.shape import canonical_axis, sample, sample_array
+from pumice.ir.precision import ULP, ErrorModel, Evaluation, U, growth
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Row, Sample, Types, register
 from pumice.ir.rules import given, require_kind, same_dtype, same_shape
 from pumice.ir.types import TensorType
@@ -43,6 +44,27 @@ def _log_softmax(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     total = np.sum(np.exp(shifted), axis=attrs["axis"], keepdims=True)
     with np.errstate(divide="ignore"):  # an empty row sums to 0
         return np.asarray(shifted - np.log(total))
+
+
+def _softmax_errors(e: Evaluation) -> tuple[Array, Array]:
+    """What each difference from the greatest and its exp lose, relative to that exp; and what their sum loses."""
+    (x,), axis = e.arrays, e.attrs["axis"]
+    shifted = _shifted(x, axis)
+    p = np.exp(shifted)
+    off = np.where(p > 0, ULP * (3 + 2.5 * np.abs(shifted)), 0.0)
+    total = np.sum(p, axis=axis, keepdims=True)
+    return off, np.sum(p * off, axis=axis, keepdims=True) / total + U * growth(x.shape[axis])
+
+
+def _softmax_error(e: Evaluation) -> Array:
+    own, of_sum = _softmax_errors(e)
+    return np.asarray(np.abs(e.result) * (own + of_sum + 3 * ULP))
+
+
+def _log_softmax_error(e: Evaluation) -> Array:
+    shifted = _shifted(e.arrays[0], e.attrs["axis"])
+    logarithm = np.abs(shifted - e.result)
+    return np.asarray(_softmax_errors(e)[1] + U * np.abs(shifted) + ULP * (3 * logarithm + 4 * np.minimum(logarithm, 1)))
 
 
 def _softmax_samples() -> Iterator[Sample]:
@@ -113,6 +135,30 @@ def _over_rms(x: Array, attrs: Attrs) -> Array:
         return np.asarray(x / np.sqrt(row_mean(np.square(x), attrs["axes"]) + x.dtype.type(attrs["eps"])))
 
 
+def normal_error(x: Array, attrs: Attrs, centred: bool) -> tuple[Array, Array, Array, Array]:
+    """x normalised, its error, the factor that this took, and that one's relative error."""
+    axes = attrs["axes"]
+    terms = int(np.prod(x.shape[-axes:], dtype=np.int64))
+    lost: Any = np.zeros_like(x)
+    if centred:
+        mean = row_mean(x, axes)
+        lost = U * (np.abs(x) + np.abs(mean) + growth(terms) * row_mean(np.abs(x), axes))
+        x = x - mean
+    scale = 1 / np.sqrt(row_mean(np.square(x), axes) + attrs["eps"])
+    normal = x * scale
+    relative = U * growth(terms) + 3 * ULP + row_mean(np.abs(normal) * lost * scale, axes)
+    return normal, lost * scale + np.abs(normal) * relative, scale, relative
+
+
+def _norm_error(centred: bool) -> ErrorModel:
+    def model(e: Evaluation) -> Array:
+        weight = 1.0 if e.arrays[1] is None else e.arrays[1]
+        normal, off, _, _ = normal_error(e.arrays[0], e.attrs, centred)
+        return np.asarray((off + ULP * np.abs(normal)) * np.abs(weight))
+
+    return model
+
+
 def _norm_samples(affine: int) -> Iterator[Sample]:
     def case(label: str, x: Array, axes: int = 1, eps: float = 1e-5, have: Sequence[bool] = (True, True)) -> Sample:
         parts = [np.asarray(sample_array(x.shape[-axes:], dtypes.dtype(x.dtype), 7 + i)) for i in range(affine)]
@@ -148,8 +194,24 @@ def _norm_op(
     attrs: dict[str, Any],
     rules: str,
     gradient: Rule,
+    error: ErrorModel,
 ) -> None:
-    register(OpSpec(name, "norm", summary, operands, infer, reference, Row(name), samples, attrs, rules=rules, gradient=gradient))
+    register(
+        OpSpec(
+            name,
+            "norm",
+            summary,
+            operands,
+            infer,
+            reference,
+            Row(name),
+            samples,
+            attrs,
+            rules=rules,
+            gradient=gradient,
+            error=error,
+        )
+    )
 
 
 _SOFTMAX_RULE = "The greatest element is subtracted first, so large values do not overflow. A row of -inf only gives NaN."
@@ -165,6 +227,7 @@ _norm_op(
     {"axis": REQUIRED},
     _SOFTMAX_RULE,
     gradients.softmax,
+    _softmax_error,
 )
 _norm_op(
     "log_softmax",
@@ -176,6 +239,7 @@ _norm_op(
     {"axis": REQUIRED},
     _SOFTMAX_RULE,
     gradients.log_softmax,
+    _log_softmax_error,
 )
 _norm_op(
     "layer_norm",
@@ -187,6 +251,7 @@ _norm_op(
     {"axes": 1, "eps": 1e-5},
     "The variance divides by the number of elements." + _NORM_RULE.format(" and bias have"),
     norm_gradients.layer_norm,
+    _norm_error(centred=True),
 )
 _norm_op(
     "rms_norm",
@@ -198,4 +263,5 @@ _norm_op(
     {"axes": 1, "eps": 1e-5},
     "No mean is subtracted." + _NORM_RULE.format(" has"),
     norm_gradients.rms_norm,
+    _norm_error(centred=False),
 )

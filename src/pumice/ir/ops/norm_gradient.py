@@ -10,8 +10,9 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dtypes import DType
 from pumice.ir.gradients import norm as gradients
-from pumice.ir.ops.norm import row_mean
+from pumice.ir.ops.norm import normal_error, row_mean
 from pumice.ir.ops.shape import sample, sample_array
+from pumice.ir.precision import ErrorModel, Evaluation, U, growth
 from pumice.ir.registry import Array, Attrs, OpSpec, Routine, Row, Sample, Types, get_op, register
 from pumice.ir.rules import given, require_kind, same_shape
 from pumice.ir.types import TensorType
@@ -52,6 +53,29 @@ def _of_parameters(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Arra
     rows = tuple(range(x.ndim - attrs["axes"]))
     found = [np.sum(dy * _normal(x, attrs)[0], axis=rows)]
     return np.stack([*found, np.sum(dy, axis=rows)] if attrs["bias"] else found)
+
+
+def _of_input_error(e: Evaluation) -> Array:
+    dy, x, weight = e.arrays
+    axes = e.attrs["axes"]
+    normal, off, scale, relative = normal_error(x, e.attrs, e.attrs["centred"])
+    dn = np.abs(dy if weight is None else dy * weight)
+    grown = U * (growth(int(np.prod(x.shape[-axes:], dtype=np.int64))) + 1)
+    along = np.abs(row_mean((dy if weight is None else dy * weight) * normal, axes))
+    along_off = row_mean(dn * off, axes) + grown * row_mean(dn * np.abs(normal), axes)
+    lost = 2 * U * (dn + np.abs(normal) * along) + off * along + np.abs(normal) * along_off
+    if e.attrs["centred"]:
+        lost = lost + grown * row_mean(dn, axes)
+    return np.asarray(scale * lost + (relative + U) * np.abs(e.result))
+
+
+def _of_parameters_error(e: Evaluation) -> Array:
+    dy, x = (np.abs(a) for a in e.arrays)
+    normal, off, _, _ = normal_error(e.arrays[1], e.attrs, e.attrs["centred"])
+    rows = tuple(range(x.ndim - e.attrs["axes"]))
+    grown = U * growth(int(np.prod(x.shape[: len(rows)], dtype=np.int64)))
+    found = [np.sum(dy * (off + (U + grown) * np.abs(normal)), axis=rows)]
+    return np.stack([*found, grown * np.sum(dy, axis=rows)] if e.attrs["bias"] else found)
 
 
 _CASES: tuple[tuple[str, tuple[int, ...], int, bool], ...] = (
@@ -110,8 +134,24 @@ def _register(
     attrs: dict[str, Any],
     rules: str,
     composed: Callable[..., Any],
+    error: ErrorModel,
 ) -> None:
-    register(OpSpec(name, "norm", summary, operands, infer, reference, lowering, samples, attrs, rules=rules, composed=composed))
+    register(
+        OpSpec(
+            name,
+            "norm",
+            summary,
+            operands,
+            infer,
+            reference,
+            lowering,
+            samples,
+            attrs,
+            rules=rules,
+            composed=composed,
+            error=error,
+        )
+    )
 
 
 _register(
@@ -125,6 +165,7 @@ _register(
     _ATTRS,
     _RULE,
     gradients.norm_gradient,
+    _of_input_error,
 )
 _register(
     "norm_parameter_gradient",
@@ -137,4 +178,5 @@ _register(
     {**_ATTRS, "bias": False},
     _RULE + " It has an axis more in front: the gradient of weight, then that of bias.",
     gradients.norm_parameter_gradient,
+    _of_parameters_error,
 )

@@ -14,6 +14,7 @@ from pumice.errors import InputError, ShapeError
 from pumice.ir.gradients import conv as gradients
 from pumice.ir.ops.shape import sample, sample_array, span
 from pumice.ir.ops.window import Padding, check_window, floor_div, index, padded, spatial_rank, taps, window_count, windows
+from pumice.ir.precision import Evaluation, summed
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Row, Sample, Types, register
 from pumice.ir.rules import given, require_kind, same_dtype, same_shape
 from pumice.ir.types import TensorType
@@ -253,6 +254,18 @@ def _upsample_grad(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Arra
     return _resized(grad, [resize_weights(size, new, attrs, grad.dtype).T for size, new in rows])
 
 
+def _window(e: Evaluation) -> int:
+    return int(np.prod(e.attrs["kernel"]))
+
+
+def _resize_error(e: Evaluation) -> Any:
+    """Between the nearest, a weight per axis and element; the nearest of all is a copy, and its gradient a sum of copies."""
+    if e.attrs["mode"] == "nearest" and e.result.size >= e.arrays[0].size:
+        return 0.0
+    spatial = zip(e.arrays[0].shape[2:], e.result.shape[2:], strict=True)
+    return summed(lambda _: int(np.prod([2 * -(-old // max(new, 1)) + 1 for old, new in spatial])))(e)
+
+
 # --- samples ---
 
 
@@ -394,6 +407,7 @@ register(
         reference=_max_grad,
         lowering=Row("max_pool_grad"),
         samples=_max_grad_samples,
+        error=summed(_window, keep=(0, 1)),
         attrs=_POOL,
         rules=_WINDOW_RULES + " First is in row-major order; where y is NaN, the first NaN.",
         no_gradient="second derivatives of max pooling: take a smooth pooling, such as the mean, where they are needed",
@@ -409,6 +423,7 @@ register(
         reference=_mean_pool,
         lowering=Row("mean_pool"),
         samples=_mean_pool_samples,
+        error=summed(_window),
         attrs=_MEAN,
         gradient=gradients.mean_pool,
         rules=_WINDOW_RULES + " Padding counts as zeros, or is left out without count_include_pad; what lies beyond the "
@@ -425,6 +440,7 @@ register(
         reference=_mean_grad,
         lowering=Row("mean_pool_grad"),
         samples=_mean_grad_samples,
+        error=summed(_window),
         attrs={"size": REQUIRED, **_MEAN},
         gradient=gradients.mean_pool_grad,
         rules=_WINDOW_RULES + " Attributes are those of the pooling.",
@@ -440,6 +456,7 @@ register(
         reference=_upsample,
         lowering=Pull("upsample"),
         samples=_upsample_samples,
+        error=_resize_error,
         attrs=_RESIZE,
         gradient=gradients.upsample,
         rules=_RESIZE_RULES,
@@ -455,6 +472,7 @@ register(
         reference=_upsample_grad,
         lowering=Row("upsample_grad"),
         samples=_upsample_grad_samples,
+        error=_resize_error,
         attrs=_RESIZE,
         gradient=gradients.upsample_grad,
         rules=_RESIZE_RULES,

@@ -12,6 +12,7 @@ from pumice.core.dims import Shape, shape_text
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.ir.ops.shape import sample
+from pumice.ir.precision import ULP, ErrorModel, Evaluation
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Sample, Types, register
 from pumice.ir.rules import given
 from pumice.ir.types import TensorType
@@ -68,6 +69,16 @@ def _normal(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     return np.sqrt(-2.0 * np.log(u1)) * np.cos(2.0 * np.pi * u2)
 
 
+def _normal_error(e: Evaluation) -> Array:
+    """The radius as accurate as log (2^-21 near 1), the cosine as cos, of an angle rounded once."""
+    w0, w1 = _words(e.arrays[0], e.out, 1)
+    u1 = _fraction(w0).astype(np.float64) + 2.0**-24
+    angle = 2.0 * np.pi * _fraction(w1).astype(np.float64)
+    radius = np.sqrt(-2.0 * np.log(u1))
+    lost = ULP * (4 * radius + 8 / np.maximum(radius, 2.0**-12)) * np.abs(np.cos(angle))
+    return np.asarray(lost + ULP * radius * (3 + angle * np.abs(np.sin(angle))))
+
+
 def _bernoulli(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     # Kernels compare in f32; a float64 probability would decide draws on the boundary differently.
     return np.less(_uniform(arrays, attrs, out), np.float32(attrs["p"]))
@@ -98,7 +109,7 @@ def _random_op(
     *,
     samples: Callable[[], Iterator[Sample]] = _samples,
     extra: dict[str, Any] | None = None,
-    tolerance: float = 1e-7,
+    error: ErrorModel | None = None,
 ) -> None:
     register(
         OpSpec(
@@ -112,7 +123,7 @@ def _random_op(
             samples,
             {"shape": REQUIRED, **(extra or {})},
             cost="compute",
-            tolerance=tolerance,
+            error=error,
             rules=rules,
             no_gradient="keys are integers",
             differentiable=False,
@@ -135,8 +146,7 @@ _random_op(
     _normal,
     "Box-Muller over both Threefry words of the counter (i, 1): sqrt(-2 ln u1) cos(2 pi u2) with"
     " u1 = ((w0 >> 8) + 1) 2^-24 and u2 = (w1 >> 8) 2^-24.",
-    # Device sines and logarithms are allowed absolute errors far above f32 rounding.
-    tolerance=1e-6,
+    error=_normal_error,
 )
 _random_op(
     "random_bernoulli",

@@ -14,6 +14,7 @@ from pumice.errors import ShapeError
 from pumice.ir.gradient import Rule
 from pumice.ir.gradients import reduce as gradients
 from pumice.ir.ops.shape import canonical_axes, canonical_axis, plain, sample, sample_array
+from pumice.ir.precision import ErrorModel, U, growth, row_length, summed
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Row, Sample, Types, register
 from pumice.ir.rules import require_kind, rng
 from pumice.ir.types import TensorType
@@ -220,6 +221,13 @@ def _prod_samples() -> Iterator[Sample]:
     yield sample("bool with False", [np.array([[True, False], [True, True]])], axes=(1,), keepdims=False)
 
 
+_ERRORS: dict[str, ErrorModel] = {
+    "reduce_sum": summed(row_length),
+    "reduce_mean": summed(row_length),
+    "reduce_prod": lambda e: growth(row_length(e)) * U * np.abs(e.result),
+}
+
+
 def _reduce_op(
     name: str,
     summary: str,
@@ -247,6 +255,7 @@ def _reduce_op(
             gradient=gradient,
             no_gradient=why,
             differentiable=gradient is not None,
+            error=_ERRORS.get(name),
         )
     )
 

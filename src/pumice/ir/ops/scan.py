@@ -12,6 +12,7 @@ from pumice.errors import DTypeError
 from pumice.ir.gradients.reduce import cumsum
 from pumice.ir.ops.reduce import NUMBERS, accumulator
 from pumice.ir.ops.shape import canonical_axis, plain, sample, sample_array
+from pumice.ir.precision import summed
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Row, Sample, Types, register
 from pumice.ir.rules import require_kind
 from pumice.ir.types import TensorType
@@ -73,5 +74,6 @@ register(
         rules="exclusive leaves out the element itself, so the first sum is 0; reverse sums from the end."
         " i32 and u32 wrap; other integers and bool must be cast first. f16 and bf16 accumulate in f32.",
         gradient=cumsum,
+        error=summed(lambda e: e.arrays[0].shape[e.attrs["axis"]]),
     )
 )

@@ -13,6 +13,7 @@ from pumice.core.dtypes import PLAIN, DType
 from pumice.errors import DTypeError, InputError
 from pumice.ir.gradients import elementwise as gradients
 from pumice.ir.ops._elementwise import INF, NAN, SPECIAL, draw, dtypes_of, extremes, kinds_of, reference_of
+from pumice.ir.precision import rounded
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Sample, Scalar, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, same_dtype
 from pumice.ir.types import TensorType
@@ -158,6 +159,8 @@ def _cast(x: Array, target: DType) -> Array:
         # In f64, as the greatest i32 and u32 have no f32.
         wide = np.trunc(np.asarray(x, np.float64))
         return np.clip(np.where(np.isnan(wide), 0, wide), info.min, info.max).astype(target.np)
+    if target.is_float and np.issubdtype(x.dtype, np.floating):
+        return x  # which the caller rounds
     if target.is_float and np.issubdtype(x.dtype, np.integer):
         x = x.astype(np.float32)  # 16-bit floats are reached through f32 on every backend
     return x.astype(target.np)
@@ -201,6 +204,7 @@ register(
         reference=_cast_reference,
         lowering=Pull("cast"),
         samples=_cast_samples,
+        error=rounded(0),
         gradient=gradients.cast,
         rules="float to integer truncates toward zero, saturates, and takes NaN to 0; integer to narrower integer wraps; "
         "to bool is != 0; to f16 and bf16 rounds to nearest even, integers by way of f32",

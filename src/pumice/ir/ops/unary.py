@@ -10,11 +10,41 @@ import numpy as np
 from pumice.core import dtypes, special
 from pumice.ir.gradients.elementwise import UNARY
 from pumice.ir.ops._elementwise import BOOLS, INF, NAN, SPECIAL, STEPS, Domain, draw, dtypes_of, extremes, kinds_of, reference_of
+from pumice.ir.precision import ErrorModel, rounded
 from pumice.ir.registry import Attrs, OpSpec, Sample, Scalar, Types, register
 from pumice.ir.rules import given, require_kind
 from pumice.ir.types import TensorType
 
 Wgsl = Mapping[str, str]
+
+# In ulp of the result, and in ulp of the operand; functions that are not listed pick a value or round to a whole number.
+_ERRORS: dict[str, ErrorModel] = {
+    "square": rounded(0),
+    "exp": rounded(3, 2),
+    "exp2": rounded(3, 2),
+    "expm1": rounded(4, 2),
+    "log": rounded(3, 4),
+    "log2": rounded(3, 4),
+    "log1p": rounded(4, 1),
+    "sqrt": rounded(2.5),
+    "rsqrt": rounded(2),
+    "reciprocal": rounded(2.5),
+    "sin": rounded(3, 0.5),
+    "cos": rounded(3, 0.5),
+    "tan": rounded(6, 0.5),
+    "asin": rounded(4, 1),
+    "acos": rounded(4, 1),
+    "atan": rounded(4, 1),
+    "sinh": rounded(6, 2),
+    "cosh": rounded(6, 2),
+    "tanh": rounded(6, 2),
+    "erf": rounded(4, 1),
+    "sigmoid": rounded(6, 2),
+    "gelu": rounded(8, 2),
+    "gelu_tanh": rounded(8, 4),
+    "silu": rounded(6, 2),
+    "softplus": rounded(6, 2),
+}
 
 
 def _op(
@@ -64,6 +94,7 @@ def _op(
             no_gradient="" if name in UNARY else BOOLS if to_bool else STEPS,
             differentiable=name in UNARY,
             rules=rules,
+            error=_ERRORS.get(name),
         )
     )
 

@@ -1,0 +1,77 @@
+"""What attention, its gradient and their error models share: heads in groups, what is hidden, scores to probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.ir.ops.index import clamped
+from pumice.ir.registry import Array, Attrs
+
+
+def usual_layout(arrays: Sequence[Any], attrs: Attrs) -> tuple[Array, Array, Array]:
+    """q, k and v as floats [B, H, S, D], keys and values those that each entry of q reads."""
+    q, k, v, _, _, _, _, kv_index, k_scale, v_scale = arrays
+    if k_scale is not None:
+        k, v = k * k_scale[..., None], v * v_scale[..., None]
+    if attrs["layout"] == "bshd":
+        q, k, v = (a.swapaxes(1, 2) for a in (q, k, v))
+    if kv_index is not None and len(k):
+        entries = clamped(kv_index, len(k))
+        k, v = k[entries], v[entries]
+    return q, k, v
+
+
+def head_groups(x: Array, kv_heads: int) -> Array:
+    """[B, H, ...] as [B, kv_heads, group, ...]: heads that share keys get an axis of their own, over which matmul broadcasts.
+
+    >>> head_groups(np.zeros((2, 6, 4, 8)), 2).shape
+    (2, 2, 3, 4, 8)
+    """
+    return x.reshape(len(x), kv_heads, x.shape[1] // kv_heads, *x.shape[2:])
+
+
+def scale_of(attrs: Attrs, depth: int) -> float:
+    """What products of queries and keys are multiplied by."""
+    return 1 / math.sqrt(depth) if attrs["scale"] is None else float(attrs["scale"])
+
+
+def probabilities(scores: Array, scale: float, softcap: float | None, bias: Array | None, unseen: Array | None) -> Array:
+    """Products of queries and keys become, in place, what each key counts for each query; rows that see nothing are zeros."""
+    scores *= scale
+    if softcap is not None:
+        scores /= softcap
+        np.tanh(scores, out=scores)
+        scores *= softcap
+    if bias is not None:
+        scores += bias
+    if unseen is not None:
+        np.copyto(scores, -np.inf, where=unseen)
+    # A row with nothing to attend has the maximum -inf; 0 instead leaves its weights at exp(-inf) = 0.
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    scores -= np.where(top == -np.inf, 0, top)
+    weights = np.exp(scores, out=scores)
+    total = weights.sum(axis=-1, keepdims=True)
+    weights /= np.where(total == 0, 1, total)
+    return weights
+
+
+def hidden(attrs: Attrs, batch: int, sq: int, sk: int, mask: Array | None, offset: Array | None, kv_len: Array | None) -> Array:
+    """Which scores do not count; broadcasts to [B, H, Sq, Sk]."""
+    per_batch = (-1, 1, 1, 1)
+    key = np.arange(sk)
+    start = np.array(sk - sq) if offset is None else offset.astype(np.int64)
+    query = start.reshape(per_batch) + np.arange(sq)[:, None]
+    found = np.zeros((1, 1, 1, 1), np.bool_)
+    if mask is not None:
+        found = found | ~mask
+    if kv_len is not None:
+        found = found | (key >= kv_len.reshape(per_batch))
+    if attrs["causal"]:
+        found = found | (key > query)
+    if attrs["window"] is not None:
+        found = found | (key <= query - attrs["window"])
+    return found
