@@ -1,0 +1,123 @@
+"""The oracle against deliberately wrong kernels: each of them must be found out, on the software driver and on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mutants.cases import CASES, HARDWARE
+from mutants.table import MUTANTS, mutate, scale_one_element
+from pumice.core.caps import Caps
+from pumice.plan.build import build_plan
+from pumice.plan.plan import Plan, PlanOptions
+
+from harness import GUARD, Case, bounds_of, device, run_plan, wrong_outputs
+
+Array = np.ndarray[Any, Any]
+
+
+def plan_of(name: str, case: Case) -> Plan:
+    caps = device("webgpu").caps
+    if name in HARDWARE:
+        caps = caps.with_(tuning=Caps.preset("h200").tuning, software=False)
+    return build_plan(case.graph, caps, PlanOptions(arena=False, guard=GUARD))
+
+
+def verdict(case: Case, plan: Plan) -> str:
+    results, broken = run_plan(device("webgpu"), plan, case, guarded=True)
+    return f"wrote beyond {broken}" if broken else wrong_outputs(case, results)
+
+
+def telling_element(case: Case) -> int | None:
+    """The greatest element in the last quarter of a float result, which the last kernel of every case writes."""
+    value = bounds_of(case).outputs[0].value.ravel()
+    start = 3 * value.size // 4
+    return start + int(np.argmax(np.abs(value[start:]))) if value.dtype.kind == "f" and value.size else None
+
+
+def test_there_are_enough_mutants_of_every_kind() -> None:
+    assert len(MUTANTS) >= 40 and len({m.name for m in MUTANTS}) == len(MUTANTS)
+    assert {m.case for m in MUTANTS} == set(CASES)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_every_wrong_kernel_is_caught(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[tuple[str, str]] = []
+    for name, make in CASES.items():
+        case = make()
+        plan = plan_of(name, case)
+        assert verdict(case, plan) == "", f"{name}: wrong before any edit"
+        rows += [(m.name, verdict(case, mutate(plan, m))) for m in MUTANTS if m.case == name]
+        element = telling_element(case)
+        if element is not None and name != "map f16":
+            rows.append((f"{name}: one element off by 0.1 %", verdict(case, scale_one_element(plan, element, 1.001))))
+    report(rows, capsys)
+
+
+# The same faults in what a routine of the host leaves; each takes a copy of the result and where to begin.
+HOST_FAULTS: dict[str, Callable[[Array, int], None]] = {}
+
+
+def host_fault(name: str) -> Callable[[Callable[[Array, int], None]], Callable[[Array, int], None]]:
+    def add(fn: Callable[[Array, int], None]) -> Callable[[Array, int], None]:
+        HOST_FAULTS[name] = fn
+        return fn
+
+    return add
+
+
+@host_fault("one element off by 0.1 %")
+def _(flat: Array, at: int) -> None:
+    flat[at] = flat[at] * flat.dtype.type(1.001) if flat.dtype.kind != "i" else flat[at] + 1
+
+
+@host_fault("lanes swapped")
+def _(flat: Array, at: int) -> None:
+    other = next(k for k in range(flat.size) if flat[k] != flat[at])
+    flat[at], flat[other] = flat[other], flat[at]
+
+
+@host_fault("a stale element")
+def _(flat: Array, at: int) -> None:
+    flat[at] = next(v for v in flat if v != flat[at])
+
+
+@host_fault("the last quarter one element late")
+def _(flat: Array, at: int) -> None:
+    start = max(3 * flat.size // 4, 1)
+    flat[start:] = flat[start - 1 : -1].copy()
+
+
+@host_fault("the end is not written")
+def _(flat: Array, at: int) -> None:
+    flat[at:] = 0
+
+
+@pytest.mark.slow
+def test_every_wrong_result_of_the_host_is_caught(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[tuple[str, str]] = []
+    for name, make in CASES.items():
+        case = make()
+        plan = build_plan(case.graph, device("host").caps, PlanOptions(arena=False))
+        results, _ = run_plan(device("host"), plan, case)
+        assert wrong_outputs(case, results) == "", f"{name}: wrong before any change"
+        at = int(np.argmax(np.abs(results[0].ravel().astype(np.float64))))
+        for fault, change in HOST_FAULTS.items():
+            changed = results[0].copy()
+            change(changed.reshape(-1), at)
+            rows.append((f"host, {name}: {fault}", wrong_outputs(case, [changed])))
+    report(rows, capsys)
+
+
+def report(rows: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]) -> None:
+    missed = [name for name, problem in rows if not problem]
+    with capsys.disabled():
+        print()
+        for name, problem in rows:
+            print(f"{'caught' if problem else 'MISSED'}  {name}  {problem[:100]}")
+        print(f"{len(rows) - len(missed)} of {len(rows)} caught")
+    assert not missed, missed
