@@ -24,7 +24,7 @@ def measure(which: str, dispatches: int, rounds: int) -> dict[str, Any]:
     device = WebGpuDevice(which)
     gpu = device.gpu
     with gpu.lock:
-        pipelines = gpu.pipelines.compile([Kernel(f"add{k}", _WGSL.format(k=k), ("update",), 0) for k in (1, 2)])
+        pipelines = gpu.pipelines.compile([Kernel(f"add{k}", _WGSL.format(k=k), ("update",), 0, 1) for k in (1, 2)])
         buffer = gpu.create_buffer(16, "bench")
         groups = [gpu.pipelines.bind(p, [(buffer, 0, 16)], "bench") for p in pipelines]
         pairs = [(pipelines[i % 2], groups[i % 2]) for i in range(dispatches)]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 U = 2.0**-24
 ULP = 2 * U
+# What WGSL allows a quotient to be off.
+DIVISION_ULPS = 2.5
 
 
 @dataclass(frozen=True, slots=True)

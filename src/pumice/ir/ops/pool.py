@@ -14,7 +14,7 @@ from pumice.errors import InputError, ShapeError
 from pumice.ir.gradients import conv as gradients
 from pumice.ir.ops.shape import sample, sample_array, span
 from pumice.ir.ops.window import Padding, check_window, floor_div, index, padded, spatial_rank, taps, window_count, windows
-from pumice.ir.precision import Evaluation, summed
+from pumice.ir.precision import DIVISION_ULPS, ULP, Evaluation, summed
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Row, Sample, Types, register
 from pumice.ir.rules import given, require_kind, same_dtype, same_shape
 from pumice.ir.types import TensorType
@@ -262,8 +262,12 @@ def _resize_error(e: Evaluation) -> Any:
     """Between the nearest, a weight per axis and element; the nearest of all is a copy, and its gradient a sum of copies."""
     if e.attrs["mode"] == "nearest" and e.result.size >= e.arrays[0].size:
         return 0.0
-    spatial = zip(e.arrays[0].shape[2:], e.result.shape[2:], strict=True)
-    return summed(lambda _: int(np.prod([2 * -(-old // max(new, 1)) + 1 for old, new in spatial])))(e)
+    spatial = [(old, max(new, 1)) for old, new in zip(e.arrays[0].shape[2:], e.result.shape[2:], strict=True)]
+    sums = summed(lambda _: int(np.prod([2 * -(-old // new) + 1 for old, new in spatial])))(e)
+    # A share is a quotient, and what is left of 1 is as far off: that of an element may be small, and its value large.
+    axes = sum(old != new for old, new in spatial) * (e.attrs["mode"] == "linear")
+    largest = np.abs(e.arrays[0]).max(axis=tuple(range(2, 2 + len(spatial))), keepdims=True, initial=0.0)
+    return sums + DIVISION_ULPS * ULP * axes * np.prod([-(-old // new) + 1 for old, new in spatial]) * largest
 
 
 # --- samples ---
