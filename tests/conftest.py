@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -10,6 +12,9 @@ settings.load_profile("pumice")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Shells start what runs in the background with Ctrl-C ignored, which tests of interrupts would see.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes minutes; left out of `make test`")
     config.addinivalue_line("markers", "gpu: opens a WebGPU device, hardware or software")
 

@@ -318,4 +318,5 @@ def test_fifty_cycles_on_the_host_leave_nothing_behind() -> None:
         cycle()
     gc.collect()
     after = threading.active_count(), len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    assert after == before and len(sessions) == 0
+    # Threads that earlier tests left may end meanwhile.
+    assert after[0] <= before[0] and after[1] <= before[1] and len(sessions) == 0

@@ -99,6 +99,8 @@ class Engine:
         # A software device gains nothing from running ahead, and its tokens arrive sooner one by one.
         self._ahead, self._bursts = (1, 1) if device.caps.software else (_STEPS_A_BURST, 2)
         self._arrived = 0.0  # when the last burst did
+        # As they are now, for executables that are made later or in another thread, too.
+        self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}
         exe = self._executable(self._chunks[0], _USUAL)
         prepare_kernels(device, exe.plan, progress)
         with in_background(self._prepare_decode):
@@ -128,20 +130,23 @@ class Engine:
         """
         key = (chunk is None, chunk, sampling)
         if key not in self._exes:
-            sharing: dict[str, Any] = {
-                "params_from": next(iter(self._exes.values()), None),
-                "state_from": list(self._exes.values()),
-            }
-            path = self._plan_path(chunk, sampling)
-            plan = read_plan(path)
-            if plan is None:
-                graph = trace_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
-                made = pm.compile(graph, device=self.device, **sharing)
-                keep_plan(path, made.plan)
-            else:
-                made = Executable(plan, self.device, **sharing, validate=config.validate)
-            self._exes[key] = made
+            with config.override(**self._switches):
+                self._exes[key] = self._make_executable(chunk, sampling)
         return self._exes[key]
+
+    def _make_executable(self, chunk: int | None, sampling: Sampling) -> Executable:
+        sharing: dict[str, Any] = {
+            "params_from": next(iter(self._exes.values()), None),
+            "state_from": list(self._exes.values()),
+        }
+        path = self._plan_path(chunk, sampling)
+        plan = read_plan(path)
+        if plan is not None:
+            return Executable(plan, self.device, **sharing, validate=config.validate)
+        graph = trace_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
+        made = pm.compile(graph, device=self.device, **sharing)
+        keep_plan(path, made.plan)
+        return made
 
     def _plan_path(self, chunk: int | None, sampling: Sampling) -> Path | None:
         """Where the plan is kept; the factor of an adapter is a constant of the graph, which specs do not tell."""
@@ -152,7 +157,8 @@ class Engine:
 
         A plan that is not kept yet is left to that token: to make one would slow down the load.
         """
-        path = self._plan_path(None, _USUAL)
+        with config.override(**self._switches):
+            path = self._plan_path(None, _USUAL)
         if path is not None and path.exists():
             live = Live(0, Request([0], SamplingParams(), 1), Slot(0, [0]), last=0, count=1)
             self._executable(None, _USUAL).prepare(self._inputs([live], _USUAL), outputs=["ring"])
