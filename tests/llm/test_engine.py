@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,6 @@ CAUSAL = sorted(
     and get_architecture(json.loads((p / "config.json").read_text())["model_type"]).kind == "causal"
 )  # fmt: skip
 TARGETS = [pytest.param("host"), pytest.param("webgpu", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture
-def engine() -> Iterator[Callable[..., Engine]]:
-    made: list[Engine] = []
-
-    def make(*args: Any, **kwargs: Any) -> Engine:
-        made.append(make_engine(*args, **kwargs))
-        return made[-1]
-
-    yield make
-    for e in made:
-        e.close()
 
 
 def whole_sequence_greedy(e: Engine, prompt: list[int], n: int) -> tuple[list[int], list[float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pumice.llm.engine import Engine
 from pumice.llm.requests import Request, SamplingParams
 from pumice.llm.sampling import NOT_FINITE, sample
 from pumice.run.executable import Executable
-from tiny_models import GOLDENS, GREEDY, PROMPT, checkpoint, make_engine, tokens_of
+from tiny_models import GOLDENS, GREEDY, PROMPT, checkpoint, tokens_of
 
 from harness import device
 
@@ -172,19 +172,6 @@ def test_rows_without_numbers_are_marked(target: str, whole: bool, value: float)
 
 
 # --- models ---
-
-
-@pytest.fixture
-def engine() -> Iterator[Callable[..., Engine]]:
-    made: list[Engine] = []
-
-    def make(*args: Any, **kwargs: Any) -> Engine:
-        made.append(make_engine(*args, **kwargs))
-        return made[-1]
-
-    yield make
-    for e in made:
-        e.close()
 
 
 SAMPLED = SamplingParams(temperature=1.0, seed=5)

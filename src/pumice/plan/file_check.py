@@ -115,7 +115,7 @@ def _check_values(plan: Plan) -> None:
         if op in SOURCE_OPS and kinds - {op}:
             raise _fail("values", f"value {v.id} is a {op} in a buffer for a {min(kinds - {op})}")
         if plan.caps.target == "host" and any(p.offset % plan.caps.storage_alignment for p in v.parts):
-            raise _fail("alignment", f"value {v.id} lies at no multiple of {plan.caps.storage_alignment} bytes")
+            raise _fail("alignment", f"value {v.id} starts at no multiple of {plan.caps.storage_alignment} bytes")
         if len(v.parts) > 1 and (op != "param" or plan.caps.target == "host"):
             raise _fail("values", f"value {v.id} lies in {len(v.parts)} parts, only params of webgpu plans may")
     _check_owners(plan)
