@@ -182,7 +182,7 @@ def training_reference_page() -> str:
     lines += ["", "## Optimizers", "", "Classes of `pumice.optim`."]
     for optimizer in optimizers:
         lines += described(f"optim.{optimizer.__name__}", optimizer)
-    lines += described("optim.Group", optim.Group)
+    lines += described("optim.ParamGroup", optim.ParamGroup)
     lines += ["", "## Schedules", "", "Classes of `pumice.optim.schedules`, for `lr`."]
     lines += listed(schedules)
     lines += ["", "## Training"]

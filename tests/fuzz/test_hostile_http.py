@@ -13,7 +13,7 @@ import pytest
 
 from pumice.sources import http
 from pumice.sources.index import _html_links, _json_links
-from pumice.sources.progress import Meter
+from pumice.sources.progress import FetchMeter
 
 from fuzz.hostile import fuzz
 
@@ -144,7 +144,7 @@ def test_a_hostile_server(request: pytest.FixtureRequest, server: Server, tmp_pa
         else:
             part.unlink(missing_ok=True)
             try:
-                client.download(server.url, part, Meter(None))
+                client.download(server.url, part, FetchMeter(None))
             finally:
                 assert not part.exists() or part.stat().st_size <= LIMIT
                 assert server.asked < 60

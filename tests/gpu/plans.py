@@ -13,7 +13,7 @@ from pumice.core.dims import Dim, ceildiv, sym
 from pumice.ir.graph import ConstData, GraphBuilder
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder
-from pumice.plan.plan import Access, Binding, Buffer, Kernel, Part, Plan, Step, Value
+from pumice.plan.plan import Access, Binding, Kernel, Part, Plan, PlanBuffer, Step, Value
 
 CAPS = Caps.preset("browser-baseline")
 T = sym("T")
@@ -53,11 +53,11 @@ def affine_plan(caps: Caps = CAPS, maximum: int = 1000) -> Plan:
     graph = b.build([("y", y), ("z", z)], maxima={"T": maximum})
     vec, one = 4 * maximum, 4
     buffers = (
-        Buffer("input", vec, "x"),
-        Buffer("param", one, "w"),
-        Buffer("constant", one, "c"),
-        Buffer("arena", vec, "a0"),
-        Buffer("arena", vec, "a1"),
+        PlanBuffer("input", vec, "x"),
+        PlanBuffer("param", one, "w"),
+        PlanBuffer("constant", one, "c"),
+        PlanBuffer("arena", vec, "a0"),
+        PlanBuffer("arena", vec, "a1"),
     )
     values = {n.id: Value(n.id, n.type, (Part(n.id, 0, buffers[n.id].nbytes),)) for n in graph}
     first = _scaled(caps)
@@ -91,7 +91,7 @@ def counter_plan(caps: Caps = CAPS, n: int = 70, *, in_place: bool, init: float 
     total = b.add("neg", [s])
     graph = b.build([("sum", total)], updates=[(s, total)])
     size = 4 * n
-    buffers = (Buffer("input", size, "x"), Buffer("state", size, "s"), Buffer("arena", size, "a0"))
+    buffers = (PlanBuffer("input", size, "x"), PlanBuffer("state", size, "s"), PlanBuffer("arena", size, "a0"))
     if in_place:
         kernel, step = map_kernel("grow", caps, n, [(x, "read"), (s, "update")], "a + b")
         where = {x: 0, s: 1, total: 1}
@@ -109,7 +109,7 @@ def shard_plan(caps: Caps = CAPS, rows: int = 6, dtype: dtypes.DType = dtypes.f3
     graph = b.build([("w", w)])
     row = dtype.nbytes(64)
     sizes = (row * (rows - 2), row * 2)
-    buffers = tuple(Buffer("param", size, f"w.{k}") for k, size in enumerate(sizes))
+    buffers = tuple(PlanBuffer("param", size, f"w.{k}") for k, size in enumerate(sizes))
     parts = tuple(Part(k, 0, size) for k, size in enumerate(sizes))
     return Plan(graph, caps, buffers, {w: Value(w, graph.nodes[w].type, parts)}, (), ())
 
@@ -127,7 +127,7 @@ def copy_plan(type: TensorType, caps: Caps = CAPS, *, words: Dim, maxima: dict[s
     low = kb.finish(groups=ceildiv(words, 64), label="copy")
     kernel = low.kernel()
     nbytes = type.max_nbytes(maxima or {})
-    buffers = (Buffer("input", nbytes, "x"), Buffer("arena", nbytes, "y"))
+    buffers = (PlanBuffer("input", nbytes, "x"), PlanBuffer("arena", nbytes, "y"))
     values = {i: Value(i, type, (Part(i, 0, nbytes),)) for i in (x, y)}
     step = Step("copy", (y,), y, low.bindings, 0, low.uniforms, low.groups)
     return Plan(graph, caps, buffers, values, (kernel,), (step,), (), maxima or {})

@@ -16,7 +16,7 @@ from pumice.errors import LimitError
 from pumice.ir.graph import GraphBuilder
 from pumice.ir.types import TensorType
 from pumice.kernels.routines import attention, matmul, qmatmul
-from pumice.kernels.routines.attention_blocks import Blocks
+from pumice.kernels.routines.attention_blocks import AttentionBlocks
 from pumice.plan.build import build_plan
 from pumice.plan.plan import Plan, PlanOptions
 
@@ -75,7 +75,7 @@ def test_every_choice_fits_the_target(caps: Caps, m: int, n: int) -> None:
     for depth in (1, 40, 64, 128, 256):
         for stored in (True, False):
             flash = attention.decide(caps, m, n, depth, depth, 8, stored=stored)
-            if isinstance(flash, Blocks):
+            if isinstance(flash, AttentionBlocks):
                 assert flash.memory(depth, depth) <= caps.workgroup_memory and (stored or flash.holds_queries)
                 assert flash.divides(depth) and flash.threads <= caps.max_invocations
                 continue

@@ -12,7 +12,7 @@ import pumice as pm
 from pumice.backends.webgpu.device import WebGpuDevice
 from pumice.core.caps import Caps
 from pumice.kernels.routines import attention, matmul
-from pumice.kernels.routines.attention_blocks import Blocks
+from pumice.kernels.routines.attention_blocks import AttentionBlocks
 from pumice.kernels.routines.tile import Tile
 from pumice.plan.build import build_plan
 
@@ -52,10 +52,12 @@ def test_every_measured_tile(monkeypatch: pytest.MonkeyPatch, tile: Tile, whole:
 
 
 @pytest.mark.parametrize(
-    "choice", [Blocks(128, 64, 32, "v"), Blocks(128, 32, 32, "qv"), Blocks(128, 32, 16)], ids=lambda b: b.name
+    "choice",
+    [AttentionBlocks(128, 64, 32, "v"), AttentionBlocks(128, 32, 32, "qv"), AttentionBlocks(128, 32, 16)],
+    ids=lambda b: b.name,
 )
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-def test_blocks_of_attention(monkeypatch: pytest.MonkeyPatch, choice: Blocks, layout: Any) -> None:
+def test_blocks_of_attention(monkeypatch: pytest.MonkeyPatch, choice: AttentionBlocks, layout: Any) -> None:
     """Heads that share keys, chunks with rests, and a mask of the keys or the order of the tokens."""
     monkeypatch.setattr(attention, "decide", lambda *size, **options: choice)
     shapes = [(2, 4, 37, 32), (2, 2, 70, 32), (2, 2, 70, 64)]

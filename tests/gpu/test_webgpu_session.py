@@ -20,7 +20,7 @@ from pumice.backends.webgpu.device import WebGpuDevice
 from pumice.backends.webgpu.session import WebGpuSession
 from pumice.core import dtypes
 from pumice.ir.types import TensorType
-from pumice.plan.plan import Buffer, Part, Plan, Value
+from pumice.plan.plan import Part, Plan, PlanBuffer, Value
 
 pytestmark = pytest.mark.gpu
 Array = np.ndarray[Any, Any]
@@ -226,7 +226,7 @@ def test_views_of_a_shared_param_move_along(device: WebGpuDevice) -> None:
 
     def plan() -> Plan:
         p = affine_plan()
-        buffers = (*p.buffers, Buffer("arena", 4000, "a2"))
+        buffers = (*p.buffers, PlanBuffer("arena", 4000, "a2"))
         kernel, step = map_kernel("first", CAPS, 1, [(5, "read"), (6, "write")], "a")
         values = {
             **p.values,
@@ -312,7 +312,7 @@ def test_a_plan_that_fails_to_open_leaves_nothing_behind(device: WebGpuDevice) -
     crooked = {**p.values, 3: Value(3, p.values[3].type, (Part(3, 4, 3996),))}
     with pytest.raises(errors.PlanError, match="misaligned"):
         device.open(dataclasses.replace(p, values=crooked))
-    huge = (*p.buffers, Buffer("arena", 1 << 40, "huge"))
+    huge = (*p.buffers, PlanBuffer("arena", 1 << 40, "huge"))
     with pytest.raises(errors.LimitError, match="huge"):
         device.open(dataclasses.replace(p, buffers=huge))
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
-from pumice.plan.plan import Buffer, BufferKind, Part, Plan, Step, Value
+from pumice.plan.plan import BufferKind, Part, Plan, PlanBuffer, Step, Value
 
 
 def plan_of(graph: Graph, steps: list[tuple[int, ...]], aliases: dict[int, int] | None = None) -> Plan:
     """Each step computes its nodes and stores the last; values have buffers of their own unless they alias another."""
     kinds: dict[str, BufferKind] = {"input": "input", "param": "param", "constant": "constant", "state": "state"}
-    buffers: list[Buffer] = []
+    buffers: list[PlanBuffer] = []
     values: dict[int, Value] = {}
     for v in [n.id for n in graph.nodes if n.op in kinds] + [nodes[-1] for nodes in steps] + list(aliases or ()):
         n = graph.nodes[v]
@@ -20,7 +20,7 @@ def plan_of(graph: Graph, steps: list[tuple[int, ...]], aliases: dict[int, int] 
             values[v] = replace(values[aliases[v]], id=v, type=n.type)
             continue
         size = max(16, n.type.max_nbytes(graph.maxima))
-        buffers.append(Buffer(kinds.get(n.op, "arena"), size, n.name or f"%{v}"))
+        buffers.append(PlanBuffer(kinds.get(n.op, "arena"), size, n.name or f"%{v}"))
         values[v] = Value(v, n.type, (Part(len(buffers) - 1, 0, size),))
     made = tuple(Step(graph.nodes[nodes[-1]].op, nodes, nodes[-1], ()) for nodes in steps)
     copies = tuple((s, v) for s, v in graph.updates if (aliases or {}).get(v) != s)

@@ -11,7 +11,7 @@ import pumice as pm
 from pumice.core.caps import Caps
 from pumice.errors import LimitError, PlanError
 from pumice.plan.build import build_plan
-from pumice.plan.plan import Binding, Buffer, Part, Plan, Step, Value, fold_grid
+from pumice.plan.plan import Binding, Part, Plan, PlanBuffer, Step, Value, fold_grid
 from pumice.plan.verify import verify_plan
 
 CAPS = Caps.preset("browser-baseline")
@@ -71,7 +71,7 @@ def too_many_bindings(plan: Plan) -> Plan:
 
 
 def buffer_too_large(plan: Plan) -> Plan:
-    return replace(plan, buffers=(Buffer("input", 1 << 40, "x"), *plan.buffers[1:]))
+    return replace(plan, buffers=(PlanBuffer("input", 1 << 40, "x"), *plan.buffers[1:]))
 
 
 def reads_what_was_never_written(plan: Plan) -> Plan:

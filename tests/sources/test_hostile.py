@@ -13,7 +13,7 @@ from pumice.errors import FormatError
 from pumice.sources import http, pip_client, resolve
 from pumice.sources.errors import NoNetwork, SourceError, TooLarge, UnsafeArchive
 from pumice.sources.index import _html_links, _json_links
-from pumice.sources.progress import Meter
+from pumice.sources.progress import FetchMeter
 from pumice.sources.unpack import unpack
 
 from fuzz.test_hostile_http import LIMIT, Script, Server
@@ -62,7 +62,7 @@ def test_downloads(server: Server, name: str, tmp_path: Path) -> None:
     script, said = DOWNLOADS[name]
     server.scripts = [script]
     with pytest.raises(SourceError, match=said):
-        http.Http(timeout=5).download(server.url, tmp_path / "a.part", Meter(None))
+        http.Http(timeout=5).download(server.url, tmp_path / "a.part", FetchMeter(None))
     assert server.asked < 20
 
 
@@ -87,12 +87,12 @@ def test_pip_is_ended_when_a_server_drips(hostile_index: Server, tmp_path: Path,
     monkeypatch.setattr(pip_client, "_STALL_SECONDS", 2.0)
     (folder := tmp_path / "to").mkdir()
     with pytest.raises(NoNetwork, match="got nothing of tiny-model for 2 s"):
-        pip_client.download("tiny-model", "1.0", folder, Meter(None), retries=0)
+        pip_client.download("tiny-model", "1.0", folder, FetchMeter(None), retries=0)
 
 
 def test_an_address_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(NoNetwork):
-        http.Http(timeout=1).download("http://[::1/x", tmp_path / "a.part", Meter(None))
+        http.Http(timeout=1).download("http://[::1/x", tmp_path / "a.part", FetchMeter(None))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"files": ' + "[" * 5000 + "]" * 5000 + "}", '{"files": 3}', "{"])

@@ -25,7 +25,7 @@ from pumice.llm.finetune import (
     save_adapter,
     save_model,
 )
-from pumice.llm.finetune.source import Source
+from pumice.llm.finetune.source import BaseModel
 from pumice.llm.load import read_config
 from pumice.models.load import LoadedParams
 from pumice.models.lora import linear_layers
@@ -76,11 +76,11 @@ def chat_batch(source, tmp_path, length=16):
     return pack(documents(source, lines(tmp_path / "chats.jsonl", CHATS)), length).fields
 
 
-def gguf_source(path, like: Source):
+def gguf_source(path, like: BaseModel):
     """A GGUF file without a tokeniser, as a source."""
     weights = open_weights(path)
     cfg = read_config(path, weights)
-    return Source("tiny", path, weights, cfg, get_architecture(cfg.model_type), like.tokenizer, like.template)
+    return BaseModel("tiny", path, weights, cfg, get_architecture(cfg.model_type), like.tokenizer, like.template)
 
 
 # --- documents ---

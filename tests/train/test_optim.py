@@ -157,7 +157,7 @@ def test_optimizers_are_those_of_the_papers(name):
 def test_muon_moves_matrices_as_pytorch_s_does():
     # PyTorch iterates in bfloat16, so only about two digits agree; it does not move the bias at all.
     g = golden("optimizers")
-    frozen = optim.Group("b", frozen=True)
+    frozen = optim.ParamGroup("b", frozen=True)
     found, _ = run_steps(optim.Muon(0.05, weight_decay=0.1, groups=[frozen]))
     moved = g["muon/w"][-1] - g["w"]
     assert np.abs(found[-1]["w"] - g["w"] - moved).max() < 0.05 * np.abs(moved).max()
@@ -170,7 +170,9 @@ def test_muon_moves_matrices_as_pytorch_s_does():
 def test_groups_scale_rates_and_decay():
     base, _ = run_steps(optim.SGD(0.1), steps=1)
     start = golden("optimizers")
-    half, _ = run_steps(optim.SGD(0.1, groups=[optim.Group("w", lr_scale=0.5), optim.Group("*", weight_decay=1.0)]), steps=1)
+    half, _ = run_steps(
+        optim.SGD(0.1, groups=[optim.ParamGroup("w", lr_scale=0.5), optim.ParamGroup("*", weight_decay=1.0)]), steps=1
+    )
     np.testing.assert_allclose(half[0]["w"] - start["w"], 0.5 * (base[0]["w"] - start["w"]), rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(half[0]["b"], base[0]["b"] - 0.1 * start["b"], rtol=1e-5, atol=1e-6)
 
@@ -248,12 +250,12 @@ def test_what_settings_refuse(make):
         (lambda: optim.SGD(momentum=True), "sgd: momentum must be a number, not True"),
         (lambda: optim.SGD(momentum=0.9, nesterov="yes"), "sgd: nesterov must be True or False, not 'yes'"),
         (lambda: optim.Muon(iterations=2.5), "muon: iterations must be an int, not 2.5"),
-        (lambda: optim.AdamW(groups=optim.Group("*")), "adamw: groups must be a list of optim.Group, not Group"),
-        (lambda: optim.AdamW(groups=[{"params": []}]), "groups must be a list of optim.Group, not of {'params'"),
-        (lambda: optim.Group(3), "a group's match must be a pattern"),
-        (lambda: optim.Group("*", lr_scale="2"), "group: lr_scale must be a number, not '2'"),
-        (lambda: optim.Group("*", weight_decay=-1.0), "group: weight_decay must be at least 0, not -1"),
-        (lambda: optim.Group("*", frozen=1), "group: frozen must be True or False, not 1"),
+        (lambda: optim.AdamW(groups=optim.ParamGroup("*")), "adamw: groups must be a list of optim.ParamGroup, not ParamGroup"),
+        (lambda: optim.AdamW(groups=[{"params": []}]), "groups must be a list of optim.ParamGroup, not of {'params'"),
+        (lambda: optim.ParamGroup(3), "a group's match must be a pattern"),
+        (lambda: optim.ParamGroup("*", lr_scale="2"), "group: lr_scale must be a number, not '2'"),
+        (lambda: optim.ParamGroup("*", weight_decay=-1.0), "group: weight_decay must be at least 0, not -1"),
+        (lambda: optim.ParamGroup("*", frozen=1), "group: frozen must be True or False, not 1"),
         (lambda: schedules.multi_step(0.1, at=3), "multi_step: at must be a list of steps, not 3"),
         (lambda: schedules.one_cycle(0.1, 10, rise="a"), "one_cycle: rise must be a number"),
     ],

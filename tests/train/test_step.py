@@ -169,7 +169,7 @@ def test_frozen_and_unused_parameters_cost_no_backward():
     frozen.freeze("0.*")
     whole = products(mlp(), optim.SGD(0.1))
     assert products(frozen, optim.SGD(0.1)) == whole - 2
-    assert products(mlp(), optim.SGD(0.1, groups=[optim.Group("0.*", frozen=True)])) == whole - 2
+    assert products(mlp(), optim.SGD(0.1, groups=[optim.ParamGroup("0.*", frozen=True)])) == whole - 2
     frozen.freeze()
     with pytest.raises(InputError, match="nothing to train"):
         compiled(frozen)
@@ -445,7 +445,7 @@ def test_labels_are_checked_where_they_are_computed_from_inputs():
         ({"params": {"9.weight": np.zeros(2)}}, UnknownName),
         ({"params": {"0.weight": np.zeros((2, 2), np.float32)}}, ShapeError),
         ({"max": {"Q": 2}}, SymbolError),
-        ({"optimizer": optim.SGD(0.1, groups=[optim.Group("1.*", frozen=True)])}, UnknownName),
+        ({"optimizer": optim.SGD(0.1, groups=[optim.ParamGroup("1.*", frozen=True)])}, UnknownName),
         ({"optimizer": optim.SGD(0.1, decay="*.wieght")}, UnknownName),
         ({"aux": True}, InputError),
         ({"loss": lambda model, x, y: model(x)}, ShapeError),

@@ -431,9 +431,9 @@ def test_progress(step, capsys, monkeypatch):
 
 
 def test_the_live_bar_shows_loss_and_rate(capsys):
-    from pumice.train.progress import Live
+    from pumice.train.progress import LiveBar
 
-    with Live() as bar:
+    with LiveBar() as bar:
         bar.begin(0, 2)
         bar.step({"step": 1, "epoch": 0, "loss": 0.5, "lr": 0.01, "samples": 8})
         bar.note("halfway")

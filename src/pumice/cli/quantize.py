@@ -15,7 +15,7 @@ _HEAD = f"{'tensor':<28} {'shape':>14}  {'from':<5} {'to':<6} {'bits':>6} {'rmse
 
 def run(model: str, *, to: str, out: Path, pure: bool, force: bool, threads: int | None, verbose: bool, as_json: bool) -> int:
     """Quantise, and print what it cost, with `verbose` tensor by tensor; the exit code."""
-    printed = _Table()
+    printed = _TensorTable()
     with progress_bar(quiet=as_json) as progress:
         # Lines between the redraws of a bar would tear it: with one they come at the end, else as they are known.
         live = verbose and not as_json and not sys.stderr.isatty()
@@ -41,7 +41,7 @@ def run(model: str, *, to: str, out: Path, pure: bool, force: bool, threads: int
     return 0
 
 
-class _Table:
+class _TensorTable:
     """Rows on stdout, below a head that comes with the first."""
 
     _empty = True

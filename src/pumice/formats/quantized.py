@@ -108,7 +108,7 @@ def _whole(value: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Module:
+class _QuantizedWeight:
     """A quantised weight [N, K]: the tensors it is made of, what it becomes, and in which order its columns stand then."""
 
     parts: tuple[str, ...]
@@ -127,7 +127,7 @@ class QuantizedWeights:
 
     def __init__(self, weights: WeightFile, quantization: Quantization) -> None:
         self._weights = weights
-        self._modules = dict(_READERS[quantization.method](_Reader(weights, quantization)))
+        self._modules = dict(_READERS[quantization.method](_LayerReader(weights, quantization)))
         self._orders = {f"{name}.order": m.order for name, m in self._modules.items() if m.order is not None}
         taken = {part for m in self._modules.values() for part in m.parts}
         prefixes = tuple(self._modules)
@@ -185,7 +185,7 @@ class QuantizedWeights:
         self.close()
 
 
-class _Reader:
+class _LayerReader:
     """Finds the tensors of quantised layers and checks that they fit together."""
 
     def __init__(self, weights: WeightFile, quantization: Quantization) -> None:
@@ -242,8 +242,8 @@ class _Reader:
 
     def module(
         self, layer: str, parts: tuple[str, ...], codes: Codes, size: int, scale: ScaleType, shape: tuple[int, int], **rest: Any
-    ) -> tuple[str, _Module]:
-        return layer, _Module(tuple(f"{layer}.{p}" for p in parts), grouped(codes, size, scale), shape, **rest)
+    ) -> tuple[str, _QuantizedWeight]:
+        return layer, _QuantizedWeight(tuple(f"{layer}.{p}" for p in parts), grouped(codes, size, scale), shape, **rest)
 
     def wrong(self, layer: str, what: str) -> FormatError:
         return malformed(self.weights.path, f"the quantised layer {shown(layer)} {what}", hint=_DAMAGED, tensor=layer)
@@ -264,11 +264,11 @@ def unpack_words(words: Array, bits: int) -> NDArray[np.uint8]:
     return out
 
 
-def _gptq(r: _Reader) -> Iterator[tuple[str, _Module]]:
+def _gptq(r: _LayerReader) -> Iterator[tuple[str, _QuantizedWeight]]:
     return (_gptq_layer(r, layer) for layer in r.layers("qweight"))
 
 
-def _gptq_layer(r: _Reader, layer: str) -> tuple[str, _Module]:
+def _gptq_layer(r: _LayerReader, layer: str) -> tuple[str, _QuantizedWeight]:
     """qweight [K/words, N] along K, qzeros [groups, N/words] along N, scales [groups, N], g_idx [K]."""
     bits, each = r.quantization.bits, 32 // r.quantization.bits
     rows, n = r.words(layer, "qweight")
@@ -289,7 +289,7 @@ def _gptq_layer(r: _Reader, layer: str) -> tuple[str, _Module]:
     return r.module(layer, parts, "u4z" if bits == 4 else "u8z", size, scale, (n, k), make=make, order=order)
 
 
-def _sorted_columns(r: _Reader, layer: str, part: str, k: int, size: int) -> Array | None:
+def _sorted_columns(r: _LayerReader, layer: str, part: str, k: int, size: int) -> Array | None:
     """The columns by group, None if they stand so already."""
     if not r.has(layer, part):
         return None
@@ -304,11 +304,11 @@ def _sorted_columns(r: _Reader, layer: str, part: str, k: int, size: int) -> Arr
     return order
 
 
-def _awq(r: _Reader) -> Iterator[tuple[str, _Module]]:
+def _awq(r: _LayerReader) -> Iterator[tuple[str, _QuantizedWeight]]:
     return (_awq_layer(r, layer) for layer in r.layers("qweight"))
 
 
-def _awq_layer(r: _Reader, layer: str) -> tuple[str, _Module]:
+def _awq_layer(r: _LayerReader, layer: str) -> tuple[str, _QuantizedWeight]:
     """qweight [K, N/8] and qzeros [groups, N/8] along N with their nibbles out of order, scales [groups, N]."""
     k, words = r.words(layer, "qweight")
     n, groups = 8 * words, r.matrix(layer, "scales")[0]
@@ -328,12 +328,12 @@ def _awq_layer(r: _Reader, layer: str) -> tuple[str, _Module]:
     return r.module(layer, ("qweight", "qzeros", "scales"), "u4z", size, scale, (n, k), make=make)
 
 
-def _mlx(r: _Reader) -> Iterator[tuple[str, _Module]]:
+def _mlx(r: _LayerReader) -> Iterator[tuple[str, _QuantizedWeight]]:
     own = dict(r.quantization.groups)
     return (_mlx_layer(r, layer, own.get(layer, r.quantization.group)) for layer in r.layers("scales"))
 
 
-def _mlx_layer(r: _Reader, layer: str, size: int) -> tuple[str, _Module]:
+def _mlx_layer(r: _LayerReader, layer: str, size: int) -> tuple[str, _QuantizedWeight]:
     """weight [N, K/words] along K, scales and biases [N, groups]."""
     n, words = r.words(layer, "weight")
     groups, scale = r.matrix(layer, "scales")[1], r.scale_type(layer, "scales")
@@ -353,7 +353,7 @@ def _mlx_layer(r: _Reader, layer: str, size: int) -> tuple[str, _Module]:
     return r.module(layer, ("weight", "scales", "biases"), "u4b" if bits == 4 else "u8b", size, scale, (n, k), make=make)
 
 
-def _fp8(r: _Reader) -> Iterator[tuple[str, _Module]]:
+def _fp8(r: _LayerReader) -> Iterator[tuple[str, _QuantizedWeight]]:
     """weight [N, K] of eight-bit floats; a scale for all, for each row, or for each block of rows and columns."""
     for part in ("weight_scale_inv", "weight_scale"):
         for layer in r.layers(part):
@@ -361,7 +361,7 @@ def _fp8(r: _Reader) -> Iterator[tuple[str, _Module]]:
                 yield _fp8_layer(r, layer, part)
 
 
-def _fp8_layer(r: _Reader, layer: str, part: str) -> tuple[str, _Module]:
+def _fp8_layer(r: _LayerReader, layer: str, part: str) -> tuple[str, _QuantizedWeight]:
     n, k = r.matrix(layer, "weight")
     scale, shape = r.scale_type(layer, part), r.info(layer, part).shape
     found = r.weights.eight_bit_floats(f"{layer}.weight")
@@ -393,7 +393,7 @@ def _fp8_layer(r: _Reader, layer: str, part: str) -> tuple[str, _Module]:
     return r.module(layer, ("weight", part), kind, size, scale, (n, k), make=make)
 
 
-def _nvfp4_layer(r: _Reader, layer: str, codes: str, whole: str, *, divides: bool) -> tuple[str, _Module]:
+def _nvfp4_layer(r: _LayerReader, layer: str, codes: str, whole: str, *, divides: bool) -> tuple[str, _QuantizedWeight]:
     """codes [N, K/2] with the even column in the low half, weight_scale [N, K/16] in e4m3, and a number for the whole tensor."""
     n, half = r.matrix(layer, codes)
     k = 2 * half
@@ -417,7 +417,7 @@ def _nvfp4_layer(r: _Reader, layer: str, codes: str, whole: str, *, divides: boo
     return r.module(layer, (codes, "weight_scale", whole), "nvfp4", k, "f32", (n, k), make=make)
 
 
-def _compressed(r: _Reader) -> Iterator[tuple[str, _Module]]:
+def _compressed(r: _LayerReader) -> Iterator[tuple[str, _QuantizedWeight]]:
     """weight_packed with a global scale is nvfp4, without one whole codes in words; else fp8 or int8 weights."""
     for layer in r.layers("weight_packed"):
         if r.has(layer, "weight_global_scale"):
@@ -430,7 +430,7 @@ def _compressed(r: _Reader) -> Iterator[tuple[str, _Module]]:
     yield from _fp8(r)
 
 
-def _packed_layer(r: _Reader, layer: str) -> tuple[str, _Module]:
+def _packed_layer(r: _LayerReader, layer: str) -> tuple[str, _QuantizedWeight]:
     """Codes plus half their range in words [N, K/words] along K; scales [N, groups]; zero points [N/words, groups] likewise."""
     n, words = r.words(layer, "weight_packed")
     r.info(layer, "weight_shape")
@@ -461,7 +461,7 @@ def _packed_layer(r: _Reader, layer: str) -> tuple[str, _Module]:
     return r.module(layer, tuple(parts), codes, size, scale, (n, k), make=make, order=order)
 
 
-def _int8_layer(r: _Reader, layer: str) -> tuple[str, _Module]:
+def _int8_layer(r: _LayerReader, layer: str) -> tuple[str, _QuantizedWeight]:
     """weight [N, K] of signed bytes; scales, and zero points where there are any, for each row or group."""
     n, k = r.matrix(layer, "weight")
     shape, scale = r.info(layer, "weight_scale").shape, r.scale_type(layer, "weight_scale")
@@ -482,13 +482,13 @@ def _int8_layer(r: _Reader, layer: str) -> tuple[str, _Module]:
     return r.module(layer, parts, "u8z" if zeros else "i8", size, scale, (n, k), make=make)
 
 
-def _modelopt(r: _Reader) -> Iterator[tuple[str, _Module]]:
+def _modelopt(r: _LayerReader) -> Iterator[tuple[str, _QuantizedWeight]]:
     for layer in r.layers("weight_scale_2"):
         yield _nvfp4_layer(r, layer, "weight", "weight_scale_2", divides=False)
     yield from _fp8(r)
 
 
-_READERS: dict[str, Callable[[_Reader], Iterator[tuple[str, _Module]]]] = {
+_READERS: dict[str, Callable[[_LayerReader], Iterator[tuple[str, _QuantizedWeight]]]] = {
     "gptq": _gptq,
     "awq": _awq,
     "mlx": _mlx,

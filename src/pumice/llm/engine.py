@@ -18,8 +18,8 @@ from pumice import config
 from pumice.backends.base import Device
 from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, DeviceLost, InputError, NotFinite
-from pumice.llm.graphs import RING, Layout, trace_step
-from pumice.llm.live import Burst, Live, Slot, logprobs_in
+from pumice.llm.graphs import RING, CacheLayout, trace_step
+from pumice.llm.live import Burst, CacheSlot, LiveSequence, logprobs_in
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.prepare import in_background, prepare_kernels
@@ -78,20 +78,20 @@ class Engine:
             params = attach(cfg, params, adapter)
         self.arch, self.cfg, self.device = arch, cfg, device
         self.context = min(context, cfg.max_positions)
-        self.layout = Layout(slots, self.context, cache_dtype, joined=device.caps.target == "webgpu")
+        self.layout = CacheLayout(slots, self.context, cache_dtype, joined=device.caps.target == "webgpu")
         self.chunk = min(chunk, self.context)
         # Parts of a prompt by which there are plans. Where workgroups are many, few tokens want them shared out otherwise.
         alike = device.caps.software or device.caps.target == "host" or self.chunk <= _SHORT
         self._chunks = (self.chunk,) if alike else (_SHORT, self.chunk)
         self._params = params
-        self._slots = [Slot(i) for i in range(slots)]
+        self._slots = [CacheSlot(i) for i in range(slots)]
         self._exes: dict[Any, Executable] = {}
         # A stream holds the turn while its consumer has it, and the device only during a step: `close` need not wait for
         # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
         self._turn = _Turn(ended=True)
         self._turns = Monitor()
         # What the stream that has the turn, or had it last, was doing.
-        self._live: list[Live] = []
+        self._live: list[LiveSequence] = []
         self._stepping = threading.RLock()
         self._closed = False
         # Counts reopenings: a stream from before one has lost its cache.
@@ -160,7 +160,7 @@ class Engine:
         with config.override(**self._switches):
             path = self._plan_path(None, _USUAL)
         if path is not None and path.exists():
-            live = Live(0, Request([0], SamplingParams(), 1), Slot(0, [0]), last=0, count=1)
+            live = LiveSequence(0, Request([0], SamplingParams(), 1), CacheSlot(0, [0]), last=0, count=1)
             self._executable(None, _USUAL).prepare(self._inputs([live], _USUAL), outputs=["ring"])
 
     # -- generation -------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Engine:
     ) -> Generator[TokenEvent, None, None]:
         # An interrupted stream may not have come to leave its slots.
         self._leave_slots(self._live)
-        live: list[Live] = []
+        live: list[LiveSequence] = []
         self._live = live
         bursts: deque[Burst] = deque()
         life = self._life
@@ -250,7 +250,7 @@ class Engine:
             for i, r in enumerate(requests):
                 started = time.perf_counter()
                 slot = self._claim(r)
-                seq = Live(i, r, slot, restart=self._restart_length(r))
+                seq = LiveSequence(i, r, slot, restart=self._restart_length(r))
                 live.append(seq)
                 timings.reused.append(len(slot.tokens))
                 timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
@@ -272,19 +272,19 @@ class Engine:
         finally:
             self._leave_slots(live)
 
-    def _leave_slots(self, live: Sequence[Live]) -> None:
+    def _leave_slots(self, live: Sequence[LiveSequence]) -> None:
         for seq in live:
             # What steps under way or failed ones write is unknown; the cache before it is as it was.
             seq.forget_ahead()
         for slot in self._slots:
             slot.busy = False
 
-    def _claim(self, r: Request) -> Slot:
+    def _claim(self, r: Request) -> CacheSlot:
         """The free slot whose tokens the prompt continues furthest; the rest of what it held is forgotten."""
 
         needed = rotary_regime(self.cfg, len(r.prompt))
 
-        def common(slot: Slot) -> int:
+        def common(slot: CacheSlot) -> int:
             # Keys that turned under another regime are of no use. Regimes only grow with the length, so where the slot's
             # prompt agrees, so do the decoded tokens that lie within the new prompt.
             if rotary_regime(self.cfg, slot.length) != needed:
@@ -298,7 +298,7 @@ class Engine:
         slot.length, slot.busy = len(r.prompt), True
         return slot
 
-    def _variant(self, live: Sequence[Live]) -> Sampling:
+    def _variant(self, live: Sequence[LiveSequence]) -> Sampling:
         return Sampling(
             greedy=all(s.request.sampling.greedy for s in live),
             penalty=any(s.request.sampling.repeat_penalty != 1 for s in live),
@@ -306,7 +306,7 @@ class Engine:
             whole=any(s.request.sampling.needs_whole(self.cfg.vocab) for s in live),
         )
 
-    def _accept(self, s: Live, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
+    def _accept(self, s: LiveSequence, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
         """The token that a step made for a sequence, unless its logits were no numbers."""
         if token == NOT_FINITE:
             position = len(s.request.prompt) + s.count
@@ -318,7 +318,7 @@ class Engine:
             )
         s.take(token, logprobs)
 
-    def _prefill(self, seq: Live, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
+    def _prefill(self, seq: LiveSequence, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
         """Runs what the slot does not hold of a prompt, and samples the token that follows; False where it was cancelled."""
         variant, slot = self._variant([seq]), seq.slot
         if variant.penalty:
@@ -339,18 +339,18 @@ class Engine:
         """The plan's size for so many tokens of a prompt, or for as many of them as fit the largest."""
         return next((n for n in self._chunks if tokens <= n), self._chunks[-1])
 
-    def _mark_seen(self, exe: Executable, seq: Live) -> None:
+    def _mark_seen(self, exe: Executable, seq: LiveSequence) -> None:
         """The repeat penalty counts tokens that are already in the cache too."""
         seen = exe.state["seen"].read().reshape(len(self._slots), self.cfg.vocab)
         seen[seq.slot.index] = 0
         seen[seq.slot.index, seq.slot.tokens] = 1
         exe.state["seen"].write(seen.reshape(-1))
 
-    def _place(self, s: Live, number: int) -> int:
+    def _place(self, s: LiveSequence, number: int) -> int:
         """Where in the ring the token of that number of a sequence lies."""
         return number % RING * len(self._slots) + s.slot.index
 
-    def _inputs(self, live: Sequence[Live], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
+    def _inputs(self, live: Sequence[LiveSequence], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
         """What a step is given: for a part of a prompt, or for the token that each sequence sampled last."""
         length = 1 if part is None else len(part)
         out: dict[str, Array] = {
@@ -379,7 +379,7 @@ class Engine:
         border = self.cfg.recompute_beyond
         return None if border is None or len(r.prompt) > border else border
 
-    def _restart(self, s: Live, live: list[Live], cancelled: Callable[[], bool]) -> list[TokenEvent]:
+    def _restart(self, s: LiveSequence, live: list[LiveSequence], cancelled: Callable[[], bool]) -> list[TokenEvent]:
         """Runs a sequence from its beginning, as long as it is now, and samples its next token."""
         whole = [*s.slot.tokens, s.last]
         s.slot.tokens, s.slot.length, s.restart = [], len(whole), None
@@ -388,7 +388,7 @@ class Engine:
         live.remove(s)  # cancelled half way: it has no token to go on from
         return []
 
-    def _decode(self, live: list[Live], bursts: deque[Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
+    def _decode(self, live: list[LiveSequence], bursts: deque[Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
         """The tokens of the oldest burst of steps; the next one is under way before it is waited for."""
         due = [s for s in live if s.restarts_now]
         if due:
@@ -418,7 +418,7 @@ class Engine:
             each = (now - before) / burst.steps
             self._ahead = min(max(int(_BURST_SECONDS / max(each, 1e-6)), _STEPS_A_BURST), _MOST_STEPS)
 
-    def _burst(self, live: Sequence[Live]) -> Burst:
+    def _burst(self, live: Sequence[LiveSequence]) -> Burst:
         """Starts a few steps on the device, of which the last brings the tokens of all."""
         variant = self._variant(live)
         exe = self._executable(None, variant)
@@ -437,13 +437,13 @@ class Engine:
         return Burst(tuple(live), steps, variant.logprobs, results)
 
     @staticmethod
-    def _advance(live: Sequence[Live]) -> None:
+    def _advance(live: Sequence[LiveSequence]) -> None:
         """Notes a step that was started; which token ran is known only where no other step is under way."""
         for s in live:
             s.slot.tokens.append(-1 if s.ahead else s.last)
             s.ahead += 1
 
-    def _finished(self, s: Live, live: list[Live]) -> list[TokenEvent]:
+    def _finished(self, s: LiveSequence, live: list[LiveSequence]) -> list[TokenEvent]:
         """The event of the token that a sequence just got; ended sequences leave."""
         finish = "stop" if s.last in s.request.stop_ids else "length" if s.count >= s.request.max_tokens else None
         if finish is not None:
@@ -482,7 +482,7 @@ class Engine:
         if not slot.tokens:
             raise InputError("there is no sequence to continue", hint="generate something first")
         held = slot.tokens[: self.context - 1]
-        live = Live(0, Request(held, SamplingParams(temperature=0), 1), Slot(slot.index, held), last=held[-1])
+        live = LiveSequence(0, Request(held, SamplingParams(temperature=0), 1), CacheSlot(slot.index, held), last=held[-1])
         variant = self._variant([live])
         with self._stepping:
             self._check_step()

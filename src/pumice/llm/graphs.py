@@ -19,7 +19,7 @@ RING = 64
 
 
 @dataclass(frozen=True)
-class Layout:
+class CacheLayout:
     """The cache: `slots` sequences of up to `context` tokens each, in `dtype`: f32, f16 or q8.
 
     `joined` keeps the key and the value of a token side by side, so that one step appends both. `states` begins the names of
@@ -33,7 +33,7 @@ class Layout:
     states: str = "cache"
 
 
-def cached_attention(layout: Layout, rows: Tensor, slot: Tensor, start: Tensor, end: Tensor | None) -> Callable[..., Tensor]:
+def cached_attention(layout: CacheLayout, rows: Tensor, slot: Tensor, start: Tensor, end: Tensor | None) -> Callable[..., Tensor]:
     """An `attend` that appends keys and values to the cache and attends to the whole sequence of each batch row.
 
     `rows` says for every token of the batch which row of the cache it takes; rows beyond the cache are dropped, which is
@@ -75,7 +75,9 @@ def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
     return pm.round(x / pm.expand_dims(top, -1)), top
 
 
-def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, sampling: Sampling, *, feed: bool) -> Callable[..., Any]:
+def step(
+    arch: CausalArchitecture, cfg: ModelArchConfig, layout: CacheLayout, sampling: Sampling, *, feed: bool
+) -> Callable[..., Any]:
     """One step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
 
     Inputs, all by batch row: `slot` (which sequence of the cache), `start` (tokens in it so far), `total` (length of the
@@ -116,7 +118,7 @@ def step(arch: CausalArchitecture, cfg: ModelArchConfig, layout: Layout, samplin
 
 
 def trace_step(
-    arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, layout: Layout, sampling: Sampling, *, chunk: int | None
+    arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, layout: CacheLayout, sampling: Sampling, *, chunk: int | None
 ) -> Graph:
     """The graph of a step: for prompts, in parts of up to `chunk` tokens, or, where that is None, for the token sampled last.
 

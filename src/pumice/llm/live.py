@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class Slot:
+class CacheSlot:
     """One sequence of the cache: the tokens whose keys and values it holds.
 
     `length` is how long the whole prompt was when it ran: some rotary scalings turn all its keys by that. A token that was
@@ -28,12 +28,12 @@ class Slot:
 
 
 @dataclass
-class Live:
+class LiveSequence:
     """A request while it runs. `count` tokens were handed out; `ahead` steps were started beyond them."""
 
     index: int
     request: Request
-    slot: Slot
+    slot: CacheSlot
     last: int = -1
     count: int = 0
     ahead: int = 0
@@ -71,7 +71,7 @@ class Live:
 class Burst:
     """Steps that were started together: `results` waits for what the last of them brings."""
 
-    live: tuple[Live, ...]
+    live: tuple[LiveSequence, ...]
     steps: int
     logprobs: bool
     results: Callable[[], Sequence[Array]]

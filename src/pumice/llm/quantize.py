@@ -217,20 +217,20 @@ def choose_dtype(name: str, shape: tuple[int, ...], source: DType, to: DType, *,
 
 
 @dataclass(frozen=True, slots=True)
-class _Source(GgufTensor):
+class _SourceTensor(GgufTensor):
     """A tensor to be written: its format where it is not converted, and where it can stay as it is its rows as stored."""
 
     kept: DType
     raw: Callable[[int, int], NDArray[Any]] | None = None
 
 
-def _from_gguf(weights: WeightFile) -> tuple[dict[str, Any], list[_Source]]:
+def _from_gguf(weights: WeightFile) -> tuple[dict[str, Any], list[_SourceTensor]]:
     assert isinstance(weights.metadata, Metadata)
     pairs = {k: v for k, v in typed_pairs(weights.metadata).items() if not k.startswith(_DROPPED)}
     return pairs, [_stored(weights, info) for info in weights.tensors.values()]
 
 
-def _stored(weights: WeightFile, info: TensorInfo) -> _Source:
+def _stored(weights: WeightFile, info: TensorInfo) -> _SourceTensor:
     def raw(start: int, stop: int) -> NDArray[Any]:
         array = weights.array(info.name)
         # Of a vector the elements count, of everything else the rows.
@@ -240,10 +240,10 @@ def _stored(weights: WeightFile, info: TensorInfo) -> _Source:
         found = raw(start, stop)
         return dequantize_rows(info.dtype, found, info.shape[-1]) if info.dtype.is_quant else found.astype(np.float32)
 
-    return _Source(info.name, info.shape, info.dtype, rows, info.dtype, raw)
+    return _SourceTensor(info.name, info.shape, info.dtype, rows, info.dtype, raw)
 
 
-def _from_folder(path: Path, name: str, weights: WeightFile) -> tuple[dict[str, Any], list[_Source]]:
+def _from_folder(path: Path, name: str, weights: WeightFile) -> tuple[dict[str, Any], list[_SourceTensor]]:
     folder = path if path.is_dir() else path.parent
     cfg = ModelArchConfig.from_hf(read_json(folder / "config.json"))
     pairs, tensors = to_gguf(cfg, weights)
@@ -254,7 +254,7 @@ def _from_folder(path: Path, name: str, weights: WeightFile) -> tuple[dict[str, 
     pairs |= as_gguf(defaults_of_folder(folder))
     # Norms and biases become f32, which is what readers expect.
     kept = [t.source if len(t.shape) > 1 else dtypes.f32 for t in tensors]
-    return pairs, [_Source(t.name, t.shape, t.source, t.rows, k) for t, k in zip(tensors, kept)]
+    return pairs, [_SourceTensor(t.name, t.shape, t.source, t.rows, k) for t, k in zip(tensors, kept)]
 
 
 @dataclass(slots=True)
@@ -272,7 +272,7 @@ class _Errors:
         self.missed += part.missed
         self.most = max(self.most, part.most)
 
-    def report(self, source: _Source, dtype: DType, note: str) -> TensorReport:
+    def report(self, source: _SourceTensor, dtype: DType, note: str) -> TensorReport:
         rms, rmse = (math.sqrt(v / max(self.count, 1)) for v in (self.squares, self.missed))
         nbytes = dtype.nbytes(source.elements)
         sizes = {"source_bytes": source.source_nbytes, "bytes": nbytes}
@@ -280,14 +280,14 @@ class _Errors:
                             max_error=self.most, note=note)  # fmt: skip
 
 
-def _pieces(source: _Source, dtype: DType) -> Iterator[Callable[[], tuple[NDArray[Any], _Errors]]]:
+def _pieces(source: _SourceTensor, dtype: DType) -> Iterator[Callable[[], tuple[NDArray[Any], _Errors]]]:
     """Calls that each encode some rows."""
     k = max(source.shape[-1], 1) if len(source.shape) > 1 else 1
     rows, step = source.elements // k, max(1, _PIECE // k)
     return (partial(_encode, source, dtype, start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def _encode(source: _Source, dtype: DType, start: int, stop: int) -> tuple[NDArray[Any], _Errors]:
+def _encode(source: _SourceTensor, dtype: DType, start: int, stop: int) -> tuple[NDArray[Any], _Errors]:
     if not (dtype.is_float or dtype.is_quant):
         assert source.raw is not None, "only GGUF files hold other tensors, and they stay as they are"
         packed = source.raw(start, stop)
@@ -308,7 +308,7 @@ def _encode(source: _Source, dtype: DType, start: int, stop: int) -> tuple[NDArr
     return packed, _Errors(x.size, squares, errors, float(np.abs(missed).max(initial=0.0)))
 
 
-def _broken(source: _Source, error: InputError) -> InputError:
+def _broken(source: _SourceTensor, error: InputError) -> InputError:
     return InputError(f"tensor {shown(source.name)}: {error.message}", hint=error.hint, name=source.name)
 
 

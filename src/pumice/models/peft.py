@@ -44,7 +44,7 @@ _FAN_IN_FAN_OUT = ("gpt2",)
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _AdapterConfig:
     """What of an adapter_config.json counts when its matrices are multiplied."""
 
     rank: int
@@ -155,7 +155,7 @@ def _f32(weights: WeightFile, info: TensorInfo) -> NDArray[np.float32]:
     return values
 
 
-def _read_config(cfg: ModelArchConfig, path: Path) -> _Settings:
+def _read_config(cfg: ModelArchConfig, path: Path) -> _AdapterConfig:
     config: dict[str, Any] = read_json(path, hint="an adapter folder has one")
     if config.get("peft_type") != "LORA":
         raise _unsupported(path, "peft_type", config.get("peft_type"), "only LORA is supported")
@@ -174,7 +174,7 @@ def _read_config(cfg: ModelArchConfig, path: Path) -> _Settings:
             raise _unsupported(path, key, given, "patterns are names of modules, or their last parts")
         patterns[key] = {k: of(path, f"{key}.{k}", v) for k, v in given.items()}
     rank, alpha = _rank(path, "r", config.get("r")), _alpha(path, "lora_alpha", config.get("lora_alpha"))
-    return _Settings(rank, alpha, patterns["rank_pattern"], patterns["alpha_pattern"], config.get("use_rslora") is True)
+    return _AdapterConfig(rank, alpha, patterns["rank_pattern"], patterns["alpha_pattern"], config.get("use_rslora") is True)
 
 
 def _rank(path: Path, name: str, value: Any) -> int:

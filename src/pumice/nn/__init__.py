@@ -4,13 +4,13 @@ from pumice.nn import init, losses
 from pumice.nn.blocks import MLP, GatedMLP, MultiHeadAttention, TransformerBlock, activation
 from pumice.nn.layers import Conv1d, Conv2d, Conv3d, Dropout, Embedding, Linear, LoRA, Sequential
 from pumice.nn.losses import bce_with_logits, cross_entropy, huber, kl, l1, mse, nll
-from pumice.nn.module import Binding, Buffer, Module, Parameter, apply, bind
+from pumice.nn.module import Buffer, Module, ParamBinding, Parameter, apply, bind
 from pumice.nn.norms import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm, RMSNorm
 
 __all__ = [
     "BatchNorm1d",
     "BatchNorm2d",
-    "Binding",
+    "ParamBinding",
     "Buffer",
     "Conv1d",
     "Conv2d",

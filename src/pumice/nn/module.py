@@ -109,7 +109,7 @@ class Labels:
 
 
 @dataclass
-class Binding:
+class ParamBinding:
     """Tensors in the place of parameters while a function is traced, and what modules leave behind there."""
 
     tensors: dict[int, Tensor]
@@ -118,23 +118,23 @@ class Binding:
     training: bool
     key: Tensor | None
     compute: DType | None
-    outer: Binding | None
+    outer: ParamBinding | None
     updates: dict[str, Tensor] = field(default_factory=dict)
     labels: list[Labels] = field(default_factory=list)
     draws: dict[str, int] = field(default_factory=dict)
 
-    def find(self, module: int) -> Binding | None:
+    def find(self, module: int) -> ParamBinding | None:
         """The innermost binding that knows a module."""
-        at: Binding | None = self
+        at: ParamBinding | None = self
         while at is not None and module not in at.paths:
             at = at.outer
         return at
 
 
-_active: ContextVar[Binding | None] = ContextVar("pumice_binding", default=None)
+_active: ContextVar[ParamBinding | None] = ContextVar("pumice_binding", default=None)
 
 
-def active_binding() -> Binding | None:
+def active_binding() -> ParamBinding | None:
     """The innermost binding of this thread, None outside of any."""
     return _active.get()
 
@@ -287,7 +287,7 @@ class Module:
         path = "" if binding is None else binding.paths[id(self)]
         return f"{type(self).__name__} {path!r}" if path else type(self).__name__
 
-    def _binding(self) -> Binding | None:
+    def _binding(self) -> ParamBinding | None:
         active = _active.get()
         return None if active is None else active.find(id(self))
 
@@ -374,7 +374,7 @@ def bind(
     training: bool = False,
     key: Tensor | None = None,
     compute: Any = None,
-) -> Iterator[Binding]:
+) -> Iterator[ParamBinding]:
     """While it lasts, the module's parameters are these tensors: all of them, by path.
 
     `training` and `key` (u32[2]) are for dropout and the like. With `compute`, a float dtype such as "f16", parameters that are
@@ -395,7 +395,7 @@ def bind(
     tensors = {id(p): bound(p, params[name]) for name, p in named.items()}
     names = {id(p): name for name, p in named.items()}
     paths = {id(m): path for path, m in module.named_modules().items()}
-    binding = Binding(tensors, names, paths, training, key, dtype, _active.get())
+    binding = ParamBinding(tensors, names, paths, training, key, dtype, _active.get())
     token = _active.set(binding)
     try:
         yield binding

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pumice import functions as F
 from pumice.errors import InputError
-from pumice.optim.optimizer import Optimizer, Slot
+from pumice.optim.optimizer import Optimizer, ParamSlot
 from pumice.tensor import Tensor
 
 
@@ -42,7 +42,7 @@ class SGD(Optimizer):
         if self.nesterov and self.momentum == 0:
             raise InputError("sgd: nesterov needs momentum")
 
-    def next(self, slot: Slot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
+    def next(self, slot: ParamSlot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
         decay = self.decay_of(slot.name, slot.parameter)
         g = gradient + decay * param if decay else gradient
         if self.momentum:
@@ -52,7 +52,7 @@ class SGD(Optimizer):
         return param - lr * g
 
 
-def adam_step(slot: Slot, gradient: Tensor, lr: Tensor, step: Tensor, betas: tuple[float, float], eps: float) -> Tensor:
+def adam_step(slot: ParamSlot, gradient: Tensor, lr: Tensor, step: Tensor, betas: tuple[float, float], eps: float) -> Tensor:
     """The rate times the running mean of gradients over the root of that of their squares, as if neither had begun at 0."""
     m, v = slot.state("m", gradient), slot.state("v", gradient)
     first = slot.move(m, betas[0] * m + (1 - betas[0]) * gradient)
@@ -86,7 +86,7 @@ class Adam(Optimizer):
         super().__post_init__()
         check_betas(self.kind, self.betas)
 
-    def next(self, slot: Slot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
+    def next(self, slot: ParamSlot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
         decay = self.decay_of(slot.name, slot.parameter)
         g = gradient + decay * param if decay else gradient
         return param - adam_step(slot, g, lr, step, self.betas, self.eps)
@@ -104,7 +104,7 @@ class AdamW(Adam):
     _: KW_ONLY
     weight_decay: float = 0.01
 
-    def next(self, slot: Slot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
+    def next(self, slot: ParamSlot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
         decay = self.decay_of(slot.name, slot.parameter)
         return shrunk(param, lr, decay) - adam_step(slot, gradient, lr, step, self.betas, self.eps)
 
@@ -132,7 +132,7 @@ class Lion(Optimizer):
         super().__post_init__()
         check_betas(self.kind, self.betas)
 
-    def next(self, slot: Slot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
+    def next(self, slot: ParamSlot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
         m = slot.state("m", gradient)
         direction = F.sign(self.betas[0] * m + (1 - self.betas[0]) * gradient)
         slot.move_later(m, lambda: self.betas[1] * m + (1 - self.betas[1]) * gradient)

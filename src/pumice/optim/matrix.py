@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pumice import functions as F
 from pumice.errors import InputError
 from pumice.optim.gradient import adam_step, check_betas, shrunk
-from pumice.optim.optimizer import Optimizer, Slot
+from pumice.optim.optimizer import Optimizer, ParamSlot
 from pumice.tensor import Tensor
 
 
@@ -35,7 +35,7 @@ class Adafactor(Optimizer):
     relative: bool = True
     floor: float = 1e-3
 
-    def next(self, slot: Slot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
+    def next(self, slot: ParamSlot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
         share = 1.0 - F.exp(F.log(step) * -self.decay_rate)
         squares = F.square(gradient) + self.eps
 
@@ -96,7 +96,7 @@ class Muon(Optimizer):
         if self.adjust not in ("rms", "spectral"):
             raise InputError(f"muon: adjust is 'rms' or 'spectral', not {self.adjust!r}")
 
-    def next(self, slot: Slot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
+    def next(self, slot: ParamSlot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
         start = shrunk(param, lr, self.decay_of(slot.name, slot.parameter))
         if param.ndim != 2 or slot.parameter.lookup:
             return start - adam_step(slot, gradient, lr, step, self.betas, self.eps)

@@ -32,7 +32,7 @@ def matches(match: Match, name: str, parameter: Parameter) -> bool:
 
 
 @dataclass(frozen=True)
-class Group:
+class ParamGroup:
     """Parameters that are trained in another way: the first group that matches a parameter counts.
 
     - `match`: a pattern like a shell's, as "*.bias", or a function of name and Parameter
@@ -40,7 +40,7 @@ class Group:
     - `weight_decay`: one of their own, whatever `decay` says; the optimizer's by default
     - `frozen`: leaves them as they are
 
-    >>> Group("*.bias", weight_decay=0.0).lr_scale
+    >>> ParamGroup("*.bias", weight_decay=0.0).lr_scale
     1.0
     """
 
@@ -60,7 +60,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Slot:
+class ParamSlot:
     """The states of one parameter in an optimizer; `ok` is None or says whether this update counts."""
 
     name: str
@@ -90,7 +90,7 @@ class Optimizer(ABC):
 
     - `lr`: the learning rate, a number or a schedule of `optim.schedules`
     - `weight_decay`: how much parameters shrink; what it applies to is said by `decay`
-    - `groups`: a list of `optim.Group` for parameters that are trained in another way
+    - `groups`: a list of `optim.ParamGroup` for parameters that are trained in another way
     - `decay`: what weight decay applies to: "all", a pattern or a function of name and Parameter; by default those whose
       Parameter says so, which leaves out biases and norms
     - `clip_norm`: bound of the norm of all gradients together
@@ -103,7 +103,7 @@ class Optimizer(ABC):
     lr: float | Schedule = 1e-3
     _: KW_ONLY
     weight_decay: float = 0.0
-    groups: Sequence[Group] = ()
+    groups: Sequence[ParamGroup] = ()
     decay: Match | None = None
     clip_norm: float | None = None
     clip_each: float | None = None
@@ -138,7 +138,7 @@ class Optimizer(ABC):
                     name=pattern,
                 )
 
-    def group(self, name: str, parameter: Parameter) -> Group | None:
+    def group(self, name: str, parameter: Parameter) -> ParamGroup | None:
         """The group of a parameter, None if none matches."""
         return next((g for g in self.groups if matches(g.match, name, parameter)), None)
 
@@ -173,7 +173,7 @@ class Optimizer(ABC):
             group = self.group(name, parameter)
             rate = lr if group is None or group.lr_scale == 1.0 else lr * group.lr_scale
             wide = param.astype("f32")
-            slot = Slot(name, parameter, ok)
+            slot = ParamSlot(name, parameter, ok)
             new = self.next(slot, wide, self._clipped(gradient.astype("f32"), factor), rate, step)
             kept = new if ok is None else F.where(ok, new, wide)
             set_param(param, kept.astype(param.dtype))
@@ -191,7 +191,7 @@ class Optimizer(ABC):
         return gradient if self.clip_value is None else F.clip(gradient, -self.clip_value, self.clip_value)
 
     @abstractmethod
-    def next(self, slot: Slot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
+    def next(self, slot: ParamSlot, param: Tensor, gradient: Tensor, lr: Tensor, step: Tensor) -> Tensor:
         """The next value of one parameter, in f32; states go through the slot."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -218,12 +218,12 @@ def _check_rate(kind: str, lr: Any) -> None:
 
 
 def _check_groups(kind: str, groups: Any) -> None:
-    alone = isinstance(groups, Group) or not isinstance(groups, Sequence) or isinstance(groups, str)
+    alone = isinstance(groups, ParamGroup) or not isinstance(groups, Sequence) or isinstance(groups, str)
     for group in [groups] if alone else groups:
-        if alone or not isinstance(group, Group):
+        if alone or not isinstance(group, ParamGroup):
             raise InputError(
-                f"{kind}: groups must be a list of optim.Group, not {'' if alone else 'of '}{group!r:.60}",
-                hint='groups=[optim.Group("*.bias", weight_decay=0.0)]',
+                f"{kind}: groups must be a list of optim.ParamGroup, not {'' if alone else 'of '}{group!r:.60}",
+                hint='groups=[optim.ParamGroup("*.bias", weight_decay=0.0)]',
                 name="groups",
             )
 
@@ -240,7 +240,7 @@ def _check_match(what: str, match: Any) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, Schedule):
         return value.to_dict()
-    if isinstance(value, Group):
+    if isinstance(value, ParamGroup):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]

@@ -18,7 +18,7 @@ from pumice.plan.file_exprs import EXACT, decode_dim
 from pumice.plan.file_json import MAX_ROWS, Item, Table
 from pumice.plan.file_write import ACCESS, OPTIONS, STEP_COLUMNS, encode
 from pumice.plan.needs import AT_LEAST
-from pumice.plan.plan import FEATURES, Access, Binding, Buffer, BufferKind, Kernel, Part, Plan, PlanOptions, Step, Value
+from pumice.plan.plan import FEATURES, Access, Binding, BufferKind, Kernel, Part, Plan, PlanBuffer, PlanOptions, Step, Value
 
 MAX_SYMBOLS = 256
 MAX_OPERANDS = 1 << 12
@@ -39,7 +39,7 @@ Attrs = tuple[tuple[str, Any], ...]
 
 def decode(header: Any, blobs: Sequence[bytes]) -> Plan:
     """The plan of a header; a FormatError says what is wrong and where."""
-    plan = _Reader(header, blobs).plan()
+    plan = _PlanReader(header, blobs).plan()
     try:
         check_structure(plan)
         again = encode(plan, derived=False)
@@ -55,7 +55,7 @@ def decode(header: Any, blobs: Sequence[bytes]) -> Plan:
     return plan
 
 
-class _Reader:
+class _PlanReader:
     def __init__(self, header: Any, blobs: Sequence[bytes]) -> None:
         self.top = Item(header).object(_KEYS)
         self.blobs = blobs
@@ -142,10 +142,10 @@ class _Reader:
         flags = {name: found[name].flag() for name in ("fuse", "arena")}
         return PlanOptions(**flags, guard=found["guard"].integer(), default_max=found["default_max"].integer(1))
 
-    def buffers(self) -> tuple[Buffer, ...]:
+    def buffers(self) -> tuple[PlanBuffer, ...]:
         table = Table(self.top["buffers"], "kind nbytes name")
         kinds: Any = table.choices("kind", get_args(BufferKind))
-        return tuple(map(Buffer, kinds, table.integers("nbytes", 0, EXACT - 1), table.texts("name")))
+        return tuple(map(PlanBuffer, kinds, table.integers("nbytes", 0, EXACT - 1), table.texts("name")))
 
     def values(self, buffers: int) -> dict[int, Value]:
         table = Table(self.top["values"], "id type parts")

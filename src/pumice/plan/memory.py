@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pumice.errors import LimitError
 from pumice.ir.graph import Graph
 from pumice.kernels.context import LowerContext
-from pumice.plan.plan import Buffer, BufferKind, Part, Step, Value
+from pumice.plan.plan import BufferKind, Part, PlanBuffer, Step, Value
 
 _SMALLEST = 16  # bytes; WebGPU refuses empty bindings
 
@@ -46,10 +46,10 @@ class MemoryPlanner:
     def __init__(self, ctx: LowerContext, *, arena: bool, guard: int) -> None:
         self.ctx, self.graph, self.caps = ctx, ctx.graph, ctx.caps
         self.arena, self.guard = arena, guard
-        self.buffers: list[Buffer] = []
+        self.buffers: list[PlanBuffer] = []
         self.values: dict[int, Value] = {}
 
-    def plan(self, steps: Sequence[Step], aliases: Mapping[int, int]) -> tuple[tuple[Buffer, ...], dict[int, Value]]:
+    def plan(self, steps: Sequence[Step], aliases: Mapping[int, int]) -> tuple[tuple[PlanBuffer, ...], dict[int, Value]]:
         """Buffers and values for the steps; `aliases` maps a value to the state whose memory it takes over."""
         used = {b.value for s in steps for b in s.bindings}
         self._sources(used)
@@ -81,7 +81,7 @@ class MemoryPlanner:
                 nbytes=nbytes,
                 limit=self.caps.max_buffer_bytes,
             )
-        self.buffers.append(Buffer(kind, nbytes, name))
+        self.buffers.append(PlanBuffer(kind, nbytes, name))
         return len(self.buffers) - 1
 
     def _sources(self, used: set[int]) -> None:

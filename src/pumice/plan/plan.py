@@ -23,7 +23,7 @@ FEATURES = ("f16", "subgroups")
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class PlanBuffer:
     """One device allocation, sized for the symbols' maxima."""
 
     kind: BufferKind
@@ -137,7 +137,7 @@ class Plan:
 
     graph: Graph
     caps: Caps
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[PlanBuffer, ...]
     values: Mapping[int, Value]
     kernels: tuple[Kernel, ...]
     steps: tuple[Step, ...]

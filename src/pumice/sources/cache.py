@@ -29,7 +29,7 @@ _STAGE, _TRASH = "stage-", "trash-"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """A complete model in the cache; `path` is what to load, `spec` what it was pulled as, at `revision`."""
 
     folder: Path
@@ -88,12 +88,12 @@ def _times(content: Path, files: Iterable[FileInfo]) -> dict[str, int]:
     return {f.path: (content / f.path).stat().st_mtime_ns for f in files}
 
 
-def _manifest(entry: Entry) -> dict[str, Any]:
+def _manifest(entry: CacheEntry) -> dict[str, Any]:
     rows = [{"path": f.path, "size": f.size, "sha256": f.sha256, "mtime_ns": entry.times[f.path]} for f in entry.files]
     return {"format": _FORMAT, "spec": entry.spec, "revision": entry.revision, "path": entry.inner, "files": rows}
 
 
-def _read_entry(folder: Path) -> Entry | None:
+def _read_entry(folder: Path) -> CacheEntry | None:
     try:
         data = json.loads(read_plain(folder / MANIFEST, _MAX_BYTES))
         if data["format"] != _FORMAT:
@@ -106,7 +106,7 @@ def _read_entry(folder: Path) -> Entry | None:
     for name in (inner, *times):
         if Path(name).is_absolute() or ".." in Path(name).parts:
             return None
-    return Entry(folder, folder.parent.name, folder.name, spec, revision, inner, files, times)
+    return CacheEntry(folder, folder.parent.name, folder.name, spec, revision, inner, files, times)
 
 
 class Cache:
@@ -128,7 +128,7 @@ class Cache:
         self.home = home
         self._models, self._refs, self._tmp, self._locks = (home / n for n in ("models", "refs", "tmp", "locks"))
 
-    def find(self, kind: str, name: str) -> Entry | None:
+    def find(self, kind: str, name: str) -> CacheEntry | None:
         """The complete entry of that name; one whose files were changed or lost does not count."""
         entry = _read_entry(self._models / kind / name)
         if entry is None or entry.problem():
@@ -136,7 +136,7 @@ class Cache:
         entry.refresh_times()
         return entry
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[CacheEntry]:
         """Every entry with a manifest, in the order of kind and name."""
         for folder in sorted(self._models.glob("*/*")):
             entry = _read_entry(folder)
@@ -190,7 +190,7 @@ class Cache:
                     _remove(folder)
 
     def publish(self, work: Path, source: Path, files: tuple[FileInfo, ...], *, kind: str, name: str, spec: str, revision: str,
-                inner: str) -> Entry:  # fmt: skip
+                inner: str) -> CacheEntry:  # fmt: skip
         """Make an entry of hashed files below `source`: flush them, write the manifest, rename the whole into place.
 
         `work` is the folder that `work` gave; `inner` is the path, below the files, of what is to be loaded.
@@ -202,7 +202,7 @@ class Cache:
                 make_private((content / file.path).parent)
                 os.replace(source / file.path, content / file.path)
             sync_tree(stage)
-            entry = Entry(self._models / kind / name, kind, name, spec, revision, inner, files, _times(content, files))
+            entry = CacheEntry(self._models / kind / name, kind, name, spec, revision, inner, files, _times(content, files))
             # Last, so that a folder with a manifest is complete whatever happened to the rename.
             write_json(stage / MANIFEST, _manifest(entry))
             self._swap_in(stage, entry)
@@ -210,7 +210,7 @@ class Cache:
             _remove(stage)
         return entry
 
-    def _swap_in(self, stage: Path, entry: Entry) -> None:
+    def _swap_in(self, stage: Path, entry: CacheEntry) -> None:
         self._discard(entry.folder)
         try:
             os.rename(stage, entry.folder)
@@ -220,7 +220,7 @@ class Cache:
                 raise
         sync(entry.folder.parent)
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: CacheEntry) -> None:
         """Delete an entry and the moving names that point to it; a process that has it open keeps what it has."""
         make_private(self._tmp)
         self._discard(entry.folder)

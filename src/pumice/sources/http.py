@@ -19,7 +19,7 @@ from typing import Any
 
 from pumice.sources.errors import NoAccess, NoNetwork, NotFound, SourceError, TooLarge, plain
 from pumice.sources.files import CHUNK, need_space, size_text
-from pumice.sources.progress import Meter
+from pumice.sources.progress import FetchMeter
 
 _AGENT = "pumice"
 _TRIES = 5
@@ -71,7 +71,7 @@ class Http:
                 raise
             raise explain(url, e) from e
 
-    def download(self, url: str, part: Path, meter: Meter) -> None:
+    def download(self, url: str, part: Path, meter: FetchMeter) -> None:
         """Fetch `url` into `part`, going on after what `part` already holds; a broken transfer is taken up again."""
         failures = slow = 0
         while True:
@@ -99,7 +99,7 @@ class Http:
                 raise explain(url, error) from error
             time.sleep(min(_WAIT_SECONDS * 2**failures, 4.0))
 
-    def _transfer(self, url: str, part: Path, have: int, meter: Meter) -> bool:
+    def _transfer(self, url: str, part: Path, have: int, meter: FetchMeter) -> bool:
         """One request; True when `part` is complete now."""
         with self.open(url, {"Range": f"bytes={have}-"} if have else {}) as answer:
             if have and (answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")):
@@ -218,7 +218,7 @@ def _too_large(url: str, limit: int) -> TooLarge:
     )
 
 
-def copy_local(path: Path, target: Path, meter: Meter) -> None:
+def copy_local(path: Path, target: Path, meter: FetchMeter) -> None:
     """The same for a file that is on this machine already."""
     size = path.stat().st_size
     meter.expect(size)

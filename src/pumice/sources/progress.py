@@ -22,11 +22,11 @@ class Progress:
 ProgressCallback = Callable[[Progress], None]
 
 
-class Meter:
+class FetchMeter:
     """Turns raw counts, which restart when a transfer does, into reports that only grow.
 
     >>> seen = []
-    >>> meter = Meter(seen.append)
+    >>> meter = FetchMeter(seen.append)
     >>> meter.expect(100); meter.reached(60); meter.reached(10); meter.finish()
     >>> [(p.done, p.phase) for p in seen]
     [(0, 'find'), (60, 'fetch'), (100, 'fetch')]

@@ -12,11 +12,11 @@ from pumice.sources.errors import NoAccess, NoNetwork, NoSpace, NotFound, Source
 from pumice.sources.files import file_sha256, sync
 from pumice.sources.http import Http, copy_local
 from pumice.sources.index import Link, find_wheels
-from pumice.sources.progress import Meter
+from pumice.sources.progress import FetchMeter
 from pumice.sources.spec import PypiSpec
 
 
-def fetch_wheel(spec: PypiSpec, folder: Path, pinned: str, meter: Meter) -> tuple[Path, str]:
+def fetch_wheel(spec: PypiSpec, folder: Path, pinned: str, meter: FetchMeter) -> tuple[Path, str]:
     """The wheel of a spec as a file below `folder`, and its sha256, which is `pinned` if that is given.
 
     What an earlier try left in `folder` is used when its hash fits.
@@ -50,7 +50,7 @@ def fetch_wheel(spec: PypiSpec, folder: Path, pinned: str, meter: Meter) -> tupl
     return whole, _take_with_pip(spec, folder, whole, pinned, problems, meter)
 
 
-def _take(spec: PypiSpec, link: Link, whole: Path, expected: str, http: Http, meter: Meter) -> str:
+def _take(spec: PypiSpec, link: Link, whole: Path, expected: str, http: Http, meter: FetchMeter) -> str:
     # Named by the hash, so that parts of different files never meet; without one there is nothing to trust a part by.
     part = whole.with_name(f"{expected or 'unpinned'}.part")
     if not expected:
@@ -72,7 +72,7 @@ def _take(spec: PypiSpec, link: Link, whole: Path, expected: str, http: Http, me
     return got
 
 
-def _take_with_pip(spec: PypiSpec, folder: Path, whole: Path, pinned: str, problems: list[SourceError], meter: Meter) -> str:
+def _take_with_pip(spec: PypiSpec, folder: Path, whole: Path, pinned: str, problems: list[SourceError], meter: FetchMeter) -> str:
     asked = next((p for p in problems if isinstance(p, NoNetwork | NoAccess)), None)
     # Renamed first: a pip whose parent was killed must not go on writing into a folder that is in use again.
     for old in folder.glob("pip-*"):

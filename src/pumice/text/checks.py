@@ -7,17 +7,17 @@ from typing import Any
 
 from jinja2.tests import TESTS
 
-from pumice.text.metering import LimitReached, Meter
+from pumice.text.metering import LimitReached, RenderMeter
 
 _DIVISIONS = {"odd", "even", "divisibleby"}
 _CASES = {"lower", "upper"}
 
 
-def table(current: Callable[[], Meter]) -> dict[str, Any]:
+def table(current: Callable[[], RenderMeter]) -> dict[str, Any]:
     """All tests by name; `current` finds the meter of the rendering in progress.
 
     >>> from pumice.text.metering import Limits
-    >>> meter = Meter(Limits())
+    >>> meter = RenderMeter(Limits())
     >>> table(lambda: meter)["in"](3, [1, 2, 3]), meter.steps
     (True, 4)
     """
@@ -36,11 +36,11 @@ def table(current: Callable[[], Meter]) -> dict[str, Any]:
     return {name: counted(name, function) for name, function in tests.items()}
 
 
-def check(meter: Meter, name: str, args: tuple[Any, ...]) -> None:
+def check(meter: RenderMeter, name: str, args: tuple[Any, ...]) -> None:
     """Counts what a test goes through beyond its one step.
 
     >>> from pumice.text.metering import Limits
-    >>> check(Meter(Limits()), "odd", ("%999999999d",))
+    >>> check(RenderMeter(Limits()), "odd", ("%999999999d",))
     Traceback (most recent call last):
     pumice.text.metering.LimitReached: it divides a text
     """

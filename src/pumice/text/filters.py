@@ -13,7 +13,7 @@ from jinja2.filters import FILTERS, do_indent, make_attrgetter
 from jinja2.filters import do_format as jinja_format
 from jinja2.utils import _PassArg
 
-from pumice.text.metering import LimitReached, Meter
+from pumice.text.metering import LimitReached, RenderMeter
 
 # Jinja's filters by what they go through; its others are replaced below or left out.
 _AT_ONCE = "abs count d default first last length"
@@ -27,10 +27,10 @@ _WORD = re.compile(r"[^-\s({\[<]+")
 _STRIP_SET = 256  # characters that strip() may be given; it looks at all of them for each character of the text
 
 
-def table(current: Callable[[], Meter]) -> dict[str, Callable[..., Any]]:
+def table(current: Callable[[], RenderMeter]) -> dict[str, Callable[..., Any]]:
     """All filters by name; `current` finds the meter of the rendering in progress.
 
-    >>> "tojson" in table(Meter), "xmlattr" in table(Meter)
+    >>> "tojson" in table(RenderMeter), "xmlattr" in table(RenderMeter)
     (True, False)
     """
 
@@ -173,11 +173,11 @@ def _prepared(function: Callable[..., Any], prepare: Callable[..., Any]) -> Call
     return prepared
 
 
-def check_items(meter: Meter, value: Any, *others: Any) -> None:
+def check_items(meter: RenderMeter, value: Any, *others: Any) -> None:
     """Counts what a filter goes through at once, and bounds its other arguments: names of attributes are split at dots.
 
     >>> from pumice.text.metering import Limits
-    >>> check_items(Meter(Limits(steps=10)), range(11))
+    >>> check_items(RenderMeter(Limits(steps=10)), range(11))
     Traceback (most recent call last):
     pumice.text.metering.LimitReached: it takes more than 10 steps
     """
@@ -190,11 +190,11 @@ def check_items(meter: Meter, value: Any, *others: Any) -> None:
         meter.step(len(value) if isinstance(value, str) else 0)
 
 
-def check_method(meter: Meter, text: str, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+def check_method(meter: RenderMeter, text: str, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Refuses a string method whose result would be too large or take too long; returns the arguments to call it with.
 
     >>> from pumice.text.metering import Limits
-    >>> check_method(Meter(Limits()), ",", "join", (iter("ab"),), {})
+    >>> check_method(RenderMeter(Limits()), ",", "join", (iter("ab"),), {})
     (['a', 'b'],)
     """
     if name == "join" and args:
@@ -219,11 +219,11 @@ def check_method(meter: Meter, text: str, name: str, args: tuple[Any, ...], kwar
     return args
 
 
-def check_split(meter: Meter, text: str, name: str) -> None:
+def check_split(meter: RenderMeter, text: str, name: str) -> None:
     """Counts the text that a method goes through or copies, and bounds the pieces that it makes.
 
     >>> from pumice.text.metering import Limits
-    >>> check_split(Meter(Limits(elements=10)), "a b c d e f", "split")
+    >>> check_split(RenderMeter(Limits(elements=10)), "a b c d e f", "split")
     Traceback (most recent call last):
     pumice.text.metering.LimitReached: it splits too long a text
     """
@@ -232,22 +232,22 @@ def check_split(meter: Meter, text: str, name: str) -> None:
         raise LimitReached("it splits too long a text")
 
 
-def check_join(meter: Meter, separator: str, items: list[Any]) -> None:
+def check_join(meter: RenderMeter, separator: str, items: list[Any]) -> None:
     """Counts what joining makes.
 
     >>> from pumice.text.metering import Limits
-    >>> check_join(Meter(Limits(characters=10)), "-" * 9, ["a", "b", "c"])
+    >>> check_join(RenderMeter(Limits(characters=10)), "-" * 9, ["a", "b", "c"])
     Traceback (most recent call last):
     pumice.text.metering.LimitReached: it makes too much text
     """
     meter.charge(len(separator) * len(items) + meter.weigh(items))
 
 
-def check_replace(meter: Meter, text: str, old: str, new: str, count: int | None) -> None:
+def check_replace(meter: RenderMeter, text: str, old: str, new: str, count: int | None) -> None:
     """Counts what replacing makes.
 
     >>> from pumice.text.metering import Limits
-    >>> check_replace(Meter(Limits(characters=10)), "aaaa", "a", "bbbb", None)
+    >>> check_replace(RenderMeter(Limits(characters=10)), "aaaa", "a", "bbbb", None)
     Traceback (most recent call last):
     pumice.text.metering.LimitReached: it makes too much text
     """
@@ -268,11 +268,11 @@ def check_strip(characters: Any) -> None:
         raise LimitReached(f"it strips more than {_STRIP_SET} kinds of characters")
 
 
-def check_percent(meter: Meter, text: str, values: Any) -> None:
+def check_percent(meter: RenderMeter, text: str, values: Any) -> None:
     """Counts what `text % values` will make.
 
     >>> from pumice.text.metering import Limits
-    >>> check_percent(Meter(Limits()), "%9999999d", 1)
+    >>> check_percent(RenderMeter(Limits()), "%9999999d", 1)
     Traceback (most recent call last):
     pumice.text.metering.LimitReached: it formats text wider than 4096
     """
@@ -284,11 +284,11 @@ def check_percent(meter: Meter, text: str, values: Any) -> None:
     meter.charge(len(text) + widths + len(specs) * (64 + 4 * meter.weigh(values)))
 
 
-def check_fields(meter: Meter, count: int) -> None:
+def check_fields(meter: RenderMeter, count: int) -> None:
     """Bounds the fields of a format text, each of which may print a whole value.
 
     >>> from pumice.text.metering import Limits
-    >>> check_fields(Meter(Limits()), 10**6)
+    >>> check_fields(RenderMeter(Limits()), 10**6)
     Traceback (most recent call last):
     pumice.text.metering.LimitReached: it formats more than 1000 fields at once
     """
@@ -296,11 +296,11 @@ def check_fields(meter: Meter, count: int) -> None:
         raise LimitReached(f"it formats more than {_FIELDS} fields at once")
 
 
-def check_widths(meter: Meter, spec: str) -> int:
+def check_widths(meter: RenderMeter, spec: str) -> int:
     """The widths that one format specification asks for, together.
 
     >>> from pumice.text.metering import Limits
-    >>> check_widths(Meter(Limits()), "10.3f")
+    >>> check_widths(RenderMeter(Limits()), "10.3f")
     13
     """
     widths = [int(digits[:10]) for digits in re.findall(r"\d+", spec)]

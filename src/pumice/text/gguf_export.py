@@ -41,7 +41,7 @@ def export_tokenizer(folder: Path, rows: int) -> dict[str, Any]:
     pumice.errors.FormatError: [format] there is no tokeniser at nowhere/tokenizer.json
       hint: ...
     """
-    source = _Source(folder, rows)
+    source = _TokenizerSource(folder, rows)
     wrong = "its way of splitting text has no name in GGUF files"
     for kind in source.byte_level() if source.parts.kind == "byte-level" else source.sentencepiece():
         pairs = {f"tokenizer.ggml.{key}": value for key, value in (*kind.items(), *source.shared().items())}
@@ -53,7 +53,7 @@ def export_tokenizer(folder: Path, rows: int) -> dict[str, Any]:
     raise _refused(wrong)
 
 
-class _Source:
+class _TokenizerSource:
     """A tokeniser to be exported, and the parts of its description."""
 
     def __init__(self, folder: Path, rows: int) -> None:

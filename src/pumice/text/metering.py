@@ -36,10 +36,10 @@ class LimitReached(Exception):
     """The template asked for more than a limit allows; not a Jinja error, so that no template construct swallows it."""
 
 
-class Meter:
+class RenderMeter:
     """Counts what one rendering uses up, and stops it.
 
-    >>> meter = Meter(Limits(steps=2))
+    >>> meter = RenderMeter(Limits(steps=2))
     >>> meter.step(), meter.step()
     (None, None)
     >>> meter.step()
@@ -75,7 +75,7 @@ class Meter:
     def touch(self, value: Any) -> None:
         """Counts what an operation that looks at all parts of a value, not into them, goes through; lazy ones count themselves.
 
-        >>> meter = Meter(Limits())
+        >>> meter = RenderMeter(Limits())
         >>> meter.touch([1, 2, 3]); meter.touch("x" * 128); meter.steps
         5
         """

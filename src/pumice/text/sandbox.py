@@ -21,9 +21,9 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from pumice.text import checks, filters
-from pumice.text.metering import LimitReached, Limits, Meter
+from pumice.text.metering import LimitReached, Limits, RenderMeter
 
-_meter: ContextVar[Meter] = ContextVar("pumice_template_meter")
+_meter: ContextVar[RenderMeter] = ContextVar("pumice_template_meter")
 
 _STRING_METHODS = """
     capitalize casefold center count endswith find index isalnum isalpha isascii isdecimal isdigit isidentifier islower
@@ -46,7 +46,7 @@ class Refusal(TemplateError):
 @contextmanager
 def metered(limits: Limits, conversation: int) -> Iterator[None]:
     """Counts what templates do in the enclosed code, in this thread or task only."""
-    token = _meter.set(Meter(limits, conversation, inert=(Undefined,)))
+    token = _meter.set(RenderMeter(limits, conversation, inert=(Undefined,)))
     try:
         yield
     finally:
@@ -110,7 +110,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             result = _call_method(meter, obj, args, kwargs)
         return _paid(meter, result)
 
-    def _nested(self, meter: Meter, context: Context, obj: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def _nested(self, meter: RenderMeter, context: Context, obj: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         meter.depth += 1
         if meter.depth > meter.limits.calls:
             raise LimitReached(f"its macros or loops call each other more than {meter.limits.calls} deep")
@@ -308,7 +308,7 @@ class _Format:
         return SandboxedFormatter(self._sandbox).vformat(self._text, args, kwargs)
 
 
-def _check_operation(meter: Meter, operator: str, left: Any, right: Any) -> None:
+def _check_operation(meter: RenderMeter, operator: str, left: Any, right: Any) -> None:
     numbers = isinstance(left, int) and isinstance(right, int)
     if operator == "*":
         for sequence, count in ((left, right), (right, left)):
@@ -326,7 +326,7 @@ def _check_operation(meter: Meter, operator: str, left: Any, right: Any) -> None
         filters.check_percent(meter, left, right)
 
 
-def _call_method(meter: Meter, obj: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call_method(meter: RenderMeter, obj: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     if isinstance(obj, MethodType | BuiltinMethodType):
         receiver, name = obj.__self__, obj.__name__
         if any(isinstance(receiver, kind) and name in methods for kind, methods in _METHODS):
@@ -339,7 +339,7 @@ def _call_method(meter: Meter, obj: Any, args: tuple[Any, ...], kwargs: Mapping[
     raise SecurityError(f"a {type(obj).__name__} cannot be called")
 
 
-def _paid(meter: Meter, result: Any) -> Any:
+def _paid(meter: RenderMeter, result: Any) -> Any:
     """`result`, with its size counted."""
     if isinstance(result, str):
         meter.charge(len(result))

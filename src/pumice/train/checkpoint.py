@@ -36,7 +36,7 @@ _NAME = re.compile(r"step-(\d{8,})")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CheckpointEntry:
     """A checkpoint in a folder, as its manifest describes it; `metric` is better when lower."""
 
     path: Path
@@ -122,7 +122,7 @@ class Checkpoints:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._held.close()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CheckpointEntry]:
         """The checkpoints whose manifest can be read and that `latest` did not find damaged, oldest first."""
         found = []
         damaged = {name for name, _ in self.skipped}
@@ -135,7 +135,7 @@ class Checkpoints:
         """Whether there are checkpoints at all, damaged ones too."""
         return bool(self._folders())
 
-    def best(self) -> Entry | None:
+    def best(self) -> CheckpointEntry | None:
         """The one with the lowest metric, the earliest of equals."""
         rated = [entry for entry in self.entries() if entry.metric is not None]
         return min(rated, key=lambda entry: (entry.metric, entry.step), default=None)
@@ -220,14 +220,14 @@ class Checkpoints:
         return sorted(found, key=lambda child: int(child.name.removeprefix("step-")))
 
 
-def read_manifest(path: Path) -> Entry:
+def read_manifest(path: Path) -> CheckpointEntry:
     """The manifest of a checkpoint's folder; FormatError where it is no such thing."""
     manifest = _read_json(path / MANIFEST)
     try:
         files = {str(name): {"bytes": int(f["bytes"]), "sha256": str(f["sha256"])} for name, f in manifest["files"].items()}
         metric = None if manifest["metric"] is None else float(manifest["metric"])
         metric = metric if metric is not None and math.isfinite(metric) else None  # NaN is never the best
-        entry = Entry(path, int(manifest["step"]), metric, files)
+        entry = CheckpointEntry(path, int(manifest["step"]), metric, files)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise malformed(path / MANIFEST, f"not a manifest: {error!r}", hint="the checkpoint is damaged") from error
     if manifest.get("format") != FORMAT or set(files) != {PARAMS, OPTIM, STATE}:

@@ -13,8 +13,8 @@ from pumice.ir.graph import Graph
 from pumice.ir.symbols import infer_env
 from pumice.nn.module import Labels
 from pumice.reference.interpreter import evaluate_graph
-from pumice.run.call import unknown_name
 from pumice.run.convert import Array, as_array, is_float
+from pumice.run.request import unknown_name
 
 
 @dataclass(frozen=True)

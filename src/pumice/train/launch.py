@@ -14,7 +14,7 @@ from pumice.train.checkpoint import load_params
 from pumice.train.config import Config, make_optimizer, make_schedule
 from pumice.train.disk import disk_errors
 from pumice.train.log import jsonable
-from pumice.train.progress import Progress
+from pumice.train.progress import RunDisplay
 from pumice.train.recipes import Context
 from pumice.train.step import compile_step
 from pumice.train.trainer import Result, Resume, Trainer
@@ -39,7 +39,7 @@ class Outcome:
         return {**self.result.as_json(), **facts, **where}
 
 
-class _Settings(Callback):
+class _WriteConfig(Callback):
     """Leaves the settings in the run's folder, once it is sure that the run may go there, and says the recipe's notes."""
 
     def __init__(self, config: Config, out: Path, notes: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ class _Settings(Callback):
             trainer.note(note)
 
 
-def launch(config: Config, *, resume: Resume = "auto", progress: bool | Progress = True) -> Outcome:
+def launch(config: Config, *, resume: Resume = "auto", progress: bool | RunDisplay = True) -> Outcome:
     """Build what the configuration describes, train it, and measure it.
 
     The run's folder holds checkpoints/, log.jsonl, report.html, config.json, and what the recipe leaves there.
@@ -93,7 +93,7 @@ def launch(config: Config, *, resume: Resume = "auto", progress: bool | Progress
             title=run.name,
             settings=config.as_json(),
             early_stopping=run.patience,
-            callbacks=[_Settings(config, out, (*recipe.notes, *([] if validation is not None else [_NO_VALIDATION])))],
+            callbacks=[_WriteConfig(config, out, (*recipe.notes, *([] if validation is not None else [_NO_VALIDATION])))],
             progress=progress,
         )
         result = trainer.run()

@@ -13,7 +13,7 @@ from pumice.train.log import Record
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-class Progress(Protocol):
+class RunDisplay(Protocol):
     """How a run is shown; it is open for as long as the run lasts."""
 
     def begin(self, done: int, total: int) -> None:
@@ -33,11 +33,11 @@ class Progress(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
-def choose(wanted: bool) -> Progress:
+def choose(wanted: bool) -> RunDisplay:
     """The way to show a run on this machine's stderr."""
     if not wanted:
         return Silent()
-    return Live() if sys.stderr.isatty() else Lines()
+    return LiveBar() if sys.stderr.isatty() else Lines()
 
 
 def duration(seconds: float) -> str:
@@ -116,7 +116,7 @@ def step_line(record: Record, total: int, rate: float, left: float) -> str:
     return f"{where}, loss {record['loss']:.4f}, lr {record['lr']:.3g}, {rate:,.0f} samples/s, {duration(left)} left"
 
 
-class Live(Silent):
+class LiveBar(Silent):
     """A bar with loss, rate, speed and remaining time, redrawn in its place."""
 
     def __init__(self) -> None:

@@ -105,7 +105,8 @@ class TrainStep:
         trained = tuple(n for n, p in self._named.items() if optimizer.trains(n, p))
         if not trained:
             raise InputError(
-                "the model has nothing to train", hint="every parameter is frozen: see Module.freeze and Group(frozen=…)"
+                "the model has nothing to train",
+                hint="every parameter is frozen: see Module.freeze and optim.ParamGroup(frozen=…)",
             )
         self._graphs = StepGraphs(model, loss, optimizer, dict(inputs), precision, accumulate, aux, trained)
         graph = self._graphs.main()

@@ -152,7 +152,7 @@ class Trainer:
         settings: Mapping[str, Any] | None = None,
         early_stopping: EarlyStopping | int | None = None,
         callbacks: Sequence[Callback | Callable[[Trainer, Record], Any]] = (),
-        progress: bool | shows.Progress = True,
+        progress: bool | shows.RunDisplay = True,
     ) -> None:
         if (epochs is None) == (steps is None):
             raise InputError("a run lasts a number of epochs or of steps", hint="give one of epochs= and steps=")
@@ -189,7 +189,7 @@ class Trainer:
         if callable(callbacks) or isinstance(callbacks, Callback):
             raise InputError("callbacks are given as a list", hint="callbacks=[…]", name="callbacks")
         self.callbacks = [as_callback(c) for c in callbacks] + ([stopping] if stopping is not None else [])
-        self._show: shows.Progress = shows.choose(progress) if isinstance(progress, bool) else progress
+        self._show: shows.RunDisplay = shows.choose(progress) if isinstance(progress, bool) else progress
         self._now = _Progress()
         self._initial = step.schedule
         self._stop = ""

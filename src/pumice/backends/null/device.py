@@ -15,7 +15,7 @@ from pumice.errors import ClosedError, PlanError
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan
 
-Call = tuple[str, dict[str, Any]]
+RecordedCall = tuple[str, dict[str, Any]]
 
 
 class NullDevice:
@@ -31,7 +31,7 @@ class NullDevice:
 
     def __init__(self, caps: Caps | None = None) -> None:
         self.caps = caps or Caps.preset("browser-baseline")
-        self.calls: list[Call] = []
+        self.calls: list[RecordedCall] = []
 
     def describe(self) -> dict[str, Any]:
         """What it stands in for."""

@@ -18,7 +18,7 @@ from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_ada
 from pumice.backends.webgpu.behind import Behind
 from pumice.backends.webgpu.faults import Faults
 from pumice.backends.webgpu.flight import Flight, Staging
-from pumice.backends.webgpu.memory import GRAIN, ByteSource, DeviceBuffer, Ledger, Place, rounded, spans
+from pumice.backends.webgpu.memory import GRAIN, BufferRange, ByteSource, DeviceBuffer, Ledger, rounded, spans
 from pumice.backends.webgpu.pipelines import Pipelines
 from pumice.core.caps import Caps
 from pumice.errors import DeviceError, DeviceLost, DeviceTimeout, LimitError, OutOfMemory, PumiceError
@@ -46,7 +46,7 @@ _SUBGROUP_PROBE = Kernel(
     origin="generated",
 )
 
-Read = tuple[Sequence[Place], int]
+Read = tuple[Sequence[BufferRange], int]
 # A buffer, an offset and the bytes to put there.
 Write = tuple[DeviceBuffer, int, bytes]
 # Adds to the commands of a submit.
@@ -196,7 +196,7 @@ class Gpu:
             for b in buffers:
                 b.release()
 
-    def upload(self, places: Sequence[Place], array: Array) -> int:
+    def upload(self, places: Sequence[BufferRange], array: Array) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
         source = ByteSource(array)
         self.behind.drain()
@@ -344,13 +344,13 @@ class Gpu:
         self.encode.submit(self.queue._internal, finished)
         self.submits += 1
 
-    def fetch(self, places: Sequence[Place], nbytes: int) -> Array:
+    def fetch(self, places: Sequence[BufferRange], nbytes: int) -> Array:
         """The first bytes of a value, in chunks that bound the staging memory."""
         out = np.empty(nbytes, np.uint8)
         for place, start, size in spans(places, nbytes):
             for at in range(0, size, _FETCH_CHUNK):
                 n = min(_FETCH_CHUNK, size - at)
-                piece = Place(place.buffer, place.offset + at, n)
+                piece = BufferRange(place.buffer, place.offset + at, n)
                 out[start + at : start + at + n] = self.execute([([piece], n)])[0]
         return out
 
@@ -363,7 +363,7 @@ class Gpu:
                     group = self.pipelines.bind(pipeline, [(buffer, 0, GRAIN)], "subgroup probe")
 
                     steps: list[Dispatch] = [(pipeline.handle, group._internal, 1, 1, 1)]
-                    (word,) = self.execute([([Place(buffer, 0, 4)], 4)], [lambda commands: commands.steps(steps)])
+                    (word,) = self.execute([([BufferRange(buffer, 0, 4)], 4)], [lambda commands: commands.steps(steps)])
                 return int(word.view(np.uint32)[0])
             finally:
                 buffer.release()

@@ -70,7 +70,7 @@ class DeviceBuffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferRange:
     """Where one part of a value is."""
 
     buffer: DeviceBuffer
@@ -83,7 +83,7 @@ class Place:
         return (self.offset, rounded(self.nbytes)) if self.nbytes else (0, GRAIN)
 
 
-def spans(places: Iterable[Place], nbytes: int) -> Iterator[tuple[Place, int, int]]:
+def spans(places: Iterable[BufferRange], nbytes: int) -> Iterator[tuple[BufferRange, int, int]]:
     """(part, first byte of the value in it, bytes in it) for the first `nbytes` bytes of a value."""
     start = 0
     for place in places:

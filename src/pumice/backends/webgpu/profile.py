@@ -18,7 +18,7 @@ import numpy as np
 
 from pumice.backends.timing import COPIES, Clock, StepTime, Stopwatch, Timing
 from pumice.backends.webgpu.adapters import import_wgpu
-from pumice.backends.webgpu.memory import GRAIN, DeviceBuffer, Place
+from pumice.backends.webgpu.memory import GRAIN, BufferRange, DeviceBuffer
 from pumice.backends.webgpu.parts import with_pipelines
 from pumice.errors import DeviceError
 from pumice.plan.plan import Kernel
@@ -86,7 +86,7 @@ class Queries:
 
     def seconds(self, zero: int) -> list[float]:
         """All timestamps, once the submit that wrote them is done, counted from number `zero`."""
-        raw = self._gpu.fetch([Place(self._buffer, 0, 8 * self.count)], 8 * self.count).view(np.uint64)
+        raw = self._gpu.fetch([BufferRange(self._buffer, 0, 8 * self.count)], 8 * self.count).view(np.uint64)
         ticks = (raw - raw[zero]).view(np.int64)
         period = self._gpu.encode.timestamp_period(self._gpu.queue._internal)
         return [float(t) * period * 1e-9 for t in ticks]

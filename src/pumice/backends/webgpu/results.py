@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pumice.backends.base import Array
-from pumice.backends.webgpu.memory import Place, rounded
+from pumice.backends.webgpu.memory import BufferRange, rounded
 from pumice.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def shaped(raw: Array, type: TensorType) -> Array:
 class Results:
     """The outputs of a run by their positions: `inline` ones leave with it, as `reads` say, `large` ones follow."""
 
-    def __init__(self, values: Sequence[tuple[TensorType, tuple[Place, ...]]]) -> None:
+    def __init__(self, values: Sequence[tuple[TensorType, tuple[BufferRange, ...]]]) -> None:
         self.types = [t for t, _ in values]
         self.inline: list[int] = []
-        self.reads: list[tuple[tuple[Place, ...], int]] = []
-        self.large: dict[int, tuple[tuple[Place, ...], int]] = {}
+        self.reads: list[tuple[tuple[BufferRange, ...], int]] = []
+        self.large: dict[int, tuple[tuple[BufferRange, ...], int]] = {}
         total = 0
         for i, (type, places) in enumerate(values):
             size = nbytes_of(type)

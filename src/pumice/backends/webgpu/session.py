@@ -15,7 +15,7 @@ from pumice.backends.timing import Timing
 from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, with_nodes
 from pumice.backends.webgpu.device import Gpu, Record, Write
 from pumice.backends.webgpu.encode import Commands, Dispatch
-from pumice.backends.webgpu.memory import DeviceBuffer, Place, rounded
+from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, rounded
 from pumice.backends.webgpu.parts import cut, lasting_step
 from pumice.backends.webgpu.pipelines import Pipeline
 from pumice.backends.webgpu.profile import Timer, profile_run
@@ -78,7 +78,7 @@ class WebGpuSession:
         lent = self._borrow(donors)
         self._buffers = [lent[k] if k in lent else self._own(b.nbytes, f"{b.kind} {b.name}") for k, b in enumerate(plan.buffers)]
         self._places = {
-            v.id: tuple(Place(self._buffers[p.buffer], p.offset, p.nbytes) for p in v.parts) for v in plan.values.values()
+            v.id: tuple(BufferRange(self._buffers[p.buffer], p.offset, p.nbytes) for p in v.parts) for v in plan.values.values()
         }
         self._pipelines = [pipelines[s.kernel] for s in plan.steps]
         align = max(plan.caps.uniform_alignment, self._gpu.caps.uniform_alignment)
@@ -113,12 +113,12 @@ class WebGpuSession:
                         lent[part.buffer] = place.buffer
         return lent
 
-    def _shareable(self, other: Session, nodes: Mapping[int, int]) -> dict[int, tuple[Place, ...]]:
+    def _shareable(self, other: Session, nodes: Mapping[int, int]) -> dict[int, tuple[BufferRange, ...]]:
         """The other session's places of the paired values, after checking that they fit."""
         if not isinstance(other, WebGpuSession) or other._gpu is not self._gpu:
             raise DeviceError("values can be shared between sessions on one device only", hint="compile both for one device")
         other._check_open()
-        found: dict[int, tuple[Place, ...]] = {}
+        found: dict[int, tuple[BufferRange, ...]] = {}
         for own, theirs in nodes.items():
             mine, source = self._resident(own), other._resident(theirs)
             parts, places = self.plan.values[own].parts, other._places[theirs]
@@ -137,7 +137,7 @@ class WebGpuSession:
         self._counters["buffer_bytes"] += buffer.nbytes
         return buffer
 
-    def _bind(self, index: int, places: Mapping[int, tuple[Place, ...]]) -> Any:
+    def _bind(self, index: int, places: Mapping[int, tuple[BufferRange, ...]]) -> Any:
         """The bind group of a step, checked first: what WebGPU would refuse later gets a name here."""
         step, caps = self.plan.steps[index], self._gpu.caps
         ranges, use = [], dict[DeviceBuffer, bool]()
@@ -327,7 +327,7 @@ class WebGpuSession:
         for buffer, offset, data in writes:
             self._gpu.write(buffer, offset, data)
 
-    def _fetch(self, places: Sequence[Place], nbytes: int) -> Array:
+    def _fetch(self, places: Sequence[BufferRange], nbytes: int) -> Array:
         before = self._gpu.submits
         raw = self._gpu.fetch(places, nbytes)
         self._counters["submits"] += self._gpu.submits - before
@@ -357,13 +357,13 @@ class WebGpuSession:
         """Use the other session's buffers for some params; whichever session closes last frees them."""
         with self._gpu.lock:
             self._check_open()
-            moved: dict[int, list[tuple[int, int, Place]]] = {}
+            moved: dict[int, list[tuple[int, int, BufferRange]]] = {}
             for own, places in self._shareable(other, nodes).items():
                 for part, place in zip(self.plan.values[own].parts, places, strict=True):
                     moved.setdefault(part.buffer, []).append((part.offset, part.nbytes, place))
             self._repoint(moved)
 
-    def _repoint(self, moved: Mapping[int, Sequence[tuple[int, int, Place]]]) -> None:
+    def _repoint(self, moved: Mapping[int, Sequence[tuple[int, int, BufferRange]]]) -> None:
         """Move byte ranges of own buffers to other places; views of a param lie in its range and move along."""
         places = dict(self._places)
         for value in self.plan.values.values():
@@ -371,7 +371,7 @@ class WebGpuSession:
             for k, part in enumerate(value.parts):
                 for offset, nbytes, place in moved.get(part.buffer, ()):
                     if offset <= part.offset and part.offset + part.nbytes <= offset + nbytes:
-                        new[k] = Place(place.buffer, place.offset + part.offset - offset, part.nbytes)
+                        new[k] = BufferRange(place.buffer, place.offset + part.offset - offset, part.nbytes)
             places[value.id] = tuple(new)
         changed = {v for v, p in places.items() if p != self._places[v]}
         groups = {i: self._bind(i, places) for i, s in enumerate(self.plan.steps) if any(b.value in changed for b in s.bindings)}
@@ -429,12 +429,12 @@ class WebGpuSession:
             with self._gpu.guard("a dump"):
                 return self._gpu.fetch([place], place.nbytes)
 
-    def _whole(self, index: int) -> Place:
+    def _whole(self, index: int) -> BufferRange:
         self._check_open()
         buffer = self._buffers[index]
         if buffer not in self._owned:
             raise PlanError(f"the buffer {buffer.label!r} gave way to a shared one")
-        return Place(buffer, 0, buffer.nbytes)
+        return BufferRange(buffer, 0, buffer.nbytes)
 
     # -- checks -----------------------------------------------------------------------------------------------------
     def _check_open(self) -> None:

@@ -19,7 +19,7 @@ from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.functions.build import shown_code
 from pumice.llm.embed import Pooling, encoder_graph
-from pumice.llm.graphs import Layout, trace_step
+from pumice.llm.graphs import CacheLayout, trace_step
 from pumice.llm.load import read_config
 from pumice.llm.prepare import prepare_kernels
 from pumice.llm.sampling import Sampling
@@ -139,7 +139,7 @@ def _model(
     else:
         config, params = merge_projections(config, params, device.caps.target)
         context = min(context, config.max_positions)
-        layout = Layout(1, context, joined=device.caps.target == "webgpu")
+        layout = CacheLayout(1, context, joined=device.caps.target == "webgpu")
         chunk = min(_CHUNK, context) if prefill else None
         with _own_lines():
             graph = trace_step(arch, config, params.specs, layout, Sampling(), chunk=chunk)

@@ -102,7 +102,7 @@ def encode_q8_0(x: Floats, blocks: Bytes) -> None:
     blocks[:, 2:] = np.ascontiguousarray(levels.T).astype(np.int8).view(np.uint8)
 
 
-class _Table:
+class _LevelTable:
     """Unequal levels: which one is nearest to a number, found by a table of half steps, as all midpoints are such steps."""
 
     def __init__(self, values: tuple[int, ...]) -> None:
@@ -133,7 +133,7 @@ class _Table:
         return x.astype(np.intp)
 
 
-IQ4_NL, _E2M1 = _Table(NONLINEAR), _Table(DOUBLED_E2M1)
+IQ4_NL, _E2M1 = _LevelTable(NONLINEAR), _LevelTable(DOUBLED_E2M1)
 
 
 def fit_nonlinear(x: Floats, weight: Floats | None = None) -> Floats:

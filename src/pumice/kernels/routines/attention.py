@@ -11,7 +11,7 @@ from pumice.ir.graph import Node
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller, plus
-from pumice.kernels.routines.attention_blocks import BlockKernel, Blocks, decide_blocks
+from pumice.kernels.routines.attention_blocks import AttentionBlocks, BlockKernel, decide_blocks
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
 from pumice.kernels.routines.attention_teams import TeamKernel, Teams, decide_teams, load_width
@@ -57,7 +57,7 @@ class Flash:
 
 def decide(
     caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int, *, stored: bool = True, width: int = 0
-) -> Flash | Blocks | Teams:
+) -> Flash | AttentionBlocks | Teams:
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
     `stored` says that the queries lie in memory, not to be computed as they are read; `width` is what `load_width` gives.
@@ -332,7 +332,7 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     )
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p, label = Puller(ctx, group, kb), ctx.label(group)
-    if isinstance(choice, Blocks):
+    if isinstance(choice, AttentionBlocks):
         return [kb.finish(groups=BlockKernel(p, node, choice).emit(), label=label, variant=choice.name)]
     kernel = _kernel(p, node, choice)
     if choice.parts == 1:

@@ -18,7 +18,7 @@ _MOST_SUMS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class AttentionBlocks:
     """A workgroup takes `rows` query rows that share keys, `keys` keys at a time; a thread makes a small tile of each product.
 
     Keys are staged in workgroup memory; queries and values where they are `held` there too, else they are read where they
@@ -85,7 +85,7 @@ class Blocks:
 
 # Best first, as measured; the first that fits, and gives enough workgroups, wins.
 BLOCKS = tuple(
-    Blocks(128, rows, keys, held)
+    AttentionBlocks(128, rows, keys, held)
     for rows in (64, 32)
     for keys, held in ((32, "v"), (32, "qv"), (32, ""), (32, "q"), (16, ""), (16, "q"))
 )
@@ -93,7 +93,9 @@ BLOCKS = tuple(
 _MUCH_MEMORY = 24 << 10
 
 
-def decide_blocks(caps: Caps, rows: int, depth: int, depth_v: int, heads: int, wanted: int, *, stored: bool) -> Blocks | None:
+def decide_blocks(
+    caps: Caps, rows: int, depth: int, depth_v: int, heads: int, wanted: int, *, stored: bool
+) -> AttentionBlocks | None:
     """The blocks for `rows` query rows of `heads` batch entries × key heads, None if none will do.
 
     `stored` says that the queries lie in memory; those that are computed as they are read must be held.
@@ -115,7 +117,7 @@ class BlockKernel(AttentionOperands):
 
     wide = True
 
-    def __init__(self, p: Puller, node: Node, choice: Blocks) -> None:
+    def __init__(self, p: Puller, node: Node, choice: AttentionBlocks) -> None:
         super().__init__(p, node, choice)
         self.choice = choice
         self.lanes = static_size(self.depth_v) // 4

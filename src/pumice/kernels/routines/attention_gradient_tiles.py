@@ -25,10 +25,10 @@ _PLACES = "xyzw"
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class GradientTiles:
     """`held` rows of one side stay in workgroup memory while the other side passes by, `passing` rows at a time.
 
-    >>> Blocks(128, 32, 32).tile, Blocks(128, 32, 32).name
+    >>> GradientTiles(128, 32, 32).tile, GradientTiles(128, 32, 32).name
     (2, 'held 32 passing 32 128')
     """
 
@@ -63,18 +63,18 @@ class Blocks:
 
 
 _BLOCKS = (
-    Blocks(128, 32, 32),
-    Blocks(128, 32, 16),
-    Blocks(64, 16, 16),
-    Blocks(64, 16, 8),
-    Blocks(32, 8, 8),
-    Blocks(32, 8, 4),
-    Blocks(32, 4, 4),
-    Blocks(32, 2, 4),
+    GradientTiles(128, 32, 32),
+    GradientTiles(128, 32, 16),
+    GradientTiles(64, 16, 16),
+    GradientTiles(64, 16, 8),
+    GradientTiles(32, 8, 8),
+    GradientTiles(32, 8, 4),
+    GradientTiles(32, 4, 4),
+    GradientTiles(32, 2, 4),
 )
 
 
-def decide(caps: Caps, depth: int, depth_v: int) -> Blocks | None:
+def decide(caps: Caps, depth: int, depth_v: int) -> GradientTiles | None:
     """The largest blocks that the target has memory for, if any.
 
     >>> [decide(Caps.preset(c), 64, 64).name for c in ("h200", "browser-baseline")]
@@ -98,7 +98,7 @@ def _vectors(depth: int) -> int:
 class GradientKernel(HeadsOfKeys):
     """One of the kernels in the making: operands as strided sides, and the phases of a step over passing rows."""
 
-    def __init__(self, p: Puller, node: Node, blocks: Blocks, statistics: int) -> None:
+    def __init__(self, p: Puller, node: Node, blocks: GradientTiles, statistics: int) -> None:
         self.p, self.kb, self.c, self.attrs, self.statistics = p, p.kb, blocks, node.attr, statistics
         ctx, leaves = p.ctx, p.group.leaves
         self.bshd = self.attrs["layout"] == "bshd"

@@ -16,10 +16,10 @@ from pumice.kernels.context import Group, LowerContext, View
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller, plus, times
 from pumice.kernels.routines.common import combine_parts
-from pumice.kernels.routines.conv_gather import Gathered, GatherLoader, Place, Term
+from pumice.kernels.routines.conv_gather import Gathered, GatherLoader, OperandAxis, Term
 from pumice.kernels.routines.matmul import TILES
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, store_tile, tile_origin
-from pumice.kernels.rows.layout import RowTile, Team, many_rows
+from pumice.kernels.rows.layout import RowThreads, RowTile, many_rows
 from pumice.kernels.rows.layout import decide as decide_rows
 
 # From this length on a sum is worth the threads of a workgroup.
@@ -63,7 +63,7 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConvProblem:
     """For each of `batch` entries, [m, k] by [k, n]: channels on the left, so that neighbouring results are neighbouring pixels.
 
     `entry(p, number)` is the index of a batch entry, its group in front; `index(p, entry, row, column)` the result's index,
@@ -133,19 +133,19 @@ def _member(p: Puller, entry: Index, per_group: int, channel: str) -> str:
     return p.kb.let(plus(times(entry[0], f"{per_group}u"), channel), "channel")
 
 
-def _channel(space_channel: Term, per_group: int, stride: Dim) -> Place:
+def _channel(space_channel: Term, per_group: int, stride: Dim) -> OperandAxis:
     """The channel axis of an operand that has the channels of all groups."""
-    return Place((Term("batch", 0, per_group), space_channel), stride)
+    return OperandAxis((Term("batch", 0, per_group), space_channel), stride)
 
 
-def _conv(ctx: LowerContext, group: Group, node: Node) -> Problem:
+def _conv(ctx: LowerContext, group: Group, node: Node) -> ConvProblem:
     x, w = (ctx.view(i, group.leaves) for i in node.args[:2])
     groups, kernel = node.attr["groups"], w.shape[2:]
     cout, cin = ctx.max(w.shape[0]) // groups, w.shape[1]
     out = node.type.shape
     spatial = range(len(kernel))
     places = [
-        Place(
+        OperandAxis(
             (Term("row", 1 + a, node.attr["strides"][a]), Term("k", 1 + a, node.attr["dilation"][a])),
             x.strides[2 + a],
             -node.attr["padding"][a][0],
@@ -154,14 +154,14 @@ def _conv(ctx: LowerContext, group: Group, node: Node) -> Problem:
         for a in spatial
     ]
     rows, k, batch = (out[0], *out[2:]), (cin, *kernel), (groups,)
-    image = Place((Term("row", 0),), x.strides[0])
+    image = OperandAxis((Term("row", 0),), x.strides[0])
     right = (image, _channel(Term("k", 0), ctx.max(cin), x.strides[1]), *places)
     left = (
-        Place((Term("batch", 0, cout), Term("row", 0)), w.strides[0]),
-        *(Place((Term("k", a),), w.strides[1 + a]) for a in range(len(k))),
+        OperandAxis((Term("batch", 0, cout), Term("row", 0)), w.strides[0]),
+        *(OperandAxis((Term("k", a),), w.strides[1 + a]) for a in range(len(k))),
     )
     bias = ctx.view(node.args[2], group.leaves) if len(node.args) > 2 else None
-    return Problem(
+    return ConvProblem(
         Gathered(w.leaf, w.offset, left, batch, (cout,), k, k_fast=True),
         Gathered(x.leaf, x.offset, right, batch, rows, k, k_fast=False),
         groups,
@@ -181,7 +181,7 @@ def _pixel_index(rows: tuple[Dim, ...], per_group: int) -> Callable[[Puller, Ind
     return index
 
 
-def _grad_input(ctx: LowerContext, group: Group, node: Node) -> Problem:
+def _grad_input(ctx: LowerContext, group: Group, node: Node) -> ConvProblem:
     grad, w = (ctx.view(i, group.leaves) for i in node.args)
     if max(node.attr["strides"]) > 1 and set(node.attr["dilation"]) == {1}:
         return _phases(ctx, node, grad, w)
@@ -190,7 +190,7 @@ def _grad_input(ctx: LowerContext, group: Group, node: Node) -> Problem:
     out = node.type.shape
     # Pixel p of x is tap t of window o where o · stride = p + padding - t · dilation.
     places = [
-        Place(
+        OperandAxis(
             (Term("row", 1 + a), Term("k", 1 + a, -node.attr["dilation"][a])),
             grad.strides[2 + a],
             node.attr["padding"][a][0],
@@ -200,13 +200,13 @@ def _grad_input(ctx: LowerContext, group: Group, node: Node) -> Problem:
         for a in range(len(kernel))
     ]
     rows, k, batch = (out[0], *out[2:]), (cout, *kernel), (groups,)
-    right = (Place((Term("row", 0),), grad.strides[0]), _channel(Term("k", 0), cout, grad.strides[1]), *places)
+    right = (OperandAxis((Term("row", 0),), grad.strides[0]), _channel(Term("k", 0), cout, grad.strides[1]), *places)
     left = (
         _channel(Term("k", 0), cout, w.strides[0]),
-        Place((Term("row", 0),), w.strides[1]),
-        *(Place((Term("k", 1 + a),), w.strides[2 + a]) for a in range(len(kernel))),
+        OperandAxis((Term("row", 0),), w.strides[1]),
+        *(OperandAxis((Term("k", 1 + a),), w.strides[2 + a]) for a in range(len(kernel))),
     )
-    return Problem(
+    return ConvProblem(
         Gathered(w.leaf, w.offset, left, batch, (cin,), k, k_fast=True),
         Gathered(grad.leaf, grad.offset, right, batch, rows, k, k_fast=False),
         groups,
@@ -217,7 +217,7 @@ def _grad_input(ctx: LowerContext, group: Group, node: Node) -> Problem:
     )
 
 
-def _phases(ctx: LowerContext, node: Node, grad: View, w: View) -> Problem:
+def _phases(ctx: LowerContext, node: Node, grad: View, w: View) -> ConvProblem:
     """The gradient by x for strides: pixels of one remainder by the stride see the same taps, every stride-th one.
 
     Each combination of remainders is a batch entry, with sums that much shorter. Along an axis with stride s, pixel q·s + r
@@ -248,10 +248,10 @@ def _phases(ctx: LowerContext, node: Node, grad: View, w: View) -> Problem:
 
     rank = len(kernel)
     right = (
-        Place((Term("row", 0),), grad.strides[0]),
+        OperandAxis((Term("row", 0),), grad.strides[0]),
         _channel(Term("k", 0), cout, grad.strides[1]),
         *(
-            Place(
+            OperandAxis(
                 (Term("row", 1 + a), Term("k", 1 + a, -1), Term("batch", 1 + 2 * rank + a)),
                 grad.strides[2 + a],
                 size=grad.shape[2 + a],
@@ -261,10 +261,13 @@ def _phases(ctx: LowerContext, node: Node, grad: View, w: View) -> Problem:
     )
     left = (
         _channel(Term("k", 0), cout, w.strides[0]),
-        Place((Term("row", 0),), w.strides[1]),
-        *(Place((Term("k", 1 + a, strides[a]), Term("batch", 1 + rank + a)), w.strides[2 + a], size=kernel[a]) for a in axes),
+        OperandAxis((Term("row", 0),), w.strides[1]),
+        *(
+            OperandAxis((Term("k", 1 + a, strides[a]), Term("batch", 1 + rank + a)), w.strides[2 + a], size=kernel[a])
+            for a in axes
+        ),
     )
-    return Problem(
+    return ConvProblem(
         Gathered(w.leaf, w.offset, left, batch, (cin,), k, k_fast=True),
         Gathered(grad.leaf, grad.offset, right, batch, rows, k, k_fast=False),
         groups * math.prod(strides),
@@ -277,12 +280,12 @@ def _phases(ctx: LowerContext, node: Node, grad: View, w: View) -> Problem:
     )
 
 
-def _grad_weight(ctx: LowerContext, group: Group, node: Node) -> Problem:
+def _grad_weight(ctx: LowerContext, group: Group, node: Node) -> ConvProblem:
     x, grad = (ctx.view(i, group.leaves) for i in node.args)
     groups, kernel = node.attr["groups"], node.attr["kernel"]
     cout, cin = ctx.max(grad.shape[1]) // groups, ctx.max(node.type.shape[1])
     places = [
-        Place(
+        OperandAxis(
             (Term("k", 1 + a, node.attr["strides"][a]), Term("row", 1 + a, node.attr["dilation"][a])),
             x.strides[2 + a],
             -node.attr["padding"][a][0],
@@ -291,17 +294,17 @@ def _grad_weight(ctx: LowerContext, group: Group, node: Node) -> Problem:
         for a in range(len(kernel))
     ]
     rows, k, batch = (cin, *kernel), (grad.shape[0], *grad.shape[2:]), (groups,)
-    right = (Place((Term("k", 0),), x.strides[0]), _channel(Term("row", 0), cin, x.strides[1]), *places)
+    right = (OperandAxis((Term("k", 0),), x.strides[0]), _channel(Term("row", 0), cin, x.strides[1]), *places)
     left = (
-        Place((Term("k", 0),), grad.strides[0]),
+        OperandAxis((Term("k", 0),), grad.strides[0]),
         _channel(Term("row", 0), cout, grad.strides[1]),
-        *(Place((Term("k", 1 + a),), grad.strides[2 + a]) for a in range(len(kernel))),
+        *(OperandAxis((Term("k", 1 + a),), grad.strides[2 + a]) for a in range(len(kernel))),
     )
 
     def index(p: Puller, entry: Index, row: str, column: str) -> Index:
         return (_member(p, entry, cout, row), *p.split(column, rows))
 
-    return Problem(
+    return ConvProblem(
         Gathered(grad.leaf, grad.offset, left, batch, (cout,), k, k_fast=True),
         Gathered(x.leaf, x.offset, right, batch, rows, k, k_fast=True),
         groups,
@@ -318,7 +321,7 @@ _PROBLEMS = {"conv": _conv, "conv_grad_input": _grad_input, "conv_grad_weight": 
 # --- the variants ---
 
 
-def _store(p: Puller, s: Problem, entry: Index, row: str, column: str, value: str) -> None:
+def _store(p: Puller, s: ConvProblem, entry: Index, row: str, column: str, value: str) -> None:
     """Bias, epilogue and store of one result."""
     idx = s.index(p, entry, row, column)
     if s.guard is not None:
@@ -330,13 +333,13 @@ def _store(p: Puller, s: Problem, entry: Index, row: str, column: str, value: st
         p.kb.close()
 
 
-def _result(p: Puller, s: Problem, linear: str) -> tuple[Index, str, str]:
+def _result(p: Puller, s: ConvProblem, linear: str) -> tuple[Index, str, str]:
     """Batch entry, row and column of a result by its number."""
     number, row, column = p.split(linear, (s.batch, s.m, s.n))
     return s.entry(p, number), row, column
 
 
-def _tiles(ctx: LowerContext, group: Group, s: Problem, choice: Tiled, partial: int | None) -> Lowered:
+def _tiles(ctx: LowerContext, group: Group, s: ConvProblem, choice: Tiled, partial: int | None) -> Lowered:
     tile = choice.tile
     kb = KernelBuilder(ctx.caps, workgroup=tile.threads)
     p = Puller(ctx, group, kb)
@@ -363,7 +366,7 @@ def _tiles(ctx: LowerContext, group: Group, s: Problem, choice: Tiled, partial: 
     return kb.finish(groups=blocks * s.batch * choice.parts, label=label, variant=choice.name)
 
 
-def _direct(ctx: LowerContext, group: Group, s: Problem, choice: Direct) -> Lowered:
+def _direct(ctx: LowerContext, group: Group, s: ConvProblem, choice: Direct) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
     kb.emit(f"let i = wg * {choice.threads}u + lid;")
@@ -390,10 +393,10 @@ def _direct(ctx: LowerContext, group: Group, s: Problem, choice: Direct) -> Lowe
     return kb.finish(groups=ceildiv(s.results, choice.threads), label=ctx.label(group), variant=choice.name)
 
 
-def _dot(ctx: LowerContext, group: Group, s: Problem, choice: Dot) -> Lowered:
+def _dot(ctx: LowerContext, group: Group, s: ConvProblem, choice: Dot) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=choice.tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = Team(kb, choice.tile, s.results, s.k)
+    team = RowThreads(kb, choice.tile, s.results, s.k)
     entry, row, column = _result(p, s, "row")
     left = s.a.start(p, entry, p.split(row, s.a.rows))
     right = s.b.start(p, entry, p.split(column, s.b.rows))

@@ -23,7 +23,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OperandAxis:
     """One axis of the operand: its coordinate is (offset + Σ terms) / divisor.
 
     Where `size` is given, a coordinate that is not whole or not below the size reads zero. All arithmetic is u32, in which
@@ -46,7 +46,7 @@ class Gathered:
 
     leaf: int
     offset: Dim
-    places: tuple[Place, ...]
+    places: tuple[OperandAxis, ...]
     batch: Shape
     rows: Shape
     k: Shape
@@ -65,7 +65,7 @@ class Gathered:
         if one is None:
             return self
         others = tuple(p for p in self.places if p not in along)
-        return replace(self, places=(*others, Place((Term("k", 0),), one[0])), k=(total,))
+        return replace(self, places=(*others, OperandAxis((Term("k", 0),), one[0])), k=(total,))
 
     def start(self, p: Puller, batch: Index, row: Index) -> Spot:
         """What a row contributes, for `load`."""

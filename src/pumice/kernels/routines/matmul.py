@@ -65,7 +65,7 @@ class Naive:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class MatmulProblem:
     """A product as [batch…, m, k] by [batch…, k, n]; `lead` are the result's axes that the row number counts through.
 
     `a` is None where the left operand is computed as it is read.
@@ -92,7 +92,7 @@ class Problem:
         return idx
 
 
-def problem(ctx: LowerContext, group: Group) -> Problem:
+def problem(ctx: LowerContext, group: Group) -> MatmulProblem:
     """The anchor's operands as rows of K. A batch over a single right operand becomes more rows of the left one."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
@@ -113,18 +113,18 @@ def problem(ctx: LowerContext, group: Group) -> Problem:
         shape, strides = merged_rows(lead, a_strides[: rank + rows])
         left = Side(a.leaf, shape, strides, k_stride, (), a.offset)
         right = Side(b.leaf, (n,), (b_column,), b_strides[-2], (), b.offset)
-        return Problem(left, right, node.args, (), lead, product(lead), n, a.shape[-1], compute, columns)
+        return MatmulProblem(left, right, node.args, (), lead, product(lead), n, a.shape[-1], compute, columns)
     m: Dim = lead[-1] if rows else 1
     left = Side(a.leaf, (m,), (a_strides[-2],), k_stride, a_strides[:rank], a.offset)
-    return Problem(left, right, node.args, batch, lead[rank:], m, n, a.shape[-1], compute, columns)
+    return MatmulProblem(left, right, node.args, batch, lead[rank:], m, n, a.shape[-1], compute, columns)
 
 
-def _computed(ctx: LowerContext, group: Group, node: Node) -> Problem:
+def _computed(ctx: LowerContext, group: Group, node: Node) -> MatmulProblem:
     """The problem where the left operand is not stored: see `pulls_left` for when that is."""
     b = ctx.view(node.args[1], group.leaves)
     lead, n = node.type.shape[:-1], node.type.shape[-1]
     right = Side(b.leaf, (n,), (b.strides[-1],), b.strides[-2], (), b.offset)
-    return Problem(None, right, node.args, (), lead, product(lead), n, b.shape[0], node.type.dtype.compute, True)
+    return MatmulProblem(None, right, node.args, (), lead, product(lead), n, b.shape[0], node.type.dtype.compute, True)
 
 
 def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
@@ -221,7 +221,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]
 
 
-def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
+def _emit_tiles(p: Puller, s: MatmulProblem, tile: Tile) -> Dim:
     assert s.a is not None
     m0, n0, entry, blocks = tile_origin(p, tile, s.m, s.n)
     batch = p.split(entry, s.batch)
@@ -250,7 +250,7 @@ def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
     return blocks * product(s.batch)
 
 
-def _shared_by_rows(p: Puller, s: Problem) -> list[tuple[int, Shape]]:
+def _shared_by_rows(p: Puller, s: MatmulProblem) -> list[tuple[int, Shape]]:
     """What the epilogue reads by column alone, such as a bias."""
     nodes, anchor = p.ctx.graph.nodes, p.group.anchor
     after = {anchor}
@@ -262,7 +262,7 @@ def _shared_by_rows(p: Puller, s: Problem) -> list[tuple[int, Shape]]:
     return [(a, shape) for a, shape in found.items() if shape and shape[-1] == s.n != 1 and all(d == 1 for d in shape[:-1])]
 
 
-def _emit_matvec(p: Puller, s: Problem, choice: Matvec, *, swapped: bool, halves: tuple[int, ...]) -> Dim:
+def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec, *, swapped: bool, halves: tuple[int, ...]) -> Dim:
     """The side with few rows is the vectors; `swapped` when that is the right operand."""
 
     def index(batch: Index, vector: str, row: str) -> Index:
@@ -276,7 +276,7 @@ def _emit_matvec(p: Puller, s: Problem, choice: Matvec, *, swapped: bool, halves
     return emit_matvec(p, roles, choice)
 
 
-def _emit_naive(p: Puller, s: Problem, choice: Naive) -> Dim:
+def _emit_naive(p: Puller, s: MatmulProblem, choice: Naive) -> Dim:
     kb = p.kb
     assert s.a is not None
     total = s.m * s.n * product(s.batch)

@@ -13,7 +13,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, View
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Puller, float_literal
-from pumice.kernels.rows.layout import Rows, Team, enough_groups
+from pumice.kernels.rows.layout import Rows, RowThreads, enough_groups
 from pumice.kernels.rows.layout import decide as decide_rows
 
 _MOST_ROWS = 64  # of a workgroup, whose statistics lie in workgroup memory
@@ -128,7 +128,7 @@ def _total(ctx: LowerContext, group: Group, partial: int, slices: Dim, columns: 
     tile = decide_rows(ctx.caps, ctx.max(columns), ctx.max(slices), strided=True)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p, stored = Puller(ctx, group, kb), kb.read(partial, f32)
-    team = Team(kb, tile, columns, slices)
+    team = RowThreads(kb, tile, columns, slices)
     kb.emit("var total = 0.0;")
     with team.elements(p) as j:
         kb.emit(f"total += {stored.load(f'{j} * {kb.dim(columns)} + row')};")

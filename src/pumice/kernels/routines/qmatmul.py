@@ -12,7 +12,7 @@ from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller
 from pumice.kernels.quant import format_of
 from pumice.kernels.routines.common import Side, merged_rows, read_halves
-from pumice.kernels.routines.qmatvec import MAX_VECTORS, Problem, QMatvec, decide_matvec, emit_matvec, store
+from pumice.kernels.routines.qmatvec import MAX_VECTORS, QMatmulProblem, QMatvec, decide_matvec, emit_matvec, store
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
 
 MAX_PULLED = 4  # vectors that are computed instead of stored
@@ -38,7 +38,7 @@ def decide(caps: Caps, m: int, n: int, k: int, *, together: int = 16, unit_bytes
     return choose_tile(caps, TILES, m, n, 1, waste=2.0) or fitting(caps, TILES)[-1]
 
 
-def problem(ctx: LowerContext, group: Group) -> Problem:
+def problem(ctx: LowerContext, group: Group) -> QMatmulProblem:
     """The anchor's operands; the leading axes of x are one row number."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
@@ -50,7 +50,7 @@ def problem(ctx: LowerContext, group: Group) -> Problem:
     n, k = ctx.type(node.args[1]).shape
     assert isinstance(k, int)
     lead = node.type.shape[:-1]
-    return Problem(side, node.args[0], node.args[1], lead, product(lead), n, k, read_halves(ctx, group))
+    return QMatmulProblem(side, node.args[0], node.args[1], lead, product(lead), n, k, read_halves(ctx, group))
 
 
 def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
@@ -75,7 +75,7 @@ def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
 class QuantLoader:
     """A tile Loader for quantised rows; a thread takes a piece of codes from each of four neighbouring rows."""
 
-    def __init__(self, p: Puller, s: Problem, first: str, tile: Tile, name: str) -> None:
+    def __init__(self, p: Puller, s: QMatmulProblem, first: str, tile: Tile, name: str) -> None:
         kb = p.kb
         self.p, self.name, self.width = p, name, tile.bn
         self.operand = p.operand(s.weight)
@@ -134,7 +134,7 @@ class QuantLoader:
             self.p.kb.close()
 
 
-def _emit_tiles(p: Puller, s: Problem, tile: Tile) -> Dim:
+def _emit_tiles(p: Puller, s: QMatmulProblem, tile: Tile) -> Dim:
     assert s.x is not None
     m0, n0, _, blocks = tile_origin(p, tile, s.m, s.n)
     a = strided_loader(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile, "tile_a")

@@ -27,7 +27,7 @@ _LARGEST = 8355000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class QMatmulProblem:
     """x as rows of K against the n rows of the weight; `lead` are the result's axes before the last.
 
     `x` is None where the node `left` is computed as it is read. `halves` are the nodes that each show half of the rows of
@@ -103,21 +103,21 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
     return QMatvec(4, 2, 256, 2)
 
 
-def store(p: Puller, s: Problem, m: str, n: str, values: Sequence[str]) -> None:
+def store(p: Puller, s: QMatmulProblem, m: str, n: str, values: Sequence[str]) -> None:
     """Epilogue and store of result n of vector m; `values` are one for each half of the rows."""
     idx = (*p.split(m, s.lead), n)
     p.store(idx, joined_halves(p, s.halves, idx, values))
 
 
-def emit_matvec(p: Puller, s: Problem, choice: QMatvec) -> Dim:
+def emit_matvec(p: Puller, s: QMatmulProblem, choice: QMatvec) -> Dim:
     """The kernel's body; gives the number of workgroups."""
-    return _Kernel(p, s, choice).emit()
+    return _MatvecKernel(p, s, choice).emit()
 
 
-class _Kernel:
+class _MatvecKernel:
     """One kernel in the making."""
 
-    def __init__(self, p: Puller, s: Problem, choice: QMatvec) -> None:
+    def __init__(self, p: Puller, s: QMatmulProblem, choice: QMatvec) -> None:
         # A team has a row of either half.
         choice = replace(choice, rows=max(choice.rows, len(s.halves)))
         self.p, self.kb, self.s, self.choice = p, p.kb, s, choice

@@ -14,7 +14,7 @@ from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.rows import layout
-from pumice.kernels.rows.layout import RowTile, Team
+from pumice.kernels.rows.layout import RowThreads, RowTile
 
 Form = Literal["add", "set", "inplace"]
 _T = TypeVar("_T")
@@ -67,7 +67,7 @@ def decide(caps: Caps, form: Form, updates: int, width: int) -> Scatter:
 def lower_scatter_add(ctx: LowerContext, group: Group) -> list[Lowered]:
     """One kernel; the updates of a row are added in their order."""
     choice = _choose(ctx, group, "add")
-    k = _Kernel(ctx, group, choice.threads)
+    k = _ScatterKernel(ctx, group, choice.threads)
     if choice.method == "thread":
         return [_add_by_thread(k, choice)]
     return [_add_by_group(k, choice)]
@@ -76,7 +76,7 @@ def lower_scatter_add(ctx: LowerContext, group: Group) -> list[Lowered]:
 def lower_scatter_set(ctx: LowerContext, group: Group) -> list[Lowered]:
     """Writes the whole output, or in place only the rows that are named; the last update of a row wins."""
     choice = _choose(ctx, group, "set" if group.inplace is None else "inplace")
-    k = _Kernel(ctx, group, choice.threads)
+    k = _ScatterKernel(ctx, group, choice.threads)
     if group.inplace is not None:
         return [_overwrite_by_thread(k, choice) if choice.method == "thread" else _overwrite_by_group(k, choice)]
     if choice.method == "thread":
@@ -92,7 +92,7 @@ def _choose(ctx: LowerContext, group: Group, form: Form) -> Scatter:
     return decide(ctx.caps, form, ctx.max(ctx.type(n.args[1]).shape[0]), ctx.max(width))
 
 
-class _Kernel:
+class _ScatterKernel:
     """One scatter kernel under construction, with the names and sizes that all of them need."""
 
     def __init__(self, ctx: LowerContext, group: Group, threads: int) -> None:
@@ -187,7 +187,7 @@ class _Kernel:
         return out
 
 
-def _add_by_thread(k: _Kernel, choice: Scatter) -> Lowered:
+def _add_by_thread(k: _ScatterKernel, choice: Scatter) -> Lowered:
     kb = k.kb
     at = k.open_thread(k.n.type.shape)
     kb.emit(f"var sum = {k.load(0, at)};")
@@ -200,7 +200,7 @@ def _add_by_thread(k: _Kernel, choice: Scatter) -> Lowered:
     return k.finish_threads(k.n.type.shape, choice)
 
 
-def _add_by_group(k: _Kernel, choice: Scatter) -> Lowered:
+def _add_by_group(k: _ScatterKernel, choice: Scatter) -> Lowered:
     """A workgroup a row: the hits among a batch of indices become bits, which every thread walks in order."""
     kb, count, words = k.kb, k.kb.dim(k.count), k.threads // 4
     hits = kb.shared("hits", "atomic<u32>", words)
@@ -236,7 +236,7 @@ def _add_by_group(k: _Kernel, choice: Scatter) -> Lowered:
     return k.finish(k.size * k.chunks, choice)
 
 
-def _set_by_thread(k: _Kernel, choice: Scatter) -> Lowered:
+def _set_by_thread(k: _ScatterKernel, choice: Scatter) -> Lowered:
     kb = k.kb
     at = k.open_thread(k.n.type.shape)
     kb.emit(f"var last = 0u;\nfor (var t = 0u; t < {kb.dim(k.count)}; t++) {{")
@@ -252,8 +252,8 @@ def _last_updates(ctx: LowerContext, group: Group, last: int) -> Lowered:
     rows, count = n.type.shape[n.attr["axis"]], ctx.type(n.args[1]).shape[0]
     # Rows side by side look at the same index at a time, which memory serves to all of them at once.
     tile = layout.decide(ctx.caps, ctx.max(rows), ctx.max(count), strided=True)
-    k = _Kernel(ctx, group, tile.workgroup)
-    team = Team(k.kb, tile, rows, count)
+    k = _ScatterKernel(ctx, group, tile.workgroup)
+    team = RowThreads(k.kb, tile, rows, count)
     k.kb.emit("var last = 0u;")
     with team.elements(k.p) as j:
         k.kb.emit(f"if ({k.named_row(j)} == row) {{ last = {j} + 1u; }}")
@@ -264,14 +264,14 @@ def _last_updates(ctx: LowerContext, group: Group, last: int) -> Lowered:
     return k.finish(team.groups, tile, " last")
 
 
-def _set_by_table(k: _Kernel, choice: Scatter, last: int) -> Lowered:
+def _set_by_table(k: _ScatterKernel, choice: Scatter, last: int) -> Lowered:
     at = k.open_thread(k.n.type.shape)
     k.kb.emit(f"let last = {k.kb.read(last, u32).load(at[k.axis])};")
     _pick(k, at)
     return k.finish_threads(k.n.type.shape, choice)
 
 
-def _pick(k: _Kernel, at: Index) -> None:
+def _pick(k: _ScatterKernel, at: Index) -> None:
     """Store the element at `at`, from update `last` - 1 if there is one, else from x."""
     kb = k.kb
     kb.emit(f"var value: {k.n.type.dtype.compute};")
@@ -285,7 +285,7 @@ def _pick(k: _Kernel, at: Index) -> None:
     k.store(at, "value")
 
 
-def _overwrite_by_thread(k: _Kernel, choice: Scatter) -> Lowered:
+def _overwrite_by_thread(k: _ScatterKernel, choice: Scatter) -> Lowered:
     kb = k.kb
     at = k.open_thread(k.update_shape)
     kb.emit(f"let row = {k.named_row(at[k.axis])};\nvar wins = row < {kb.dim(k.size)};")
@@ -296,10 +296,10 @@ def _overwrite_by_thread(k: _Kernel, choice: Scatter) -> Lowered:
     return k.finish_threads(k.update_shape, choice)
 
 
-def _overwrite_by_group(k: _Kernel, choice: Scatter) -> Lowered:
+def _overwrite_by_group(k: _ScatterKernel, choice: Scatter) -> Lowered:
     """A workgroup an update: its threads look for a later one of the same row together, then copy."""
     kb, chunks = k.kb, k.p.divisor(k.chunks)
-    team = Team(kb, RowTile(1, choice.threads), k.count * k.chunks, k.count)
+    team = RowThreads(kb, RowTile(1, choice.threads), k.count * k.chunks, k.count)
     kb.emit(f"let update = row / {chunks};\nlet chunk = row % {chunks};\nlet target_row = {k.named_row('update')};")
     kb.emit("var later = 0u;")
     with team.elements(k.p) as j:

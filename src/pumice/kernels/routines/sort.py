@@ -65,7 +65,7 @@ def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
     return sorter.rounds()
 
 
-class _Kernel:
+class _SortKernel:
     """One sorting kernel under construction: `block`s of pairs in workgroup memory, numbered through all rows."""
 
     def __init__(self, s: _Sorter) -> None:
@@ -182,7 +182,7 @@ class _Sorter:
         length, most, block = self.rows.length, self.ctx.max(self.rows.length), self.plan.block
         while True:
             blocks = max(1, -(-most // block))
-            k = _Kernel(self)
+            k = _SortKernel(self)
             k.shared_pairs()
             total = self.rows.count * blocks
             k.open_pairs(total, blocks)
@@ -224,7 +224,7 @@ class _Sorter:
         return out
 
     def _merge_start(self, pairs: int) -> Lowered:
-        k, block, blocks = _Kernel(self), self.plan.block, self.plan.padded // self.plan.block
+        k, block, blocks = _SortKernel(self), self.plan.block, self.plan.padded // self.plan.block
         k.shared_pairs()
         total = self.rows.count * blocks
         k.open_pairs(total, blocks)
@@ -237,7 +237,7 @@ class _Sorter:
         return k.finish(total, " blocks")
 
     def _merge_far(self, pairs: int, level: int, distance: int) -> Lowered:
-        k, padded = _Kernel(self), self.plan.padded
+        k, padded = _SortKernel(self), self.plan.padded
         kb = k.kb
         data = kb.update(pairs, u32).name
         up, d = k.stage(level), k.stage(distance)
@@ -256,7 +256,7 @@ class _Sorter:
         return k.finish(ceildiv(self.rows.count * (padded // 2), k.threads), " far")
 
     def _merge_near(self, pairs: int, level: int, blocks: int) -> Lowered:
-        k, block, padded = _Kernel(self), self.plan.block, self.plan.padded
+        k, block, padded = _SortKernel(self), self.plan.block, self.plan.padded
         last = level == padded
         stored = k.kb.read(pairs, u32) if last else k.kb.update(pairs, u32)
         k.shared_pairs()

@@ -16,7 +16,7 @@ from pumice.kernels.routines.common import combine_parts
 from pumice.kernels.routines.tile import Tile, emit_tiled, store_tile, strided_loader, tile_origin
 
 if TYPE_CHECKING:
-    from pumice.kernels.routines.matmul import Problem
+    from pumice.kernels.routines.matmul import MatmulProblem
 
 _PARTS = (16, 8, 4, 2)
 # The least of K that a part has.
@@ -90,7 +90,7 @@ def guess_parts(m: int, n: int, k: int, most: int) -> int:
     return parts
 
 
-def lower_split(ctx: LowerContext, group: Group, s: Problem, choice: Split) -> list[Lowered]:
+def lower_split(ctx: LowerContext, group: Group, s: MatmulProblem, choice: Split) -> list[Lowered]:
     """The kernel of the parts, and the one that adds them up and has the epilogue."""
     partial = ctx.temp(TensorType(f32, (choice.parts, s.m, s.n)))
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
@@ -105,7 +105,7 @@ def lower_split(ctx: LowerContext, group: Group, s: Problem, choice: Split) -> l
     return [first, combine_parts(ctx, group, partial, choice.parts, s.m * s.n, store)]
 
 
-def _emit_parts(p: Puller, s: Problem, choice: Split, partial: int) -> Dim:
+def _emit_parts(p: Puller, s: MatmulProblem, choice: Split, partial: int) -> Dim:
     """Tiles of every part; a part is like an entry of a batch."""
     kb, tile = p.kb, choice.tile
     assert s.a is not None

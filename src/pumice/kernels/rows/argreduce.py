@@ -11,7 +11,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.rows.folds import order_key
-from pumice.kernels.rows.layout import Rows, RowTile, Team, decide
+from pumice.kernels.rows.layout import Rows, RowThreads, RowTile, decide
 
 _NOWHERE = "0xffffffffu"
 
@@ -29,7 +29,7 @@ def lower_argreduce(ctx: LowerContext, group: Group) -> list[Lowered]:
     return [_search(ctx, group, n, rows, tile, best), _combine(ctx, group, n, rows, second, best, tile.slices)]
 
 
-def _best(p: Puller, team: Team, element: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
+def _best(p: Puller, team: RowThreads, element: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
     """Key and position of the team's best element; `element` gives those of one."""
     kb = p.kb
     kb.emit(f"var best = 0u;\nvar place = {_NOWHERE};")
@@ -46,7 +46,7 @@ def _best(p: Puller, team: Team, element: Callable[[str], tuple[str, str]]) -> t
 def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: int | None) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = Team(kb, tile, rows.count, rows.length)
+    team = RowThreads(kb, tile, rows.count, rows.length)
     at = p.split("row", n.type.shape)
     others = tuple(at[a] for a in rows.others) if n.attr["keepdims"] else at
     source = ctx.type(n.args[0]).dtype
@@ -72,7 +72,7 @@ def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile,
 def _combine(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: int, slices: int) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = Team(kb, tile, rows.count, slices)
+    team = RowThreads(kb, tile, rows.count, slices)
     stored = kb.read(best, u32)
 
     def element(j: str) -> tuple[str, str]:

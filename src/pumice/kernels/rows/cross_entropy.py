@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller
-from pumice.kernels.rows.layout import Rows, RowValues, Team, decide, registers
+from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, decide, registers
 from pumice.kernels.rows.softmax import top_and_total
 
 
@@ -21,7 +21,7 @@ def lower_cross_entropy(ctx: LowerContext, group: Group) -> list[Lowered]:
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = Team(kb, tile, rows.count, rows.length)
+    team = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
     values = RowValues(p, team, "f32", keep, lambda j: p.value(logits, rows.index(p, "row", others, j)))
     top, total = top_and_total(values, team, keep_exponentials=False)

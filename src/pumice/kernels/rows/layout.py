@@ -152,7 +152,7 @@ def registers(tile: RowTile, length: int) -> int | None:
     return max(1, each) if each <= _REGISTERS else None
 
 
-class Team:
+class RowThreads:
     """The threads that share a row, in a kernel under construction.
 
     The body gets `row` (the row's number) and, per thread, a lane. With several columns the last workgroup has rows that
@@ -263,7 +263,7 @@ def reduce_workgroup(kb: KernelBuilder, scratch: str, fold: str, type: str, valu
 class RowValues:
     """The elements of a team's row for several passes: kept in registers if they are few, else pulled anew in every pass."""
 
-    def __init__(self, p: Puller, team: Team, type: str, keep: int | None, pull: Callable[[str], str]) -> None:
+    def __init__(self, p: Puller, team: RowThreads, type: str, keep: int | None, pull: Callable[[str], str]) -> None:
         self.p, self.team, self.keep, self._pull = p, team, keep, pull
         self._filled = False
         if keep is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller, float_literal
-from pumice.kernels.rows.layout import Rows, RowValues, Team, decide, registers
+from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, decide, registers
 
 
 def lower_norm(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -19,7 +19,7 @@ def lower_norm(ctx: LowerContext, group: Group) -> list[Lowered]:
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = Team(kb, tile, rows.count, rows.length)
+    team = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
     x, *affine = n.inputs
     assert x is not None

@@ -12,7 +12,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.rows.folds import combine, identity
-from pumice.kernels.rows.layout import Rows, RowTile, Team, decide
+from pumice.kernels.rows.layout import Rows, RowThreads, RowTile, decide
 
 _FOLDS = {
     "reduce_sum": "sum",
@@ -52,7 +52,7 @@ def _flagged(source: DType, acc: str, v: str) -> str:
     return f"select({acc}(0), {acc}(1), {v})"
 
 
-def _fold(p: Puller, team: Team, n: Node, element: Callable[[str], str]) -> str:
+def _fold(p: Puller, team: RowThreads, n: Node, element: Callable[[str], str]) -> str:
     """Fold this team's elements; every lane has the result."""
     kb, acc, fold = p.kb, _accumulator(n), _FOLDS[n.op]
     kb.emit(f"var acc: {acc} = {identity(fold, n.type.dtype)};")
@@ -64,7 +64,7 @@ def _fold(p: Puller, team: Team, n: Node, element: Callable[[str], str]) -> str:
 def _reduce(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, partial: int | None) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = Team(kb, tile, rows.count, rows.length)
+    team = RowThreads(kb, tile, rows.count, rows.length)
     at = p.split("row", n.type.shape)
     others = tuple(at[a] for a in rows.others) if n.attr["keepdims"] else at
     source, acc = ctx.type(n.args[0]).dtype, _accumulator(n)
@@ -87,7 +87,7 @@ def _reduce(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile,
 def _combine(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, partial: int, slices: int) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = Team(kb, tile, rows.count, slices)
+    team = RowThreads(kb, tile, rows.count, slices)
     stored = kb.read(partial, ctx.type(partial).dtype)
     result = _fold(p, team, n, lambda j: stored.load(f"row * {slices}u + {j}"))
     kb.open(f"if ({team.leads})")

@@ -10,7 +10,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import ZERO, Index, Puller
-from pumice.kernels.rows.layout import Rows, RowTile, Team, is_short, many_rows, power_of_two
+from pumice.kernels.rows.layout import Rows, RowThreads, RowTile, is_short, many_rows, power_of_two
 
 _EACH = 4  # neighbouring elements that one thread adds up before the threads' sums are scanned
 
@@ -42,7 +42,7 @@ class _Scan:
         self.tile = decide(ctx.caps, ctx.max(self.rows.count), ctx.max(self.rows.length), strided=self.rows.strided)
         self.kb = KernelBuilder(ctx.caps, workgroup=self.tile.workgroup)
         self.p = Puller(ctx, group, self.kb)
-        self.team = Team(self.kb, self.tile, self.rows.count, self.rows.length)
+        self.team = RowThreads(self.kb, self.tile, self.rows.count, self.rows.length)
         self.others = self.p.split("row", self.rows.other_shape)
         self.label = ctx.label(group)
         self.compute = self.n.type.dtype.compute

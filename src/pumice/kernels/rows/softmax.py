@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller
-from pumice.kernels.rows.layout import Rows, RowValues, Team, decide, registers
+from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, decide, registers
 
 # Below every finite element, and finite itself: a running maximum of -inf would make -inf - -inf of a masked element.
 _LOWEST = "-3.4028234e38f"
@@ -21,7 +21,7 @@ def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = Team(kb, tile, rows.count, rows.length)
+    team = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
     values = RowValues(p, team, "f32", keep, lambda j: p.value(n.args[0], rows.index(p, "row", others, j)))
     soft = n.op == "softmax"
@@ -39,7 +39,7 @@ def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
     return [kb.finish(groups=team.groups, label=ctx.label(group), variant=f"{tile}{'/once' if keep else '/twice'}")]
 
 
-def top_and_total(values: RowValues, team: Team, *, keep_exponentials: bool) -> tuple[str, str]:
+def top_and_total(values: RowValues, team: RowThreads, *, keep_exponentials: bool) -> tuple[str, str]:
     """Names of the row's greatest element and of the sum of exp(x - greatest)."""
     kb = team.kb
     kb.emit(f"var top = {_LOWEST};\nvar total = 0.0;")

@@ -18,7 +18,7 @@ IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Rows:
+class PackedRows:
     """Fields [rows, length]: `tokens`, `labels` (the next token where it is learned, else -100), `positions` that count from 0
     in each document, `segments` that number a row's documents from 1, 0 where nothing is; and what became of the documents.
     """
@@ -55,7 +55,7 @@ class Rows:
 class RowData(Arrays):
     """Rows as samples; a checkpoint also remembers the model that made the tokens."""
 
-    def __init__(self, rows: Rows, model: str) -> None:
+    def __init__(self, rows: PackedRows, model: str) -> None:
         super().__init__(**rows.fields)
         self.model = model
 
@@ -78,7 +78,7 @@ def split_documents(documents: Sequence[Document], share: float, seed: int) -> t
     return parts
 
 
-def pack(documents: Sequence[Document], length: int, *, packing: bool = True) -> Rows:
+def pack(documents: Sequence[Document], length: int, *, packing: bool = True) -> PackedRows:
     """Documents in rows of `length` tokens, long ones first into the fullest row that has room, or a row for each.
 
     Texts that are longer go on in another place as documents of their own, others lose their end.
@@ -118,7 +118,7 @@ def pack(documents: Sequence[Document], length: int, *, packing: bool = True) ->
             fields["segments"][row, span] = number
             start = span.stop
     learned = int((fields["labels"] != IGNORED).sum())
-    return Rows(fields, len(documents), learned, truncated, cut, dropped, sum(document.skipped for document in documents))
+    return PackedRows(fields, len(documents), learned, truncated, cut, dropped, sum(document.skipped for document in documents))
 
 
 def _parts(document: Document, length: int) -> list[Document]:

@@ -11,18 +11,18 @@ from typing import Any, Literal
 from pumice.errors import InputError
 from pumice.llm.finetune.documents import Document, read_documents
 from pumice.llm.finetune.module import CausalModel, LoraSettings, next_token_loss
-from pumice.llm.finetune.packing import RowData, Rows, pack, split_documents
+from pumice.llm.finetune.packing import PackedRows, RowData, pack, split_documents
 from pumice.llm.finetune.save import save_adapter, save_model
-from pumice.llm.finetune.source import Source, open_source
+from pumice.llm.finetune.source import BaseModel, open_source
 from pumice.models.peft import read_adapter
 from pumice.tracing import spec
 from pumice.train.data import Batches
-from pumice.train.recipes import Context, Recipe
+from pumice.train.recipes import Context, TrainRecipe
 from pumice.train.step import TrainStep
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSettings:
     """What is trained further: a name or a path from the configuration's folder; `rank` and what follows are for LoRA.
 
     An `adapter`, a path too, is trained further itself: its layers, ranks and scales count.
@@ -38,7 +38,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """JSONL files as paths or patterns from the configuration's folder; a share of the documents (0 for none) is validated
     with, unless `validation_files` holds others.
     """
@@ -51,7 +51,7 @@ class Data:
     validation_files: tuple[str, ...] = ()
 
 
-def build(model: Model, data: Data, context: Context) -> Recipe:
+def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRecipe:
     """The task from its settings."""
     if not model.name:
         raise InputError("model.name is missing", hint='the model to fine-tune, such as "smollm2" or a path', key="model.name")
@@ -85,7 +85,7 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
         return found
 
     shape = spec("B", data.length, dtype="i32")
-    return Recipe(
+    return TrainRecipe(
         module,
         next_token_loss,
         dict.fromkeys(("tokens", "labels", "positions", "segments"), shape),
@@ -96,11 +96,11 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
     )
 
 
-def _documents(source: Source, paths: Sequence[Path]) -> list[Document]:
+def _documents(source: BaseModel, paths: Sequence[Path]) -> list[Document]:
     return read_documents(paths, source.tokenizer, source.template, source.cfg.vocab)
 
 
-def _notes(source: Source, lora: LoraSettings | None, rows: Rows) -> list[str]:
+def _notes(source: BaseModel, lora: LoraSettings | None, rows: PackedRows) -> list[str]:
     packed = any(info.dtype.is_quant for info in source.weights.tensors.values())
     unpacked = ["the model is quantised: its weights are unpacked to f32, and saved so"] if packed and lora is None else []
     return [*unpacked, *rows.notes()]

@@ -20,7 +20,7 @@ from pumice.formats.gguf_writer import GgufWriter, typed_pairs
 from pumice.formats.safetensors_writer import write_safetensors
 from pumice.formats.weights import TensorInfo
 from pumice.llm.finetune.module import CausalModel
-from pumice.llm.finetune.source import Source
+from pumice.llm.finetune.source import BaseModel
 from pumice.models.peft import write_adapter
 from pumice.train.disk import disk_errors
 from pumice.train.step import TrainStep
@@ -33,7 +33,7 @@ _TEXT_FILES = (
 _ALL_F32 = 0  # in GGUF's general.file_type
 
 
-def save_adapter(step: TrainStep, source: Source, folder: Path) -> Path:
+def save_adapter(step: TrainStep, source: BaseModel, folder: Path) -> Path:
     """Write the adapter that a step has trained, in PEFT's format."""
     model = _model(step)
     if model.settings is None:
@@ -44,7 +44,7 @@ def save_adapter(step: TrainStep, source: Source, folder: Path) -> Path:
     return folder
 
 
-def save_model(step: TrainStep, source: Source, folder: Path) -> Path:
+def save_model(step: TrainStep, source: BaseModel, folder: Path) -> Path:
     """Write a model that a step has trained as a whole, its weights in f32; what is returned can be loaded.
 
     A model that came from a GGUF file becomes one, else a folder as Hugging Face has them.
@@ -65,7 +65,7 @@ def _model(step: TrainStep) -> CausalModel:
     return step.model
 
 
-def _by_file_name(source: Source, params: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _by_file_name(source: BaseModel, params: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Arrays under the names by which the model's own file has them."""
     found: dict[str, NDArray[Any]] = {}
     for p in source.arch.params(source.cfg):
@@ -76,7 +76,7 @@ def _by_file_name(source: Source, params: Mapping[str, NDArray[Any]]) -> dict[st
     return found
 
 
-def _write_folder(source: Source, arrays: Mapping[str, NDArray[Any]], folder: Path) -> Path:
+def _write_folder(source: BaseModel, arrays: Mapping[str, NDArray[Any]], folder: Path) -> Path:
     home = source.path if source.path.is_dir() else source.path.parent
     config = read_json(home / "config.json")
     config = {key: value for key, value in config.items() if key != "torch_dtype"} | {"dtype": "float32"}
@@ -97,7 +97,7 @@ def _write_folder(source: Source, arrays: Mapping[str, NDArray[Any]], folder: Pa
     return folder
 
 
-def _write_gguf(source: Source, arrays: Mapping[str, NDArray[Any]], folder: Path) -> Path:
+def _write_gguf(source: BaseModel, arrays: Mapping[str, NDArray[Any]], folder: Path) -> Path:
     path = folder / "model.gguf"
     weights = source.weights
     assert isinstance(weights.metadata, Metadata), "GGUF files have typed key-values"

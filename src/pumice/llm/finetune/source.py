@@ -23,7 +23,7 @@ _TOLD_BY = 3
 
 
 @dataclass(frozen=True)
-class Source:
+class BaseModel:
     """A causal model's files, open; weights are views on them."""
 
     name: str
@@ -43,7 +43,7 @@ class Source:
         return digest(*(self.params.arrays[path] for path in list(self.params.arrays)[:_TOLD_BY]))
 
 
-def open_source(name: str, folder: Path = Path()) -> Source:
+def open_source(name: str, folder: Path = Path()) -> BaseModel:
     """Open what `pm.load` would take: a path, from `folder` on, or a name; encoders are refused."""
     beside = folder / name
     resolved = resolve(str(beside) if beside.exists() else name)
@@ -53,4 +53,4 @@ def open_source(name: str, folder: Path = Path()) -> Source:
     if not isinstance(arch, CausalArchitecture):
         raise InputError(f"{name} is an encoder, only language models are fine-tuned", hint="choose a causal model", name=name)
     tokenizer, template = read_tokenizer(resolved.path, weights), read_template(resolved.path, weights)
-    return Source(name, resolved.path, weights, cfg, arch, tokenizer, template)
+    return BaseModel(name, resolved.path, weights, cfg, arch, tokenizer, template)

@@ -14,7 +14,7 @@ from pumice.nn.module import Module
 from pumice.train.data import Batches, Dataset, split
 from pumice.train.step import TrainStep
 
-# Each module has the dataclasses `Model` and `Data`, whose fields are the keys of a configuration's tables, and
+# Each module has the dataclasses `ModelSettings` and `DataSettings`, whose fields are the keys of a configuration's tables, and
 # `build(model, data, context)`. They are imported when asked for.
 RECIPES = {
     "digits-mlp": "pumice.train.recipes.digits_mlp",
@@ -39,7 +39,7 @@ def _nothing(step: TrainStep, out: Path | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainRecipe:
     """A task ready to be trained. `finish` measures what counts at the end, and may leave files in the run's folder;
     `notes` are said before the first step. Without `validation` nothing was kept aside.
 
@@ -81,14 +81,14 @@ class Kind:
     name: str
     model: type[Any]
     data: type[Any]
-    build: Callable[[Any, Any, Context], Recipe]
+    build: Callable[[Any, Any, Context], TrainRecipe]
 
 
 def find(name: str) -> Kind:
     """The recipe of a name.
 
     >>> find("addition").model.__name__
-    'Model'
+    'ModelSettings'
     >>> find("adition")
     Traceback (most recent call last):
     pumice.errors.UnknownName: [unknown-name] there is no recipe 'adition'
@@ -99,4 +99,4 @@ def find(name: str) -> Kind:
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise UnknownName(f"there is no recipe {name!r}", hint=f"{meant}There are {' '.join(sorted(RECIPES))}", name=name)
     module = importlib.import_module(RECIPES[name])
-    return Kind(name, module.Model, module.Data, module.build)
+    return Kind(name, module.ModelSettings, module.DataSettings, module.build)

@@ -14,7 +14,7 @@ from pumice.tensor import Tensor
 from pumice.tracing import spec
 from pumice.train.data import Arrays, Batches, split
 from pumice.train.datasets import Characters
-from pumice.train.recipes import Context, Recipe
+from pumice.train.recipes import Context, TrainRecipe
 from pumice.train.recipes.transformer import Transformer, TransformerSettings
 from pumice.train.step import TrainStep
 
@@ -25,12 +25,12 @@ _IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Model(TransformerSettings):
+class ModelSettings(TransformerSettings):
     """Depth, width and heads."""
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """All 10,000 pairs; a share of them is unseen in training."""
 
     batch: int = 128
@@ -64,7 +64,7 @@ def loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tens
     return nn.cross_entropy(logits, y, ignore_index=_IGNORED), {"exact": F.mean(F.all(right, axis=-1).astype("f32"))}
 
 
-def build(model: Model, data: Data, context: Context) -> Recipe:
+def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRecipe:
     """The task from its settings."""
     train, held = split(sums(), data.unseen, seed=context.seed)
 
@@ -73,7 +73,7 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
         return {"unseen_exact": found["exact"], "unseen_loss": found["loss"], "unseen_pairs": len(held)}
 
     shape = spec("B", LENGTH, dtype="i32")
-    return Recipe(
+    return TrainRecipe(
         Transformer(len(LETTERS), LENGTH, model),
         loss,
         {"x": shape, "y": shape},

@@ -14,7 +14,7 @@ from pumice.errors import InputError
 from pumice.tensor import Tensor
 from pumice.tracing import spec
 from pumice.train.datasets import Characters, read_texts, text_tokens
-from pumice.train.recipes import Context, Recipe, keep_aside
+from pumice.train.recipes import Context, TrainRecipe, keep_aside
 from pumice.train.recipes.transformer import Transformer, TransformerSettings
 from pumice.train.step import TrainStep
 
@@ -22,7 +22,7 @@ _SAMPLE_LENGTH = 400
 
 
 @dataclass(frozen=True)
-class Model(TransformerSettings):
+class ModelSettings(TransformerSettings):
     """Depth, width, heads, and how many characters the model looks back."""
 
     layers: int = 4
@@ -32,7 +32,7 @@ class Model(TransformerSettings):
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """Text files, as paths or patterns from the configuration's folder; the last share of the text is validated with."""
 
     files: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ def loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tens
     return nn.cross_entropy(model(x), y), {}
 
 
-def build(model: Model, data: Data, context: Context) -> Recipe:
+def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRecipe:
     """The task from its settings."""
     paths = sorted({path for pattern in data.files for path in glob.glob(str(context.folder / pattern), recursive=True)})
     if not paths:
@@ -61,7 +61,7 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
         return {"sample": text, "characters": len(tokens.tokens), "vocabulary": len(letters)}
 
     shape = spec("B", model.context, dtype="i32")
-    return Recipe(
+    return TrainRecipe(
         Transformer(len(letters), model.context, model),
         loss,
         {"x": shape, "y": shape},

@@ -12,12 +12,12 @@ from pumice.tensor import Tensor
 from pumice.tracing import spec
 from pumice.train.data import Batches, split
 from pumice.train.datasets import digits
-from pumice.train.recipes import Context, Recipe, keep_aside
+from pumice.train.recipes import Context, TrainRecipe, keep_aside
 from pumice.train.step import TrainStep
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """scikit-learn's digits: shares of the samples to validate with (0 for none) and to test on, drawn by the seed."""
 
     batch: int = 64
@@ -31,7 +31,7 @@ def loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tens
     return nn.cross_entropy(logits, y), {"accuracy": F.mean((F.argmax(logits, axis=-1) == y).astype("f32"))}
 
 
-def recipe(model: nn.Module, data: Data, context: Context, *, images: bool) -> Recipe:
+def recipe(model: nn.Module, data: DataSettings, context: Context, *, images: bool) -> TrainRecipe:
     """A digit model with its data."""
     rest, test = split(digits(images=images), data.test, seed=context.seed)
     train, held = keep_aside(rest, data.validation, data.batch, context.seed)
@@ -41,7 +41,7 @@ def recipe(model: nn.Module, data: Data, context: Context, *, images: bool) -> R
         return {"test_accuracy": found["accuracy"], "test_loss": found["loss"]}
 
     x = spec("B", 1, 8, 8) if images else spec("B", 64)
-    return Recipe(
+    return TrainRecipe(
         model,
         loss,
         {"x": x, "y": spec("B", dtype="i32")},

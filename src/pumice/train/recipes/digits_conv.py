@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pumice import functions as F
 from pumice import nn
 from pumice.tensor import Tensor
-from pumice.train.recipes import Context, Recipe
-from pumice.train.recipes.digits import Data, recipe
+from pumice.train.recipes import Context, TrainRecipe
+from pumice.train.recipes.digits import DataSettings, recipe
 
-__all__ = ["ConvNet", "Data", "Model", "build"]
+__all__ = ["ConvNet", "DataSettings", "ModelSettings", "build"]
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSettings:
     """Channels of the two convolutions, and how much is dropped before the last layer."""
 
     channels: tuple[int, int] = (16, 32)
@@ -24,7 +24,7 @@ class Model:
 class ConvNet(nn.Module):
     """Two convolutions of 3×3 with batch norm and ReLU, each pooled to half the size; then one linear layer."""
 
-    def __init__(self, settings: Model) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         first, second = settings.channels
         self.conv1, self.norm1 = nn.Conv2d(1, first, 3, padding=1), nn.BatchNorm2d(first)
         self.conv2, self.norm2 = nn.Conv2d(first, second, 3, padding=1), nn.BatchNorm2d(second)
@@ -38,6 +38,6 @@ class ConvNet(nn.Module):
         return logits
 
 
-def build(model: Model, data: Data, context: Context) -> Recipe:
+def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRecipe:
     """The task from its settings."""
     return recipe(ConvNet(model), data, context, images=True)

@@ -8,14 +8,14 @@ from itertools import pairwise
 from pumice import functions as F
 from pumice import nn
 from pumice.tensor import Tensor
-from pumice.train.recipes import Context, Recipe
-from pumice.train.recipes.digits import Data, recipe
+from pumice.train.recipes import Context, TrainRecipe
+from pumice.train.recipes.digits import DataSettings, recipe
 
-__all__ = ["Data", "Model", "Perceptron", "build"]
+__all__ = ["DataSettings", "ModelSettings", "Perceptron", "build"]
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSettings:
     """Widths of the hidden layers, and how much is dropped behind each."""
 
     hidden: tuple[int, ...] = (128, 64)
@@ -25,7 +25,7 @@ class Model:
 class Perceptron(nn.Module):
     """Linear layers with ReLU and dropout between them."""
 
-    def __init__(self, settings: Model) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         widths = (64, *settings.hidden, 10)
         self.layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
         self.dropout = nn.Dropout(settings.dropout)
@@ -37,6 +37,6 @@ class Perceptron(nn.Module):
         return logits
 
 
-def build(model: Model, data: Data, context: Context) -> Recipe:
+def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRecipe:
     """The task from its settings."""
     return recipe(Perceptron(model), data, context, images=False)

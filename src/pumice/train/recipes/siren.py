@@ -17,13 +17,13 @@ from pumice.tensor import Tensor
 from pumice.tracing import spec
 from pumice.train.data import Arrays, Batches
 from pumice.train.datasets import read_image
-from pumice.train.recipes import Context, Recipe
+from pumice.train.recipes import Context, TrainRecipe
 from pumice.train.recipes.png import write_png
 from pumice.train.step import TrainStep
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSettings:
     """Depth, width, and the factor inside of the sines: the larger, the finer the detail."""
 
     layers: int = 3
@@ -32,7 +32,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Data:
+class DataSettings:
     """The image: a file from the configuration's folder, or a generated one of this size."""
 
     image: str | None = None
@@ -43,7 +43,7 @@ class Data:
 class Siren(nn.Module):
     """Linear layers with sines between them, begun so that every layer's outputs are spread alike."""
 
-    def __init__(self, settings: Model) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         self.omega = settings.omega
         widths = (2, *[settings.width] * settings.layers, 3)
         self.layers = []
@@ -75,7 +75,7 @@ def generated_image(size: int) -> NDArray[np.float32]:
     return np.stack([rings, 0.25 + 0.5 * squares, (x + 1) / 2], axis=-1).astype(np.float32)
 
 
-def build(model: Model, data: Data, context: Context) -> Recipe:
+def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRecipe:
     """The task from its settings."""
     if data.image is None:
         image = generated_image(data.size)
@@ -95,7 +95,7 @@ def build(model: Model, data: Data, context: Context) -> Recipe:
             write_png(out / "fit.png", np.concatenate([image, fitted], axis=1))
         return {"psnr": -10 * math.log10(max(error, 1e-12))}
 
-    return Recipe(
+    return TrainRecipe(
         Siren(model),
         loss,
         {"x": spec("B", 2), "y": spec("B", 3)},

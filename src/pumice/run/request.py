@@ -16,7 +16,7 @@ from pumice.tracing import unflatten_outputs
 
 
 @dataclass
-class Call:
+class RunRequest:
     """One run: symbol values, inputs, states to set first, and the nodes to read back.
 
     The first `picked` of them are outputs, nested as `tree` says or a list without it; the rest are captures by name.
