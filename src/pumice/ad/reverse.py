@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pumice.core.dims import shape_text
 from pumice.errors import DTypeError, GraphError, ShapeError
-from pumice.ir.gradient import Backward, Val
+from pumice.ir.gradient import Backward, Val, compose_op
 from pumice.ir.graph import GraphBuilder, Node
 from pumice.ir.registry import SOURCE_OPS, get_op
 
@@ -88,6 +88,7 @@ class _Reverse:
         self.regions: dict[int, _Region] = {}
         self.reached: set[int] = set()
         self.grads: dict[int, Val] = {}
+        self.further: dict[int, dict[int, Val]] = {}  # gradients of further results, by node and index
         self.found: dict[int, Val] = {}
         for node in builder.nodes[: loss + 1]:
             self._note(node)
@@ -125,7 +126,9 @@ class _Reverse:
         return any(self._needed(node, inputs))
 
     def _needed(self, node: Node, inputs: Sequence[int | None]) -> tuple[bool, ...]:
-        passes = node.type.dtype.is_float and get_op(node.op).differentiable
+        passes = any(t.dtype.is_float for t in node.results) and get_op(node.op).differentiable
+        if node.op == "result":  # what it reads counts as a node, whatever its first result is
+            return (passes and inputs[0] in self.reached,)
         return tuple(passes and i is not None and i in self.reached and self.builder.type(i).dtype.is_float for i in inputs)
 
     # --- the walk ---
@@ -134,23 +137,38 @@ class _Reverse:
         """Steps in reverse order: each has its whole gradient when its turn comes."""
         for step in steps:
             dy = self.grads.pop(step.out, None)
-            if dy is None:
+            others = self.further.pop(step.out, {})
+            if dy is None and not others:
                 continue
-            if step.out in self.targets:
+            if dy is not None and step.out in self.targets:
                 self.found[step.out] = dy
             if not self._flows(step.node, step.inputs):
                 continue
-            if _is_mark(step.node, "end"):
+            if dy is None or others:
+                self._differentiate(step, (dy, *(others.get(k + 1) for k in range(len(step.node.further)))))
+            elif step.node.op == "result":
+                self._pass_on(step, dy)
+            elif _is_mark(step.node, "end"):
                 self._checkpoint(step.node, dy)
             elif _is_mark(step.node, "custom"):
                 self._custom(step.node, dy)
             else:
-                self._differentiate(step, dy)
+                self._differentiate(step, (dy, *[None] * len(step.node.further)))
 
-    def _differentiate(self, step: _Step, dy: Val) -> None:
+    def _pass_on(self, step: _Step, dy: Val) -> None:
+        """Keeps the gradient of a further result for the node that computes it."""
+        (node,), index = step.inputs, step.node.attr["index"]
+        assert node is not None
+        known = self.further.setdefault(node, {})
+        known[index] = known[index] + dy if index in known else dy
+
+    def _differentiate(self, step: _Step, dys: tuple[Val | None, ...]) -> None:
         node, spec = step.node, get_op(step.node.op)
+        here = Val(self.builder, step.out, node.where)
+        inputs = tuple(None if i is None else replace(here, id=i) for i in step.inputs)
+        dys = tuple(None if dy is None else replace(dy, where=node.where) for dy in dys)
         if spec.gradient is None and spec.composed is not None:
-            self._expand(step, dy)
+            self._expand(step, inputs, dys)
             return
         if spec.gradient is None:
             raise GraphError(
@@ -159,22 +177,21 @@ class _Reverse:
                 where=node.where,
                 op=node.op,
             )
-        here = replace(dy, where=node.where)
-        inputs = tuple(None if i is None else replace(here, id=i) for i in step.inputs)
         needed = self._needed(node, step.inputs)
-        call = Backward(here, inputs, replace(here, id=step.out), node.attr, needed)
+        call = Backward(dys, inputs, here, node.attr, needed)
         for value, need, gradient in zip(inputs, needed, spec.gradient(call), strict=True):
             if value is not None and need and gradient is not None:
                 self._add(value, gradient)
 
-    def _expand(self, step: _Step, dy: Val) -> None:
+    def _expand(self, step: _Step, inputs: Sequence[Val | None], dys: Sequence[Val | None]) -> None:
         """Differentiates what the op is composed of instead."""
-        composed, here, first = get_op(step.node.op).composed, replace(dy, where=step.node.where), len(self.builder.nodes)
-        assert composed is not None
-        value = composed(step.node.attr, [None if i is None else replace(here, id=i) for i in step.inputs])
+        first = len(self.builder.nodes)
+        values = compose_op(step.node, inputs)
         steps = [_Step(n, n.inputs, n.id) for n in self.builder.nodes[first:]]
         self.reached.update(s.out for s in steps if self._flows(s.node, s.inputs))
-        self._add(value, dy)
+        for value, dy in zip(values, dys, strict=True):
+            if dy is not None:
+                self._add(value, dy)
         self._walk(reversed(steps))
 
     def _add(self, value: Val, gradient: Val) -> None:
@@ -278,13 +295,17 @@ class _Replay:
 
 
 def _between(builder: GraphBuilder, first: int, results: Sequence[int]) -> list[int]:
-    """The nodes from `first` on that the results depend on, in order; sources are always outside."""
+    """The nodes from `first` on that the results depend on, in order; sources are always outside.
+
+    So is a further result of a node outside: a barrier keeps one value, not the node.
+    """
     found: set[int] = set()
     pending = list(results)
     while pending:
         i = pending.pop()
         node = builder.nodes[i]
-        if i >= first and i not in found and node.op not in SOURCE_OPS:
+        outside = i < first or (node.op == "result" and node.args[0] < first)
+        if not outside and i not in found and node.op not in SOURCE_OPS:
             found.add(i)
             pending += node.args
     return sorted(found)

@@ -12,8 +12,8 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Expr, Shape
 from pumice.core.dtypes import DType
-from pumice.ir.graph import GraphBuilder
-from pumice.ir.registry import Attrs
+from pumice.ir.graph import GraphBuilder, Node
+from pumice.ir.registry import Attrs, get_op
 from pumice.ir.types import TensorType
 
 Number = int | float
@@ -64,6 +64,16 @@ class Val:
         """The op applied to this value and the others."""
         ids = [self.id, *(None if o is None else self.lift(o).id for o in others)]
         return replace(self, id=self.builder.add(name, ids, attrs, where=self.where))
+
+    def ops(self, name: str, *others: Val | Number | None, **attrs: Any) -> tuple[Val, ...]:
+        """All results of an op applied to this value and the others."""
+        return self.op(name, *others, **attrs).results
+
+    @property
+    def results(self) -> tuple[Val, ...]:
+        """All results of the node that this value is the first of."""
+        count = len(self.builder.nodes[self.id].results)
+        return tuple(replace(self, id=self.builder.result(self.id, k, where=self.where)) for k in range(count))
 
     def lift(self, value: Val | Number) -> Val:
         """A number as a scalar of this value's dtype; values stay themselves."""
@@ -212,18 +222,25 @@ class Val:
 
 @dataclass(frozen=True)
 class Backward:
-    """One node to differentiate: the gradient `dy` of its value, its operands and its value.
+    """One node to differentiate: the gradients of its results, None where none came, its operands and its first result.
 
-    `needed` says for which operands a gradient is wanted. A rule returns one gradient per operand, None where it has none or
+    Rules of ops with one result use `dy`. `needed` says for which operands a gradient is wanted. A rule returns one gradient per operand, None where it has none or
     none is needed. A gradient may have the shape of the node's value where the operand was broadcast to it, and any float
     dtype: the caller sums and casts it to the operand's type.
     """
 
-    dy: Val
+    dys: tuple[Val | None, ...]
     inputs: tuple[Val | None, ...]
     out: Val
     attrs: Attrs
     needed: tuple[bool, ...]
+
+    @property
+    def dy(self) -> Val:
+        """The gradient of the only result, which is there."""
+        (found,) = self.dys
+        assert found is not None
+        return found
 
     def arg(self, position: int) -> Val:
         """An operand that must be there."""
@@ -238,7 +255,8 @@ class Backward:
     def wide(self) -> Backward:
         """The same in f32 where it is f16 or bf16: rules of several steps must not round after each of them."""
         inputs = tuple(None if v is None else v.wide() for v in self.inputs)
-        return replace(self, dy=self.dy.wide(), inputs=inputs, out=self.out.wide())
+        dys = tuple(None if v is None else v.wide() for v in self.dys)
+        return replace(self, dys=dys, inputs=inputs, out=self.out.wide())
 
 
 Gradients = Sequence[Val | None]
@@ -253,3 +271,11 @@ def in_f32(rule: Rule) -> Rule:
         return rule(c.wide())
 
     return widened
+
+
+def compose_op(node: Node, operands: Sequence[Val | None]) -> tuple[Val, ...]:
+    """All results of a node in the ops that its op is composed of."""
+    composed = get_op(node.op).composed
+    assert composed is not None
+    found = composed(node.attr, operands)
+    return found if isinstance(found, tuple) else (found,)

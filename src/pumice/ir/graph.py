@@ -40,6 +40,9 @@ class ConstData:
 class Node:
     """One operation and the value it makes. Its id is its position in the graph.
 
+    A node of an op with several results stands for the first of them, whose type is `type`; `further` are the types of the
+    others, each of which a node of the op `result` stands for where it is used.
+
     Sources (`input`, `param`, `constant`, `state`) carry the user's name in `name`. `where` is the user's
     source line: it helps in errors and is no part of equality or of the hash.
     """
@@ -51,6 +54,12 @@ class Node:
     type: TensorType
     name: str = ""
     where: str = field(default="", compare=False)
+    further: tuple[TensorType, ...] = ()
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        """The types of all results."""
+        return (self.type, *self.further)
 
     @cached_property
     def attr(self) -> Mapping[str, Any]:
@@ -194,16 +203,30 @@ class GraphBuilder:
     def add(
         self, op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any] | None = None, *, where: str = "", name: str = ""
     ) -> int:
-        """Append an op; its type comes from the op's rule. Optional operands at the end may be left out."""
+        """Append an op; its type comes from the op's rule. Optional operands at the end may be left out.
+
+        Of an op with several results this is the first; `add_all` gives all.
+        """
         spec = get_op(op)
         inputs = spec.complete_operands(inputs)
         try:
             full = spec.complete_attrs(attrs or {})
             spec.check_arity(inputs)
-            type = spec.infer([None if i is None else self.nodes[i].type for i in inputs], full)
+            type, *further = result_types(self.nodes, op, inputs, full)
         except PumiceError as e:
             raise self._explain(e, op, inputs, where) from None
-        return self._append(op, tuple(inputs), tuple(sorted(full.items())), type, name, where)
+        return self._append(op, tuple(inputs), tuple(sorted(full.items())), type, name, where, tuple(further))
+
+    def add_all(
+        self, op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any] | None = None, *, where: str = ""
+    ) -> tuple[int, ...]:
+        """Append an op and give all its results."""
+        first = self.add(op, inputs, attrs, where=where)
+        return (first, *(self.result(first, k + 1, where=where) for k in range(len(self.nodes[first].further))))
+
+    def result(self, node: int, index: int, *, where: str = "") -> int:
+        """A result of a node of an op that has several; the first is the node itself."""
+        return node if index == 0 else self.add("result", [node], {"index": index}, where=where)
 
     def _explain(self, e: PumiceError, op: str, inputs: Sequence[int | None], where: str) -> PumiceError:
         types = ["-" if i is None else self.nodes[i].type.describe() for i in inputs]
@@ -212,9 +235,16 @@ class GraphBuilder:
         return type(e)(message, hint=e.hint, where=where or e.where, **fields)
 
     def _append(
-        self, op: str, inputs: tuple[int | None, ...], attrs: tuple[tuple[str, Any], ...], type: TensorType, name: str, where: str
+        self,
+        op: str,
+        inputs: tuple[int | None, ...],
+        attrs: tuple[tuple[str, Any], ...],
+        type: TensorType,
+        name: str,
+        where: str,
+        further: tuple[TensorType, ...] = (),
     ) -> int:
-        self.nodes.append(Node(len(self.nodes), op, inputs, attrs, type, name, where))
+        self.nodes.append(Node(len(self.nodes), op, inputs, attrs, type, name, where, further))
         return len(self.nodes) - 1
 
     def build(
@@ -229,9 +259,25 @@ class GraphBuilder:
         """The finished graph; symbols are collected from all shapes."""
         found: set[str] = set()
         for n in self.nodes:
-            found |= n.type.symbols
+            for t in n.results:
+                found |= t.symbols
         table = tuple((s, (maxima or {}).get(s)) for s in sorted(found))
         return Graph(tuple(self.nodes), tuple(outputs), tuple(updates), tuple(captures), table, tree)
+
+
+def result_types(nodes: Sequence[Node], op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
+    """The types of all results of an op on nodes, by the op's rule."""
+    if op != "result":
+        return get_op(op).result_types([None if i is None else nodes[i].type for i in inputs], attrs)
+    # Which results there are is up to the node that is read, not to the type of its first one.
+    node, index = nodes[inputs[0] or 0], attrs["index"]
+    if isinstance(index, bool) or not isinstance(index, int) or not 1 <= index <= len(node.further):
+        raise GraphError(
+            f"{node.op} has {len(node.results)} results, there is no further result {index!r}",
+            hint="its first result is the node itself",
+            index=index,
+        )
+    return (node.results[index],)
 
 
 def static_dim(d: Dim, what: str) -> int:

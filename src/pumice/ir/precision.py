@@ -26,17 +26,27 @@ DIVISION_ULPS = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """An op applied to arrays in float64: what an error model sees. `result` is not yet rounded to the op's dtype."""
+    """An op applied to arrays in float64: what an error model sees. `results` are not yet rounded to the op's dtypes."""
 
     arrays: Sequence[Any]
     attrs: Mapping[str, Any]
-    out: TensorType
-    result: Array
-    reference: Callable[[Sequence[Any], Mapping[str, Any], TensorType], Array]
+    outs: tuple[TensorType, ...]
+    results: tuple[Array, ...]
+    evaluate: Callable[[Sequence[Any], Mapping[str, Any], tuple[TensorType, ...]], tuple[Array, ...]]
+
+    @property
+    def out(self) -> TensorType:
+        """The type of the first result."""
+        return self.outs[0]
+
+    @property
+    def result(self) -> Array:
+        """The first result."""
+        return self.results[0]
 
     def again(self, arrays: Sequence[Any]) -> Array:
-        """The op's result for other arrays."""
-        return np.asarray(self.reference(arrays, self.attrs, self.out))
+        """The op's first result for other arrays."""
+        return self.evaluate(arrays, self.attrs, self.outs)[0]
 
 
 ErrorModel = Callable[[Evaluation], Any]

@@ -64,7 +64,12 @@ class Source:
     """Input, param, constant or state: no kernel."""
 
 
-Lowering = Scalar | Pull | Row | Routine | Source
+@dataclass(frozen=True, slots=True)
+class FurtherResult:
+    """A further result of the node it reads: no kernel of its own, that node's writes it."""
+
+
+Lowering = Scalar | Pull | Row | Routine | Source | FurtherResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,9 @@ class OpSpec:
     `infer(types, attrs)`: the output type, or a ShapeError/DTypeError stating the rule that is broken.
     `reference(arrays, attrs, out)`: the NumPy meaning. Float arrays come as float64 from the oracle and as float32 from the
     host backend, so it must not fix a precision; `out` is the static output type; the caller casts to `out.dtype`.
+    `results`: names of the results. Where there are several, `infer`, `reference`, `error` and `composed` give a tuple, `out` is
+    one too, and the gradient rule sees a gradient for each result. A node of such an op stands for its first result; nodes of the
+    op `result` stand for the others. `result_types` and `evaluate` hide the difference.
     `lowering`: how kernels make it. `samples()`: concrete cases for the tests, deterministic.
     `cost`: free (a view), memory or compute bound.
     `error`: the op's error model (see ir/precision.py), by which results are judged; None where it only moves or picks elements.
@@ -110,8 +118,8 @@ class OpSpec:
     family: str
     summary: str
     operands: tuple[str, ...]
-    infer: Callable[[Types, Attrs], TensorType]
-    reference: Callable[[Sequence[Any], Attrs, TensorType], Array]
+    infer: Callable[[Types, Attrs], TensorType | tuple[TensorType, ...]]
+    reference: Callable[[Sequence[Any], Attrs, Any], Array | tuple[Array, ...]]
     lowering: Lowering
     samples: Callable[[], Iterable[Sample]]
     attrs: Mapping[str, Any] = field(default_factory=dict)
@@ -122,6 +130,18 @@ class OpSpec:
     no_gradient: str = ""
     differentiable: bool = True
     composed: Callable[..., Any] | None = None
+    results: tuple[str, ...] = ("result",)
+
+    def result_types(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
+        """The types of all results."""
+        found = self.infer(types, attrs)
+        return found if isinstance(found, tuple) else (found,)
+
+    def evaluate(self, arrays: Sequence[Any], attrs: Attrs, outs: tuple[TensorType, ...]) -> tuple[Array, ...]:
+        """All results by the reference."""
+        if len(self.results) == 1:
+            return (np.asarray(self.reference(arrays, attrs, outs[0])),)
+        return tuple(np.asarray(a) for a in self.reference(arrays, attrs, outs))
 
     def complete_attrs(self, given: Attrs) -> dict[str, Any]:
         """`given` with defaults filled in; unknown and missing names are errors."""
@@ -153,7 +173,7 @@ class OpSpec:
 
     @property
     def is_view(self) -> bool:
-        return self.cost == "free" and not isinstance(self.lowering, Source)
+        return self.cost == "free" and not isinstance(self.lowering, (Source, FurtherResult))
 
 
 _REGISTRY: dict[str, OpSpec] = {}
@@ -180,9 +200,9 @@ def get_op(name: str) -> OpSpec:
 
 
 def all_ops() -> tuple[OpSpec, ...]:
-    """Every registered op, sources apart, by family and name."""
+    """Every registered op that computes something, by family and name."""
     _load()
-    found = [s for s in _REGISTRY.values() if not isinstance(s.lowering, Source)]
+    found = [s for s in _REGISTRY.values() if not isinstance(s.lowering, (Source, FurtherResult))]
     return tuple(sorted(found, key=lambda s: (s.family, s.name)))
 
 

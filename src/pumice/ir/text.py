@@ -21,6 +21,7 @@ VERSION = 1
 MAX_CHARS = 1 << 30
 MAX_NODES = 1 << 20
 MAX_RANK = 32
+MAX_RESULTS = 32
 MAX_ITEMS = 1 << 16
 MAX_NESTING = 16
 INT_LIMIT = 1 << 63
@@ -60,7 +61,7 @@ def _print_named(label: str, pairs: tuple[tuple[str, int], ...]) -> str:
 
 
 def _print_node(n: Node) -> str:
-    text = f"%{n.id} : {n.type} = {n.op}"
+    text = f"%{n.id} : {', '.join(map(str, n.results))} = {n.op}"
     if n.inputs or n.op not in SOURCE_OPS:
         text += "(" + ", ".join("_" if i is None else f"%{i}" for i in n.inputs) + ")"
     if n.name:
@@ -235,7 +236,11 @@ def _parse_node(c: _Cursor, count: int) -> Node:
     if (i := c.integer()) != count:
         c.fail(f"node %{i} stands where %{count} should")
     c.expect(":")
-    type = _parse_type(c)
+    types = [_parse_type(c)]
+    while c.take(","):
+        if len(types) >= MAX_RESULTS:
+            c.fail(f"more than {MAX_RESULTS} results")
+        types.append(_parse_type(c))
     c.expect("=")
     op = c.match(_WORD, "an op")
     inputs: list[int | None] = []
@@ -256,7 +261,7 @@ def _parse_node(c: _Cursor, count: int) -> Node:
             key = c.match(_WORD, "an attribute")
             c.expect("=")
             attrs.append((key, _parse_value(c, 0)))
-    return Node(count, op, tuple(inputs), tuple(attrs), type, name)
+    return Node(count, op, tuple(inputs), tuple(attrs), types[0], name, further=tuple(types[1:]))
 
 
 def _parse_type(c: _Cursor) -> TensorType:

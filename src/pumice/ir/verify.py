@@ -7,7 +7,7 @@ from typing import Any
 
 from pumice.core.dims import Expr, symbols
 from pumice.errors import GraphError, PumiceError
-from pumice.ir.graph import ConstData, Graph, Node
+from pumice.ir.graph import ConstData, Graph, Node, result_types
 from pumice.ir.registry import SOURCE_OPS, OpSpec, get_op
 
 _INT_LIMIT = 1 << 63
@@ -33,9 +33,10 @@ def verify(graph: Graph) -> Graph:
             raise GraphError(f"node %{node.id} ({node.op}) stands at position {position}", node=node.id, where=node.where)
         if node.inputs:
             _verify_operands(graph, node)
-        key = (node.op, id(node.attrs), id(node.type), *[None if i is None else id(nodes[i].type) for i in node.inputs])
+        key: tuple[Any, ...] = (node.op, id(node.attrs), id(node.type), id(node.further))
+        key = (*key, *[None if i is None else id(nodes[i].type) for i in node.inputs])
         is_source = node.op in SOURCE_OPS
-        if key not in known:
+        if node.op == "result" or key not in known:
             _verify_type(graph, node)
             _verify_known(graph, node, table)
             if not is_source:
@@ -79,21 +80,20 @@ def _verify_operands(graph: Graph, node: Node) -> None:
 
 
 def _verify_type(graph: Graph, node: Node) -> None:
-    for d in node.type.shape:
-        if not isinstance(d, Expr) and (type(d) is not int or not 0 <= d < _INT_LIMIT):
-            raise _refuse(graph, node, f"{d!r} in its shape is no size")
-    if not node.type.dtype.is_quant:
-        return
-    block, last = node.type.dtype.block, node.type.shape[-1] if node.type.shape else 1
-    if not isinstance(last, int) or last % block:
-        raise _refuse(
-            graph, node, f"the last axis of a {node.type.dtype} tensor must be a static multiple of {block}, not {last}"
-        )
+    for t in node.results:
+        for d in t.shape:
+            if not isinstance(d, Expr) and (type(d) is not int or not 0 <= d < _INT_LIMIT):
+                raise _refuse(graph, node, f"{d!r} in its shape is no size")
+        if not t.dtype.is_quant:
+            continue
+        block, last = t.dtype.block, t.shape[-1] if t.shape else 1
+        if not isinstance(last, int) or last % block:
+            raise _refuse(graph, node, f"the last axis of a {t.dtype} tensor must be a static multiple of {block}, not {last}")
 
 
 def _verify_source(graph: Graph, node: Node, names: dict[str, Node]) -> None:
-    if node.inputs:
-        raise _refuse(graph, node, "a source has no operands")
+    if node.inputs or node.further:
+        raise _refuse(graph, node, "a source has no operands and one result")
     if node.op != "input" and not node.type.is_static:
         raise _refuse(graph, node, f"the shape of a {node.op} is static, it is {node.type}", "only inputs bind symbols")
     _verify_contents(graph, node)
@@ -129,7 +129,7 @@ def _verify_op(graph: Graph, node: Node) -> None:
         spec: OpSpec = get_op(node.op)
         full = spec.complete_attrs(node.attr)
         spec.check_arity(node.inputs)
-        inferred = spec.infer([None if i is None else graph.nodes[i].type for i in node.inputs], full)
+        inferred = result_types(graph.nodes, node.op, node.inputs, full)
     except PumiceError as e:
         raise _refuse(graph, node, e.message, e.hint) from None
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as e:
@@ -138,13 +138,14 @@ def _verify_op(graph: Graph, node: Node) -> None:
     absent = [key for key in full if key not in node.attr]
     if absent:
         raise _refuse(graph, node, f"the attribute {absent[0]} is not written out")
-    if inferred != node.type:
-        raise _refuse(graph, node, f"its type is recorded as {node.type}, by the op's rule it is {inferred}")
+    if inferred != node.results:
+        recorded, right = (", ".join(map(str, types)) for types in (node.results, inferred))
+        raise _refuse(graph, node, f"its type is recorded as {recorded}, by the op's rule it is {right}")
 
 
 def _verify_known(graph: Graph, node: Node, table: set[str]) -> None:
     """Attributes hold only what text and hash can hold, and every symbol is in the table."""
-    found = set(node.type.symbols)
+    found = set().union(*(t.symbols for t in node.results))
     pending: list[Any] = [value for _, value in node.attrs]
     while pending:
         value = pending.pop()

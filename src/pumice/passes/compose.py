@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.ir.gradient import Val
+from pumice.ir.gradient import Val, compose_op
 from pumice.ir.graph import Graph, GraphBuilder, Node
 from pumice.ir.registry import get_op
 from pumice.passes.rebuild import Rebuilder
@@ -17,11 +17,14 @@ def compose(graph: Graph, has_kernel: Callable[[Node], bool]) -> Graph:
         return graph
     r, builder = Rebuilder(graph), GraphBuilder()
     builder.nodes = r.nodes  # both append to one list
+    results: dict[int, tuple[Val, ...]] = {}
     for n in graph:
-        made = get_op(n.op).composed
-        if n.id not in replaced or made is None:
-            r.keep(n)
-        else:
+        if n.id in replaced:
             operands = [None if i is None else Val(builder, r.ids[i], n.where) for i in n.inputs]
-            r.ids[n.id] = made(n.attr, operands).id
+            results[n.id] = compose_op(n, operands)
+            r.ids[n.id] = results[n.id][0].id
+        elif n.op == "result" and n.args[0] in replaced:
+            r.ids[n.id] = results[n.args[0]][n.attr["index"]].id
+        else:
+            r.keep(n)
     return r.finish()

@@ -16,8 +16,15 @@ def fold(graph: Graph) -> Graph:
     """The graph with constant subgraphs evaluated by the reference."""
     r = Rebuilder(graph)
     known: dict[int, Array] = {}
+    folded: dict[int, tuple[Array, ...]] = {}  # of nodes with several results, by old id
     for n in graph:
-        value = _fold_node(n, known, r)
+        if n.op == "result" and n.args[0] in folded:
+            value: Array | None = folded[n.args[0]][n.attr["index"]]
+        else:
+            results = _fold_node(n, known, r)
+            value = None if results is None else results[0]
+            if results is not None and n.further:
+                folded[n.id] = results
         if value is None:
             new = r.keep(n)
             if n.op == "constant" and not n.type.dtype.is_quant:
@@ -28,15 +35,17 @@ def fold(graph: Graph) -> Graph:
     return r.finish()
 
 
-def _fold_node(n: Node, known: dict[int, Array], r: Rebuilder) -> Array | None:
-    if not n.args or None in n.inputs or not n.type.is_static or get_op(n.op).family == "random":
+def _fold_node(n: Node, known: dict[int, Array], r: Rebuilder) -> tuple[Array, ...] | None:
+    static = all(t.is_static for t in n.results)
+    if not n.args or None in n.inputs or not static or n.op == "result" or get_op(n.op).family == "random":
         return None
     arrays = [known.get(r.ids[i]) for i in n.args]
     if any(a is None for a in arrays):
         return None
-    size = int(np.prod(n.type.static_shape, dtype=np.int64))
+    size = sum(int(np.prod(t.static_shape, dtype=np.int64)) for t in n.results)
     if size > max(_SMALL, sum(a.size for a in arrays if a is not None)):
         return None
     wide = [a.astype(np.float64) if a.dtype.kind not in "iub" else a for a in arrays if a is not None]
     with np.errstate(all="ignore"):
-        return evaluate_node(n, wide, {}).astype(n.type.dtype.np)
+        found = evaluate_node(n, wide, {})
+    return tuple(a.astype(t.dtype.np) for a, t in zip(found, n.results, strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pumice.ir.graph import ConstData, Graph, Node
+from pumice.ir.graph import ConstData, Graph, Node, result_types
 from pumice.ir.registry import Array, get_op
 from pumice.ir.types import TensorType
 
@@ -23,7 +23,7 @@ class Rebuilder:
         """Copy a node, its inputs mapped."""
         inputs = tuple(None if i is None else self.ids[i] for i in node.inputs)
         # Built directly: `replace` costs several times as much, and every pass copies every node.
-        new = Node(len(self.nodes), node.op, inputs, node.attrs, node.type, node.name, node.where)
+        new = Node(len(self.nodes), node.op, inputs, node.attrs, node.type, node.name, node.where, node.further)
         self.nodes.append(new)
         self.ids[node.id] = new.id
         return new.id
@@ -37,8 +37,8 @@ class Rebuilder:
         """A new node on new ids."""
         spec = get_op(op)
         full = spec.complete_attrs(attrs)
-        type = spec.infer([None if i is None else self.nodes[i].type for i in inputs], full)
-        return self.append(Node(0, op, tuple(inputs), tuple(sorted(full.items())), type, "", where))
+        type, *further = result_types(self.nodes, op, inputs, full)
+        return self.append(Node(0, op, tuple(inputs), tuple(sorted(full.items())), type, "", where, tuple(further)))
 
     def constant(self, array: Array, type: TensorType, where: str = "") -> int:
         """A new constant."""

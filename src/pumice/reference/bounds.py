@@ -83,8 +83,10 @@ def bound_graph(
     def source(value: Any) -> _Value:
         return _Value(value, None, None)
 
-    def evaluate(node: Node, operands: Sequence[_Value | None], env: Mapping[str, int]) -> _Value:
-        return _evaluate(node, operands, env, node.id in wanted)
+    def evaluate(node: Node, operands: Sequence[_Value | None], env: Mapping[str, int]) -> tuple[_Value, ...]:
+        # Users of a node with several results may be those results.
+        names = (node.id, *graph.users[node.id]) if node.further else (node.id,)
+        return _evaluate(node, operands, env, not wanted.isdisjoint(names))
 
     found = walk(graph, inputs, params, state, env, wanted, source, evaluate)
     after = {n.id: n.id for n in graph.sources("state")} | dict(graph.updates)
@@ -101,29 +103,39 @@ def bound_graph(
     )
 
 
-def _evaluate(node: Node, operands: Sequence[_Value | None], env: Mapping[str, int], wanted: bool) -> _Value:
-    plain = [None if o is None else o.value for o in operands]
-    result = apply_node(node, plain, env)
-    dtype = node.type.dtype
+def _evaluate(node: Node, operands: Sequence[_Value | None], env: Mapping[str, int], wanted: bool) -> tuple[_Value, ...]:
+    spec, plain = get_op(node.op), [None if o is None else o.value for o in operands]
+    results = apply_node(node, plain, env)
+    own: Sequence[Any] = [None] * len(results)
+    if spec.error is not None and any(t.dtype.is_float for t in node.results):
+        outs, attrs = tuple(t.at(env) for t in node.results), bind_attrs(node.attr, env)
+        wide = tuple(r.astype(np.float64) for r in results)
+        found = spec.error(Evaluation(plain, attrs, outs, wide, spec.evaluate))
+        own = found if node.further else [found]
+    moved: list[tuple[Array, ...]] | None = None
+    if any(o is not None and o.probes is not None for o in operands):
+        moved = [apply_node(node, [_probe(o, p) for o in operands], env) for p in range(PROBES)]
+    out = []
+    for k, (t, result, error) in enumerate(zip(node.results, results, own, strict=True)):
+        out.append(_value((node.id, k), t.dtype, result, error, None if moved is None else [m[k] for m in moved], wanted))
+    return tuple(out)
+
+
+def _value(seed: tuple[int, int], dtype: DType, result: Array, error: Any, moved: list[Array] | None, wanted: bool) -> _Value:
+    """One result, of which the op's error model gives the own error, if it has one."""
     value = round_value(result, dtype)
     if not dtype.is_float:
         # Integers are equal or wrong, so probes go on with the ones that are right.
         return _Value(value, None, Bounds.exact(value))
-    model, out = get_op(node.op).error, node.type.at(env)
-    attrs = bind_attrs(node.attr, env)
     own = np.zeros(result.shape)
-    if model is not None:
-        found = model(Evaluation(plain, attrs, out, result.astype(np.float64), get_op(node.op).reference))
-        own = np.broadcast_to(np.nan_to_num(np.asarray(found, np.float64), nan=0.0), result.shape)
-    moved: list[Array] | None = None
-    if any(o is not None and o.probes is not None for o in operands):
-        moved = [apply_node(node, [_probe(o, p) for o in operands], env) for p in range(PROBES)]
+    if error is not None:
+        own = np.broadcast_to(np.nan_to_num(np.asarray(error, np.float64), nan=0.0), result.shape)
     bounds = _interval(result, value, own, moved, dtype) if wanted else None
-    if model is None and moved is None:
+    if error is None and moved is None:
         return _Value(value, None, bounds)
-    off = own if model is None else own + _HALF_STEP[dtype.name] * np.abs(np.where(np.isfinite(value), value, 0))
+    off = own if error is None else own + _HALF_STEP[dtype.name] * np.abs(np.where(np.isfinite(value), value, 0))
     starts = moved or [result] * PROBES
-    return _Value(value, tuple(round_value(r + _signs(node.id, p, off.shape) * off, dtype) for p, r in enumerate(starts)), bounds)
+    return _Value(value, tuple(round_value(r + _signs(seed, p, off.shape) * off, dtype) for p, r in enumerate(starts)), bounds)
 
 
 def _probe(operand: _Value | None, p: int) -> Any:
@@ -132,8 +144,8 @@ def _probe(operand: _Value | None, p: int) -> Any:
     return operand.value if operand.probes is None else operand.probes[p]
 
 
-def _signs(node: int, probe: int, shape: tuple[int, ...]) -> Any:
-    return 1.0 if probe == 0 else np.random.default_rng((node, probe)).choice((-1.0, 1.0), shape)
+def _signs(seed: tuple[int, int], probe: int, shape: tuple[int, ...]) -> Any:
+    return 1.0 if probe == 0 else np.random.default_rng((*seed, probe)).choice((-1.0, 1.0), shape)
 
 
 def _row_maxima(a: Array) -> Array:

@@ -72,25 +72,36 @@ def walk(
     env: Mapping[str, int] | None,
     kept: Collection[int],
     from_source: Callable[[Any], T],
-    evaluate: Callable[[Node, Sequence[T | None], Mapping[str, int]], T],
+    evaluate: Callable[[Node, Sequence[T | None], Mapping[str, int]], tuple[T, ...]],
 ) -> dict[int, T]:
-    """Evaluates a graph node by node and gives the values of the nodes in `kept`; others are dropped after their last use."""
+    """Evaluates a graph node by node and gives the values of the nodes in `kept`; others are dropped after their last use.
+
+    `evaluate` gives all results of a node; nodes of the op `result` pick theirs.
+    """
     given = {"input": dict(inputs), "param": dict(params or {}), "state": dict(state or {})}
     _check_names(graph, given)
     if env is None:
         env = infer_env(graph, {name: np.shape(a) for name, a in given["input"].items()})
     last_use = [max(graph.users[n.id], default=n.id) for n in graph.nodes]
     values: dict[int, T] = {}
+    several: dict[int, tuple[T, ...]] = {}
     # Overflow, 0/0 and the like are results to compare, not accidents.
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             if node.op in _SOURCES:
                 values[node.id] = from_source(_source(node, given, env))
+            elif node.op == "result":
+                values[node.id] = several[node.args[0]][node.attr["index"]]
             else:
-                values[node.id] = evaluate(node, [None if i is None else values[i] for i in node.inputs], env)
+                found = evaluate(node, [None if i is None else values[i] for i in node.inputs], env)
+                values[node.id] = found[0]
+                if node.further:
+                    several[node.id] = found
             for i in {*node.args, node.id}:
-                if last_use[i] <= node.id and i not in kept:
-                    del values[i]
+                if last_use[i] <= node.id:
+                    several.pop(i, None)
+                    if i not in kept:
+                        del values[i]
     return values
 
 
@@ -135,26 +146,28 @@ def _load(node: Node, array: Array, out: TensorType) -> Any:
     return round_value(array.astype(out.dtype.np), out.dtype)
 
 
-def evaluate_node(node: Node, operands: Sequence[Any], env: Mapping[str, int]) -> Array:
-    """One node's value from its operands' values, as `evaluate_graph` holds them: floats in float64."""
-    return round_value(apply_node(node, operands, env), node.type.dtype)
+def evaluate_node(node: Node, operands: Sequence[Any], env: Mapping[str, int]) -> tuple[Array, ...]:
+    """One node's results from its operands' values, as `evaluate_graph` holds them: floats in float64."""
+    found = apply_node(node, operands, env)
+    return tuple(round_value(a, t.dtype) for a, t in zip(found, node.results, strict=True))
 
 
-def apply_node(node: Node, operands: Sequence[Any], env: Mapping[str, int]) -> Array:
-    """One node's value before it is rounded to the node's dtype."""
-    out = node.type.at(env)
+def apply_node(node: Node, operands: Sequence[Any], env: Mapping[str, int]) -> tuple[Array, ...]:
+    """One node's results before they are rounded to the node's dtypes."""
+    outs = tuple(t.at(env) for t in node.results)
     try:
-        result = np.asarray(get_op(node.op).reference(operands, bind_attrs(node.attr, env), out))
+        results = get_op(node.op).evaluate(operands, bind_attrs(node.attr, env), outs)
     except PumiceError as e:
         raise type(e)(f"node %{node.id}, {node.op}: {e.message}", hint=e.hint, where=node.where or e.where, **e.fields) from e
-    if result.shape != out.static_shape:
+    if tuple(a.shape for a in results) != tuple(t.static_shape for t in outs):
         raise GraphError(
-            f"node %{node.id}: the reference of {node.op} gave the shape {result.shape}, its type says {out}",
+            f"node %{node.id}: the reference of {node.op} gave the shape {', '.join(str(a.shape) for a in results)}, "
+            f"its type says {', '.join(map(str, outs))}",
             where=node.where,
             node=node.id,
             op=node.op,
         )
-    return result
+    return results
 
 
 def round_value(array: Array, dtype: DType) -> Array:

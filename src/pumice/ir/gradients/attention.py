@@ -40,7 +40,7 @@ def composed_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) 
     assert q is not None and k is not None and v is not None and dy is not None
     needed = (True, True, True, *[False] * 7)
     # The rule has no use for attention's own result, only for its gradient.
-    found = composed(Backward(dy, (q, k, v, *extras, None, None, None), dy, attrs, needed))
+    found = composed(Backward((dy,), (q, k, v, *extras, None, None, None), dy, attrs, needed))
     flat = [t.wide().reshape((product(t.shape),)) for t in found if t is not None]
     return flat[0].op("concat", *flat[1:], axis=0)
 

@@ -14,6 +14,7 @@ from pumice.ir.ops import (  # noqa: F401
     pool,
     random,
     reduce,
+    result,
     scan,
     shape,
     sort,

@@ -41,7 +41,7 @@ _ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "sof
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     q, k, v, dy = given(types[:4])
-    result = get_op("attention").infer([q, k, v, *types[4:], None, None, None], attrs)
+    (result,) = get_op("attention").result_types([q, k, v, *types[4:], None, None, None], attrs)
     require_kind(dy, "float")
     if dy.shape != result.shape:
         raise ShapeError(f"dy must have the shape of the result, {result.describe()}, it is {dy.describe()}", operand="dy")
@@ -85,7 +85,7 @@ def _samples() -> Iterator[Sample]:
         q, k, v, *extras = operands
         assert isinstance(q, np.ndarray)
         types = [TensorType(dtypes.dtype(a.dtype), a.shape) if isinstance(a, np.ndarray) else None for a in s.inputs]
-        shape = spec.infer(types, s.attrs).static_shape
+        shape = spec.result_types(types, s.attrs)[0].static_shape
         dy = r.standard_normal(shape).astype(np.float32).astype(q.dtype)
         yield Sample(s.label, (q, k, v, dy, *extras), s.attrs)
 

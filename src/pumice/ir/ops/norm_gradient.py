@@ -25,7 +25,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         require_kind(t, "float")
     same_shape(of_result.shape, of_x.shape, "dy and x")
     wide = [None if t is None else TensorType(dtypes.f32, t.shape) for t in (x, *(weight or [None]))]
-    return get_op("rms_norm").infer(wide, {"axes": attrs["axes"], "eps": attrs["eps"]})
+    return get_op("rms_norm").result_types(wide, {"axes": attrs["axes"], "eps": attrs["eps"]})[0]
 
 
 def _infer_parameters(types: Types, attrs: Attrs) -> TensorType:
