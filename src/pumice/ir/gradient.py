@@ -224,9 +224,9 @@ class Val:
 class Backward:
     """One node to differentiate: the gradients of its results, None where none came, its operands and its first result.
 
-    Rules of ops with one result use `dy`. `needed` says for which operands a gradient is wanted. A rule returns one gradient per operand, None where it has none or
-    none is needed. A gradient may have the shape of the node's value where the operand was broadcast to it, and any float
-    dtype: the caller sums and casts it to the operand's type.
+    Rules of ops with one result use `dy`. `needed` says for which operands a gradient is wanted. A rule returns one gradient per
+    operand, None where it has none or none is needed. A gradient may have the shape of the node's value where the operand was
+    broadcast to it, and any float dtype: the caller sums and casts it to the operand's type.
     """
 
     dys: tuple[Val | None, ...]

@@ -265,7 +265,9 @@ class GraphBuilder:
         return Graph(tuple(self.nodes), tuple(outputs), tuple(updates), tuple(captures), table, tree)
 
 
-def result_types(nodes: Sequence[Node], op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
+def result_types(
+    nodes: Sequence[Node], op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any]
+) -> tuple[TensorType, ...]:
     """The types of all results of an op on nodes, by the op's rule."""
     if op != "result":
         return get_op(op).result_types([None if i is None else nodes[i].type for i in inputs], attrs)
