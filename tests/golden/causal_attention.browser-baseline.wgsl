@@ -13,10 +13,10 @@ var<workgroup> keep: array<f32, 32>;
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
   if (wg >= u.d1) { return; }
-  let team = wg;
-  let row0 = (team % u.d0) * 32u;
-  let kv_head = (team / u.d0) % 2u;
-  let batch = team / u.d1;
+  let block_id = wg;
+  let row0 = (block_id % u.d0) * 32u;
+  let kv_head = (block_id / u.d0) % 2u;
+  let batch = block_id / u.d1;
   let last_row = min(row0 + 31u, u.d2);
   let offset = 0i;
   let key_end = u32(max(min(i32(u.d3), offset + i32(last_row / 2u) + 1i), 0i));

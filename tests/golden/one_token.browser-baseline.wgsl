@@ -18,10 +18,10 @@ fn load_b3(i: u32) -> f32 { let w = b3[i >> 1u]; let s = i & 1u; return unpack2x
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
   if (wg >= 32u) { return; }
-  let team = wg / 16u;
-  let row0 = (team % 1u) * 2u;
-  let kv_head = (team / 1u) % 2u;
-  let batch = team / 2u;
+  let block_id = wg / 16u;
+  let row0 = (block_id % 1u) * 2u;
+  let kv_head = (block_id / 1u) % 2u;
+  let batch = block_id / 2u;
   let last_row = min(row0 + 1u, 1u);
   let all_end = u32(max(min(i32(512u), b0[0u]), 0i));
   let all_begin = min(0u, all_end);
@@ -268,8 +268,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let row = wg % 2u;
   let kv_head = (wg / 2u) % 2u;
   let batch = wg / 4u;
-  let team = (batch * 2u + kv_head) * 1u + row / 2u;
-  let start = (team * 32u + row % 2u) * 66u;
+  let block_id = (batch * 2u + kv_head) * 1u + row / 2u;
+  let start = (block_id * 32u + row % 2u) * 66u;
   let s1 = b0[start + 0u + min(lid, 63u)];
   let s2 = b0[start + 132u + min(lid, 63u)];
   let s3 = b0[start + 264u + min(lid, 63u)];

@@ -1,4 +1,4 @@
-// attention [teams 1x256 512]: groups 4; read %6, read %4, read %5, read %3, write %7; sizes static
+// attention [groups 1x256 512]: groups 4; read %6, read %4, read %5, read %3, write %7; sizes static
 @group(0) @binding(0) var<storage, read> b0: array<i32>;
 @group(0) @binding(1) var<storage, read> b1: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> b2: array<vec4<u32>>;
@@ -13,10 +13,10 @@ var<workgroup> sums: array<vec4<f32>, 256>;
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_size) sg_size: u32, @builtin(subgroup_invocation_id) sg_lane: u32) {
   let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
   if (wg >= 4u) { return; }
-  let team = wg;
-  let row0 = (team % 2u) * 1u;
-  let kv_head = (team / 2u) % 2u;
-  let batch = team / 4u;
+  let block_id = wg;
+  let row0 = (block_id % 2u) * 1u;
+  let kv_head = (block_id / 2u) % 2u;
+  let batch = block_id / 4u;
   let last_row = min(row0 + 0u, 1u);
   let key_end = u32(max(min(i32(512u), b0[0u]), 0i));
   let key_begin = 0u;
@@ -242,7 +242,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 }
 
-// reshape+rms_norm+transpose+matmul+slice+silu+mul [matvec teams 8x32 1 rows staged]: groups 512; read %1, read %7, read %0, write %15; sizes static
+// reshape+rms_norm+transpose+matmul+slice+silu+mul [matvec groups 8x32 1 rows staged]: groups 512; read %1, read %7, read %0, write %15; sizes static
 @group(0) @binding(0) var<storage, read> b0: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> b1: array<f32>;
 @group(0) @binding(2) var<storage, read> b2: array<f32>;

@@ -43,7 +43,7 @@ def planned(case: harness.Case, target: str, **options: Any) -> list[str]:
 
 
 def loads_pairs(graph: Any, caps: Caps) -> bool:
-    """Whether a kernel's body takes whole words of halves apart, rather than a function that takes one element."""
+    """Whether a kernel's body takes words of two f16 apart, rather than a function that takes one element."""
     return any("unpack2x16float(w" in kernel.wgsl.split("fn main")[1] for kernel in build_plan(graph, caps).kernels)
 
 

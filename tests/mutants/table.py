@@ -162,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("attention", "stale keys: the scores need no barrier", r"workgroupBarrier\(\);\n    let key = ", "let key = "),
     Mutant("attention", "the scale is 1 % off for one query", r"\* 0\.25f;", "* select(0.25f, 0.2525f, e / 4u == 3u);"),
     Mutant("attention of one token", "a key is dropped", r"c0 < key_end; c0", "c0 + 12u < key_end; c0"),
-    Mutant("attention of one token", "one team's values are not rescaled", r"total1 = total1 \* keep62", "total1 = total1"),
+    Mutant("attention of one token", "one group's values are not rescaled", r"total1 = total1 \* keep62", "total1 = total1"),
     Mutant("attention blocks", "the total of one row is not rescaled", r"total1 \* keep1", "total1"),
     Mutant("attention blocks", "a value is dropped", r"sum1 \+= w1\.w \* v79;", ""),
     Mutant("attention gradient", "the last query is dropped", r"row_end = select\(0u, 12u", "row_end = select(0u, 11u"),

@@ -10,11 +10,11 @@ from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Row, get_op
 
 # By how a variant's name begins; the longer beginnings first.
-_PRODUCT = {
-    "matvec teams": "few vectors, and the weights lie along K: teams of threads take several rows each",
-    "matvec along": "few vectors, and the weights lie along K: threads share each row's sum",
-    "matvec across": "few vectors, and the weights lie across K: neighbouring threads take neighbouring columns",
-    "matvec": "few vectors: the weights are read once, teams of threads share each row's blocks",
+_MATMUL = {
+    "matvec groups": "few vectors, weights contiguous along K: thread groups take several rows each",
+    "matvec along": "few vectors, weights contiguous along K: threads share each row's sum",
+    "matvec across": "few vectors, weights contiguous along N: neighbouring threads take neighbouring columns",
+    "matvec": "few vectors: the weights are read once, thread groups share each row's blocks",
     "tiled": "the largest tile that keeps the device busy without much padding",
     "naive": "too small or too short a K for tiles: one thread for each result",
 }
@@ -43,15 +43,15 @@ _ATTENTION = {
 _CONV = {
     "tiled": "windows gathered into tiles, as a product of matrices",
     "direct": "few channels or results: one thread for each result",
-    "dot": "few results of long sums: a team of threads for each",
+    "dot": "few results of long sums: a thread group for each",
     "combine": "adds up what several workgroups found for a result",
 }
 _TABLES = {
     "conv": _CONV,
     "conv_grad_input": _CONV,
     "conv_grad_weight": _CONV,
-    "matmul": _PRODUCT,
-    "qmatmul": _PRODUCT,
+    "matmul": _MATMUL,
+    "qmatmul": _MATMUL,
     "attention": _ATTENTION,
     "argsort": _SORT,
     "argtopk": _SORT,
@@ -66,7 +66,7 @@ def reason(graph: Graph, anchor: int | None, variant: str, maxima: Mapping[str, 
     >>> import pumice as pm
     >>> g = pm.trace(lambda x, w: x @ w, x=pm.spec(1, 64), w=pm.spec(64, 256))
     >>> reason(g, 2, "matvec across 32x8", {})
-    'M 1, N 256, K 64; few vectors, and the weights lie across K: neighbouring threads take neighbouring columns'
+    'M 1, N 256, K 64; few vectors, weights contiguous along N: neighbouring threads take neighbouring columns'
     """
     if not variant:
         return "the host runs the op itself"

@@ -11,20 +11,20 @@ from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, Scalar, Source, get_op
 from pumice.kernels.context import Group, LowerContext, below_views, find_view
-from pumice.kernels.routines import PRODUCTS, pulled_operands
+from pumice.kernels.routines import MATMULS, pulled_operands
 from pumice.kernels.routines.scatter import words_after
 from pumice.kernels.routines.vectors import is_norm_of_rows
-from pumice.plan.halves import halves_of
+from pumice.plan.gate_up import find_gate_up
 
 # Ops whose recomputation for every reader costs about as much as loading the result would.
 _CHEAP = {"arange", "expand", "reshape", "transpose", "slice", "flip", "cast", "neg", "add", "sub", "mul", "one_hot"}
 # How many elements of its first operand an op reads for one of its own; unlisted: one.
-_READS_TWICE = {"rope": 2}
+_ELEMENTS_READ = {"rope": 2}
 _MAX_WEIGHT = 256  # rough count of scalar operations a kernel may inline; keeps shaders small and compile times short
 _CHEAP_SUBTREE = 4
-_MAX_RECOMPUTED = 8  # nodes that the workgroups of a product may compute again each
-# From this length on what joins the halves of a product is stored; the workgroups of the next product compute less themselves.
-LONG_JOIN = 4096
+_MAX_RECOMPUTED = 8  # nodes that every workgroup of a matmul may recompute
+# From this width on the gated activation is stored, so that the workgroups of the next matmul do not each recompute it.
+WIDE_GATED = 4096
 
 
 @dataclass
@@ -119,10 +119,10 @@ class _Partition:
         return {k for k, arg in enumerate(routine.inputs) if arg == n.id} <= self._pulled(routine)
 
     def _is_recomputed(self, n: Node) -> bool:
-        """Whether all readers of n are products with few vectors that pull it, or what such products pull."""
+        """Whether all readers of n are matmuls with few vectors that pull it, or nodes that such matmuls pull."""
 
         def pulls(c: Node) -> bool:
-            return c.id in self.recomputed or (c.op in PRODUCTS and n.id == c.args[0] and self._is_pulled(n, c))
+            return c.id in self.recomputed or (c.op in MATMULS and n.id == c.args[0] and self._is_pulled(n, c))
 
         readers = [self.graph.nodes[c] for c in self.graph.users[n.id]]
         return bool(readers) and n.id not in self.must_store and all(pulls(c) for c in readers)
@@ -133,23 +133,23 @@ class _Partition:
     def _is_prologue_norm(self, n: Node) -> bool:
         """Whether n is a norm of the very vectors that its readers multiply."""
         readers = [self.graph.nodes[c] for c in self.graph.users[n.id]]
-        return is_norm_of_rows(n) and all(c.op in PRODUCTS and c.args[0] == n.id for c in readers)
+        return is_norm_of_rows(n) and all(c.op in MATMULS and c.args[0] == n.id for c in readers)
 
     def _reads_identically(self, consumer: int, n: Node) -> bool:
         c = self.graph.nodes[consumer]
         return _is_elementwise(c) and consumer in self.identity and c.type.shape == n.type.shape
 
-    def _reads_halves(self, n: Node) -> bool:
-        """Whether n is a product that is read half by half, each half at the index of the group's root."""
-        halves = halves_of(self.graph, n, self.maxima) if self.caps.target == "webgpu" else ()
-        return bool(halves) and all(i in self.identity for i in halves)
+    def _reads_gate_up(self, n: Node) -> bool:
+        """Whether n is a gate/up matmul whose two slices are read at the index of the group's root."""
+        slices = find_gate_up(self.graph, n, self.maxima) if self.caps.target == "webgpu" else ()
+        return bool(slices) and all(i in self.identity for i in slices)
 
-    def _joins_halves(self, n: Node, readers: set[int]) -> bool:
-        """Whether n is all that becomes of both halves of a product: its kernel can store n instead of the product.
+    def _is_gated_activation(self, n: Node, readers: set[int]) -> bool:
+        """Whether n is a gated activation, the only use of gate and up: their matmul's kernel can store n instead.
 
-        That is better than to have every workgroup of the product that reads n compute it once more.
+        Then the workgroups of the next matmul load n instead of recomputing it.
         """
-        long = bool(n.type.shape) and upper(n.type.shape[-1], self.maxima) >= LONG_JOIN
+        long = bool(n.type.shape) and upper(n.type.shape[-1], self.maxima) >= WIDE_GATED
         if not (long and _is_elementwise(n) and self.caps.target == "webgpu"):
             return False
         if all(self._reads_identically(c, n) for c in readers):
@@ -165,10 +165,10 @@ class _Partition:
                 elif _is_elementwise(a):
                     region.add(arg)
                     stack.append(a)
-        return any(found == set(halves_of(graph, graph.nodes[i], self.maxima)) for i, found in shown.items())
+        return any(found == set(find_gate_up(graph, graph.nodes[i], self.maxima)) for i, found in shown.items())
 
     def _can_inline(self, n: Node, readers: set[int], owners: set[int]) -> bool:
-        if self._joins_halves(n, readers):
+        if self._is_gated_activation(n, readers):
             return False
         if self._is_recomputed(n) and not get_op(n.op).is_view:
             if len(self._recomputed_in(owners)) >= _MAX_RECOMPUTED:
@@ -177,7 +177,7 @@ class _Partition:
                 return self._is_prologue_norm(n)
         elif _is_anchor(n):
             # As the anchor of its readers' group, which then runs as its epilogue.
-            if len(owners) != 1 or not (all(self._reads_identically(c, n) for c in readers) or self._reads_halves(n)):
+            if len(owners) != 1 or not (all(self._reads_identically(c, n) for c in readers) or self._reads_gate_up(n)):
                 return False
             return self.groups[next(iter(owners))].anchor is None
         if get_op(n.op).is_view:
@@ -252,7 +252,7 @@ def _weight(ctx: LowerContext, g: Group) -> dict[int, int]:
     out: dict[int, int] = {}
     for i in g.nodes:
         n = ctx.graph.nodes[i]
-        out[i] = 1 + sum(out.get(a, 0) * (_READS_TWICE.get(n.op, 1) if k == 0 else 1) for k, a in enumerate(n.args))
+        out[i] = 1 + sum(out.get(a, 0) * (_ELEMENTS_READ.get(n.op, 1) if k == 0 else 1) for k, a in enumerate(n.args))
     return out
 
 

@@ -54,7 +54,7 @@ def _kernels(ctx: LowerContext, waiting: Sequence[Group], readers: Mapping[int, 
     updates = [g for g in waiting if g.inplace is not None]
     servers = {g.root: g for g in waiting if g.inplace is None}
     chains = _chains(ctx.graph, updates, servers, limit)
-    while split := _served_from_afar(chains, readers):
+    while split := _read_by_another_chain(chains, readers):
         # Another chain may already have overwritten what such a group reads.
         yield servers.pop(split)
         chains = _chains(ctx.graph, updates, servers, limit)
@@ -68,7 +68,7 @@ def _kernels(ctx: LowerContext, waiting: Sequence[Group], readers: Mapping[int, 
         yield _single(kernel)
 
 
-def _served_from_afar(chains: Sequence[Chain], readers: Mapping[int, list[Group]]) -> int | None:
+def _read_by_another_chain(chains: Sequence[Chain], readers: Mapping[int, list[Group]]) -> int | None:
     """The first value that is computed in a chain and read in another one too."""
     for chain in chains:
         for g in chain:

@@ -207,7 +207,7 @@ _GROUPED = tuple(
 
 # Numbers of rows that make a matvec of one vector, of several, and tiles; weights of one block a row and of several.
 _PRODUCTS = (((1,), 7, 3), ((1,), 130, 1), ((5,), 33, 2), ((40,), 65, 3))
-# What does not depend on the format: ranks, dtypes of x, nothing to do, whole tiles and teams.
+# What does not depend on the format: ranks, dtypes of x, nothing to do, whole tiles and thread groups.
 _MORE_PRODUCTS: tuple[tuple[tuple[int, ...], int, int, DType], ...] = (
     ((1,), 64, 8, dtypes.f32),
     ((5,), 130, 1, dtypes.f32),

@@ -34,15 +34,15 @@ ROUTINES: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
     "argtopk": lower_sort,
 }
 
-# Products, whose few vectors on the left every workgroup may compute for itself.
-PRODUCTS = ("matmul", "qmatmul")
+# Matmuls: with few vectors on the left, every workgroup may compute those itself.
+MATMULS = ("matmul", "qmatmul")
 # Operands of which a routine reads each element about once: they may be computed there instead of being stored first.
 _PULLED = {"scatter_set": frozenset({2}), "attention": frozenset({0})}
 
 
 def pulled_operands(graph: Graph, node: Node, maxima: Mapping[str, int]) -> frozenset[int]:
     """Which operands of a routine node its kernel can compute as it reads them."""
-    if node.op in PRODUCTS:
+    if node.op in MATMULS:
         pulls = matmul.pulls_left if node.op == "matmul" else qmatmul.pulls_left
         return frozenset({0}) if pulls(graph, node, maxima) else frozenset()
     return _PULLED.get(node.op, frozenset())

@@ -14,7 +14,7 @@ from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.attention_blocks import AttentionBlocks, BlockKernel, decide_blocks
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
-from pumice.kernels.routines.attention_teams import TeamKernel, Teams, decide_teams, load_width
+from pumice.kernels.routines.attention_thread_groups import ThreadGroupKernel, ThreadGroups, decide_thread_groups, load_width
 
 # Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART.
 _FEW_ROWS, _PART = 16, 32
@@ -57,7 +57,7 @@ class Flash:
 
 def decide(
     caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int, *, stored: bool = True, width: int = 0
-) -> Flash | AttentionBlocks | Teams:
+) -> Flash | AttentionBlocks | ThreadGroups:
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
     `stored` says that the queries lie in memory, not to be computed as they are read; `width` is what `load_width` gives.
@@ -78,9 +78,9 @@ def decide(
         if found is not None:
             return found
     if rows <= _FEW_ROWS:
-        teams = decide_teams(caps, rows, keys, depth, width, heads, wanted)
-        if teams is not None:
-            return teams
+        thread_groups = decide_thread_groups(caps, rows, keys, depth, width, heads, wanted)
+        if thread_groups is not None:
+            return thread_groups
     block = 16 if caps.software else 32
     # Few rows against many keys: the rows stay together, so that keys are read once, and the keys are shared out.
     shared_out = rows <= _FEW_ROWS and keys >= 2 * _PART and not caps.software
@@ -344,5 +344,5 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     return [first, join.finish(groups=groups, label=label, variant=f"join {choice.parts}")]
 
 
-def _kernel(p: Puller, node: Node, choice: Flash | Teams) -> AttentionKernel | TeamKernel:
-    return TeamKernel(p, node, choice) if isinstance(choice, Teams) else AttentionKernel(p, node, choice)
+def _kernel(p: Puller, node: Node, choice: Flash | ThreadGroups) -> AttentionKernel | ThreadGroupKernel:
+    return ThreadGroupKernel(p, node, choice) if isinstance(choice, ThreadGroups) else AttentionKernel(p, node, choice)

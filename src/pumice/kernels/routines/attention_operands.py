@@ -96,10 +96,10 @@ class AttentionOperands(HeadsOfKeys):
         """Names the workgroup's first and last row, its batch entry, key head, and the bounds of the keys it looks at."""
         kb, p, c = self.kb, self.p, self.blocking
         blocks = p.divisor(self.blocks)
-        kb.emit(f"let team = wg / {c.parts}u;" if c.parts > 1 else "let team = wg;")
-        kb.emit(f"let row0 = (team % {blocks}) * {c.rows}u;")
-        kb.emit(f"let kv_head = (team / {blocks}) % {kb.dim(self.kv_heads)};")
-        kb.emit(f"let batch = team / {p.divisor(self.blocks * self.kv_heads)};")
+        kb.emit(f"let block_id = wg / {c.parts}u;" if c.parts > 1 else "let block_id = wg;")
+        kb.emit(f"let row0 = (block_id % {blocks}) * {c.rows}u;")
+        kb.emit(f"let kv_head = (block_id / {blocks}) % {kb.dim(self.kv_heads)};")
+        kb.emit(f"let batch = block_id / {p.divisor(self.blocks * self.kv_heads)};")
         kb.emit(f"let last_row = min(row0 + {c.rows - 1}u, {kb.dim(self.rows - 1)});")
         if self.positioned:
             offset = self._signed(self.sk - self.sq) if self.offset is None else self.per_batch(self.offset)

@@ -11,7 +11,7 @@ from pumice.kernels.pull import plus
 
 if TYPE_CHECKING:
     from pumice.kernels.routines.attention import AttentionKernel
-    from pumice.kernels.routines.attention_teams import TeamKernel
+    from pumice.kernels.routines.attention_thread_groups import ThreadGroupKernel
 
 # Hidden scores are HIDDEN, others at least LOWEST: no infinities, whose arithmetic WGSL need not get right.
 HIDDEN, LOWEST = "-3.3e38f", "-3.0e38f"
@@ -27,7 +27,7 @@ def static_size(d: Dim) -> int:
     return d
 
 
-def part_type(k: AttentionKernel | TeamKernel) -> TensorType:
+def part_type(k: AttentionKernel | ThreadGroupKernel) -> TensorType:
     """What the parts leave for the joining kernel: the sums of each row, then its maximum and its total."""
     c = k.choice
     return TensorType(f32, (k.batch, k.kv_heads, k.blocks, c.parts, c.rows, static_size(k.depth_v) + 2))
@@ -50,7 +50,7 @@ def store_part(k: AttentionKernel, partial: int) -> None:
             kb.close()
 
 
-def emit_join(k: AttentionKernel | TeamKernel, partial: int) -> Dim:
+def emit_join(k: AttentionKernel | ThreadGroupKernel, partial: int) -> Dim:
     """The body of the joining kernel, one workgroup a query row; gives the number of workgroups."""
     kb, p, c, depth_v = k.kb, k.p, k.choice, static_size(k.depth_v)
     stored, width, threads = kb.read(partial, f32), depth_v + 2, kb.workgroup
@@ -59,9 +59,9 @@ def emit_join(k: AttentionKernel | TeamKernel, partial: int) -> Dim:
     kb.emit(f"let row = wg % {rows};")
     kb.emit(f"let kv_head = (wg / {rows}) % {kb.dim(k.kv_heads)};")
     kb.emit(f"let batch = wg / {p.divisor(k.rows * k.kv_heads)};")
-    kb.emit(f"let team = (batch * {kb.dim(k.kv_heads)} + kv_head) * {kb.dim(k.blocks)} + row / {c.rows}u;")
+    kb.emit(f"let block_id = (batch * {kb.dim(k.kv_heads)} + kv_head) * {kb.dim(k.blocks)} + row / {c.rows}u;")
     # The place of this row in the first part; the next part's is `stride` further.
-    kb.emit(f"let start = (team * {c.parts * c.rows}u + row % {c.rows}u) * {width}u;")
+    kb.emit(f"let start = (block_id * {c.parts * c.rows}u + row % {c.rows}u) * {width}u;")
     for name in ("tops", "totals", "shares"):
         kb.shared(name, "f32", c.parts)
     # The sums of the first columns are on their way while the shares of the parts are worked out.

@@ -1,4 +1,4 @@
-"""What the matrix routines share: strided operands as rows of K, paired loads of packed halves, sums over a workgroup."""
+"""What the matrix routines share: strided operands as rows of K, paired loads of packed f16, sums over a workgroup."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pumice.kernels.pull import ZERO, Index, Puller, plus, times
 
 # Parts of a sum that are loaded at once.
 _WRITTEN_OUT = 16
-# How the two halves of a word come out as a vec2<f32>.
-_HALVES = {
+# How a word of two 16-bit floats becomes a vec2<f32>.
+_UNPACK_PAIR = {
     "f16": "unpack2x16float({w})",
     "bf16": "vec2<f32>(bitcast<f32>({w} << 16u), bitcast<f32>({w} & 0xffff0000u))",
 }
@@ -69,14 +69,14 @@ class Side:
         return plus(start, times(k, kb.dim(self.k_stride)))
 
     def pairs(self, p: Puller, k: Dim) -> bool:
-        """Whether the row splits into whole words of two packed halves."""
-        if p.ctx.type(self.leaf).dtype.name not in _HALVES or self.k_stride != 1:
+        """Whether the row splits into whole words of two 16-bit floats."""
+        if p.ctx.type(self.leaf).dtype.name not in _UNPACK_PAIR or self.k_stride != 1:
             return False
         return all(_even(d) for d in (k, self.offset, *self.row_strides, *self.batch))
 
     def row_pairs(self, p: Puller, rows: Dim) -> bool:
         """Whether every two rows, from an even one on, lie in one word at each k."""
-        if p.ctx.type(self.leaf).dtype.name not in _HALVES or self.row_strides != (1,):
+        if p.ctx.type(self.leaf).dtype.name not in _UNPACK_PAIR or self.row_strides != (1,):
             return False
         return all(_even(d) for d in (rows, self.offset, self.k_stride, *self.batch))
 
@@ -125,26 +125,26 @@ def _even(d: Dim) -> bool:
 
 
 def load_pair(p: Puller, leaf: int, address: str) -> str:
-    """Name of the vec2<f32> of two packed halves at an even element address."""
+    """Name of the vec2<f32> of two 16-bit floats at an even element address."""
     word = p.kb.let(p.operand(leaf).word(f"({address}) >> 1u"), "w")
     return p.kb.let(unpack_pair(p.ctx.type(leaf).dtype, word), "h")
 
 
 def unpack_pair(dtype: DType, word: str) -> str:
-    """WGSL for the vec2<f32> of the two halves in a word."""
-    return _HALVES[dtype.name].format(w=word)
+    """WGSL for the vec2<f32> of the two 16-bit floats in a word."""
+    return _UNPACK_PAIR[dtype.name].format(w=word)
 
 
 def unpack_vector(kb: KernelBuilder, dtype: DType, loaded: str) -> list[str]:
     """Names of the vec4<f32>s of what one load of sixteen bytes, itself a name, has brought."""
     if dtype.per_word == 1:
         return [loaded]
-    halves = [unpack_pair(dtype, f"{loaded}.{c}") for c in "xyzw"]
-    return [kb.let(f"vec4<f32>({a}, {b})", "h") for a, b in (halves[:2], halves[2:])]
+    pairs = [unpack_pair(dtype, f"{loaded}.{c}") for c in "xyzw"]
+    return [kb.let(f"vec4<f32>({a}, {b})", "h") for a, b in (pairs[:2], pairs[2:])]
 
 
-def read_halves(ctx: LowerContext, group: Group) -> tuple[int, ...]:
-    """The nodes of the group that show a half each of its anchor, which nothing else reads; none where that is read itself."""
+def gate_up_slices(ctx: LowerContext, group: Group) -> tuple[int, ...]:
+    """The slices of the group that read gate and up from its anchor; none where the group reads the anchor itself."""
     nodes, anchor = (ctx.graph.nodes[i] for i in group.nodes), group.anchor
     found = [n for n in nodes if n.op == "slice" and n.args[0] == anchor]
     return tuple(n.id for n in sorted(found, key=lambda n: n.attr["starts"]))
@@ -154,12 +154,12 @@ def _always(value: str, at: Index) -> str:
     return value
 
 
-def joined_halves(p: Puller, halves: Sequence[int], idx: Index, values: Sequence[str]) -> str:
-    """The root's element at `idx`, given the anchor's there or, where `halves` are read instead of it, an element of each."""
-    if not halves:
+def gated_value(p: Puller, gate_up: Sequence[int], idx: Index, values: Sequence[str]) -> str:
+    """The root's element at `idx`, given the anchor's there or, with `gate_up`, the elements of gate and up."""
+    if not gate_up:
         return p.root_value(idx, values[0])
-    for half, value in zip(halves, values, strict=True):
-        p.rules[half] = partial(_always, value)
+    for node, value in zip(gate_up, values, strict=True):
+        p.rules[node] = partial(_always, value)
     return p.value(p.group.root, idx)
 
 

@@ -53,7 +53,7 @@ class Direct:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A team of threads per result."""
+    """A thread group per result."""
 
     tile: RowTile
 
@@ -87,7 +87,7 @@ class ConvProblem:
 
 
 def decide(caps: Caps, m: int, n: int, k: int, batch: int) -> Tiled | Direct | Dot:
-    """The variant for the greatest sizes: tiles where they are filled, else a thread or a team per result.
+    """The variant for the greatest sizes: tiles where they are filled, else a thread or a thread group per result.
 
     >>> h200, small = Caps.preset("h200"), Caps.preset("browser-baseline")
     >>> decide(h200, 64, 32 * 56 * 56, 576, 1).name, decide(small, 1, 32 * 56 * 56, 9, 64).name
@@ -396,17 +396,17 @@ def _direct(ctx: LowerContext, group: Group, s: ConvProblem, choice: Direct) -> 
 def _dot(ctx: LowerContext, group: Group, s: ConvProblem, choice: Dot) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=choice.tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, choice.tile, s.results, s.k)
+    row_threads = RowThreads(kb, choice.tile, s.results, s.k)
     entry, row, column = _result(p, s, "row")
     left = s.a.start(p, entry, p.split(row, s.a.rows))
     right = s.b.start(p, entry, p.split(column, s.b.rows))
     kb.emit("var acc = 0.0;")
-    with team.elements(p) as j:
+    with row_threads.elements(p) as j:
         k = p.split(j, s.b.k)
         x, y = (side.load(p, start, side.step(p, k)) for side, start in ((s.a, left), (s.b, right)))
         kb.emit(f"acc += {x} * {y};")
-    total = team.reduce("sum", "f32", "acc")
-    kb.open(f"if ({team.leads})")
+    total = row_threads.reduce("sum", "f32", "acc")
+    kb.open(f"if ({row_threads.leads})")
     _store(p, s, entry, row, column, total)
     kb.close()
-    return kb.finish(groups=team.groups, label=ctx.label(group), variant=choice.name)
+    return kb.finish(groups=row_threads.groups, label=ctx.label(group), variant=choice.name)

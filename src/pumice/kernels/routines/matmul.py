@@ -15,8 +15,8 @@ from pumice.kernels.pull import ZERO, Index, Puller, plus, times
 from pumice.kernels.routines.common import (
     Side,
     broadcast_strides,
+    gate_up_slices,
     merged_rows,
-    read_halves,
     store_four,
     stores_fours,
 )
@@ -215,7 +215,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     if isinstance(choice, Tile):
         groups = _emit_tiles(p, s, choice)
     elif isinstance(choice, Matvec):
-        groups = _emit_matvec(p, s, choice, swapped=size[0] > size[1], halves=read_halves(ctx, group))
+        groups = _emit_matvec(p, s, choice, swapped=size[0] > size[1], gate_up=gate_up_slices(ctx, group))
     else:
         groups = _emit_naive(p, s, choice)
     return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]
@@ -262,7 +262,7 @@ def _shared_by_rows(p: Puller, s: MatmulProblem) -> list[tuple[int, Shape]]:
     return [(a, shape) for a, shape in found.items() if shape and shape[-1] == s.n != 1 and all(d == 1 for d in shape[:-1])]
 
 
-def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec, *, swapped: bool, halves: tuple[int, ...]) -> Dim:
+def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec, *, swapped: bool, gate_up: tuple[int, ...]) -> Dim:
     """The side with few rows is the vectors; `swapped` when that is the right operand."""
 
     def index(batch: Index, vector: str, row: str) -> Index:
@@ -272,7 +272,7 @@ def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec, *, swapped: bool, 
         assert s.a is not None
         roles = Roles(s.b, s.nodes[1], (), s.a, s.batch, s.n, s.m, s.k, s.compute, index)
     else:
-        roles = Roles(s.a, s.nodes[0], s.lead, s.b, s.batch, s.m, s.n, s.k, s.compute, index, halves)
+        roles = Roles(s.a, s.nodes[0], s.lead, s.b, s.batch, s.m, s.n, s.k, s.compute, index, gate_up)
     return emit_matvec(p, roles, choice)
 
 

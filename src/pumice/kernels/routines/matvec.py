@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
 from pumice.kernels.pull import ZERO, Index, Puller, plus
-from pumice.kernels.routines.common import Side, joined_halves, load_pair, open_sums, unpack_vector, vector_width
+from pumice.kernels.routines.common import Side, gated_value, load_pair, open_sums, unpack_vector, vector_width
 from pumice.kernels.routines.vectors import Staged, Vectors
 
 MAX_VECTORS = 4
@@ -24,8 +24,8 @@ _SUM_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Matvec:
-    """`along`: teams of `team` threads walk along K, each makes `rows` results per vector; a team is a subgroup, or the
-    whole workgroup. `staged`: the workgroup computes the vectors once and keeps them in its memory.
+    """`along`: groups of `group` threads walk along K, each makes `rows` results per vector; a group is a subgroup, or 0 for
+    the whole workgroup. `staged`: the workgroup computes the vectors once and keeps them in its memory.
     Else: `lanes` neighbouring results, each by threads/lanes threads that share K."""
 
     threads: int
@@ -33,18 +33,18 @@ class Matvec:
     along: bool
     lanes: int
     subgroups: bool
-    team: int = 0
+    group: int = 0
     staged: bool = False
 
     @property
-    def teams(self) -> int:
-        """Teams in a workgroup."""
-        return self.threads // self.team if self.team else 1
+    def thread_groups(self) -> int:
+        """Thread groups in a workgroup."""
+        return self.threads // self.group if self.group else 1
 
     @property
     def name(self) -> str:
-        if self.team:
-            return f"matvec teams {self.teams}x{self.team} {self.rows} rows" + (" staged" if self.staged else "")
+        if self.group:
+            return f"matvec groups {self.thread_groups}x{self.group} {self.rows} rows" + (" staged" if self.staged else "")
         if self.along:
             return f"matvec along {self.threads}x{self.rows}" + (" subgroups" if self.subgroups else "")
         return f"matvec across {self.lanes}x{self.threads // self.lanes}"
@@ -52,10 +52,10 @@ class Matvec:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """A product with few `vectors` against a `wide` operand; `index(batch, vector, row)` is where a result belongs.
+    """A matmul of few `vectors` with a `wide` operand; `index(batch, vector, row)` is where a result belongs.
 
-    `x` is None where the vectors are the node `node`, computed here; its axes `lead` number them. `halves` are the nodes that
-    each show half of the rows, where one result comes of a row of either half.
+    `x` is None where the vectors are the node `node`, computed here; its axes `lead` number them. `gate_up` are the slices
+    for gate and up, half of the rows each, where one result takes a row of both.
     """
 
     x: Side | None
@@ -68,12 +68,12 @@ class Roles:
     k: Dim
     compute: str
     index: Callable[[Index, str, str], Index]
-    halves: tuple[int, ...] = ()
+    gate_up: tuple[int, ...] = ()
 
     @property
     def results(self) -> Dim:
         """How many results there are for a vector."""
-        return self.rows // 2 if self.halves else self.rows
+        return self.rows // 2 if self.gate_up else self.rows
 
 
 def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, along: bool, computed: bool = False) -> Matvec:
@@ -83,9 +83,9 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
 
     >>> h200 = Caps.preset("h200")
     >>> decide_matvec(h200, 1, 4096, 2048, 1, along=True).name, decide_matvec(h200, 1, 4096, 512, 1, along=True).name
-    ('matvec along 128x1 subgroups', 'matvec teams 4x32 1 rows')
+    ('matvec along 128x1 subgroups', 'matvec groups 4x32 1 rows')
     >>> decide_matvec(h200, 1, 4096, 2048, 1, along=True, computed=True).name
-    'matvec teams 8x32 1 rows staged'
+    'matvec groups 8x32 1 rows staged'
     >>> decide_matvec(Caps.preset("browser-baseline"), 1, 4096, 4096, 1, along=True).name
     'matvec along 128x4'
     """
@@ -114,7 +114,7 @@ def emit_matvec(p: Puller, s: Roles, choice: Matvec) -> Dim:
 
 
 def _finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, values: Sequence[str]) -> None:
-    """Epilogue and store, for results that exist; `values` are one for each half of the rows."""
+    """Epilogue and store, for results that exist; `values` is one value, or one for gate and one for up."""
     kb = p.kb
     guards = [f"{row} < {kb.dim(s.results)}"]
     if not isinstance(s.vectors, int):
@@ -122,7 +122,7 @@ def _finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, values: Se
     kb.open(f"if ({' && '.join(guards)})")
     p.push()
     idx = s.index(batch, vector, row)
-    p.store(idx, joined_halves(p, s.halves, idx, values))
+    p.store(idx, gated_value(p, s.gate_up, idx, values))
     p.pop()
     kb.close()
 
@@ -134,45 +134,46 @@ def _load_width(p: Puller, s: Roles) -> int:
 
 
 def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
-    kb, team, each = p.kb, choice.team or choice.threads, choice.rows
-    block = each * choice.teams
+    kb, threads, each = p.kb, choice.group or choice.threads, choice.rows
+    block = each * choice.thread_groups
     tiles = ceildiv(s.results, block)
     first = f"(wg % {p.divisor(tiles)}) * {block}u"
-    if choice.team:
-        kb.emit(f"let lane = lid % {team}u;")
-        first = plus(first, f"(lid / {team}u) * {each}u")
+    if choice.group:
+        kb.emit(f"let lane = lid % {threads}u;")
+        first = plus(first, f"(lid / {threads}u) * {each}u")
     kb.emit(f"let first = {first};")
     width = _load_width(p, s)
     batch = p.split(f"wg / {p.divisor(tiles)}", s.batch)
     base = s.wide.base(p, batch)
     # Rows past the end repeat the last one: their sums are not stored.
     numbers = [kb.let(f"min(first + {r}u, {kb.dim(s.results - 1)})", "r") for r in range(each)]
-    if s.halves:
+    if s.gate_up:
         numbers += [kb.let(f"{r} + {kb.dim(s.results)}", "r") for r in numbers]
     rows = [s.wide.row(p, base, r) for r in numbers]
-    walk = _Walk(_Steps(p, s, rows, width), "lane" if choice.team else "lid", team)
+    walk = _Walk(_Steps(p, s, rows, width), "lane" if choice.group else "lid", threads)
     if choice.staged:
         walk.begin()
     pulled = Vectors(p, s.node, s.x, s.lead, batch, s.vectors, s.k, defer=True)
-    vectors = Staged(pulled, width // 4, team) if choice.staged else pulled
+    vectors = Staged(pulled, width // 4, threads) if choice.staged else pulled
     sums = [f"sum{v}_{r}" for v in range(len(vectors)) for r in range(len(rows))]
     for name in sums:
         kb.emit(f"var {name} = {f'vec4<{s.compute}>()' if width >= 4 else ZERO[s.compute]};")
     walk.finish(vectors)
     if width >= 4:
         sums = [kb.let(f"dot({name}, vec4<f32>(1.0))", "sum") for name in sums]
-    # Those of the first halves of all vectors, then those of the second.
-    halves = [[sums[v * len(rows) + h + r] for v in range(len(vectors)) for r in range(each)] for h in range(0, len(rows), each)]
-    if choice.team:
-        _finish_teams(p, s, choice, batch, vectors, halves)
+    # With gate and up: the sums of gate for all vectors, then those of up.
+    starts = range(0, len(rows), each)
+    by_slice = [[sums[v * len(rows) + h + r] for v in range(len(vectors)) for r in range(each)] for h in starts]
+    if choice.group:
+        _finish_subgroups(p, s, choice, batch, vectors, by_slice)
     else:
         assert isinstance(vectors, Vectors)
-        count, more = len(halves[0]), [*(name for names in halves[1:] for name in names), *vectors.squares]
-        total, others = open_sums(kb, s.compute, halves[0], more, subgroups=choice.subgroups)
+        count, more = len(by_slice[0]), [*(name for names in by_slice[1:] for name in names), *vectors.squares]
+        total, others = open_sums(kb, s.compute, by_slice[0], more, subgroups=choice.subgroups)
         vector = kb.let(f"lid / {each}u", "v")
         row = kb.let(f"first + lid % {each}u", "n")
-        totals = [total, *(others(plus("lid", f"{h * count}u")) for h in range(len(halves) - 1))]
-        squares = others(plus(vector, f"{(len(halves) - 1) * count}u")) if vectors.squares else ""
+        totals = [total, *(others(plus("lid", f"{h * count}u")) for h in range(len(by_slice) - 1))]
+        squares = others(plus(vector, f"{(len(by_slice) - 1) * count}u")) if vectors.squares else ""
         _finish(p, s, batch, vector, row, [vectors.finished(t, squares) for t in totals])
         kb.close()
     return tiles * product(s.batch)
@@ -181,59 +182,59 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
 class _Walk:
     """The walk over K, by numbers of loads; what does not fill a step of several loads in flight comes behind it."""
 
-    def __init__(self, steps: _Steps, lane: str, team: int) -> None:
-        self.steps, self.lane, self.team = steps, lane, team
+    def __init__(self, steps: _Steps, lane: str, threads: int) -> None:
+        self.steps, self.lane, self.threads = steps, lane, threads
         units = divide_exactly(steps.s.k, steps.width)
         assert units is not None
         self.units = units
         # Where nothing waits for a device's memory, written-out steps only make the shader longer.
         most = 1 if steps.kb.caps.software else max(1, _IN_FLIGHT // len(steps.rows))
-        self.at_once = steps.width >= 4 and isinstance(units, int) and units // team < min(_UNROLL + 1, most)
-        self.unroll = min(_unroll(units, team), most)
+        self.at_once = steps.width >= 4 and isinstance(units, int) and units // threads < min(_UNROLL + 1, most)
+        self.unroll = min(_unroll(units, threads), most)
         self.ahead: _Loaded | None = None
 
     def begin(self) -> None:
         """Loads what comes first, before the vectors are there: they take a while to compute, and weights come from afar."""
         if self.at_once:
             self.ahead = self._load_all()
-        elif isinstance(self.units, int) and 1 < self.unroll <= self.units // self.team:
+        elif isinstance(self.units, int) and 1 < self.unroll <= self.units // self.threads:
             self.ahead = self.steps.load(self._step(self.lane))
 
     def finish(self, vectors: Vectors | Staged) -> None:
         """Adds the products of the whole row to the sums."""
-        steps, kb, team, unroll = self.steps, self.steps.kb, self.team, self.unroll
+        steps, kb, threads, unroll = self.steps, self.steps.kb, self.threads, self.unroll
         if self.at_once:
             steps.add(self.ahead or self._load_all(), vectors)
             return
         if self.ahead is not None:
             steps.add(self.ahead, vectors)
-        kb.emit(f"var i = {self.lane if self.ahead is None else plus(self.lane, f'{unroll * team}u')};")
+        kb.emit(f"var i = {self.lane if self.ahead is None else plus(self.lane, f'{unroll * threads}u')};")
         end = kb.dim(self.units)
         if unroll > 1:
-            kb.open(f"for (; i + {(unroll - 1) * team}u < {end}; i += {unroll * team}u)")
+            kb.open(f"for (; i + {(unroll - 1) * threads}u < {end}; i += {unroll * threads}u)")
             steps.add(steps.load(self._step("i")), vectors)
             kb.close()
-        if not (isinstance(self.units, int) and self.units % (unroll * team) == 0 and unroll > 1):
-            kb.open(f"for (; i < {end}; i += {team}u)")
+        if not (isinstance(self.units, int) and self.units % (unroll * threads) == 0 and unroll > 1):
+            kb.open(f"for (; i < {end}; i += {threads}u)")
             steps.add(steps.load(["i"]), vectors)
             kb.close()
 
     def _step(self, first: str) -> list[str]:
-        return [plus(first, f"{u * self.team}u") for u in range(self.unroll)]
+        return [plus(first, f"{u * self.threads}u") for u in range(self.unroll)]
 
     def _load_all(self) -> _Loaded:
         assert isinstance(self.units, int)
-        whole, rest = divmod(self.units, self.team)
-        places = [plus(self.lane, f"{u * self.team}u") for u in range(whole + 1)]
+        whole, rest = divmod(self.units, self.threads)
+        places = [plus(self.lane, f"{u * self.threads}u") for u in range(whole + 1)]
         return self.steps.load(places[:whole], places[whole] if rest else None)
 
 
-def _unroll(units: Dim, team: int) -> int:
+def _unroll(units: Dim, threads: int) -> int:
     """Steps that are taken together: the most that leave no rest, if those are several."""
     if not isinstance(units, int):
         return 4
-    steps = units // team
-    whole = [u for u in range(_UNROLL + 1, 2, -1) if steps % u == 0 and units % team == 0]
+    steps = units // threads
+    whole = [u for u in range(_UNROLL + 1, 2, -1) if steps % u == 0 and units % threads == 0]
     return whole[0] if whole else max(1, min(4, steps))
 
 
@@ -313,12 +314,14 @@ class _Steps:
         return [loaded] if self.width < 4 else unpack_vector(self.kb, self.dtype, loaded)
 
 
-def _finish_teams(p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, halves: list[list[str]]) -> None:
-    """Every lane of a subgroup gets the totals; lane j finishes the j-th of each half."""
+def _finish_subgroups(
+    p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, by_slice: list[list[str]]
+) -> None:
+    """Every lane of a subgroup gets the totals; lane j finishes the j-th of each list."""
     kb = p.kb
-    added = [[kb.let(kb.subgroup("Add", name), "t") for name in sums] for sums in halves]
+    added = [[kb.let(kb.subgroup("Add", name), "t") for name in sums] for sums in by_slice]
     squares = [] if isinstance(vectors, Staged) else [kb.let(kb.subgroup("Add", name), "t") for name in vectors.squares]
-    kb.open(f"if (lane < {len(halves[0])}u)")
+    kb.open(f"if (lane < {len(by_slice[0])}u)")
     vector, row = kb.let(f"lane / {choice.rows}u", "v"), kb.let(f"first + lane % {choice.rows}u", "n")
     totals = [_pick(p, s.compute, names, "lane") for names in added]
     square = _pick(p, s.compute, squares, vector) if squares else ""
@@ -338,7 +341,7 @@ def _pick(p: Puller, compute: str, names: list[str], index: str) -> str:
 
 
 # -- across rows --------------------------------------------------------------------------------------------------------
-def _add_products(p: Puller, s: Roles, start: str, vectors: Vectors, steps: list[str], *, paired: bool) -> None:
+def _accumulate(p: Puller, s: Roles, start: str, vectors: Vectors, steps: list[str], *, paired: bool) -> None:
     """Adds the products at each of `steps` to the sums; `paired` for two neighbouring rows at once."""
     kb = p.kb
     at = [kb.let(k, "k") for k in steps]
@@ -356,7 +359,7 @@ def _add_products(p: Puller, s: Roles, start: str, vectors: Vectors, steps: list
 
 def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb, lanes, parts = p.kb, choice.lanes, choice.threads // choice.lanes
-    # Two halves in a word belong to neighbouring results, which one thread then makes.
+    # Two f16 in a word belong to neighbouring results, which one thread then makes.
     paired = s.wide.row_pairs(p, s.rows)
     each, type = (2, f"vec2<{s.compute}>") if paired else (1, s.compute)
     tiles = ceildiv(s.rows, lanes * each)
@@ -371,10 +374,10 @@ def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     # Loads of several k are in flight together; what does not fill such a step is left to the second loop.
     kb.emit("var k = part;")
     kb.open(f"for (; k + {(_UNROLL - 1) * parts}u < {kb.dim(s.k)}; k += {_UNROLL * parts}u)")
-    _add_products(p, s, start, vectors, [f"k + {u * parts}u" if u else "k" for u in range(_UNROLL)], paired=paired)
+    _accumulate(p, s, start, vectors, [f"k + {u * parts}u" if u else "k" for u in range(_UNROLL)], paired=paired)
     kb.close()
     kb.open(f"for (; k < {kb.dim(s.k)}; k += {parts}u)")
-    _add_products(p, s, start, vectors, ["k"], paired=paired)
+    _accumulate(p, s, start, vectors, ["k"], paired=paired)
     kb.close()
     kb.shared("partial", type, len(vectors) * choice.threads)
     for v in range(len(vectors)):

@@ -128,13 +128,13 @@ def _total(ctx: LowerContext, group: Group, partial: int, slices: Dim, columns: 
     tile = decide_rows(ctx.caps, ctx.max(columns), ctx.max(slices), strided=True)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p, stored = Puller(ctx, group, kb), kb.read(partial, f32)
-    team = RowThreads(kb, tile, columns, slices)
+    row_threads = RowThreads(kb, tile, columns, slices)
     kb.emit("var total = 0.0;")
-    with team.elements(p) as j:
+    with row_threads.elements(p) as j:
         kb.emit(f"total += {stored.load(f'{j} * {kb.dim(columns)} + row')};")
-    total = team.reduce("sum", "f32", "total")
-    kb.open(f"if ({team.leads})")
+    total = row_threads.reduce("sum", "f32", "total")
+    kb.open(f"if ({row_threads.leads})")
     at = p.split("row", ctx.type(group.root).shape)
     p.store(at, p.root_value(at, total))
     kb.close()
-    return kb.finish(groups=team.groups, label=ctx.label(group), variant=f"combine/{tile}")
+    return kb.finish(groups=row_threads.groups, label=ctx.label(group), variant=f"combine/{tile}")

@@ -11,7 +11,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller
 from pumice.kernels.quant import format_of
-from pumice.kernels.routines.common import Side, merged_rows, read_halves
+from pumice.kernels.routines.common import Side, gate_up_slices, merged_rows
 from pumice.kernels.routines.qmatvec import MAX_VECTORS, QMatmulProblem, QMatvec, decide_matvec, emit_matvec, store
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
 
@@ -50,7 +50,7 @@ def problem(ctx: LowerContext, group: Group) -> QMatmulProblem:
     n, k = ctx.type(node.args[1]).shape
     assert isinstance(k, int)
     lead = node.type.shape[:-1]
-    return QMatmulProblem(side, node.args[0], node.args[1], lead, product(lead), n, k, read_halves(ctx, group))
+    return QMatmulProblem(side, node.args[0], node.args[1], lead, product(lead), n, k, gate_up_slices(ctx, group))
 
 
 def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:

@@ -1,4 +1,4 @@
-"""qmatmul with one to a few vectors: teams of threads read rows of blocks against vectors in workgroup memory."""
+"""qmatmul with one to a few vectors: thread groups read rows of blocks against vectors in workgroup memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pumice.kernels.builder import KernelBuilder, Operand
 from pumice.kernels.pull import Puller, plus, times
 from pumice.kernels.quant import format_of
 from pumice.kernels.quant.read import Weights
-from pumice.kernels.routines.common import Side, joined_halves
+from pumice.kernels.routines.common import Side, gated_value
 from pumice.kernels.routines.vectors import Vectors
 
 MAX_VECTORS = 8
-TEAM = 32
+LANES = 32
 # Sums that are added up at a time.
 _ROUND = 4
 # Vectors up to which integer products pay: weights stay as they are, but each vector takes three products.
@@ -30,8 +30,8 @@ _LARGEST = 8355000.0
 class QMatmulProblem:
     """x as rows of K against the n rows of the weight; `lead` are the result's axes before the last.
 
-    `x` is None where the node `left` is computed as it is read. `halves` are the nodes that each show half of the rows of
-    the weight, where one result comes of a row of either half.
+    `x` is None where the node `left` is computed as it is read. `gate_up` are the slices for gate and up, half of the
+    weight's rows each, where one result takes a row of both.
     """
 
     x: Side | None
@@ -41,24 +41,24 @@ class QMatmulProblem:
     m: Dim
     n: Dim
     k: int
-    halves: tuple[int, ...] = ()
+    gate_up: tuple[int, ...] = ()
 
     @property
     def results(self) -> Dim:
         """How many results there are for a vector."""
-        return self.n // 2 if self.halves else self.n
+        return self.n // 2 if self.gate_up else self.n
 
 
 @dataclass(frozen=True, slots=True)
 class QMatvec:
-    """`teams` of 32 threads; each makes `rows` results per vector from `chunk` elements of x at a time, which all share.
+    """`thread_groups` of 32 threads; each makes `rows` results per vector from `chunk` elements of x at a time, which all share.
 
     With `digits`, codes meet whole numbers: so many elements of x, or more, that share a scale of the weights become multiples
     of a fraction of the largest of them, of 24 bits, as three digits of eight bits each. What that rounds off is no more than
     what sums of f32 lose, and the device multiplies four codes at a time.
     """
 
-    teams: int
+    thread_groups: int
     rows: int
     chunk: int
     unroll: int
@@ -66,16 +66,16 @@ class QMatvec:
 
     @property
     def threads(self) -> int:
-        return TEAM * self.teams
+        return LANES * self.thread_groups
 
     def shared_bytes(self, vectors: int) -> int:
         """Workgroup memory: x, by digits with a measure and a sum of each few, partial sums and totals."""
         x = 3 * self.chunk + 8 * (self.chunk // self.digits) if self.digits else 4 * self.chunk
-        return vectors * x + 4 * (_ROUND * self.threads + vectors * self.rows * self.teams)
+        return vectors * x + 4 * (_ROUND * self.threads + vectors * self.rows * self.thread_groups)
 
     @property
     def name(self) -> str:
-        return f"matvec {self.teams}x{TEAM} {self.rows} rows" + (" by digits" if self.digits else "")
+        return f"matvec {self.thread_groups}x{LANES} {self.rows} rows" + (" by digits" if self.digits else "")
 
 
 def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes: int) -> QMatvec:
@@ -95,9 +95,9 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
     # What does not fit into the registers of that many threads is worse than to have less on the way.
     unroll = 2 if unit_bytes <= _REGISTER_BYTES else 1
     # Many rows share what is made of x, and few waits for it interrupt the reading of weights.
-    for teams in (16, 8, 4):
+    for groups in (16, 8, 4):
         for chunk in (8192, 4096, 2048, 1024, 512, 256):
-            choice = QMatvec(teams, 2, min(chunk, -(-k // 256) * 256), unroll, digits=together)
+            choice = QMatvec(groups, 2, min(chunk, -(-k // 256) * 256), unroll, digits=together)
             if choice.threads <= caps.max_invocations and choice.shared_bytes(m) <= caps.workgroup_memory:
                 return choice
     return QMatvec(4, 2, 256, 2)
@@ -106,7 +106,7 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
 def store(p: Puller, s: QMatmulProblem, m: str, n: str, values: Sequence[str]) -> None:
     """Epilogue and store of result n of vector m; `values` are one for each half of the rows."""
     idx = (*p.split(m, s.lead), n)
-    p.store(idx, joined_halves(p, s.halves, idx, values))
+    p.store(idx, gated_value(p, s.gate_up, idx, values))
 
 
 def emit_matvec(p: Puller, s: QMatmulProblem, choice: QMatvec) -> Dim:
@@ -118,30 +118,30 @@ class _MatvecKernel:
     """One kernel in the making."""
 
     def __init__(self, p: Puller, s: QMatmulProblem, choice: QMatvec) -> None:
-        # A team has a row of either half.
-        choice = replace(choice, rows=max(choice.rows, len(s.halves)))
+        # A thread group has one row of gate and one of up.
+        choice = replace(choice, rows=max(choice.rows, len(s.gate_up)))
         self.p, self.kb, self.s, self.choice = p, p.kb, s, choice
-        self.each = choice.rows // 2 if s.halves else choice.rows  # results of a team and a vector
+        self.each = choice.rows // 2 if s.gate_up else choice.rows  # results of a thread group per vector
         dtype = p.ctx.type(s.weight).dtype
         self.dtype, self.format = dtype, format_of(dtype)
         self.weight: Operand = p.kb.read(s.weight, dtype, p.ctx.part_elements(s.weight), wide=dtype.block_bytes % 16 == 0)
         self.units = choice.chunk // self.format.unit  # in a chunk
         self.fours = self.format.groups[0]
         self.count = max(1, p.ctx.max(s.m))
-        # A team is a subgroup: it adds up on its own.
+        # A thread group is a subgroup: it adds up on its own.
         caps = p.kb.caps
-        self.subgroups = caps.subgroups and caps.subgroup_fixed and caps.subgroup_size == TEAM
+        self.subgroups = caps.subgroups and caps.subgroup_fixed and caps.subgroup_size == LANES
 
     def emit(self) -> Dim:
         kb, s, c, f = self.kb, self.s, self.choice, self.format
-        block = self.each * c.teams
-        kb.emit(f"let lane = lid % {TEAM}u;")
-        kb.emit(f"let first = wg * {block}u + (lid / {TEAM}u) * {self.each}u;")
+        block = self.each * c.thread_groups
+        kb.emit(f"let lane = lid % {LANES}u;")
+        kb.emit(f"let first = wg * {block}u + (lid / {LANES}u) * {self.each}u;")
         # Vectors and rows past the end repeat the last one: their sums are not stored.
         vectors = Vectors(self.p, s.left, s.x, s.lead, (), s.m, s.k)
         row_bytes = self.dtype.nbytes(s.k)
         numbers = [f"min(first + {r}u, {kb.dim(s.results - 1)})" for r in range(self.each)]
-        if s.halves:
+        if s.gate_up:
             numbers += [f"({r} + {kb.dim(s.results)})" for r in numbers]
         rows = [kb.let(f"{r} * {row_bytes}u", "row") for r in numbers]
         sums = [f"sum{v}_{r}" for v in range(self.count) for r in range(c.rows)]
@@ -154,11 +154,11 @@ class _MatvecKernel:
         # Loads of several units are in flight together; the second loop takes what does not fill such a step.
         kb.emit("var i = lane;")
         if c.unroll > 1:
-            kb.open(f"for (; i + {TEAM * (c.unroll - 1)}u < units; i += {TEAM * c.unroll}u)")
-            self._add(rows, [plus("i", f"{TEAM * u}u") for u in range(c.unroll)])
+            kb.open(f"for (; i + {LANES * (c.unroll - 1)}u < units; i += {LANES * c.unroll}u)")
+            self._add(rows, [plus("i", f"{LANES * u}u") for u in range(c.unroll)])
             kb.close()
-        if not (c.unroll > 1 and s.k % c.chunk == 0 and self.units % (TEAM * c.unroll) == 0):
-            kb.open(f"for (; i < units; i += {TEAM}u)")
+        if not (c.unroll > 1 and s.k % c.chunk == 0 and self.units % (LANES * c.unroll) == 0):
+            kb.open(f"for (; i < units; i += {LANES}u)")
             self._add(rows, ["i"])
             kb.close()
         if s.k > c.chunk:
@@ -247,7 +247,7 @@ class _MatvecKernel:
         each = dtype.block // f.unit
         if self.choice.chunk % dtype.block == 0:
             block = kb.let(f"(k0 / {dtype.block}u + {i} / {each}u) * {dtype.block_bytes}u", "block")
-            u = f"lane % {each}u" if TEAM % each == 0 else f"{i} % {each}u"
+            u = f"lane % {each}u" if LANES % each == 0 else f"{i} % {each}u"
         else:  # blocks that begin in one chunk and end in another
             whole = kb.let(f"k0 / {f.unit}u + {i}", "i")
             block, u = kb.let(f"({whole} / {each}u) * {dtype.block_bytes}u", "block"), f"{whole} % {each}u"
@@ -283,25 +283,26 @@ class _MatvecKernel:
     # -- results --------------------------------------------------------------------------------------------------------
     def _finish(self, sums: list[str], block: int) -> None:
         kb, p, s, c = self.kb, self.p, self.s, self.choice
-        kb.shared("totals", "f32", len(sums) * c.teams)
+        kb.shared("totals", "f32", len(sums) * c.thread_groups)
         if self.subgroups:
             added = [kb.let(kb.subgroup("Add", name), "t") for name in sums]
             kb.open("if (lane == 0u)")
             for j, name in enumerate(added):
-                kb.emit(f"totals[{plus(f'lid / {TEAM}u', f'{j * c.teams}u')}] = {name};")
+                kb.emit(f"totals[{plus(f'lid / {LANES}u', f'{j * c.thread_groups}u')}] = {name};")
             kb.close()
             kb.emit("workgroupBarrier();")
         else:
-            _team_totals(kb, c, sums)
-        kb.open(f"if (lid < {self.count * self.each * c.teams}u)")
-        kb.emit(f"let which = lid / {c.teams}u;")
-        n = kb.let(f"wg * {block}u + (lid % {c.teams}u) * {self.each}u + which % {self.each}u", "n")
+            _group_totals(kb, c, sums)
+        kb.open(f"if (lid < {self.count * self.each * c.thread_groups}u)")
+        kb.emit(f"let which = lid / {c.thread_groups}u;")
+        n = kb.let(f"wg * {block}u + (lid % {c.thread_groups}u) * {self.each}u + which % {self.each}u", "n")
         m = kb.let(f"which / {self.each}u", "m")
         kb.open(f"if ({n} < {kb.dim(s.results)} && {m} < {kb.dim(s.m)})")
         p.push()
-        # Totals lie by vector, then by row, then by team.
-        first = "lid" if self.each == c.rows else kb.let(f"{m} * {c.rows * c.teams}u + lid % {self.each * c.teams}u", "at")
-        store(p, s, m, n, [f"totals[{plus(first, f'{h * c.teams}u')}]" for h in range(0, c.rows, self.each)])
+        # Totals lie by vector, then by row, then by thread group.
+        size, part = c.rows * c.thread_groups, self.each * c.thread_groups
+        first = "lid" if part == size else kb.let(f"{m} * {size}u + lid % {part}u", "at")
+        store(p, s, m, n, [f"totals[{plus(first, f'{h * c.thread_groups}u')}]" for h in range(0, c.rows, self.each)])
         p.pop()
         kb.close()
         kb.close()
@@ -312,8 +313,8 @@ def _words(count: int) -> str:
     return f"vec{count}<u32>" if count > 1 else "u32"
 
 
-def _team_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:
-    """Adds each sum over the threads of each team: totals[sum * teams + team]. In rounds, to use little memory."""
+def _group_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:
+    """Adds each sum over each thread group: totals[sum * thread_groups + group]. In rounds, to use little memory."""
     threads = choice.threads
     kb.shared("partial", "f32", _ROUND * threads)
     for start in range(0, len(sums), _ROUND):
@@ -321,10 +322,10 @@ def _team_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:
         for j, name in enumerate(part):
             kb.emit(f"partial[{j * threads}u + lid] = {name};")
         kb.emit("workgroupBarrier();")
-        kb.open(f"if (lid < {len(part) * choice.teams}u)")
+        kb.open(f"if (lid < {len(part) * choice.thread_groups}u)")
         kb.emit("var total = 0.0;")
         # Each thread starts elsewhere, or all would ask the same bank at once.
-        kb.emit(f"for (var i = 0u; i < {TEAM}u; i++) {{ total += partial[lid * {TEAM}u + (i + lid) % {TEAM}u]; }}")
-        kb.emit(f"totals[{start * choice.teams}u + lid] = total;")
+        kb.emit(f"for (var i = 0u; i < {LANES}u; i++) {{ total += partial[lid * {LANES}u + (i + lid) % {LANES}u]; }}")
+        kb.emit(f"totals[{start * choice.thread_groups}u + lid] = total;")
         kb.close()
         kb.emit("workgroupBarrier();")

@@ -253,15 +253,15 @@ def _last_updates(ctx: LowerContext, group: Group, last: int) -> Lowered:
     # Rows side by side look at the same index at a time, which memory serves to all of them at once.
     tile = layout.decide(ctx.caps, ctx.max(rows), ctx.max(count), strided=True)
     k = _ScatterKernel(ctx, group, tile.workgroup)
-    team = RowThreads(k.kb, tile, rows, count)
+    row_threads = RowThreads(k.kb, tile, rows, count)
     k.kb.emit("var last = 0u;")
-    with team.elements(k.p) as j:
+    with row_threads.elements(k.p) as j:
         k.kb.emit(f"if ({k.named_row(j)} == row) {{ last = {j} + 1u; }}")
-    found = team.reduce("max", "u32", "last")
-    k.kb.open(f"if ({team.leads})")
+    found = row_threads.reduce("max", "u32", "last")
+    k.kb.open(f"if ({row_threads.leads})")
     k.kb.emit(k.kb.write(last, u32).store("row", found))
     k.kb.close()
-    return k.finish(team.groups, tile, " last")
+    return k.finish(row_threads.groups, tile, " last")
 
 
 def _set_by_table(k: _ScatterKernel, choice: Scatter, last: int) -> Lowered:
@@ -299,16 +299,16 @@ def _overwrite_by_thread(k: _ScatterKernel, choice: Scatter) -> Lowered:
 def _overwrite_by_group(k: _ScatterKernel, choice: Scatter) -> Lowered:
     """A workgroup an update: its threads look for a later one of the same row together, then copy."""
     kb, chunks = k.kb, k.p.divisor(k.chunks)
-    team = RowThreads(kb, RowTile(1, choice.threads), k.count * k.chunks, k.count)
+    row_threads = RowThreads(kb, RowTile(1, choice.threads), k.count * k.chunks, k.count)
     kb.emit(f"let update = row / {chunks};\nlet chunk = row % {chunks};\nlet target_row = {k.named_row('update')};")
     kb.emit("var later = 0u;")
-    with team.elements(k.p) as j:
+    with row_threads.elements(k.p) as j:
         kb.emit(f"if ({j} > update && {k.named_row(j)} == target_row) {{ later = 1u; }}")
-    any_later = team.reduce("any", "u32", "later")
+    any_later = row_threads.reduce("any", "u32", "later")
     kb.open(f"if ({any_later} == 0u && target_row < {kb.dim(k.size)})")
     for exists, others in k.chunk_elements():
         kb.open(f"if ({exists})")
         k.overwrite(k.at(others, "target_row"), k.at(others, "update"))
         kb.close()
     kb.close()
-    return k.finish(team.groups, choice)
+    return k.finish(row_threads.groups, choice)

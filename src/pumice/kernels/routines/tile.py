@@ -20,7 +20,7 @@ class Tile:
     """bm × bn results per workgroup, bk of K at a time, tm × tn results per thread.
 
     Of a tile whose threads do much each, `fewer` times fewer workgroups are enough to choose it before smaller ones. With
-    `slices` above one, so many teams of threads have the same results, each for its share of K: they are added up at the end.
+    `slices` above one, that many thread groups compute the same results, each over its share of K, and are added at the end.
 
     >>> Tile(64, 64, 16, 4, 4).threads, Tile(64, 64, 16, 4, 4).name
     (256, 'tiled 64x64x16 4x4')
@@ -42,13 +42,13 @@ class Tile:
         return self.bn // self.tn
 
     @property
-    def team(self) -> int:
+    def slice_threads(self) -> int:
         """Threads that have all results between them."""
         return (self.bm // self.tm) * self.across
 
     @property
     def threads(self) -> int:
-        return self.team * self.slices
+        return self.slice_threads * self.slices
 
     @property
     def shared_bytes(self) -> int:
@@ -267,7 +267,7 @@ class StridedLoader:
 
 
 class PairLoader(StridedLoader):
-    """A Loader for packed halves along K: a thread takes words of four neighbouring rows, which are vec4s at two k."""
+    """A Loader for packed 16-bit floats along K: a thread takes words of four neighbouring rows, which are vec4s at two k."""
 
     along = 2
 
@@ -316,11 +316,11 @@ def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Dim, a: Loader, b
 
 def _place_thread(kb: KernelBuilder, tile: Tile) -> None:
     """Names the thread's place among the results, tx and ty, and where its rows and columns begin in the tiles."""
-    across, down = tile.across, tile.team // tile.across
+    across, down = tile.across, tile.slice_threads // tile.across
     lane = "lid"
     if tile.slices > 1:
-        kb.emit(f"let slice = lid / {tile.team}u;")
-        lane = kb.let(f"lid % {tile.team}u", "lane")
+        kb.emit(f"let slice = lid / {tile.slice_threads}u;")
+        lane = kb.let(f"lid % {tile.slice_threads}u", "lane")
     # Thirty-two neighbours make up a block, as near a square as it goes: they read fewer different parts of the tiles. The
     # lowest bit counts rows, so that the quarters in which sixteen-byte reads are served meet few parts of both tiles.
     wide = next((w for w in (8, 4) if across % w == 0 and down % (32 // w) == 0), 0)
@@ -352,12 +352,12 @@ def _multiply(kb: KernelBuilder, tile: Tile, k: str) -> None:
 def _add_slices(kb: KernelBuilder, tile: Tile, compute: str) -> None:
     """Adds up what the slices found: each is left with the sums of its own share of the rows."""
     own, vectors, slices = tile.tm // tile.slices, tile.tn // 4, tile.slices
-    kb.shared("found", f"vec4<{compute}>", (slices - 1) * tile.tm * vectors * tile.team)
+    kb.shared("found", f"vec4<{compute}>", (slices - 1) * tile.tm * vectors * tile.slice_threads)
 
     def place(owner: int, giver: int, i: int, j: int) -> str:
         """Where the giver leaves vector j of row i for its owner."""
         rank = giver - (giver > owner)
-        return f"{(((owner * (slices - 1) + rank) * own + i) * vectors + j) * tile.team}u + lid % {tile.team}u"
+        return f"{(((owner * (slices - 1) + rank) * own + i) * vectors + j) * tile.slice_threads}u + lid % {tile.slice_threads}u"
 
     cells = [(i, j) for i in range(own) for j in range(vectors)]
     others = [(owner, giver) for owner in range(slices) for giver in range(slices) if owner != giver]

@@ -175,7 +175,7 @@ class Staged:
     in the first of them and so on, so that threads side by side read side by side; with none, single numbers lie in order.
     """
 
-    def __init__(self, vectors: Vectors, planes: int, team: int) -> None:
+    def __init__(self, vectors: Vectors, planes: int, subgroup: int) -> None:
         assert isinstance(vectors.k, int)
         self._vectors, self._planes, self._length = vectors, planes, vectors.k
         kb = vectors.p.kb
@@ -195,12 +195,13 @@ class Staged:
             kb.open(f"for (var e = lid; e < {size}u; e += {kb.workgroup}u)")
             kb.emit(self._round("e"))
             kb.close()
-        self._teams = kb.workgroup // team
+        self._subgroups = kb.workgroup // subgroup
         if vectors.deferred:
-            kb.shared("squares", "f32", len(vectors) * self._teams)
+            kb.shared("squares", "f32", len(vectors) * self._subgroups)
             for v, name in enumerate(vectors.squares):
                 total = kb.let(kb.subgroup("Add", name), "t")
-                kb.emit(f"if (lid % {team}u == 0u) {{ squares[{plus(f'lid / {team}u', f'{v * self._teams}u')}] = {total}; }}")
+                place = plus(f"lid / {subgroup}u", f"{v * self._subgroups}u")
+                kb.emit(f"if (lid % {subgroup}u == 0u) {{ squares[{place}] = {total}; }}")
         kb.emit("workgroupBarrier();")
 
     def _round(self, e: str) -> str:
@@ -236,7 +237,7 @@ class Staged:
         """The sum of the squares of a vector, for `finished`."""
         if not self._vectors.deferred:
             return ""
-        parts = [f"squares[{vector} * {self._teams}u + {i}u]" for i in range(self._teams)]
+        parts = [f"squares[{vector} * {self._subgroups}u + {i}u]" for i in range(self._subgroups)]
         return self._vectors.p.kb.let(" + ".join(parts), "square")
 
     def finished(self, total: str, square: str) -> str:

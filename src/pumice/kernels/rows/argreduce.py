@@ -29,24 +29,24 @@ def lower_argreduce(ctx: LowerContext, group: Group) -> list[Lowered]:
     return [_search(ctx, group, n, rows, tile, best), _combine(ctx, group, n, rows, second, best, tile.slices)]
 
 
-def _best(p: Puller, team: RowThreads, element: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
-    """Key and position of the team's best element; `element` gives those of one."""
+def _best(p: Puller, threads: RowThreads, element: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
+    """Key and position of the best element of a row; `element` gives those of one."""
     kb = p.kb
     kb.emit(f"var best = 0u;\nvar place = {_NOWHERE};")
-    with team.elements(p) as j:
+    with threads.elements(p) as j:
         key, at = element(j)
         kb.open(f"if ({key} > best || ({key} == best && {at} < place))")
         kb.emit(f"best = {key};\nplace = {at};")
         kb.close()
-    top = team.reduce("max", "u32", "best")
+    top = threads.reduce("max", "u32", "best")
     kb.emit(f"let candidate = select({_NOWHERE}, place, best == {top});")
-    return top, team.reduce("min", "u32", "candidate")
+    return top, threads.reduce("min", "u32", "candidate")
 
 
 def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: int | None) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, tile, rows.count, rows.length)
+    threads = RowThreads(kb, tile, rows.count, rows.length)
     at = p.split("row", n.type.shape)
     others = tuple(at[a] for a in rows.others) if n.attr["keepdims"] else at
     source = ctx.type(n.args[0]).dtype
@@ -55,9 +55,9 @@ def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile,
         v = p.value(n.args[0], rows.index(p, "row", others, j))
         return kb.let(order_key(kb, source, v, reverse=n.op == "argmin"), "key"), j
 
-    key, place = _best(p, team, element)
+    key, place = _best(p, threads, element)
     label = ctx.label(group)
-    kb.open(f"if ({team.leads})")
+    kb.open(f"if ({threads.leads})")
     if best is None:
         _store(p, at, place)
     else:
@@ -66,24 +66,24 @@ def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile,
             kb.emit(kb.write(best, u32).store(at_word, value))
         label += " partial"
     kb.close()
-    return kb.finish(groups=team.groups, label=label, variant=str(tile))
+    return kb.finish(groups=threads.groups, label=label, variant=str(tile))
 
 
 def _combine(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, best: int, slices: int) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, tile, rows.count, slices)
+    threads = RowThreads(kb, tile, rows.count, slices)
     stored = kb.read(best, u32)
 
     def element(j: str) -> tuple[str, str]:
         i = kb.let(f"(row * {slices}u + {j}) * 2u", "i")
         return kb.let(stored.load(i), "key"), kb.let(stored.load(f"{i} + 1u"), "at")
 
-    _, place = _best(p, team, element)
-    kb.open(f"if ({team.leads})")
+    _, place = _best(p, threads, element)
+    kb.open(f"if ({threads.leads})")
     _store(p, p.split("row", n.type.shape), place)
     kb.close()
-    return kb.finish(groups=team.groups, label=ctx.label(group), variant=f"combine/{tile}")
+    return kb.finish(groups=threads.groups, label=ctx.label(group), variant=f"combine/{tile}")
 
 
 def _store(p: Puller, at: Index, place: str) -> None:

@@ -21,11 +21,11 @@ def lower_cross_entropy(ctx: LowerContext, group: Group) -> list[Lowered]:
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, tile, rows.count, rows.length)
+    threads = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
-    values = RowValues(p, team, "f32", keep, lambda j: p.value(logits, rows.index(p, "row", others, j)))
-    top, total = top_and_total(values, team, keep_exponentials=False)
-    kb.open(f"if ({team.leads})")
+    values = RowValues(p, threads, "f32", keep, lambda j: p.value(logits, rows.index(p, "row", others, j)))
+    top, total = top_and_total(values, threads, keep_exponentials=False)
+    kb.open(f"if ({threads.leads})")
     p.push()
     # A negative target becomes one beyond every class.
     target = kb.let(f"u32({p.value(targets, others)})", "target_class")
@@ -40,4 +40,4 @@ def lower_cross_entropy(ctx: LowerContext, group: Group) -> list[Lowered]:
     p.store(others, p.root_value(others, kb.let("loss", "y")))
     p.pop()
     kb.close()
-    return [kb.finish(groups=team.groups, label=ctx.label(group), variant=f"{tile}{'/once' if keep else '/running'}")]
+    return [kb.finish(groups=threads.groups, label=ctx.label(group), variant=f"{tile}{'/once' if keep else '/running'}")]

@@ -261,10 +261,10 @@ def reduce_workgroup(kb: KernelBuilder, scratch: str, fold: str, type: str, valu
 
 
 class RowValues:
-    """The elements of a team's row for several passes: kept in registers if they are few, else pulled anew in every pass."""
+    """The elements of a row for several passes: kept in registers if they are few, else pulled anew in every pass."""
 
-    def __init__(self, p: Puller, team: RowThreads, type: str, keep: int | None, pull: Callable[[str], str]) -> None:
-        self.p, self.team, self.keep, self._pull = p, team, keep, pull
+    def __init__(self, p: Puller, threads: RowThreads, type: str, keep: int | None, pull: Callable[[str], str]) -> None:
+        self.p, self.threads, self.keep, self._pull = p, threads, keep, pull
         self._filled = False
         if keep is not None:
             p.kb.emit(f"var kept: array<{type}, {keep}>;")
@@ -272,15 +272,15 @@ class RowValues:
     @contextmanager
     def each(self) -> Iterator[tuple[str, str]]:
         """A pass over this thread's elements; gives the names of the position in the row and of the value."""
-        kb, team = self.p.kb, self.team
+        kb, threads = self.p.kb, self.threads
         if self.keep is None:
-            with team.elements(self.p) as j:
+            with threads.elements(self.p) as j:
                 yield j, self._pull(j)
             return
         kb.open(f"for (var k = 0u; k < {self.keep}u; k++)")
         self.p.push()
-        j = kb.let(plus(f"k * {team.tile.lanes}u", team.lane), "j")
-        kb.open(f"if ({j} < {team.end})")
+        j = kb.let(plus(f"k * {threads.tile.lanes}u", threads.lane), "j")
+        kb.open(f"if ({j} < {threads.end})")
         if self._filled:
             value = kb.let("kept[k]", "v")
         else:

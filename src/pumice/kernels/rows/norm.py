@@ -19,23 +19,23 @@ def lower_norm(ctx: LowerContext, group: Group) -> list[Lowered]:
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, tile, rows.count, rows.length)
+    threads = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
     x, *affine = n.inputs
     assert x is not None
-    values = RowValues(p, team, "f32", keep, lambda j: p.value(x, rows.index(p, "row", others, j)))
+    values = RowValues(p, threads, "f32", keep, lambda j: p.value(x, rows.index(p, "row", others, j)))
     count = f"f32({p.divisor(rows.length)})"
     mean = ""
     if n.op == "layer_norm":
         kb.emit("var total = 0.0;")
         with values.each() as (_, v):
             kb.emit(f"total += {v};")
-        mean = kb.let(f"{team.reduce('sum', 'f32', 'total')} / {count}", "mean")
+        mean = kb.let(f"{threads.reduce('sum', 'f32', 'total')} / {count}", "mean")
     kb.emit("var squares = 0.0;")
     with values.each() as (_, v):
         d = kb.let(f"{v} - {mean}", "d") if mean else v
         kb.emit(f"squares += {d} * {d};")
-    variance = f"{team.reduce('sum', 'f32', 'squares')} / {count}"
+    variance = f"{threads.reduce('sum', 'f32', 'squares')} / {count}"
     scale = kb.let(f"inverseSqrt({variance} + {float_literal(kb, n.attr['eps'])})", "scale")
     with values.each() as (j, v):
         at = rows.index(p, "row", others, j)
@@ -46,4 +46,4 @@ def lower_norm(ctx: LowerContext, group: Group) -> list[Lowered]:
                 result = f"{result} {sign} {p.value(operand, along)}"
         p.store(at, p.root_value(at, kb.let(result, "y")))
     passes = "once" if keep else "thrice" if mean else "twice"
-    return [kb.finish(groups=team.groups, label=ctx.label(group), variant=f"{tile}/{passes}")]
+    return [kb.finish(groups=threads.groups, label=ctx.label(group), variant=f"{tile}/{passes}")]

@@ -1,4 +1,4 @@
-"""norm_gradient: a team works out the statistics of its row again, then two means of gradients, then the results."""
+"""norm_gradient: the threads of a row recompute its statistics, then two means of gradients, then the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lower_norm_gradient(ctx: LowerContext, group: Group) -> list[Lowered]:
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, tile, rows.count, rows.length)
+    threads = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
     dy, x, weight = n.inputs
     assert dy is not None and x is not None
@@ -32,14 +32,14 @@ def lower_norm_gradient(ctx: LowerContext, group: Group) -> list[Lowered]:
             dn = f"{dn} * {p.value(weight, p.split(j, shape[len(shape) - axes :]))}"
         return kb.let(f"vec2<f32>({p.value(x, at)}, {dn})", "pair")
 
-    values = RowValues(p, team, "vec2<f32>", keep, pull)
+    values = RowValues(p, threads, "vec2<f32>", keep, pull)
     count = f"f32({p.divisor(rows.length)})"
     mean = "0.0"
     if centred:
         kb.emit("var total = 0.0;")
         with values.each() as (_, v):
             kb.emit(f"total += {v}.x;")
-        mean = kb.let(f"{team.reduce('sum', 'f32', 'total')} / {count}", "mean")
+        mean = kb.let(f"{threads.reduce('sum', 'f32', 'total')} / {count}", "mean")
     kb.emit("var squares = 0.0;")
     kb.emit("var straight = 0.0;")
     kb.emit("var along = 0.0;")
@@ -48,12 +48,12 @@ def lower_norm_gradient(ctx: LowerContext, group: Group) -> list[Lowered]:
         kb.emit(f"squares += {d} * {d};")
         kb.emit(f"straight += {v}.y;")
         kb.emit(f"along += {v}.y * {d};")
-    variance = f"{team.reduce('sum', 'f32', 'squares')} / {count}"
+    variance = f"{threads.reduce('sum', 'f32', 'squares')} / {count}"
     scale = kb.let(f"inverseSqrt({variance} + {float_literal(kb, n.attr['eps'])})", "scale")
-    shift = kb.let(f"{team.reduce('sum', 'f32', 'straight')} / {count}", "shift") if centred else "0.0"
-    factor = kb.let(f"{scale} * {scale} * {team.reduce('sum', 'f32', 'along')} / {count}", "factor")
+    shift = kb.let(f"{threads.reduce('sum', 'f32', 'straight')} / {count}", "shift") if centred else "0.0"
+    factor = kb.let(f"{scale} * {scale} * {threads.reduce('sum', 'f32', 'along')} / {count}", "factor")
     with values.each() as (j, v):
         at = rows.index(p, "row", others, j)
         result = kb.let(f"{scale} * ({v}.y - {shift} - ({v}.x - {mean}) * {factor})", "dx")
         p.store(at, p.root_value(at, result))
-    return [kb.finish(groups=team.groups, label=ctx.label(group), variant=f"{tile}/{'once' if keep else 'thrice'}")]
+    return [kb.finish(groups=threads.groups, label=ctx.label(group), variant=f"{tile}/{'once' if keep else 'thrice'}")]

@@ -52,19 +52,19 @@ def _flagged(source: DType, acc: str, v: str) -> str:
     return f"select({acc}(0), {acc}(1), {v})"
 
 
-def _fold(p: Puller, team: RowThreads, n: Node, element: Callable[[str], str]) -> str:
-    """Fold this team's elements; every lane has the result."""
+def _fold(p: Puller, threads: RowThreads, n: Node, element: Callable[[str], str]) -> str:
+    """Fold the elements of a row; every lane has the result."""
     kb, acc, fold = p.kb, _accumulator(n), _FOLDS[n.op]
     kb.emit(f"var acc: {acc} = {identity(fold, n.type.dtype)};")
-    with team.elements(p) as j:
+    with threads.elements(p) as j:
         kb.emit(f"acc = {combine(fold, acc, 'acc', element(j))};")
-    return team.reduce(fold, acc, "acc")
+    return threads.reduce(fold, acc, "acc")
 
 
 def _reduce(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, partial: int | None) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, tile, rows.count, rows.length)
+    threads = RowThreads(kb, tile, rows.count, rows.length)
     at = p.split("row", n.type.shape)
     others = tuple(at[a] for a in rows.others) if n.attr["keepdims"] else at
     source, acc = ctx.type(n.args[0]).dtype, _accumulator(n)
@@ -72,28 +72,28 @@ def _reduce(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile,
     def element(j: str) -> str:
         return _flagged(source, acc, p.value(n.args[0], rows.index(p, "row", others, j)))
 
-    result = _fold(p, team, n, element)
+    result = _fold(p, threads, n, element)
     label = ctx.label(group)
-    kb.open(f"if ({team.leads})")
+    kb.open(f"if ({threads.leads})")
     if partial is None:
         _store(p, n, at, result, rows.length)
     else:
         kb.emit(kb.write(partial, ctx.type(partial).dtype).store(f"row * {tile.slices}u + part", result))
         label += " partial"
     kb.close()
-    return kb.finish(groups=team.groups, label=label, variant=str(tile))
+    return kb.finish(groups=threads.groups, label=label, variant=str(tile))
 
 
 def _combine(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile, partial: int, slices: int) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, tile, rows.count, slices)
+    threads = RowThreads(kb, tile, rows.count, slices)
     stored = kb.read(partial, ctx.type(partial).dtype)
-    result = _fold(p, team, n, lambda j: stored.load(f"row * {slices}u + {j}"))
-    kb.open(f"if ({team.leads})")
+    result = _fold(p, threads, n, lambda j: stored.load(f"row * {slices}u + {j}"))
+    kb.open(f"if ({threads.leads})")
     _store(p, n, p.split("row", n.type.shape), result, rows.length)
     kb.close()
-    return kb.finish(groups=team.groups, label=ctx.label(group), variant=f"combine/{tile}")
+    return kb.finish(groups=threads.groups, label=ctx.label(group), variant=f"combine/{tile}")
 
 
 def _store(p: Puller, n: Node, at: Index, result: str, length: Dim) -> None:

@@ -42,7 +42,7 @@ class _Scan:
         self.tile = decide(ctx.caps, ctx.max(self.rows.count), ctx.max(self.rows.length), strided=self.rows.strided)
         self.kb = KernelBuilder(ctx.caps, workgroup=self.tile.workgroup)
         self.p = Puller(ctx, group, self.kb)
-        self.team = RowThreads(self.kb, self.tile, self.rows.count, self.rows.length)
+        self.threads = RowThreads(self.kb, self.tile, self.rows.count, self.rows.length)
         self.others = self.p.split("row", self.rows.other_shape)
         self.label = ctx.label(group)
         self.compute = self.n.type.dtype.compute
@@ -53,7 +53,7 @@ class _Scan:
             self._one_by_one()
         else:
             self._by_chunks()
-        return self.kb.finish(groups=self.team.groups, label=self.label, variant=str(self.tile))
+        return self.kb.finish(groups=self.threads.groups, label=self.label, variant=str(self.tile))
 
     def _index(self, i: str) -> Index:
         """Index of the element that is added i-th."""
@@ -66,7 +66,7 @@ class _Scan:
     def _one_by_one(self) -> None:
         kb = self.kb
         kb.emit(f"var sum: {self.compute} = {self.zero};")
-        with self.team.elements(self.p) as i:
+        with self.threads.elements(self.p) as i:
             at = self._index(i)
             v = self.p.value(self.n.args[0], at)
             if self.n.attr["exclusive"]:
@@ -106,7 +106,7 @@ class _Scan:
     def _scan_lanes(self) -> None:
         """Makes `before`, the earlier lanes' `sum`s added up, and `total`, those of all lanes; nothing is ever subtracted."""
         kb, lanes, zero = self.kb, self.tile.lanes, self.zero
-        s = self.team.scratch(self.compute)
+        s = self.threads.scratch(self.compute)
         if kb.caps.subgroups:
             whole = kb.let(kb.subgroup("Add", "sum"), "s")
             kb.emit(f"if (sg_lane == 0u) {{ {s}[lid / sg_size] = {whole}; }}")

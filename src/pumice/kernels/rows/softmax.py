@@ -21,11 +21,11 @@ def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)
-    team = RowThreads(kb, tile, rows.count, rows.length)
+    threads = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
-    values = RowValues(p, team, "f32", keep, lambda j: p.value(n.args[0], rows.index(p, "row", others, j)))
+    values = RowValues(p, threads, "f32", keep, lambda j: p.value(n.args[0], rows.index(p, "row", others, j)))
     soft = n.op == "softmax"
-    top, total = top_and_total(values, team, keep_exponentials=soft)
+    top, total = top_and_total(values, threads, keep_exponentials=soft)
     # A row of -inf only sums to 0; infinities and NaN have made the sum NaN.
     whole = f"{total} > 0.0"
     scale = kb.let(f"select(pm_nan(), {f'1.0 / {total}' if soft else f'pm_log({total})'}, {whole})", "scale")
@@ -36,27 +36,27 @@ def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
         else:
             result = f"({v} - {top}) - {scale}"
         p.store(at, p.root_value(at, kb.let(result, "y")))
-    return [kb.finish(groups=team.groups, label=ctx.label(group), variant=f"{tile}{'/once' if keep else '/twice'}")]
+    return [kb.finish(groups=threads.groups, label=ctx.label(group), variant=f"{tile}{'/once' if keep else '/twice'}")]
 
 
-def top_and_total(values: RowValues, team: RowThreads, *, keep_exponentials: bool) -> tuple[str, str]:
+def top_and_total(values: RowValues, threads: RowThreads, *, keep_exponentials: bool) -> tuple[str, str]:
     """Names of the row's greatest element and of the sum of exp(x - greatest)."""
-    kb = team.kb
+    kb = threads.kb
     kb.emit(f"var top = {_LOWEST};\nvar total = 0.0;")
     if values.keep is None:
         with values.each() as (_, v):
             kb.emit(f"let higher = max(top, {v});")
             kb.emit(f"total = total * exp(top - higher) + pm_exp({v} - higher);")
             kb.emit("top = higher;")
-        greatest = team.reduce("max", "f32", "top")
+        greatest = threads.reduce("max", "f32", "top")
         kb.emit(f"total = total * pm_exp(top - {greatest});")
     else:
         with values.each() as (_, v):
             kb.emit(f"top = max(top, {v});")
-        greatest = team.reduce("max", "f32", "top")
+        greatest = threads.reduce("max", "f32", "top")
         with values.each() as (_, v):
             e = kb.let(f"pm_exp({v} - {greatest})", "e")
             kb.emit(f"total += {e};")
             if keep_exponentials:
                 values.replace(e)
-    return greatest, team.reduce("sum", "f32", "total")
+    return greatest, threads.reduce("sum", "f32", "total")

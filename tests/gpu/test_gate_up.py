@@ -1,4 +1,4 @@
-"""Gated layers for few vectors: the kernel of a product joins its halves, and stores what becomes of them."""
+"""Gated layers for few vectors: the kernel of the gate/up matmul stores the gated activation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL_TARGETS = {**HARDWARE, "software": {}}
 
 @pytest.fixture(autouse=True)
 def _short_ones_too(monkeypatch):
-    monkeypatch.setattr(fusion, "LONG_JOIN", 1)
+    monkeypatch.setattr(fusion, "WIDE_GATED", 1)
 
 
 def draw(*shape, dtype=np.float32):
@@ -39,8 +39,8 @@ def check(fn, params, arrays, target, types=None):
 @pytest.mark.parametrize("target", ALL_TARGETS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 70, 40), (4, 66, 584), (2, 96, 2048), (1, 64, 6144), (3, 34, 75)])
-def test_a_gate_between_two_products(m, n, k, dtype, target):
-    """The gate is stored by the first product; the second reads it."""
+def test_a_gate_between_two_matmuls(m, n, k, dtype, target):
+    """The first matmul stores the gated activation; the second reads it."""
     params = {"a": draw(2 * n, k, dtype=dtype) / 8, "b": draw(40, n, dtype=dtype) / 8}
     labels = check(lambda params, x: gated(x @ params["a"].T) @ params["b"].T, params, {"x": draw(m, k)}, target)
     assert len(labels) == 2 and labels[0].endswith("mul") and "silu" not in labels[1]
@@ -88,7 +88,7 @@ def test_what_is_read_otherwise_too_is_stored_whole():
         assert check(fn, params, {"x": draw(1, 64)}, "subgroups")[0] == "transpose+matmul"
 
 
-def test_short_ones_are_computed_by_the_product_that_reads_them(monkeypatch):
+def test_narrow_ones_are_recomputed_by_the_matmul_that_reads_them(monkeypatch):
     monkeypatch.undo()
     params = {"a": draw(128, 64), "b": draw(64, 64)}
     labels = check(lambda params, x: gated(x @ params["a"].T) @ params["b"].T, params, {"x": draw(1, 64)}, "subgroups")
@@ -101,7 +101,7 @@ def test_many_rows_are_tiles_as_before():
     assert labels[0] == "transpose+matmul" and len(labels) == 3
 
 
-def test_halves_that_are_not_joined_are_read_where_they_are():
+def test_slices_that_are_not_gated_are_read_in_place():
     params = {"a": draw(128, 64)}
 
     def apart(params, x):

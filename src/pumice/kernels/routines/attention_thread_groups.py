@@ -1,4 +1,4 @@
-"""Attention for few queries: teams of threads have a key each, and meet only when all keys are done."""
+"""Attention for few queries: each thread group takes one key at a time; partial results are joined once, at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pumice.kernels.routines.common import Side, unpack_vector, vector_width
 
 # Rows that a workgroup takes at most: each has its sums in registers.
 _MOST_ROWS = 4
-# Keys of a step that a team has on their way together.
+# Keys that a thread group loads together.
 _UNROLL = 4
 # Up to so many keys one workgroup is as fast as several and a second kernel that joins what they found.
 _KEYS_ALONE = 2048
@@ -27,8 +27,8 @@ _MOST_PIECES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Teams:
-    """A workgroup takes `rows` query rows that share keys. A team of `lanes` threads has one key at a time, of which each
+class ThreadGroups:
+    """A workgroup takes `rows` query rows that share keys. A group of `lanes` threads has one key at a time, of which each
     thread has `pieces` times `width` elements; `unroll` keys are loaded together. With `parts` above one that many workgroups
     share the keys of the rows."""
 
@@ -42,13 +42,13 @@ class Teams:
     parts: int = 1
 
     @property
-    def teams(self) -> int:
+    def thread_groups(self) -> int:
         return self.threads // self.lanes
 
     @property
     def keys(self) -> int:
         """Keys of a step."""
-        return self.teams * self.unroll
+        return self.thread_groups * self.unroll
 
     @property
     def subgroups(self) -> int:
@@ -60,19 +60,21 @@ class Teams:
 
     @property
     def name(self) -> str:
-        return f"teams {self.rows}x{self.keys} {self.threads}" + (f" {self.parts} parts" if self.parts > 1 else "")
+        return f"groups {self.rows}x{self.keys} {self.threads}" + (f" {self.parts} parts" if self.parts > 1 else "")
 
 
-def decide_teams(caps: Caps, rows: int, keys: int, depth: int, width: int, heads: int, wanted: int) -> Teams | None:
-    """The teams for `rows` query rows of `heads` batch entries × key heads, None if none will do.
+def decide_thread_groups(
+    caps: Caps, rows: int, keys: int, depth: int, width: int, heads: int, wanted: int
+) -> ThreadGroups | None:
+    """The thread groups for `rows` query rows of `heads` batch entries × key heads, None if none will do.
 
     `width` is the number of elements that a load of keys or values has, 0 where these do not lie in such pieces.
 
-    >>> decide_teams(Caps.preset("h200"), 4, 2048, 64, 8, 8, 128).name
-    'teams 1x256 512'
-    >>> decide_teams(Caps.preset("h200"), 4, 32768, 128, 8, 8, 128).name
-    'teams 1x64 256 16 parts'
-    >>> decide_teams(Caps.preset("h200"), 4, 2048, 60, 0, 8, 128) is None
+    >>> decide_thread_groups(Caps.preset("h200"), 4, 2048, 64, 8, 8, 128).name
+    'groups 1x256 512'
+    >>> decide_thread_groups(Caps.preset("h200"), 4, 32768, 128, 8, 8, 128).name
+    'groups 1x64 256 16 parts'
+    >>> decide_thread_groups(Caps.preset("h200"), 4, 2048, 60, 0, 8, 128) is None
     True
     """
     if not width or not (caps.subgroups and caps.subgroup_fixed):
@@ -93,23 +95,23 @@ def decide_teams(caps: Caps, rows: int, keys: int, depth: int, width: int, heads
     # Several pieces of a key are as much on their way as several keys.
     unroll = max(1, _UNROLL // pieces)
     sizes = (n for n in (512, 256, 128, 64) if n <= min(threads, caps.max_invocations))
-    choices = (Teams(n, block, lanes, width, pieces, unroll, caps.subgroup_size, parts) for n in sizes)
+    choices = (ThreadGroups(n, block, lanes, width, pieces, unroll, caps.subgroup_size, parts) for n in sizes)
     return next((c for c in choices if c.memory(depth) <= caps.workgroup_memory), None)
 
 
 def load_width(ctx: LowerContext, group: Group, node: Node) -> int:
     """Elements of a key and of a value that one load has, 0 where these are not equally long and laid out alike."""
     p = Puller(ctx, group, KernelBuilder(ctx.caps, workgroup=1))
-    found = AttentionOperands(p, node, Teams(1, 1, 1, 4, 1, 1, 1))
+    found = AttentionOperands(p, node, ThreadGroups(1, 1, 1, 4, 1, 1, 1))
     width = vector_width(p, found.k, found.depth)
     same = found.depth == found.depth_v and ctx.type(found.k.leaf).dtype == ctx.type(found.v.leaf).dtype
     return width if same and width == vector_width(p, found.v, found.depth_v) else 0
 
 
-class TeamKernel(AttentionOperands):
-    """A kernel in the making. What a team finds of its keys stays in registers until the end."""
+class ThreadGroupKernel(AttentionOperands):
+    """The kernel while it is built. A thread group keeps its partial results in registers until the end."""
 
-    def __init__(self, p: Puller, node: Node, choice: Teams) -> None:
+    def __init__(self, p: Puller, node: Node, choice: ThreadGroups) -> None:
         super().__init__(p, node, choice)
         self.choice = choice
         self.size = static_size(self.depth)
@@ -142,7 +144,7 @@ class TeamKernel(AttentionOperands):
             kb.emit(f"var top{r} = {HIDDEN};")
             kb.emit(f"var total{r} = 0.0;")
             kb.emit(f"let row_{r} = min(row0 + {r}u, last_row);")
-        # The bounds are the same for the whole workgroup: teams whose keys are past the end see them hidden.
+        # The bounds are the same for the whole workgroup: keys past the end are masked.
         kb.open(f"for (var c0 = key_begin; c0 < key_end; c0 += {c.keys}u)")
         # The next ones come while these are worked on.
         following = [f"next_{name}" for name in loads]
@@ -157,7 +159,7 @@ class TeamKernel(AttentionOperands):
         for name, value in zip(loads, following, strict=True):
             kb.emit(f"{name} = {value};")
         kb.close()
-        self._join_teams()
+        self._join_thread_groups()
         self._finish(partial)
         return self.blocks * self.kv_heads * self.batch * c.parts
 
@@ -171,7 +173,7 @@ class TeamKernel(AttentionOperands):
         return plus(f"{plus('lane', f'{piece * c.lanes}u')} * {self.each}u", f"{part}u")
 
     def _key(self, first: str, u: int) -> str:
-        return plus(f"{first} + holder", f"{u * self.choice.teams}u")
+        return plus(f"{first} + holder", f"{u * self.choice.thread_groups}u")
 
     def _load(self, first: str, bases: list[str], names: list[str]) -> None:
         """Assigns keys, then values of a step to `names`; past the end the last one repeats."""
@@ -226,14 +228,14 @@ class TeamKernel(AttentionOperands):
                 kb.emit(f"sum{r}_{j} = sum{r}_{j} * {keep} + {added};")
 
     def _over_lanes(self, name: str, first: int, end: int, join: str = "{} + {}") -> str:
-        """Name of a value joined over neighbouring lanes: of a team, or the same lanes of all teams of a subgroup."""
+        """Name of a value joined over the lanes of a thread group, or over the same lane of all groups of a subgroup."""
         while first < end:
             name = self.kb.let(join.format(name, self.kb.subgroup("ShuffleXor", name, f"{first}u")), "s")
             first *= 2
         return name
 
-    def _join_teams(self) -> None:
-        """Every lane gets the sums of all teams of its subgroup."""
+    def _join_thread_groups(self) -> None:
+        """Every lane gets the sums over all thread groups of its subgroup."""
         kb, c = self.kb, self.choice
         for name in ("tops", "totals"):
             kb.shared(name, "f32", c.rows * c.subgroups)

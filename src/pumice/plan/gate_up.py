@@ -1,4 +1,4 @@
-"""Products whose results are read half by half, as those of gated layers are: one kernel can join what it finds in both."""
+"""Gate/up matmuls: one kernel computes a row of each and stores the gated activation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pumice.kernels.context import below_views, find_view
 from pumice.kernels.routines import matmul, qmatmul
 
 
-def halves_of(graph: Graph, node: Node, maxima: Mapping[str, int]) -> tuple[int, ...]:
-    """The two nodes that show a half each of the last axis of a product with few vectors, if nothing else reads it.
+def find_gate_up(graph: Graph, node: Node, maxima: Mapping[str, int]) -> tuple[int, ...]:
+    """The slices for gate and up, each half of the last axis of a matmul with few vectors, if nothing else reads it.
 
     >>> import pumice as pm
     >>> def gated(x, w):
     ...     y = x @ w.T
     ...     return pm.silu(y[:, :64]) * y[:, 64:]
     >>> g = pm.trace(gated, x=pm.spec(1, 32), w=pm.spec(128, 32))
-    >>> [g.nodes[i].attr["starts"] for i in halves_of(g, next(n for n in g.nodes if n.op == "matmul"), {})]
+    >>> [g.nodes[i].attr["starts"] for i in find_gate_up(g, next(n for n in g.nodes if n.op == "matmul"), {})]
     [(0, 0), (0, 64)]
     """
     readers = [graph.nodes[i] for i in sorted(set(graph.users[node.id]))]
@@ -35,7 +35,7 @@ def halves_of(graph: Graph, node: Node, maxima: Mapping[str, int]) -> tuple[int,
 
 
 def _reads_rows(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
-    """Whether the kernel of a product takes whole rows of its weight for a few vectors."""
+    """Whether the matmul's kernel reads whole rows of the weight for few vectors."""
     if node.op == "qmatmul":
         return qmatmul.pulls_left(graph, node, maxima)
     if node.op != "matmul" or not matmul.pulls_left(graph, node, maxima):

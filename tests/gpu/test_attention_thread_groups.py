@@ -1,4 +1,4 @@
-"""Attention for few queries as hardware GPUs with subgroups get it: teams with a key each, alone or in parts."""
+"""Attention for few queries as hardware GPUs with subgroups get it: thread groups with a key each, alone or in parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import pumice as pm
 from pumice.core.caps import Caps
-from pumice.kernels.routines.attention_teams import decide_teams
+from pumice.kernels.routines.attention_thread_groups import decide_thread_groups
 
 from harness import device, run_as
 
@@ -19,14 +19,14 @@ def draw(*shape, dtype=np.float32):
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def check(fn, arrays, *, variant="teams", **types):
+def check(fn, arrays, *, variant="groups", **types):
     """Runs fn as a hardware GPU would and compares with the reference; gives the plan."""
     plan = run_as(device("webgpu").caps.with_(software=False), fn, arrays, types=types)
     assert any(s.variant.startswith(variant) for s in plan.steps), [s.variant for s in plan.steps]
     return plan
 
 
-# Keys: one, fewer than teams, several steps with a rest. Depths: one lane's load up to several pieces a lane.
+# Keys: one, fewer than thread groups, several steps with a rest. Depths: one lane's load up to several pieces a lane.
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize(("keys", "depth"), [(1, 64), (7, 8), (300, 64), (600, 48), (70, 128)])
 def test_one_query_against_a_cache(keys, depth, dtype):
@@ -50,7 +50,7 @@ def test_a_few_queries(options):
 def test_rows_that_share_a_workgroup(queries):
     """With so many heads that workgroups are enough where each takes several rows, and one of them fewer than the others."""
     arrays = {"q": draw(20, 12, queries, 16), "k": draw(20, 4, 37, 16), "v": draw(20, 4, 37, 16)}
-    check(lambda q, k, v: pm.attention(q, k, v, causal=True), arrays, variant="teams 2x" if queries == 1 else "teams 4x")
+    check(lambda q, k, v: pm.attention(q, k, v, causal=True), arrays, variant="groups 2x" if queries == 1 else "groups 4x")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 33, 200])
@@ -105,7 +105,7 @@ def test_choices_fit(rows, keys, depth):
     caps = Caps.preset("h200")
     for heads in (1, 8, 300):
         for width in (4, 8):
-            found = decide_teams(caps, rows, keys, depth, width, heads, 128)
+            found = decide_thread_groups(caps, rows, keys, depth, width, heads, 128)
             if found is None:
                 continue
             assert found.lanes * found.width * found.pieces == depth
@@ -115,6 +115,6 @@ def test_choices_fit(rows, keys, depth):
 
 def test_other_targets_and_layouts_have_other_kernels():
     for caps in (Caps.preset("browser-baseline"), Caps.preset("h200").with_(subgroup_fixed=False)):
-        assert decide_teams(caps, 4, 100, 64, 8, 8, 128) is None
+        assert decide_thread_groups(caps, 4, 100, 64, 8, 8, 128) is None
     arrays = {"q": draw(1, 2, 1, 20), "k": draw(1, 2, 30, 20, dtype=np.float16), "v": draw(1, 2, 30, 20, dtype=np.float16)}
     check(lambda q, k, v: pm.attention(q, k, v), arrays, variant="flash")
