@@ -13,7 +13,7 @@ from pumice.core.dims import Dim, ceildiv, sym
 from pumice.ir.graph import ConstData, GraphBuilder
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder
-from pumice.plan.plan import Access, Binding, Kernel, Part, Plan, PlanBuffer, Step, Value
+from pumice.plan.plan import Access, Binding, DeviceCount, Kernel, Part, Plan, PlanBuffer, Step, Value
 
 CAPS = Caps.preset("browser-baseline")
 T = sym("T")
@@ -131,6 +131,41 @@ def copy_plan(type: TensorType, caps: Caps = CAPS, *, words: Dim, maxima: dict[s
     values = {i: Value(i, type, (Part(i, 0, nbytes),)) for i in (x, y)}
     step = Step("copy", (y,), y, low.bindings, 0, low.uniforms, low.groups)
     return Plan(graph, caps, buffers, values, (kernel,), (step,), (), maxima or {})
+
+
+def counted_plan(caps: Caps = CAPS, *, room: int = 4096, word: int = 1, maximum: int = 1000) -> Plan:
+    """Every workgroup of a step whose number is word `word` of the input n, at most T, counts itself in y, which starts as 0.
+
+    Its kernel trusts the grid: what launches too much shows, in the last element at the latest. Nodes: 0 n, 1 x, 2 y.
+    """
+    b = GraphBuilder()
+    n = b.source("input", "n", TensorType(dtypes.u32, (3,)))
+    x = b.source("input", "x", TensorType(dtypes.f32, (T,)))
+    y = b.add("arange", [], {"stop": room, "dtype": "u32"})
+    graph = b.build([("y", y)], maxima={"T": maximum})
+    kb = KernelBuilder(caps, workgroup=64)
+    kb.emit(f"for (var i = lid; i < {room}u; i += 64u) {{ {kb.write(y, dtypes.u32).store('i', '0u')} }}")
+    clear = kb.finish(groups=1, label="clear")
+    count = Kernel(
+        "count",
+        "@group(0) @binding(0) var<storage, read> n: array<u32>;\n"
+        "@group(0) @binding(1) var<storage, read_write> y: array<atomic<u32>>;\n"
+        "@compute @workgroup_size(1)\n"
+        "fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>) {\n"
+        f"  atomicAdd(&y[min(wid.x + nwg.x * (wid.y + nwg.y * wid.z), {room - 1}u)], 1u);\n"
+        "}\n",
+        ("read", "update"),
+        0,
+        1,
+    )
+    steps = (
+        Step("clear", (y,), y, clear.bindings, 0, clear.uniforms, clear.groups),
+        Step("count", (y,), y, (Binding(n, 0, "read"), Binding(y, 0, "update")), 1, groups=DeviceCount(n, word, T)),
+    )
+    sizes = {n: 16, x: 4 * maximum, y: 4 * room}
+    buffers = tuple(PlanBuffer("arena" if i == y else "input", size, str(i)) for i, size in sizes.items())
+    values = {i: Value(i, graph.nodes[i].type, (Part(i, 0, size),)) for i, size in sizes.items()}
+    return Plan(graph, caps, buffers, values, (clear.kernel(), count), steps, (), {"T": maximum})
 
 
 def rebind(step: Step, kernel: int, **values: int) -> Step:

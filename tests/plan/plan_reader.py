@@ -183,7 +183,17 @@ class Runtime:
         encoder = self.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
         for step in rows(self.plan["steps"]):
-            groups = self.dim(step["groups"], env)
+            groups = step["groups"]
+            if isinstance(groups, dict) and "value" in groups:
+                # Simplest, though it waits: submit what is recorded and read the word. The clamp is the reader's task.
+                compute.end()
+                self.device.queue.submit([encoder.finish()])
+                encoder = self.device.create_command_encoder()
+                compute = encoder.begin_compute_pass()
+                number = self.count(groups["value"], groups["word"])
+                groups = min(number, self.dim(groups["most"], env))
+            else:
+                groups = self.dim(groups, env)
             if groups > 0:
                 self.dispatch(compute, step, uniforms, groups)
         compute.end()
@@ -195,6 +205,10 @@ class Runtime:
                 results[f"{kind} {row['name']}"] = value["dtype"], shape, self.read(value, shape)
         self.copy_states()
         return results
+
+    def count(self, value: int, word: int) -> int:
+        ((buffer, offset, _),) = self.values[value]["parts"]
+        return int(struct.unpack("<I", self.device.queue.read_buffer(self.buffers[buffer], offset + 4 * word, 4))[0])
 
     def uniform_buffer(self, words: list[int]) -> Any:
         data = b"".join(struct.pack("<I", w % 2**32) for w in words)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from gpu.plans import affine_plan, counter_plan, shard_plan
+from gpu.plans import affine_plan, counted_plan, counter_plan, shard_plan
 from plan.plan_cases import CASES
 from pumice.backends.null import NullDevice
 from pumice.core.caps import Caps
@@ -63,7 +63,7 @@ def test_plans_of_every_op_come_back(preset: str) -> None:
             same(Plan.load_bytes(plan.to_bytes()), plan)
 
 
-@pytest.mark.parametrize("make", [affine_plan, shard_plan, lambda: counter_plan(in_place=False)])
+@pytest.mark.parametrize("make", [affine_plan, shard_plan, lambda: counter_plan(in_place=False), counted_plan])
 def test_hand_made_plans_come_back(make: Callable[[], Plan]) -> None:
     same(Plan.load_bytes(make().to_bytes()), make())
 

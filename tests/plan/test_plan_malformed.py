@@ -15,6 +15,7 @@ import pytest
 
 import pumice as pm
 from formats.guard import bounded_memory
+from gpu.plans import counted_plan
 from plan.plan_bytes import hashed, opened, sealed, sealed_text
 from plan.plan_cases import CASES
 from pumice.core.caps import Caps
@@ -382,6 +383,52 @@ def test_structure_attacks_are_refused(name: str) -> None:
     ATTACKS[name](header)
     with bounded_memory():
         refused(sealed(header, blobs))
+
+
+def counted_by(**changes: Any) -> Callable[[Header], None]:
+    """The count of the step whose grid comes from the device, changed; None takes a key out."""
+
+    def attack(header: Header) -> None:
+        count = header["steps"]["groups"][1]
+        for key, value in changes.items():
+            if value is None:
+                del count[key]
+            else:
+                count[key] = value
+
+    return attack
+
+
+COUNT_ATTACKS: dict[str, Callable[[Header], None]] = {
+    "word outside": counted_by(word=3),
+    "word far outside": counted_by(word=1 << 52),
+    "negative word": counted_by(word=-1),
+    "fractional word": counted_by(word=0.5),
+    "word as text": counted_by(word="0"),
+    "no word": counted_by(word=None),
+    "a key too many": counted_by(least=0),
+    "no bound": counted_by(most=None),
+    "bound too large": counted_by(most=1 << 32),
+    "bound without end": counted_by(most=1 << 62),
+    "negative bound": counted_by(most=-1),
+    "bound of no expression": counted_by(most={"e": 9999}),
+    "bound that is a count": counted_by(most={"value": 0, "word": 0, "most": 1}),
+    "no value": counted_by(value=1 << 20),
+    "negative value": counted_by(value=-1),
+    "value of floats": counted_by(value=1),
+    "value that the step writes": counted_by(value=2),
+    "value that the step does not read": lambda h: (
+        h["steps"]["groups"].__setitem__(0, {"value": 0, "word": 0, "most": 1}) or h["steps"]["groups"].__setitem__(1, 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNT_ATTACKS)
+def test_attacks_on_grids_from_the_device_are_refused(name: str) -> None:
+    header, blobs = opened(counted_plan().to_bytes())
+    assert set(header["steps"]["groups"][1]) == {"value", "word", "most"}
+    COUNT_ATTACKS[name](header)
+    refused(sealed(header, blobs))
 
 
 HOST_ATTACKS: dict[str, Callable[[Header], None]] = {

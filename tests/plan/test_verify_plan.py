@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import pumice as pm
+from gpu.plans import counted_plan
 from pumice.core.caps import Caps
+from pumice.core.dims import sym
 from pumice.errors import LimitError, PlanError
 from pumice.plan.build import build_plan
-from pumice.plan.plan import Binding, Part, Plan, PlanBuffer, Step, Value, fold_grid
+from pumice.plan.plan import Binding, DeviceCount, Part, Plan, PlanBuffer, Step, Value, fold_grid
 from pumice.plan.verify import verify_plan
 
 CAPS = Caps.preset("browser-baseline")
@@ -138,6 +141,53 @@ def test_bad_plan_is_refused_by_name(spoil: Callable[[Plan], Plan], rule: str) -
     with pytest.raises(PlanError) as e:
         verify_plan(spoil(good_plan()))
     assert e.value.fields["rule"] == rule
+
+
+def counted(**changes: Any) -> Plan:
+    """A plan whose second step has a grid from the device, changed."""
+    plan = counted_plan()
+    count = plan.steps[1].groups
+    assert isinstance(count, DeviceCount)
+    return with_step(plan, 1, replace(plan.steps[1], groups=replace(count, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "rule"),
+    [
+        (counted(value=77), "count"),
+        (counted(value=1), "count"),  # f32, and not read
+        (counted(value=2), "count"),  # written by the step itself
+        (counted(word=-1), "count"),
+        (counted(word=3), "count"),
+        (counted(most=-1), "count"),
+        (counted(most=sym("T") - 1), "count"),
+        (counted(most=1 << 32), "count"),
+        (replace(counted(), caps=CAPS.with_(max_groups=3)), "grid"),
+    ],
+)
+def test_bad_counts_are_refused(spoilt: Plan, rule: str) -> None:
+    with pytest.raises(PlanError) as e:
+        verify_plan(spoilt)
+    assert e.value.fields["rule"] == rule
+
+
+def test_the_count_must_have_been_written_before() -> None:
+    """A temporary of words that no step has written by then."""
+    plan = counted_plan()
+    count, fresh = plan.steps[1], Value(9, plan.values[0].type, (Part(3, 0, 16),))
+    step = replace(count, bindings=(Binding(9, 0, "read"), count.bindings[1]), groups=DeviceCount(9, 0, 1))
+    bad = replace(plan, values={**plan.values, 9: fresh}, buffers=(*plan.buffers, PlanBuffer("arena", 16, "words")))
+    with pytest.raises(PlanError) as e:
+        verify_plan(with_step(bad, 1, step))
+    assert e.value.fields["rule"] == "data-flow"
+
+
+def test_a_word_of_a_value_that_may_be_empty_is_refused() -> None:
+    plan = counted_plan()
+    shape = (sym("T"),)
+    words = Value(0, replace(plan.values[0].type, shape=shape), plan.values[0].parts)
+    with pytest.raises(PlanError, match="at every size"):
+        verify_plan(replace(plan, values={**plan.values, 0: words}))
 
 
 def test_buffer_over_the_limit_is_named() -> None:

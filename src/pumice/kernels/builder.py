@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim
-from pumice.core.dtypes import DType
+from pumice.core.dtypes import DType, u32
 from pumice.errors import PlanError
 from pumice.kernels.library import library_source
-from pumice.plan.plan import Access, Binding, Kernel
+from pumice.plan.plan import Access, Binding, DeviceCount, Grid, Kernel
 
 _T = TypeVar("_T")
 _ELEMENT = {"f32": "f32", "i32": "i32", "u32": "u32"}  # every other dtype lives packed in u32 words
@@ -46,7 +46,7 @@ class Lowered:
     wgsl: str
     bindings: tuple[Binding, ...]
     uniforms: tuple[Dim, ...]
-    groups: Dim
+    groups: Grid
     label: str
     variant: str = ""
     workgroup: int = 1
@@ -355,12 +355,18 @@ class KernelBuilder:
         self.emit("} else {")
         self._indent += 1
 
-    def finish(self, *, groups: Dim, label: str, variant: str = "", any_size: bool = False) -> Lowered:
-        """The kernel as text with its launch data; with `any_size` the number of workgroups is no part of the text."""
+    def finish(self, *, groups: Grid, label: str, variant: str = "", any_size: bool = False) -> Lowered:
+        """The kernel as text with its launch data; with `any_size` the number of workgroups is no part of the text.
+
+        For a DeviceCount the kernel reads the count itself: a folded grid may have more workgroups than that.
+        """
+        if isinstance(groups, DeviceCount):
+            total = f"min({self.read(groups.value, u32).word(f'{groups.word}u')}, {self.dim(groups.most)})"
+        else:
+            total = self.size(groups) if any_size else self.dim(groups)
         limit = self.caps.max_storage_buffers
         if len(self.bindings) > limit:
             raise PlanError(f"{label} binds {len(self.bindings)} storage buffers, {self.caps.name} has {limit}")
-        total = self.size(groups) if any_size else self.dim(groups)
         body = self._drop_unused()
         head = [*self._declared]
         if self.uniforms:

@@ -10,6 +10,7 @@ from pumice.ir.types import TensorType
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.lower import lower_group
+from pumice.plan.plan import DeviceCount
 
 
 @dataclass(frozen=True)
@@ -80,4 +81,7 @@ def _ids(group: Group) -> Iterator[tuple[str, int]]:
 
 
 def _rename(kernel: Lowered, names: Mapping[int, int]) -> Lowered:
-    return replace(kernel, bindings=tuple(replace(b, value=names[b.value]) for b in kernel.bindings))
+    groups = kernel.groups
+    if isinstance(groups, DeviceCount):
+        groups = replace(groups, value=names[groups.value])
+    return replace(kernel, bindings=tuple(replace(b, value=names[b.value]) for b in kernel.bindings), groups=groups)

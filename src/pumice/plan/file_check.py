@@ -161,7 +161,7 @@ def _check_step(plan: Plan, k: int, step: Step) -> None:
     for n in step.nodes:
         if not 0 <= n < len(nodes) or nodes[n].op in SOURCE_OPS:
             raise _fail("nodes", f"{where} computes node {n}, which is none or a source")
-    for d in (step.groups, *step.uniforms):
+    for d in (step.most_groups, *step.uniforms):
         _check_known(plan, d, where)
     for b in step.bindings:
         if b.value not in values or not 0 <= b.part < len(values[b.value].parts):

@@ -18,7 +18,21 @@ from pumice.plan.file_exprs import EXACT, decode_dim
 from pumice.plan.file_json import MAX_ROWS, Item, Table
 from pumice.plan.file_write import ACCESS, OPTIONS, STEP_COLUMNS, encode
 from pumice.plan.needs import AT_LEAST
-from pumice.plan.plan import FEATURES, Access, Binding, BufferKind, Kernel, Part, Plan, PlanBuffer, PlanOptions, Step, Value
+from pumice.plan.plan import (
+    FEATURES,
+    Access,
+    Binding,
+    BufferKind,
+    DeviceCount,
+    Grid,
+    Kernel,
+    Part,
+    Plan,
+    PlanBuffer,
+    PlanOptions,
+    Step,
+    Value,
+)
 
 MAX_SYMBOLS = 256
 MAX_OPERANDS = 1 << 12
@@ -213,11 +227,17 @@ class _PlanReader:
                 bindings,
                 [-1 if k is None else k for k in table.optional_integers("kernel", 0, kernels - 1)],
                 [() if u is None else uniforms[u] for u in table.optional_integers("uniforms", 0, len(uniforms) - 1)],
-                [self.dim(item) for item in table.items("groups")],
+                [self.grid(item) for item in table.items("groups")],
                 table.optional_integers("anchor", 0, _MAX_ID),
                 table.texts("variant"),
             )
         )
+
+    def grid(self, at: Item) -> Grid:
+        if type(at.value) is not dict or "value" not in at.value:
+            return self.dim(at)
+        count = at.object("value word most")
+        return DeviceCount(count["value"].integer(0, _MAX_ID), count["word"].integer(), self.dim(count["most"]))
 
     def pairs(self, table: Table, last: int, first: str = "to") -> tuple[tuple[int, int], ...]:
         return tuple(zip(table.integers(first, 0, last), table.integers("value", 0, last)))

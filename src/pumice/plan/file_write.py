@@ -16,7 +16,7 @@ from pumice.ir.types import TensorType
 from pumice.plan.file_exprs import ExprTable, check_exact
 from pumice.plan.file_symbols import solutions
 from pumice.plan.needs import AT_LEAST, most_groups, needed_caps
-from pumice.plan.plan import FEATURES, Access, Kernel, Plan, Value
+from pumice.plan.plan import FEATURES, Access, DeviceCount, Grid, Kernel, Plan, Value
 
 Json = Any
 # What the header derives from the rest for readers without an IR. Later releases may derive more of it or do so more
@@ -179,7 +179,7 @@ class _Writer:
                 [word for b in s.bindings for word in (b.value, b.part)],
                 access_text(b.access for b in s.bindings),
                 uniforms[s.uniforms] if s.uniforms else None,
-                self.exprs.dim(s.groups),
+                self.grid(s.groups),
                 list(s.nodes),
                 s.root,
                 s.anchor,
@@ -187,6 +187,11 @@ class _Writer:
             for s in self.plan.steps
         )
         return columns(STEP_COLUMNS, rows)
+
+    def grid(self, groups: Grid) -> Json:
+        if isinstance(groups, DeviceCount):
+            return {"value": groups.value, "word": groups.word, "most": self.exprs.dim(groups.most)}
+        return self.exprs.dim(groups)
 
     # -- the graph --------------------------------------------------------------------------------------------------
     def encode_graph(self, graph: Graph) -> dict[str, Json]:

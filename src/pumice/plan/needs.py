@@ -70,7 +70,7 @@ def needed_caps(plan: Plan) -> Caps:
 
 def most_groups(plan: Plan) -> int:
     """Workgroups of the largest dispatch at the symbols' maxima."""
-    return max((upper(s.groups, plan.maxima) for s in plan.steps), default=0)
+    return max((upper(s.most_groups, plan.maxima) for s in plan.steps), default=0)
 
 
 def check_device(plan: Plan, need: Caps, device: Caps, name: str) -> None:

@@ -90,6 +90,38 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceCount:
+    """A number of workgroups that an earlier step computes: word `word` of a value, as u32, and never more than `most`.
+
+    The step that has it reads the value. Memory and limits go by `most`; runtimes clamp the word, whatever it holds.
+
+    >>> str(DeviceCount(7, 0, 64))
+    '%7[0] up to 64'
+    """
+
+    value: int
+    word: int
+    most: Dim
+
+    def __str__(self) -> str:
+        return f"%{self.value}[{self.word}] up to {self.most}"
+
+    def clamp(self, word: int, most: int) -> int:
+        """The workgroups to launch for the word as it is in memory, of any sign, and the value of `most`.
+
+        >>> DeviceCount(7, 0, 64).clamp(3, 64), DeviceCount(7, 0, 64).clamp(-1, 64)
+        (3, 64)
+        """
+        return max(0, min(word % 2**32, most))
+
+
+# The number of workgroups of a step: known when a run starts, or only on the device.
+Grid = Dim | DeviceCount
+# A count is a u32, and so is the number of a workgroup.
+MAX_COUNT = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One dispatch, or one host call.
 
@@ -104,9 +136,14 @@ class Step:
     bindings: tuple[Binding, ...]
     kernel: int = -1
     uniforms: tuple[Dim, ...] = ()
-    groups: Dim = 1
+    groups: Grid = 1
     anchor: int | None = None
     variant: str = ""
+
+    @property
+    def most_groups(self) -> Dim:
+        """The number of workgroups, or the most that a count from the device can be."""
+        return self.groups.most if isinstance(self.groups, DeviceCount) else self.groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pumice.core.dims import upper
+from pumice.core.dims import bounds, upper
+from pumice.core.dtypes import i32, u32
 from pumice.errors import LimitError, PlanError
-from pumice.plan.plan import Binding, Part, Plan, Step, fold_grid
+from pumice.plan.plan import MAX_COUNT, Binding, DeviceCount, Part, Plan, Step, fold_grid
 
 
 def verify_plan(plan: Plan) -> None:
@@ -23,6 +24,8 @@ def verify_plan(plan: Plan) -> None:
     contents = _initial_contents(plan)
     for k, step in enumerate(plan.steps):
         _check_limits(plan, k, step)
+        if isinstance(step.groups, DeviceCount):
+            _check_count(plan, k, step, step.groups)
         _check_aliasing(plan, k, step)
         _check_flow(plan, k, step, contents)
     for _, root in (*plan.graph.outputs, *plan.graph.captures, *plan.copies):
@@ -64,8 +67,22 @@ def _check_limits(plan: Plan, k: int, step: Step) -> None:
             raise _fail(k, step, "binding-size", f"value {b.value} binds {part.nbytes} bytes of {caps.max_binding_bytes}")
         if part.nbytes % 4:
             raise _fail(k, step, "alignment", f"value {b.value} binds {part.nbytes} bytes, no multiple of 4")
-    if max(fold_grid(upper(step.groups, plan.maxima), caps.max_groups)) > caps.max_groups:
+    if max(fold_grid(upper(step.most_groups, plan.maxima), caps.max_groups)) > caps.max_groups:
         raise _fail(k, step, "grid", f"{step.groups} workgroups cannot be folded into {caps.max_groups} a dimension")
+
+
+def _check_count(plan: Plan, k: int, step: Step, count: DeviceCount) -> None:
+    """The word of a count is inside a value that the step reads: so it was written before, and the step leaves it as it is."""
+    value = plan.values.get(count.value)
+    if value is None or Binding(count.value, 0, "read") not in step.bindings:
+        raise _fail(k, step, "count", f"its number of workgroups is a word of value {count.value}, which it does not read")
+    if value.type.dtype not in (u32, i32) or len(value.parts) != 1:
+        raise _fail(k, step, "count", f"its number of workgroups is a word of value {count.value}, {value.type} in memory")
+    if not 0 <= count.word < bounds(value.type.numel, plan.maxima)[0]:
+        raise _fail(k, step, "count", f"word {count.word} is not inside value {count.value}, {value.type}, at every size")
+    least, most = bounds(count.most, plan.maxima)
+    if least < 0 or most > MAX_COUNT:
+        raise _fail(k, step, "count", f"its bound {count.most} on the workgroups is not in 0…{MAX_COUNT}")
 
 
 def _part(plan: Plan, k: int, step: Step, b: Binding) -> Part:

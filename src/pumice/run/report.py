@@ -11,7 +11,7 @@ from pumice.errors import SymbolError
 from pumice.ir.graph import Graph
 from pumice.kernels.reasons import reason
 from pumice.plan.cost import step_costs
-from pumice.plan.plan import Plan
+from pumice.plan.plan import DeviceCount, Plan
 from pumice.run.tables import quantity, table
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step: what it computes, how, and what it moves at the report's sizes. `groups` 0 means that it is skipped."""
+    """One step: what it computes, how, and what it moves at the report's sizes. `groups` 0 means that it is skipped.
+
+    Where `counted`, the number of workgroups comes from the device, and `groups` is the most that it can be.
+    """
 
     step: int
     label: str
@@ -31,9 +34,14 @@ class StepReport:
     where: str
     kernel: int
     groups: int
+    counted: bool
     read_bytes: int
     written_bytes: int
     flops: int | None
+
+    @property
+    def groups_text(self) -> str:
+        return f"≤{self.groups}" if self.counted else str(self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class Report:
     def table(self) -> str:
         """The steps as text."""
         rows = [
-            [str(s.step), s.label, s.variant or "-", str(s.groups), quantity(s.read_bytes + s.written_bytes, "B"), s.why]
+            [str(s.step), s.label, s.variant or "-", s.groups_text, quantity(s.read_bytes + s.written_bytes, "B"), s.why]
             for s in self.steps
         ]
         return table(["step", "label", "variant", "groups", "moves", "why"], rows, left=(1, 2, 5))
@@ -142,7 +150,8 @@ def report_plan(plan: Plan, sizes: Mapping[str, int], *, device: str = "", count
             nodes=s.nodes,
             where=plan.graph.nodes[s.root].where,
             kernel=s.kernel,
-            groups=evaluate(s.groups, env),
+            groups=evaluate(s.most_groups, env),
+            counted=isinstance(s.groups, DeviceCount),
             read_bytes=costs[i].read,
             written_bytes=costs[i].written,
             flops=costs[i].flops,

@@ -78,7 +78,7 @@ class NullSession:
 
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Zeros of the outputs' types at `env`."""
-        labels = [s.label for s in self.plan.steps if evaluate(s.groups, env) > 0]
+        labels = [s.label for s in self.plan.steps if evaluate(s.most_groups, env) > 0]
         self._record("run", env=dict(env), inputs={k: v.shape for k, v in inputs.items()}, outputs=list(outputs), steps=labels)
         results = [_zeros(self._type(node).at(env)) for node in outputs]
         self._count("submits", 1)
@@ -91,7 +91,7 @@ class NullSession:
         self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
     ) -> tuple[list[Array], Timing]:
         """As `run`; nothing took any time."""
-        steps = [StepTime(i, 0.0, 0.0) for i, s in enumerate(self.plan.steps) if each and evaluate(s.groups, env) > 0]
+        steps = [StepTime(i, 0.0, 0.0) for i, s in enumerate(self.plan.steps) if each and evaluate(s.most_groups, env) > 0]
         return self.run(env, inputs, outputs), Timing("none", "nothing is computed", tuple(steps), 0.0, ())
 
     def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Done:

@@ -91,6 +91,7 @@ class Gpu:
             self._usage = {
                 "storage": usage.STORAGE | usage.COPY_SRC | usage.COPY_DST,
                 "uniform": usage.UNIFORM | usage.COPY_DST,
+                "indirect": usage.INDIRECT | usage.STORAGE,
             }
             self.staging = Staging(self)
         self.mapper = encode.Mapper(self.raw._internal)

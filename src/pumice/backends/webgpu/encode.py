@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from wgpu.backends.wgpu_native import ffi, lib
@@ -17,8 +18,9 @@ from wgpu.backends.wgpu_native._api import GPUShaderModule, libf, new_struct_p, 
 
 from pumice.backends.base import Array
 
-# (pipeline or None when the previous one stays, bind group, x, y, z); the handles' owners must outlive the submit.
-Dispatch = tuple[Any, Any, int, int, int]
+# (pipeline or None when the previous one stays, bind group, x, y, z); the handles' owners must outlive the submit. Where z is 0,
+# the grid comes from the device and x is an IndirectGrid; such a dispatch always names its pipeline.
+Dispatch = tuple[Any, Any, Any, int, int]
 # Timestamps of a pass: a query set's handle, and the number in it for either end.
 PassStamps = tuple[Any, int | None, int | None]
 
@@ -27,15 +29,33 @@ _NOTHING = ffi.new("uint8_t[4]")
 _set_pipeline = lib.wgpuComputePassEncoderSetPipeline
 _set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
 _dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+_dispatch_indirect = lib.wgpuComputePassEncoderDispatchWorkgroupsIndirect
+
+
+@dataclass(frozen=True, slots=True)
+class IndirectGrid:
+    """A grid that the device computes: one workgroup of `pipeline`, bound to `group`, writes it to `buffer` at `offset`."""
+
+    pipeline: Any
+    group: Any
+    buffer: Any
+    offset: int
 
 
 def encode_steps(pass_handle: Any, prepared: Iterable[Dispatch]) -> None:
     """Encode every dispatch into the open compute pass `pass_handle`."""
     for pipeline, group, x, y, z in prepared:
+        if not z:
+            _set_pipeline(pass_handle, x.pipeline)
+            _set_bind_group(pass_handle, 0, x.group, 0, _NULL)
+            _dispatch(pass_handle, 1, 1, 1)
         if pipeline is not None:
             _set_pipeline(pass_handle, pipeline)
         _set_bind_group(pass_handle, 0, group, 0, _NULL)
-        _dispatch(pass_handle, x, y, z)
+        if z:
+            _dispatch(pass_handle, x, y, z)
+        else:
+            _dispatch_indirect(pass_handle, x.buffer, x.offset)
 
 
 class Commands:

@@ -323,7 +323,7 @@ def profile_run(
         session._check_open()
         with gpu.guard("a measured run"):
             session._prepare(env)
-            numbers = [i for i, s in enumerate(session.plan.steps) if session._sizes.value(s.groups) > 0]
+            numbers = [i for i, s in enumerate(session.plan.steps) if session._sizes.value(s.most_groups) > 0]
             kind, whole = choose_timers(session)
             overhead = _overhead(gpu, kind, whole) if each else 0.0
             timer = kind(gpu, len(numbers)) if each else whole(gpu, len(session._parts) if outputs else 1)

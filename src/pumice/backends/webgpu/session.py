@@ -13,6 +13,7 @@ import numpy as np
 from pumice.backends.base import Array, Donor, Session
 from pumice.backends.timing import Timing
 from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, with_nodes
+from pumice.backends.webgpu.counts import CLAMP, SLOT_BYTES, Clamps, StepGroups, clamp_steps
 from pumice.backends.webgpu.device import Gpu, Record, Write
 from pumice.backends.webgpu.encode import Commands, Dispatch
 from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, rounded
@@ -24,7 +25,7 @@ from pumice.backends.webgpu.uniforms import Sizes
 from pumice.errors import ClosedError, DeviceError, LimitError, MissingName, PlanError, ShaderError, ShapeError, UnknownName
 from pumice.ir.graph import ConstData, Node
 from pumice.ir.types import TensorType
-from pumice.plan.plan import Plan, fold_grid
+from pumice.plan.plan import DeviceCount, Plan, Step, fold_grid
 
 _COUNTERS = (
     *("pipelines", "buffers", "buffer_bytes", "submits", "dispatches"),
@@ -82,8 +83,11 @@ class WebGpuSession:
         }
         self._pipelines = [pipelines[s.kernel] for s in plan.steps]
         align = max(plan.caps.uniform_alignment, self._gpu.caps.uniform_alignment)
-        self._sizes = Sizes(plan.steps, plan.maxima, align)
+        self._limit = min(plan.caps.max_groups, self._gpu.caps.max_groups)
+        clamps = clamp_steps(plan.steps, self._limit)
+        self._sizes = Sizes((*plan.steps, *clamps.values()), plan.maxima, align)
         self._uniform = self._own(self._sizes.nbytes, "sizes", "uniform") if self._sizes.nbytes else None
+        self._clamps = self._make_clamps(clamps)
         self._groups = [self._bind(i, self._places) for i in range(len(plan.steps))]
         self._copies = [self._copy(*pair) for pair in plan.copies]
         # The steps with work, and the same as a run of which somebody waits for the results submits them.
@@ -137,8 +141,17 @@ class WebGpuSession:
         self._counters["buffer_bytes"] += buffer.nbytes
         return buffer
 
-    def _bind(self, index: int, places: Mapping[int, tuple[BufferRange, ...]]) -> Any:
-        """The bind group of a step, checked first: what WebGPU would refuse later gets a name here."""
+    def _make_clamps(self, steps: Mapping[int, Step]) -> Clamps | None:
+        """What clamps the counts of steps whose grids come from the device; None if there are none."""
+        if not steps:
+            return None
+        (pipeline,) = self._gpu.pipelines.compile([CLAMP])
+        grids = self._own(SLOT_BYTES * len(steps), "grids", "indirect")
+        uniforms = {i: self._sizes.slot(len(self.plan.steps) + k) for k, i in enumerate(steps)}
+        return Clamps(pipeline, grids, {i: s.bindings[0].value for i, s in steps.items()}, uniforms)
+
+    def _bind(self, index: int, places: Mapping[int, tuple[BufferRange, ...]]) -> StepGroups:
+        """The bind groups of a step, checked first: what WebGPU would refuse later gets a name here."""
         step, caps = self.plan.steps[index], self._gpu.caps
         ranges, use = [], dict[DeviceBuffer, bool]()
         for b in step.bindings:
@@ -154,7 +167,11 @@ class WebGpuSession:
             ranges.append((place.buffer, offset, size))
         if step.uniforms and self._uniform is not None:
             ranges.append((self._uniform, *self._sizes.slot(index)))
-        return self._gpu.pipelines.bind(self._pipelines[index], ranges, step.label)
+        own = self._gpu.pipelines.bind(self._pipelines[index], ranges, step.label)
+        if not isinstance(step.groups, DeviceCount):
+            return StepGroups(own)
+        assert self._clamps is not None and self._uniform is not None
+        return StepGroups(own, *self._clamps.bind(self._gpu, index, places, self._uniform))
 
     def _copy(self, state: int, value: int) -> tuple[int, int]:
         to, source = self._places[state], self._places[value]
@@ -213,19 +230,22 @@ class WebGpuSession:
             return
         # A failure below must not leave old grids behind for a later run of the same env.
         self._sizes.bound = False
-        limit = min(self.plan.caps.max_groups, self._gpu.caps.max_groups)
+        limit = self._limit
         dispatches: list[Dispatch] = []
         current: Any = None
         free = 0
-        for i, (step, pipeline, group) in enumerate(zip(self.plan.steps, self._pipelines, self._groups, strict=True)):
-            count = self._sizes.value(step.groups)
+        for i, (step, pipeline, groups) in enumerate(zip(self.plan.steps, self._pipelines, self._groups, strict=True)):
+            count = self._sizes.value(step.most_groups)
             if count <= 0:
                 continue
             free += i < self._lasting
             x, y, z = fold_grid(count, limit)
             if z > limit:
                 raise LimitError(f"{step.label} needs {count} workgroups, a grid holds {limit}³", wanted=count, limit=limit)
-            dispatches.append((None if pipeline is current else pipeline.handle, group._internal, x, y, z))
+            if groups.grid is not None:
+                dispatches.append((pipeline.handle, groups.own._internal, groups.grid, 0, 0))
+            else:
+                dispatches.append((None if pipeline is current else pipeline.handle, groups.own._internal, x, y, z))
             current = pipeline
         if self._uniform is not None:
             self._gpu.behind.drain()

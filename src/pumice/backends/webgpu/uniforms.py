@@ -44,7 +44,7 @@ class Sizes:
                     exprs[word] = None
                 else:
                     self.words[i] = word % 2**32
-        exprs.update((s.groups, None) for s in steps if isinstance(s.groups, Expr))
+        exprs.update((s.most_groups, None) for s in steps if isinstance(s.most_groups, Expr))
         self._exprs = tuple(exprs)
         self._values: dict[Expr, int] = {}
         self._env: dict[str, int] = {}
