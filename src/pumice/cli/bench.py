@@ -57,7 +57,7 @@ def bench_ops(device: Device) -> list[dict[str, Any]]:
     from pumice.core.dtypes import q8_0
 
     rng = np.random.default_rng(0)
-    big = 512 if device.caps.software and device.caps.target == "webgpu" else 1024
+    big = 512 if device.caps.dispatches and not device.caps.is_gpu else 1024
     rows: list[dict[str, Any]] = []
 
     def measure(name: str, fn: Callable[..., Any], amount: float, unit: str, params: Any = None, **arrays: Any) -> None:

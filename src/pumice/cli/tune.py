@@ -26,7 +26,7 @@ _LONG_K, _MOST_CORES, _LONGER = 4096, 1024, 1.1
 def tune(device: Device, say: Callable[[str], None]) -> tuple[str, dict[str, Any]]:
     """The name and the entry of a device for the tuning table."""
     caps = device.caps
-    if caps.target != "webgpu" or caps.software:
+    if not caps.is_gpu:
         raise InputError(f"{device.name} is no GPU", hint="tuning chooses between kernels of a GPU: --device names one")
     entry: dict[str, Any] = {"names": [caps.name.lower()], "groups": list(GROUPS), "tiles": {}}
     tiles = fitting(caps, MEASURED_TILES)

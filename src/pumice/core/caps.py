@@ -9,6 +9,7 @@ from pumice.core.tuning import Tuning, shipped
 from pumice.errors import UnknownName
 
 MIB = 1 << 20
+_EMBEDDING_TOKENS = {"webgpu": 8192, "host": 1024}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,109 @@ class Caps:
     def with_(self, **changes: Any) -> Caps:
         """A copy with some fields changed."""
         return replace(self, **changes)
+
+    # -- what steps are -------------------------------------------------------------------------------------------------
+    @property
+    def dispatches(self) -> bool:
+        """Whether steps are dispatches of kernels, with bindings and a grid; else each is a call of a host routine."""
+        return self.target == "webgpu"
+
+    @property
+    def generates_kernels(self) -> bool:
+        """Whether a routine's kernel is written for its group: it can compute operands where it reads them, join gate and up of a
+        gated layer and hold constants as literals. Host routines are ready-made and read memory.
+        """
+        return self.target == "webgpu"
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is hardware that runs kernels: WebGPU, and no software rasteriser."""
+        return self.target == "webgpu" and not self.software
+
+    # -- memory ---------------------------------------------------------------------------------------------------------
+    @property
+    def usable_bindings(self) -> int:
+        """Storage buffers that a kernel may bind: one of more than a browser's default is left to the runtime."""
+        return self.max_storage_buffers - (1 if self.max_storage_buffers > 8 else 0)
+
+    @property
+    def exclusive_writes(self) -> bool:
+        """Whether a step that writes to a buffer must not read from it, not even elsewhere: WebGPU forbids it."""
+        return self.target == "webgpu"
+
+    @property
+    def word_stores(self) -> bool:
+        """Whether stores write whole 32-bit words, so that elements of fewer bits share one; the host stores bytes."""
+        return self.target == "webgpu"
+
+    @property
+    def splits_params(self) -> bool:
+        """Whether a param larger than a binding is stored in parts."""
+        return self.target == "webgpu"
+
+    # -- what keeps it busy ---------------------------------------------------------------------------------------------
+    @property
+    def busy_groups(self) -> int:
+        """Workgroups that keep the device busy: a software device has a few cores, a GPU about a hundred and more.
+
+        >>> Caps.preset("h200").busy_groups, Caps.preset("lavapipe").busy_groups
+        (128, 2)
+        """
+        return 2 if self.software else 128
+
+    def workgroup(self, most: int) -> int:
+        """Threads of a workgroup that has use for up to `most`.
+
+        A software device runs the threads of a workgroup on one core, where more than a few vectors of them gain nothing.
+
+        >>> [Caps.preset(p).workgroup(512) for p in ("h200", "browser-baseline", "lavapipe")]
+        [512, 256, 64]
+        """
+        return min(most, 64 if self.software else most, self.max_invocations, self.max_workgroup_x)
+
+    @property
+    def serial_threads(self) -> bool:
+        """Whether the threads of a workgroup run in turns on one core: barriers are slow, sharing small work gains nothing."""
+        return self.software
+
+    @property
+    def splits_sums(self) -> bool:
+        """Whether several workgroups should share a long sum, which another kernel completes: there are idle ones without it."""
+        return not self.software
+
+    @property
+    def unrolls(self) -> bool:
+        """Whether loops should be written out: the loads of several rounds are then in flight, as global memory is slow.
+
+        A software device waits for nothing, and takes long to compile long shaders.
+        """
+        return not self.software
+
+    @property
+    def long_shaders(self) -> bool:
+        """Whether shaders may be long, as on large GPUs; elsewhere it takes a browser seconds to compile them."""
+        return self.unrolls and self.max_invocations >= 1024
+
+    @property
+    def coalesced_threads(self) -> int:
+        """Neighbouring threads whose loads of neighbouring elements become one."""
+        return 8 if self.software else 32
+
+    # -- language models ------------------------------------------------------------------------------------------------
+    @property
+    def overlaps_host(self) -> bool:
+        """Whether a run goes on while the host does other work. A software device shares the host's cores."""
+        return not self.software
+
+    @property
+    def joined_cache(self) -> bool:
+        """Whether the keys and values of a layer are one state, which one dispatch updates; host calls cost little."""
+        return self.target == "webgpu"
+
+    @property
+    def embedding_tokens(self) -> int:
+        """Tokens of texts that are embedded together: they fill a GPU; on the host, their activations stay in cache."""
+        return _EMBEDDING_TOKENS[self.target]
 
 
 PRESETS = {

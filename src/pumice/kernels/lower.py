@@ -22,7 +22,7 @@ _WIDE = {"f32": f32, "i32": i32, "u32": u32, "bool": u32}
 
 def has_kernel(caps: Caps, graph: Graph, node: Node) -> bool:
     """Whether a target has a kernel for a node whose op could be composed of others instead; the host has routines for all."""
-    if node.op == "attention_gradient" and caps.target != "host":
+    if node.op == "attention_gradient" and caps.dispatches:
         return attention_gradient_tiles.has_kernel(caps, graph, node)
     return True
 

@@ -16,8 +16,8 @@ _MANY, _FEW_NODES, _TOGETHER = 1 << 20, 8, 4
 
 
 def map_workgroup(caps: Caps) -> int:
-    """Threads per workgroup of simple kernels: a software device runs one workgroup per core, a GPU hundreds."""
-    return 64 if caps.software else min(256, caps.max_invocations)
+    """Threads per workgroup of simple kernels."""
+    return caps.workgroup(256)
 
 
 def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -56,7 +56,7 @@ def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
 
 def _many(ctx: LowerContext, group: Group) -> bool:
     """Whether so much is read for so little work that a thread should have several elements on their way."""
-    return not ctx.caps.software and ctx.max(ctx.type(group.root).numel) >= _MANY and len(group.nodes) <= _FEW_NODES
+    return ctx.caps.unrolls and ctx.max(ctx.type(group.root).numel) >= _MANY and len(group.nodes) <= _FEW_NODES
 
 
 def _lower_many(p: Puller, group: Group) -> Lowered:

@@ -28,8 +28,6 @@ from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
 
 Array = np.ndarray[Any, Any]
-# Tokens of one run: enough to fill a GPU; on the host, few enough that what lies between two steps stays in cache.
-_TOKENS, _HOST_TOKENS = 8192, 1024
 # Batches that a GPU gets while it works on another, so that it need not wait for the host.
 _AHEAD = 2
 # Batches for which there are plans of their own on a GPU: up to so many texts, and texts of at least so many tokens.
@@ -194,7 +192,7 @@ class EmbeddingModel:
     def _executable(self, rows: int, width: int) -> pm.Executable:
         """The plan for a batch of so many texts and tokens. What is best on a GPU depends on that; on the host one will do."""
         sizes = self.batch_size, self.max_tokens
-        if not self.device.caps.software:
+        if self.device.caps.splits_sums:
             width = min(self.max_tokens, 1 << (max(_LEAST_WIDTH, width) - 1).bit_length())
             sizes = next((n for n in _ROWS if rows <= n < self.batch_size), self.batch_size), width
         with self._lock:
@@ -227,8 +225,8 @@ class EmbeddingModel:
         out = np.zeros((len(ids), self.dim), np.float32)
         # Neighbours of like length share a batch, so that little of it is padding.
         order = sorted(range(len(ids)), key=lambda k: -len(ids[k]))
-        overlaps = not self.device.caps.software
-        most = _HOST_TOKENS if self.device.caps.target == "host" else _TOKENS
+        overlaps = self.device.caps.overlaps_host
+        most = self.device.caps.embedding_tokens
         under_way: deque[tuple[list[int], Callable[[], Array]]] = deque()
         begun = done = 0
         while done < len(order):

@@ -78,10 +78,10 @@ class Engine:
             params = attach(cfg, params, adapter)
         self.arch, self.cfg, self.device = arch, cfg, device
         self.context = min(context, cfg.max_positions)
-        self.layout = CacheLayout(slots, self.context, cache_dtype, joined=device.caps.target == "webgpu")
+        self.layout = CacheLayout(slots, self.context, cache_dtype, joined=device.caps.joined_cache)
         self.chunk = min(chunk, self.context)
         # Parts of a prompt by which there are plans. Where workgroups are many, few tokens want them shared out otherwise.
-        alike = device.caps.software or device.caps.target == "host" or self.chunk <= _SHORT
+        alike = not device.caps.splits_sums or self.chunk <= _SHORT
         self._chunks = (self.chunk,) if alike else (_SHORT, self.chunk)
         self._params = params
         self._slots = [CacheSlot(i) for i in range(slots)]
@@ -96,8 +96,8 @@ class Engine:
         self._closed = False
         # Counts reopenings: a stream from before one has lost its cache.
         self._life = 0
-        # A software device gains nothing from running ahead, and its tokens arrive sooner one by one.
-        self._ahead, self._bursts = (1, 1) if device.caps.software else (_STEPS_A_BURST, 2)
+        # Without overlap running ahead gains nothing, and tokens arrive sooner one by one.
+        self._ahead, self._bursts = (_STEPS_A_BURST, 2) if device.caps.overlaps_host else (1, 1)
         self._arrived = 0.0  # when the last burst did
         # As they are now, for executables that are made later or in another thread, too.
         self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}

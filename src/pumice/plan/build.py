@@ -52,9 +52,9 @@ def build_plan(
     table: list[Kernel] = []
     steps: list[Step] = []
     repeats = Repeats(ctx)
-    if caps.target == "host":
+    if not caps.dispatches:
         steps = [_host_step(ctx.label(g), g) for g in groups]
-    for work in () if caps.target == "host" else gather_updates(ctx, groups) if options.fuse else groups:
+    for work in () if not caps.dispatches else gather_updates(ctx, groups) if options.fuse else groups:
         for lowered in repeats.lower(work) if isinstance(work, Group) else [lower_updates(ctx, work)]:
             key = (lowered.wgsl, lowered.label)
             if key not in kernels:

@@ -114,9 +114,9 @@ def _check_values(plan: Plan) -> None:
         op = "" if node is None else node.op
         if op in SOURCE_OPS and kinds - {op}:
             raise _fail("values", f"value {v.id} is a {op} in a buffer for a {min(kinds - {op})}")
-        if plan.caps.target == "host" and any(p.offset % plan.caps.storage_alignment for p in v.parts):
+        if not plan.caps.dispatches and any(p.offset % plan.caps.storage_alignment for p in v.parts):
             raise _fail("alignment", f"value {v.id} starts at no multiple of {plan.caps.storage_alignment} bytes")
-        if len(v.parts) > 1 and (op != "param" or plan.caps.target == "host"):
+        if len(v.parts) > 1 and (op != "param" or not plan.caps.splits_params):
             raise _fail("values", f"value {v.id} lies in {len(v.parts)} parts, only params of webgpu plans may")
     _check_owners(plan)
 
@@ -169,7 +169,7 @@ def _check_step(plan: Plan, k: int, step: Step) -> None:
     if step.root not in values or (step.anchor is not None and step.anchor not in step.nodes):
         raise _fail("nodes", f"{where} has no place for its root {step.root}, or its anchor is not among its nodes")
     _check_writes(plan, where, step)
-    if plan.caps.target == "host":
+    if not plan.caps.dispatches:
         _check_host_step(plan, where, step)
 
 

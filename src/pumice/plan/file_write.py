@@ -118,7 +118,7 @@ class _Writer:
     def derived(self) -> dict[str, Json]:
         plan, graph = self.plan, self.graph
         needs: dict[str, Json] = {}
-        if plan.caps.target == "webgpu":
+        if plan.caps.dispatches:
             caps = needed_caps(plan)
             names = (*AT_LEAST, "storage_alignment", *FEATURES)
             needs = {name: getattr(caps, name) for name in names} | {"workgroups": most_groups(plan)}

@@ -41,8 +41,7 @@ def partition(
 ) -> list[Group]:
     """Groups in execution order. With fuse=False every op is a group of its own."""
     ctx = ctx or LowerContext(graph, caps, maxima)
-    # One binding is kept free for the runtime's own use.
-    limit = caps.max_storage_buffers - (1 if caps.max_storage_buffers > 8 else 0)
+    limit = caps.usable_bindings
     forced: set[int] = set()
     for _ in range(len(graph) + 1):
         drafts = _Partition(graph, caps, maxima, fuse, forced).run()
@@ -112,7 +111,7 @@ class _Partition:
 
     def _pulled(self, routine: Node) -> frozenset[int]:
         """Operands of a routine that may be computed where they are read; the host's routines read memory only."""
-        return pulled_operands(self.graph, routine, self.maxima) if self.fuse and self.caps.target == "webgpu" else frozenset()
+        return pulled_operands(self.graph, routine, self.maxima) if self.fuse and self.caps.generates_kernels else frozenset()
 
     def _is_pulled(self, n: Node, routine: Node) -> bool:
         """Whether a routine reads n in such operands alone."""
@@ -141,7 +140,7 @@ class _Partition:
 
     def _reads_gate_up(self, n: Node) -> bool:
         """Whether n is a gate/up matmul whose two slices are read at the index of the group's root."""
-        slices = find_gate_up(self.graph, n, self.maxima) if self.caps.target == "webgpu" else ()
+        slices = find_gate_up(self.graph, n, self.maxima) if self.caps.generates_kernels else ()
         return bool(slices) and all(i in self.identity for i in slices)
 
     def _is_gated_activation(self, n: Node, readers: set[int]) -> bool:
@@ -150,7 +149,7 @@ class _Partition:
         Then the workgroups of the next matmul load n instead of recomputing it.
         """
         long = bool(n.type.shape) and upper(n.type.shape[-1], self.maxima) >= WIDE_GATED
-        if not (long and _is_elementwise(n) and self.caps.target == "webgpu"):
+        if not (long and _is_elementwise(n) and self.caps.generates_kernels):
             return False
         if all(self._reads_identically(c, n) for c in readers):
             return False
@@ -237,7 +236,7 @@ def _finish(graph: Graph, d: _Draft, caps: Caps) -> Group:
     loaded = {below_views(graph, a) for a in graph.nodes[d.anchor].args} if d.anchor is not None and routine else set()
     for i in nodes:
         for a in graph.nodes[i].args:
-            literal = caps.target == "webgpu" and a not in loaded and is_inline_constant(graph, a)
+            literal = caps.generates_kernels and a not in loaded and is_inline_constant(graph, a)
             if a not in d.nodes and not literal:
                 leaves[a] = None
     return Group(d.root, d.anchor, nodes, tuple(leaves))
@@ -257,8 +256,8 @@ def _weight(ctx: LowerContext, g: Group) -> dict[int, int]:
 
 
 def _too_big(ctx: LowerContext, g: Group, limit: int) -> bool:
-    if ctx.caps.target == "host" or len(g.nodes) == 1:
-        if ctx.caps.target == "webgpu" and _bindings(ctx, g) > limit:
+    if not ctx.caps.dispatches or len(g.nodes) == 1:
+        if ctx.caps.dispatches and _bindings(ctx, g) > limit:
             raise PlanError(
                 f"%{g.root} {ctx.graph.nodes[g.root].op} binds {_bindings(ctx, g)} buffers, {ctx.caps.name} allows {limit}",
                 hint="use a device with larger bindings: its weights were split into too many parts"
@@ -313,8 +312,8 @@ def _may_overwrite(graph: Graph, g: Group, state: int, caps: Caps) -> bool:
         # Only its own first operand may be the old value; updates and indices must not be views of it.
         others = any(_reaches(graph, i, state, set(g.nodes)) for i in g.nodes if i != g.root)
         alone = root.args[0] == state and root.args.count(state) == 1 and not others
-        # A thread writes whole words, so no two rows may share one; the host writes elements.
-        return alone and (caps.target == "host" or words_after(root.type, root.attr["axis"]) is not None)
+        # Where a thread writes whole words, no two rows may share one.
+        return alone and (not caps.word_stores or words_after(root.type, root.attr["axis"]) is not None)
     if g.anchor is not None and root.type.dtype.per_word != 1:
         return False  # such a group packs its result in a second kernel
     # Elementwise at the root's own index: the thread that overwrites an element is the only one to read it.

@@ -61,7 +61,7 @@ class MemoryPlanner:
         for value, state in aliases.items():
             self.values[value] = Value(value, self.ctx.type(value), self.values[state].parts)
             lifetimes.pop(value, None)
-        self._activations(lifetimes, _conflicts(steps) if self.caps.target == "webgpu" else {})
+        self._activations(lifetimes, _conflicts(steps) if self.caps.exclusive_writes else {})
         return tuple(self.buffers), self.values
 
     def nbytes(self, value: int) -> int:

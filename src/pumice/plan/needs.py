@@ -46,7 +46,7 @@ def needed_caps(plan: Plan) -> Caps:
     >>> need.max_storage_buffers, need.max_buffer_bytes, need.subgroups
     (2, 400, False)
     """
-    if plan.caps.target == "host":
+    if not plan.caps.dispatches:
         return Caps.preset("host")
     bound = [(s, plan.values[b.value].parts[b.part]) for s in plan.steps for b in s.bindings]
     workgroup = max((k.workgroup for k in plan.kernels), default=0)
@@ -86,7 +86,7 @@ def check_device(plan: Plan, need: Caps, device: Caps, name: str) -> None:
             target=need.target,
             device=name,
         )
-    if need.target == "host":
+    if not need.dispatches:
         return
     for limit in AT_LEAST:
         _refuse(name, limit, getattr(need, limit), getattr(device, limit), getattr(need, limit) <= getattr(device, limit))

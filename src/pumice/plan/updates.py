@@ -50,7 +50,7 @@ def _serves_updates(ctx: LowerContext, g: Group, readers: Sequence[Group]) -> bo
 
 def _kernels(ctx: LowerContext, waiting: Sequence[Group], readers: Mapping[int, list[Group]]) -> Iterator[Group | list[Chain]]:
     """Chains one after the other, as many to a kernel as go together; before them what they could not take in."""
-    limit = ctx.caps.max_storage_buffers - (1 if ctx.caps.max_storage_buffers > 8 else 0)
+    limit = ctx.caps.usable_bindings
     updates = [g for g in waiting if g.inplace is not None]
     servers = {g.root: g for g in waiting if g.inplace is None}
     chains = _chains(ctx.graph, updates, servers, limit)

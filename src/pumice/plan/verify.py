@@ -48,7 +48,7 @@ def _check_part(plan: Plan, value: int, part: Part) -> None:
 
 def _check_limits(plan: Plan, k: int, step: Step) -> None:
     caps = plan.caps
-    if caps.target == "host":
+    if not caps.dispatches:
         return
     if not 0 <= step.kernel < len(plan.kernels):
         raise _fail(k, step, "kernel", f"there is no kernel {step.kernel}")
@@ -106,7 +106,7 @@ def _check_aliasing(plan: Plan, k: int, step: Step) -> None:
                 raise _fail(
                     k, step, "overlap", f"values {a.value} and {b.value} overlap in buffer {pa.buffer} and one is written"
                 )
-            if plan.caps.target == "webgpu" and "read" in (a.access, b.access):
+            if plan.caps.exclusive_writes and "read" in (a.access, b.access):
                 raise _fail(k, step, "read-write", f"buffer {pa.buffer} is both read ({a.value}) and written ({b.value})")
 
 

@@ -62,7 +62,7 @@ def load_plan(
 def _device(plan: Plan, spec: str) -> Device:
     if spec != "auto":
         return open_device(spec)
-    if plan.caps.target == "host":
+    if not plan.caps.dispatches:
         return open_device("host")
     choice = choose("auto")
     if choice.spec == "host":

@@ -139,7 +139,7 @@ def _model(
     else:
         config, params = merge_projections(config, params, device.caps.target)
         context = min(context, config.max_positions)
-        layout = CacheLayout(1, context, joined=device.caps.target == "webgpu")
+        layout = CacheLayout(1, context, joined=device.caps.joined_cache)
         chunk = min(_CHUNK, context) if prefill else None
         with _own_lines():
             graph = trace_step(arch, config, params.specs, layout, Sampling(), chunk=chunk)

@@ -68,12 +68,12 @@ def decide(
     'flash 1x32 256 16 parts'
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
-    threads = min(64 if caps.software else 256, caps.max_invocations)
+    threads = caps.workgroup(256)
     lanes = 16
     while lanes < min(depth_v, threads):
         lanes *= 2
-    wanted = 2 if caps.software else 128
-    if rows > _FEW_ROWS and not caps.software:
+    wanted = caps.busy_groups
+    if rows > _FEW_ROWS and caps.unrolls:
         found = decide_blocks(caps, rows, depth, depth_v, heads, wanted, stored=stored)
         if found is not None:
             return found
@@ -81,16 +81,16 @@ def decide(
         thread_groups = decide_thread_groups(caps, rows, keys, depth, width, heads, wanted)
         if thread_groups is not None:
             return thread_groups
-    block = 16 if caps.software else 32
+    block = 16 if caps.serial_threads else 32
     # Few rows against many keys: the rows stay together, so that keys are read once, and the keys are shared out.
-    shared_out = rows <= _FEW_ROWS and keys >= 2 * _PART and not caps.software
+    shared_out = rows <= _FEW_ROWS and keys >= 2 * _PART and caps.splits_sums
     while block > 1 and (block >= 2 * rows or (not shared_out and heads * -(-rows // block) < wanted)):
         block //= 2
     groups = heads * -(-rows // block)
     parts = min(MAX_PARTS, -(-2 * wanted // groups), -(-keys // _PART)) if shared_out else 1
     while True:
-        for chunk in (64, 32, 16, 8, 4) if block <= 4 and parts == 1 and not caps.software else (32, 16, 8, 4):
-            choice = Flash(threads, block, chunk, lanes, 1 if caps.software else 8 if block <= 4 else 4, parts)
+        for chunk in (64, 32, 16, 8, 4) if block <= 4 and parts == 1 and not caps.serial_threads else (32, 16, 8, 4):
+            choice = Flash(threads, block, chunk, lanes, 1 if caps.serial_threads else 8 if block <= 4 else 4, parts)
             if choice.shared_bytes(depth) <= caps.workgroup_memory and (chunk > 8 or block == 1):
                 return choice
         if block == 1:

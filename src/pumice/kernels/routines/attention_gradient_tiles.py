@@ -80,7 +80,7 @@ def decide(caps: Caps, depth: int, depth_v: int) -> GradientTiles | None:
     >>> [decide(Caps.preset(c), 64, 64).name for c in ("h200", "browser-baseline")]
     ['held 32 passing 32 128', 'held 16 passing 8 64']
     """
-    threads = 64 if caps.software else caps.max_invocations
+    threads = caps.workgroup(_BLOCKS[0].threads)
     fitting = (b for b in _BLOCKS if b.threads <= threads and b.shared_bytes(depth, depth_v) <= caps.workgroup_memory)
     return next(fitting, None)
 
@@ -116,8 +116,7 @@ class GradientKernel(HeadsOfKeys):
         scale = self.attrs["scale"]
         self.scale = float_literal(self.kb, 1 / math.sqrt(self.depth) if scale is None else float(scale))
         self.quarter = blocks.passing // 4
-        # Unrolled, these loops take a processor seconds to compile: nothing for devices in software, or small ones in browsers.
-        self.compact = self.kb.caps.software or self.kb.caps.workgroup_memory < 32 << 10
+        self.compact = not self.kb.caps.long_shaders
 
     # -- where this workgroup stands ------------------------------------------------------------------------------------
     def place(self, held: Dim, name: str) -> Dim:

@@ -90,11 +90,13 @@ def decide_thread_groups(
     while block < min(rows, _MOST_ROWS) and heads * -(-rows // (2 * block)) >= wanted:
         block *= 2
     groups = heads * -(-rows // block)
-    parts = 1 if keys <= _KEYS_ALONE or caps.software else min(MAX_PARTS, -(-4 * wanted // groups), -(-keys // _PART))
-    threads = 64 if caps.software else 512 if groups * parts <= wanted else 256
+    parts = 1
+    if keys > _KEYS_ALONE and caps.splits_sums:
+        parts = min(MAX_PARTS, -(-4 * wanted // groups), -(-keys // _PART))
+    threads = caps.workgroup(512 if groups * parts <= wanted else 256)
     # Several pieces of a key are as much on their way as several keys.
     unroll = max(1, _UNROLL // pieces)
-    sizes = (n for n in (512, 256, 128, 64) if n <= min(threads, caps.max_invocations))
+    sizes = (n for n in (512, 256, 128, 64) if n <= threads)
     choices = (ThreadGroups(n, block, lanes, width, pieces, unroll, caps.subgroup_size, parts) for n in sizes)
     return next((c for c in choices if c.memory(depth) <= caps.workgroup_memory), None)
 

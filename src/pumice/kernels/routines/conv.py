@@ -99,7 +99,8 @@ def decide(caps: Caps, m: int, n: int, k: int, batch: int) -> Tiled | Direct | D
     tile = choose_tile(caps, TILES, m, n, batch * most_parts, waste=4.0) if k >= 8 else None
     if tile is not None:
         blocks = -(-m // tile.bm) * -(-n // tile.bn) * batch
-        wanted = 2 if caps.software else 256
+        # Parts beyond the first of a workgroup even out how long each takes.
+        wanted = caps.busy_groups * (2 if caps.splits_sums else 1)
         return Tiled(tile, max(1, min(wanted // blocks, most_parts)))
     if k >= _LONG_K and m * n * batch * 4 < many_rows(caps):
         return Dot(decide_rows(caps, m * n * batch, k, strided=False))

@@ -174,7 +174,7 @@ def decide(
 
 def guessed_tile(caps: Caps, m: int, n: int, k: int, batch: int, most: int) -> Tile | Split | None:
     """The tile by a rule of thumb, for targets that the tuning table does not know; None if every tile is too large."""
-    parts = 1 if caps.software else guess_parts(m, n, k, most)
+    parts = guess_parts(m, n, k, most) if caps.splits_sums else 1
     tile = choose_tile(caps, TILES, m, n, batch * parts, waste=_WASTE)
     return Split(tile, parts) if tile is not None and parts > 1 else tile
 

@@ -91,17 +91,17 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
     """
     if not along:
         # Neighbouring threads must stay side by side, so a long K needs many threads a workgroup.
-        most = 64 if caps.software else min(1024, caps.max_invocations)
+        most = caps.workgroup(1024)
         return Matvec(most if k >= 2048 else min(most, 256), 1, False, 32, False)
     if caps.subgroups and caps.subgroup_fixed:
         # A subgroup adds up without waiting for the others.
         each = 1 if vectors == 1 else 2
         if computed and 4 * vectors * k + _SUM_BYTES <= caps.workgroup_memory:
-            threads = 64 if caps.software else min(256 if k < _LONG_STAGE else 512, caps.max_invocations, caps.max_workgroup_x)
+            threads = caps.workgroup(256 if k < _LONG_STAGE else 512)
             return Matvec(threads, each, True, 1, True, caps.subgroup_size, staged=True)
         if k < _LONG_K:
-            return Matvec(64 if caps.software else 128, each, True, 1, True, caps.subgroup_size)
-    threads = 64 if caps.software or k < 512 else 128
+            return Matvec(caps.workgroup(128), each, True, 1, True, caps.subgroup_size)
+    threads = caps.workgroup(64 if k < 512 else 128)
     if caps.subgroups:
         return Matvec(threads, 1 if vectors == 1 else 2, True, 1, True)
     # To add up without subgroups takes long: several rows do it together, as long as there are enough workgroups.
@@ -188,7 +188,7 @@ class _Walk:
         assert units is not None
         self.units = units
         # Where nothing waits for a device's memory, written-out steps only make the shader longer.
-        most = 1 if steps.kb.caps.software else max(1, _IN_FLIGHT // len(steps.rows))
+        most = max(1, _IN_FLIGHT // len(steps.rows)) if steps.kb.caps.unrolls else 1
         self.at_once = steps.width >= 4 and isinstance(units, int) and units // threads < min(_UNROLL + 1, most)
         self.unroll = min(_unroll(units, threads), most)
         self.ahead: _Loaded | None = None

@@ -39,7 +39,7 @@ def decide(caps: Caps, rows: int) -> Slices:
     ('slices of 8 rows 256', 'slices of 8 rows 256')
     """
     threads = map_workgroup(caps)
-    lanes = 8 if caps.software else 32
+    lanes = caps.coalesced_threads
     wanted = max(1, enough_groups(caps) // 2)
     return Slices(threads, lanes, max(threads // lanes, min(_MOST_ROWS, -(-rows // wanted))))
 

@@ -87,7 +87,7 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
     'matvec 16x32 2 rows'
     """
     least = max(1, min(-(-k // 256), 8 // max(1, m))) * 256
-    if caps.software or n < 1024:
+    if caps.serial_threads or n < 1024:
         return QMatvec(2, 1 if n < 1024 else 2, least, 1)
     if m > _MOST_BY_DIGITS:
         # Several vectors bring work enough for each weight that is on its way.

@@ -84,7 +84,7 @@ def choose_tile(caps: Caps, tiles: tuple[Tile, ...], m: int, n: int, batch: int,
     If none keeps it busy, the one with most workgroups; None if all waste too much.
     """
 
-    wanted = 2 if caps.software else 128
+    wanted = caps.busy_groups
     fits = fitting(caps, tiles)
     padded = {t: t.groups(m, n) * t.bm * t.bn / max(1, m * n) for t in fits}
     lean = [t for t in fits if padded[t] <= min(1.5, waste)] or [t for t in fits if padded[t] <= waste]
@@ -301,7 +301,7 @@ def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Dim, a: Loader, b
     # Written out, so that loads of the next k overlap with the products of this one: GPUs' compilers stop short of it. In
     # full only on large devices, as shaders of such a length take long to compile.
     steps = tile.bk // tile.slices
-    written = 1 if kb.caps.software else steps if kb.caps.max_invocations >= 1024 else 2
+    written = steps if kb.caps.long_shaders else 2 if kb.caps.unrolls else 1
     kb.open(f"for (var kk = 0u; kk < {steps}u; kk += {written}u)" if written < steps else "")
     for i in range(written):
         kb.open("")
@@ -324,7 +324,7 @@ def _place_thread(kb: KernelBuilder, tile: Tile) -> None:
     # Thirty-two neighbours make up a block, as near a square as it goes: they read fewer different parts of the tiles. The
     # lowest bit counts rows, so that the quarters in which sixteen-byte reads are served meet few parts of both tiles.
     wide = next((w for w in (8, 4) if across % w == 0 and down % (32 // w) == 0), 0)
-    if wide and not kb.caps.software:
+    if wide and not kb.caps.serial_threads:
         bits = wide.bit_length() - 1
         blocks = across // wide
         kb.emit(f"let tx = (({lane} / 32u) % {blocks}u) * {wide}u + (({lane} >> 1u) & {wide - 1}u);")
@@ -401,7 +401,7 @@ def store_tile(
     a multiple of four; before it has had any row of four columns, `columns_first` may load what the rows share.
     """
     kb, vectors, own = p.kb, tile.tn // 4, tile.tm // tile.slices
-    if written and kb.caps.max_invocations >= 1024 and not kb.caps.software and len(p.group.nodes) <= _SHORT_EPILOGUE:
+    if written and kb.caps.long_shaders and len(p.group.nodes) <= _SHORT_EPILOGUE:
         rows = [kb.let(f"{m0} + {i // 4 * 4 * tile.bm // tile.tm + i % 4}u + ty * 4u", "m") for i in range(tile.tm)]
         for j in range(vectors):
             column = kb.let(f"{n0} + {j * 4 * tile.bn // tile.tn}u + tx * 4u", "n")

@@ -182,7 +182,7 @@ class Staged:
         size = self._length
         kb.shared("shared_x", *(("vec4<f32>", len(vectors) * size // 4) if planes else ("f32", len(vectors) * size)))
         whole, rest = divmod(size, kb.workgroup)
-        if whole <= _WRITTEN_OUT and not kb.caps.software:
+        if whole <= _WRITTEN_OUT and kb.caps.unrolls:
             # One after the other, rounds of a loop would each wait for memory.
             rounds = [kb.let(f"lid + {i * kb.workgroup}u", "e") for i in range(whole)]
             for stores in kb.in_turn([partial(self._round, e) for e in rounds]):

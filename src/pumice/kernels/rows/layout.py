@@ -99,8 +99,8 @@ def power_of_two(n: int) -> int:
 
 
 def enough_groups(caps: Caps) -> int:
-    """Workgroups that keep a device busy."""
-    return 8 if caps.software else 512
+    """Workgroups that keep a device busy with rows, of which a core runs several at a time."""
+    return 4 * caps.busy_groups
 
 
 def many_rows(caps: Caps) -> int:
@@ -110,7 +110,7 @@ def many_rows(caps: Caps) -> int:
 
 def is_short(caps: Caps, rows: int, length: int) -> bool:
     """Whether one thread for a row is best: hardly any elements, or few and enough other rows to fill the device."""
-    return length <= 8 or (length <= 64 and (caps.software or rows >= many_rows(caps)))
+    return length <= 8 or (length <= 64 and (caps.serial_threads or rows >= many_rows(caps)))
 
 
 def decide(caps: Caps, rows: int, length: int, *, strided: bool, split: bool = False) -> RowTile:
@@ -131,7 +131,7 @@ def decide(caps: Caps, rows: int, length: int, *, strided: bool, split: bool = F
         tile = RowTile(columns, width // columns)
     else:
         widest = width
-        if not (split or caps.software) and rows * 4 < enough_groups(caps):
+        if not (split or caps.serial_threads) and rows * 4 < enough_groups(caps):
             widest = max(width, min(1024, caps.max_invocations, caps.max_workgroup_x))
         tile = RowTile(1, min(widest, max(32, power_of_two(length // 4))))
     groups = -(-rows // tile.columns)
