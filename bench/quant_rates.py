@@ -20,8 +20,8 @@ import numpy as np
 from measure import Worker, in_turns, medians, thread_settings
 
 from pumice import config
-from pumice.backends.host import jit, native
-from pumice.backends.host.packed import Tiles
+from pumice.backends.host.memory.tiles import Tiles
+from pumice.backends.host.native import jit, kernel_tasks
 from pumice.core import dtypes
 from pumice.core.dtypes import DType
 
@@ -45,7 +45,7 @@ def _side(dtype: DType, m: int, rows: int, repeats: int, clock: Callable[[], flo
     assert kernels is not None, "the host's kernels need numba"
     tiles = _random_tiles(dtype, rows)
     x, out = np.ones((m, _COLUMNS), np.float32), np.empty((m, rows), np.float32)
-    call = kernels.link(native.packed_product(x, tiles, out, kernels.is_wide))
+    call = kernels.link(kernel_tasks.packed_product(x, tiles, out, kernels.is_wide))
 
     def seconds() -> float:
         begin = clock()

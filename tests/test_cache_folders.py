@@ -17,7 +17,7 @@ import pytest
 
 import pumice as pm
 from pumice import config
-from pumice.backends.host import jit
+from pumice.backends.host.native import jit
 from pumice.backends.tuning import save_user_entry, tuning_for, user_file
 from pumice.core import kept
 from pumice.core.caps import Caps
@@ -262,7 +262,7 @@ def test_a_user_without_a_home_folder(homeless: None) -> None:
 
 @pytest.mark.skipif(not jit.available(), reason="numba is not installed: pip install 'pumice[cpu]'")
 def test_kernels_work_without_a_home_folder(homeless: None) -> None:
-    from pumice.backends.host.machine_code import MachineCode
+    from pumice.backends.host.native.machine_code import MachineCode
 
     with pytest.warns(PumiceWarning, match="no home folder"):
         code = MachineCode()
@@ -288,13 +288,13 @@ def hidden(error: Exception) -> Exception:
 def test_kernels_that_do_not_load_are_reported(error: Exception, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Finder:
         def find_spec(self, name: str, *_: Any) -> None:
-            if name == "pumice.backends.host.machine_code":
+            if name == "pumice.backends.host.native.machine_code":
                 raise error
 
-    import pumice.backends.host as package
+    import pumice.backends.host.native as package
 
     monkeypatch.delattr(package, "machine_code", raising=False)
-    monkeypatch.delitem(sys.modules, "pumice.backends.host.machine_code", raising=False)
+    monkeypatch.delitem(sys.modules, "pumice.backends.host.native.machine_code", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     monkeypatch.setattr(jit, "available", lambda: True)
     with pytest.warns(PumiceWarning, match=f"do not load.*several times slower.*{hint}"):

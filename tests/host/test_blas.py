@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from pumice.backends.host import blas, jit
+from pumice.backends.host.native import jit
+from pumice.backends.host.routines import blas
 
 pytestmark = pytest.mark.skipif(blas._library() is None, reason="NumPy has another BLAS than OpenBLAS: install it from PyPI")
 SIZES = [

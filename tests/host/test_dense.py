@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pumice.backends.host import dense, jit
+from pumice.backends.host.native import dense, jit
 
 KERNELS = jit.kernels()
 pytestmark = pytest.mark.skipif(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pumice.backends.host import jit, native
-from pumice.backends.host.packed import Tiles
+from pumice.backends.host.memory.tiles import Tiles
+from pumice.backends.host.native import jit, kernel_tasks
 from pumice.core import dtypes
 from pumice.core.block_layouts import LAYOUTS
 from pumice.core.blocks import dequantize_rows, quantize_rows
@@ -31,7 +31,7 @@ def own_way() -> str:
     """What this processor's matmuls of one row use."""
     if not jit.available():
         return ""
-    from pumice.backends.host.lanes import HAS_BYTE_DOTS
+    from pumice.backends.host.native.codegen.lanes import HAS_BYTE_DOTS
 
     return "digits" if HAS_BYTE_DOTS else "floats"
 
@@ -41,7 +41,7 @@ def matmul(x: Array, *tiles: Tiles, way: str = "") -> list[Array]:
     kernels = jit.kernels()
     assert kernels is not None
     outs = [np.full((1, t.rows), 7, np.float32) for t in tiles]
-    tasks = [task for t, out in zip(tiles, outs) for task in native.packed_product(x, t, out, True)]
+    tasks = [task for t, out in zip(tiles, outs) for task in kernel_tasks.packed_product(x, t, out, True)]
     if way and way != own_way():
         names = {"prepare_row": f"row_as_{way}"}
         tasks = [replace(t, kernel=names.get(t.kernel, t.kernel.replace("matvec", f"matvec_{way}"))) for t in tasks]
@@ -152,8 +152,8 @@ def test_joined_products_are_the_same_as_apart() -> None:
     made = [
         weights(quant, rows, rows)[0] for quant, rows in zip([dtypes.q4_1] * 3 + [dtypes.q8_0, dtypes.q4_1], (64, 33, 5, 40, 1))
     ]
-    tasks = [t for w in made for t in native.packed_product(x, w, np.empty((1, w.rows), np.float32), True)]
-    assert [(t.kernel, t.parts) for t in native.joined(tasks)] == [
+    tasks = [t for w in made for t in kernel_tasks.packed_product(x, w, np.empty((1, w.rows), np.float32), True)]
+    assert [(t.kernel, t.parts) for t in kernel_tasks.joined(tasks)] == [
         ("prepare_row", 1), ("matvec_q4_1", 5), ("matvec_q8_0", 2), ("matvec_q4_1", 1),
     ]  # fmt: skip
     for together, w in zip(matmul(x, *made), made):
@@ -163,10 +163,10 @@ def test_joined_products_are_the_same_as_apart() -> None:
 def test_another_row_or_a_write_between_keeps_products_apart() -> None:
     x, y = rows_of_x()["plain"], rows_of_x()["tiny"]
     w, _ = weights(dtypes.q4_1, 32)
-    first, second = (native.packed_product(r, w, np.empty((1, 32), np.float32), True) for r in (x, y))
-    assert len(native.joined([*first, *second])) == 4
-    add = native.elementwise("add")([y, y], x)
-    assert add is not None and len(native.joined([*first, *add, *first])) == 5
+    first, second = (kernel_tasks.packed_product(r, w, np.empty((1, 32), np.float32), True) for r in (x, y))
+    assert len(kernel_tasks.joined([*first, *second])) == 4
+    add = kernel_tasks.elementwise("add")([y, y], x)
+    assert add is not None and len(kernel_tasks.joined([*first, *add, *first])) == 5
 
 
 @pytest.mark.parametrize("columns", [32, 96, 512])
@@ -178,5 +178,5 @@ def test_tiles_filled_by_the_kernel(quant: dtypes.DType, rows: int, columns: int
     data = np.random.default_rng(2).integers(0, 256, (rows, quant.nbytes(columns))).astype(np.uint8)
     want = Tiles.of(quant, (rows, columns), data)
     got = Tiles.of(quant, (rows, columns), np.zeros_like(data))
-    kernels.run(native.interleave(got, data))
+    kernels.run(kernel_tasks.interleave(got, data))
     np.testing.assert_array_equal(got.data, want.data)

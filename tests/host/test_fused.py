@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from pumice.backends.host import attention, dense, jit, region
-from pumice.backends.host.fused import Operation, native_region
+from pumice.backends.host.native import dense, jit
+from pumice.backends.host.native.fused import Operation, native_region
+from pumice.backends.host.routines import attention, region
 from pumice.core import dtypes
 from pumice.ir.registry import get_op
 from pumice.ir.types import TensorType

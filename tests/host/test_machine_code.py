@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 
 from pumice import config
-from pumice.backends.host import jit, native
-from pumice.backends.host.team import compiled_at
-from pumice.backends.host.tile_sizes import ROW_HEADER, bytes_known
+from pumice.backends.host.native import jit, kernel_tasks
+from pumice.backends.host.native.sizes import ROW_HEADER, bytes_known
+from pumice.backends.host.threads.pool import compiled_at
 from pumice.core import kept
 from pumice.core.kept import keep, read_kept
 from pumice.errors import DeviceError, PumiceWarning
 
 pytestmark = pytest.mark.skipif(not jit.available(), reason="numba is not installed")
 if jit.available():
-    from pumice.backends.host import compiled, machine_code
-    from pumice.backends.host.machine_code import MachineCode
+    from pumice.backends.host.native import compiled, machine_code
+    from pumice.backends.host.native.machine_code import MachineCode
 
-HOST = Path(jit.__file__).parent
+HOST = Path(jit.__file__).parents[1]
 NAME = "prepare_row"
 
 
@@ -189,8 +189,8 @@ def test_a_later_process_needs_no_numba(home: Path) -> None:
     program = f"""
 import sys
 import numpy as np
-from pumice.backends.host import jit
-from pumice.backends.host.native import Task
+from pumice.backends.host.native import jit
+from pumice.backends.host.native.kernel_tasks import Task
 x, known = np.arange(64, dtype=np.float32), np.zeros({bytes_known(64) // 4}, np.float32)
 words = (x.ctypes.data, 0, 0, known.ctypes.data, 1, 64, 0)
 jit.kernels().run([Task({NAME!r}, words, 1, 64)])
@@ -203,18 +203,21 @@ print(known[{ROW_HEADER // 4} :][:4].tolist() == {EXPECTED}, "numba" in sys.modu
 
 def test_the_digest_covers_all_that_is_compiled() -> None:
     """Every module of this package that the kernels come from, found by following imports."""
-    found, left = set(), ["compiled"]
+    package = "pumice.backends.host"
+    found, left = set(), [HOST / "native" / "compiled.py", HOST / "native" / "codegen" / "fused_code.py"]
     while left:
-        name = left.pop()
-        if name in found:
+        path = left.pop()
+        if path in found:
             continue
-        found.add(name)
-        for node in ast.walk(ast.parse((HOST / f"{name}.py").read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == "pumice.backends.host":
-                left += [a.name for a in node.names]
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pumice.backends.host."):
-                left.append((node.module or "").rpartition(".")[2])
-    assert found <= set(machine_code._SOURCES)
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package):
+                origin = HOST.joinpath(*(node.module or "").removeprefix(package).split(".")[1:])
+                modules = [origin / f"{a.name}.py" for a in node.names] if origin.is_dir() else [origin.with_suffix(".py")]
+                assert all(m.is_file() for m in modules), ast.unparse(node)
+                left += modules
+    assert len(found) > 20
+    assert found <= set(machine_code.sources())
 
 
 def test_the_kernels_of_a_graph() -> None:
@@ -226,9 +229,9 @@ def test_the_kernels_of_a_graph() -> None:
     packed = pm.trace(model, params={"w": pm.spec(64, 32, dtype="q8_0")}, x=pm.spec("T", 32))
     between = ["norm_f32", "map_silu"]
     products = ["interleave_rows", "prepare_row", "matvec_q8_0", "pack_rows_f32", "matmul_q8_0"]
-    assert native.kernels_for(packed) == [*products, *between]
+    assert kernel_tasks.kernels_for(packed) == [*products, *between]
     plain = pm.trace(lambda x: pm.silu(x), x=pm.spec(4))
-    assert native.kernels_for(plain) == []
+    assert kernel_tasks.kernels_for(plain) == []
 
     def attending(params: dict[str, pm.Tensor], x: pm.Tensor) -> pm.Tensor:
         q = model(params, x).reshape(1, 1, -1, 64)
@@ -236,4 +239,4 @@ def test_the_kernels_of_a_graph() -> None:
 
     # Single queries and prompts have a kernel each.
     many = pm.trace(attending, params={"w": pm.spec(64, 32, dtype="q8_0")}, x=pm.spec("T", 32))
-    assert set(native.kernels_for(many)) - set(native.kernels_for(packed)) == {"attend_f32", "attend_many_f32"}
+    assert set(kernel_tasks.kernels_for(many)) - set(kernel_tasks.kernels_for(packed)) == {"attend_f32", "attend_many_f32"}

@@ -12,8 +12,9 @@ import pytest
 
 from host.plans import plan_of
 from host.test_routines import problem, problem_of
-from pumice.backends.host import HostDevice, jit, program
-from pumice.backends.host.native import Task
+from pumice.backends.host import HostDevice, program
+from pumice.backends.host.native import jit
+from pumice.backends.host.native.kernel_tasks import Task
 from pumice.core import dtypes
 from pumice.core.blocks import quantize_rows
 from pumice.ir.graph import GraphBuilder

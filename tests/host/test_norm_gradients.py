@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pumice.backends.host import jit
-from pumice.backends.host.calls import Call
-from pumice.backends.host.norm_gradients import NORM_GRADIENTS
+from pumice.backends.host.native import jit
+from pumice.backends.host.routines.calls import Call
+from pumice.backends.host.routines.norm_gradients import NORM_GRADIENTS
 from pumice.core import dtypes
 from pumice.ir.registry import get_op
 from pumice.ir.types import TensorType

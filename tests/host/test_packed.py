@@ -11,8 +11,9 @@ import pytest
 
 from host.plans import plan_of
 from host.test_routines import problem_of
-from pumice.backends.host import HostDevice, jit
-from pumice.backends.host.packed import Tiles
+from pumice.backends.host import HostDevice
+from pumice.backends.host.memory.tiles import Tiles
+from pumice.backends.host.native import jit
 from pumice.core import dtypes
 from pumice.core.blocks import dequantize_rows, quantize_rows
 from pumice.ir.graph import GraphBuilder

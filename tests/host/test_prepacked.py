@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from pumice.backends.host import dense, jit, program
+from pumice.backends.host import program
+from pumice.backends.host.native import dense, jit
 from pumice.backends.host.prepacked import Form, Holder, held
 
 KERNELS = jit.kernels()

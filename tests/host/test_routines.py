@@ -152,7 +152,7 @@ def test_long_sums_keep_float32_accuracy(name: str) -> None:
 @pytest.mark.parametrize("quant", dtypes.QUANT, ids=str)
 @pytest.mark.parametrize("with_numba", [True, False], ids=["numba", "numpy"])
 def test_quantised_products(rows: int, quant: dtypes.DType, with_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pumice.backends.host import jit
+    from pumice.backends.host.native import jit
     from pumice.core.blocks import quantize_rows
 
     if not with_numba:
@@ -181,7 +181,8 @@ def test_large_half_weights_are_widened_in_tiles(
     with_numba: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from pumice.backends.host import jit, linear
+    from pumice.backends.host.native import jit
+    from pumice.backends.host.routines import linear
 
     if not with_numba:
         monkeypatch.setattr(jit, "kernels", functools.cache(lambda: None))
@@ -215,7 +216,7 @@ def test_large_batches_of_half_weights(dtype: dtypes.DType, a: tuple[int, ...], 
 
 def test_attention_does_not_read_keys_past_kv_len_or_before_the_window() -> None:
     """Reading, or even widening, them would warn about invalid values, which the tests make an error."""
-    from pumice.backends.host import linear
+    from pumice.backends.host.routines import linear
 
     g = np.random.default_rng(6)
     q = g.standard_normal((2, 4, 3, 16)).astype(np.float32)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.backends.host import jit
+from pumice.backends.host.native import jit
 
 pytestmark = [
     pytest.mark.skipif(not jit.available(), reason="numba is not installed"),
@@ -22,8 +22,8 @@ PROGRAM = """
 import resource
 import numpy as np
 import pumice as pm
-from pumice.backends.host import dense, jit, native
-from pumice.backends.host.packed import Tiles
+from pumice.backends.host.native import dense, jit, kernel_tasks
+from pumice.backends.host.memory.tiles import Tiles
 from pumice.core import dtypes
 from pumice.core.blocks import dequantize_rows, quantize_rows
 
@@ -34,7 +34,7 @@ out = np.zeros((40, 96), "f4")
 
 def quantised():
     data = quantize_rows(dtypes.q4_k, rng.standard_normal((96, 256)).astype("f4"))
-    tasks = native.packed_product(x, Tiles.of(dtypes.q4_k, (96, 256), data), out, kernels.is_wide)
+    tasks = kernel_tasks.packed_product(x, Tiles.of(dtypes.q4_k, (96, 256), data), out, kernels.is_wide)
     return tasks, x @ dequantize_rows(dtypes.q4_k, data, 256).T
 
 
@@ -46,16 +46,16 @@ def dense_columns():
 def attention():
     q, k, v = (rng.standard_normal((1, 1, n, 96)).astype("f4") for n in (40, 2000, 2000))
     scores = np.exp(q @ k.swapaxes(2, 3) * np.float32(0.1))
-    seen = native.Seen(None, None, False, 0)
+    seen = kernel_tasks.Seen(None, None, False, 0)
     arrays = (q, k, v, None, out[None, None], None, None)
-    return native.many_queries(arrays, seen, 0.1), ((scores / scores.sum(-1, keepdims=True)) @ v)[0, 0]
+    return kernel_tasks.many_queries(arrays, seen, 0.1), ((scores / scores.sum(-1, keepdims=True)) @ v)[0, 0]
 
 
 kernels = jit.kernels()
 tasks, wanted = {kind}()
 call = kernels.link(tasks)
 twice = np.empty_like(x)
-kernels.run(native.elementwise("add")([x, x], twice))  # loads what a call needs
+kernels.run(kernel_tasks.elementwise("add")([x, x], twice))  # loads what a call needs
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * 4096, -1))
 hoard = []

@@ -98,8 +98,8 @@ def test_special_values(device: str, fn: Any, size: int) -> None:
 
 @pytest.mark.parametrize("op", ["silu", "gelu_tanh"])
 def test_special_values_in_compiled_maps(op: str) -> None:
-    from pumice.backends.host import jit
-    from pumice.backends.host.native import elementwise
+    from pumice.backends.host.native import jit
+    from pumice.backends.host.native.kernel_tasks import elementwise
 
     kernels = jit.kernels()
     if kernels is None:

@@ -97,7 +97,7 @@ def test_executables_that_share_after_an_interrupt() -> None:
 
 
 def test_the_thread_pool_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pumice.backends.host import jit
+    from pumice.backends.host.native import jit
 
     kernels = jit.kernels()
     if kernels is None:
@@ -107,7 +107,12 @@ def test_the_thread_pool_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> 
     with pm.compile(lambda x: pm.softmax(pm.silu(x) * 2.0), x=pm.spec(64, 512), device="host") as exe:
         want = exe.run(x=x)
         work = lambda: exe.run(x=x)  # noqa: E731
-        files = ("backends/host/jit.py", "backends/host/team.py", "backends/host/scratch.py", "backends/host/program.py")
+        files = (
+            "backends/host/native/jit.py",
+            "backends/host/threads/pool.py",
+            "backends/host/memory/scratch.py",
+            "backends/host/program.py",
+        )
         for where, _ in interrupts(work, sites(work, *files)):
             np.testing.assert_array_equal(elsewhere(work, where), want)
             np.testing.assert_array_equal(work(), want)

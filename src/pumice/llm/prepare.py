@@ -20,13 +20,13 @@ def prepare_kernels(device: Device, plan: Plan, progress: ProgressCallback | Non
     """
     if device.caps.target != "host":
         return
-    from pumice.backends.host import jit, native
+    from pumice.backends.host.native import jit, kernel_tasks
 
     def report(done: int, total: int) -> None:
         if progress is not None:
             progress(Progress(total, done, "compile"))
 
-    jit.prepare(native.kernels_for(plan.graph), report)
+    jit.prepare(kernel_tasks.kernels_for(plan.graph), report)
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def compiling_is_told(device: Device, progress: ProgressCallback | None) -> Iter
     if device.caps.target != "host" or progress is None:
         yield
         return
-    from pumice.backends.host import jit
+    from pumice.backends.host.native import jit
 
     with jit.telling(lambda done: progress(Progress(None, done, "compile"))):
         yield

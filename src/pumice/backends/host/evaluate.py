@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.host.calls import Bound, Call, NpDType, Routine, is_half, overlap, widen
-from pumice.backends.host.region import Instruction, Region, RegionLeaf
-from pumice.backends.host.routines import bind_routine
-from pumice.backends.host.scalars import bind_scalar
+from pumice.backends.host.routines.calls import Bound, Call, NpDType, Routine, is_half, overlap, widen
+from pumice.backends.host.routines.region import Instruction, Region, RegionLeaf
+from pumice.backends.host.routines.scalars import bind_scalar
+from pumice.backends.host.routines.table import bind_routine
 from pumice.ir.registry import Scalar, get_op
 from pumice.plan.plan import Part, Step
 

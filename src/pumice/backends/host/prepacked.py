@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from pumice.backends.host import dense, jit
-from pumice.backends.host.native import Task
+from pumice.backends.host.native import dense, jit
+from pumice.backends.host.native.kernel_tasks import Task
 from pumice.ir.registry import Array
 
 # Bytes of packed copies that a session makes: those of small models, whose products have few rows to make up for packing.

@@ -1,0 +1,1 @@
+"""Memory of the host backend: buffers, packed weights in tiles, scratch."""

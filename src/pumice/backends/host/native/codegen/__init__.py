@@ -1,0 +1,1 @@
+"""Vectors and generated LLVM code, of which kernels are made."""

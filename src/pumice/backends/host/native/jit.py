@@ -1,0 +1,196 @@
+"""The compiled kernels' door: loads them on first need, and says None where there is no numba to compile them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import itertools
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pumice import config
+from pumice.backends.host.memory.scratch import Pool, prepare_work, work_bytes
+from pumice.backends.host.native.kernel_tasks import ATTEND_MANY, joined
+from pumice.backends.host.threads.pool import RECORD, Team, compiled_at
+from pumice.backends.libraries import load_failure
+from pumice.errors import PumiceWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pumice.backends.host.native.kernel_tasks import Task
+    from pumice.backends.host.native.machine_code import MachineCode, Report
+
+# Multiplications, or moved elements, that make it worth to share a task, and those of the smallest part of it.
+_MIN_SHARED, _MIN_PART = 1 << 16, 1 << 15
+_PARTS_PER_THREAD = 4
+# How often a thread that is done looks whether the others are, before it takes them for stopped; a look takes a few dozen ns.
+# Interrupts, and whoever shares the machine under a virtual one, stop a thread for up to some hundred µs: waiting costs less
+# than to go on alone. A program that has taken the core keeps it for milliseconds.
+_PATIENCE, _LOOKS_PER_WORK = 20_000, 1 / 200
+# A task of so much work, about 100 µs, is shared in any case: to wait for a thread that comes late costs less than to do without.
+_LARGE = 1 << 23
+# What Python calls itself.
+_SHARING = ("serve", "sleepers", "run_tasks")
+
+
+def thread_count() -> int:
+    """Threads of the host backend: the switch `threads`, else the cores this process may run on.
+
+    >>> thread_count() >= 1
+    True
+    """
+    wanted: int = config.threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(wanted, cores) if wanted else cores
+
+
+def available() -> bool:
+    """Whether numba is installed; does not import it.
+
+    >>> isinstance(available(), bool)
+    True
+    """
+    return importlib.util.find_spec("numba") is not None
+
+
+class Kernels:
+    """The compiled kernels and the threads that share their tasks."""
+
+    def __init__(self, code: MachineCode, threads: int) -> None:
+        serve, sleepers, self._run_tasks = (compiled_at(code.address(n)) for n in _SHARING)
+        self._code, self._team = code, Team(threads, serve, sleepers)
+        self._scratch = Pool()
+        self.is_wide = code.is_wide
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Runs tasks one after the other, once."""
+        self.link(tasks)()
+
+    def link(self, tasks: Sequence[Task]) -> Callable[[], None]:
+        """A call that runs tasks one after the other, however often; the arrays must stay where they are."""
+        tasks = joined(tasks)
+        # Before the words of each task is the address of its work memory.
+        jobs = np.array([w for t in tasks for w in (0, *t.words)], np.int64)
+        table = np.zeros((len(tasks), RECORD), np.int64)
+        at, threads = jobs.ctypes.data, self._team.workers + 1
+        for record, t in zip(table, tasks):
+            # Not shared, a task has no chunks; shared, a few for each thread, so that nobody waits long for the last one.
+            least = -(-_MIN_PART * t.parts // max(1, t.work))
+            chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, -(-t.parts // (_PARTS_PER_THREAD * threads)))
+            looks = 0 if t.work >= _LARGE else _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
+            record[:] = self._code.address(t.kernel, t.code), at + 8, t.parts, chunk if chunk < t.parts else 0, int(looks)
+            at += 8 * (1 + len(t.words))
+        run, place, count, shared = self._run, table.ctypes.data, len(tasks), bool(table[:, 3].any())
+        wanted = any(t.work >= _LARGE for t in tasks)
+        keep = (tasks, jobs, table)
+        ends = np.cumsum([1 + len(t.words) for t in tasks])
+        borrowed = np.array([end - 1 for t, end in zip(tasks, ends) if t.scratch], np.int64)
+        working = np.array([end - len(t.words) - 1 for t, end in zip(tasks, ends) if t.each], np.int64)
+        each, size = max((t.each for t in tasks), default=0), max((t.scratch for t in tasks), default=0)
+        work = work_bytes(threads, each)
+
+        def call() -> None:
+            run(place, count, shared, wanted, keep)
+
+        def call_with_scratch() -> None:
+            memory = self._scratch.take(work + size)
+            jobs[borrowed] = memory.ctypes.data + work
+            jobs[working] = memory.ctypes.data
+            try:
+                if work:
+                    prepare_work(memory, threads, each)
+                run(place, count, shared, wanted, keep)
+            finally:
+                self._scratch.give(memory)
+
+        return call_with_scratch if work + size else call
+
+    def _run(self, table: int, count: int, shared: bool, wanted: bool, keep: Any) -> None:
+        team = self._team
+        # If another thread has the workers, this one works alone. One that takes them between these two lines is waited for:
+        # a lock that was tried for would have to be released by code that an interrupt can skip.
+        if not shared or team.lock.locked():
+            self._run_tasks(0, table, count)
+            return
+        with team.lock:
+            team.rouse(wanted)
+            self._run_tasks(team.control, table, count)
+
+
+_listeners: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def telling(report: Callable[[int], None]) -> Iterator[None]:
+    """Meanwhile `report` is told of each kernel that is compiled on first need, by how many there were before it.
+
+    >>> with telling(print):
+    ...     pass
+    """
+    counter = itertools.count()
+
+    def listener() -> None:
+        report(next(counter))
+
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def _tell() -> None:
+    for listener in tuple(_listeners):
+        listener()
+
+
+@functools.cache
+def _machine_code() -> MachineCode | None:
+    if not available():
+        return None
+    try:
+        from pumice.backends.host.native.machine_code import MachineCode
+
+        return MachineCode(_tell)
+    except (ImportError, OSError, RuntimeError, MemoryError) as e:
+        # A broken installation, no memory for it, or a processor that the kernels cannot use.
+        why, hint = load_failure(e, "reinstall numba and llvmlite: pip install --force-reinstall 'pumice[cpu]'")
+        text = f"the compiled kernels do not load: {why}. The host runs without them, several times slower; {hint}"
+        warnings.warn(text, PumiceWarning, stacklevel=2)
+        return None
+
+
+@functools.cache
+def kernels() -> Kernels | None:
+    """The kernels, loaded on the first call; None where they cannot be used."""
+    code = _machine_code()
+    try:
+        return None if code is None else Kernels(code, thread_count())
+    except ImportError:  # numba refuses this NumPy
+        return None
+
+
+def loaded() -> Kernels | None:
+    """The kernels if something has loaded them; does not load them.
+
+    >>> loaded() in (None, kernels())
+    True
+    """
+    return kernels() if kernels.cache_info().currsize else None
+
+
+def prepare(names: Sequence[str], report: Report | None = None) -> None:
+    """Has kernels compiled that will be needed, unless they are in the cache; `report` is told how many of them are done.
+
+    >>> prepare([])
+    """
+    code = _machine_code() if names else None
+    if code is None:
+        return
+    with contextlib.suppress(ImportError):  # as above; what runs without kernels says so itself
+        code.prepare([*_SHARING, *(n for n in names if n != ATTEND_MANY or code.is_wide)], report)

@@ -1,0 +1,332 @@
+"""Steps as tasks for compiled kernels: a kernel's name, the words that describe its operands, and how many parts it has.
+
+Tasks are made once, when all arrays have their places; then any number of them run one after the other in a single call
+that the interpreter takes no part in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.host.memory.tiles import TILE_ROWS, Tiles
+from pumice.backends.host.native.sizes import (
+    BLOCK_BYTES,
+    SLAB,
+    SLAB_PITCH,
+    UNPACKED_BYTES,
+    attention_bytes,
+    attention_gradient_bytes,
+    bytes_known,
+)
+from pumice.backends.host.routines.calls import Call, numel
+from pumice.core.block_layouts import LAYOUTS
+from pumice.ir.graph import Graph
+from pumice.ir.registry import Array
+
+# Elements of one part of an elementwise task; the same number as in rowops.py, which only loads where numba is.
+_MAP_PART = 4096
+# Attention with more queries is a matrix product, for which BLAS is better; so are dense products with more rows.
+FEW_QUERIES = 8
+FEW_ROWS = 8
+_VECTOR = 32
+# Elements that are worth a kernel to be added up.
+_LEAST_SUMMED = 1 << 14
+# Elementwise ops that have a compiled kernel for float32, and the kernels of other ops, by name.
+MAPS = ("add", "sub", "mul", "silu", "gelu_tanh")
+_KERNELS = {"rms_norm": "norm_f32", "layer_norm": "norm_f32", "rope": "rope_f32", "scatter_set": "scatter_rows",
+            "attention": "attend_f32", **{name: f"map_{name}" for name in MAPS}}  # fmt: skip
+
+# The formats with a kernel of their own for a single row; the matmul of any other does it as well.
+_MATVECS = frozenset(d.name for d in LAYOUTS)
+# The kernel that goes before them, and which of their words is the address of what it finds.
+_PREPARE_ROW, _KNOWN = "prepare_row", 3
+_INTERLEAVE = "interleave_rows"
+_SLABS = "pack_rows_f32"
+# For processors with many wide registers only.
+ATTEND_MANY = "attend_many_f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`work` is the number of multiplications or moved elements of all parts together; `keep` must live as long as it.
+
+    `code` gives the LLVM text of a kernel that was made for this task, for the symbol that it is to have. A task with `scratch`
+    finds that much memory at the address in its last word, and in it what the task before has left there. Each
+    thread that takes part has `each` bytes to write to.
+    """
+
+    kernel: str
+    words: tuple[int, ...]
+    parts: int
+    work: int
+    keep: tuple[Any, ...] = ()
+    code: Callable[[str], str] | None = None
+    scratch: int = 0
+    each: int = 0
+
+
+# Makes the tasks that fill `out` from the operands, or says None if these arrays need another way.
+Native = Callable[[Sequence[Any], Array], list[Task] | None]
+
+
+def address(array: Array | None) -> int:
+    """Where an array begins; 0 for none."""
+    return 0 if array is None else array.ctypes.data
+
+
+def bits(value: float) -> int:
+    """A float32 as a word of which the kernels read the first half."""
+    return int(np.float32(value).view(np.uint32))
+
+
+def is_dense(array: Array, kind: Any = np.float32) -> bool:
+    """Whether an array has this dtype, and no gaps."""
+    return array.dtype == kind and array.flags.c_contiguous
+
+
+def packed_product(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
+    """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32. `wide` kernels take x in slabs."""
+    (n, k), m, tiles = w.shape, len(x), -(-w.shape[0] // TILE_ROWS)
+    single = m == 1 and w.dtype.name in _MATVECS
+    known = np.empty(bytes_known(k) if single else 0, np.uint8)
+    words = (address(x), address(w.data), address(out), address(known), m, k, n, 0)
+    size = SLAB_PITCH * k * -(-m // SLAB) if wide else 0
+    keep = (known, x, w, out)
+    if single:
+        return [Task(_PREPARE_ROW, words, 1, k), Task(f"matvec_{w.dtype}", words, tiles, m * n * k, keep)]
+    product = Task(f"matmul_{w.dtype}", words, tiles, m * n * k, keep, scratch=size, each=UNPACKED_BYTES + BLOCK_BYTES)
+    return [Task(_SLABS, words, -(-m // SLAB), m * k, keep, scratch=size), product] if wide else [product]
+
+
+def joined(tasks: Sequence[Task]) -> list[Task]:
+    """The same tasks, products of one row with several weights in one: fewer times everybody waits for everybody.
+
+    >>> known, q, k = (Task(name, (1, w, out, 7, 1, 64, 32, 0), 1, 99) for name, w, out in
+    ...               (("prepare_row", 2, 3), ("matvec_q4_1", 2, 3), ("matvec_q4_1", 4, 5)))
+    >>> [(t.kernel, t.parts, len(t.words)) for t in joined([known, q, known, k])]
+    [('prepare_row', 1, 8), ('matvec_q4_1', 2, 16)]
+    """
+    out: list[Task] = []
+    ready: Task | None = None  # what is known of a row that nothing has written since
+    for task in tasks:
+        if ready is not None and task.kernel == _PREPARE_ROW and _row(task) == _row(ready):
+            continue
+        if ready is not None and task.kernel.startswith("matvec") and _row(task) == _row(ready):
+            words = (*task.words[:_KNOWN], ready.words[_KNOWN], *task.words[_KNOWN + 1 :])
+            if out[-1].kernel == task.kernel:
+                before = out.pop()
+                words = (*before.words[:-1], 1, *words)
+                task = replace(task, parts=before.parts + task.parts, work=before.work + task.work, keep=(before.keep, task.keep))
+            task = replace(task, words=words)
+        else:
+            ready = task if task.kernel == _PREPARE_ROW else None
+        out.append(task)
+    return out
+
+
+def _row(task: Task) -> tuple[int, ...]:
+    """The row of x that a product of one row, or what prepares it, reads: its address, M and K."""
+    return (task.words[0], *task.words[4:6])
+
+
+def interleave(w: Tiles, rows: Array) -> list[Task]:
+    """Tiles filled with rows in their own order, dense bytes."""
+    words = (address(rows), address(w.data), w.row_bytes, w.rows)
+    # A byte is far less work than a multiplication with an unpacked weight, and waking others costs more than a small tensor.
+    return [Task(_INTERLEAVE, words, -(-w.rows // TILE_ROWS), rows.nbytes // 64, (w, rows))]
+
+
+def unpack(w: Tiles, out: Array) -> list[Task]:
+    """Packed rows as dense float32."""
+    words = (0, address(w.data), address(out), 0, 0, w.columns, w.rows)
+    return [Task(f"unpack_{w.dtype}", words, -(-w.rows // TILE_ROWS), w.rows * w.columns, (w, out))]
+
+
+def row_product(dtype: str, x: Array, w: Array, out: Array) -> list[Task]:
+    """out [M, N] = x [M, K] times the transpose of w [N, K] of f32, f16 or bf16; all dense, x and out float32."""
+    (m, k), n = x.shape, len(w)
+    words = (address(x), address(w), address(out), 0, m, k, n)
+    return [Task(f"dot_{dtype}", words, -(-n // TILE_ROWS), m * n * k, (x, w, out))]
+
+
+def widen(dtype: str, w: Array, out: Array) -> list[Task]:
+    """f16 or bf16 [N, K] as float32; both dense."""
+    n, k = w.shape
+    return [Task(f"widen_{dtype}", (0, address(w), address(out), 0, 0, k, n), -(-n // TILE_ROWS), n * k, (w, out))]
+
+
+def elementwise(name: str) -> Native:
+    """A map of one or two operands of the same shape."""
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        if not all(is_dense(a) and a.shape == out.shape for a in (*operands, out)):
+            return None
+        words = (address(operands[0]), address(operands[-1]), address(out), out.size)
+        return [Task(f"map_{name}", words, -(-out.size // _MAP_PART), out.size)]
+
+    return make
+
+
+def norm(call: Call) -> Native:
+    """rms_norm and layer_norm."""
+    source = call.ins[0]
+    assert source is not None
+    columns, centred = numel(source.static_shape[-call.attrs["axes"] :]), call.spec.name == "layer_norm"
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        x, weight = operands[:2]
+        bias = operands[2] if centred else None
+        if not all(a is None or is_dense(a) for a in (x, weight, bias, out)):
+            return None
+        places = (address(x), address(weight), address(bias), address(out))
+        return [Task("norm_f32", (*places, columns, bits(call.attrs["eps"]), int(centred)), out.size // columns, 2 * out.size)]
+
+    return make
+
+
+def sums(call: Call) -> Native | None:
+    """reduce_sum and reduce_mean over leading or trailing axes of something large."""
+    source = call.ins[0]
+    assert source is not None
+    axes, shape = call.attrs["axes"], source.static_shape
+    leading, trailing = (axes == tuple(a) for a in (range(len(axes)), range(len(shape) - len(axes), len(shape))))
+    count = numel(tuple(shape[a] for a in axes))
+    if not (leading or trailing) or count == numel(shape) or numel(shape) < _LEAST_SUMMED:
+        return None
+    factor = 1 / count if call.spec.name == "reduce_mean" else 1.0
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        (x,) = operands
+        if not is_dense(x) or not is_dense(out):
+            return None
+        rows, columns = (count, x.size // count) if leading else (x.size // count, count)
+        words = (address(x), address(out), rows, columns, bits(factor))
+        name, parts = ("column_sums_f32", -(-columns // _VECTOR)) if leading else ("row_sums_f32", rows)
+        return [Task(name, words, parts, x.size)]
+
+    return make
+
+
+def rope(call: Call) -> Native:
+    """Rotary embedding."""
+    rotary = call.attrs["rotary_dim"]
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        x, cos, sin = operands
+        if not all(is_dense(a) for a in (x, cos, sin, out)) or cos.shape != sin.shape or cos.ndim > x.ndim:
+            return None
+        depth = x.shape[-1]
+        own = np.arange(cos.size // (rotary // 2)).reshape(cos.shape[:-1])
+        rows = np.ascontiguousarray(np.broadcast_to(own, x.shape[:-1]), np.int64)
+        places = tuple(address(a) for a in (x, cos, sin, out, rows))
+        words = (*places, depth, rotary, int(call.attrs["interleaved"]))
+        return [Task("rope_f32", words, x.size // depth, 2 * x.size, (rows,))]
+
+    return make
+
+
+def scatter(call: Call) -> Native | None:
+    """Rows of a table replaced where it lies."""
+    if call.spec.name != "scatter_set" or not call.in_place or call.attrs["axis"] != 0:
+        return None
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        _, indices, updates = operands
+        if not is_dense(indices, np.int32) or not is_dense(updates, out.dtype) or not out.flags.c_contiguous:
+            return None
+        words = (address(out), address(indices), address(updates), len(indices), len(out), out.nbytes // len(out))
+        return [Task("scatter_rows", words, 1, updates.size)]
+
+    return make
+
+
+def attention(call: Call) -> Native | None:
+    """Attention of few queries without mask or bias, over float32 keys."""
+    attrs = call.attrs
+    swap = attrs["layout"] == "bshd"
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        q, k, v, mask, bias, offset, kv_len, kv_index, *scales = operands
+        places = (offset, kv_len, kv_index)
+        if swap:
+            q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
+        batch, heads, queries, depth = q.shape
+        plain = all(a.dtype == np.float32 and a.strides[-1] == 4 and a.shape[-1] % _VECTOR == 0 for a in (q, k, v, out))
+        known = all(p is None or (is_dense(p, np.int32) and p.size == batch) for p in places)
+        if queries > FEW_QUERIES or not plain or not known or any(a is not None for a in (mask, bias, *scales)):
+            return None
+        caches, kv_heads, keys, value_depth = v.shape
+        scale = 1 / math.sqrt(depth) if attrs["scale"] is None else attrs["scale"]
+        words = (
+            *(address(a) for a in (q, k, v, out, *places)),
+            *(heads, heads // kv_heads, queries, keys, caches, depth, value_depth),
+            *(bits(scale), bits(attrs["softcap"] or 0.0), int(attrs["causal"]), attrs["window"] or 0),
+            *(s for a in (q, k, v, out) for s in a.strides[:3]),
+        )
+        return [Task("attend_f32", words, batch * heads * queries, 2 * q.size * keys)]
+
+    return make
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Which keys the queries of each entry see: int32 arrays of one number, or one for each entry, or None."""
+
+    offset: Array | None
+    length: Array | None
+    causal: bool
+    window: int
+
+
+def many_queries(arrays: Sequence[Array | None], seen: Seen, scale: float) -> list[Task] | None:
+    """Attention of many queries, or its gradient: q, k, v, dy, out or dq, dk, dv, each [B, H, S, D] or absent.
+
+    None if these arrays need another way.
+    """
+    q, k, v = arrays[:3]
+    assert q is not None and k is not None and v is not None
+    given = [a for a in arrays if a is not None]
+    if any(a.dtype != np.float32 or a.strides[3] != 4 or a.shape[3] % _VECTOR for a in given):
+        return None
+    (batch, heads, queries, depth), (_, kv_heads, keys, value_depth) = q.shape, v.shape
+    places = (seen.offset, seen.length)
+    if not all(p is None or (is_dense(p, np.int32) and p.size in (1, batch)) for p in places):
+        return None
+    words = (
+        *(address(a) for a in (*arrays, *places)),
+        *(0 if p is None or p.size == 1 else 4 for p in places),
+        *(int(seen.causal), seen.window),
+        *(kv_heads, heads // kv_heads, queries, keys, depth, value_depth, bits(scale)),
+        *(s for a in arrays for s in ((0, 0, 0) if a is None else a.strides[:3])),
+    )
+    work, keep = 2 * q.size * keys, (*given, *places)
+    if arrays[3] is None:
+        return [Task(ATTEND_MANY, words, batch * heads, work, keep, each=attention_bytes(keys, depth, value_depth))]
+    each = attention_gradient_bytes(queries, keys, depth, value_depth)
+    return [Task("attention_gradient_f32", words, batch * kv_heads, work, keep, each=each)]
+
+
+def kernels_for(graph: Graph) -> list[str]:
+    """The kernels that a graph's plans may come to use, products with one row and with many alike."""
+    found: dict[str, None] = {}
+    packed = False
+    for node in graph.nodes:
+        weight = graph.nodes[node.args[1]].type.dtype if node.op in ("qmatmul", "matmul") else None
+        if weight is not None and node.op == "qmatmul":
+            packed = True
+            single = (_PREPARE_ROW, f"matvec_{weight}") if weight.name in _MATVECS else ()
+            found |= dict.fromkeys((*single, _SLABS, f"matmul_{weight}"))
+        elif weight is not None and weight.name in ("f16", "bf16"):
+            found |= dict.fromkeys((f"dot_{weight}", f"widen_{weight}"))
+    # The steps between products only use kernels where products with packed weights do.
+    return [
+        *([_INTERLEAVE] if packed else ()),
+        *found,
+        *dict.fromkeys(_KERNELS[n.op] for n in graph.nodes if packed and n.op in _KERNELS),
+        *([ATTEND_MANY] if packed and any(n.op == "attention" for n in graph.nodes) else ()),
+    ]

@@ -1,0 +1,1 @@
+"""Numba kernels, each a plain function `kernel(job, first, last)`."""

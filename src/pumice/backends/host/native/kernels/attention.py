@@ -1,0 +1,317 @@
+"""Numba kernels of attention of many queries and its gradient: a part is a head of a batch entry, in the gradient one of keys.
+
+The products are small and half of each is hidden by a causal mask, so that a BLAS would spend most of its time elsewhere. Rows
+of scores are padded to whole vectors. What a query sees are the keys from one to another: neither end ever falls from one query
+to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from pumice.backends.host.native.codegen.lanes import (
+    LANES,
+    copy_bytes,
+    everywhere,
+    exponential,
+    float_at,
+    int_at,
+    keep_lanes,
+    larger,
+    largest_of,
+    less,
+    load_f32,
+    long_at,
+    madd,
+    madd_scalar,
+    plus,
+    scaled,
+    set_float,
+    store_f32,
+    times,
+    total_of,
+    zeros,
+)
+from pumice.backends.host.native.kernels.matmul import SQUARE, turn_square
+from pumice.backends.host.native.kernels.work import give_work, take_work
+from pumice.backends.host.native.sizes import ATTENTION_ROWS, GRADIENT_QUERIES, padded_keys
+
+_F32 = np.float32
+_VECTOR = 4 * LANES
+
+(
+    MANY_Q,
+    MANY_K,
+    MANY_V,
+    MANY_DY,
+    MANY_OUT,
+    MANY_DK,
+    MANY_DV,
+    MANY_OFFSET,
+    MANY_LENGTH,
+    MANY_OFFSET_STEP,
+    MANY_LENGTH_STEP,
+    MANY_CAUSAL,
+    MANY_WINDOW,
+    MANY_KV_HEADS,
+    MANY_GROUP,
+    MANY_QUERIES,
+    MANY_KEYS,
+    MANY_DEPTH,
+    MANY_VALUE_DEPTH,
+    MANY_SCALE,
+) = (8 * i for i in range(20))
+# Then for each of the first seven the bytes from one batch entry, head and row to the next.
+_STRIDES = 8 * 20
+
+_inlined = numba.njit(forceinline=True, error_model="numpy")
+
+
+@_inlined
+def _at(job: int, which: int, entry: int, head: int) -> Any:
+    """Where a head of one of the first seven begins."""
+    strides = job + _STRIDES + 3 * which
+    return long_at(job + which) + entry * long_at(strides) + head * long_at(strides + 8)
+
+
+@_inlined
+def _row_bytes(job: int, which: int) -> Any:
+    return long_at(job + _STRIDES + 3 * which + 16)
+
+
+@_inlined
+def _product(
+    a: int, a_row: int, a_step: int, rows: int, b: int, b_step: int, begin: int, end: int,
+    out: int, out_row: int, left: int, right: int, add: bool,
+) -> None:  # fmt: skip
+    """Up to 6 rows of a product, out = a b or more of it, in columns left…right-1 by whole vectors; begin…end-1 are summed over.
+
+    Rows that are too many are the last one again.
+    """
+    last = rows - 1
+    a1, a2, a3 = a + a_row * min(1, last), a + a_row * min(2, last), a + a_row * min(3, last)
+    a4, a5 = a + a_row * min(4, last), a + a_row * min(5, last)
+    o1, o2, o3 = out + out_row * min(1, last), out + out_row * min(2, last), out + out_row * min(3, last)
+    o4, o5 = out + out_row * min(4, last), out + out_row * min(5, last)
+    for at in range(4 * (left // LANES * LANES), 4 * right, _VECTOR):
+        s0, s1, s2, s3, s4, s5 = zeros(), zeros(), zeros(), zeros(), zeros(), zeros()
+        if add:
+            s0, s1, s2 = load_f32(out + at), load_f32(o1 + at), load_f32(o2 + at)
+            s3, s4, s5 = load_f32(o3 + at), load_f32(o4 + at), load_f32(o5 + at)
+        for i in range(begin, end):
+            v, step = load_f32(b + b_step * i + at), a_step * i
+            s0 = madd_scalar(v, float_at(a + step), s0)
+            s1 = madd_scalar(v, float_at(a1 + step), s1)
+            s2 = madd_scalar(v, float_at(a2 + step), s2)
+            s3 = madd_scalar(v, float_at(a3 + step), s3)
+            s4 = madd_scalar(v, float_at(a4 + step), s4)
+            s5 = madd_scalar(v, float_at(a5 + step), s5)
+        store_f32(out + at, s0)
+        store_f32(o1 + at, s1)
+        store_f32(o2 + at, s2)
+        store_f32(o3 + at, s3)
+        store_f32(o4 + at, s4)
+        store_f32(o5 + at, s5)
+
+
+@_inlined
+def _turn(x: int, x_row: int, rows: int, columns: int, out: int, padded: int) -> None:
+    """The transpose of rows of whole vectors; its own rows end with zeros up to a whole vector."""
+    for c in range(0, columns, SQUARE):
+        for r in range(0, rows, SQUARE):
+            turn_square(x + x_row * r + 4 * c, x_row, min(SQUARE, rows - r), out + 4 * (padded * c + r), 4 * padded)
+    for c in range(columns):
+        for r in range(rows, (rows + LANES - 1) // LANES * LANES):
+            set_float(out + 4 * (padded * c + r), _F32(0))
+
+
+@_inlined
+def _gather(x: int, x_row: int, rows: int, columns: int, out: int) -> None:
+    """Rows one after the other: those of heads side by side lie far apart, and push each other out of the first cache."""
+    for r in range(rows):
+        copy_bytes(out + 4 * columns * r, x + x_row * r, 4 * columns)
+
+
+@_inlined
+def _clear(row: int, low: int, high: int, padded: int) -> None:
+    """Zeros in the vectors of a row that hold nothing of low…high-1."""
+    for at in range(0, low // LANES * LANES, LANES):
+        store_f32(row + 4 * at, zeros())
+    for at in range((high + LANES - 1) // LANES * LANES, padded, LANES):
+        store_f32(row + 4 * at, zeros())
+
+
+@_inlined
+def _scale_row(row: int, count: int, factor: Any) -> None:
+    for at in range(0, 4 * count, _VECTOR):
+        store_f32(row + at, scaled(load_f32(row + at), factor))
+
+
+@_inlined
+def _inside(v: Any, at: int, low: int, high: int, other: Any) -> Any:
+    """A vector of a row from byte `at` on, with another number in place of elements outside low…high-1."""
+    first = at // 4
+    return v if first >= low and first + LANES <= high else keep_lanes(v, low - first, high - first, other)
+
+
+@_inlined
+def _exponentials(row: int, low: int, high: int, padded: int, scale: Any) -> Any:
+    """exp(x - the greatest x) of the elements low…high-1 of a row times a factor, 0 for the others; one over their sum."""
+    if low >= high:
+        low = high = 0
+    _clear(row, low, high, padded)
+    begin, end = 4 * (low // LANES * LANES), 4 * high
+    top = everywhere(_F32(-math.inf))
+    for at in range(begin, end, _VECTOR):
+        v = scaled(load_f32(row + at), scale)
+        top = larger(_inside(v, at, low, high, _F32(-math.inf)), top)
+    lowered, sums = everywhere(-largest_of(top)), zeros()
+    for at in range(begin, end, _VECTOR):
+        v = exponential(madd_scalar(load_f32(row + at), scale, lowered))
+        v = _inside(v, at, low, high, _F32(0))
+        store_f32(row + at, v)
+        sums = plus(sums, v)
+    return _F32(1) / total_of(sums)
+
+
+@_inlined
+def _softmax(row: int, low: int, high: int, padded: int, scale: Any) -> None:
+    """Of the elements low…high-1 of a row times a factor; the others become 0."""
+    share = _exponentials(row, low, high, padded, scale)
+    if low < high:
+        begin = low // LANES * LANES
+        _scale_row(row + 4 * begin, high - begin, share)
+
+
+@_inlined
+def _softmax_gradient(p: int, d: int, low: int, high: int, padded: int, scale: Any) -> None:
+    """d becomes p (d - Σ p d) times a factor."""
+    if low >= high:
+        low = high = 0
+    _clear(d, low, high, padded)
+    begin, end, sums = 4 * (low // LANES * LANES), 4 * high, zeros()
+    for at in range(begin, end, _VECTOR):
+        sums = madd(load_f32(p + at), load_f32(d + at), sums)
+    total = everywhere(total_of(sums))
+    for at in range(begin, end, _VECTOR):
+        store_f32(d + at, scaled(times(less(load_f32(d + at), total), load_f32(p + at)), scale))
+
+
+@_inlined
+def _place(job: int, entry: int) -> Any:
+    """The key that stands where the first query of an entry does, and the number of keys that are there."""
+    keys, offset, length = long_at(job + MANY_KEYS), long_at(job + MANY_OFFSET), long_at(job + MANY_LENGTH)
+    start, count = keys - long_at(job + MANY_QUERIES), keys
+    if offset:
+        start = np.int64(int_at(offset + entry * long_at(job + MANY_OFFSET_STEP)))
+    if length:
+        count = max(0, min(keys, np.int64(int_at(length + entry * long_at(job + MANY_LENGTH_STEP)))))
+    return start, count
+
+
+@_inlined
+def _high(job: int, start: int, length: int, query: int) -> Any:
+    """One past the last key that a query sees."""
+    return max(0, min(length, start + query + 1)) if long_at(job + MANY_CAUSAL) else length
+
+
+@_inlined
+def _low(job: int, start: int, length: int, query: int) -> Any:
+    """The first key that a query sees."""
+    window = long_at(job + MANY_WINDOW)
+    return min(max(0, start + query - window + 1), _high(job, start, length, query)) if window else np.int64(0)
+
+
+_padded = _inlined(padded_keys)
+
+
+def attend_many_f32(job: int, first: int, last: int) -> None:
+    kv_heads, group = long_at(job + MANY_KV_HEADS), long_at(job + MANY_GROUP)
+    queries, keys = long_at(job + MANY_QUERIES), long_at(job + MANY_KEYS)
+    depth, value_depth, scale = long_at(job + MANY_DEPTH), long_at(job + MANY_VALUE_DEPTH), float_at(job + MANY_SCALE)
+    padded, q_row, out_row = _padded(keys), _row_bytes(job, MANY_Q), _row_bytes(job, MANY_OUT)
+    turned = take_work(job)
+    values = turned + 4 * padded * depth
+    scores = values + 4 * padded * value_depth
+    shares = scores + 4 * padded * ATTENTION_ROWS
+    for part in range(first, last):
+        b, head = part // (kv_heads * group), part % (kv_heads * group)
+        start, length = _place(job, b)
+        if part == first or head % group == 0:
+            h, seen = head // group, _high(job, start, length, queries - 1)
+            _gather(_at(job, MANY_V, b, h), _row_bytes(job, MANY_V), seen, value_depth, values)
+            _turn(_at(job, MANY_K, b, h), _row_bytes(job, MANY_K), seen, depth, turned, padded)
+        q, out = _at(job, MANY_Q, b, head), _at(job, MANY_OUT, b, head)
+        for i in range(0, queries, ATTENTION_ROWS):
+            rows = min(ATTENTION_ROWS, queries - i)
+            low, high = _low(job, start, length, i), _high(job, start, length, i + rows - 1)
+            _product(q + q_row * i, q_row, 4, rows, turned, 4 * padded, 0, depth, scores, 4 * padded, low, high, False)
+            for r in range(rows):
+                begin, end = _low(job, start, length, i + r), _high(job, start, length, i + r)
+                share = _exponentials(scores + 4 * padded * r, begin, end, padded, scale)
+                set_float(shares + 4 * r, share if begin < end else _F32(0))
+            to, v_row = out + out_row * i, 4 * value_depth
+            _product(scores, 4 * padded, 4, rows, values, v_row, low, high, to, out_row, 0, value_depth, False)
+            # Scores would have to be divided by their sum; there are more of them than results.
+            for r in range(rows):
+                _scale_row(to + out_row * r, value_depth, float_at(shares + 4 * r))
+    give_work(job, turned)
+
+
+def attention_gradient_f32(job: int, first: int, last: int) -> None:
+    kv_heads, group = long_at(job + MANY_KV_HEADS), long_at(job + MANY_GROUP)
+    queries, keys = long_at(job + MANY_QUERIES), long_at(job + MANY_KEYS)
+    depth, value_depth, scale = long_at(job + MANY_DEPTH), long_at(job + MANY_VALUE_DEPTH), float_at(job + MANY_SCALE)
+    padded, most = _padded(keys), min(GRADIENT_QUERIES, queries)
+    q_row, k_row, dy_row = 4 * depth, 4 * depth, 4 * value_depth
+    dq_row, dk_row, dv_row = _row_bytes(job, MANY_OUT), _row_bytes(job, MANY_DK), _row_bytes(job, MANY_DV)
+    step = 4 * padded
+    keys_turned = take_work(job)
+    values_turned = keys_turned + step * depth
+    k = values_turned + step * value_depth
+    p = k + step * depth
+    d = p + step * most
+    q = d + step * most
+    dy = q + q_row * most
+    for part in range(first, last):
+        b, h = part // kv_heads, part % kv_heads
+        start, length = _place(job, b)
+        dk, dv = _at(job, MANY_DK, b, h), _at(job, MANY_DV, b, h)
+        _gather(_at(job, MANY_K, b, h), _row_bytes(job, MANY_K), keys, depth, k)
+        _turn(k, k_row, keys, depth, keys_turned, padded)
+        _turn(_at(job, MANY_V, b, h), _row_bytes(job, MANY_V), keys, value_depth, values_turned, padded)
+        for head in range(h * group, (h + 1) * group):
+            for block in range(0, queries, GRADIENT_QUERIES):
+                count = min(most, queries - block)
+                q_step, dy_step = _row_bytes(job, MANY_Q), _row_bytes(job, MANY_DY)
+                _gather(_at(job, MANY_Q, b, head) + q_step * block, q_step, count, depth, q)
+                _gather(_at(job, MANY_DY, b, head) + dy_step * block, dy_step, count, value_depth, dy)
+                dq = _at(job, MANY_OUT, b, head) + dq_row * block
+                for i in range(0, count, ATTENTION_ROWS):
+                    rows, at = min(ATTENTION_ROWS, count - i), block + i
+                    low, high = _low(job, start, length, at), _high(job, start, length, at + rows - 1)
+                    pi, di = p + step * i, d + step * i
+                    _product(q + q_row * i, q_row, 4, rows, keys_turned, step, 0, depth, pi, step, low, high, False)
+                    _product(dy + dy_row * i, dy_row, 4, rows, values_turned, step, 0, value_depth, di, step, low, high, False)
+                    for r in range(rows):
+                        begin, end = _low(job, start, length, at + r), _high(job, start, length, at + r)
+                        _softmax(pi + step * r, begin, end, padded, scale)
+                        _softmax_gradient(pi + step * r, di + step * r, begin, end, padded, scale)
+                    _product(di, step, 4, rows, k, k_row, low, high, dq + dq_row * i, dq_row, 0, depth, False)
+                more = head > h * group or block > 0
+                begin = 0
+                for j in range(0, keys, ATTENTION_ROWS):
+                    rows = min(ATTENTION_ROWS, keys - j)
+                    # The queries that see any of these keys.
+                    while begin < count and _high(job, start, length, block + begin) <= j:
+                        begin += 1
+                    end = count
+                    while end > begin and _low(job, start, length, block + end - 1) >= j + rows:
+                        end -= 1
+                    _product(d + 4 * j, 4, step, rows, q, q_row, begin, end, dk + dk_row * j, dk_row, 0, depth, more)
+                    _product(p + 4 * j, 4, step, rows, dy, dy_row, begin, end, dv + dv_row * j, dv_row, 0, value_depth, more)
+    give_work(job, keys_turned)

@@ -1,0 +1,142 @@
+"""Machine code of the kernels: read from a folder in the user's cache, or compiled by numba and put there.
+
+numba has a cache of its own, but must be imported to read it, which takes longer than everything else that a start does.
+Here LLVM's loader alone is needed: kernels are plain functions of three words that call nothing but the C library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from pumice.core import block_layouts
+from pumice.core.kept import keep, kept_folder, read_kept
+from pumice.errors import DeviceError
+
+_HERE = Path(__file__).parent
+# Files, and folders of them, whose text decides what the code is. numba's version is left out: what it made stays right.
+_SOURCES = (_HERE / "kernels", _HERE / "codegen", *(_HERE / f"{n}.py" for n in ("compiled", "machine_code", "fused", "sizes")),
+            _HERE.parent / "threads" / "pool.py", _HERE.parent / "memory" / "scratch.py")  # fmt: skip
+# And that of the records of formats, from which some of them are generated.
+_RECORDS = Path(block_layouts.__file__)
+
+# Called with the number of kernels that are compiled, and of those that have to be.
+Report = Callable[[int, int], None]
+# The LLVM text of a kernel by the symbol that it is to have.
+Code = Callable[[str], str]
+
+
+class MachineCode:
+    """The kernels' code in this process, by name."""
+
+    def __init__(self, compiling: Callable[[], None] = lambda: None) -> None:
+        """`compiling` is called before each kernel that is compiled on first need."""
+        self._compiling = compiling
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        host = llvm.get_host_cpu_features()
+        if not host.get("f16c", True):
+            # LLVM would call a function that is not there.
+            raise RuntimeError("this processor cannot widen f16")
+        # numba's switches count here too: it optimises for the processor that they name.
+        cpu = os.environ.get("NUMBA_CPU_NAME") or llvm.get_host_cpu_name()
+        features = os.environ.get("NUMBA_CPU_FEATURES") or host.flatten()
+        triple = llvm.get_process_triple()
+        target = llvm.Target.from_triple(triple)
+        self._machine = target.create_target_machine(cpu, features, opt=3, codemodel="jitdefault", jit=True)
+        empty = llvm.parse_assembly("")
+        empty.triple = triple
+        self._engine = llvm.create_mcjit_compiler(empty, self._machine)
+        folder = kept_folder("kernels")
+        self._folder = None if folder is None else folder / _digest(llvmlite.__version__, triple, cpu, features)
+        # Kernels with many accumulators need many wide registers.
+        self.is_wide = bool(host.get("avx512f", False))
+        self._lock = threading.Lock()
+        self._addresses: dict[str, int] = {}
+
+    def address(self, name: str, code: Code | None = None) -> int:
+        """Where a kernel's code begins; it is loaded, and if need be compiled, on first need; `code` is its own LLVM text."""
+        found = self._addresses.get(name)
+        if found is None:
+            with self._lock:
+                if not self._load(name):
+                    self._compiling()
+                    self._compile(name, code)
+                found = self._addresses[name]
+        return found
+
+    def prepare(self, names: Sequence[str], report: Report | None) -> None:
+        """Loads kernels, and compiles those that are not in the cache; only these are reported."""
+        with self._lock:
+            missing = [n for n in names if not self._load(n)]
+            for done, name in enumerate(missing):
+                if report is not None:
+                    report(done, len(missing))
+                self._compile(name)
+        if report is not None and missing:
+            report(len(missing), len(missing))
+
+    def _load(self, name: str) -> bool:
+        """Whether a kernel is in this process, or was in the cache."""
+        if name in self._addresses:
+            return True
+        code = None if self._folder is None else read_kept(self._folder / f"{name}.o")
+        return code is not None and self._add(name, code)
+
+    def _compile(self, name: str, code: Code | None = None) -> None:
+        module = llvm.parse_assembly(_llvm_text(name) if code is None else code(_symbol(name)))
+        module.verify()
+        for f in module.functions:
+            # LLVM would end the process when it meets a call to something that is nowhere.
+            if not f.is_declaration or f.name.startswith("llvm."):
+                continue
+            # numba's own functions are there now, but not where the code comes from the cache.
+            if f.name.startswith(("numba_", "NRT_", "Py")) or not llvm.address_of_symbol(f.name):
+                raise RuntimeError(f"the kernel {name} calls {f.name}, which not every process has")
+        made = self._machine.emit_object(module)
+        if not self._add(name, made):
+            raise DeviceError(
+                f"the compiled kernel {name} has no address", hint="reinstall numba and llvmlite: pip install 'pumice[cpu]'"
+            )
+        if self._folder is not None:
+            keep(self._folder / f"{name}.o", made)
+
+    def _add(self, name: str, code: bytes) -> bool:
+        """Whether the kernel is now in this process: code that does not define it has no address."""
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        address = self._engine.get_function_address(_symbol(name))
+        if address:
+            self._addresses[name] = address
+        return bool(address)
+
+
+def _llvm_text(name: str) -> str:
+    from pumice.backends.host.native import compiled
+
+    return compiled.llvm_text(name, _symbol(name))
+
+
+def _symbol(name: str) -> str:
+    return f"pumice_{name}"
+
+
+def sources() -> list[Path]:
+    """The files whose text decides what the code of the kernels is.
+
+    >>> {"lanes.py", "rowops.py", "block_layouts.py"} <= {path.name for path in sources()}
+    True
+    """
+    return [_RECORDS, *(p for s in _SOURCES for p in (sorted(s.glob("*.py")) if s.is_dir() else [s]))]
+
+
+def _digest(*parts: str) -> str:
+    """A name for everything that decides what the code is."""
+    texts = [path.read_bytes() for path in sources()]
+    return hashlib.sha256(b"\0".join([*texts, *(p.encode() for p in parts)])).hexdigest()[:16]

@@ -1,0 +1,217 @@
+"""Convolution and its gradients on the host: windows unfolded a cache's worth at a time, multiplied by BLAS; pooling by taps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.host.memory.scratch import scratch
+from pumice.backends.host.routines import blas
+from pumice.backends.host.routines.calls import Binder, Call, Routine, numel
+from pumice.ir.ops.pool import divisors
+from pumice.ir.ops.window import index, taps
+from pumice.ir.registry import Array
+
+# Elements of unfolded windows at a time (1 MiB): they are written and read at once, in the second-level cache.
+_UNFOLDED = 1 << 18
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """How windows lie on the spatial axes of x; `counts` is how many there are along each."""
+
+    size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    counts: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[int, ...]
+
+    def covered(self, axis: int, tap: int, first: int, end: int) -> tuple[slice, slice]:
+        """The windows first…end-1 whose element at `tap` lies inside x, counted from `first`, and where it lies."""
+        stride, shift = self.strides[axis], tap * self.dilation[axis] - self.low[axis]
+        begin = min(end, max(first, -(shift // stride)))
+        stop = max(begin, min(end, (self.size[axis] - 1 - shift) // stride + 1))
+        at = begin * stride + shift
+        return slice(begin - first, stop - first), slice(at, at + (stop - begin - 1) * stride + 1 if stop > begin else at, stride)
+
+    def each_tap(self, rows: slice | None = None) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+        """For each tap, the windows of some output rows, or all, that have it inside x, and the elements of x that it is."""
+        first, end = (0, self.counts[0]) if rows is None else (rows.start, rows.stop)
+        for tap in taps(self.kernel):
+            found = [self.covered(a, t, *((first, end) if a == 0 else (0, self.counts[a]))) for a, t in enumerate(tap)]
+            yield tap, tuple(w for w, _ in found), tuple(x for _, x in found)
+
+
+@dataclass(frozen=True)
+class _Shape(_Windows):
+    """The sizes of one convolution, whichever of its three products is computed; c and m are channels per group."""
+
+    n: int
+    groups: int
+    c: int
+    m: int
+
+    @property
+    def k(self) -> int:
+        """Elements of a window in one group."""
+        return self.c * numel(self.kernel)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the windows are x itself."""
+        return numel(self.kernel) == 1 and self.size == self.counts and set(self.strides) == {1} and not any(self.low)
+
+    def parts(self) -> Iterator[tuple[slice, slice]]:
+        """Images and output rows (of the first spatial axis) that are unfolded together."""
+        row = self.groups * self.k * numel(self.counts[1:])
+        rows = max(1, min(self.counts[0], _UNFOLDED // row))
+        images = max(1, _UNFOLDED // (row * rows)) if rows == self.counts[0] else 1
+        for i in range(0, self.n, images):
+            for o in range(0, self.counts[0], rows):
+                yield slice(i, min(self.n, i + images)), slice(o, min(self.counts[0], o + rows))
+
+
+def _unfold(s: _Shape, x: Array, rows: slice, out: Array) -> None:
+    """Windows of x [a, b, size…] for some output rows, as out [a, b, kernel…, rows, …]."""
+    full = (rows.stop - rows.start, *s.counts[1:])
+    for tap, windows, places in s.each_tap(rows):
+        target = out[index(slice(None), slice(None), *tap)]
+        if any(w.stop - w.start < size for w, size in zip(windows, full)):
+            target.fill(0)
+        target[index(..., *windows)] = x[index(..., *places)]
+
+
+def _fold(s: _Shape, columns: Array, rows: slice, out: Array) -> None:
+    """Adds columns [a, b, kernel…, rows, …] to the elements of out [a, b, size…] that they were unfolded from."""
+    for tap, windows, places in s.each_tap(rows):
+        target = out[index(..., *places)]
+        np.add(target, columns[index(slice(None), slice(None), *tap, ..., *windows)], out=target)
+
+
+def _forward(s: _Shape, x: Array, w: Array, bias: Array | None, out: Array) -> None:
+    weights = np.ascontiguousarray(w).reshape(s.groups, s.m, s.k)
+    result = out.reshape(s.n, s.groups, s.m, -1)
+    if s.is_pointwise:
+        blas.matmul(weights, np.ascontiguousarray(x).reshape(s.n, s.groups, s.c, -1), out=result)
+        if bias is not None:
+            np.add(result, bias.reshape(s.groups, s.m, 1), out=result)
+        return
+    inner = numel(s.counts[1:])
+    for images, rows in s.parts():
+        n, t = images.stop - images.start, (rows.stop - rows.start) * inner
+        columns = scratch("unfolded", n * s.groups * s.k * t)
+        _unfold(s, x[images], rows, columns.reshape(n, s.groups * s.c, *s.kernel, -1, *s.counts[1:]))
+        target = result[images, ..., rows.start * inner : rows.stop * inner]
+        blas.matmul(weights, columns.reshape(n, s.groups, s.k, t), out=target)
+        if bias is not None:
+            np.add(target, bias.reshape(s.groups, s.m, 1), out=target)
+
+
+def _by_input(s: _Shape, grad: Array, w: Array, out: Array) -> None:
+    weights = np.ascontiguousarray(w).reshape(s.groups, s.m, s.k).transpose(0, 2, 1)
+    grads = np.ascontiguousarray(grad).reshape(s.n, s.groups, s.m, -1)
+    if s.is_pointwise:
+        blas.matmul(weights, grads, out=out.reshape(s.n, s.groups, s.c, -1))
+        return
+    out.fill(0)
+    inner = numel(s.counts[1:])
+    # Of one output channel per group there is nothing to sum: BLAS has no fast way for such products.
+    product = blas.matmul if s.m > 1 else np.multiply
+    for images, rows in s.parts():
+        n, t = images.stop - images.start, (rows.stop - rows.start) * inner
+        columns = scratch("unfolded", n * s.groups * s.k * t)
+        product(weights, grads[images, ..., rows.start * inner : rows.stop * inner], out=columns.reshape(n, s.groups, s.k, t))
+        _fold(s, columns.reshape(n, s.groups * s.c, *s.kernel, -1, *s.counts[1:]), rows, out[images])
+
+
+def _by_weight(s: _Shape, x: Array, grad: Array, out: Array) -> None:
+    total = out.reshape(s.groups, s.m, s.k)
+    total.fill(0)
+    inner = numel(s.counts[1:])
+    grads = grad.reshape(s.n, s.groups * s.m, -1)
+    for images, rows in s.parts():
+        n, t = images.stop - images.start, (rows.stop - rows.start) * inner
+        columns = scratch("unfolded", n * s.groups * s.k * t)
+        # Images side by side: one product with a long sum instead of one for each image.
+        _unfold(
+            s,
+            x[images].swapaxes(0, 1),
+            rows,
+            np.moveaxis(columns.reshape(-1, *s.kernel, n, t // inner, *s.counts[1:]), -len(s.counts) - 1, 1),
+        )
+        part = grads[images, :, rows.start * inner : rows.stop * inner].swapaxes(0, 1)
+        left = np.ascontiguousarray(part).reshape(s.groups, s.m, n * t)
+        total += blas.matmul(left, columns.reshape(s.groups, s.k, n * t).transpose(0, 2, 1))
+
+
+def _shape_of(call: Call, x: tuple[int, ...], w: tuple[int, ...], counts: tuple[int, ...]) -> _Shape:
+    groups, attrs = call.attrs["groups"], call.attrs
+    low = tuple(lo for lo, _ in attrs["padding"])
+    return _Shape(x[2:], w[2:], counts, attrs["strides"], attrs["dilation"], low, x[0], groups, w[1], w[0] // groups)
+
+
+def _sizes(call: Call) -> list[tuple[int, ...]]:
+    return [t.static_shape for t in call.ins if t is not None]
+
+
+def _bind_conv(call: Call) -> Routine:
+    x, w, *_ = _sizes(call)
+    s = _shape_of(call, x, w, call.out.static_shape[2:])
+
+    def run(operands: list[Any], out: Array) -> None:
+        _forward(s, operands[0], operands[1], operands[2], out)
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+def _bind_grad_input(call: Call) -> Routine:
+    grad, w = _sizes(call)
+    s = _shape_of(call, call.out.static_shape, w, grad[2:])
+
+    def run(operands: list[Any], out: Array) -> None:
+        _by_input(s, operands[0], operands[1], out)
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+def _bind_grad_weight(call: Call) -> Routine:
+    x, grad = _sizes(call)
+    s = _shape_of(call, x, call.out.static_shape, grad[2:])
+
+    def run(operands: list[Any], out: Array) -> None:
+        _by_weight(s, operands[0], operands[1], out)
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+def _bind_pool(call: Call) -> Routine:
+    (x,) = _sizes(call)
+    attrs, counts, ones = call.attrs, call.out.static_shape[2:], (1,) * (len(x) - 2)
+    low = tuple(lo for lo, _ in attrs["padding"])
+    s = _Windows(x[2:], attrs["kernel"], counts, attrs["strides"], ones, low)
+    takes_max, result = call.spec.name == "max_pool", call.out.dtype.compute_np
+    fold = np.maximum if takes_max else np.add
+    share = None if takes_max else 1 / divisors(x[2:], counts, attrs, result)
+
+    def run(operands: list[Any], out: Array) -> None:
+        out.fill(-np.inf if takes_max else 0)
+        for _, windows, places in s.each_tap():
+            target = out[index(..., *windows)]
+            fold(target, operands[0][index(..., *places)], out=target)
+        if share is not None:
+            np.multiply(out, share, out=out)
+
+    return Routine(run, result)
+
+
+CONV: dict[str, Binder] = {
+    "conv": _bind_conv,
+    "conv_grad_input": _bind_grad_input,
+    "conv_grad_weight": _bind_grad_weight,
+    "max_pool": _bind_pool,
+    "mean_pool": _bind_pool,
+}

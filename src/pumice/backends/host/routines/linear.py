@@ -1,0 +1,376 @@
+"""Matrix products, quantised products, attention and rotary embedding over BLAS, with scratch of bounded size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.host.memory.scratch import scratch
+from pumice.backends.host.native import dense, jit, kernel_tasks
+from pumice.backends.host.routines import blas
+from pumice.backends.host.routines.attention import bind_attention_gradient, bind_many_queries, native_many_queries
+from pumice.backends.host.routines.calls import Binder, Call, Routine, as_f32, is_half, numel, row_blocks, widen
+from pumice.core import dtypes
+from pumice.ir.ops.index import clamped
+from pumice.ir.registry import Array, Attrs
+
+# Elements of a tile of weights unpacked to float32 (4 MiB) and of a block of attention scores (8 MiB).
+_TILE = 1 << 20
+_SCORES = 1 << 21
+# Queries of one block under a causal mask: scores that nobody may see are not computed beyond this granularity.
+_CAUSAL_QUERIES = 256
+# Rows from which on a product of float32 is better done as one of many.
+_SEVERAL_ROWS = 6
+
+# --- matmul ---
+
+
+def _for_blas(x: Array) -> Array:
+    """x itself if BLAS can read it through strides (one of the last two axes dense), else a dense copy."""
+    if x.ndim < 2 or x.flags.c_contiguous:
+        return x if x.ndim > 1 or x.strides[0] == x.itemsize else np.ascontiguousarray(x)
+    (rows, columns), (down, right), item = x.shape[-2:], x.strides[-2:], x.itemsize
+    by_rows = right == item and (rows == 1 or down >= columns * item)
+    by_columns = down == item and (columns == 1 or right >= rows * item)
+    return x if by_rows or by_columns else np.ascontiguousarray(x)
+
+
+def _bind_matmul(call: Call) -> Routine:
+    a, b = call.ins
+    assert a is not None and b is not None
+    a_shape, b_shape = a.static_shape, b.static_shape
+    result = call.out.dtype.compute_np
+    if not call.out.dtype.is_float:
+        return Routine(lambda operands, out: np.matmul(operands[0], operands[1], out=out), result)
+    # [..., M, K] by [K, N] is one product of all rows rather than one per batch entry.
+    one_product = len(b_shape) == 2
+    halves = is_half(call.dtypes[0]) or is_half(call.dtypes[1])
+    # With f32 operands a small product alone is not worth loading the kernels.
+    work = numel(call.out.static_shape) * a_shape[-1]
+    heavy = halves or dense.is_worth_loading(work)
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, y = operands
+        kernels = jit.kernels() if heavy else None
+        tasks = _dense_tasks(operands, out) if kernels is not None else None
+        if kernels is not None and tasks is not None:
+            kernels.run(tasks)
+            return
+        if one_product and (x.ndim <= 2 or x.flags.c_contiguous):
+            x, out = x.reshape(-1, a_shape[-1]), out.reshape(-1, b_shape[-1])
+        if not halves:
+            blas.matmul(_for_blas(x), _for_blas(y), out)
+            return
+        # Vectors become matrices of one row or column: tiles are cut out of the last two axes.
+        if x.ndim == 1:
+            x, out = x[None], out[..., None, :] if y.ndim > 1 else out[..., None]
+        if y.ndim == 1:
+            y, out = y[:, None], out[..., None]
+        _half_product(x, y, out)
+
+    return Routine(run, result, raw=True, native=_dense_tasks, heavy=heavy, keeping=_dense_tasks, work=work)
+
+
+def _dense_tasks(operands: Sequence[Any], out: Array, copies: dense.Copies | None = None) -> list[kernel_tasks.Task] | None:
+    """By the kernels for few rows, or for many."""
+    x, y = operands
+    if y.ndim == 2 and x.ndim > 2 and x.flags.c_contiguous and out.flags.c_contiguous:
+        x, out = x.reshape(-1, x.shape[-1]), out.reshape(-1, out.shape[-1])
+    kernels = jit.kernels()
+    if kernels is None or not kernels.is_wide:
+        return _row_tasks(x, y, out)
+    several = x.ndim == 2 and len(x) >= (_SEVERAL_ROWS if copies is None else 2) and y.dtype == np.float32
+    few, many = partial(_row_tasks, x, y, out), partial(dense.product, x, y, out, copies)
+    return (many() or few()) if several else (few() or many())
+
+
+def _row_tasks(x: Array, y: Array, out: Array) -> list[kernel_tasks.Task] | None:
+    """Few rows times a weight that is stored by output, [N, K]: bound by reading it."""
+    if y.ndim != 2 or x.ndim == 0 or x.dtype != np.float32 or out.dtype != np.float32:
+        return None
+    if not all(a.flags.c_contiguous for a in (x, y.T, out)):
+        return None
+    x, out = x.reshape(-1, y.shape[0]), out.reshape(-1, y.shape[1])
+    if len(x) > kernel_tasks.FEW_ROWS:
+        return None
+    return kernel_tasks.row_product(dtypes.dtype(y.dtype).name, x, y.T, out)
+
+
+def _half_product(x: Array, y: Array, out: Array) -> None:
+    """x @ y where either or both are f16 or bf16: no more than a tile of a large one is widened at a time."""
+    sizes = [v.size if is_half(v.dtype) else 0 for v in (x, y)]
+    if out.ndim > 2 and sum(sizes) > _TILE and out.shape[0] > 1:
+        for part in row_blocks(out.shape[0], sum(sizes) // out.shape[0], _TILE):
+            _half_product(_entries(x, out.ndim, part), _entries(y, out.ndim, part), out[part])
+    elif out.ndim > 2 and sum(sizes) > _TILE:
+        _half_product(x[0] if x.ndim == out.ndim else x, y[0] if y.ndim == out.ndim else y, out[0])
+    elif out.ndim == 2 and sizes[1] and sizes[1] >= sizes[0]:
+        _by_columns(_for_blas(as_f32(x)), y, out)
+    elif out.ndim == 2:
+        # The transpose of the whole product has the halves on the right.
+        _by_columns(_for_blas(as_f32(y)).T, x.T, out.T)
+    else:
+        blas.matmul(_for_blas(as_f32(x)), _for_blas(as_f32(y)), out)
+
+
+def _entries(x: Array, rank: int, part: slice) -> Array:
+    """Entries of the first of `rank` axes, along which x may be repeated."""
+    return x[part] if x.ndim == rank and len(x) > 1 else x
+
+
+def _by_columns(x: Array, y: Array, out: Array) -> None:
+    """x @ y for an f16 or bf16 matrix y."""
+    inner, columns = y.shape
+    rows, name = y.T, dtypes.dtype(y.dtype).name
+    kernels = jit.kernels() if rows.flags.c_contiguous else None
+    if kernels is not None and len(x) <= kernel_tasks.FEW_ROWS and out.flags.c_contiguous:
+        kernels.run(kernel_tasks.row_product(name, np.ascontiguousarray(x), rows, out))
+        return
+    by_rows = abs(y.strides[0]) < abs(y.strides[1])
+    for part in row_blocks(columns, inner, _TILE):
+        count = part.stop - part.start
+        tile = scratch("tile", count * inner).reshape((count, inner) if by_rows else (inner, count))
+        if kernels is not None:
+            kernels.run(kernel_tasks.widen(name, rows[part], tile))
+        else:
+            widen(rows[part] if by_rows else y[:, part], tile)
+        blas.matmul(x, tile.T if by_rows else tile, out=out[:, part])
+
+
+# --- quantised weights ---
+
+
+def _bind_qmatmul(call: Call) -> Routine:
+    x_type, w_type = call.ins
+    assert x_type is not None and w_type is not None
+    n, k = w_type.static_shape
+    rows = numel(x_type.static_shape) // k
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, w = operands
+        x = np.ascontiguousarray(x).reshape(rows, k)
+        out = out.reshape(rows, n)
+        kernels = jit.kernels()
+        if kernels is not None:
+            kernels.run(kernel_tasks.packed_product(x, w, out, kernels.is_wide))
+            return
+        for part in w.blocks(_TILE):
+            tile = scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
+            w.unpack(part, tile)
+            blas.matmul(x, tile.T, out=out[:, part])
+
+    def tasks(operands: Sequence[Any], out: Array) -> list[kernel_tasks.Task] | None:
+        x, w = operands
+        if not x.flags.c_contiguous or not out.flags.c_contiguous or out.dtype != np.float32:
+            return None
+        kernels = jit.kernels()
+        return kernel_tasks.packed_product(x.reshape(rows, k), w, out.reshape(rows, n), kernels is not None and kernels.is_wide)
+
+    return Routine(run, call.out.dtype.compute_np, native=tasks, heavy=True)
+
+
+def _bind_dequantize(call: Call) -> Routine:
+    w = call.ins[0]
+    assert w is not None
+    columns = w.static_shape[-1]
+
+    def run(operands: list[Any], out: Array) -> None:
+        packed, rows = operands[0], out.reshape(-1, columns)
+        # Grouped dtypes have no kernel for it, since a bias would be added without the rounding in between.
+        kernels = jit.kernels() if dtypes.group_layout(packed.dtype) is None else None
+        if kernels is not None:
+            kernels.run(kernel_tasks.unpack(packed, rows))
+            return
+        for part in packed.blocks(_TILE):
+            packed.unpack(part, rows[part])
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+# --- rope ---
+
+
+def _bind_rope(call: Call) -> Routine:
+    rotary: int = call.attrs["rotary_dim"]
+    half = rotary // 2
+    if call.attrs["interleaved"]:
+        first, second = (..., slice(0, rotary, 2)), (..., slice(1, rotary, 2))
+    else:
+        first, second = (..., slice(0, half)), (..., slice(half, rotary))
+    rest = (..., slice(rotary, None))
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, cos, sin = operands
+        a, b, left, right = x[first], x[second], out[first], out[second]
+        np.multiply(a, cos, out=left)
+        np.subtract(left, b * sin, out=left)
+        np.multiply(b, cos, out=right)
+        np.add(right, a * sin, out=right)
+        out[rest] = x[rest]
+
+    return Routine(run, call.out.dtype.compute_np, native=kernel_tasks.rope(call))
+
+
+# --- attention ---
+
+
+class _Attention:
+    """Attention in blocks of heads and queries, so that scores stay in bounded scratch and unseen keys are never read."""
+
+    def __init__(self, attrs: Attrs, q: tuple[int, ...], k: tuple[int, ...]) -> None:
+        self.swap = attrs["layout"] == "bshd"
+        if self.swap:
+            q, k = (q[0], q[2], q[1], q[3]), (k[0], k[2], k[1], k[3])
+        self.batch, self.heads, self.sq, self.depth = q
+        _, self.kv_heads, self.sk, _ = k
+        self.group = self.heads // self.kv_heads
+        self.causal, self.window, self.softcap = attrs["causal"], attrs["window"], attrs["softcap"]
+        self.scale = np.float32(1 / math.sqrt(self.depth) if attrs["scale"] is None else attrs["scale"])
+        self.full = (self.batch, self.heads, self.sq, self.sk)
+
+    def run(self, operands: list[Any], out: Array) -> None:
+        q, k, v, mask, bias, offset, kv_len, kv_index, k_scale, v_scale = operands
+        if self.swap:
+            q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
+            k_scale, v_scale = (None if s is None else s.swapaxes(1, 2) for s in (k_scale, v_scale))
+        entries = range(self.batch) if kv_index is None else clamped(kv_index, len(k)).tolist()
+        starts = np.broadcast_to(self.sk - self.sq if offset is None else offset, (self.batch,)).tolist()
+        lengths = np.broadcast_to(self.sk if kv_len is None else kv_len, (self.batch,)).tolist()
+        mask = None if mask is None else np.broadcast_to(mask, self.full)
+        bias = None if bias is None else np.broadcast_to(as_f32(bias), self.full)
+        for b, entry in enumerate(entries):
+            start = starts[b]
+            length = max(0, min(self.sk, lengths[b]))
+            if self.causal:
+                length = max(0, min(length, start + self.sq))
+            first = 0 if self.window is None else min(length, max(0, start - self.window + 1))
+            seen = slice(first, length)
+            extras = (None if mask is None else mask[b, :, :, seen], None if bias is None else bias[b, :, :, seen])
+            keys, values = (_scaled(a, s, entry, seen) for a, s in ((k, k_scale), (v, v_scale)))
+            self._entry(q[b], keys, values, extras, start - first, out[b])
+
+    def _entry(self, q: Array, k: Array, v: Array, extras: tuple[Array | None, Array | None], start: int, out: Array) -> None:
+        """One batch entry: q [H, Sq, D], k and v [Hkv, length, …]; `start` is the place of query 0 among these keys."""
+        length, group = k.shape[1], self.group
+        if length == 0:
+            out.fill(0)
+            return
+        grouped = q.reshape(self.kv_heads, group, self.sq, self.depth)
+        results = _split(out, self.kv_heads, group)
+        queries, heads = self._blocks(length)
+        for h in range(0, self.kv_heads, heads):
+            part = slice(h, min(self.kv_heads, h + heads))
+            keys, values = as_f32(k[part]), as_f32(v[part])
+            for first in range(0, self.sq, queries):
+                last = min(self.sq, first + queries)
+                self._block(grouped[part, :, first:last], keys, values, extras, h * group, (first, last), start, results[part])
+
+    def _blocks(self, length: int) -> tuple[int, int]:
+        """Queries and key heads per block."""
+        per_query = self.group * length
+        queries = min(self.sq, max(1, _SCORES // per_query))
+        if self.causal:
+            queries = min(queries, _CAUSAL_QUERIES)
+        return queries, max(1, min(self.kv_heads, _SCORES // (per_query * queries)))
+
+    def _block(
+        self,
+        q: Array,
+        keys: Array,
+        values: Array,
+        extras: tuple[Array | None, Array | None],
+        head: int,
+        span: tuple[int, int],
+        start: int,
+        out: Array,
+    ) -> None:
+        first, last = span
+        low, high = 0, keys.shape[1]
+        if self.causal:
+            high = min(high, max(0, start + last))
+        if self.window is not None:
+            low = min(high, max(0, start + first - self.window + 1))
+        target = out[:, :, first:last]
+        if low == high:
+            target.fill(0)
+            return
+        heads, group, count = q.shape[:3]
+        rows, seen = group * count, high - low
+        scaled = np.empty((heads, group, count, self.depth), np.float32)
+        np.multiply(as_f32(q), self.scale, out=scaled)
+        scores = scratch("scores", heads * rows * seen).reshape(heads, rows, seen)
+        blas.matmul(scaled.reshape(heads, rows, self.depth), keys[:, low:high].swapaxes(1, 2), out=scores)
+        if self.softcap is not None:
+            np.divide(scores, self.softcap, out=scores)
+            np.tanh(scores, out=scores)
+            np.multiply(scores, self.softcap, out=scores)
+        grid = scores.reshape(heads, group, count, seen)
+        where = (slice(head, head + heads * group), slice(first, last), slice(low, high))
+        mask, bias = extras
+        if bias is not None:
+            np.add(grid, bias[where].reshape(grid.shape), out=grid)
+        if mask is not None:
+            np.copyto(grid, -np.inf, where=~mask[where].reshape(grid.shape))
+        hidden = self._hidden(start + first, start + last, low, high)
+        if hidden is not None:
+            np.copyto(grid, -np.inf, where=hidden)
+        top = np.maximum.reduce(scores, axis=2, keepdims=True)
+        # A row with nothing to attend has the maximum -inf; 0 instead leaves its weights at exp(-inf) = 0.
+        np.copyto(top, 0, where=top == -np.inf)
+        np.subtract(scores, top, out=scores)
+        np.exp(scores, out=scores)
+        total = np.add.reduce(scores, axis=2, keepdims=True)
+        np.copyto(total, 1, where=total == 0)
+        found = blas.matmul(scores, values[:, low:high])
+        np.divide(found, total, out=found)
+        target[...] = found.reshape(target.shape)
+
+    def _hidden(self, first: int, last: int, low: int, high: int) -> Array | None:
+        """Which of the keys low…high-1 the queries at positions first…last-1 may not see by position; None for none."""
+        late = self.causal and high - 1 > first
+        early = self.window is not None and low <= last - 1 - self.window
+        if not late and not early:
+            return None
+        key, query = np.arange(low, high), np.arange(first, last)[:, None]
+        hidden = np.zeros((last - first, high - low), np.bool_)
+        if late:
+            hidden |= key > query
+        if early:
+            hidden |= key <= query - self.window
+        return hidden
+
+
+def _scaled(x: Array, scale: Array | None, entry: int, seen: slice) -> Array:
+    """The keys or values that one batch entry sees; those of an eight-bit cache times their factors."""
+    part: Array = x[entry, :, seen]
+    return part if scale is None else part * scale[entry, :, seen, None]
+
+
+def _split(out: Array, kv_heads: int, group: int) -> Array:
+    """[H, Sq, Dv] as [Hkv, group, Sq, Dv]; a view whatever the strides, since only the head axis is split."""
+    _, count, depth = out.shape
+    return out.reshape(kv_heads, group, count, depth)
+
+
+def _bind_attention(call: Call) -> Routine:
+    many = bind_many_queries(call)
+    if many is not None:
+        return many
+    q, k = call.ins[0], call.ins[1]
+    assert q is not None and k is not None
+    run = _Attention(call.attrs, q.static_shape, k.static_shape).run
+    return Routine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or kernel_tasks.attention(call))
+
+
+LINEAR: dict[str, Binder] = {
+    "matmul": _bind_matmul,
+    "qmatmul": _bind_qmatmul,
+    "dequantize": _bind_dequantize,
+    "rope": _bind_rope,
+    "attention": _bind_attention,
+    "attention_gradient": bind_attention_gradient,
+}

@@ -1,0 +1,384 @@
+"""Host routines of the ops that are not elementwise: movement, indexing, reductions, norms, scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.host.memory.tiles import Tiles
+from pumice.backends.host.native import kernel_tasks
+from pumice.backends.host.routines.calls import Binder, Call, NpDType, Routine, numel, row_blocks
+from pumice.backends.host.routines.conv import CONV
+from pumice.backends.host.routines.linear import LINEAR
+from pumice.backends.host.routines.losses import LOSSES
+from pumice.backends.host.routines.norm_gradients import NORM_GRADIENTS
+from pumice.core.blocks import codec_of
+from pumice.ir.registry import Array
+
+# Partial sums of this many rows keep a float32 sum over a long leading axis as accurate as NumPy's pairwise one over the last.
+_SUM_ROWS = 128
+_LONG_SCAN = 1 << 10
+
+
+def bind_routine(call: Call) -> Routine:
+    """How a node that is not elementwise runs; ops without a routine of their own run their reference."""
+    # Empty operands have rules of their own, which the references follow; there is nothing to be fast at.
+    if all(t is None or numel(t.static_shape) for t in call.ins):
+        binder = ROUTINES.get(call.spec.name)
+        routine = None if binder is None else binder(call)
+        if routine is not None:
+            return routine
+    result = call.out.dtype.compute_np
+
+    def run(operands: list[Any], out: None) -> Array:
+        found = call.reference([o.packed() if isinstance(o, Tiles) else o for o in operands])
+        return found if found.dtype == result else found.astype(result)
+
+    return Routine(run, result, writes=False)
+
+
+# --- movement ---
+
+
+def _bind_view(call: Call) -> Routine:
+    def run(operands: list[Any], out: None) -> Array:
+        return call.reference(operands)
+
+    return Routine(run, _dtype(call, 0), writes=False, raw=True, view=True)
+
+
+def _dtype(call: Call, operand: int) -> NpDType:
+    found = call.dtypes[operand]
+    assert found is not None
+    return found
+
+
+def _bind_concat(call: Call) -> Routine:
+    axis = call.attrs["axis"]
+    same = all(d == call.dtypes[0] for d in call.dtypes)
+    result = _dtype(call, 0) if same else call.out.dtype.compute_np
+
+    def run(operands: list[Any], out: Array) -> None:
+        np.concatenate(operands, axis=axis, out=out)
+
+    return Routine(run, result, raw=same)
+
+
+def _bind_pad(call: Call) -> Routine:
+    inner = tuple(slice(lo, lo + d) for lo, d in zip(call.attrs["lo"], _shape(call, 0)))
+    value = call.attrs["value"]
+
+    def run(operands: list[Any], out: Array) -> None:
+        out.fill(value)
+        out[inner] = operands[0]
+
+    return Routine(run, _dtype(call, 0), raw=True)
+
+
+def _shape(call: Call, operand: int) -> tuple[int, ...]:
+    found = call.ins[operand]
+    assert found is not None
+    return found.static_shape
+
+
+# --- indexing ---
+
+
+def _positions(indices: Array, size: int) -> Array:
+    """Indices as int64 with negative ones counted from the end; the result may be out of range."""
+    wide = indices.astype(np.int64)
+    np.add(wide, size, out=wide, where=wide < 0)
+    return wide
+
+
+def _bind_gather(call: Call) -> Routine:
+    axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, indices = operands
+        np.take(x, _positions(indices, size), axis=axis, out=out, mode="clip")
+
+    return Routine(run, _dtype(call, 0), raw=True)
+
+
+def _bind_embedding(call: Call) -> Routine:
+    table = call.ins[0]
+    assert table is not None
+    entries, width = table.static_shape
+    if not table.dtype.is_quant:
+
+        def run(operands: list[Any], out: Array) -> None:
+            x, ids = operands
+            np.take(x, _positions(ids, entries), axis=0, out=out, mode="clip")
+
+        return Routine(run, _dtype(call, 0), raw=True)
+
+    dtype, decode = table.dtype, codec_of(table.dtype).decode
+
+    def run_packed(operands: list[Any], out: Array) -> None:
+        packed, ids = operands
+        wanted = _positions(ids, entries).reshape(-1)
+        rows = out.reshape(-1, width)
+        for part in row_blocks(len(wanted), width):
+            found = packed.take(np.clip(wanted[part], 0, entries - 1))
+            decode(found.reshape(-1, dtype.block_bytes), rows[part].reshape(-1, dtype.block))
+
+    return Routine(run_packed, call.out.dtype.compute_np)
+
+
+def _bind_take_along_axis(call: Call) -> Routine:
+    axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
+
+    def run(operands: list[Any], out: None) -> Array:
+        x, indices = operands
+        where = _positions(indices, size)
+        np.clip(where, 0, size - 1, out=where)
+        found: Array = np.take_along_axis(x, where, axis=axis)
+        return found
+
+    return Routine(run, _dtype(call, 0), writes=False, raw=True)
+
+
+def _bind_scatter(call: Call) -> Routine:
+    axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
+    in_place, adds = call.in_place, call.spec.name == "scatter_add"
+    # Where the result is stored as a half, touched rows are rounded as they are written; nothing else needs widening.
+    result = call.target if call.target is not None else call.out.dtype.compute_np
+    compute = call.out.dtype.compute_np
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, indices, updates = operands
+        if not in_place:
+            np.copyto(out, x, casting="unsafe")
+        where = _positions(indices, size)
+        hit = (where >= 0) & (where < size)
+        rows = np.moveaxis(out, axis, 0)
+        values = np.moveaxis(updates, axis, 0)
+        if not hit.all():
+            where, values = where[hit], values[hit]
+        if not len(where):
+            return
+        order = np.argsort(where, kind="stable")
+        where = where[order]
+        first = np.flatnonzero(np.diff(where, prepend=-1))
+        touched = where[first]
+        if adds:
+            total = np.add.reduceat(values[order].astype(compute, copy=False), first, axis=0, dtype=compute)
+            rows[touched] = rows[touched].astype(compute, copy=False) + total
+        else:
+            last = np.append(first[1:], len(where)) - 1
+            rows[touched] = values[order[last]]
+
+    return Routine(run, result, raw=True, native=kernel_tasks.scatter(call))
+
+
+# --- reductions ---
+
+
+def _sum_first_axis(x: Array) -> Array:
+    """Sum over axis 0 by partial sums of a few rows."""
+    while len(x) > _SUM_ROWS:
+        whole = len(x) // _SUM_ROWS * _SUM_ROWS
+        parts = np.add.reduce(x[:whole].reshape(-1, _SUM_ROWS, *x.shape[1:]), axis=1)
+        x = np.concatenate([parts, x[whole:]]) if whole < len(x) else parts
+    found: Array = np.add.reduce(x, axis=0)
+    return found
+
+
+def _bind_sum(call: Call) -> Routine:
+    axes: tuple[int, ...] = call.attrs["axes"]
+    shape, keepdims = _shape(call, 0), call.attrs["keepdims"]
+    result, mean = call.out.dtype.compute_np, call.spec.name == "reduce_mean"
+    count = numel(tuple(shape[a] for a in axes))
+    # Leading axes of a dense tensor: NumPy would add row after row to one accumulator.
+    leading = result.kind == "f" and axes == tuple(range(len(axes))) and len(axes) < len(shape) and count > _SUM_ROWS
+
+    def run(operands: list[Any], out: Array) -> None:
+        (x,) = operands
+        if leading and x.flags.c_contiguous:
+            np.copyto(out, _sum_first_axis(x.reshape(count, *shape[len(axes) :])).reshape(out.shape))
+        else:
+            np.add.reduce(x, axis=axes, dtype=result, out=out, keepdims=keepdims)
+        if mean:
+            np.divide(out, count, out)
+
+    return Routine(run, result, native=kernel_tasks.sums(call) if axes else None)
+
+
+def _bind_reduce(ufunc: Any) -> Binder:
+    def bind(call: Call) -> Routine:
+        axes, keepdims, result = call.attrs["axes"], call.attrs["keepdims"], call.out.dtype.compute_np
+
+        def run(operands: list[Any], out: Array) -> None:
+            ufunc.reduce(operands[0], axis=axes, dtype=result, out=out, keepdims=keepdims)
+
+        return Routine(run, result)
+
+    return bind
+
+
+def _bind_arg(pick: Callable[..., Any]) -> Binder:
+    def bind(call: Call) -> Routine:
+        axis, keepdims = call.attrs["axis"], call.attrs["keepdims"]
+
+        def run(operands: list[Any], out: Array) -> None:
+            np.copyto(out, pick(operands[0], axis=axis, keepdims=keepdims), casting="unsafe")
+
+        return Routine(run, call.out.dtype.compute_np)
+
+    return bind
+
+
+def _bind_argtopk(call: Call) -> Routine | None:
+    shape, axis, k = _shape(call, 0), call.attrs["axis"], call.attrs["k"]
+    size = shape[axis]
+    # Selecting first pays for few long rows; elsewhere the reference's sort is as good.
+    if axis != len(shape) - 1 or size < 1024 or k == 0 or numel(shape) // size > 64:
+        return None
+    if k * 8 > size:
+        return _sorted_words(call, size, k) if _dtype(call, 0) == np.float32 else None
+
+    def run(operands: list[Any], out: Array) -> None:
+        for row, found in zip(operands[0].reshape(-1, size), out.reshape(-1, k)):
+            least = np.partition(row, size - k)[size - k]
+            # "Not less" keeps NaN, which counts as greatest, and all ties with the last place.
+            candidates = np.flatnonzero(~(row < least))
+            # Read backwards, a stable ascending order has the smaller index first among ties, and NaN in front.
+            ascending = np.argsort(row[candidates][::-1], kind="stable")
+            found[:] = candidates[len(candidates) - 1 - ascending[::-1][:k]]
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+def _sorted_words(call: Call, size: int, k: int) -> Routine:
+    """A row's order by one sort of words that hold key and position: several times as fast as a stable sort of positions."""
+    sign, places = np.uint32(1 << 31), np.arange(size, dtype=np.uint64)
+
+    def run(operands: list[Any], out: Array) -> None:
+        for row, found in zip(operands[0].reshape(-1, size), out.reshape(-1, k)):
+            bits = (row + np.float32(0)).view(np.uint32)  # one zero: -0 and 0 are equal
+            # Floats order as integers once negative ones are flipped; the greatest must come first here.
+            keys = np.where(bits & sign, bits, ~bits & ~sign)
+            keys[np.isnan(row)] = 0
+            words = keys.astype(np.uint64) << np.uint64(32) | places
+            words.sort()
+            found[:] = words[:k] & np.uint64(0xFFFFFFFF)
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+# --- norms and scans ---
+
+
+def _rows(x: Array, columns: int) -> Array:
+    return x.reshape(-1, columns)
+
+
+def _bind_softmax(call: Call) -> Routine:
+    shape, axis, logs = _shape(call, 0), call.attrs["axis"], call.spec.name == "log_softmax"
+
+    def block(x: Array, out: Array, axis: int) -> None:
+        np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out)
+        if logs:
+            total = np.add.reduce(np.exp(out), axis=axis, keepdims=True)
+            np.subtract(out, np.log(total, total), out)
+        else:
+            np.exp(out, out)
+            np.divide(out, np.add.reduce(out, axis=axis, keepdims=True), out)
+
+    def run(operands: list[Any], out: Array) -> None:
+        (x,) = operands
+        if axis != len(shape) - 1:
+            block(x, out, axis)
+            return
+        source, target = _rows(x, shape[-1]), _rows(out, shape[-1])
+        for part in row_blocks(len(source), shape[-1]):
+            block(source[part], target[part], 1)
+
+    return Routine(run, call.out.dtype.compute_np)
+
+
+def _bind_norm(call: Call) -> Routine:
+    columns = numel(_shape(call, 0)[-call.attrs["axes"] :])
+    eps, centre = np.float32(call.attrs["eps"]), call.spec.name == "layer_norm"
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, *affine = operands
+        weight = None if affine[0] is None else affine[0].reshape(-1)
+        bias = affine[1].reshape(-1) if centre and affine[1] is not None else None
+        source, target = _rows(x, columns), _rows(out, columns)
+        for part in row_blocks(len(source), columns):
+            rows, done = source[part], target[part]
+            if centre:
+                mean = np.add.reduce(rows, axis=1, keepdims=True)
+                np.divide(mean, columns, mean)
+                rows = np.subtract(rows, mean, done)
+            scale = np.einsum("ij,ij->i", rows, rows)
+            np.divide(scale, columns, scale)
+            np.add(scale, eps, scale)
+            np.sqrt(scale, scale)
+            np.divide(rows, scale[:, None], done)
+            if weight is not None:
+                np.multiply(done, weight, done)
+            if bias is not None:
+                np.add(done, bias, done)
+
+    return Routine(run, call.out.dtype.compute_np, native=kernel_tasks.norm(call))
+
+
+def _bind_cumsum(call: Call) -> Routine:
+    shape, axis = _shape(call, 0), call.attrs["axis"]
+    exclusive, reverse, result = call.attrs["exclusive"], call.attrs["reverse"], call.out.dtype.compute_np
+    # A running float32 sum drifts with the number of additions, a float64 one rounded at the end does not.
+    wide = np.dtype(np.float64) if result.kind == "f" and shape[axis] > _LONG_SCAN else result
+
+    def run(operands: list[Any], out: Array) -> None:
+        x, target = np.moveaxis(operands[0], axis, -1), np.moveaxis(out, axis, -1)
+        if reverse:
+            x, target = x[..., ::-1], target[..., ::-1]
+        if exclusive:
+            target[..., 0] = 0
+            x, target = x[..., :-1], target[..., 1:]
+        if wide == result:
+            np.add.accumulate(x, axis=-1, dtype=result, out=target)
+        else:
+            np.copyto(target, np.add.accumulate(x, axis=-1, dtype=wide), casting="unsafe")
+
+    return Routine(run, result)
+
+
+ROUTINES: dict[str, Binder] = {
+    "reshape": _bind_view,
+    "transpose": _bind_view,
+    "slice": _bind_view,
+    "expand": _bind_view,
+    "flip": _bind_view,
+    "concat": _bind_concat,
+    "pad": _bind_pad,
+    "gather": _bind_gather,
+    "take_along_axis": _bind_take_along_axis,
+    "embedding": _bind_embedding,
+    "scatter_add": _bind_scatter,
+    "scatter_set": _bind_scatter,
+    "reduce_sum": _bind_sum,
+    "reduce_mean": _bind_sum,
+    "reduce_prod": _bind_reduce(np.multiply),
+    "reduce_max": _bind_reduce(np.maximum),
+    "reduce_min": _bind_reduce(np.minimum),
+    "reduce_any": _bind_reduce(np.logical_or),
+    "reduce_all": _bind_reduce(np.logical_and),
+    "argmax": _bind_arg(np.argmax),
+    "argmin": _bind_arg(np.argmin),
+    "argtopk": _bind_argtopk,
+    "softmax": _bind_softmax,
+    "log_softmax": _bind_softmax,
+    "layer_norm": _bind_norm,
+    "rms_norm": _bind_norm,
+    "cumsum": _bind_cumsum,
+    **LINEAR,
+    **CONV,
+    **LOSSES,
+    **NORM_GRADIENTS,
+}
