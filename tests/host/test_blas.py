@@ -11,6 +11,7 @@ import pytest
 
 from pumice.backends.host.native import jit
 from pumice.backends.host.routines import blas
+from pumice.backends.host.threads.budget import thread_count
 
 pytestmark = pytest.mark.skipif(blas._library() is None, reason="NumPy has another BLAS than OpenBLAS: install it from PyPI")
 SIZES = [
@@ -79,7 +80,7 @@ def _child(threads: int) -> tuple[float, str]:
     return float(others), result
 
 
-@pytest.mark.skipif(jit.thread_count() < 2, reason="one core: there is nothing to share out")
+@pytest.mark.skipif(thread_count() < 2, reason="one core: there is nothing to share out")
 def test_one_thread_means_one() -> None:
     others, alone = _child(1)
     # Processor time of all other threads, as a share of the caller's: BLAS used to have threads of its own here.

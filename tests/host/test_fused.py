@@ -10,7 +10,8 @@ import pytest
 
 import pumice as pm
 from pumice.backends.host.native import dense, jit
-from pumice.backends.host.native.fused import Operation, native_region
+from pumice.backends.host.native.fused import native_region
+from pumice.backends.host.native.region_kernel import Operation
 from pumice.backends.host.routines import attention, region
 from pumice.core import dtypes
 from pumice.ir.registry import get_op

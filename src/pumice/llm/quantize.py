@@ -316,7 +316,7 @@ class _Workers:
     """Threads that work ahead of the one which writes, by a bounded number of pieces."""
 
     def __init__(self, threads: int | None) -> None:
-        from pumice.backends.host.native.jit import thread_count
+        from pumice.backends.host.threads.budget import thread_count
 
         self._count = threads or thread_count()
         self._pool = ThreadPoolExecutor(self._count, "pumice-quantize")

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice.backends.base import Device, Done, Donor, Session
+from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.buffers import aligned_bytes
 from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.native import jit
 from pumice.backends.host.native.kernel_tasks import Task, interleave
 from pumice.backends.host.prepacked import Holder, held
 from pumice.backends.host.program import Layout, Program, storage_shape
-from pumice.backends.host.routines.calls import numel
+from pumice.backends.host.threads.budget import thread_count
 from pumice.core.caps import Caps
 from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
 from pumice.ir.graph import Node
@@ -58,7 +59,7 @@ class HostDevice:
             "name": self.name,
             "backend": "host",
             "cpu": _cpu_model(),
-            "cores": jit.thread_count(),
+            "cores": thread_count(),
             "memory_bytes": _memory_bytes(),
             "numpy": np.__version__,
             "blas": _blas(),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.host.routines.calls import Bound, Call, NpDType, Routine, is_half, overlap, widen
+from pumice.backends.host.memory.arrays import NpDType, is_half, overlap, widen
+from pumice.backends.host.routines.calls import Bound, Call, Routine
 from pumice.backends.host.routines.region import Instruction, Region, RegionLeaf
 from pumice.backends.host.routines.scalars import bind_scalar
 from pumice.backends.host.routines.table import bind_routine

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from pumice.backends.host.evaluate import Code, compile_step
+from pumice.backends.host.memory.arrays import NpDType, numel, overlap
 from pumice.backends.host.memory.buffers import ALIGNMENT
 from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.native import dense, jit
 from pumice.backends.host.native.kernel_tasks import Task
 from pumice.backends.host.prepacked import MOST_BYTES, Form, Holder, held
-from pumice.backends.host.routines.calls import Bound, NpDType, numel, overlap
+from pumice.backends.host.routines.calls import Bound
 from pumice.errors import PlanError
 from pumice.ir.graph import bind_attrs
 from pumice.ir.registry import SOURCE_OPS, Array, Attrs

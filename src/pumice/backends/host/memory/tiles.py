@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pumice.backends.host.routines.calls import numel, row_blocks
+from pumice.backends.host.memory.arrays import numel, row_blocks
 from pumice.core.blocks import codec_of
 from pumice.core.dtypes import DType
 from pumice.ir.registry import Array, Packed

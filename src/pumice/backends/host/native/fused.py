@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from pumice.backends.host.memory.arrays import NpDType, numel
 from pumice.backends.host.native.kernel_tasks import Native, Task
-from pumice.backends.host.routines.calls import NpDType, numel
+from pumice.backends.host.native.region_kernel import Operation, RegionKernel
 from pumice.ir.registry import Array
 
 # Elements of one part of a task whose operands all have the shape of its result.
@@ -27,38 +27,6 @@ _BOOL = ("logical_and", "logical_or", "logical_xor", "logical_not", *_CHOICE)
 _OPS = {"float32": frozenset(_FLOAT), "int32": frozenset(_INT), "bool": frozenset(_BOOL)}
 # How a leaf spreads, by whether it has all rows and all columns.
 _SPREADS = {(False, False): "one", (True, False): "rows", (False, True): "columns", (True, True): "each"}
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One op: operands count leaves first, then earlier operations; `dtype` is the result's."""
-
-    op: str
-    operands: tuple[int, ...]
-    dtype: str
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """All that decides a kernel's code: dtype and spread of the leaves, and what is done. The last operation is the result.
-
-    A leaf is read for each element ("each"), has one value for each column ("columns") or row ("rows"), or one for all ("one").
-    """
-
-    leaves: tuple[tuple[str, str], ...]
-    operations: tuple[Operation, ...]
-
-    @property
-    def name(self) -> str:
-        return "region_" + hashlib.sha256(repr((self.leaves, self.operations)).encode()).hexdigest()[:24]
-
-    def code(self, symbol: str) -> str:
-        """The kernel's LLVM text."""
-        from pumice.backends.host.native.codegen.fused_code import text_of
-
-        return text_of(self, symbol)
 
 
 def is_known(op: str, operands: Sequence[NpDType | None], result: NpDType) -> bool:
@@ -88,12 +56,18 @@ def native_region(dtypes: Sequence[NpDType], operations: Sequence[Operation]) ->
         if cut is None:
             return None
         columns, spreads = cut
-        recipe = Recipe(tuple((d.name, s) for d, s in zip(dtypes, spreads, strict=True)), kept)
+        kernel = RegionKernel(tuple((d.name, s) for d, s in zip(dtypes, spreads, strict=True)), kept)
         words = (out.size, columns, out.ctypes.data, *(a.ctypes.data for a in operands))
         work = out.size * max(2, len(kept))
-        return [Task(recipe.name, words, -(-out.size // columns), work, (*operands, out), recipe.code)]
+        return [Task(kernel.name, words, -(-out.size // columns), work, (*operands, out), partial(_llvm_text, kernel))]
 
     return make
+
+
+def _llvm_text(kernel: RegionKernel, symbol: str) -> str:
+    from pumice.backends.host.native.codegen.fused_code import text_of  # llvmlite is only there with numba
+
+    return text_of(kernel, symbol)
 
 
 def _rows(shape: tuple[int, ...], leaves: Sequence[tuple[int, ...]]) -> tuple[int, list[str]] | None:

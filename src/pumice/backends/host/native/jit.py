@@ -6,15 +6,14 @@ import contextlib
 import functools
 import importlib.util
 import itertools
-import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice import config
 from pumice.backends.host.memory.scratch import Pool, prepare_work, work_bytes
 from pumice.backends.host.native.kernel_tasks import ATTEND_MANY, joined
+from pumice.backends.host.threads.budget import thread_count
 from pumice.backends.host.threads.pool import RECORD, Team, compiled_at
 from pumice.backends.libraries import load_failure
 from pumice.errors import PumiceWarning
@@ -36,17 +35,6 @@ _PATIENCE, _LOOKS_PER_WORK = 20_000, 1 / 200
 _LARGE = 1 << 23
 # What Python calls itself.
 _SHARING = ("serve", "sleepers", "run_tasks")
-
-
-def thread_count() -> int:
-    """Threads of the host backend: the switch `threads`, else the cores this process may run on.
-
-    >>> thread_count() >= 1
-    True
-    """
-    wanted: int = config.threads
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(wanted, cores) if wanted else cores
 
 
 def available() -> bool:

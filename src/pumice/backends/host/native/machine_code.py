@@ -21,8 +21,10 @@ from pumice.errors import DeviceError
 
 _HERE = Path(__file__).parent
 # Files, and folders of them, whose text decides what the code is. numba's version is left out: what it made stays right.
-_SOURCES = (_HERE / "kernels", _HERE / "codegen", *(_HERE / f"{n}.py" for n in ("compiled", "machine_code", "fused", "sizes")),
-            _HERE.parent / "threads" / "pool.py", _HERE.parent / "memory" / "scratch.py")  # fmt: skip
+_SOURCES = (
+    *(_HERE / name for name in ("kernels", "codegen", "compiled.py", "machine_code.py", "region_kernel.py", "sizes.py")),
+    *(_HERE.parent / name for name in ("threads/pool.py", "memory/scratch.py")),
+)
 # And that of the records of formats, from which some of them are generated.
 _RECORDS = Path(block_layouts.__file__)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host.memory.arrays import numel, row_blocks
 from pumice.backends.host.memory.scratch import scratch
 from pumice.backends.host.native import jit, kernel_tasks
 from pumice.backends.host.routines import blas
-from pumice.backends.host.routines.calls import Call, Routine, numel, row_blocks
+from pumice.backends.host.routines.calls import Call, Routine
 from pumice.ir.ops.attention_math import hidden, probabilities, scale_of
 from pumice.ir.registry import Array
 

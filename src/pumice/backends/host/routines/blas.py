@@ -20,6 +20,7 @@ import numpy as np
 
 from pumice.backends.host.native import dense, jit
 from pumice.backends.host.native.kernel_tasks import Task, address
+from pumice.backends.host.threads.budget import thread_count
 from pumice.ir.registry import Array
 
 # Multiplications below which sharing out saves less than waiting costs.
@@ -46,7 +47,7 @@ def matmul(x: Array, y: Array, out: Array | None = None) -> Array:
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]) if min(x.ndim, y.ndim) > 1 else None
         out = None if shape is None else np.empty(shape, np.result_type(x, y))
     task = gemm(x, y, out, library.sgemm) if large and out is not None and pool is not None else None
-    with library.limited(jit.thread_count() if large and pool is None else 1):
+    with library.limited(thread_count() if large and pool is None else 1):
         if pool is None or task is None or out is None:
             return np.matmul(x, y, out=out)
         pool.run([task])

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.scratch import scratch
 from pumice.backends.host.routines import blas
-from pumice.backends.host.routines.calls import Binder, Call, Routine, numel
+from pumice.backends.host.routines.calls import Binder, Call, Routine
 from pumice.ir.ops.pool import divisors
 from pumice.ir.ops.window import index, taps
 from pumice.ir.registry import Array

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host.memory.arrays import as_f32, is_half, numel, row_blocks, widen
 from pumice.backends.host.memory.scratch import scratch
 from pumice.backends.host.native import dense, jit, kernel_tasks
-from pumice.backends.host.routines import blas
+from pumice.backends.host.routines import blas, op_tasks
 from pumice.backends.host.routines.attention import bind_attention_gradient, bind_many_queries, native_many_queries
-from pumice.backends.host.routines.calls import Binder, Call, Routine, as_f32, is_half, numel, row_blocks, widen
+from pumice.backends.host.routines.calls import Binder, Call, Routine
 from pumice.core import dtypes
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
@@ -212,7 +213,7 @@ def _bind_rope(call: Call) -> Routine:
         np.add(right, a * sin, out=right)
         out[rest] = x[rest]
 
-    return Routine(run, call.out.dtype.compute_np, native=kernel_tasks.rope(call))
+    return Routine(run, call.out.dtype.compute_np, native=op_tasks.rope(call))
 
 
 # --- attention ---
@@ -363,7 +364,7 @@ def _bind_attention(call: Call) -> Routine:
     q, k = call.ins[0], call.ins[1]
     assert q is not None and k is not None
     run = _Attention(call.attrs, q.static_shape, k.static_shape).run
-    return Routine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or kernel_tasks.attention(call))
+    return Routine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or op_tasks.attention(call))
 
 
 LINEAR: dict[str, Binder] = {

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.host.routines.calls import Binder, Call, Routine, as_f32, row_blocks
+from pumice.backends.host.memory.arrays import as_f32, row_blocks
+from pumice.backends.host.routines.calls import Binder, Call, Routine
 from pumice.ir.registry import Array
 
 

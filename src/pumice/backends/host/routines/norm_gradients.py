@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.native import kernel_tasks
-from pumice.backends.host.routines.calls import Binder, Call, Routine, numel
+from pumice.backends.host.routines.calls import Binder, Call, Routine
 from pumice.ir.registry import Array
 
 _VECTOR = 32

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.host.native.fused import Operation, is_known, native_region
-from pumice.backends.host.routines.calls import CHUNK, Bound, NpDType, is_half, numel, widen
+from pumice.backends.host.memory.arrays import CHUNK, NpDType, is_half, numel, widen
+from pumice.backends.host.native.fused import is_known, native_region
+from pumice.backends.host.native.region_kernel import Operation
+from pumice.backends.host.routines.calls import Bound
 from pumice.ir.registry import Array
 
 if TYPE_CHECKING:

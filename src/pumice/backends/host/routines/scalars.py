@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host.memory.arrays import NpDType, as_f32, is_half
 from pumice.backends.host.native.codegen.approximations import ERF_P, ERF_Q, ERFC, GELU_ZERO
 from pumice.backends.host.native.kernel_tasks import MAPS, Native, elementwise
-from pumice.backends.host.routines.calls import Call, NpDType, as_f32, is_half
+from pumice.backends.host.routines.calls import Call
 from pumice.core.dtypes import dtype as named_dtype
 from pumice.ir.registry import Array
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from pumice.backends.host.memory.arrays import NpDType, numel, row_blocks
 from pumice.backends.host.memory.tiles import Tiles
-from pumice.backends.host.native import kernel_tasks
-from pumice.backends.host.routines.calls import Binder, Call, NpDType, Routine, numel, row_blocks
+from pumice.backends.host.routines import op_tasks
+from pumice.backends.host.routines.calls import Binder, Call, Routine
 from pumice.backends.host.routines.conv import CONV
 from pumice.backends.host.routines.linear import LINEAR
 from pumice.backends.host.routines.losses import LOSSES
@@ -171,7 +172,7 @@ def _bind_scatter(call: Call) -> Routine:
             last = np.append(first[1:], len(where)) - 1
             rows[touched] = values[order[last]]
 
-    return Routine(run, result, raw=True, native=kernel_tasks.scatter(call))
+    return Routine(run, result, raw=True, native=op_tasks.scatter(call))
 
 
 # --- reductions ---
@@ -204,7 +205,7 @@ def _bind_sum(call: Call) -> Routine:
         if mean:
             np.divide(out, count, out)
 
-    return Routine(run, result, native=kernel_tasks.sums(call) if axes else None)
+    return Routine(run, result, native=op_tasks.sums(call) if axes else None)
 
 
 def _bind_reduce(ufunc: Any) -> Binder:
@@ -325,7 +326,7 @@ def _bind_norm(call: Call) -> Routine:
             if bias is not None:
                 np.add(done, bias, done)
 
-    return Routine(run, call.out.dtype.compute_np, native=kernel_tasks.norm(call))
+    return Routine(run, call.out.dtype.compute_np, native=op_tasks.norm(call))
 
 
 def _bind_cumsum(call: Call) -> Routine:

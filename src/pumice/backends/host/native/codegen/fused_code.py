@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from pumice.backends.host.native.codegen import vector_math as vm
-from pumice.backends.host.native.fused import Operation, Recipe
+from pumice.backends.host.native.region_kernel import Operation, RegionKernel
 
 _LANES = 16
 _LONG, _INT, _BYTE, _BIT, _FLOAT = ir.IntType(64), ir.IntType(32), ir.IntType(8), ir.IntType(1), ir.FloatType()
@@ -43,28 +43,28 @@ _INTS = {"add": "add", "sub": "sub", "mul": "mul"}
 _LOGIC = {"logical_and": "and_", "logical_or": "or_", "logical_xor": "xor"}
 
 
-def text_of(recipe: Recipe, symbol: str) -> str:
+def text_of(kernel: RegionKernel, symbol: str) -> str:
     """The module of one kernel, `symbol(job, first, last)` for rows first…last-1.
 
     The words at `job` are: number of elements, columns, result, leaves.
 
-    >>> add = Recipe((("float32", "each"), ("float32", "one")), (Operation("add", (0, 1), "float32"),))
+    >>> add = RegionKernel((("float32", "each"), ("float32", "one")), (Operation("add", (0, 1), "float32"),))
     >>> "define void @\\"example\\"" in text_of(add, "example")
     True
     """
-    return str(_Kernel(recipe, symbol).module)
+    return str(_Kernel(kernel, symbol).module)
 
 
 class _Kernel:
-    def __init__(self, recipe: Recipe, symbol: str) -> None:
-        self.recipe = recipe
+    def __init__(self, kernel: RegionKernel, symbol: str) -> None:
+        self.kernel = kernel
         self.module = ir.Module(name=symbol)
         function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [_LONG] * 3), symbol)
         entry, rows, row, done = (function.append_basic_block(n) for n in ("entry", "rows", "row", "done"))
         job, first, last = function.args
         self.b = b = ir.IRBuilder(entry)
-        total, columns, out, *leaves = (self._word(job, i) for i in range(3 + len(recipe.leaves)))
-        ones = {i: self._spread(leaves[i], kind, _LONG(0)) for i, (kind, spread) in enumerate(recipe.leaves) if spread == "one"}
+        total, columns, out, *leaves = (self._word(job, i) for i in range(3 + len(kernel.leaves)))
+        ones = {i: self._spread(leaves[i], kind, _LONG(0)) for i, (kind, spread) in enumerate(kernel.leaves) if spread == "one"}
         b.branch(rows)
         b.position_at_end(rows)
         r = b.phi(_LONG)
@@ -75,7 +75,7 @@ class _Kernel:
         rest = b.sub(total, start)
         length = b.select(b.icmp_signed("<", rest, columns), rest, columns)
         fixed = dict(ones)
-        for i, (kind, spread) in enumerate(recipe.leaves):
+        for i, (kind, spread) in enumerate(kernel.leaves):
             if spread == "rows":
                 fixed[i] = self._spread(leaves[i], kind, r)
         vectors, vector, tail, end, after = (
@@ -159,10 +159,10 @@ class _Kernel:
     def _body(self, fixed: dict[int, Any], leaves: list[Any], out: Any, start: Any, at: Any, mask: Any | None) -> None:
         index = self.b.add(start, at)
         values: list[Any] = []
-        for i, (kind, spread) in enumerate(self.recipe.leaves):
+        for i, (kind, spread) in enumerate(self.kernel.leaves):
             values.append(fixed[i] if i in fixed else self._load(leaves[i], kind, index if spread == "each" else at, mask))
-        kinds = [kind for kind, _ in self.recipe.leaves]
-        for o in self.recipe.operations:
+        kinds = [kind for kind, _ in self.kernel.leaves]
+        for o in self.kernel.operations:
             values.append(self._apply(o, [values[i] for i in o.operands], [kinds[i] for i in o.operands]))
             kinds.append(o.dtype)
         self._store(out, kinds[-1], index, values[-1], mask)

@@ -1,0 +1,119 @@
+"""Tasks for compiled kernels of single ops: norms, sums, rotary embedding, cache updates, attention of few queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pumice.backends.host.memory.arrays import numel
+from pumice.backends.host.native.kernel_tasks import FEW_QUERIES, Native, Task, address, bits, is_dense
+from pumice.backends.host.routines.calls import Call
+from pumice.ir.registry import Array
+
+_VECTOR = 32
+# Elements that are worth a kernel to be added up.
+_LEAST_SUMMED = 1 << 14
+
+
+def norm(call: Call) -> Native:
+    """rms_norm and layer_norm."""
+    source = call.ins[0]
+    assert source is not None
+    columns, centred = numel(source.static_shape[-call.attrs["axes"] :]), call.spec.name == "layer_norm"
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        x, weight = operands[:2]
+        bias = operands[2] if centred else None
+        if not all(a is None or is_dense(a) for a in (x, weight, bias, out)):
+            return None
+        places = (address(x), address(weight), address(bias), address(out))
+        return [Task("norm_f32", (*places, columns, bits(call.attrs["eps"]), int(centred)), out.size // columns, 2 * out.size)]
+
+    return make
+
+
+def sums(call: Call) -> Native | None:
+    """reduce_sum and reduce_mean over leading or trailing axes of something large."""
+    source = call.ins[0]
+    assert source is not None
+    axes, shape = call.attrs["axes"], source.static_shape
+    leading, trailing = (axes == tuple(a) for a in (range(len(axes)), range(len(shape) - len(axes), len(shape))))
+    count = numel(tuple(shape[a] for a in axes))
+    if not (leading or trailing) or count == numel(shape) or numel(shape) < _LEAST_SUMMED:
+        return None
+    factor = 1 / count if call.spec.name == "reduce_mean" else 1.0
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        (x,) = operands
+        if not is_dense(x) or not is_dense(out):
+            return None
+        rows, columns = (count, x.size // count) if leading else (x.size // count, count)
+        words = (address(x), address(out), rows, columns, bits(factor))
+        name, parts = ("column_sums_f32", -(-columns // _VECTOR)) if leading else ("row_sums_f32", rows)
+        return [Task(name, words, parts, x.size)]
+
+    return make
+
+
+def rope(call: Call) -> Native:
+    """Rotary embedding."""
+    rotary = call.attrs["rotary_dim"]
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        x, cos, sin = operands
+        if not all(is_dense(a) for a in (x, cos, sin, out)) or cos.shape != sin.shape or cos.ndim > x.ndim:
+            return None
+        depth = x.shape[-1]
+        own = np.arange(cos.size // (rotary // 2)).reshape(cos.shape[:-1])
+        rows = np.ascontiguousarray(np.broadcast_to(own, x.shape[:-1]), np.int64)
+        places = tuple(address(a) for a in (x, cos, sin, out, rows))
+        words = (*places, depth, rotary, int(call.attrs["interleaved"]))
+        return [Task("rope_f32", words, x.size // depth, 2 * x.size, (rows,))]
+
+    return make
+
+
+def scatter(call: Call) -> Native | None:
+    """Rows of a table replaced where it lies."""
+    if call.spec.name != "scatter_set" or not call.in_place or call.attrs["axis"] != 0:
+        return None
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        _, indices, updates = operands
+        if not is_dense(indices, np.int32) or not is_dense(updates, out.dtype) or not out.flags.c_contiguous:
+            return None
+        words = (address(out), address(indices), address(updates), len(indices), len(out), out.nbytes // len(out))
+        return [Task("scatter_rows", words, 1, updates.size)]
+
+    return make
+
+
+def attention(call: Call) -> Native | None:
+    """Attention of few queries without mask or bias, over float32 keys."""
+    attrs = call.attrs
+    swap = attrs["layout"] == "bshd"
+
+    def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
+        q, k, v, mask, bias, offset, kv_len, kv_index, *scales = operands
+        places = (offset, kv_len, kv_index)
+        if swap:
+            q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
+        batch, heads, queries, depth = q.shape
+        plain = all(a.dtype == np.float32 and a.strides[-1] == 4 and a.shape[-1] % _VECTOR == 0 for a in (q, k, v, out))
+        known = all(p is None or (is_dense(p, np.int32) and p.size == batch) for p in places)
+        if queries > FEW_QUERIES or not plain or not known or any(a is not None for a in (mask, bias, *scales)):
+            return None
+        caches, kv_heads, keys, value_depth = v.shape
+        scale = 1 / math.sqrt(depth) if attrs["scale"] is None else attrs["scale"]
+        words = (
+            *(address(a) for a in (q, k, v, out, *places)),
+            *(heads, heads // kv_heads, queries, keys, caches, depth, value_depth),
+            *(bits(scale), bits(attrs["softcap"] or 0.0), int(attrs["causal"]), attrs["window"] or 0),
+            *(s for a in (q, k, v, out) for s in a.strides[:3]),
+        )
+        return [Task("attend_f32", words, batch * heads * queries, 2 * q.size * keys)]
+
+    return make
