@@ -98,7 +98,7 @@ def test_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
         assert show is not None
         show(Progress(1 << 20, 1 << 19, "upload"))
     assert sys.stderr.getvalue() == ""  # over before anybody would look
-    monkeypatch.setattr(pull, "_PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(pull, "_BAR_AFTER_SECONDS", -1)
     with pull.progress_bar(quiet=False) as show:
         assert show is not None
         show(Progress(None, 0, "find"))

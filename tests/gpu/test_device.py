@@ -188,7 +188,7 @@ def test_a_missing_liveness_word_means_lost(monkeypatch: pytest.MonkeyPatch) -> 
         "from pumice.backends.webgpu.device import WebGpuDevice\n"
         "from pumice.errors import DeviceLost\n"
         "d = WebGpuDevice(); s = d.open(affine_plan()); x = np.ones(3, np.float32)\n"
-        "d.gpu.staging.record_stamp = lambda commands, landing: setattr(landing, 'index', landing.index + 1)\n"
+        "d.gpu.staging.record_stamp = lambda commands, buffer: setattr(buffer, 'index', buffer.index + 1)\n"
         "try: s.run({'T': 3}, {'x': x}, [3]); print('no error')\n"
         "except DeviceLost as e: print('liveness' in e.message)\n"
     )

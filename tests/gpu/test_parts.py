@@ -11,10 +11,10 @@ import pytest
 
 import pumice as pm
 from pumice import errors
-from pumice.backends.webgpu import flight, parts
+from pumice.backends.webgpu import parts, readback
 from pumice.backends.webgpu.encode import Commands
 from pumice.backends.webgpu.faults import inject
-from pumice.backends.webgpu.parts import cut, lasting_step, part_sizes, with_pipelines
+from pumice.backends.webgpu.parts import cut, first_update, part_sizes, with_pipelines
 
 from harness import device
 
@@ -152,16 +152,16 @@ def test_only_an_idle_device_gets_parts() -> None:
 
 
 @pytest.mark.usefixtures("one_each")
-def test_a_run_alone_on_a_real_gpu_is_waited_for_with_less_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_alone_on_a_real_gpu_is_waited_for_with_eager_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     xs = inputs()
     with pm.compile(chain, x=pm.spec(4, 8), device=device("webgpu")) as exe:
         gpu = exe.device.gpu
         usual = run_thrice(exe, xs)
         exe.state.reset()
         monkeypatch.setattr(gpu, "adapter", replace(gpu.adapter, kind="discrete"))
-        flights = [gpu.begin(), gpu.begin()]
-        assert [f._patience for f in flights] == [flight._ALONE, flight._PATIENT]
-        assert [f.wait() for f in flights] == [[], []] and gpu.idle
+        readbacks = [gpu.begin(), gpu.begin()]
+        assert [f._polling for f in readbacks] == [readback._POLL_EAGERLY, readback._POLL]
+        assert [f.wait() for f in readbacks] == [[], []] and gpu.idle
         for a, b in zip(run_thrice(exe, xs), usual, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -223,7 +223,7 @@ def test_a_run_that_is_broken_off_changes_nothing_where_it_lies(monkeypatch: pyt
 
     (x, *_) = inputs()
     with pm.compile(f, x=pm.spec(4, 8), device=device("webgpu")) as exe:
-        assert exe.plan.copies == () and 4 <= lasting_step(exe.plan) < len(exe.plan.steps)
+        assert exe.plan.copies == () and 4 <= first_update(exe.plan) < len(exe.plan.steps)
         finish, left = Commands.finish, [0]
 
         def interrupted(self: Commands) -> Any:
@@ -235,7 +235,7 @@ def test_a_run_that_is_broken_off_changes_nothing_where_it_lies(monkeypatch: pyt
         exe.run(x=x)
         held = exe.state["total"].read()
         assert held.any()
-        submits = lasting_step(exe.plan) + 1
+        submits = first_update(exe.plan) + 1
         for stop in range(1, submits + 1):
             left[0] = stop
             with monkeypatch.context() as patch:

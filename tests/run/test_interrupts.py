@@ -17,7 +17,7 @@ from pumice.sources.lock import exclusive
 from harness import device
 
 RUN = ("run/turns.py", "run/executable.py", "core/interrupts.py")
-GPU = tuple(f"backends/webgpu/{name}.py" for name in ("session", "device", "flight", "behind", "encode", "results"))
+GPU = tuple(f"backends/webgpu/{name}.py" for name in ("session", "device", "readback", "background", "encode", "results"))
 TARGETS = [pytest.param("host", RUN), pytest.param("webgpu", RUN + GPU, marks=pytest.mark.gpu)]
 WAIT = 60
 

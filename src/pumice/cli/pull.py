@@ -17,7 +17,7 @@ _WORDS = {"find": "looking for it", "fetch": "fetching", "check": "checking", "u
 # Phases that count pieces; the others count bytes.
 _PIECES = ("compile", "embed")
 # What is over sooner needs no bar, and none of the time that it takes to get ready to draw one.
-_PATIENCE_SECONDS = 0.5
+_BAR_AFTER_SECONDS = 0.5
 
 
 @contextmanager
@@ -31,23 +31,23 @@ def progress_bar(*, quiet: bool) -> Iterator[ProgressCallback | None]:
     if quiet:
         yield None
     elif not sys.stderr.isatty():
-        yield _tell_once()
+        yield _report_once()
     else:
         with ExitStack() as stack:
             yield _draw(stack)
 
 
-def _tell_once() -> ProgressCallback:
+def _report_once() -> ProgressCallback:
     """Says what is compiled, in a line of its own, when it begins."""
-    told = False
+    reported = False
 
-    def tell(now: Progress) -> None:
-        nonlocal told
-        if now.phase == "compile" and not told:
-            told = True
+    def report(now: Progress) -> None:
+        nonlocal reported
+        if now.phase == "compile" and not reported:
+            reported = True
             print(f"pumice: {_WORDS[now.phase]}", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 def _draw(stack: ExitStack) -> ProgressCallback:
@@ -74,7 +74,7 @@ def _draw(stack: ExitStack) -> ProgressCallback:
         bars.update(bars.task_ids[0], description=words, total=now.total, completed=now.done)
 
     def show_if_long(now: Progress) -> None:
-        if bars is not None or now.phase == "compile" or time.monotonic() - started > _PATIENCE_SECONDS:
+        if bars is not None or now.phase == "compile" or time.monotonic() - started > _BAR_AFTER_SECONDS:
             show(now)
 
     return show_if_long

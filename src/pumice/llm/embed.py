@@ -18,7 +18,7 @@ from pumice.backends.base import Device
 from pumice.core.fields import Fields
 from pumice.core.json_file import read_json_list, read_optional_json
 from pumice.errors import ClosedError, FormatError, InputError, NotFinite
-from pumice.llm.prepare import compiling_is_told, prepare_kernels
+from pumice.llm.prepare import prepare_kernels, report_compilation
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.merge import merge_projections
@@ -243,7 +243,7 @@ class EmbeddingModel:
                 begun += len(rows)
                 continue
             rows, result = under_way.popleft()
-            with compiling_is_told(self.device, progress):
+            with report_compilation(self.device, progress):
                 out[rows] = result()
             done += len(rows)
             if progress is not None:

@@ -30,8 +30,8 @@ def prepare_kernels(device: Device, plan: Plan, progress: ProgressCallback | Non
 
 
 @contextmanager
-def compiling_is_told(device: Device, progress: ProgressCallback | None) -> Iterator[None]:
-    """Meanwhile `progress` is told of kernels that the host has to compile after all: what a run alone shows to be needed."""
+def report_compilation(device: Device, progress: ProgressCallback | None) -> Iterator[None]:
+    """Reports to `progress` the kernels that the host compiles meanwhile: those that only a run shows to be needed."""
     if device.caps.target != "host" or progress is None:
         yield
         return

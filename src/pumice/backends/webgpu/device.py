@@ -15,11 +15,11 @@ import numpy as np
 
 from pumice.backends.base import Array, Device, Donor
 from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
-from pumice.backends.webgpu.behind import Behind
+from pumice.backends.webgpu.background import BackgroundEncoder
 from pumice.backends.webgpu.faults import Faults
-from pumice.backends.webgpu.flight import Flight, Staging
 from pumice.backends.webgpu.memory import GRAIN, BufferRange, ByteSource, DeviceBuffer, Ledger, rounded, spans
 from pumice.backends.webgpu.pipelines import Pipelines
+from pumice.backends.webgpu.readback import Readback, StagingPool
 from pumice.core.caps import Caps
 from pumice.errors import DeviceError, DeviceLost, DeviceTimeout, LimitError, OutOfMemory, PumiceError
 from pumice.plan.plan import Kernel, Plan
@@ -66,16 +66,16 @@ class Gpu:
         self.lost = self._hung = False
         self.ledger = Ledger()
         self.pipelines = Pipelines(self)
-        self._buried: deque[list[DeviceBuffer]] = deque()
+        self._to_release: deque[list[DeviceBuffer]] = deque()
         self.faults: Faults | None = None
         self._in_flight = 0
         # The last results that were asked for.
-        self._latest: Flight | None = None
+        self._latest: Readback | None = None
         self._unread = 0
-        self._trail: deque[Flight] = deque()
+        self._trail: deque[Readback] = deque()
         self.submits = 0
         # What is still to reach the queue; whoever uses the queue, or destroys a buffer, waits for it first.
-        self.behind = Behind()
+        self.background = BackgroundEncoder()
         # For the profiler: what the end of each phase of a run is told to, and what measuring costs here.
         self.mark: Callable[[str], None] = _no_mark
         self.overheads: dict[str, float] = {}
@@ -93,7 +93,7 @@ class Gpu:
                 "uniform": usage.UNIFORM | usage.COPY_DST,
                 "indirect": usage.INDIRECT | usage.STORAGE,
             }
-            self.staging = Staging(self)
+            self.staging = StagingPool(self)
         self.mapper = encode.Mapper(self.raw._internal)
         self.caps = caps_of(adapter, self._probe_subgroup_size() if "subgroup" in adapter.features else 0)
 
@@ -183,16 +183,16 @@ class Gpu:
             raw = self.raw.create_buffer(label=label, size=size, usage=self._usage[use])
         return DeviceBuffer(raw, size, label, self.ledger)
 
-    def bury(self, buffers: list[DeviceBuffer]) -> None:
+    def release_later(self, buffers: list[DeviceBuffer]) -> None:
         """Take the buffers of a session that was dropped unclosed; safe from a finaliser, which may run anywhere."""
-        self._buried.append(buffers)
+        self._to_release.append(buffers)
 
     def settle(self) -> None:
-        """Release what was buried."""
-        if self._buried:
-            self.behind.wait()
-        while self._buried:
-            buffers = self._buried.popleft()
+        """Release what `release_later` took."""
+        if self._to_release:
+            self.background.wait()
+        while self._to_release:
+            buffers = self._to_release.popleft()
             self.ledger.sessions -= 1
             for b in buffers:
                 b.release()
@@ -200,7 +200,7 @@ class Gpu:
     def upload(self, places: Sequence[BufferRange], array: Array) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
         source = ByteSource(array)
-        self.behind.drain()
+        self.background.drain()
         self.fault("memory")
         for place, start, size in spans(places, source.nbytes):
             for at, piece in source.pieces(start, size):
@@ -224,7 +224,7 @@ class Gpu:
         """
         if reads:
             return self.begin(reads, before, after).wait()
-        self.behind.drain()
+        self.background.drain()
         commands = self._record_ahead(before)
         if after is not None:
             after(commands)
@@ -240,47 +240,47 @@ class Gpu:
     @property
     def idle(self) -> bool:
         """Whether the device has nothing to do, as far as we know: the last results that were asked for are here."""
-        return not self.behind.busy and (self._latest is None or self._latest.arrived)
+        return not self.background.busy and (self._latest is None or self._latest.arrived)
 
-    def execute_behind(
+    def execute_in_background(
         self, writes: Sequence[Write], reads: Sequence[Read], before: Sequence[Record], after: Record
-    ) -> Flight | None:
+    ) -> Readback | None:
         """One submit of `writes` and what `begin` would record, which this thread does not wait for; None if nothing is read.
 
         The library checks and translates commands when they are finished, which takes as long as to record them: a second
-        thread does that. What goes wrong there is raised by the flight, or by the next call that depends on it.
+        thread does that. What goes wrong there is raised by the readback, or by the next call that depends on it.
         """
-        self.behind.make_room()
-        flight = self._plan_flight(reads) if reads else None
+        self.background.make_room()
+        readback = self._plan_readback(reads) if reads else None
         try:
             commands = self._commands()
             for record in before:
                 record(commands)
-            if flight is None:
+            if readback is None:
                 after(commands)
             else:
-                self._record_reads(commands, flight, reads, after)
+                self._record_reads(commands, readback, reads, after)
         except BaseException:
-            if flight is not None:
-                self.staging.give(flight.landing)
+            if readback is not None:
+                self.staging.give(readback.buffer)
             raise
-        job = self.behind.put(partial(self._submit_written, commands, writes, flight))
-        if flight is None:
+        job = self.background.put(partial(self._submit_written, commands, writes, readback))
+        if readback is None:
             self._count_unread()
         else:
-            flight.left = job
-            self._latest = flight
-            self.fault("flight")
-        return flight
+            readback.left = job
+            self._latest = readback
+            self.fault("readback")
+        return readback
 
-    def _submit_written(self, commands: Commands, writes: Sequence[Write], flight: Flight | None) -> None:
+    def _submit_written(self, commands: Commands, writes: Sequence[Write], readback: Readback | None) -> None:
         # Results are looked at under the mapper's lock, and a submit to a lost device would take them away meanwhile.
         with self.guard("a run"), self.mapper.lock:
             for buffer, offset, data in writes:
                 self.write(buffer, offset, data)
             self._submit(commands)
-            if flight is not None:
-                flight.request()
+            if readback is not None:
+                readback.request()
 
     def _count_unread(self) -> None:
         self._unread += 1
@@ -290,30 +290,30 @@ class Gpu:
             if len(self._trail) > 1:
                 self._trail.popleft().wait()
 
-    def begin(self, reads: Sequence[Read] = (), before: Sequence[Record] = (), after: Record | None = None) -> Flight:
+    def begin(self, reads: Sequence[Read] = (), before: Sequence[Record] = (), after: Record | None = None) -> Readback:
         """As `execute`, without the wait."""
-        self.behind.drain()
+        self.background.drain()
         # First, as it may find no memory: what has been submitted cannot be taken back.
-        flight = self._plan_flight(reads)
+        readback = self._plan_readback(reads)
         try:
             commands = self._record_ahead(before)
-            self._record_reads(commands, flight, reads, after)
+            self._record_reads(commands, readback, reads, after)
             self._submit(commands)
         except BaseException:
-            self.staging.give(flight.landing)
+            self.staging.give(readback.buffer)
             raise
         self._in_flight = 0
-        self._latest = flight
-        self.fault("flight")
-        flight.request()
-        return flight
+        self._latest = readback
+        self.fault("readback")
+        readback.request()
+        return readback
 
-    def _plan_flight(self, reads: Sequence[Read]) -> Flight:
+    def _plan_readback(self, reads: Sequence[Read]) -> Readback:
         parts, total = [], GRAIN
         for _, nbytes in reads:
             parts.append((total, nbytes))
             total += rounded(nbytes)
-        return Flight(self, self.staging.take(total), total, parts, self.idle)
+        return Readback(self, self.staging.take(total), total, parts, self.idle)
 
     def _record_ahead(self, parts: Sequence[Record]) -> Commands:
         """Submits all parts but the last, which is in the commands that come back."""
@@ -326,13 +326,13 @@ class Gpu:
             record(commands)
         return commands
 
-    def _record_reads(self, commands: Commands, flight: Flight, reads: Sequence[Read], after: Record | None) -> None:
-        for (places, nbytes), (offset, _) in zip(reads, flight.parts, strict=True):
+    def _record_reads(self, commands: Commands, readback: Readback, reads: Sequence[Read], after: Record | None) -> None:
+        for (places, nbytes), (offset, _) in zip(reads, readback.parts, strict=True):
             for place, start, size in spans(places, nbytes):
-                commands.copy(place.buffer.handle, place.offset, flight.landing.handle, offset + start, rounded(size, 4))
+                commands.copy(place.buffer.handle, place.offset, readback.buffer.handle, offset + start, rounded(size, 4))
         if after is not None:
             after(commands)
-        self.staging.record_stamp(commands, flight.landing)
+        self.staging.record_stamp(commands, readback.buffer)
 
     def _commands(self) -> Commands:
         self.fault("submit")

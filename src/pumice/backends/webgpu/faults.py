@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["lost", "lost-in-flight", "oom", "shader", "timeout"]
 # Where each fault shows: what is about to happen on the device there.
-_POINTS = {"lost": "submit", "lost-in-flight": "flight", "oom": "memory", "shader": "compile", "timeout": "wait"}
+_POINTS = {"lost": "submit", "lost-in-flight": "readback", "oom": "memory", "shader": "compile", "timeout": "wait"}
 _NONSENSE = "fn injected() -> u32 { return no_such_name; }"
 
 
@@ -45,7 +45,7 @@ class Faults:
                 fault.left -= 1
                 continue
             self._armed.remove(fault)
-            if point in ("submit", "flight"):
+            if point in ("submit", "readback"):
                 self._gpu.raw.destroy()
             elif point == "memory":
                 raise self._gpu.wgpu.GPUOutOfMemoryError("Not enough memory left (injected).")

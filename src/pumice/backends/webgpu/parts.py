@@ -32,15 +32,15 @@ def part_sizes(count: int, free: int) -> list[int]:
     return [*sizes, count - at]
 
 
-def lasting_step(plan: Plan) -> int:
+def first_update(plan: Plan) -> int:
     """The first step that changes a param or a state where it lies.
 
     It and all behind it leave together, so that a run that is broken off has changed nothing.
     """
     sources = [*plan.graph.sources("param"), *plan.graph.sources("state")]
-    lasting = {p.buffer for n in sources if n.id in plan.values for p in plan.values[n.id].parts}
+    resident = {p.buffer for n in sources if n.id in plan.values for p in plan.values[n.id].parts}
     for i, step in enumerate(plan.steps):
-        if any(b.access != "read" and plan.values[b.value].parts[b.part].buffer in lasting for b in step.bindings):
+        if any(b.access != "read" and plan.values[b.value].parts[b.part].buffer in resident for b in step.bindings):
             return i
     return len(plan.steps)
 

@@ -10,7 +10,7 @@ from pumice.backends.webgpu.memory import BufferRange, rounded
 from pumice.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from pumice.backends.webgpu.flight import Flight
+    from pumice.backends.webgpu.readback import Readback
 
 # Results up to this size together leave in the run's own submit, others follow in chunks; that fits any device's buffer limit.
 READBACK_BYTES = 128 << 20
@@ -47,19 +47,19 @@ class Results:
 
 
 class Started:
-    """A run under way: the flight with its small outputs, and the large ones, which are here already."""
+    """A run under way: the readback with its small outputs, and the large ones, which are here already."""
 
-    def __init__(self, results: Results, flight: Flight | None, found: dict[int, Array]) -> None:
-        self._results, self._flight, self._found = results, flight, found
+    def __init__(self, results: Results, readback: Readback | None, found: dict[int, Array]) -> None:
+        self._results, self._readback, self._found = results, readback, found
         self.nbytes = results.nbytes
 
     def result(self) -> list[Array]:
         """Wait for the outputs."""
-        if self._flight is not None:
-            self._found.update(zip(self._results.inline, self._flight.wait(), strict=True))
+        if self._readback is not None:
+            self._found.update(zip(self._results.inline, self._readback.wait(), strict=True))
         return [shaped(self._found[i], t) for i, t in enumerate(self._results.types)]
 
     def abandon(self) -> None:
         """A `result()` that waits elsewhere ends with a ClosedError."""
-        if self._flight is not None:
-            self._flight.abandon()
+        if self._readback is not None:
+            self._readback.abandon()

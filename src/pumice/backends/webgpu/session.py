@@ -17,7 +17,7 @@ from pumice.backends.webgpu.counts import CLAMP, SLOT_BYTES, Clamps, StepGroups,
 from pumice.backends.webgpu.device import Gpu, Record, Write
 from pumice.backends.webgpu.encode import Commands, Dispatch
 from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, rounded
-from pumice.backends.webgpu.parts import cut, lasting_step
+from pumice.backends.webgpu.parts import cut, first_update
 from pumice.backends.webgpu.pipelines import Pipeline
 from pumice.backends.webgpu.profile import Timer, profile_run
 from pumice.backends.webgpu.results import Results, Started, nbytes_of, shaped
@@ -56,7 +56,7 @@ class WebGpuSession:
         # What inputs must be for the env of the last run.
         self._expected: tuple[dict[str, int], list[tuple[Node, TensorType, Any, tuple[int, ...]]]] | None = None
         self._overwritten = overwritten_inputs(plan)
-        self._lasting = lasting_step(plan)
+        self._first_update = first_update(plan)
         try:
             pipelines = gpu.pipelines.compile(plan.kernels, trial=True)
         except ShaderError as e:
@@ -70,7 +70,7 @@ class WebGpuSession:
                 self._release()
                 raise
             gpu.ledger.sessions += 1
-        self._finalizer = weakref.finalize(self, gpu.bury, self._owned)
+        self._finalizer = weakref.finalize(self, gpu.release_later, self._owned)
         self._finalizer.atexit = False
 
     # -- preparation ------------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class WebGpuSession:
             count = self._sizes.value(step.most_groups)
             if count <= 0:
                 continue
-            free += i < self._lasting
+            free += i < self._first_update
             x, y, z = fold_grid(count, limit)
             if z > limit:
                 raise LimitError(f"{step.label} needs {count} workgroups, a grid holds {limit}³", wanted=count, limit=limit)
@@ -248,7 +248,7 @@ class WebGpuSession:
                 dispatches.append((None if pipeline is current else pipeline.handle, groups.own._internal, x, y, z))
             current = pipeline
         if self._uniform is not None:
-            self._gpu.behind.drain()
+            self._gpu.background.drain()
             self._gpu.write(self._uniform, 0, self._sizes.words.view(np.uint8))
             self._counters["uploads_bytes"] += self._sizes.words.nbytes
         self._dispatches, self._parts = dispatches, cut(dispatches, free)
@@ -273,7 +273,7 @@ class WebGpuSession:
                 results = self._results(env, outputs)
                 self._prepare(env)
                 # Whoever wants results waits for them, and best alone, unless others are on their way anyhow.
-                ahead = not (self._gpu.watched or self._timer) and (not outputs or self._gpu.behind.busy)
+                ahead = not (self._gpu.watched or self._timer) and (not outputs or self._gpu.background.busy)
                 writes, changed = (self._small_writes(uploads) if ahead else None) or (None, {})
                 if writes is None:
                     self._upload_inputs(uploads)
@@ -327,11 +327,11 @@ class WebGpuSession:
         steps = self._recorders(bool(results.types))
         gpu.mark("upload")
         if writes is not None and updates is not None:
-            flight = gpu.execute_behind(writes, reads, steps, updates)
+            readback = gpu.execute_in_background(writes, reads, steps, updates)
         else:
             self._write(writes or ())
-            flight = gpu.begin(reads, steps, updates) if reads else None
-            if flight is None:
+            readback = gpu.begin(reads, steps, updates) if reads else None
+            if readback is None:
                 gpu.execute((), steps, updates)
         self._counters["submits"] += max(1, len(steps))
         self._counters["readback_bytes"] += results.nbytes
@@ -339,11 +339,11 @@ class WebGpuSession:
         if updates is None:
             gpu.execute((), [self._record_updates])
             self._counters["submits"] += 1
-        return Started(results, flight, found)
+        return Started(results, readback, found)
 
     def _write(self, writes: Sequence[Write]) -> None:
         if writes:
-            self._gpu.behind.drain()
+            self._gpu.background.drain()
         for buffer, offset, data in writes:
             self._gpu.write(buffer, offset, data)
 
@@ -400,7 +400,7 @@ class WebGpuSession:
         for buffer in fresh:
             buffer.retain()
         self._owned.extend(fresh)
-        self._gpu.behind.wait()
+        self._gpu.background.wait()
         left = {p.buffer for v in changed for p in self._places[v]}
         self._places = places
         for i, group in groups.items():
@@ -427,7 +427,7 @@ class WebGpuSession:
 
     def _release(self) -> None:
         # A submit that names a destroyed buffer would end the process.
-        self._gpu.behind.wait()
+        self._gpu.background.wait()
         self._dispatches, self._parts, self._updates, self._wanted = [], [], [], None
         self._groups, self._held = [], {}
         while self._owned:

@@ -18,8 +18,8 @@ from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 from pumice.train.data import digest
 
-# Arrays whose rows tell one set of weights of the same shapes from another.
-_TOLD_BY = 3
+# Arrays whose rows identify a set of weights among others of the same shapes.
+_FINGERPRINTED = 3
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BaseModel:
 
     def fingerprint(self) -> str:
         """By what a checkpoint knows the model again that it was trained beside."""
-        return digest(*(self.params.arrays[path] for path in list(self.params.arrays)[:_TOLD_BY]))
+        return digest(*(self.params.arrays[path] for path in list(self.params.arrays)[:_FINGERPRINTED]))
 
 
 def open_source(name: str, folder: Path = Path()) -> BaseModel:

@@ -1,4 +1,4 @@
-"""Flights: submits whose results are on their way to the host, and the pool of memory in which they arrive."""
+"""Readbacks: submits whose results are on their way to the host, and the pool of memory in which they arrive."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pumice.backends.base import Array
 from pumice.errors import ClosedError
 
 if TYPE_CHECKING:
-    from pumice.backends.webgpu.behind import Sent
+    from pumice.backends.webgpu.background import EncodeJob
     from pumice.backends.webgpu.device import Gpu
     from pumice.backends.webgpu.encode import Commands
 
 # Free buffers that the pool keeps; more of them are in use only while several runs are under way.
 _KEPT = 4
-# Numbers that flights are known by.
+# Liveness words that readbacks are told apart by.
 _STAMPS = 256
 
 
 @dataclass(frozen=True)
-class _Patience:
+class _Polling:
     """How a wait asks: again and again at first, then at intervals of a share of the time so far."""
 
     eager_seconds: float
@@ -33,13 +33,13 @@ class _Patience:
     longest_sleep: float
 
 
-_PATIENT = _Patience(200e-6, 0.1, 1e-3)
-# For a flight that is alone on a device with processors of its own: most likely nothing else is waited for.
-_ALONE = _Patience(3e-3, 0.02, 200e-6)
+_POLL = _Polling(200e-6, 0.1, 1e-3)
+# For a readback that is alone on a device with processors of its own: most likely nothing else is waited for.
+_POLL_EAGERLY = _Polling(3e-3, 0.02, 200e-6)
 
 
-class Landing:
-    """A buffer that results arrive in, and which number its last flight had."""
+class StagingBuffer:
+    """A buffer that results arrive in, and which number its last readback had."""
 
     __slots__ = ("handle", "index", "raw", "size")
 
@@ -47,23 +47,23 @@ class Landing:
         self.raw, self.handle, self.size, self.index = raw, raw._internal, size, -1
 
 
-class Staging:
+class StagingPool:
     """Buffers that the host can map, by size; powers of two, so that they fit again.
 
     A lost device looks alive by specification, so a number makes the same way as the results: if it does not arrive, neither
-    did they. All numbers are on the device from the start, and each flight takes another one than the last in its buffer had.
+    did they. All numbers are on the device from the start, and each readback takes another one than the last in its buffer had.
     """
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
-        self._free: list[Landing] = []
+        self._free: list[StagingBuffer] = []
         # Spread over all words: nothing that memory is likely to hold.
         self._words: Array = np.arange(1, _STAMPS + 1, dtype=np.uint32) * np.uint32(2654435761)
         usage = gpu.wgpu.BufferUsage
         self._stamps = gpu.raw.create_buffer(size=self._words.nbytes, usage=usage.COPY_SRC | usage.COPY_DST)
         gpu.queue.write_buffer(self._stamps, 0, self._words)
 
-    def take(self, nbytes: int) -> Landing:
+    def take(self, nbytes: int) -> StagingBuffer:
         """A buffer of at least `nbytes`; until it is unmapped no submit may name it, so it leaves the pool."""
         fitting = [b for b in self._free if b.size >= nbytes]
         if fitting:
@@ -75,41 +75,41 @@ class Staging:
             gpu.fault("memory")
             usage = gpu.wgpu.BufferUsage.MAP_READ | gpu.wgpu.BufferUsage.COPY_DST
             size = max(1 << 16, 1 << (nbytes - 1).bit_length())
-            return Landing(gpu.raw.create_buffer(label="pumice staging", size=size, usage=usage), size)
+            return StagingBuffer(gpu.raw.create_buffer(label="pumice staging", size=size, usage=usage), size)
 
-    def give(self, landing: Landing) -> None:
+    def give(self, buffer: StagingBuffer) -> None:
         """Take an unmapped buffer back; the largest of too many go, as they came from the rarest runs."""
-        self._free.append(landing)
+        self._free.append(buffer)
         if len(self._free) > _KEPT:
             self._free.remove(max(self._free, key=lambda b: b.size))
 
-    def record_stamp(self, commands: Commands, landing: Landing) -> None:
+    def record_stamp(self, commands: Commands, buffer: StagingBuffer) -> None:
         """A new number for the first word of the buffer, behind all that was recorded before."""
-        landing.index = (landing.index + 1) % _STAMPS
-        commands.copy(self._stamps._internal, 4 * landing.index, landing.handle, 0, 4)
+        buffer.index = (buffer.index + 1) % _STAMPS
+        commands.copy(self._stamps._internal, 4 * buffer.index, buffer.handle, 0, 4)
 
-    def stamp(self, landing: Landing) -> int:
+    def stamp(self, buffer: StagingBuffer) -> int:
         """The number that is to arrive."""
-        return int(self._words[landing.index])
+        return int(self._words[buffer.index])
 
 
-class Flight:
-    """Results that are to come: `parts` of (offset, bytes) in a landing, of which the first `total` bytes count."""
+class Readback:
+    """Results that are to come: `parts` of (offset, bytes) in a buffer, of which the first `total` bytes count."""
 
-    def __init__(self, gpu: Gpu, landing: Landing, total: int, parts: Sequence[tuple[int, int]], alone: bool) -> None:
-        self._gpu, self.landing, self._total, self.parts = gpu, landing, total, parts
+    def __init__(self, gpu: Gpu, buffer: StagingBuffer, total: int, parts: Sequence[tuple[int, int]], alone: bool) -> None:
+        self._gpu, self.buffer, self._total, self.parts = gpu, buffer, total, parts
         self._mark = gpu.mark
-        self._patience = _ALONE if alone and not gpu.adapter.software else _PATIENT
+        self._polling = _POLL_EAGERLY if alone and not gpu.adapter.software else _POLL
         self._abandoned = False
         # Whether the device was heard to be done with it.
         self.arrived = False
         self._ticket = 0
         # Done when the submit has left and the results are asked for, where another thread sees to that.
-        self.left: Sent | None = None
+        self.left: EncodeJob | None = None
 
     def request(self) -> None:
         """Ask for the results, once the submit has left."""
-        self._ticket = self._gpu.mapper.request(self.landing.handle, self._total)
+        self._ticket = self._gpu.mapper.request(self.buffer.handle, self._total)
 
     def abandon(self) -> None:
         """A `wait` that is under way, or comes later, ends with a ClosedError; the device finishes what it has begun."""
@@ -130,20 +130,20 @@ class Flight:
         self._mark("wait")
         if not mapped:
             raise gpu.mark_lost("results could not be mapped")
-        wanted = gpu.staging.stamp(self.landing)
+        wanted = gpu.staging.stamp(self.buffer)
         with gpu.lock, gpu.guard("reading results"), gpu.mapper.lock:
-            view = gpu.mapper.view(gpu.queue._internal, self.landing.handle, self._total)
+            view = gpu.mapper.view(gpu.queue._internal, self.buffer.handle, self._total)
             stamp = int.from_bytes(view[:4], "little")
             results = [np.array(np.frombuffer(view, np.uint8, count=n, offset=at)) for at, n in self.parts]
-            gpu.mapper.unmap(view, self.landing.handle)
-            gpu.staging.give(self.landing)
+            gpu.mapper.unmap(view, self.buffer.handle)
+            gpu.staging.give(self.buffer)
         self._mark("readback")
         if stamp != wanted:
             raise gpu.mark_lost(f"the liveness word came back as {stamp}, not {wanted}")
         return results
 
     def _poll(self) -> bool:
-        gpu, mapper, patience, limit = self._gpu, self._gpu.mapper, self._patience, config.timeout
+        gpu, mapper, polling, limit = self._gpu, self._gpu.mapper, self._polling, config.timeout
         late = gpu.fault("wait")
         started = time.perf_counter()
         while True:
@@ -159,4 +159,4 @@ class Flight:
                 return False
             # A blocking wait cannot be given a limit, and keeps other threads from submitting.
             # A sleep of no time, some 50 µs on many systems, leaves the interpreter to threads that record meanwhile.
-            time.sleep(min(waited * patience.share, patience.longest_sleep) if waited > patience.eager_seconds else 0)
+            time.sleep(min(waited * polling.share, polling.longest_sleep) if waited > polling.eager_seconds else 0)

@@ -60,7 +60,7 @@ def test_an_error_of_the_second_thread_reaches_the_next_call(monkeypatch: pytest
         with monkeypatch.context() as m:
             m.setattr(gpu, "_submit", fail)
             exe.run(x=2.0, outputs=[])
-            gpu.behind.wait()
+            gpu.background.wait()
         with pytest.raises(DeviceError, match="out of order"):
             exe.run(x=3.0)
         assert exe.run(x=4.0)[0] == 6.0

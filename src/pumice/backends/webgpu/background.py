@@ -1,4 +1,4 @@
-"""Behind: a second thread that sends off what the caller's thread has recorded, in order."""
+"""The background encoder: a second thread that finishes and submits what the caller's thread has recorded, in order."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable
 
 from pumice.core.interrupts import Monitor
 
-# Jobs that it may be behind with: one that it works on, and one that waits for it.
+# Jobs that may be queued: one in work, and one that waits for it.
 _MOST = 2
 # A thread with nothing to do stays this long.
 _LINGER_SECONDS = 2.0
 
 
-class Sent:
+class EncodeJob:
     """A job of the background encoder: `result` waits for it."""
 
-    __slots__ = ("_behind", "_error", "_work", "done")
+    __slots__ = ("_encoder", "_error", "_work", "done")
 
-    def __init__(self, behind: Behind, work: Callable[[], None]) -> None:
-        self._behind, self._work = behind, work
+    def __init__(self, encoder: BackgroundEncoder, work: Callable[[], None]) -> None:
+        self._encoder, self._work = encoder, work
         self._error: BaseException | None = None
         self.done = False
 
@@ -37,17 +37,17 @@ class Sent:
     def result(self) -> None:
         """Wait until the job is done; raise what went wrong with it."""
         if not self.done:
-            self._behind.wait_until(lambda: self.done)
+            self._encoder.wait_until(lambda: self.done)
         if self._error is not None:
             raise self._error
 
 
-class Behind:
+class BackgroundEncoder:
     """Jobs done one after the other in another thread. Calls are made under the device's lock, which jobs must not need."""
 
     def __init__(self) -> None:
         # Those that are done stay until a caller has looked at them.
-        self._jobs: deque[Sent] = deque()
+        self._jobs: deque[EncodeJob] = deque()
         self._changed = Monitor()
         self._thread: threading.Thread | None = None
         # A daemon thread that is inside the driver when the interpreter ends would crash it.
@@ -59,13 +59,13 @@ class Behind:
         return any(not job.done for job in self._jobs)
 
     def make_room(self) -> None:
-        """Wait until the next job would not be too far behind; raise what went wrong with one that is done."""
+        """Wait until the next job fits the queue; raise what went wrong with one that is done."""
         while len(self._jobs) >= _MOST or (self._jobs and self._jobs[0].done):
             self._take()
 
-    def put(self, work: Callable[[], None]) -> Sent:
+    def put(self, work: Callable[[], None]) -> EncodeJob:
         """Another job, after those that were put before it."""
-        job = Sent(self, work)
+        job = EncodeJob(self, work)
         # From here on the job counts: a thread that waits for it starts the worker if need be.
         self._jobs.append(job)
         with self._changed.lock:
@@ -85,7 +85,7 @@ class Behind:
         first.result()
 
     def wait(self) -> None:
-        """As `drain`, but errors are left to whoever comes next."""
+        """As `drain`, but errors are left to the next caller."""
         self.wait_until(lambda: not self.busy)
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
@@ -121,7 +121,7 @@ class Behind:
                 self._changed.notify_all()
 
 
-def _wait_at_exit(behind: weakref.ref[Behind]) -> None:
-    found = behind()
+def _wait_at_exit(encoder: weakref.ref[BackgroundEncoder]) -> None:
+    found = encoder()
     if found is not None:
         found.wait()
