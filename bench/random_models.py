@@ -10,7 +10,7 @@ from pumice.backends.base import Device
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
 from pumice.llm.engine import Engine
-from pumice.llm.graphs import CacheLayout, trace_step
+from pumice.llm.graphs import CacheLayout, trace_token_step
 from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.llm.sampling import Sampling
 from pumice.models.config import ModelArchConfig
@@ -77,4 +77,6 @@ def step_graph(config: dict[str, Any], caps: Caps, chunk: int | None) -> Graph:
     assert isinstance(arch, CausalArchitecture)
     params: Any = RandomParams(cfg, "f16", planned=True)
     cfg, params = merge_projections(cfg, params, caps.target)
-    return trace_step(arch, cfg, params.specs, CacheLayout(1, 2048, joined=caps.target == "webgpu"), Sampling(), chunk=chunk)
+    return trace_token_step(
+        arch, cfg, params.specs, CacheLayout(1, 2048, joined=caps.target == "webgpu"), Sampling(), chunk=chunk
+    )

@@ -18,7 +18,7 @@ from pumice.kernels.lower import has_kernel
 from pumice.kernels.routines import attention_gradient_tiles
 from pumice.plan.build import build_plan
 from pumice.plan.plan import Plan, PlanOptions
-from pumice.train.graphs import StepGraphs
+from pumice.train.graphs import TrainStepGraphs
 
 import harness
 
@@ -151,7 +151,9 @@ def training_plan(optimizer: optim.Optimizer, caps: Caps, **options: Any) -> Pla
     def loss(model: Any, x: Any, y: Any) -> Any:
         return nn.cross_entropy(model(x), y)
 
-    return build_plan(StepGraphs(model, loss, optimizer, specs, "f32", 1, False, trained).main(), caps, PlanOptions(**options))
+    return build_plan(
+        TrainStepGraphs(model, loss, optimizer, specs, "f32", 1, False, trained).main(), caps, PlanOptions(**options)
+    )
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_second_start_plans_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     with config.override(home=tmp_path):
         first = make_engine("llama")
         want = tokens_of(first, PROMPT)
-        monkeypatch.setattr(engine, "trace_step", refuse)
+        monkeypatch.setattr(engine, "trace_token_step", refuse)
         second = make_engine("llama")
         assert tokens_of(second, PROMPT) == want
         with pytest.raises(AssertionError, match="traced again"):

@@ -18,7 +18,7 @@ from pumice import config
 from pumice.backends.base import Device
 from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, DeviceLost, InputError, NotFinite
-from pumice.llm.graphs import RING, CacheLayout, trace_step
+from pumice.llm.graphs import RING, CacheLayout, trace_token_step
 from pumice.llm.live import Burst, CacheSlot, LiveSequence, logprobs_in
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
 from pumice.llm.plans import keep_plan, plan_path, read_plan
@@ -86,18 +86,18 @@ class Engine:
         self._params = params
         self._slots = [CacheSlot(i) for i in range(slots)]
         self._exes: dict[Any, Executable] = {}
-        # A stream holds the turn while its consumer has it, and the device only during a step: `close` need not wait for
+        # A stream holds the turn while its consumer has it, and the device only during a token step: `close` need not wait for
         # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
         self._turn = _Turn(ended=True)
         self._turns = Monitor()
         # What the stream that has the turn, or had it last, was doing.
         self._live: list[LiveSequence] = []
-        self._stepping = threading.RLock()
+        self._step_lock = threading.RLock()
         self._closed = False
         # Counts reopenings: a stream from before one has lost its cache.
         self._life = 0
         # Without overlap running ahead gains nothing, and tokens arrive sooner one by one.
-        self._ahead, self._bursts = (_STEPS_A_BURST, 2) if device.caps.overlaps_host else (1, 1)
+        self._ahead, self._bursts = (_TOKEN_STEPS_PER_BURST, 2) if device.caps.overlaps_host else (1, 1)
         self._arrived = 0.0  # when the last burst did
         # As they are now, for executables that are made later or in another thread, too.
         self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}
@@ -143,7 +143,7 @@ class Engine:
         plan = read_plan(path)
         if plan is not None:
             return Executable(plan, self.device, **sharing, validate=config.validate)
-        graph = trace_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
+        graph = trace_token_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
         made = pm.compile(graph, device=self.device, **sharing)
         keep_plan(path, made.plan)
         return made
@@ -153,7 +153,7 @@ class Engine:
         return None if self._adapted else plan_path(self.device.caps, self.cfg, self._params.specs, self.layout, sampling, chunk)
 
     def _prepare_decode(self) -> None:
-        """Reads the plan of the usual decode step and binds its kernels, which the second token would wait for.
+        """Reads the plan of the usual token step and binds its kernels, which the second token would wait for.
 
         A plan that is not kept yet is left to that token: to make one would slow down the load.
         """
@@ -205,8 +205,8 @@ class Engine:
 
         self._turns.wait_for(taken)
 
-    def _check_step(self, life: int | None = None) -> None:
-        """What a step must find, under `_stepping`."""
+    def _check_open(self, life: int | None = None) -> None:
+        """Refuses a token step on a closed or reopened engine; call under `_step_lock`."""
         self._require_open()
         if life is not None and life != self._life:
             raise DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
@@ -254,8 +254,8 @@ class Engine:
                 live.append(seq)
                 timings.reused.append(len(slot.tokens))
                 timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
-                with self._stepping:
-                    self._check_step(life)
+                with self._step_lock:
+                    self._check_open(life)
                     ready = self._prefill(seq, r.prompt, cancelled)
                 if not ready:
                     return
@@ -263,8 +263,8 @@ class Engine:
                 yield from self._finished(seq, live)
             while live and not cancelled():
                 started = time.perf_counter()
-                with self._stepping:
-                    self._check_step(life)
+                with self._step_lock:
+                    self._check_open(life)
                     events = self._decode(live, bursts, cancelled)
                 timings.decode_s += time.perf_counter() - started
                 timings.decode_tokens += len(events)
@@ -274,7 +274,7 @@ class Engine:
 
     def _leave_slots(self, live: Sequence[LiveSequence]) -> None:
         for seq in live:
-            # What steps under way or failed ones write is unknown; the cache before it is as it was.
+            # What token steps under way or failed ones write is unknown; the cache before it is as it was.
             seq.forget_ahead()
         for slot in self._slots:
             slot.busy = False
@@ -307,7 +307,7 @@ class Engine:
         )
 
     def _accept(self, s: LiveSequence, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
-        """The token that a step made for a sequence, unless its logits were no numbers."""
+        """The token that a token step made for a sequence, unless its logits were no numbers."""
         if token == NOT_FINITE:
             position = len(s.request.prompt) + s.count
             raise NotFinite(
@@ -351,7 +351,7 @@ class Engine:
         return number % RING * len(self._slots) + s.slot.index
 
     def _inputs(self, live: Sequence[LiveSequence], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
-        """What a step is given: for a part of a prompt, or for the token that each sequence sampled last."""
+        """The inputs of a token step: for a part of a prompt, or for the token that each sequence sampled last."""
         length = 1 if part is None else len(part)
         out: dict[str, Array] = {
             "slot": np.array([s.slot.index for s in live], np.int32),
@@ -375,7 +375,7 @@ class Engine:
         return out
 
     def _restart_length(self, r: Request) -> int | None:
-        """The length beyond which the cache of a sequence is computed anew; None where no step of it crosses one."""
+        """The length beyond which the cache of a sequence is computed anew; None where no token step crosses one."""
         border = self.cfg.recompute_beyond
         return None if border is None or len(r.prompt) > border else border
 
@@ -389,7 +389,7 @@ class Engine:
         return []
 
     def _decode(self, live: list[LiveSequence], bursts: deque[Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
-        """The tokens of the oldest burst of steps; the next one is under way before it is waited for."""
+        """The tokens of the oldest burst of token steps; the next one is under way before it is waited for."""
         due = [s for s in live if s.restarts_now]
         if due:
             return [event for s in due for event in self._restart(s, live, cancelled)]
@@ -399,7 +399,7 @@ class Engine:
         results = burst.results()
         self._pace(burst)
         events: list[TokenEvent] = []
-        for _ in range(burst.steps):
+        for _ in range(burst.token_steps):
             for row, s in enumerate(burst.live):
                 if s.done:
                     continue
@@ -411,19 +411,19 @@ class Engine:
         return events
 
     def _pace(self, burst: Burst) -> None:
-        """More steps a burst where they are short: what lies between bursts then weighs less, and tokens still come fluently."""
+        """More token steps per burst where they are short, so that the gaps between bursts weigh less."""
         now, before = time.perf_counter(), self._arrived
         self._arrived = now
-        if self._bursts > 1 and burst.steps > 1 and before:
-            each = (now - before) / burst.steps
-            self._ahead = min(max(int(_BURST_SECONDS / max(each, 1e-6)), _STEPS_A_BURST), _MOST_STEPS)
+        if self._bursts > 1 and burst.token_steps > 1 and before:
+            each = (now - before) / burst.token_steps
+            self._ahead = min(max(int(_BURST_SECONDS / max(each, 1e-6)), _TOKEN_STEPS_PER_BURST), _MOST_TOKEN_STEPS)
 
     def _burst(self, live: Sequence[LiveSequence]) -> Burst:
-        """Starts a few steps on the device, of which the last brings the tokens of all."""
+        """Starts a few token steps on the device; the last one brings the tokens of all."""
         variant = self._variant(live)
         exe = self._executable(None, variant)
-        steps = 1 if variant.logprobs else min(self._ahead, *(s.room for s in live))
-        for _ in range(steps - 1):
+        token_steps = 1 if variant.logprobs else min(self._ahead, *(s.room for s in live))
+        for _ in range(token_steps - 1):
             exe.run(self._inputs(live, variant), outputs=[])
             self._advance(live)
         wanted = ["token", *_LOGPROB_OUTPUTS] if variant.logprobs else ["ring"]
@@ -434,11 +434,11 @@ class Engine:
         else:
             results = exe.submit(inputs, outputs=wanted).result
         self._advance(live)
-        return Burst(tuple(live), steps, variant.logprobs, results)
+        return Burst(tuple(live), token_steps, variant.logprobs, results)
 
     @staticmethod
     def _advance(live: Sequence[LiveSequence]) -> None:
-        """Notes a step that was started; which token ran is known only where no other step is under way."""
+        """Records a token step that was started; which token ran is known only where no other step is under way."""
         for s in live:
             s.slot.tokens.append(-1 if s.ahead else s.last)
             s.ahead += 1
@@ -468,8 +468,8 @@ class Engine:
                 context=self.context,
             )
         rows = rows_at_once(self.cfg.vocab, self.chunk, self.device.caps)
-        with self._stepping:
-            self._check_step()
+        with self._step_lock:
+            self._check_open()
             if "logits" not in self._exes:
                 sizes: dict[str, Any] = {"context": self.context, "rows": rows, "joined": self.layout.joined}
                 graph = trace_logits(self.arch, self.cfg, self._params.specs, **sizes)
@@ -477,21 +477,21 @@ class Engine:
             return sequence_logits(self._exes["logits"], tokens, rows, self.cfg.vocab)
 
     def profile(self, *, repeats: int = 5) -> Profile:
-        """Where the time of one decode step goes, after the longest sequence that the cache holds; nothing is changed by it."""
+        """Where the time of one token step goes, after the longest sequence that the cache holds; nothing is changed by it."""
         slot = max(self._slots, key=lambda s: len(s.tokens))
         if not slot.tokens:
             raise InputError("there is no sequence to continue", hint="generate something first")
         held = slot.tokens[: self.context - 1]
         live = LiveSequence(0, Request(held, SamplingParams(temperature=0), 1), CacheSlot(slot.index, held), last=held[-1])
         variant = self._variant([live])
-        with self._stepping:
-            self._check_step()
+        with self._step_lock:
+            self._check_open()
             return self._executable(None, variant).profile(self._inputs([live], variant), outputs=["ring"], repeats=repeats)
 
     def reopen(self, device: Device | None = None) -> None:
         """Start over on a new device after this one was lost: the same plans and weights, an empty cache."""
-        with self._stepping:
-            self._check_step()
+        with self._step_lock:
+            self._check_open()
             for exe in self._exes.values():
                 exe.reopen(device)
                 device = self.device = exe.device  # one device for all of them, so that they share weights and cache
@@ -504,9 +504,9 @@ class Engine:
         return {str(k): {"steps": len(e.plan.steps), "memory": e.plan.memory} for k, e in self._exes.items()}
 
     def close(self) -> None:
-        """Free the device memory, after the step that runs now; open streams end with a ClosedError."""
+        """Free the device memory, after the token step that runs now; open streams end with a ClosedError."""
         self._closed = True
-        with self._stepping:
+        with self._step_lock:
             for exe in self._exes.values():
                 exe.close()
             self._exes.clear()
@@ -519,5 +519,5 @@ _SHORT = 64
 # Weights that are uploaded together.
 _UPLOAD_BYTES = 1 << 23
 # Steps in a burst at first and at most, and how long one may take to have more than that.
-_STEPS_A_BURST, _MOST_STEPS, _BURST_SECONDS = 4, 16, 0.016
+_TOKEN_STEPS_PER_BURST, _MOST_TOKEN_STEPS, _BURST_SECONDS = 4, 16, 0.016
 _LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")

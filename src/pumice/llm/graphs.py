@@ -1,4 +1,4 @@
-"""The step functions of a causal model: tokens in, the cache updated in place, the next token sampled on the device."""
+"""The token step of a causal model: tokens in, the cache updated in place, the next token sampled on the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
 from pumice.tensor import Tensor
 
-# Sampled tokens that the device keeps, so that the host may read them several steps late.
+# Sampled tokens that the device keeps, so that the host may read them several token steps late.
 RING = 64
 
 
@@ -22,7 +22,7 @@ RING = 64
 class CacheLayout:
     """The cache: `slots` sequences of up to `context` tokens each, in `dtype`: f32, f16 or q8.
 
-    `joined` keeps the key and the value of a token side by side, so that one step appends both. `states` begins the names of
+    `joined` keeps the key and the value of a token side by side, so that one dispatch appends both. `states` begins the names of
     its states.
     """
 
@@ -75,13 +75,13 @@ def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
     return pm.round(x / pm.expand_dims(top, -1)), top
 
 
-def step(
+def token_step(
     arch: CausalArchitecture, cfg: ModelArchConfig, layout: CacheLayout, sampling: Sampling, *, feed: bool
 ) -> Callable[..., Any]:
-    """One step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
+    """One token step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
 
     Inputs, all by batch row: `slot` (which sequence of the cache), `start` (tokens in it so far), `total` (length of the
-    sequence that this step belongs to: some rotary scalings depend on it), `at` (where in the ring the sampled token goes),
+    sequence that this token step belongs to: some rotary scalings depend on it), `at` (where in the ring the sampled token goes),
     and, unless greedy, the sampling numbers. Prompts come with `tokens` and `length` (how many they are; the rest of the row
     is padding). With `feed` each row runs the token that lies in the ring at `fed` instead, which never left the device, and
     it takes the `row` of the cache.
@@ -117,10 +117,10 @@ def step(
     return run
 
 
-def trace_step(
+def trace_token_step(
     arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, layout: CacheLayout, sampling: Sampling, *, chunk: int | None
 ) -> Graph:
-    """The graph of a step: for prompts, in parts of up to `chunk` tokens, or, where that is None, for the token sampled last.
+    """The graph of a token step: for prefill chunks of up to `chunk` tokens or, with None, for the token sampled last.
 
     `params` are specs, nested as the model has them.
     """
@@ -138,4 +138,4 @@ def trace_step(
         specs["top_k"] = each("i32")
     if sampling.penalty:
         specs["repeat_penalty"] = each()
-    return pm.trace(step(arch, cfg, layout, sampling, feed=feed), params=params, **specs)
+    return pm.trace(token_step(arch, cfg, layout, sampling, feed=feed), params=params, **specs)

@@ -1,4 +1,4 @@
-"""Sequences while they run: the slots of the cache, requests in them, and steps that were started together."""
+"""Sequences while they run: the slots of the cache, requests in them, and token steps that were started together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CacheSlot:
 
 @dataclass
 class LiveSequence:
-    """A request while it runs. `count` tokens were handed out; `ahead` steps were started beyond them."""
+    """A request while it runs. `count` tokens were handed out; `ahead` token steps were started beyond them."""
 
     index: int
     request: Request
@@ -43,7 +43,7 @@ class LiveSequence:
 
     @property
     def room(self) -> int:
-        """Steps that may still be started."""
+        """Token steps that may still be started."""
         left = self.request.max_tokens - self.count - self.ahead
         return left if self.restart is None else min(left, self.restart - len(self.slot.tokens))
 
@@ -53,7 +53,7 @@ class LiveSequence:
         return self.restart is not None and len(self.slot.tokens) == self.restart and not self.ahead
 
     def take(self, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
-        """The next token; if steps beyond the one that made it are under way, the first of them runs it."""
+        """The next token; if token steps beyond the one that made it are under way, the first of them runs it."""
         self.last, self.logprobs = token, logprobs
         self.count += 1
         if self.ahead:
@@ -62,17 +62,17 @@ class LiveSequence:
                 self.slot.tokens[len(self.slot.tokens) - self.ahead] = token
 
     def forget_ahead(self) -> None:
-        """Cut off the steps whose tokens nobody took."""
+        """Cut off the token steps whose tokens nobody took."""
         del self.slot.tokens[len(self.slot.tokens) - self.ahead :]
         self.ahead = 0
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Steps that were started together: `results` waits for what the last of them brings."""
+    """Token steps that were started together: `results` waits for what the last of them brings."""
 
     live: tuple[LiveSequence, ...]
-    steps: int
+    token_steps: int
     logprobs: bool
     results: Callable[[], Sequence[Array]]
 

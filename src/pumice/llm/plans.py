@@ -1,4 +1,4 @@
-"""Plans of a model's steps in the user's cache: the next start reads them, instead of tracing and planning again."""
+"""Plans of a model's token steps in the user's cache: the next start reads them, instead of tracing and planning again."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pumice.tensor import Tensor
 # A top_k of up to this many needs only so many candidates in order; anything else sorts the vocabulary.
 CANDIDATES = 256
 TOP_LOGPROBS = 20
-# What a step gives instead of a token where the best logit is NaN or infinite.
+# What a token step gives instead of a token where the best logit is NaN or infinite.
 NOT_FINITE = -1
 
 

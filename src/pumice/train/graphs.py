@@ -21,7 +21,7 @@ _FIRST_SCALE, _GROW_AFTER, _LEAST_SCALE, _MOST_SCALE = 2.0**15, 1000, 1.0, 2.0**
 
 
 @dataclass
-class StepGraphs:
+class TrainStepGraphs:
     """The graphs of one step: `main` does everything, or adds up gradients that `apply` then applies."""
 
     model: Module

@@ -25,7 +25,7 @@ from pumice.run.executable import Executable
 from pumice.run.profile import Profile
 from pumice.run.state import StateHandle
 from pumice.train.checks import check_batch, label_checks
-from pumice.train.graphs import FIRST, KEY, LR, NUMBER, StepGraphs
+from pumice.train.graphs import FIRST, KEY, LR, NUMBER, TrainStepGraphs
 from pumice.train.interrupts import WholeUpdate
 
 _RESERVED = ("params", "model")
@@ -108,7 +108,7 @@ class TrainStep:
                 "the model has nothing to train",
                 hint="every parameter is frozen: see Module.freeze and optim.ParamGroup(frozen=…)",
             )
-        self._graphs = StepGraphs(model, loss, optimizer, dict(inputs), precision, accumulate, aux, trained)
+        self._graphs = TrainStepGraphs(model, loss, optimizer, dict(inputs), precision, accumulate, aux, trained)
         graph = self._graphs.main()
         self._checks = label_checks(graph, self._graphs.labels)
         self._max = _maxima(graph.symbols, max)

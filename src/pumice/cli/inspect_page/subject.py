@@ -19,7 +19,7 @@ from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.functions.build import shown_code
 from pumice.llm.embed import Pooling, encoder_graph
-from pumice.llm.graphs import CacheLayout, trace_step
+from pumice.llm.graphs import CacheLayout, trace_token_step
 from pumice.llm.load import read_config
 from pumice.llm.prepare import prepare_kernels
 from pumice.llm.sampling import Sampling
@@ -142,7 +142,7 @@ def _model(
         layout = CacheLayout(1, context, joined=device.caps.joined_cache)
         chunk = min(_CHUNK, context) if prefill else None
         with _own_lines():
-            graph = trace_step(arch, config, params.specs, layout, Sampling(), chunk=chunk)
+            graph = trace_token_step(arch, config, params.specs, layout, Sampling(), chunk=chunk)
         maxima = {}
         if chunk is None:
             before = min(_PROMPT, context - 1)
