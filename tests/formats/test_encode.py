@@ -187,7 +187,7 @@ def test_mxfp4_holds_any_magnitude() -> None:
 
 
 def test_refusals_name_the_thing() -> None:
-    with pytest.raises(DTypeError, match="q8_k: it holds activations"):
+    with pytest.raises(DTypeError, match="q8_k: it is the format of activations"):
         encode_rows(dtypes.q8_k, np.zeros((1, 256), np.float32))
     with pytest.raises(DTypeError, match="i32"):
         encode_rows(dtypes.i32, np.zeros((1, 256), np.float32))

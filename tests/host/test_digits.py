@@ -11,7 +11,7 @@ import pytest
 from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.native import jit, kernel_tasks
 from pumice.core import dtypes
-from pumice.core.block_layouts import LAYOUTS
+from pumice.core.block_formats import LAYOUTS
 from pumice.core.blocks import dequantize_rows, quantize_rows
 
 pytestmark = pytest.mark.skipif(not jit.available(), reason="numba is not installed")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.core.block_codec import BlockCodec
+from pumice.core.block_codec import BlockCodec, decode_blocks
+from pumice.core.block_encode import encode_blocks
+from pumice.core.block_formats import LAYOUTS
 from pumice.core.blocks_group import group_codec
-from pumice.core.blocks_k import K_CODECS
-from pumice.core.blocks_small import SMALL_CODECS
 from pumice.core.dtypes import DType, group_layout
 from pumice.errors import DTypeError, FormatError, ShapeError
 
-# Rows are encoded in slices of about this many elements, so that temporaries stay small whatever the tensor.
+# Rows are encoded and decoded in slices of about this many elements, so that temporaries stay small whatever the tensor.
 _SLICE = 1 << 20
 
 # The formats with fixed blocks; `codec_of` also knows the grouped ones.
-CODECS: dict[DType, BlockCodec] = {**SMALL_CODECS, **K_CODECS}
+CODECS = {d: BlockCodec(partial(decode_blocks, layout), partial(encode_blocks, layout)) for d, layout in LAYOUTS.items()}
 
 
 def dequantize_rows(dtype: DType, data: NDArray[np.uint8], k: int) -> NDArray[np.float32]:
@@ -44,9 +46,11 @@ def dequantize_rows(dtype: DType, data: NDArray[np.uint8], k: int) -> NDArray[np
             got=data.shape,
         )
     out = np.empty((*data.shape[:-1], k), np.float32)
+    source, target = data.reshape(-1, dtype.block_bytes), out.reshape(-1, dtype.block)
     # Scales are whatever the file says: infinity times 0 is NaN, as on the device, and no reason for a warning.
     with np.errstate(invalid="ignore", over="ignore"):
-        codec.decode(data.reshape(-1, dtype.block_bytes), out.reshape(-1, dtype.block))
+        for part in _slices(len(source), dtype):
+            codec.decode(source[part], target[part])
     return out
 
 
@@ -64,11 +68,14 @@ def quantize_rows(dtype: DType, x: NDArray[Any]) -> NDArray[np.uint8]:
     row_bytes = _row_bytes(dtype, x.shape[-1])
     out = np.empty((*x.shape[:-1], row_bytes), np.uint8)
     source, target = x.reshape(-1, dtype.block), out.reshape(-1, dtype.block_bytes)
-    step = max(1, _SLICE // dtype.block)
-    for start in range(0, len(source), step):
-        part = slice(start, start + step)
+    for part in _slices(len(source), dtype):
         codec.encode(source[part].astype(np.float32), target[part])
     return out
+
+
+def _slices(blocks: int, dtype: DType) -> Iterator[slice]:
+    step = max(1, _SLICE // dtype.block)
+    return (slice(start, start + step) for start in range(0, blocks, step))
 
 
 def codec_of(dtype: DType) -> BlockCodec:

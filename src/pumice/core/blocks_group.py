@@ -21,7 +21,7 @@ from pumice.core.block_codec import (
     put_nibbles,
     require_finite,
 )
-from pumice.core.blocks_small import E2M1, look_up, nearest_e2m1
+from pumice.core.block_encode import E2M1, nearest_e2m1
 from pumice.core.dtypes import NVFP4_BYTES, DType, GroupLayout
 from pumice.errors import DTypeError, ShapeError
 
@@ -116,6 +116,13 @@ def _get_float(blocks: Bytes, at: int, kind: str) -> Floats:
     return (blocks[:, at : at + 2].view("<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
+def _look_up(table: Floats, packed: Bytes, out: Floats) -> None:
+    """The numbers of nibbles laid out as `get_nibbles` reads them."""
+    half = packed.shape[-1]
+    np.take(table, packed & 15, out=out[..., :half])
+    np.take(table, packed >> 4, out=out[..., half:])
+
+
 @functools.cache
 def group_codec(layout: GroupLayout) -> BlockCodec:
     """The codec of a layout, the same one each time."""
@@ -127,7 +134,7 @@ def _decode(layout: GroupLayout, blocks: Bytes, out: Floats) -> None:
     if layout.codes == "nvfp4":
         parts = body.reshape(len(blocks), -1, NVFP4_BYTES)
         values = out.reshape(*parts.shape[:2], 4, 16)
-        look_up(_E2M1, _nvfp4_codes(parts), values)
+        _look_up(_E2M1, _nvfp4_codes(parts), values)
         values *= (E4M3[parts[:, :, :4]] / 2)[..., None]
     elif layout.bits == 4:
         get_nibbles(body.reshape(len(blocks), -1, 16), out.reshape(len(blocks), -1, 32))

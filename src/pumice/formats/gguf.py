@@ -11,6 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from pumice.core.block_formats import FORMATS
 from pumice.core.dtypes import DType, dtype
 from pumice.formats.gguf_metadata import MAX_PAIRS, Cursor, Metadata, read_pairs
 from pumice.formats.weights import (
@@ -39,10 +40,7 @@ MAX_DIMS = 4
 _LEAST_INFO = 8 + 1 + 4 + 4 + 8
 _LEAST_PAIR = 8 + 1 + 4 + 1
 
-_SUPPORTED = {
-    0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 10: "q2_k", 11: "q3_k", 12: "q4_k", 13: "q5_k",
-    14: "q6_k", 15: "q8_k", 20: "iq4_nl", 23: "iq4_xs", 24: "i8", 26: "i32", 30: "bf16", 39: "mxfp4", 40: "nvfp4",
-}  # fmt: skip
+_SUPPORTED = {0: "f32", 1: "f16", 24: "i8", 26: "i32", 30: "bf16"} | {f.gguf_type: d.name for d, f in FORMATS.items()}
 _OTHERS = {
     4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
     21: "IQ3_S", 22: "IQ2_S", 25: "I16", 27: "I64", 28: "F64", 29: "IQ1_M",

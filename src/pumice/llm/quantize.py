@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core import dtypes
+from pumice.core.block_formats import FORMATS
 from pumice.core.blocks import dequantize_rows
 from pumice.core.dtypes import DType
 from pumice.core.json_file import read_json
@@ -36,23 +37,12 @@ from pumice.text.gguf_export import export_tokenizer
 # Elements that are read, encoded and written at a time, by each thread.
 _PIECE = 1 << 18
 
-# What `general.file_type` says; for the K formats that of the mix without larger layers.
-_FILE_TYPES = {
-    dtypes.f32: 0, dtypes.f16: 1, dtypes.q4_0: 2, dtypes.q4_1: 3, dtypes.q8_0: 7, dtypes.q5_0: 8, dtypes.q5_1: 9,
-    dtypes.q2_k: 10, dtypes.q3_k: 11, dtypes.q4_k: 14, dtypes.q5_k: 16, dtypes.q6_k: 18, dtypes.iq4_nl: 25, dtypes.iq4_xs: 30,
-    dtypes.bf16: 32, dtypes.mxfp4: 38,
-}  # fmt: skip
+# What `general.file_type` says.
+_FILE_TYPES = {dtypes.f32: 0, dtypes.f16: 1, dtypes.bf16: 32} | {
+    dtype: format.file_type for dtype, format in FORMATS.items() if format.file_type is not None
+}
 TARGETS = (*(d.name for d in ENCODERS), "f16", "bf16", "f32")
 _QUANTIZATION_VERSION = 2
-# Where rows are no whole number of blocks: a format of blocks of 32 with at least as many bits, and last f16.
-_FALLBACKS = {
-    dtypes.q2_k: dtypes.iq4_nl,
-    dtypes.q3_k: dtypes.iq4_nl,
-    dtypes.iq4_xs: dtypes.iq4_nl,
-    dtypes.q4_k: dtypes.q5_0,
-    dtypes.q5_k: dtypes.q5_1,
-    dtypes.q6_k: dtypes.q8_0,
-}
 _EDGES = ("token_embd.weight", "output.weight")
 # Matrices that are small or read one row at a time, and that other programs expect as floats.
 _KEPT = ("position_embd.weight", "token_types.weight")
@@ -128,13 +118,13 @@ def target_dtype(name: str) -> DType:
     'q4_k'
     >>> target_dtype("q8_k")
     Traceback (most recent call last):
-    pumice.errors.UnknownName: [unknown-name] weights are not written as 'q8_k': it is the format of activations during a product
+    pumice.errors.UnknownName: [unknown-name] weights are not written as 'q8_k': it is the format of activations during a matmul
       hint: one of q4_0 q4_1 ...
     """
     lower = name.lower()
     if lower in TARGETS:
         return dtypes.dtype(lower)
-    why = ": it is the format of activations during a product" if lower == "q8_k" else ""
+    why = next((f": {f.not_written}" for d, f in FORMATS.items() if d.name == lower), "")
     mixed = lower.rsplit("_", 1)[0] if lower.endswith(("_s", "_m", "_l")) else ""
     hint = f"say {mixed}" if mixed in TARGETS else "one of " + " ".join(TARGETS)
     raise UnknownName(f"weights are not written as {name!r:.40}{why}", hint=hint, name=name)
@@ -212,7 +202,7 @@ def choose_dtype(name: str, shape: tuple[int, ...], source: DType, to: DType, *,
         note = "token table or output" if found != to else ""
     while found.is_quant and shape[-1] % found.block:
         note = f"rows of {shape[-1]} are no multiple of {found.block}"
-        found = _FALLBACKS.get(found, dtypes.f16)
+        found = FORMATS[found].fallback or dtypes.f16
     return found, note
 
 

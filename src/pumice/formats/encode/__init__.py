@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,30 +11,34 @@ from numpy.typing import NDArray
 
 from pumice.core import dtypes
 from pumice.core.block_codec import Bytes, Floats
+from pumice.core.block_formats import FORMATS, BlockLayout
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.formats.encode import parts, simple
 
 __all__ = ["ENCODERS", "encode_rows"]
 
+Encoder = Callable[[BlockLayout, Floats, Bytes], None]
+
 # Elements that are encoded at a time: the searches go over them many times, so they should stay in the processor's cache.
 _SLICE = 1 << 16
 
+
+def _encoder(layout: BlockLayout) -> Encoder:
+    """The way of the kind of format that a record describes."""
+    in_parts = layout.scales is not None
+    if layout.table:
+        plain = simple.encode_exponent if layout.scale_kind == "e8m0" else simple.encode_table
+        return parts.encode_table_parts if in_parts else plain
+    if layout.least is not None:
+        return parts.encode_between_parts if in_parts else simple.encode_between
+    plain = simple.encode_signed if layout.is_signed else simple.encode_symmetric
+    return parts.encode_symmetric_parts if in_parts else plain
+
+
 # Each fills blocks [n, block_bytes] from finite x [n, block], which it leaves alone.
 ENCODERS: Mapping[DType, Callable[[Floats, Bytes], None]] = {
-    dtypes.q4_0: simple.encode_q4_0,
-    dtypes.q4_1: simple.encode_q4_1,
-    dtypes.q5_0: simple.encode_q5_0,
-    dtypes.q5_1: simple.encode_q5_1,
-    dtypes.q8_0: simple.encode_q8_0,
-    dtypes.iq4_nl: simple.encode_iq4_nl,
-    dtypes.mxfp4: simple.encode_mxfp4,
-    dtypes.q2_k: parts.encode_q2_k,
-    dtypes.q3_k: parts.encode_q3_k,
-    dtypes.q4_k: parts.encode_q4_k,
-    dtypes.q5_k: parts.encode_q5_k,
-    dtypes.q6_k: parts.encode_q6_k,
-    dtypes.iq4_xs: parts.encode_iq4_xs,
+    dtype: partial(_encoder(format.layout), format.layout) for dtype, format in FORMATS.items() if not format.not_written
 }
 _FLOATS = (dtypes.f32, dtypes.f16, dtypes.bf16)
 
@@ -48,7 +53,7 @@ def encode_rows(dtype: DType, x: NDArray[Any]) -> NDArray[Any]:
     ((68,), True)
     """
     if dtype not in ENCODERS and dtype not in _FLOATS:
-        why = "it holds activations while a product is computed, and no file has it" if dtype == dtypes.q8_k else "no encoder"
+        why = FORMATS[dtype].not_written if dtype in FORMATS else "no encoder"
         known = " ".join(d.name for d in (*ENCODERS, *_FLOATS))
         raise DTypeError(f"weights cannot be written as {dtype}: {why}", hint=f"one of {known}", dtype=dtype.name)
     if not np.isfinite(x).all():

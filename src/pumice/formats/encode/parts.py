@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pumice.core.block_codec import Bytes, Floats, inverse, put_f16, put_nibbles
-from pumice.core.blocks_k import put_iq4_xs_scales
+from pumice.core.block_codec import Bytes, Floats, inverse
+from pumice.core.block_formats import BlockLayout
 from pumice.formats.encode.search import (
     as_blocks,
     as_columns,
@@ -20,14 +18,11 @@ from pumice.formats.encode.search import (
     nearest,
     total,
 )
-from pumice.formats.encode.simple import IQ4_NL, fit_nonlinear, halves
+from pumice.formats.encode.simple import IQ4_NL, fit_nonlinear, halves, store
 
 _NUDGES = tuple(n / 5 for n in range(-5, 6))
 _COARSE_NUDGES = tuple(n / 10 for n in range(-8, 9))  # with few levels each one counts more
 _FINE_NUDGES = tuple(n / 4 for n in range(-4, 5))
-# Shifts of the two bits that each of four parts has in a byte, and of the one bit that each of eight has.
-_PAIRS = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
-_BITS = np.arange(8, dtype=np.uint8)[:, None]
 
 
 def _importance(x: Floats) -> Floats:
@@ -38,7 +33,7 @@ def _importance(x: Floats) -> Floats:
 
 def _with_minima(
     x: Floats, part: int, top: int, most: int, nudges: tuple[float, ...]
-) -> tuple[Floats, Floats, Bytes, Bytes, Bytes]:
+) -> tuple[Floats, Floats, Floats, Floats, Bytes]:
     """d, the step of minima, the parts' scales and minima (0…most) as [blocks, parts], and levels 0…top as [blocks, 256]."""
     columns = as_columns(x, part)
     weight = _importance(columns)
@@ -50,7 +45,7 @@ def _with_minima(
         levels = _levels_above(columns, scales * d[:, None], minima * least[:, None], top)
         d, least = _refit(columns, weight, levels, scales, minima, d, least)
     levels = _levels_above(columns, scales * d[:, None], minima * least[:, None], top)
-    return d, least, scales.astype(np.uint8), minima.astype(np.uint8), as_blocks(levels, 256)
+    return d, least, scales, minima, as_blocks(levels, 256)
 
 
 def _levels_above(columns: Floats, steps: Floats, minima: Floats, top: int) -> Floats:
@@ -88,54 +83,13 @@ def _refit(
     return np.where(better, new_d, d), np.where(better, new_least, least)
 
 
-def _put_six_bits(packed: Bytes, scales: Bytes, minima: Bytes) -> None:
-    """Eight scales and minima of six bits: the first four whole in bytes 0…3 and 4…7, whose top bits the last four share."""
-    packed[:, 0:4] = scales[:, :4] | scales[:, 4:] >> 4 << 6
-    packed[:, 4:8] = minima[:, :4] | minima[:, 4:] >> 4 << 6
-    packed[:, 8:12] = scales[:, 4:] & 15 | minima[:, 4:] << 4
-
-
-def encode_q2_k(x: Floats, blocks: Bytes) -> None:
-    d, least, scales, minima, levels = _with_minima(x, 16, 3, 15, _COARSE_NUDGES)
-    blocks[:, :16] = scales | minima << 4
-    blocks[:, 16:80] = _packed_pairs(levels)
-    put_f16(blocks, 80, d[:, None])
-    put_f16(blocks, 82, least[:, None])
-
-
-def encode_q4_k(x: Floats, blocks: Bytes) -> None:
-    d, least, scales, minima, levels = _with_minima(x, 32, 15, 63, _NUDGES)
-    put_f16(blocks, 0, d[:, None])
-    put_f16(blocks, 2, least[:, None])
-    _put_six_bits(blocks[:, 4:16], scales, minima)
-    blocks[:, 16:] = _packed_nibbles(levels)
-
-
-def encode_q5_k(x: Floats, blocks: Bytes) -> None:
-    d, least, scales, minima, levels = _with_minima(x, 32, 31, 63, _NUDGES)
-    put_f16(blocks, 0, d[:, None])
-    put_f16(blocks, 2, least[:, None])
-    _put_six_bits(blocks[:, 4:16], scales, minima)
-    blocks[:, 16:48] = _packed_bits(levels >> 4)
-    blocks[:, 48:] = _packed_nibbles(levels)
-
-
-def _packed_nibbles(levels: NDArray[Any]) -> NDArray[Any]:
-    """Bytes of 64 elements each: part 2i in the low halves, part 2i + 1 in the high ones."""
-    parts = levels.reshape(-1, 4, 2, 32)
-    return (parts[:, :, 0] & 15 | parts[:, :, 1] << 4).reshape(-1, 128)
-
-
-def _packed_pairs(levels: NDArray[Any]) -> Bytes:
-    """Two bits of each element, four parts of 32 in the 32 bytes of each half."""
-    packed: Bytes = np.bitwise_or.reduce((levels & 3).reshape(-1, 2, 4, 32) << _PAIRS, axis=2).reshape(-1, 64)
-    return packed
-
-
-def _packed_bits(levels: NDArray[Any]) -> Bytes:
-    """One bit of each element: bit i of byte j belongs to element j of part i."""
-    packed: Bytes = np.bitwise_or.reduce((levels & 1).reshape(-1, 8, 32) << _BITS, axis=1)
-    return packed
+def encode_between_parts(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """Parts with scales and minima; levels from 0 up."""
+    assert layout.scales is not None
+    most = (1 << sum(bits.width for bits in layout.scales.parts[-1])) - 1
+    nudges = _COARSE_NUDGES if layout.bits == 2 else _NUDGES
+    d, least, scales, minima, levels = _with_minima(x, layout.part_size, (1 << layout.bits) - 1, most, nudges)
+    store(layout, blocks, d, levels, scales=scales, least=least, leasts=minima)
 
 
 def _signed(x: Floats, half: int, most: int, nudges: tuple[float, ...]) -> tuple[Floats, Floats, Bytes]:
@@ -167,31 +121,24 @@ def _signed_scales(
     return d, scales
 
 
-def encode_q3_k(x: Floats, blocks: Bytes) -> None:
-    d, scales, levels = _signed(x, 4, 32, _COARSE_NUDGES)
-    blocks[:, :32] = _packed_bits(levels >> 2)
-    blocks[:, 32:96] = _packed_pairs(levels)
-    six = (scales + np.float32(32)).astype(np.uint8)
-    blocks[:, 96:104] = six[:, :8] & 15 | six[:, 8:] << 4
-    blocks[:, 104:108] = np.bitwise_or.reduce((six >> 4).reshape(-1, 4, 4) << _PAIRS, axis=1)
-    put_f16(blocks, 108, d[:, None])
+def encode_symmetric_parts(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """Parts with signed scales; levels -zero…zero-1, which are stored from 0 up."""
+    assert layout.scales is not None
+    nudges = _FINE_NUDGES if layout.scales.is_signed else _COARSE_NUDGES
+    d, scales, levels = _signed(x, layout.zero, layout.scales.zero or 128, nudges)
+    store(layout, blocks, d, levels, scales=scales)
 
 
-def encode_q6_k(x: Floats, blocks: Bytes) -> None:
-    d, scales, levels = _signed(x, 32, 128, _FINE_NUDGES)
-    parts = levels.reshape(-1, 2, 4, 32)
-    blocks[:, :128] = (parts[:, :, :2] & 15 | parts[:, :, 2:] << 4).reshape(-1, 128)
-    blocks[:, 128:192] = _packed_pairs(levels >> 4)
-    blocks[:, 192:208] = scales.astype(np.int8).view(np.uint8)
-    put_f16(blocks, 208, d[:, None])
-
-
-def encode_iq4_xs(x: Floats, blocks: Bytes) -> None:
-    columns = as_columns(x, 32)
+def encode_table_parts(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """Parts with signed scales; numbers of the nonlinear table."""
+    assert layout.scales is not None
+    columns = as_columns(x, layout.part_size)
     weight = _importance(columns)
-    scale = fit_nonlinear(columns, weight).reshape(-1, 8)
-    d, scales = _signed_scales(columns, weight, scale, 32, lambda x, steps: IQ4_NL.nearest_levels(x * inverse(steps)))
+    scale = fit_nonlinear(columns, weight).reshape(len(x), -1)
+    d, scales = _signed_scales(columns, weight, scale, layout.scales.zero, _nearest_nonlinear)
     codes = IQ4_NL.nearest(columns * inverse((scales * d[:, None]).ravel()))
-    put_f16(blocks, 0, d[:, None])
-    put_iq4_xs_scales(blocks, scales)
-    put_nibbles(blocks[:, 8:].reshape(-1, 8, 16), as_blocks(codes, 8, 32))
+    store(layout, blocks, d, as_blocks(codes, layout.elements), scales=scales)
+
+
+def _nearest_nonlinear(x: Floats, steps: Floats) -> Floats:
+    return IQ4_NL.nearest_levels(x * inverse(steps))

@@ -1,12 +1,12 @@
-"""Encoders of the formats with blocks of 32: one scale, for some a start, for two a table of unequal levels."""
+"""Encoders of the formats with one scale for a block: for some a start, for two a table of unequal levels."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.core.block_codec import Bytes, Floats, inverse, put_f16, put_nibbles
-from pumice.core.block_layouts import DOUBLED_E2M1, NONLINEAR
+from pumice.core.block_codec import Bytes, Floats, inverse, put_codes, put_f16, put_sub_scales
+from pumice.core.block_formats import DOUBLED_E2M1, NONLINEAR, BlockLayout
 from pumice.formats.encode.search import (
     as_blocks,
     as_columns,
@@ -43,63 +43,57 @@ def _better(x: Floats, choices: tuple[tuple[Floats, Floats], ...], low: int, hig
     return best_d, best_start, best_levels
 
 
-def _symmetric(x: Floats, half: int) -> tuple[Floats, Bytes]:
-    """The scale of every block and its levels 0…2·half-1, which stand for -half…half-1."""
-    columns = as_columns(x, 32)
+def encode_symmetric(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """One scale; levels -zero…zero-1, which are stored from 0 up."""
+    half, columns = layout.zero, as_columns(x, layout.elements)
+    plain, found = extremes(columns) / np.float32(-half), fit_scale(columns, -half, half - 1, _NUDGES)
+    _store_better(layout, columns, blocks, plain, found, half, half - 1)
+
+
+def encode_signed(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """One scale; signed bytes. Kernels elsewhere negate levels, so -128 is never written."""
+    columns = as_columns(x, layout.elements)
+    plain, found = extremes(columns) / np.float32(127), fit_scale(columns, -127, 127, _FINE_NUDGES)
+    _store_better(layout, columns, blocks, np.abs(plain), np.abs(found), 127, 127)
+
+
+def _store_better(
+    layout: BlockLayout, columns: Floats, blocks: Bytes, plain: Floats, found: Floats, below: int, above: int
+) -> None:
     zero = np.zeros(columns.shape[1], np.float32)
-    plain, found = halves(extremes(columns) / np.float32(-half)), halves(fit_scale(columns, -half, half - 1, _NUDGES))
-    d, _, levels = _better(columns, ((plain, zero), (found, zero.copy())), -half, half - 1)
-    return d, as_blocks(levels + np.float32(half), 32)
+    d, _, levels = _better(columns, ((halves(plain), zero), (halves(found), zero.copy())), -below, above)
+    store(layout, blocks, d, as_blocks(levels + np.float32(layout.zero), layout.elements))
 
 
-def _between(x: Floats, top: int) -> tuple[Floats, Floats, Bytes]:
-    """Scale, start and levels 0…top of every block."""
-    columns = as_columns(x, 32)
+def encode_between(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """A scale and a start; levels from 0 up."""
+    columns, top = as_columns(x, layout.elements), (1 << layout.bits) - 1
     low = columns.min(axis=0)
     plain = (halves((columns.max(axis=0) - low) / np.float32(top)), halves(low))
     scale, start = fit_line(columns, top, _NUDGES)
     d, m, levels = _better(columns, (plain, (halves(scale), halves(start))), 0, top)
-    return d, m, as_blocks(levels, 32)
+    store(layout, blocks, d, as_blocks(levels, layout.elements), least=m)
 
 
-def encode_q4_0(x: Floats, blocks: Bytes) -> None:
-    d, levels = _symmetric(x, 8)
-    put_f16(blocks, 0, d[:, None])
-    put_nibbles(blocks[:, 2:], levels)
-
-
-def encode_q4_1(x: Floats, blocks: Bytes) -> None:
-    d, m, levels = _between(x, 15)
-    put_f16(blocks, 0, d[:, None])
-    put_f16(blocks, 2, m[:, None])
-    put_nibbles(blocks[:, 4:], levels)
-
-
-def encode_q5_0(x: Floats, blocks: Bytes) -> None:
-    d, levels = _symmetric(x, 16)
-    put_f16(blocks, 0, d[:, None])
-    blocks[:, 2:6] = np.packbits(levels >> 4, axis=1, bitorder="little")
-    put_nibbles(blocks[:, 6:], levels)
-
-
-def encode_q5_1(x: Floats, blocks: Bytes) -> None:
-    d, m, levels = _between(x, 31)
-    put_f16(blocks, 0, d[:, None])
-    put_f16(blocks, 2, m[:, None])
-    blocks[:, 4:8] = np.packbits(levels >> 4, axis=1, bitorder="little")
-    put_nibbles(blocks[:, 8:], levels)
-
-
-def encode_q8_0(x: Floats, blocks: Bytes) -> None:
-    columns = as_columns(x, 32)
-    zero = np.zeros(columns.shape[1], np.float32)
-    # Kernels elsewhere negate levels, so -128 is never written.
-    largest: Floats = np.abs(extremes(columns))
-    plain = halves(largest / np.float32(127))
-    found = halves(np.abs(fit_scale(columns, -127, 127, _FINE_NUDGES)))
-    d, _, levels = _better(columns, ((plain, zero), (found, zero.copy())), -127, 127)
-    put_f16(blocks, 0, d[:, None])
-    blocks[:, 2:] = np.ascontiguousarray(levels.T).astype(np.int8).view(np.uint8)
+def store(
+    layout: BlockLayout,
+    blocks: Bytes,
+    d: Floats,
+    codes: Bytes,
+    *,
+    scales: Floats | None = None,
+    least: Floats | None = None,
+    leasts: Floats | None = None,
+) -> None:
+    """Fills blocks: d and least [n], the parts' whole scales and leasts [n, parts], codes [n, elements]."""
+    blocks[:] = 0
+    for at, number in ((layout.scale, d), (layout.least, least)):
+        if at is not None and number is not None:
+            put_f16(blocks, at, number[:, None])
+    for where, values in ((layout.scales, scales), (layout.leasts, leasts)):
+        if where is not None and values is not None:
+            put_sub_scales(where, blocks, values)
+    put_codes(layout, blocks, codes)
 
 
 class _LevelTable:
@@ -153,8 +147,9 @@ def fit_nonlinear(x: Floats, weight: Floats | None = None) -> Floats:
     return found
 
 
-def encode_iq4_nl(x: Floats, blocks: Bytes) -> None:
-    columns = as_columns(x, 32)
+def encode_table(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """One scale; numbers of the nonlinear table."""
+    columns = as_columns(x, layout.elements)
     best, found = halves(extremes(columns) / IQ4_NL.values[0]), halves(fit_nonlinear(columns))
     codes = IQ4_NL.nearest(columns * inverse(best))
     new_codes = IQ4_NL.nearest(columns * inverse(found))
@@ -162,12 +157,12 @@ def encode_iq4_nl(x: Floats, blocks: Bytes) -> None:
     better = next(errors) > next(errors)
     np.copyto(best, found, where=better)
     np.copyto(codes, new_codes, where=better)
-    put_f16(blocks, 0, best[:, None])
-    put_nibbles(blocks[:, 2:], as_blocks(codes, 32))
+    store(layout, blocks, best, as_blocks(codes, layout.elements))
 
 
-def encode_mxfp4(x: Floats, blocks: Bytes) -> None:
-    columns = as_columns(x, 32)
+def encode_exponent(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """A power of two as the scale; four-bit floats."""
+    columns = as_columns(x, layout.elements)
     # Everything relative to a power of two above the extreme element: the scale may be any, where squares would overflow.
     _, power = np.frexp(np.abs(extremes(columns)))
     columns = np.ldexp(columns, -power)
@@ -182,5 +177,5 @@ def encode_mxfp4(x: Floats, blocks: Bytes) -> None:
         better = (error < least) & (e >= 0) & (e <= 254)
         for kept, new in ((best, e), (least, error), (codes, new_codes)):
             np.copyto(kept, new, where=better)
-    blocks[:, 0] = best
-    put_nibbles(blocks[:, 1:], as_blocks(codes, 32))
+    blocks[:, layout.scale] = best
+    put_codes(layout, blocks, as_blocks(codes, layout.elements))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pumice.core import dtypes
+from pumice.core.block_formats import FORMATS
 from pumice.core.blocks import dequantize_rows, quantize_rows
 from pumice.core.dims import Shape, shape_text
 from pumice.core.dtypes import DType
@@ -300,13 +301,9 @@ register(
         samples=_dequantize_samples,
         error=unpacked_error,
         rules=(
-            "Blocks run along the last axis, which is static and a multiple of the block. q4_0: d*(q-8) with q in 0…15; "
-            "q4_1: d*q+m; q5_0: d*(q-16) with q in 0…31; q5_1: d*q+m; q8_0: d*q with q in -128…127. q2_k: (d*s)*q-(m*t) "
-            "with q in 0…3 and whole s and t in 0…15 for every 16 elements; q3_k: (d*s)*q with q in -4…3 and s in -32…31 for "
-            "every 16; q4_k and q5_k: (d*s)*q-(m*t) with whole s and t in 0…63 for every 32; q6_k: (d*s)*(q-32) with q in 0…63 "
-            "and s in -128…127 for every 16; q8_k: d*q. d and m are the block's f16 numbers (f32 in q8_k). iq4_nl: d times a "
-            "number of a table; iq4_xs: (d*s) times such a number with s in -32…31 for every 32; mxfp4: a power of two "
-            "times a four-bit float; nvfp4: an e4m3 number for every 16 times a four-bit float. Grouped "
+            "Blocks run along the last axis, which is static and a multiple of the block. "
+            + "; ".join(f"{dtype}: {format.value}" for dtype, format in FORMATS.items())
+            + ". d and m are f16 numbers of the block. Grouped "
             "dtypes: s*q (i4, i8, e4m3, e5m2), s*(q-z) (u4z, u8z), s*q+b (u4b, u8b), s*(t*q) (nvfp4, t in e4m3 for "
             "every 16). The arithmetic is f32."
         ),

@@ -4,50 +4,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pumice.core.block_formats import LAYOUTS, BlockLayout
 from pumice.core.dtypes import DType, group_layout
 from pumice.errors import PlanError
 from pumice.kernels.builder import Operand
-from pumice.kernels.quant.groups import GroupBlocks, NvBlocks
+from pumice.kernels.quant.groups import TABLES, GroupBlocks, NvBlocks
 from pumice.kernels.quant.parts import PairBlocks, PartBlocks, SixBitBlocks, TablePartBlocks
-from pumice.kernels.quant.read import BlockFormat
+from pumice.kernels.quant.read import WgslReader
 from pumice.kernels.quant.small import SmallBlocks
 
 if TYPE_CHECKING:
     from pumice.kernels.pull import Puller
 
-__all__ = ["BlockFormat", "FORMATS", "dequantized_element", "element_function", "format_of"]
-
-FORMATS: dict[str, BlockFormat] = {
-    "q4_0": SmallBlocks(2, 4, 8, False),
-    "q4_1": SmallBlocks(4, 4, 0, True),
-    "q5_0": SmallBlocks(6, 4, 16, False, fifth=2),
-    "q5_1": SmallBlocks(8, 4, 0, True, fifth=4),
-    "q8_0": SmallBlocks(2, 8, 0, False),
-    "q2_k": PairBlocks(third=False),
-    "q3_k": PairBlocks(third=True),
-    "q4_k": PartBlocks(fifth=False),
-    "q5_k": PartBlocks(fifth=True),
-    "q6_k": SixBitBlocks(),
-    "q8_k": GroupBlocks(8, "f32"),
-    "iq4_nl": GroupBlocks(4, "f16", "iq4_nl"),
-    "iq4_xs": TablePartBlocks(),
-    "mxfp4": GroupBlocks(4, "e8m0", "e2m1"),
-    "nvfp4": NvBlocks(whole_scale=False),
-}
+__all__ = ["WgslReader", "dequantized_element", "element_function", "format_of"]
 
 
-def format_of(dtype: DType) -> BlockFormat:
+def _reader(layout: BlockLayout) -> WgslReader:
+    """The reader for the kind of format that a record describes."""
+    first, *more = layout.planes
+    if layout.table:
+        if layout.scales is None:
+            return GroupBlocks(4, layout.scale_kind, next(name for name, table in TABLES.items() if table == layout.table))
+        return NvBlocks(whole_scale=False) if layout.scales.is_float else TablePartBlocks()
+    if layout.is_signed and layout.scale_kind == "f32":
+        return GroupBlocks(8, "f32")
+    if layout.scales is None:
+        return SmallBlocks(first.start, first.width, layout.zero, layout.least is not None, more[0].start if more else None)
+    if first.width == 2:
+        return PairBlocks(third=bool(more))
+    return SixBitBlocks() if layout.leasts is None else PartBlocks(fifth=bool(more))
+
+
+_READERS = {dtype: _reader(layout) for dtype, layout in LAYOUTS.items()}
+
+
+def format_of(dtype: DType) -> WgslReader:
     """How kernels read a format.
 
     >>> from pumice.core import dtypes
     >>> format_of(dtypes.q8_0).unit
     16
     """
-    if dtype.name in FORMATS:
-        return FORMATS[dtype.name]
+    if dtype in _READERS:
+        return _READERS[dtype]
     layout = group_layout(dtype)
     if layout is None:
-        raise PlanError(f"no kernel reads {dtype}", hint="convert the weight to one of " + " ".join(FORMATS), dtype=dtype.name)
+        raise PlanError(
+            f"no kernel reads {dtype}", hint="convert the weight to one of " + " ".join(map(str, _READERS)), dtype=dtype.name
+        )
     return NvBlocks(whole_scale=True) if layout.codes == "nvfp4" else GroupBlocks.of(layout)
 
 

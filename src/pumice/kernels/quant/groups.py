@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pumice.core.block_layouts import DOUBLED_E2M1, NONLINEAR
+from pumice.core.block_formats import DOUBLED_E2M1, NONLINEAR
 from pumice.core.dtypes import NVFP4_BYTES, GroupLayout
 from pumice.kernels.builder import KernelBuilder, Operand
 from pumice.kernels.quant.read import (
@@ -25,7 +25,7 @@ from pumice.kernels.quant.read import (
 )
 
 # The 16 numbers of a four-bit code plus 128, as bytes of four words from the low end up.
-_TABLES = {"iq4_nl": NONLINEAR, "e2m1": DOUBLED_E2M1}
+TABLES = {"iq4_nl": NONLINEAR, "e2m1": DOUBLED_E2M1}
 # Bits of mantissa, the bias of the exponent, and what the codes at the end of the range stand for.
 _FLOATS = {
     "e4m3": (3, 7, "select(v, vec4<f32>(pm_nan()), (b & vec4<u32>(127u)) == vec4<u32>(127u))"),
@@ -38,7 +38,7 @@ ScaleKind = Literal["f16", "bf16", "f32", "e8m0"]
 
 def table_function(kb: KernelBuilder, name: str) -> str:
     """Declares and names a function from four codes to their numbers."""
-    numbers = [n + 128 for n in _TABLES[name]]
+    numbers = [n + 128 for n in TABLES[name]]
     w = [f"vec4<u32>({sum(n << 8 * i for i, n in enumerate(numbers[at : at + 4])):#010x}u)" for at in range(0, 16, 4)]
     four, eight = (f"(n & vec4<u32>({bit}u)) != vec4<u32>(0u)" for bit in (4, 8))
     kb.function(
@@ -140,7 +140,7 @@ class GroupBlocks:
         """Codes as numbers, unless they are whole."""
         if self.codes == "whole":
             return code
-        function = table_function if self.codes in _TABLES else float_function
+        function = table_function if self.codes in TABLES else float_function
         return f"{function(kb, self.codes)}({code})"
 
     def _word(self, kb: KernelBuilder, operand: Operand, at: str) -> str:

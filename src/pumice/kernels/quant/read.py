@@ -87,7 +87,7 @@ class Weights:
         return tuple((SIGNED if self.signed else BYTES).format(code) for code in self.codes)
 
 
-class BlockFormat(Protocol):
+class WgslReader(Protocol):
     """How kernels read one format.
 
     In a matvec a thread takes a `unit` of weights at a time, as vec4s. In a tile, 32 weights along K are read in `pieces`;

@@ -22,7 +22,7 @@ from pumice.backends.host.native.sizes import (
     attention_gradient_bytes,
     bytes_known,
 )
-from pumice.core.block_layouts import LAYOUTS
+from pumice.core.block_formats import LAYOUTS
 from pumice.ir.graph import Graph
 from pumice.ir.registry import Array
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-from pumice.core import block_layouts
+from pumice.core import block_formats
 from pumice.core.kept import keep, kept_folder, read_kept
 from pumice.errors import DeviceError
 
@@ -26,7 +26,7 @@ _SOURCES = (
     *(_HERE.parent / name for name in ("threads/pool.py", "memory/scratch.py")),
 )
 # And that of the records of formats, from which some of them are generated.
-_RECORDS = Path(block_layouts.__file__)
+_RECORDS = Path(block_formats.__file__)
 
 # Called with the number of kernels that are compiled, and of those that have to be.
 Report = Callable[[int, int], None]
@@ -132,7 +132,7 @@ def _symbol(name: str) -> str:
 def sources() -> list[Path]:
     """The files whose text decides what the code of the kernels is.
 
-    >>> {"lanes.py", "rowops.py", "block_layouts.py"} <= {path.name for path in sources()}
+    >>> {"lanes.py", "rowops.py", "block_formats.py"} <= {path.name for path in sources()}
     True
     """
     return [_RECORDS, *(p for s in _SOURCES for p in (sorted(s.glob("*.py")) if s.is_dir() else [s]))]

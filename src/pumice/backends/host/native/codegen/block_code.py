@@ -24,7 +24,7 @@ from pumice.backends.host.native.codegen.lanes import (
     turned,
 )
 from pumice.backends.host.native.codegen.vector_math import FUSED, fused
-from pumice.core.block_layouts import Bits, BlockLayout, Plane, SubScales
+from pumice.core.block_formats import Bits, BlockLayout, Plane, SubScales
 
 _BYTE, _SHORT, _LONG = (ir.IntType(bits) for bits in (8, 16, 64))
 _BYTES = ir.VectorType(_BYTE, LANES)

@@ -16,7 +16,7 @@ from llvmlite import ir
 from pumice.backends.host.native.codegen.block_code import STEP, BlockReader, add_scaled, loop
 from pumice.backends.host.native.codegen.lanes import FLOATS, INTS, LANES, byte_dots, pointer, spread
 from pumice.backends.host.native.codegen.vector_math import FUSED, fused
-from pumice.core.block_layouts import BlockLayout, Stretch
+from pumice.core.block_formats import BlockLayout, Stretch
 
 _LONG = ir.IntType(64)
 

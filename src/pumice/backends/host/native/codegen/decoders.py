@@ -32,7 +32,7 @@ from pumice.backends.host.native.codegen.lanes import (
     to_floats,
     zeros,
 )
-from pumice.core.block_layouts import DOUBLED_E2M1
+from pumice.core.block_formats import DOUBLED_E2M1
 from pumice.core.dtypes import GroupLayout
 
 _F32, _I32 = np.float32, np.int32

@@ -21,7 +21,7 @@ from pumice.backends.host.native.kernels.digits import digit_sums_of, digits_of,
 from pumice.backends.host.native.kernels.tiled import run_matvec, run_unpack
 from pumice.backends.host.native.kernels.tiled_matmul import run_groups, run_matmul
 from pumice.core import dtypes
-from pumice.core.block_layouts import LAYOUTS, BlockLayout
+from pumice.core.block_formats import LAYOUTS, BlockLayout
 from pumice.core.dtypes import GroupLayout
 
 Kernel = Callable[[int, int, int], None]
