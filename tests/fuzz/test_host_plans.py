@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from plan.plan_bytes import opened, sealed
+from plan.plan_bytes import last, opened, sealed
 from plan.plan_cases import CASES, PlanCase
 from pumice.errors import FormatError
 from pumice.plan.file import plan_from_bytes
@@ -27,12 +27,12 @@ Change = Callable[[Header, random.Random], None]
 
 
 def _any_step(header: Header, rng: random.Random) -> int:
-    return rng.randrange(len(header["steps"]["label"]))
+    return rng.randrange(len(last(header)["steps"]["label"]))
 
 
 def merge_steps(header: Header, rng: random.Random) -> None:
     """Two steps as one, which binds what both read and what either writes."""
-    steps = header["steps"]
+    steps = last(header)["steps"]
     i, j = sorted((_any_step(header, rng), _any_step(header, rng)))
     if i == j:
         return
@@ -52,45 +52,45 @@ def merge_steps(header: Header, rng: random.Random) -> None:
 
 def swap_steps(header: Header, rng: random.Random) -> None:
     i, j = _any_step(header, rng), _any_step(header, rng)
-    for column in header["steps"].values():
+    for column in last(header)["steps"].values():
         column[i], column[j] = column[j], column[i]
 
 
 def change_anchor(header: Header, rng: random.Random) -> None:
     i = _any_step(header, rng)
-    header["steps"]["anchor"][i] = rng.choice([None, *header["steps"]["nodes"][i]])
+    last(header)["steps"]["anchor"][i] = rng.choice([None, *last(header)["steps"]["nodes"][i]])
 
 
 def change_root(header: Header, rng: random.Random) -> None:
     i = _any_step(header, rng)
-    header["steps"]["root"][i] = rng.choice(header["steps"]["nodes"][i])
+    last(header)["steps"]["root"][i] = rng.choice(last(header)["steps"]["nodes"][i])
 
 
 def change_access(header: Header, rng: random.Random) -> None:
     i = _any_step(header, rng)
     old, new = rng.sample("rwu", 2)
-    header["steps"]["access"][i] = header["steps"]["access"][i].replace(old, new)
+    last(header)["steps"]["access"][i] = last(header)["steps"]["access"][i].replace(old, new)
 
 
 def shuffle_nodes(header: Header, rng: random.Random) -> None:
-    rng.shuffle(header["steps"]["nodes"][_any_step(header, rng)])
+    rng.shuffle(last(header)["steps"]["nodes"][_any_step(header, rng)])
 
 
 def bind_more(header: Header, rng: random.Random) -> None:
     i = _any_step(header, rng)
-    header["steps"]["bindings"][i] += [rng.choice(header["values"]["id"]), 0]
-    header["steps"]["access"][i] += rng.choice("rwu")
+    last(header)["steps"]["bindings"][i] += [rng.choice(last(header)["values"]["id"]), 0]
+    last(header)["steps"]["access"][i] += rng.choice("rwu")
 
 
 def shift_buffer(header: Header, rng: random.Random) -> None:
     buffer, by = rng.randrange(len(header["buffers"]["kind"])), rng.choice([1, 2, 3, 4, 8, 16, 20, 64])
-    for words in header["values"]["parts"]:
+    for words in last(header)["values"]["parts"]:
         words[1] += by if words[0] == buffer else 0
     header["buffers"]["nbytes"][buffer] += by
 
 
 def shift_value(header: Header, rng: random.Random) -> None:
-    words = rng.choice(header["values"]["parts"])
+    words = rng.choice(last(header)["values"]["parts"])
     words[1] += rng.choice([1, 4, 16, 64, 256, -4, -64, -256])
     words[2] += rng.choice([-64, -4, -1, 0, 0, 0, 1, 4, 64])
     header["buffers"]["nbytes"][words[0]] += rng.choice([0, 512])
@@ -98,13 +98,13 @@ def shift_value(header: Header, rng: random.Random) -> None:
 
 def move_value(header: Header, rng: random.Random) -> None:
     """Onto another value."""
-    one, other = rng.choice(header["values"]["parts"]), rng.choice(header["values"]["parts"])
+    one, other = rng.choice(last(header)["values"]["parts"]), rng.choice(last(header)["values"]["parts"])
     one[:2] = other[:2]
     header["buffers"]["nbytes"][one[0]] += rng.choice([0, 1 << 16])
 
 
 def give_own_buffer(header: Header, rng: random.Random) -> None:
-    words, buffers = rng.choice(header["values"]["parts"]), header["buffers"]
+    words, buffers = rng.choice(last(header)["values"]["parts"]), header["buffers"]
     words[0], words[1] = len(buffers["kind"]), 0
     for key, value in (("kind", "arena"), ("nbytes", words[2]), ("name", "more")):
         buffers[key].append(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from pumice.core.dims import Dim, ceildiv, sym
 from pumice.ir.graph import ConstData, GraphBuilder
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder
-from pumice.plan.plan import Access, Binding, DeviceCount, Kernel, Part, Plan, PlanBuffer, Step, Value
+from pumice.plan.plan import Access, Binding, DeviceCount, Kernel, Part, Plan, PlanBuffer, Regime, Step, Value
 
 CAPS = Caps.preset("browser-baseline")
 T = sym("T")
@@ -66,7 +67,7 @@ def affine_plan(caps: Caps = CAPS, maximum: int = 1000) -> Plan:
         first[1],
         Step("double", (z,), z, double.bindings, 1, double.uniforms, double.groups),
     )
-    return Plan(graph, caps, buffers, values, (first[0], second), steps, (), {"T": maximum})
+    return Plan(graph, caps, buffers, (first[0], second), (Regime(steps, values),), {"T": maximum})
 
 
 def _scaled(caps: Caps) -> tuple[Kernel, Step]:
@@ -99,7 +100,8 @@ def counter_plan(caps: Caps = CAPS, n: int = 70, *, in_place: bool, init: float 
         kernel, step = map_kernel("grow", caps, n, [(x, "read"), (s, "read"), (total, "write")], "a + b")
         where = {x: 0, s: 1, total: 2}
     values = {i: Value(i, type, (Part(buffer, 0, size),)) for i, buffer in where.items()}
-    return Plan(graph, caps, buffers, values, (kernel,), (step,), () if in_place else ((s, total),))
+    regime = Regime((step,), values, () if in_place else ((s, total),))
+    return Plan(graph, caps, buffers, (kernel,), (regime,))
 
 
 def shard_plan(caps: Caps = CAPS, rows: int = 6, dtype: dtypes.DType = dtypes.f32) -> Plan:
@@ -111,7 +113,7 @@ def shard_plan(caps: Caps = CAPS, rows: int = 6, dtype: dtypes.DType = dtypes.f3
     sizes = (row * (rows - 2), row * 2)
     buffers = tuple(PlanBuffer("param", size, f"w.{k}") for k, size in enumerate(sizes))
     parts = tuple(Part(k, 0, size) for k, size in enumerate(sizes))
-    return Plan(graph, caps, buffers, {w: Value(w, graph.nodes[w].type, parts)}, (), ())
+    return Plan(graph, caps, buffers, (), (Regime((), {w: Value(w, graph.nodes[w].type, parts)}),))
 
 
 def copy_plan(type: TensorType, caps: Caps = CAPS, *, words: Dim, maxima: dict[str, int] | None = None) -> Plan:
@@ -130,7 +132,12 @@ def copy_plan(type: TensorType, caps: Caps = CAPS, *, words: Dim, maxima: dict[s
     buffers = (PlanBuffer("input", nbytes, "x"), PlanBuffer("arena", nbytes, "y"))
     values = {i: Value(i, type, (Part(i, 0, nbytes),)) for i in (x, y)}
     step = Step("copy", (y,), y, low.bindings, 0, low.uniforms, low.groups)
-    return Plan(graph, caps, buffers, values, (kernel,), (step,), (), maxima or {})
+    return Plan(graph, caps, buffers, (kernel,), (Regime((step,), values),), maxima or {})
+
+
+def with_regime(plan: Plan, **changes: Any) -> Plan:
+    """A plan with another widest regime."""
+    return replace(plan, regimes=(*plan.regimes[:-1], replace(plan.regimes[-1], **changes)))
 
 
 def counted_plan(caps: Caps = CAPS, *, room: int = 4096, word: int = 1, maximum: int = 1000) -> Plan:
@@ -165,7 +172,7 @@ def counted_plan(caps: Caps = CAPS, *, room: int = 4096, word: int = 1, maximum:
     sizes = {n: 16, x: 4 * maximum, y: 4 * room}
     buffers = tuple(PlanBuffer("arena" if i == y else "input", size, str(i)) for i, size in sizes.items())
     values = {i: Value(i, graph.nodes[i].type, (Part(i, 0, size),)) for i, size in sizes.items()}
-    return Plan(graph, caps, buffers, values, (clear.kernel(), count), steps, (), {"T": maximum})
+    return Plan(graph, caps, buffers, (clear.kernel(), count), (Regime(steps, values),), {"T": maximum})
 
 
 def rebind(step: Step, kernel: int, **values: int) -> Step:

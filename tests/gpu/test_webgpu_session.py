@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu.plans import CAPS, T, affine_plan, copy_plan, counter_plan, map_kernel, rebind, shard_plan
+from gpu.plans import CAPS, T, affine_plan, copy_plan, counter_plan, map_kernel, rebind, shard_plan, with_regime
 from pumice import errors
 from pumice.backends.webgpu import device as device_module
 from pumice.backends.webgpu import memory
@@ -233,9 +233,8 @@ def test_views_of_a_shared_param_move_along(device: WebGpuDevice) -> None:
             5: Value(5, p.values[1].type, (Part(1, 0, 4),)),
             6: Value(6, TensorType(dtypes.f32, (1,)), (Part(5, 0, 4),)),
         }
-        return dataclasses.replace(
-            p, buffers=buffers, values=values, kernels=(*p.kernels, kernel), steps=(*p.steps, rebind(step, 2))
-        )
+        changed = with_regime(p, values=values, steps=(*p.steps, rebind(step, 2)))
+        return dataclasses.replace(changed, buffers=buffers, kernels=(*p.kernels, kernel))
 
     a, b = device.open(plan()), device.open(plan())
     a.write(1, np.float32([10]))
@@ -308,10 +307,10 @@ def test_a_plan_that_fails_to_open_leaves_nothing_behind(device: WebGpuDevice) -
     p = affine_plan()
     bad = dataclasses.replace(p.steps[1], bindings=tuple(dataclasses.replace(b, value=3) for b in p.steps[1].bindings))
     with pytest.raises(errors.PlanError, match="reads and writes the buffer"):
-        device.open(dataclasses.replace(p, steps=(p.steps[0], bad)))
+        device.open(with_regime(p, steps=(p.steps[0], bad)))
     crooked = {**p.values, 3: Value(3, p.values[3].type, (Part(3, 4, 3996),))}
     with pytest.raises(errors.PlanError, match="misaligned"):
-        device.open(dataclasses.replace(p, values=crooked))
+        device.open(with_regime(p, values=crooked))
     huge = (*p.buffers, PlanBuffer("arena", 1 << 40, "huge"))
     with pytest.raises(errors.LimitError, match="huge"):
         device.open(dataclasses.replace(p, buffers=huge))
@@ -416,7 +415,7 @@ def test_symbols_beyond_32_bits_wrap_in_uniforms(device: WebGpuDevice) -> None:
     """A uniform may be any integer expression; the device sees it modulo 2**32."""
     p = affine_plan()
     step = dataclasses.replace(p.steps[0], uniforms=(T + 2**32, *p.steps[0].uniforms[1:]))
-    s = device.open(dataclasses.replace(p, steps=(step, p.steps[1])))
+    s = device.open(with_regime(p, steps=(step, p.steps[1])))
     (y,) = s.run({"T": 3}, {"x": ones(3)}, [3])
     np.testing.assert_array_equal(y, np.full(3, 0.5))
     s.close()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
-from pumice.plan.plan import BufferKind, Part, Plan, PlanBuffer, Step, Value
+from pumice.plan.plan import BufferKind, Part, Plan, PlanBuffer, Regime, Step, Value
 
 
 def plan_of(graph: Graph, steps: list[tuple[int, ...]], aliases: dict[int, int] | None = None) -> Plan:
@@ -24,4 +24,4 @@ def plan_of(graph: Graph, steps: list[tuple[int, ...]], aliases: dict[int, int] 
         values[v] = Value(v, n.type, (Part(len(buffers) - 1, 0, size),))
     made = tuple(Step(graph.nodes[nodes[-1]].op, nodes, nodes[-1], ()) for nodes in steps)
     copies = tuple((s, v) for s, v in graph.updates if (aliases or {}).get(v) != s)
-    return Plan(graph, Caps.preset("host"), tuple(buffers), values, (), made, copies, graph.maxima)
+    return Plan(graph, Caps.preset("host"), tuple(buffers), (), (Regime(made, values, copies),), graph.maxima)

@@ -13,7 +13,7 @@ import pytest
 
 import pumice as pm
 from llm.test_engine import PROMPT, make_engine, tokens_of
-from plan.plan_bytes import opened, sealed
+from plan.plan_bytes import last, opened, sealed
 from pumice import config
 from pumice.backends.host import device
 from pumice.core.caps import Caps
@@ -111,9 +111,10 @@ def hostile_entries(marker: Path) -> dict[str, bytes]:
     webgpu = build_plan(pm.trace(lambda x: x + 1.0, x=pm.spec("N")), Caps.preset("browser-baseline"))
     flipped = bytearray(good)
     flipped[len(good) // 2] ^= 4
-    unsound = {**header, "steps": {**header["steps"], "root": [1 << 20] * len(header["steps"]["root"])}}
+    unsound = copy.deepcopy(header)
+    last(unsound)["steps"]["root"] = [1 << 20] * len(last(header)["steps"]["root"])
     beyond = copy.deepcopy(header)
-    beyond["values"]["parts"][-1][1] += 1 << 20
+    last(beyond)["values"]["parts"][-1][1] += 1 << 20
     return {
         "dotted pickle": dotted_pickle(marker),
         "pickle": pickle.dumps(_Foreign()),

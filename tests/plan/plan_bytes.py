@@ -34,3 +34,9 @@ def sealed_text(text: bytes, blobs: list[bytes], *, version: int = 1) -> bytes:
 
 def hashed(body: bytes) -> bytes:
     return body + hashlib.sha256(body).digest()
+
+
+def last(header: dict[str, Any]) -> dict[str, Any]:
+    """The widest regime of a header."""
+    found: dict[str, Any] = header["regimes"][-1]
+    return found

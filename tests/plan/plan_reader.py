@@ -94,7 +94,13 @@ class Runtime:
         limits = {k: v for k, v in self.adapter.limits.items() if v}
         self.device = self.adapter.request_device_sync(required_features=features, required_limits=limits)
         types = rows(self.plan["types"])
-        self.values = {v["id"]: {**types[v["type"]], "parts": triples(v["parts"])} for v in rows(self.plan["values"])}
+
+        def places(table: dict[str, Any]) -> dict[int, dict[str, Any]]:
+            return {v["id"]: {**types[v["type"]], "parts": triples(v["parts"])} for v in rows(table)}
+
+        # Sources have one place, everything else one for each regime.
+        self.values = places(self.plan["values"])
+        self.places = [{**self.values, **places(regime["values"])} for regime in self.plan["regimes"]]
         storage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
         sizes = [max(16, whole(b["nbytes"])) for b in rows(self.plan["buffers"])]
         self.buffers = [self.device.create_buffer(size=n, usage=storage) for n in sizes]
@@ -169,6 +175,13 @@ class Runtime:
     def dim(self, d: Any, env: dict[str, int]) -> int:
         return d if isinstance(d, int) else evaluate(self.plan["exprs"][d["e"]], env)
 
+    def regime(self, env: dict[str, int]) -> int:
+        """The first regime whose bounds hold."""
+        for number, regime in enumerate(self.plan["regimes"]):
+            if all(self.dim(b["dim"], env) <= b["most"] for b in rows(regime["bounds"])):
+                return number
+        raise SystemExit("no regime holds for these sizes")
+
     def shape(self, value: int, env: dict[str, int]) -> tuple[int, ...]:
         return tuple(self.dim(d, env) for d in self.values[value]["shape"])
 
@@ -182,7 +195,9 @@ class Runtime:
         uniforms = [self.uniform_buffer([self.dim(d, env) for d in words]) for words in self.plan["uniforms"]]
         encoder = self.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
-        for step in rows(self.plan["steps"]):
+        chosen = self.regime(env)
+        regime, self.values = self.plan["regimes"][chosen], self.places[chosen]
+        for step in rows(regime["steps"]):
             groups = step["groups"]
             if isinstance(groups, dict) and "value" in groups:
                 # Simplest, though it waits: submit what is recorded and read the word. The clamp is the reader's task.
@@ -203,7 +218,7 @@ class Runtime:
             for row in rows(self.plan[kind]):
                 shape, value = self.shape(row["value"], env), self.values[row["value"]]
                 results[f"{kind} {row['name']}"] = value["dtype"], shape, self.read(value, shape)
-        self.copy_states()
+        self.copy_states(regime)
         return results
 
     def count(self, value: int, word: int) -> int:
@@ -238,9 +253,9 @@ class Runtime:
                 left -= n
         return found
 
-    def copy_states(self) -> None:
+    def copy_states(self, regime: dict[str, Any]) -> None:
         encoder = self.device.create_command_encoder()
-        for state, value in zip(self.plan["copies"]["to"], self.plan["copies"]["value"]):
+        for state, value in zip(regime["copies"]["to"], regime["copies"]["value"]):
             size = int(np.prod(self.values[state]["shape"])) * ITEM[self.values[state]["dtype"]]
             (to, to_at, _), (source, at, _) = self.values[state]["parts"][0], self.values[value]["parts"][0]
             if size and (to, to_at) != (source, at):

@@ -37,7 +37,7 @@ PRESETS = ("browser-baseline", "h200", "host")
 
 def same(again: Plan, plan: Plan) -> None:
     """What a runtime looks at is equal, and so is the file."""
-    assert again.steps == plan.steps
+    assert again.regimes == plan.regimes
     assert again.kernels == plan.kernels
     assert again.buffers == plan.buffers
     assert dict(again.values) == dict(plan.values)
@@ -237,7 +237,7 @@ def test_a_plan_for_another_target_is_refused(monkeypatch: pytest.MonkeyPatch) -
 def test_host_plans_say_so_and_have_no_kernels() -> None:
     header = encode(CASES["mlp"]().plan("host")).header
     assert (header["target"], header["kernels"]["wgsl"], header["needs"]) == ("host", [], {})
-    assert set(header["steps"]["kernel"]) == {None}
+    assert set(header["regimes"][0]["steps"]["kernel"]) == {None}
 
 
 # -- expressions and symbols ------------------------------------------------------------------------------------------

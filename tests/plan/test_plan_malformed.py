@@ -16,7 +16,7 @@ import pytest
 import pumice as pm
 from formats.guard import bounded_memory
 from gpu.plans import counted_plan
-from plan.plan_bytes import hashed, opened, sealed, sealed_text
+from plan.plan_bytes import hashed, last, opened, sealed, sealed_text
 from plan.plan_cases import CASES
 from pumice.core.caps import Caps
 from pumice.errors import FormatError
@@ -131,7 +131,7 @@ def test_lengths_are_not_trusted() -> None:
 def test_padding_is_zero() -> None:
     header, blobs = opened(small())
     size = len(json.dumps(header, sort_keys=True, separators=(",", ":")))
-    header["buffers"]["name"][0] += "x" * (-(size + 1) % 8 + 1) if size % 8 == 0 else ""
+    header["buffers"]["name"][0] += "" if size % 8 else "x"
     body = bytearray(sealed(header, blobs)[:-32])
     (size,) = struct.unpack_from("<I", body, 12)
     assert size % 8
@@ -237,12 +237,12 @@ def ladder(header: Header) -> None:
 
 ATTACKS: dict[str, Callable[[Header], None]] = {
     "unknown key": set_in("surprise", 1),
-    "missing table": drop("steps"),
-    "wrong kind of table": set_in("steps", {}),
-    "steps of null": set_in("steps", "nodes", 0, None),
-    "columns of two lengths": lambda h: h["steps"]["label"].append("more"),
-    "column left out": drop("steps", "label"),
-    "column too many": set_in("steps", "surprise", []),
+    "missing table": drop("regimes", -1, "steps"),
+    "wrong kind of table": set_in("regimes", -1, "steps", {}),
+    "steps of null": set_in("regimes", -1, "steps", "nodes", 0, None),
+    "columns of two lengths": lambda h: last(h)["steps"]["label"].append("more"),
+    "column left out": drop("regimes", -1, "steps", "label"),
+    "column too many": set_in("regimes", -1, "steps", "surprise", []),
     "another format": set_in("format", "pumice-plan-2"),
     "another target": set_in("target", "cuda"),
     "host steps with kernels": set_in("target", "host"),
@@ -255,7 +255,7 @@ ATTACKS: dict[str, Callable[[Header], None]] = {
     "value in two parts": lambda h: h["values"]["parts"][0].extend(h["values"]["parts"][0]),
     "two inputs in one buffer": lambda h: h["values"]["parts"].__setitem__(1, h["values"]["parts"][0]),
     "buffer of nobody": lambda h: (
-        h["values"]["parts"].__setitem__(-1, [len(h["buffers"]["kind"]), 0, 4096])
+        last(h)["values"]["parts"].__setitem__(-1, [len(h["buffers"]["kind"]), 0, 4096])
         or add_row(h["buffers"], kind="state", nbytes=4096, name="?")
     ),
     "no such buffer": set_in("values", "parts", 0, 0, 999),
@@ -286,36 +286,36 @@ ATTACKS: dict[str, Callable[[Header], None]] = {
     "tree of floats": set_in("tree", "0.5"),
     "tree that is no JSON": set_in("tree", "["),
     "deep tree": set_in("tree", "[" * 500 + "0" + "]" * 500),
-    "no such kernel": set_in("steps", "kernel", 0, 99),
-    "negative kernel": set_in("steps", "kernel", 0, -1),
-    "host step in a webgpu plan": set_in("steps", "kernel", 0, None),
+    "no such kernel": set_in("regimes", -1, "steps", "kernel", 0, 99),
+    "negative kernel": set_in("regimes", -1, "steps", "kernel", 0, -1),
+    "host step in a webgpu plan": set_in("regimes", -1, "steps", "kernel", 0, None),
     "kernel of no text": set_in("kernels", "wgsl", 0, 9999),
     "kernel of other access": set_in("kernels", "access", 0, "r"),
     "unknown access": set_in("kernels", "access", 0, "x"),
     "too many words": set_in("kernels", "words", 0, 1 << 40),
-    "binding of no value": set_in("steps", "bindings", 0, 0, 1 << 20),
-    "binding of no part": set_in("steps", "bindings", 0, 1, 7),
-    "half a binding": lambda h: h["steps"]["bindings"][0].pop(),
-    "binding without access": lambda h: h["steps"]["bindings"][0].extend([0, 0]),
-    "access to nothing": set_in("steps", "access", 0, "rrrrrrrrrr"),
+    "binding of no value": set_in("regimes", -1, "steps", "bindings", 0, 0, 1 << 20),
+    "binding of no part": set_in("regimes", -1, "steps", "bindings", 0, 1, 7),
+    "half a binding": lambda h: last(h)["steps"]["bindings"][0].pop(),
+    "binding without access": lambda h: last(h)["steps"]["bindings"][0].extend([0, 0]),
+    "access to nothing": set_in("regimes", -1, "steps", "access", 0, "rrrrrrrrrr"),
     "bindings by the thousand": lambda h: (
-        h["steps"]["bindings"].__setitem__(0, [0, 0] * 5000) or h["steps"]["access"].__setitem__(0, "r" * 5000)
+        last(h)["steps"]["bindings"].__setitem__(0, [0, 0] * 5000) or last(h)["steps"]["access"].__setitem__(0, "r" * 5000)
     ),
-    "steps swapped": lambda h: [column.reverse() for column in h["steps"].values()],
-    "step left out": lambda h: [column.pop(0) for column in h["steps"].values()],
-    "step of no node": set_in("steps", "nodes", 0, [1 << 20]),
-    "step of a source": set_in("steps", "nodes", 0, [0]),
-    "root of nothing": set_in("steps", "root", 0, 1 << 20),
-    "anchor elsewhere": set_in("steps", "anchor", 0, 0),
-    "groups of no expression": set_in("steps", "groups", 0, {"e": 9999}),
-    "groups without end": set_in("steps", "groups", 0, 1 << 62),
-    "groups as text": set_in("steps", "groups", 0, "T"),
-    "negative expression": set_in("steps", "groups", 0, {"e": -1}),
-    "expression and more": set_in("steps", "groups", 0, {"e": 0, "f": 1}),
-    "no such uniforms": set_in("steps", "uniforms", 0, 9999),
-    "copy to an input": set_in("copies", {"to": [0], "value": [0]}),
-    "copy from nowhere": set_in("copies", {"to": [1 << 20], "value": [0]}),
-    "copy to nowhere": set_in("copies", {"to": [], "value": [0]}),
+    "steps swapped": lambda h: [column.reverse() for column in last(h)["steps"].values()],
+    "step left out": lambda h: [column.pop(0) for column in last(h)["steps"].values()],
+    "step of no node": set_in("regimes", -1, "steps", "nodes", 0, [1 << 20]),
+    "step of a source": set_in("regimes", -1, "steps", "nodes", 0, [0]),
+    "root of nothing": set_in("regimes", -1, "steps", "root", 0, 1 << 20),
+    "anchor elsewhere": set_in("regimes", -1, "steps", "anchor", 0, 0),
+    "groups of no expression": set_in("regimes", -1, "steps", "groups", 0, {"e": 9999}),
+    "groups without end": set_in("regimes", -1, "steps", "groups", 0, 1 << 62),
+    "groups as text": set_in("regimes", -1, "steps", "groups", 0, "T"),
+    "negative expression": set_in("regimes", -1, "steps", "groups", 0, {"e": -1}),
+    "expression and more": set_in("regimes", -1, "steps", "groups", 0, {"e": 0, "f": 1}),
+    "no such uniforms": set_in("regimes", -1, "steps", "uniforms", 0, 9999),
+    "copy to an input": set_in("regimes", -1, "copies", {"to": [0], "value": [0]}),
+    "copy from nowhere": set_in("regimes", -1, "copies", {"to": [1 << 20], "value": [0]}),
+    "copy to nowhere": set_in("regimes", -1, "copies", {"to": [], "value": [0]}),
     "cyclic node": cyclic,
     "operand after the node": set_in("graph", "nodes", "in", -1, [1 << 20]),
     "negative operand": set_in("graph", "nodes", "in", -1, [-1]),
@@ -389,7 +389,7 @@ def counted_by(**changes: Any) -> Callable[[Header], None]:
     """The count of the step whose grid comes from the device, changed; None takes a key out."""
 
     def attack(header: Header) -> None:
-        count = header["steps"]["groups"][1]
+        count = last(header)["steps"]["groups"][1]
         for key, value in changes.items():
             if value is None:
                 del count[key]
@@ -418,7 +418,8 @@ COUNT_ATTACKS: dict[str, Callable[[Header], None]] = {
     "value of floats": counted_by(value=1),
     "value that the step writes": counted_by(value=2),
     "value that the step does not read": lambda h: (
-        h["steps"]["groups"].__setitem__(0, {"value": 0, "word": 0, "most": 1}) or h["steps"]["groups"].__setitem__(1, 1)
+        last(h)["steps"]["groups"].__setitem__(0, {"value": 0, "word": 0, "most": 1})
+        or last(h)["steps"]["groups"].__setitem__(1, 1)
     ),
 }
 
@@ -426,26 +427,29 @@ COUNT_ATTACKS: dict[str, Callable[[Header], None]] = {
 @pytest.mark.parametrize("name", COUNT_ATTACKS)
 def test_attacks_on_grids_from_the_device_are_refused(name: str) -> None:
     header, blobs = opened(counted_plan().to_bytes())
-    assert set(header["steps"]["groups"][1]) == {"value", "word", "most"}
+    assert set(last(header)["steps"]["groups"][1]) == {"value", "word", "most"}
     COUNT_ATTACKS[name](header)
     refused(sealed(header, blobs))
 
 
 HOST_ATTACKS: dict[str, Callable[[Header], None]] = {
-    "nodes in reverse": lambda h: [nodes.reverse() for nodes in h["steps"]["nodes"] if len(nodes) > 1],
-    "node twice": lambda h: [nodes.append(nodes[-1]) for nodes in h["steps"]["nodes"]],
-    "step without nodes": set_in("steps", "nodes", 0, []),
-    "step with a kernel": set_in("steps", "kernel", 0, 0),
-    "operand not bound": lambda h: h["steps"]["bindings"].__setitem__(-1, []) or h["steps"]["access"].__setitem__(-1, ""),
-    "root elsewhere": set_in("steps", "root", 0, 0),
-    "unaligned value": lambda h: [w.__setitem__(1, w[1] + 4) for w in h["values"]["parts"]],
-    "step that writes an input": set_in("values", "parts", -1, [0, 0, 64]),
+    "nodes in reverse": lambda h: [nodes.reverse() for nodes in last(h)["steps"]["nodes"] if len(nodes) > 1],
+    "node twice": lambda h: [nodes.append(nodes[-1]) for nodes in last(h)["steps"]["nodes"]],
+    "step without nodes": set_in("regimes", -1, "steps", "nodes", 0, []),
+    "step with a kernel": set_in("regimes", -1, "steps", "kernel", 0, 0),
+    "operand not bound": lambda h: (
+        last(h)["steps"]["bindings"].__setitem__(-1, []) or last(h)["steps"]["access"].__setitem__(-1, "")
+    ),
+    "root elsewhere": set_in("regimes", -1, "steps", "root", 0, 0),
+    "unaligned value": lambda h: [w.__setitem__(1, w[1] + 4) for w in last(h)["values"]["parts"]],
+    "step that writes an input": set_in("regimes", -1, "values", "parts", -1, [0, 0, 64]),
     "step that writes more than its root": lambda h: (
-        h["steps"]["bindings"][0].extend([h["values"]["id"][-1], 0])
-        or h["steps"]["access"].__setitem__(0, h["steps"]["access"][0] + "w")
+        last(h)["steps"]["bindings"][0].extend([last(h)["values"]["id"][-1], 0])
+        or last(h)["steps"]["access"].__setitem__(0, last(h)["steps"]["access"][0] + "w")
     ),
     "step that binds what it does not read": lambda h: (
-        h["steps"]["bindings"][0].extend([2, 0]) or h["steps"]["access"].__setitem__(0, h["steps"]["access"][0] + "r")
+        last(h)["steps"]["bindings"][0].extend([2, 0])
+        or last(h)["steps"]["access"].__setitem__(0, last(h)["steps"]["access"][0] + "r")
     ),
     "constants over each other": lambda h: [
         w.__setitem__(1, 0) for w in h["values"]["parts"] if h["buffers"]["kind"][w[0]] == "constant"
@@ -544,6 +548,6 @@ def test_random_bytes_under_a_right_hash_are_refused_or_harmless() -> None:
 
 def test_a_node_twice_in_a_host_step() -> None:
     header, blobs = opened(host())
-    nodes = header["steps"]["nodes"]
+    nodes = last(header)["steps"]["nodes"]
     nodes[0] = [*nodes[0], nodes[0][-1]]
     refused(sealed(header, blobs), match=f"computes node {nodes[0][-1]} twice")

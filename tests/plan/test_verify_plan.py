@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pumice as pm
-from gpu.plans import counted_plan
+from gpu.plans import counted_plan, with_regime
 from pumice.core.caps import Caps
 from pumice.core.dims import sym
 from pumice.errors import LimitError, PlanError
@@ -30,11 +30,11 @@ def good_plan() -> Plan:
 
 def with_value(plan: Plan, value: int, **changes: int) -> Plan:
     v = plan.values[value]
-    return replace(plan, values={**plan.values, value: Value(v.id, v.type, (replace(v.parts[0], **changes),))})
+    return with_regime(plan, values={**plan.values, value: Value(v.id, v.type, (replace(v.parts[0], **changes),))})
 
 
 def with_step(plan: Plan, index: int, step: Step) -> Plan:
-    return replace(plan, steps=(*plan.steps[:index], step, *plan.steps[index + 1 :]))
+    return with_regime(plan, steps=(*plan.steps[:index], step, *plan.steps[index + 1 :]))
 
 
 def written(plan: Plan, index: int) -> int:
@@ -78,7 +78,7 @@ def buffer_too_large(plan: Plan) -> Plan:
 
 
 def reads_what_was_never_written(plan: Plan) -> Plan:
-    return replace(plan, steps=plan.steps[1:])
+    return with_regime(plan, steps=plan.steps[1:])
 
 
 def reads_what_was_overwritten(plan: Plan) -> Plan:
@@ -88,11 +88,11 @@ def reads_what_was_overwritten(plan: Plan) -> Plan:
         plan.steps[0], bindings=tuple(replace(b, value=1000) if b.access == "write" else b for b in plan.steps[0].bindings)
     )
     twin = Value(1000, plan.values[first].type, plan.values[first].parts)
-    return replace(plan, values={**plan.values, 1000: twin}, steps=(plan.steps[0], again, second, *plan.steps[2:]))
+    return with_regime(plan, values={**plan.values, 1000: twin}, steps=(plan.steps[0], again, second, *plan.steps[2:]))
 
 
 def output_not_there(plan: Plan) -> Plan:
-    return replace(plan, steps=plan.steps[:2])
+    return with_regime(plan, steps=plan.steps[:2])
 
 
 def unknown_kernel(plan: Plan) -> Plan:
@@ -112,7 +112,7 @@ def unknown_value(plan: Plan) -> Plan:
 
 def unknown_buffer(plan: Plan) -> Plan:
     v = plan.values[written(plan, 0)]
-    return replace(plan, values={**plan.values, v.id: Value(v.id, v.type, (Part(77, 0, 16),))})
+    return with_regime(plan, values={**plan.values, v.id: Value(v.id, v.type, (Part(77, 0, 16),))})
 
 
 BAD: list[tuple[Callable[[Plan], Plan], str]] = [
@@ -176,7 +176,7 @@ def test_the_count_must_have_been_written_before() -> None:
     plan = counted_plan()
     count, fresh = plan.steps[1], Value(9, plan.values[0].type, (Part(3, 0, 16),))
     step = replace(count, bindings=(Binding(9, 0, "read"), count.bindings[1]), groups=DeviceCount(9, 0, 1))
-    bad = replace(plan, values={**plan.values, 9: fresh}, buffers=(*plan.buffers, PlanBuffer("arena", 16, "words")))
+    bad = replace(with_regime(plan, values={**plan.values, 9: fresh}), buffers=(*plan.buffers, PlanBuffer("arena", 16, "words")))
     with pytest.raises(PlanError) as e:
         verify_plan(with_step(bad, 1, step))
     assert e.value.fields["rule"] == "data-flow"
@@ -187,7 +187,7 @@ def test_a_word_of_a_value_that_may_be_empty_is_refused() -> None:
     shape = (sym("T"),)
     words = Value(0, replace(plan.values[0].type, shape=shape), plan.values[0].parts)
     with pytest.raises(PlanError, match="at every size"):
-        verify_plan(replace(plan, values={**plan.values, 0: words}))
+        verify_plan(with_regime(plan, values={**plan.values, 0: words}))
 
 
 def test_buffer_over_the_limit_is_named() -> None:

@@ -20,7 +20,7 @@ from pumice.passes.compose import compose
 from pumice.passes.shape_for_target import shape_for_target
 from pumice.plan.fusion import partition
 from pumice.plan.memory import MemoryPlanner
-from pumice.plan.plan import DEFAULT_OPTIONS, Binding, Kernel, Plan, PlanOptions, Step
+from pumice.plan.plan import DEFAULT_OPTIONS, Binding, Kernel, Plan, PlanOptions, Regime, Step
 from pumice.plan.updates import Chain, gather_updates
 from pumice.plan.verify import verify_plan
 
@@ -65,7 +65,8 @@ def build_plan(
     memory = MemoryPlanner(ctx, arena=options.arena, guard=options.guard)
     buffers, values = memory.plan(steps, aliases)
     copies = tuple((s, v) for s, v in graph.updates if aliases.get(v) != s)
-    plan = Plan(graph, caps, buffers, values, tuple(table), tuple(steps), copies, maxima, options)
+    regime = Regime(tuple(steps), values, copies, reason="for all sizes")
+    plan = Plan(graph, caps, buffers, tuple(table), (regime,), maxima, options)
     verify_plan(plan)
     return plan
 

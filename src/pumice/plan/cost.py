@@ -9,7 +9,7 @@ from math import prod
 from pumice.core.dims import evaluate
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, get_op
-from pumice.plan.plan import Plan, Step
+from pumice.plan.plan import Plan, Regime, Step
 
 Env = Mapping[str, int]
 # Ops that pick elements of their first operand: they read as many as they give.
@@ -31,7 +31,7 @@ class Cost:
 
 
 def step_costs(plan: Plan, env: Env) -> list[Cost]:
-    """The cost of every step of a plan at given sizes.
+    """The cost of every step that a plan takes at given sizes.
 
     Each stored value counts once per step, and only what the step needs of it: an embedding reads the rows it looks up, an
     update in place writes the rows it changes. Caches are not thought of, nor is a length that only the data knows.
@@ -45,16 +45,17 @@ def step_costs(plan: Plan, env: Env) -> list[Cost]:
     """
     counted: set[int] = set()
     out = []
-    for step in plan.steps:
-        demand = _demand(plan, step, env)
+    regime = plan.regime(env)
+    for step in regime.steps:
+        demand = _demand(plan.graph, regime, step, env)
         read = written = 0
         for value in {b.value for b in step.bindings if b.access == "read"}:
-            read += _bytes(plan, value, demand.get(value), env)
+            read += _bytes(regime, value, demand.get(value), env)
         for b in step.bindings:
             if b.access == "write" and b.part == 0:
-                written += _bytes(plan, b.value, None, env)
+                written += _bytes(regime, b.value, None, env)
             elif b.access == "update":
-                touched = _touched(plan, step, b.value, env)
+                touched = _touched(plan.graph, regime, step, b.value, env)
                 written += touched
                 read += touched if _reads_what_it_updates(plan.graph, step) else 0
         # A routine of several kernels does its arithmetic once.
@@ -99,12 +100,12 @@ def _sum_flops(graph: Graph, step: Step, env: Env) -> int | None:
     return sum(found) if found else None
 
 
-def _demand(plan: Plan, step: Step, env: Env) -> dict[int, int]:
+def _demand(graph: Graph, regime: Regime, step: Step, env: Env) -> dict[int, int]:
     """How many elements of each value the step needs, walking from its results to what it reads."""
-    graph, inside = plan.graph, set(step.nodes)
+    inside = set(step.nodes)
     # A step that updates several states in place has a result for each.
-    updated = {plan.values[b.value].parts for b in step.bindings if b.access == "update"}
-    results = {step.root, *(i for i in step.nodes if i in plan.values and plan.values[i].parts in updated)}
+    updated = {regime.values[b.value].parts for b in step.bindings if b.access == "update"}
+    results = {step.root, *(i for i in step.nodes if i in regime.values and regime.values[i].parts in updated)}
     need = {i: evaluate(graph.nodes[i].type.numel, env) for i in results}
     for i in sorted(inside, reverse=True):
         node = graph.nodes[i]
@@ -127,19 +128,19 @@ def _operand_demand(graph: Graph, node: Node, position: int, wanted: int, size: 
     return min(size, wanted)
 
 
-def _bytes(plan: Plan, value: int, elements: int | None, env: Env) -> int:
+def _bytes(regime: Regime, value: int, elements: int | None, env: Env) -> int:
     """Bytes of a value, or of so many of its elements."""
-    type = plan.values[value].type
+    type = regime.values[value].type
     whole = evaluate(type.numel, env)
     return type.dtype.nbytes(whole) * (whole if elements is None else min(elements, whole)) // whole if whole else 0
 
 
-def _touched(plan: Plan, step: Step, value: int, env: Env) -> int:
+def _touched(graph: Graph, regime: Regime, step: Step, value: int, env: Env) -> int:
     """Bytes that an update in place writes: the updates of a scatter, else the whole value."""
-    root = plan.graph.nodes[step.root]
+    root = graph.nodes[step.root]
     if root.op in _SCATTERS:
-        return _bytes(plan, value, evaluate(plan.graph.nodes[root.args[2]].type.numel, env), env)
-    return _bytes(plan, value, None, env)
+        return _bytes(regime, value, evaluate(graph.nodes[root.args[2]].type.numel, env), env)
+    return _bytes(regime, value, None, env)
 
 
 def _reads_what_it_updates(graph: Graph, step: Step) -> bool:

@@ -12,8 +12,8 @@ from pumice.ir.graph import Graph
 from pumice.ir.registry import SOURCE_OPS
 from pumice.ir.verify import verify
 from pumice.plan.file_exprs import EXACT
-from pumice.plan.plan import Part, Plan, Step
-from pumice.plan.verify import verify_plan
+from pumice.plan.plan import Part, Plan, Regime, Step
+from pumice.plan.verify import check_cover, verify_plan
 from pumice.plan.wgsl_check import check_kernel
 
 MAX_RANK = 32
@@ -30,10 +30,12 @@ def check_structure(plan: Plan) -> None:
     verify(plan.graph)
     _check_maxima(plan)
     _check_tree(plan.graph)
-    _check_values(plan)
-    for k, step in enumerate(plan.steps):
-        _check_step(plan, k, step)
-    _check_copies(plan)
+    check_cover(plan)
+    for regime in plan.regimes:
+        _check_values(plan, regime)
+        for k, step in enumerate(regime.steps):
+            _check_step(plan, regime, k, step)
+        _check_copies(plan, regime)
     _check_work(plan)
     for kernel in {(k.digest, k.workgroup, k.shared_bytes, k.features): k for k in plan.kernels}.values():
         check_kernel(kernel, plan.caps)
@@ -60,7 +62,7 @@ def _check_shapes(plan: Plan) -> None:
             pending += dims
             if _terms(d for d in dims if isinstance(d, Expr)) > MAX_TERMS:
                 raise _fail("shape", f"node %{n.id} ({n.op}) has sizes whose product has more than {MAX_TERMS} terms")
-    for v in {id(v.type): v for v in plan.values.values()}.values():
+    for v in {id(v.type): v for r in plan.regimes for v in r.values.values()}.values():
         if _terms(d for d in v.type.shape if isinstance(d, Expr)) > MAX_TERMS:
             raise _fail("shape", f"value {v.id} has sizes whose product has more than {MAX_TERMS} terms")
 
@@ -98,16 +100,17 @@ def _check_tree(graph: Graph) -> None:
             raise _fail("tree", f"the tree of the outputs names {str(node)[:40]!r}, there are {len(graph.outputs)} outputs")
 
 
-def _check_values(plan: Plan) -> None:
-    graph, sizes = plan.graph, _sizes(plan)
+def _check_values(plan: Plan, regime: Regime) -> None:
+    graph, sizes = plan.graph, _sizes(plan, regime)
     for n in graph:
-        if n.op in ("input", "param", "state") and n.id not in plan.values:
+        if n.op in ("input", "param", "state") and n.id not in regime.values:
             raise _fail("values", f"the {n.op} {n.name!r} has no memory")
-    for v in plan.values.values():
+    for v in regime.values.values():
         node = graph.nodes[v.id] if v.id < len(graph) else None
         if node is not None and node.type is not v.type and node.type != v.type:
             raise _fail("values", f"value {v.id} is {v.type}, its node is {node.type}")
-        size, room = sizes[id(v.type)], sum(p.nbytes for p in v.parts)
+        resident = node is not None and node.op in SOURCE_OPS
+        size, room = sizes[id(v.type)][resident], sum(p.nbytes for p in v.parts)
         if size > room or size >= EXACT or not v.parts:
             raise _fail("values", f"value {v.id} takes {size} bytes and has room for {room}")
         kinds = {plan.buffers[p.buffer].kind for p in v.parts if 0 <= p.buffer < len(plan.buffers)}
@@ -118,46 +121,50 @@ def _check_values(plan: Plan) -> None:
             raise _fail("alignment", f"value {v.id} starts at no multiple of {plan.caps.storage_alignment} bytes")
         if len(v.parts) > 1 and (op != "param" or not plan.caps.splits_params):
             raise _fail("values", f"value {v.id} lies in {len(v.parts)} parts, only params of webgpu plans may")
-    _check_owners(plan)
+    _check_owners(plan, regime)
 
 
-def _sizes(plan: Plan) -> dict[int, int]:
-    """The bytes that values of a type take at most, by the type's id; the symbols of types are checked on the way."""
-    sizes: dict[int, int] = {}
-    for v in plan.values.values():
+def _sizes(plan: Plan, regime: Regime) -> dict[int, tuple[int, int]]:
+    """The bytes that values of a type take at most, in the regime and in the plan, by the type's id.
+
+    The symbols of types are checked on the way.
+    """
+    sizes: dict[int, tuple[int, int]] = {}
+    domain = plan.domain(regime)
+    for v in regime.values.values():
         if id(v.type) not in sizes:
             for d in v.type.shape:
                 _check_known(plan, d, f"the shape of value {v.id}")
-            sizes[id(v.type)] = v.type.max_nbytes(plan.maxima)
+            sizes[id(v.type)] = v.type.dtype.nbytes(domain.upper(v.type.numel)), v.type.max_nbytes(plan.maxima)
     return sizes
 
 
-def _check_owners(plan: Plan) -> None:
+def _check_owners(plan: Plan, regime: Regime) -> None:
     """A buffer for an input, a param or a state holds just that, and perhaps views of it."""
     owners: dict[int, tuple[int, Part]] = {}
     for n in plan.graph:
         if n.op not in ("input", "param", "state"):
             continue
-        for p in plan.values[n.id].parts:
+        for p in regime.values[n.id].parts:
             if p.buffer in owners:
                 raise _fail("values", f"the {n.op} {n.name!r} shares buffer {p.buffer} with value {owners[p.buffer][0]}")
             owners[p.buffer] = n.id, p
-    for v in plan.values.values():
+    for v in regime.values.values():
         for p in v.parts:
             if not 0 <= p.buffer < len(plan.buffers) or plan.buffers[p.buffer].kind in ("constant", "arena"):
                 continue
             owner = owners.get(p.buffer)
             if owner is None or p.offset < owner[1].offset or p.offset + p.nbytes > owner[1].offset + owner[1].nbytes:
                 raise _fail("values", f"value {v.id} lies in buffer {p.buffer} outside of what the buffer is for")
-    constants = (n.id for n in plan.graph.sources("constant") if n.id in plan.values)
-    parts = sorted((p.buffer, p.offset, p.nbytes, i) for i in constants for p in plan.values[i].parts)
+    constants = (n.id for n in plan.graph.sources("constant") if n.id in regime.values)
+    parts = sorted((p.buffer, p.offset, p.nbytes, i) for i in constants for p in regime.values[i].parts)
     for (buffer, offset, nbytes, i), (other, start, _, k) in pairwise(parts):
         if buffer == other and start < offset + nbytes:
             raise _fail("values", f"the constants {i} and {k} overlap in buffer {buffer}")
 
 
-def _check_step(plan: Plan, k: int, step: Step) -> None:
-    nodes, values, where = plan.graph.nodes, plan.values, f"step {k} ({step.label})"
+def _check_step(plan: Plan, regime: Regime, k: int, step: Step) -> None:
+    nodes, values, where = plan.graph.nodes, regime.values, f"step {k} ({step.label})"
     for n in step.nodes:
         if not 0 <= n < len(nodes) or nodes[n].op in SOURCE_OPS:
             raise _fail("nodes", f"{where} computes node {n}, which is none or a source")
@@ -168,23 +175,23 @@ def _check_step(plan: Plan, k: int, step: Step) -> None:
             raise _fail("range", f"{where} binds part {b.part} of value {b.value}, which has no memory")
     if step.root not in values or (step.anchor is not None and step.anchor not in step.nodes):
         raise _fail("nodes", f"{where} has no place for its root {step.root}, or its anchor is not among its nodes")
-    _check_writes(plan, where, step)
+    _check_writes(plan, regime, where, step)
     if not plan.caps.dispatches:
-        _check_host_step(plan, where, step)
+        _check_host_step(plan, regime, where, step)
 
 
-def _check_writes(plan: Plan, where: str, step: Step) -> None:
+def _check_writes(plan: Plan, regime: Regime, where: str, step: Step) -> None:
     """Steps write to the arenas, and in place of what the graph updates; inputs and weights stay as they are."""
     for b in step.bindings:
         if b.access == "read":
             continue
-        if plan.buffers[plan.values[b.value].parts[b.part].buffer].kind == "arena":
+        if plan.buffers[regime.values[b.value].parts[b.part].buffer].kind == "arena":
             continue
         if b.access == "write" or all(b.value != to for to, _ in plan.graph.updates):
             raise _fail("write", f"{where} writes value {b.value}, which is no memory for results")
 
 
-def _check_host_step(plan: Plan, where: str, step: Step) -> None:
+def _check_host_step(plan: Plan, regime: Regime, where: str, step: Step) -> None:
     """The host computes the nodes themselves: they must be complete and in order, with operands that are bound."""
     bound = {b.value for b in step.bindings}
     done: set[int | None] = {None}  # an optional operand that is not there
@@ -204,31 +211,32 @@ def _check_host_step(plan: Plan, where: str, step: Step) -> None:
     # The host writes the root and nothing else, perhaps in place of what it is the next content of.
     written = [b.value for b in step.bindings if b.access != "read"]
     in_place = bool(written) and (written[0], step.root) in plan.graph.updates
-    same = in_place and plan.values[written[0]].parts == plan.values[step.root].parts
+    same = in_place and regime.values[written[0]].parts == regime.values[step.root].parts
     if len(written) != 1 or (written[0] != step.root and not same):
         raise _fail("write", f"{where} is a host step that writes something other than its root {step.root}")
 
 
-def _check_copies(plan: Plan) -> None:
+def _check_copies(plan: Plan, regime: Regime) -> None:
     graph = plan.graph
-    for to, value in plan.copies:
+    for to, value in regime.copies:
         if (to, value) not in graph.updates:
             raise _fail("copies", f"value {value} is copied to {to}, which is no update of the graph")
-        if any(i not in plan.values or len(plan.values[i].parts) != 1 for i in (to, value)):
+        if any(i not in regime.values or len(regime.values[i].parts) != 1 for i in (to, value)):
             raise _fail("copies", f"value {value} is copied to {to}, and one of them does not lie in one piece of memory")
 
 
 def _check_work(plan: Plan) -> None:
     """The verifier compares each write with all that shares its buffer; a file must not make that take minutes."""
-    sharing: dict[int, int] = {}
-    for v in plan.values.values():
-        for p in v.parts:
-            sharing[p.buffer] = sharing.get(p.buffer, 0) + 1
     work = 0
-    for s in plan.steps:
-        work += len(s.bindings) ** 2
-        for b in s.bindings:
-            if b.access != "read":
-                work += sharing[plan.values[b.value].parts[b.part].buffer]
+    for regime in plan.regimes:
+        sharing: dict[int, int] = {}
+        for v in regime.values.values():
+            for p in v.parts:
+                sharing[p.buffer] = sharing.get(p.buffer, 0) + 1
+        for s in regime.steps:
+            work += len(s.bindings) ** 2
+            for b in s.bindings:
+                if b.access != "read":
+                    work += sharing[regime.values[b.value].parts[b.part].buffer]
     if work > _MAX_WORK:
-        raise _fail("size", f"its {len(plan.steps)} steps take {work} comparisons to check, more than {_MAX_WORK}")
+        raise _fail("size", f"its steps take {work} comparisons to check, more than {_MAX_WORK}")

@@ -30,9 +30,11 @@ from pumice.plan.plan import (
     Plan,
     PlanBuffer,
     PlanOptions,
+    Regime,
     Step,
     Value,
 )
+from pumice.plan.verify import MAX_REGIMES
 
 MAX_SYMBOLS = 256
 MAX_OPERANDS = 1 << 12
@@ -42,7 +44,7 @@ _INT64 = 1 << 63
 _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _KEYS = (
     "format target options symbols types inputs params states constants outputs captures tree buffers values kernels "
-    "uniforms steps copies graph blobs needs infer requirements index_inputs exprs"
+    "uniforms regimes graph blobs needs infer requirements index_inputs exprs"
 )
 _SOURCES = {"inputs": "name value", "params": "name value stored", "states": "name value init"}
 _ACCESS = {letter: access for access, letter in ACCESS.items()}
@@ -81,11 +83,18 @@ class _PlanReader:
     def plan(self) -> Plan:
         graph = self.graph()
         kernels, buffers = self.kernels(), self.buffers()
-        copies = self.pairs(Table(self.top["copies"], "to value"), len(graph) - 1)
-        values, steps = self.values(len(buffers)), self.steps(len(kernels))
+        sources = self.values(self.top["values"], len(buffers))
+        uniforms = [self.dims(row, MAX_OPERANDS) for row in self.top["uniforms"].array(MAX_ROWS)]
+        regimes = []
+        for at in self.top["regimes"].array(MAX_REGIMES, 1):
+            found = at.object("bounds reason values steps copies")
+            values = {**sources, **self.values(found["values"], len(buffers))}
+            copies = self.pairs(Table(found["copies"], "to value"), len(graph) - 1)
+            steps = self.steps(found["steps"], uniforms, len(kernels))
+            regimes.append(Regime(steps, values, copies, self.bounds(found["bounds"]), found["reason"].text()))
         caps = self.caps()
         self.check_derived()
-        return Plan(graph, caps, buffers, values, kernels, steps, copies, self.maxima, self.options())
+        return Plan(graph, caps, buffers, kernels, tuple(regimes), self.maxima, self.options())
 
     # -- pieces -----------------------------------------------------------------------------------------------------
     def symbols(self) -> dict[str, int]:
@@ -161,8 +170,13 @@ class _PlanReader:
         kinds: Any = table.choices("kind", get_args(BufferKind))
         return tuple(map(PlanBuffer, kinds, table.integers("nbytes", 0, EXACT - 1), table.texts("name")))
 
-    def values(self, buffers: int) -> dict[int, Value]:
-        table = Table(self.top["values"], "id type parts")
+    def bounds(self, at: Item) -> tuple[tuple[Expr, int], ...]:
+        table = Table(at, "dim most")
+        dims = [self.exprs[item.object("e")["e"].index(len(self.exprs), "expression")] for item in table.items("dim")]
+        return tuple(zip(dims, table.integers("most", 0, EXACT - 1)))
+
+    def values(self, at: Item, buffers: int) -> dict[int, Value]:
+        table = Table(at, "id type parts")
         ids, types = table.integers("id", 0, _MAX_ID), table.indices("type", self.types)
         found: dict[int, Value] = {}
         rows = table.integer_rows("parts", 0, EXACT - 1, most_items=3 * MAX_OPERANDS)
@@ -209,9 +223,8 @@ class _PlanReader:
             found.append(known[word])
         return found
 
-    def steps(self, kernels: int) -> tuple[Step, ...]:
-        table = Table(self.top["steps"], STEP_COLUMNS)
-        uniforms = [self.dims(row, MAX_OPERANDS) for row in self.top["uniforms"].array(MAX_ROWS)]
+    def steps(self, at: Item, uniforms: Sequence[tuple[Dim, ...]], kernels: int) -> tuple[Step, ...]:
+        table = Table(at, STEP_COLUMNS)
         rows = table.integer_rows("bindings", 0, _MAX_ID, most_items=2 * MAX_OPERANDS)
         bindings = []
         for i, (words, access) in enumerate(zip(rows, self.access(table))):

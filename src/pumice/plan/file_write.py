@@ -16,7 +16,7 @@ from pumice.ir.types import TensorType
 from pumice.plan.file_exprs import ExprTable, check_exact
 from pumice.plan.file_symbols import solutions
 from pumice.plan.needs import AT_LEAST, most_groups, needed_caps
-from pumice.plan.plan import FEATURES, Access, DeviceCount, Grid, Kernel, Plan, Value
+from pumice.plan.plan import FEATURES, Access, DeviceCount, Grid, Kernel, Plan, Regime, Value
 
 Json = Any
 # What the header derives from the rest for readers without an IR. Later releases may derive more of it or do so more
@@ -76,7 +76,8 @@ class _Writer:
 
     def encode(self, derived: bool) -> Encoded:
         plan, graph = self.plan, self.graph
-        uniforms = list(dict.fromkeys(s.uniforms for s in plan.steps if s.uniforms))
+        uniforms = list(dict.fromkeys(s.uniforms for r in plan.regimes for s in r.steps if s.uniforms))
+        sources = [v for v in plan.values.values() if self.is_source(v)]
         named = self.named
         header: dict[str, Json] = {
             "format": "pumice-plan",
@@ -91,14 +92,13 @@ class _Writer:
             "captures": columns("name value", graph.captures),
             "tree": graph.tree,
             "buffers": columns("kind nbytes name", ((b.kind, b.nbytes, b.name) for b in plan.buffers)),
-            "values": columns("id type parts", (self.value(v) for _, v in sorted(plan.values.items()))),
+            "values": self.values(sources),
             "kernels": columns(
                 "name wgsl access words workgroup shared features",
                 (self.kernel(k) for k in plan.kernels),
             ),
             "uniforms": [self.dims(words) for words in uniforms],
-            "steps": self.steps({u: i for i, u in enumerate(uniforms)}),
-            "copies": columns("to value", plan.copies),
+            "regimes": [self.regime(r, {u: i for i, u in enumerate(uniforms)}) for r in plan.regimes],
         }
         # Everything that readers evaluate is in the table by now; the graph may hold larger sizes that never run.
         for e in self.exprs.exprs:
@@ -170,7 +170,22 @@ class _Writer:
             return None
         return self.blob(data.data)
 
-    def steps(self, uniforms: Mapping[Sequence[Dim], int]) -> dict[str, list[Json]]:
+    def is_source(self, v: Value) -> bool:
+        return v.id < len(self.graph) and self.graph.nodes[v.id].op in SOURCE_OPS
+
+    def values(self, values: Iterable[Value]) -> dict[str, list[Json]]:
+        return columns("id type parts", (self.value(v) for v in sorted(values, key=lambda v: v.id)))
+
+    def regime(self, r: Regime, uniforms: Mapping[Sequence[Dim], int]) -> dict[str, Json]:
+        return {
+            "bounds": columns("dim most", ((self.exprs.dim(d), most) for d, most in r.bounds)),
+            "reason": r.reason,
+            "values": self.values(v for v in r.values.values() if not self.is_source(v)),
+            "steps": self.steps(r, uniforms),
+            "copies": columns("to value", r.copies),
+        }
+
+    def steps(self, regime: Regime, uniforms: Mapping[Sequence[Dim], int]) -> dict[str, list[Json]]:
         rows = (
             (
                 s.label,
@@ -184,7 +199,7 @@ class _Writer:
                 s.root,
                 s.anchor,
             )
-            for s in self.plan.steps
+            for s in regime.steps
         )
         return columns(STEP_COLUMNS, rows)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import gcd
 
 from pumice.core.caps import Caps
-from pumice.core.dims import upper
 from pumice.errors import LimitError, PlanError
 from pumice.plan.plan import FEATURES, Plan, fold_grid
 
@@ -48,17 +47,18 @@ def needed_caps(plan: Plan) -> Caps:
     """
     if not plan.caps.dispatches:
         return Caps.preset("host")
-    bound = [(s, plan.values[b.value].parts[b.part]) for s in plan.steps for b in s.bindings]
+    steps = [s for r in plan.regimes for s in r.steps]
+    bound = {r.values[b.value].parts[b.part] for r in plan.regimes for s in r.steps for b in s.bindings}
     workgroup = max((k.workgroup for k in plan.kernels), default=0)
     features = {feature for k in plan.kernels for feature in k.features}
     return Caps(
         "webgpu",
         "webgpu",
-        max_storage_buffers=max((len(s.bindings) for s in plan.steps), default=0),
-        max_binding_bytes=max((whole(p.nbytes) for _, p in bound), default=0),
+        max_storage_buffers=max((len(s.bindings) for s in steps), default=0),
+        max_binding_bytes=max((whole(p.nbytes) for p in bound), default=0),
         max_buffer_bytes=max((whole(b.nbytes) for b in plan.buffers), default=0),
-        max_uniform_bytes=max((whole(4 * len(s.uniforms)) for s in plan.steps if s.uniforms), default=0),
-        storage_alignment=gcd(_WIDEST_ALIGNMENT, *(p.offset for _, p in bound)),
+        max_uniform_bytes=max((whole(4 * len(s.uniforms)) for s in steps if s.uniforms), default=0),
+        storage_alignment=gcd(_WIDEST_ALIGNMENT, *(p.offset for p in bound)),
         max_groups=_GROUPS,
         max_invocations=workgroup,
         max_workgroup_x=workgroup,
@@ -69,8 +69,9 @@ def needed_caps(plan: Plan) -> Caps:
 
 
 def most_groups(plan: Plan) -> int:
-    """Workgroups of the largest dispatch at the symbols' maxima."""
-    return max((upper(s.most_groups, plan.maxima) for s in plan.steps), default=0)
+    """Workgroups of the largest dispatch at any sizes."""
+    domains = [(r.steps, plan.domain(r)) for r in plan.regimes]
+    return max((domain.upper(s.most_groups) for steps, domain in domains for s in steps), default=0)
 
 
 def check_device(plan: Plan, need: Caps, device: Caps, name: str) -> None:

@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Literal
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim
+from pumice.core.dims import Dim, Expr, evaluate
+from pumice.core.domain import Domain
 from pumice.ir.graph import Graph
 from pumice.ir.types import TensorType
 
@@ -165,22 +166,73 @@ class PlanOptions:
 DEFAULT_OPTIONS = PlanOptions()
 
 
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """The steps for some sizes of the symbols: those at which every dim of `bounds` is at most its number.
+
+    `values` have the places of everything that the steps bind; sources have the same one in all regimes. `copies` are
+    (state, value) pairs copied after the steps; states updated in place need none. `reason` says why the regime exists.
+    """
+
+    steps: tuple[Step, ...]
+    values: Mapping[int, Value]
+    copies: tuple[tuple[int, int], ...] = ()
+    bounds: tuple[tuple[Expr, int], ...] = ()
+    reason: str = ""
+
+    def holds(self, env: Mapping[str, int]) -> bool:
+        """Whether the symbols are within the bounds."""
+        return all(evaluate(d, env) <= most for d, most in self.bounds)
+
+
 @dataclass(frozen=True)
 class Plan:
     """A graph planned for a target.
 
-    `copies` are (state, value) pairs copied after the steps; states updated in place need none.
+    A run takes the first of the `regimes` whose bounds hold; the last one has none, so that there always is one.
     """
 
     graph: Graph
     caps: Caps
     buffers: tuple[PlanBuffer, ...]
-    values: Mapping[int, Value]
     kernels: tuple[Kernel, ...]
-    steps: tuple[Step, ...]
-    copies: tuple[tuple[int, int], ...] = ()
+    regimes: tuple[Regime, ...]
     maxima: Mapping[str, int] = field(default_factory=dict)
     options: PlanOptions = DEFAULT_OPTIONS
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the widest regime."""
+        return self.regimes[-1].steps
+
+    @property
+    def values(self) -> Mapping[int, Value]:
+        """The values of the widest regime; sources are the same in all."""
+        return self.regimes[-1].values
+
+    @property
+    def copies(self) -> tuple[tuple[int, int], ...]:
+        """The copies of the widest regime."""
+        return self.regimes[-1].copies
+
+    def pick(self, env: Mapping[str, int]) -> int:
+        """The number of the regime for these sizes.
+
+        >>> import pumice as pm
+        >>> from pumice.plan.build import build_plan
+        >>> plan = build_plan(pm.trace(lambda x: x + 1.0, x=pm.spec("N")), Caps.preset("browser-baseline"))
+        >>> plan.pick({"N": 7}), len(plan.regimes)
+        (0, 1)
+        """
+        return next(k for k, regime in enumerate(self.regimes) if regime.holds(env))
+
+    def regime(self, env: Mapping[str, int]) -> Regime:
+        """The regime for these sizes."""
+        return self.regimes[self.pick(env)]
+
+    def domain(self, regime: Regime) -> Domain:
+        """The sizes that a regime may run at, as far as its own bounds tell."""
+        return Domain(self.maxima, regime.bounds)
 
     @property
     def memory(self) -> dict[str, int]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from pumice.core.dims import bounds, upper
+from pumice.core.dims import bounds, symbols, upper
+from pumice.core.domain import Domain
 from pumice.core.dtypes import i32, u32
 from pumice.errors import LimitError, PlanError
-from pumice.plan.plan import MAX_COUNT, Binding, DeviceCount, Part, Plan, Step, fold_grid
+from pumice.ir.registry import SOURCE_OPS
+from pumice.plan.plan import MAX_COUNT, Binding, DeviceCount, Part, Plan, Regime, Step, fold_grid
+
+# More would take longer to plan and to open than their kernels could save.
+MAX_REGIMES = 8
 
 
 def verify_plan(plan: Plan) -> None:
@@ -18,18 +23,54 @@ def verify_plan(plan: Plan) -> None:
                 nbytes=b.nbytes,
                 limit=plan.caps.max_buffer_bytes,
             )
-    for value in plan.values.values():
+    check_cover(plan)
+    for regime in plan.regimes:
+        _check_regime(plan, regime)
+
+
+def check_cover(plan: Plan) -> None:
+    """Every size has its regime, every regime its sizes, and sources are where all of them look."""
+    if not 1 <= len(plan.regimes) <= MAX_REGIMES:
+        raise PlanError(f"{len(plan.regimes)} regimes, a plan has 1 to {MAX_REGIMES}", rule="regimes")
+    if plan.regimes[-1].bounds:
+        raise PlanError("the last regime has bounds: some sizes have no steps", rule="regimes")
+    for k, regime in enumerate(plan.regimes):
+        for d, most in regime.bounds:
+            unknown = symbols(d) - plan.maxima.keys()
+            if unknown:
+                raise PlanError(f"regime {k} is bound by the symbol {min(unknown)}, which the plan does not have", rule="regimes")
+            if not 0 <= most < upper(d, plan.maxima):
+                raise PlanError(
+                    f"regime {k} holds for {d} ≤ {most}, which is no part of 0…{upper(d, plan.maxima)}", rule="regimes"
+                )
+        if any(_within(plan, regime, earlier) for earlier in plan.regimes[:k]):
+            raise PlanError(f"regime {k} is never picked: an earlier one holds for all of its sizes", rule="regimes")
+    first = plan.values
+    for n in plan.graph:
+        if n.op in SOURCE_OPS and any(r.values.get(n.id) != first.get(n.id) for r in plan.regimes[:-1]):
+            raise PlanError(f"the {n.op} %{n.id} has several places: all regimes read it in one", rule="regimes")
+
+
+def _within(plan: Plan, regime: Regime, other: Regime) -> bool:
+    """Whether all sizes of a regime are sizes of another one, by their bounds."""
+    domain = plan.domain(regime)
+    return all(domain.upper(d) <= most for d, most in other.bounds)
+
+
+def _check_regime(plan: Plan, regime: Regime) -> None:
+    for value in regime.values.values():
         for part in value.parts:
             _check_part(plan, value.id, part)
-    contents = _initial_contents(plan)
-    for k, step in enumerate(plan.steps):
-        _check_limits(plan, k, step)
+    contents = _initial_contents(plan, regime)
+    domain = plan.domain(regime)
+    for k, step in enumerate(regime.steps):
+        _check_limits(plan, regime, domain, k, step)
         if isinstance(step.groups, DeviceCount):
-            _check_count(plan, k, step, step.groups)
-        _check_aliasing(plan, k, step)
-        _check_flow(plan, k, step, contents)
-    for _, root in (*plan.graph.outputs, *plan.graph.captures, *plan.copies):
-        _check_present(plan, root, contents, "read back after the run")
+            _check_count(plan, regime, k, step, step.groups)
+        _check_aliasing(plan, regime, k, step)
+        _check_flow(regime, k, step, contents)
+    for _, root in (*plan.graph.outputs, *plan.graph.captures, *regime.copies):
+        _check_present(regime, root, contents, "read back after the run")
 
 
 def _fail(k: int, step: Step, rule: str, text: str) -> PlanError:
@@ -46,7 +87,7 @@ def _check_part(plan: Plan, value: int, part: Part) -> None:
         )
 
 
-def _check_limits(plan: Plan, k: int, step: Step) -> None:
+def _check_limits(plan: Plan, regime: Regime, domain: Domain, k: int, step: Step) -> None:
     caps = plan.caps
     if not caps.dispatches:
         return
@@ -60,20 +101,20 @@ def _check_limits(plan: Plan, k: int, step: Step) -> None:
     if len(step.uniforms) * 4 > caps.max_uniform_bytes:
         raise _fail(k, step, "uniforms", f"{len(step.uniforms)} uniform words exceed {caps.max_uniform_bytes} bytes")
     for b in step.bindings:
-        part = _part(plan, k, step, b)
+        part = _part(regime, k, step, b)
         if part.offset % caps.storage_alignment:
             raise _fail(k, step, "alignment", f"value {b.value} at offset {part.offset}, no multiple of {caps.storage_alignment}")
         if part.nbytes > caps.max_binding_bytes:
             raise _fail(k, step, "binding-size", f"value {b.value} binds {part.nbytes} bytes of {caps.max_binding_bytes}")
         if part.nbytes % 4:
             raise _fail(k, step, "alignment", f"value {b.value} binds {part.nbytes} bytes, no multiple of 4")
-    if max(fold_grid(upper(step.most_groups, plan.maxima), caps.max_groups)) > caps.max_groups:
+    if max(fold_grid(domain.upper(step.most_groups), caps.max_groups)) > caps.max_groups:
         raise _fail(k, step, "grid", f"{step.groups} workgroups cannot be folded into {caps.max_groups} a dimension")
 
 
-def _check_count(plan: Plan, k: int, step: Step, count: DeviceCount) -> None:
+def _check_count(plan: Plan, regime: Regime, k: int, step: Step, count: DeviceCount) -> None:
     """The word of a count is inside a value that the step reads: so it was written before, and the step leaves it as it is."""
-    value = plan.values.get(count.value)
+    value = regime.values.get(count.value)
     if value is None or Binding(count.value, 0, "read") not in step.bindings:
         raise _fail(k, step, "count", f"its number of workgroups is a word of value {count.value}, which it does not read")
     if value.type.dtype not in (u32, i32) or len(value.parts) != 1:
@@ -85,16 +126,16 @@ def _check_count(plan: Plan, k: int, step: Step, count: DeviceCount) -> None:
         raise _fail(k, step, "count", f"its bound {count.most} on the workgroups is not in 0…{MAX_COUNT}")
 
 
-def _part(plan: Plan, k: int, step: Step, b: Binding) -> Part:
-    value = plan.values.get(b.value)
+def _part(regime: Regime, k: int, step: Step, b: Binding) -> Part:
+    value = regime.values.get(b.value)
     if value is None or not 0 <= b.part < len(value.parts):
         raise _fail(k, step, "range", f"it binds part {b.part} of value {b.value}, which has no memory")
     return value.parts[b.part]
 
 
-def _check_aliasing(plan: Plan, k: int, step: Step) -> None:
+def _check_aliasing(plan: Plan, regime: Regime, k: int, step: Step) -> None:
     """One buffer may not be read-only and writable in a dispatch, and writable ranges may not overlap."""
-    parts = [(b, _part(plan, k, step, b)) for b in step.bindings]
+    parts = [(b, _part(regime, k, step, b)) for b in step.bindings]
     written = {p.buffer for b, p in parts if b.access != "read"}
     parts = [(b, p) for b, p in parts if p.buffer in written]
     for i, (a, pa) in enumerate(parts):
@@ -114,22 +155,22 @@ def _check_aliasing(plan: Plan, k: int, step: Step) -> None:
 _Contents = dict[int, dict[tuple[int, int], Part]]
 
 
-def _initial_contents(plan: Plan) -> _Contents:
+def _initial_contents(plan: Plan, regime: Regime) -> _Contents:
     contents: _Contents = {k: {} for k in range(len(plan.buffers))}
-    for v in plan.values.values():
-        if v.id < len(plan.graph) and plan.graph.nodes[v.id].op in ("input", "param", "constant", "state"):
+    for v in regime.values.values():
+        if v.id < len(plan.graph) and plan.graph.nodes[v.id].op in SOURCE_OPS:
             for p, part in enumerate(v.parts):
                 contents[part.buffer][v.id, p] = part
     return contents
 
 
-def _holds(plan: Plan, contents: _Contents, value: int, part: int) -> bool:
-    found = plan.values.get(value)
+def _holds(regime: Regime, contents: _Contents, value: int, part: int) -> bool:
+    found = regime.values.get(value)
     return found is not None and part < len(found.parts) and (value, part) in contents[found.parts[part].buffer]
 
 
-def _check_flow(plan: Plan, k: int, step: Step, contents: _Contents) -> None:
-    values = plan.values
+def _check_flow(regime: Regime, k: int, step: Step, contents: _Contents) -> None:
+    values = regime.values
     for b in step.bindings:
         # Every binding has a part by now.
         if b.access == "write" or (b.value, b.part) in contents[values[b.value].parts[b.part].buffer]:
@@ -139,7 +180,7 @@ def _check_flow(plan: Plan, k: int, step: Step, contents: _Contents) -> None:
     for b in step.bindings:
         if b.access == "read":
             continue
-        part = _part(plan, k, step, b)
+        part = _part(regime, k, step, b)
         written = {(b.value, b.part): part}
         if b.access == "update":
             # A value that takes over the memory of a state is that state's next content.
@@ -153,9 +194,9 @@ def _check_flow(plan: Plan, k: int, step: Step, contents: _Contents) -> None:
         held |= written
 
 
-def _check_present(plan: Plan, value: int, contents: _Contents, use: str) -> None:
-    if value not in plan.values:
+def _check_present(regime: Regime, value: int, contents: _Contents, use: str) -> None:
+    if value not in regime.values:
         raise PlanError(f"value {value} is {use} but has no memory", rule="data-flow")
-    static_empty = plan.values[value].type.numel == 0
-    if not static_empty and any(not _holds(plan, contents, value, p) for p in range(len(plan.values[value].parts))):
+    static_empty = regime.values[value].type.numel == 0
+    if not static_empty and any(not _holds(regime, contents, value, p) for p in range(len(regime.values[value].parts))):
         raise PlanError(f"value {value} is {use} but was overwritten or never written", rule="data-flow")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pumice.backends.timing import COPIES, Clock, Span, StepTime, Timing
 from pumice.errors import DeviceLost, InputError
+from pumice.ir.graph import Graph
 from pumice.plan.cost import Cost, step_costs
-from pumice.plan.plan import Plan
+from pumice.plan.plan import Regime, Step
 from pumice.run.tables import quantity, table
 
 if TYPE_CHECKING:
@@ -254,7 +255,7 @@ def profiled_run(
 def _combine(
     exe: Executable, env: Mapping[str, int], wanted: Sequence[int], stepped: Sequence[Timing], whole: Sequence[Timing]
 ) -> Profile:
-    plan = exe.plan
+    plan, regime = exe.plan, exe.plan.regime(env)
     times: dict[int, list[float]] = {}
     for timing in stepped:
         for t in timing.steps:
@@ -264,8 +265,8 @@ def _combine(
     total = sum(medians.values())
     steps = []
     for step, seconds in medians.items():
-        about = _about_copies(plan) if step == COPIES else _about(plan, step)
-        cost = _copy_cost(plan, env, wanted) if step == COPIES else costs[step]
+        about = _about_copies(regime) if step == COPIES else _about(plan.graph, regime.steps[step])
+        cost = _copy_cost(plan.graph, regime, env, wanted) if step == COPIES else costs[step]
         found = times[step]
         steps.append(
             StepProfile(
@@ -303,20 +304,19 @@ def _combine(
     )
 
 
-def _about(plan: Plan, step: int) -> tuple[str, str, str, tuple[str, ...], tuple[int, ...]]:
+def _about(graph: Graph, s: Step) -> tuple[str, str, str, tuple[str, ...], tuple[int, ...]]:
     """Label, variant, kind, op names and nodes of a step."""
-    s = plan.steps[step]
-    nodes = plan.graph.nodes
+    nodes = graph.nodes
     op = nodes[s.anchor].op if s.anchor is not None else "elementwise"
     return s.label, s.variant, op, tuple(nodes[i].op for i in s.nodes), s.nodes
 
 
-def _about_copies(plan: Plan) -> tuple[str, str, str, tuple[str, ...], tuple[int, ...]]:
-    label = "copies of results and states" if plan.copies else "copies of results"
+def _about_copies(regime: Regime) -> tuple[str, str, str, tuple[str, ...], tuple[int, ...]]:
+    label = "copies of results and states" if regime.copies else "copies of results"
     return label, "", "copies", (), ()
 
 
-def _copy_cost(plan: Plan, env: Mapping[str, int], wanted: Sequence[int]) -> Cost:
-    copied = [*wanted, *(v for _, v in plan.copies)]
-    moved = sum(plan.graph.nodes[v].type.at(env).max_nbytes({}) for v in copied)
+def _copy_cost(graph: Graph, regime: Regime, env: Mapping[str, int], wanted: Sequence[int]) -> Cost:
+    copied = [*wanted, *(v for _, v in regime.copies)]
+    moved = sum(graph.nodes[v].type.at(env).max_nbytes({}) for v in copied)
     return Cost(moved, moved, None)

@@ -11,7 +11,7 @@ from pumice.errors import SymbolError
 from pumice.ir.graph import Graph
 from pumice.kernels.reasons import reason
 from pumice.plan.cost import step_costs
-from pumice.plan.plan import DeviceCount, Plan
+from pumice.plan.plan import DeviceCount, Plan, Regime
 from pumice.run.tables import quantity, table
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ class ParamReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What `exe.report` found, at the symbol sizes `env`.
+    """What `exe.report` found, at the symbol sizes `env`: the steps are those of the regime for them.
 
+    `regimes` says for each regime of the plan when it is taken and why it exists; `regime` is the number of this one.
     `memory` is in bytes by buffer kind, at the symbols' maxima. `arena_unshared_bytes` is what intermediate values would take
     with memory of their own; `memory["arena"]` is what they do take. `upload_bytes` and `readback_bytes` travel between host and
     device in a run, `moved_bytes` is the least that the steps move in the device's memory.
@@ -67,6 +68,8 @@ class Report:
     target: str
     env: Mapping[str, int]
     maxima: Mapping[str, int]
+    regime: int
+    regimes: tuple[str, ...]
     steps: tuple[StepReport, ...]
     kernels: int
     pipelines: int
@@ -110,6 +113,7 @@ class Report:
             f"{self.device}, planned for {self.target}" + (f", at {sizes}" if sizes else ""),
             f"{len(self.steps)} steps, {self.dispatches} dispatches, {self.copies} copies, "
             f"{self.kernels} kernels, {self.pipelines} pipelines, {self.buffers} buffers",
+            *(f"regime {k}{' (this one)' if k == self.regime else ''}: {text}" for k, text in enumerate(self.regimes)),
             f"memory: {memory or 'none'}",
             f"arena: {quantity(self.memory.get('arena', 0), 'B')} instead of {quantity(self.arena_unshared_bytes, 'B')}",
             f"a run uploads {quantity(self.upload_bytes, 'B')}, reads back {quantity(self.readback_bytes, 'B')}, "
@@ -140,6 +144,7 @@ def report_plan(plan: Plan, sizes: Mapping[str, int], *, device: str = "", count
             raise SymbolError(f"{name} is {size}, the plan is made for 0 to {plan.maxima[name]}", symbol=name, value=size)
     env = {**plan.maxima, **sizes}
     costs = step_costs(plan, env)
+    regime = plan.regime(env)
     steps = tuple(
         StepReport(
             step=i,
@@ -156,7 +161,7 @@ def report_plan(plan: Plan, sizes: Mapping[str, int], *, device: str = "", count
             written_bytes=costs[i].written,
             flops=costs[i].flops,
         )
-        for i, s in enumerate(plan.steps)
+        for i, s in enumerate(regime.steps)
     )
     graph = plan.graph
     return Report(
@@ -164,13 +169,15 @@ def report_plan(plan: Plan, sizes: Mapping[str, int], *, device: str = "", count
         target=plan.caps.name,
         env=env,
         maxima=dict(plan.maxima),
+        regime=plan.pick(env),
+        regimes=tuple(describe_regime(plan, r) for r in plan.regimes),
         steps=steps,
         kernels=len(plan.kernels),
         pipelines=counters.get("pipelines", 0),
-        copies=len(plan.copies),
+        copies=len(regime.copies),
         memory=plan.memory,
         buffers=len(plan.buffers),
-        arena_unshared_bytes=_unshared(plan),
+        arena_unshared_bytes=_unshared(plan, regime),
         upload_bytes=sum(n.type.at(env).max_nbytes({}) for n in graph.sources("input")),
         readback_bytes=sum(graph.nodes[i].type.at(env).max_nbytes({}) for _, i in graph.outputs),
         moved_bytes=sum(c.moved for c in costs),
@@ -180,11 +187,20 @@ def report_plan(plan: Plan, sizes: Mapping[str, int], *, device: str = "", count
     )
 
 
-def _unshared(plan: Plan) -> int:
+def describe_regime(plan: Plan, regime: Regime) -> str:
+    """When a regime is taken, and why it exists."""
+    bounds = " and ".join(f"{d} ≤ {most}" for d, most in regime.bounds)
+    when = bounds or ("otherwise" if len(plan.regimes) > 1 else "always")
+    return f"{when}, {len(regime.steps)} steps; {regime.reason}"
+
+
+def _unshared(plan: Plan, regime: Regime) -> int:
     """Bytes of all intermediate values that steps write, each with memory of its own."""
-    written = {b.value for s in plan.steps for b in s.bindings if b.access != "read"}
-    in_arena = (v for v in written if any(plan.buffers[p.buffer].kind == "arena" for p in plan.values[v].parts))
-    return sum(plan.values[v].type.max_nbytes(plan.maxima) for v in in_arena)
+    written = {b.value for s in regime.steps for b in s.bindings if b.access != "read"}
+    in_arena = (v for v in written if any(plan.buffers[p.buffer].kind == "arena" for p in regime.values[v].parts))
+    domain = plan.domain(regime)
+    types = (regime.values[v].type for v in in_arena)
+    return sum(t.dtype.nbytes(domain.upper(t.numel)) for t in types)
 
 
 def _params(graph: Graph, maxima: Mapping[str, int]) -> tuple[ParamReport, ...]:

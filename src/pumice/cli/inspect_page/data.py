@@ -18,7 +18,7 @@ from pumice.ir.graph import ConstData, Node
 from pumice.ir.registry import get_op
 from pumice.ir.text import print_value
 from pumice.plan.memory import value_lifetimes
-from pumice.plan.plan import Plan, fold_grid
+from pumice.plan.plan import Plan, Regime, fold_grid
 from pumice.run.profile import Profile
 from pumice.run.report import Report, StepReport, report_plan
 
@@ -60,10 +60,11 @@ def page(subject: Subject, sizes: Mapping[str, int], profile: Profile | None) ->
     if subject.plan is not None:
         report = _report(subject, subject.plan, sizes)
         segments, stacks = split(subject.plan.graph)
-        out["graph"] = _graph(subject.plan, segments, stacks)
-        out["memory"] = _memory(subject.plan)
+        regime = subject.plan.regimes[report.regime]
+        out["graph"] = _graph(subject.plan, regime, segments, stacks)
+        out["memory"] = _memory(subject.plan, regime)
         out["kernels"] = _kernels(subject.plan)
-        out["steps"] = _steps(subject.plan, report)
+        out["steps"] = _steps(subject.plan, regime, report)
     if profile is not None:
         out["timeline"] = {
             "steps": [[t.step, t.start, t.seconds] for t in profile.timeline],
@@ -191,10 +192,10 @@ def kernel_table(steps: Sequence[StepReport]) -> list[dict[str, Any]]:
 
 
 # -- the page -------------------------------------------------------------------------------------------------------
-def _graph(plan: Plan, segments: Sequence[Segment], stacks: Sequence[Stack]) -> dict[str, Any]:
+def _graph(plan: Plan, regime: Regime, segments: Sequence[Segment], stacks: Sequence[Stack]) -> dict[str, Any]:
     graph = plan.graph
     computed: dict[int, list[int]] = {}
-    for k, step in enumerate(plan.steps):
+    for k, step in enumerate(regime.steps):
         for n in step.nodes:
             computed.setdefault(n, []).append(k)
     # A line that all nodes share says nothing: it is where the whole graph was asked for.
@@ -232,21 +233,21 @@ def _attribute(n: Node, value: Any) -> str:
     return f"{len(value.data)} bytes"
 
 
-def _memory(plan: Plan) -> dict[str, Any]:
+def _memory(plan: Plan, regime: Regime) -> dict[str, Any]:
     """Buffers, and where and how long each value lies in those that are shared."""
-    spans = value_lifetimes(plan.graph, plan.steps)
+    spans = value_lifetimes(plan.graph, regime.steps)
     rows = []
-    for v in plan.values.values():
+    for v in regime.values.values():
         part = v.parts[0]
         if plan.buffers[part.buffer].kind != "arena":
             continue
-        first, last = spans.get(v.id, (len(plan.steps), len(plan.steps)))
+        first, last = spans.get(v.id, (len(regime.steps), len(regime.steps)))
         rows.append([v.id, part.buffer, part.offset, part.nbytes, first, last])
     return {
         "buffers": [[b.kind, b.nbytes, b.name] for b in plan.buffers],
         "values": rows,
         # Values that a lowering made for itself are no nodes; the page names them by their step.
-        "temporaries": {str(v.id): str(v.type) for v in plan.values.values() if v.id >= len(plan.graph)},
+        "temporaries": {str(v.id): str(v.type) for v in regime.values.values() if v.id >= len(plan.graph)},
     }
 
 
@@ -254,7 +255,7 @@ def _kernels(plan: Plan) -> list[dict[str, Any]]:
     return [{"name": k.name, "wgsl": k.wgsl, "access": list(k.access), "words": k.uniform_words} for k in plan.kernels]
 
 
-def _steps(plan: Plan, report: Report) -> list[dict[str, Any]]:
+def _steps(plan: Plan, regime: Regime, report: Report) -> list[dict[str, Any]]:
     return [
         {
             "label": r.label,
@@ -273,5 +274,5 @@ def _steps(plan: Plan, report: Report) -> list[dict[str, Any]]:
             "written": r.written_bytes,
             "flops": r.flops,
         }
-        for s, r in zip(plan.steps, report.steps, strict=True)
+        for s, r in zip(regime.steps, report.steps, strict=True)
     ]
