@@ -111,7 +111,7 @@ ARCHS: dict[str, Arch] = {
     ),
     "gemma2": Arch(
         "Gemma2ForCausalLM",
-        # The caps are far below the real ones, so that tiny scores and logits reach the bend.
+        # The caps are far below the real ones, so that tiny scores and logits reach the softcap_slope.
         decoder(
             num_hidden_layers=4, head_dim=16, query_pre_attn_scalar=24, sliding_window=8, rope_parameters=rope(),
             attn_logit_softcapping=3.0, final_logit_softcapping=5.0,

@@ -38,9 +38,9 @@ def get_f16(blocks: Bytes, at: int) -> Floats:
 def put_f16(blocks: Bytes, at: int, values: Floats) -> None:
     """The other way round; refuses numbers that f16 does not have."""
     with np.errstate(over="ignore"):
-        halves = values.astype("<f2")
-    require_finite(halves, "f16")
-    blocks[:, at : at + 2] = halves.view(np.uint8)
+        rounded = values.astype("<f2")
+    require_finite(rounded, "f16")
+    blocks[:, at : at + 2] = rounded.view(np.uint8)
 
 
 def require_finite(scales: NDArray[Any], kind: str) -> None:

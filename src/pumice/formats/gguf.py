@@ -23,7 +23,7 @@ from pumice.formats.weights import (
     TensorInfo,
     checked_shape,
     malformed,
-    refuse_impostor,
+    refuse_foreign_file,
     shown,
 )
 
@@ -140,7 +140,7 @@ def _split_key(file: GgufFile, key: str, default: int) -> int:
 def _version(cursor: Cursor) -> int:
     file = cursor.file
     if file.data[:4] != MAGIC:
-        refuse_impostor(file)
+        refuse_foreign_file(file)
         what = f"does not start with GGUF but with {file.data[:4]!r}"
         raise malformed(file.path, what, offset=0, hint="is this a GGUF file, fully downloaded?")
     cursor.pos = 4

@@ -30,7 +30,7 @@ from pumice.formats.weights import (
     elements,
     frozen,
     malformed,
-    refuse_impostor,
+    refuse_foreign_file,
     shown,
 )
 
@@ -219,7 +219,7 @@ def _header_size(file: MappedFile) -> int:
     size = int.from_bytes(file.data[:8], "little")
     if file.size >= 8 and 2 <= size <= min(MAX_HEADER, file.size - 8) and file.data[8] == ord("{"):
         return size
-    refuse_impostor(file)
+    refuse_foreign_file(file)
     if file.data[:4] == b"GGUF":
         raise malformed(file.path, "the file is a GGUF file under another name", offset=0, hint="rename it to .gguf")
     if file.size < 8:
@@ -334,7 +334,7 @@ def _read_index(path: Path) -> dict[str, str]:
         raise malformed(path, f"an index of {file.size} bytes, more than {MAX_INDEX}", hint=_DAMAGED, size=file.size)
     scan = JsonScan(file, 0, file.size, "the index")
     if scan.peek() != "{":
-        refuse_impostor(file)
+        refuse_foreign_file(file)
     weight_map: dict[str, str] = {}
     names: dict[str, str] = {}  # one string per shard, however many tensors name it
     for key in scan.keys(MAX_NAME):

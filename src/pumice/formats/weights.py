@@ -191,7 +191,7 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-_IMPOSTORS: tuple[tuple[bytes, str, str], ...] = (
+_FOREIGN_HEADS: tuple[tuple[bytes, str, str], ...] = (
     (
         b"version https://git-lfs",
         "is a git-LFS pointer, a small text that stands for the weights",
@@ -215,7 +215,7 @@ _IMPOSTORS: tuple[tuple[bytes, str, str], ...] = (
 )
 
 
-def refuse_impostor(file: MappedFile) -> None:
+def refuse_foreign_file(file: MappedFile) -> None:
     """Raise if the first bytes show that something else stands in the place of weights.
 
     To be asked only after the format's own check has failed: a safetensors file starts with a length, whose bytes may
@@ -223,7 +223,7 @@ def refuse_impostor(file: MappedFile) -> None:
     """
     head = file.data[:64]
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
-    for start, what, hint in _IMPOSTORS:
+    for start, what, hint in _FOREIGN_HEADS:
         if head.startswith(start) or (text.startswith(start) and start.isascii()):
             raise malformed(file.path, f"the file {what}", offset=0, hint=hint)
 

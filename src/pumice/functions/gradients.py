@@ -237,20 +237,20 @@ def _own_gradients(given: Any, held: tuple[Any, ...]) -> list[int | None]:
     for gradient, argument in zip(given, held, strict=True):
         floats = [t for t in leaves(argument) if t.dtype.is_float]
         # None inside a nesting would be lost among the leaves, so it is looked up beside the argument.
-        parts = _beside(argument, gradient)
+        parts = _matching_parts(argument, gradient)
         for t, part in zip(floats, parts, strict=True):
             found.append(None if part is None else _fitting(part, t))
     return found
 
 
-def _beside(argument: Any, gradient: Any) -> list[Any]:
+def _matching_parts(argument: Any, gradient: Any) -> list[Any]:
     """For each float leaf of an argument, what stands in its place in the gradient."""
     if isinstance(argument, Tensor):
         return [gradient] if argument.dtype.is_float else []
     if argument is None:
         return []
     keys = list(argument) if isinstance(argument, dict) else range(len(argument))
-    return [part for k in keys for part in _beside(argument[k], None if gradient is None else gradient[k])]
+    return [part for k in keys for part in _matching_parts(argument[k], None if gradient is None else gradient[k])]
 
 
 def _fitting(gradient: Any, argument: Tensor) -> int:

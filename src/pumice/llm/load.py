@@ -67,7 +67,7 @@ def load(
     # Before anything is fetched for it.
     opened = open_device(device) if isinstance(device, str) else device
     resolved = resolve(str(model), progress=progress)
-    with open_weights(resolved.path) as weights, _in_a_hurry():
+    with open_weights(resolved.path) as weights, _startup_settings():
         cfg = read_config(resolved.path, weights)
         arch = get_architecture(cfg.model_type)
         adapter = None if lora is None else _adapter(cfg, Path(lora), lora_scale)
@@ -107,11 +107,11 @@ def load(
 
 
 @contextlib.contextmanager
-def _in_a_hurry() -> Iterator[None]:
-    """Settings of the interpreter that suit a start.
+def _startup_settings() -> Iterator[None]:
+    """Interpreter settings for loading a model.
 
-    Plans and vocabularies are some hundred thousand objects, all of which stay: garbage need not be looked for among them. And
-    the thread that copies weights needs the interpreter for a moment after each of them: it should not wait long for the one
+    Plans and vocabularies are some hundred thousand objects that all stay alive: collecting garbage would be wasted. And the
+    thread that copies weights needs the interpreter for a moment after each tensor: it should not wait long for the thread
     that reads the vocabulary.
     """
     collecting, interval = gc.isenabled(), sys.getswitchinterval()

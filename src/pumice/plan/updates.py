@@ -1,8 +1,8 @@
-"""Updates together: what changes states in place element by element, as an optimizer does, in few dispatches instead of many.
+"""Optimizer updates: elementwise updates of states in place, gathered into few dispatches instead of many.
 
-The updates of one parameter (its moments, then itself) read much the same and become a chain, which a thread computes for one
-element, with what serves them alone, such as a clipped gradient, in between. Chains of several parameters share a kernel, as
-far as it has bindings.
+The updates of one parameter (its moments, then itself) read mostly the same values and become a chain: one thread computes it
+for one element, plus values used only by these updates, such as a clipped gradient. Chains of several parameters share a kernel
+as long as it has bindings left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def gather_updates(ctx: LowerContext, groups: Sequence[Group]) -> Iterator[Group
             readers.setdefault(leaf, []).append(g)
     waiting: list[Group] = []
     for g in groups:
-        if _is_update(ctx, g) or _serves_updates(ctx, g, readers.get(g.root, ())):
+        if _is_update(ctx, g) or _feeds_only_updates(ctx, g, readers.get(g.root, ())):
             waiting.append(g)
             continue
         if any(u.root in g.leaves or (g.inplace is not None and g.inplace in u.leaves) for u in waiting):
@@ -36,12 +36,12 @@ def gather_updates(ctx: LowerContext, groups: Sequence[Group]) -> Iterator[Group
 
 
 def _is_update(ctx: LowerContext, g: Group) -> bool:
-    """Whether a group changes a state or param where it lies, one element a thread."""
+    """Whether a group changes a state or param in place, one element per thread."""
     return g.anchor is None and g.inplace is not None and ctx.type(g.root).dtype.per_word == 1
 
 
-def _serves_updates(ctx: LowerContext, g: Group, readers: Sequence[Group]) -> bool:
-    """Whether nothing but updates reads what a group computes, each at its own element."""
+def _feeds_only_updates(ctx: LowerContext, g: Group, readers: Sequence[Group]) -> bool:
+    """Whether only updates read the group's value, each at its own element."""
     graph = ctx.graph
     if g.anchor is not None or g.root in graph.roots or ctx.type(g.root).dtype.per_word != 1:
         return False
@@ -49,18 +49,18 @@ def _serves_updates(ctx: LowerContext, g: Group, readers: Sequence[Group]) -> bo
 
 
 def _kernels(ctx: LowerContext, waiting: Sequence[Group], readers: Mapping[int, list[Group]]) -> Iterator[Group | list[Chain]]:
-    """Chains one after the other, as many to a kernel as go together; before them what they could not take in."""
+    """Kernels of as many chains as fit each; before them, feeders that no single chain can contain."""
     limit = ctx.caps.usable_bindings
     updates = [g for g in waiting if g.inplace is not None]
-    servers = {g.root: g for g in waiting if g.inplace is None}
-    chains = _chains(ctx.graph, updates, servers, limit)
+    feeders = {g.root: g for g in waiting if g.inplace is None}
+    chains = _chains(ctx.graph, updates, feeders, limit)
     while split := _read_by_another_chain(chains, readers):
         # Another chain may already have overwritten what such a group reads.
-        yield servers.pop(split)
-        chains = _chains(ctx.graph, updates, servers, limit)
+        yield feeders.pop(split)
+        chains = _chains(ctx.graph, updates, feeders, limit)
     kernel: list[Chain] = []
     for chain in chains:
-        if kernel and not _goes_along(kernel, chain, limit):
+        if kernel and not _fits_kernel(kernel, chain, limit):
             yield _single(kernel)
             kernel = []
         kernel.append(chain)
@@ -81,23 +81,23 @@ def _single(kernel: list[Chain]) -> Group | list[Chain]:
     return kernel[0][0] if len(kernel) == 1 and len(kernel[0]) == 1 else kernel
 
 
-def _chains(graph: Graph, updates: Sequence[Group], servers: Mapping[int, Group], limit: int) -> list[Chain]:
+def _chains(graph: Graph, updates: Sequence[Group], feeders: Mapping[int, Group], limit: int) -> list[Chain]:
     chains: list[Chain] = []
     for g in updates:
         last = chains[-1] if chains else []
-        if not last or not _continues(graph, last, _with_servers(last, g, servers), limit):
+        if not last or not _continues(graph, last, _with_feeders(last, g, feeders), limit):
             chains.append(last := [])
-        last += _with_servers(last, g, servers)
+        last += _with_feeders(last, g, feeders)
     return chains
 
 
-def _with_servers(chain: Chain, g: Group, servers: Mapping[int, Group]) -> Chain:
-    """The group after those that serve it and are not in the chain yet."""
-    return [*(servers[leaf] for leaf in g.leaves if leaf in servers and servers[leaf] not in chain), g]
+def _with_feeders(chain: Chain, g: Group, feeders: Mapping[int, Group]) -> Chain:
+    """The group, after its feeders that are not in the chain yet."""
+    return [*(feeders[leaf] for leaf in g.leaves if leaf in feeders and feeders[leaf] not in chain), g]
 
 
 def _continues(graph: Graph, chain: Chain, more: Chain, limit: int) -> bool:
-    """Whether the thread that has computed a chain for an element can compute more for it, and has use for what it read."""
+    """Whether a thread that computed a chain for an element can go on with `more`, and reuses values that it read."""
     shape = graph.nodes[chain[0].root].type.shape
     if any(graph.nodes[g.root].type.shape != shape for g in more) or not _fits([[*chain, *more]], limit):
         return False
@@ -123,8 +123,8 @@ def reads_own_element(graph: Graph, g: Group, value: int | None) -> bool:
     return graph.nodes[value].type.shape == shape
 
 
-def _goes_along(kernel: list[Chain], chain: Chain, limit: int) -> bool:
-    """Whether a chain does not depend on others of a kernel, nor they on what it overwrites, and there are bindings for all."""
+def _fits_kernel(kernel: list[Chain], chain: Chain, limit: int) -> bool:
+    """Whether a chain is independent of the kernel's others in both directions, and bindings suffice for all."""
     others = [u for c in kernel for u in c]
     written = {v for u in others if u.inplace is not None for v in (u.root, u.inplace)}
     independent = all(written.isdisjoint(g.leaves) and not any(g.inplace in u.leaves for u in others) for g in chain)

@@ -38,7 +38,7 @@ function layered(boxes, edges, { gapX = 22, gapY = 26 } = {}) {
   };
 }
 
-// Long edges get a bend in every rank they pass, so that they take room there.
+// Long edges get a softcap_slope in every rank they pass, so that they take room there.
 function withBends(list, edges, items) {
   const depth = Math.max(...list.map((i) => i.rank)) + 1;
   const ranks = Array.from({ length: depth }, () => []);
@@ -47,9 +47,9 @@ function withBends(list, edges, items) {
   const chains = edges.map(([from, to]) => {
     const chain = [items.get(from)];
     for (let k = chain[0].rank + 1; k < items.get(to).rank; k++) {
-      const bend = { w: 10, h: 0, rank: k, bend: true, above: [], below: [] };
-      ranks[k].push(bend);
-      chain.push(bend);
+      const softcap_slope = { w: 10, h: 0, rank: k, softcap_slope: true, above: [], below: [] };
+      ranks[k].push(softcap_slope);
+      chain.push(softcap_slope);
     }
     chain.push(items.get(to));
     for (let k = 1; k < chain.length; k++) {
@@ -103,7 +103,7 @@ function settle(rank, down, gap) {
     before = i;
     const near = down ? i.above : i.below;
     const wish = near.length ? near.reduce((sum, n) => sum + n.x, 0) / near.length : i.x;
-    const weight = i.bend ? 3 : near.length ? 2 : 0.2;
+    const weight = i.softcap_slope ? 3 : near.length ? 2 : 0.2;
     blocks.push({ sum: (wish - offset) * weight, weight, members: [[i, offset]] });
     while (blocks.length > 1) {
       const [a, b] = blocks.slice(-2);
@@ -121,7 +121,7 @@ function path(chain, heights) {
     const middle = (y + next.y) / 2;
     d += ` C ${x} ${middle}, ${next.x} ${middle}, ${next.x} ${next.y}`;
     [x, y] = [next.x, next.y];
-    if (next.bend) {
+    if (next.softcap_slope) {
       y = next.y + heights[next.rank];
       d += ` L ${x} ${y}`;
     }

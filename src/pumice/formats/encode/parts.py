@@ -18,7 +18,7 @@ from pumice.formats.encode.search import (
     nearest,
     total,
 )
-from pumice.formats.encode.simple import IQ4_NL, fit_nonlinear, halves, store
+from pumice.formats.encode.simple import IQ4_NL, fit_nonlinear, round_to_f16, store
 
 _NUDGES = tuple(n / 5 for n in range(-5, 6))
 _COARSE_NUDGES = tuple(n / 10 for n in range(-8, 9))  # with few levels each one counts more
@@ -39,7 +39,7 @@ def _with_minima(
     weight = _importance(columns)
     scale, start = fit_line(columns, top, nudges, weight, below_zero=True)
     scales, minima = np.maximum(scale, 0).reshape(-1, 256 // part), -start.reshape(-1, 256 // part)
-    d, least = (halves(v.max(axis=1) / np.float32(most)) for v in (scales, minima))
+    d, least = (round_to_f16(v.max(axis=1) / np.float32(most)) for v in (scales, minima))
     scales, minima = (nearest(v.T, step, 0, most).T for v, step in ((scales, d), (minima, least)))
     for _ in range(2):
         levels = _levels_above(columns, scales * d[:, None], minima * least[:, None], top)
@@ -71,8 +71,8 @@ def _refit(
     determinant = aa * bb - ab * ab
     sound = determinant > 1e-4 * aa * bb
     per = inverse(determinant)
-    both = halves((bb * ax - ab * bx) * per), halves((aa * bx - ab * ax) * per)
-    single = halves((ax - ab * least) * inverse(aa))
+    both = round_to_f16((bb * ax - ab * bx) * per), round_to_f16((aa * bx - ab * ax) * per)
+    single = round_to_f16((ax - ab * least) * inverse(aa))
     new_d, new_least = np.where(sound, both[0], single), np.where(sound, both[1], least)
 
     def loss(d: Floats, least: Floats) -> Floats:
@@ -110,13 +110,13 @@ def _signed_scales(
 
     `rounded(x, steps)` gives the levels nearest to x, for which d is fitted again.
     """
-    d = halves(extremes(np.ascontiguousarray(scale.T)) / np.float32(-most))
+    d = round_to_f16(extremes(np.ascontiguousarray(scale.T)) / np.float32(-most))
     scales = nearest(scale.T, d, -most, most - 1).T
     for _ in range(2):
         levels = rounded(columns, (scales * d[:, None]).ravel())
         s, weighted = scales.ravel(), weight * levels
         aa, ax = (v.reshape(scale.shape).sum(axis=1) for v in (s * s * total(weighted, levels), s * total(weighted, columns)))
-        found = halves(ax * inverse(aa))
+        found = round_to_f16(ax * inverse(aa))
         d = np.where(np.isfinite(found) & (found != 0), found, d)
     return d, scales
 

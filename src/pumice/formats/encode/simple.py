@@ -23,7 +23,7 @@ _NUDGES = tuple(n / 4 for n in range(-6, 7))
 _FINE_NUDGES = (-0.6, -0.3, 0.0, 0.3, 0.6)
 
 
-def halves(values: Floats) -> Floats:
+def round_to_f16(values: Floats) -> Floats:
     """The values as f16 holds them; what f16 cannot hold becomes infinite, and is refused when it is stored."""
     with np.errstate(over="ignore"):
         return values.astype(np.float16).astype(np.float32)
@@ -61,7 +61,7 @@ def _store_better(
     layout: BlockLayout, columns: Floats, blocks: Bytes, plain: Floats, found: Floats, below: int, above: int
 ) -> None:
     zero = np.zeros(columns.shape[1], np.float32)
-    d, _, levels = _better(columns, ((halves(plain), zero), (halves(found), zero.copy())), -below, above)
+    d, _, levels = _better(columns, ((round_to_f16(plain), zero), (round_to_f16(found), zero.copy())), -below, above)
     store(layout, blocks, d, as_blocks(levels + np.float32(layout.zero), layout.elements))
 
 
@@ -69,9 +69,9 @@ def encode_between(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
     """A scale and a start; levels from 0 up."""
     columns, top = as_columns(x, layout.elements), (1 << layout.bits) - 1
     low = columns.min(axis=0)
-    plain = (halves((columns.max(axis=0) - low) / np.float32(top)), halves(low))
+    plain = (round_to_f16((columns.max(axis=0) - low) / np.float32(top)), round_to_f16(low))
     scale, start = fit_line(columns, top, _NUDGES)
-    d, m, levels = _better(columns, (plain, (halves(scale), halves(start))), 0, top)
+    d, m, levels = _better(columns, (plain, (round_to_f16(scale), round_to_f16(start))), 0, top)
     store(layout, blocks, d, as_blocks(levels, layout.elements), least=m)
 
 
@@ -150,7 +150,7 @@ def fit_nonlinear(x: Floats, weight: Floats | None = None) -> Floats:
 def encode_table(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
     """One scale; numbers of the nonlinear table."""
     columns = as_columns(x, layout.elements)
-    best, found = halves(extremes(columns) / IQ4_NL.values[0]), halves(fit_nonlinear(columns))
+    best, found = round_to_f16(extremes(columns) / IQ4_NL.values[0]), round_to_f16(fit_nonlinear(columns))
     codes = IQ4_NL.nearest(columns * inverse(best))
     new_codes = IQ4_NL.nearest(columns * inverse(found))
     errors = (squared_error(columns, IQ4_NL.levels(c), d) for c, d in ((codes, best), (new_codes, found)))

@@ -34,10 +34,10 @@ def _infer_matmul(types: Types, attrs: Attrs) -> TensorType:
             hint="use qmatmul for quantised weights" if dtype.is_quant else "cast with .astype(...)",
             dtype=dtype.name,
         )
-    return TensorType(dtype, _product_shape(a.shape, b.shape))
+    return TensorType(dtype, _matmul_shape(a.shape, b.shape))
 
 
-def _product_shape(a: Shape, b: Shape) -> Shape:
+def _matmul_shape(a: Shape, b: Shape) -> Shape:
     shapes = f"{shape_text(a)} and {shape_text(b)}"
     if not a or not b:
         raise ShapeError(
@@ -207,9 +207,9 @@ _GROUPED = tuple(
 
 
 # Numbers of rows that make a matvec of one vector, of several, and tiles; weights of one block a row and of several.
-_PRODUCTS = (((1,), 7, 3), ((1,), 130, 1), ((5,), 33, 2), ((40,), 65, 3))
+_SIZES = (((1,), 7, 3), ((1,), 130, 1), ((5,), 33, 2), ((40,), 65, 3))
 # What does not depend on the format: ranks, dtypes of x, nothing to do, whole tiles and thread groups.
-_MORE_PRODUCTS: tuple[tuple[tuple[int, ...], int, int, DType], ...] = (
+_MORE_SIZES: tuple[tuple[tuple[int, ...], int, int, DType], ...] = (
     ((1,), 64, 8, dtypes.f32),
     ((5,), 130, 1, dtypes.f32),
     ((40,), 64, 3, dtypes.f32),
@@ -227,8 +227,8 @@ _MORE_PRODUCTS: tuple[tuple[tuple[int, ...], int, int, DType], ...] = (
 
 def _qmatmul_samples() -> Iterator[Sample]:
     for q in (*dtypes.QUANT, *_GROUPED):
-        more = _MORE_PRODUCTS if q in (dtypes.q4_0, dtypes.q8_0, dtypes.q6_k) else ()
-        for lead, n, blocks, dtype in (*((*p, dtypes.f32) for p in _PRODUCTS), *more):
+        more = _MORE_SIZES if q in (dtypes.q4_0, dtypes.q8_0, dtypes.q6_k) else ()
+        for lead, n, blocks, dtype in (*((*p, dtypes.f32) for p in _SIZES), *more):
             k = blocks * q.block
             x = rng(n + k).standard_normal((*lead, k)).astype(dtype.np)
             label = f"{q} {dtype} x {shape_text(x.shape)}, w {shape_text((n, k))}"

@@ -102,7 +102,7 @@ def _op(
 _BOUNDED = (NAN, INF, -INF, 0.0, -0.0, 50.0, -50.0)
 _POSITIVE = (NAN, INF, 0.0, 1.0)
 _AT_ZERO = (NAN, 0.0, -0.0)
-_HALVES = (NAN, INF, -INF, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 8388609.0, -16777217.0)
+_TIES = (NAN, INF, -INF, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 8388609.0, -16777217.0)
 _GATED = (NAN, INF, -INF, 0.0, -0.0, 50.0, -50.0)
 _GATE = "-inf gives NaN, as in PyTorch: it is multiplied by 0"
 _WRAPS = "integers wrap"
@@ -156,12 +156,12 @@ _op(
     "the nearest integer",
     np.rint,
     "round({0})",
-    special=_HALVES,
+    special=_TIES,
     rules="halves go to the even neighbour",
 )
-_op("floor", "the greatest integer not above x", np.floor, "floor({0})", special=_HALVES)
-_op("ceil", "the least integer not below x", np.ceil, "ceil({0})", special=_HALVES)
-_op("trunc", "the integer part", np.trunc, "trunc({0})", special=_HALVES)
+_op("floor", "the greatest integer not above x", np.floor, "floor({0})", special=_TIES)
+_op("ceil", "the least integer not below x", np.ceil, "ceil({0})", special=_TIES)
+_op("trunc", "the integer part", np.trunc, "trunc({0})", special=_TIES)
 _op(
     "logical_not",
     "whether x is 0",

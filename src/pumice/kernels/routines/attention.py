@@ -136,7 +136,7 @@ class AttentionKernel(AttentionOperands):
         kb.emit("workgroupBarrier();")
         self._softmax()
         kb.emit("workgroupBarrier();")
-        self._weigh()
+        self._accumulate()
         kb.close()
         kb.emit("workgroupBarrier();")
         if partial is None:
@@ -238,7 +238,7 @@ class AttentionKernel(AttentionOperands):
             for j in range(self.columns):
                 kb.emit(f"var sum{r}_{j} = 0.0;")
 
-    def _weigh(self) -> None:
+    def _accumulate(self) -> None:
         kb, c = self.kb, self.choice
         kb.open(f"if (lid < {c.rows}u)")
         kb.emit("var row_sum = vec4<f32>();")

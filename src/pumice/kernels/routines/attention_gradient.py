@@ -104,8 +104,8 @@ class _OfQueries(GradientKernel):
             kb.emit(f"let wdp_{i} = w_{i} * dp_{i};")
             kb.emit(f"total_{i} = total_{i} * keep_{i} + dot(w_{i}, vec4<f32>(1.0));")
             kb.emit(f"mixed_{i} = mixed_{i} * keep_{i} + dot(wdp_{i}, vec4<f32>(1.0));")
-            self.store_weights("a", i, f"wdp_{i}{self.bend(i)}")
-            self.store_weights("b", i, f"w_{i}{self.bend(i)}")
+            self.store_weights("a", i, f"wdp_{i}{self.softcap_slope(i)}")
+            self.store_weights("b", i, f"w_{i}{self.softcap_slope(i)}")
             kb.emit(f"if (sx == 0u) {{ keep[sy + {i}u] = keep_{i}; }}")
         kb.close()
 
@@ -215,7 +215,7 @@ class _OfKeys(GradientKernel):
             shown = self.finish_scores(i, rows, [position] * 4)
             kb.emit(f"let p_{i} = select(vec4<f32>(), exp(max(s_{i} - {top}, vec4<f32>({FAR}))) * {share}, {shown});")
             # Hidden keys may hold anything: a probability of 0 would not be enough.
-            self.store_weights("a", i, f"select(vec4<f32>(), p_{i} * (dp_{i} - {delta}){self.bend(i)}, {shown})")
+            self.store_weights("a", i, f"select(vec4<f32>(), p_{i} * (dp_{i} - {delta}){self.softcap_slope(i)}, {shown})")
             self.store_weights("b", i, f"p_{i}")
         kb.close()
 

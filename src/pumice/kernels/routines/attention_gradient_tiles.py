@@ -277,7 +277,7 @@ class GradientKernel(HeadsOfKeys):
         """Names of the thread's four passing rows, none past `last`."""
         return [self.kb.let(f"min(c0 + sx * 4u + {j}u, {last})", "at") for j in range(4)]
 
-    def bend(self, i: int) -> str:
+    def softcap_slope(self, i: int) -> str:
         """What the cap does to gradients of s_i, as a factor."""
         return "" if self.attrs["softcap"] is None else f" * (1.0 - bent_{i} * bent_{i})"
 
@@ -317,8 +317,8 @@ class GradientKernel(HeadsOfKeys):
             for r in range(self.c.rows):
                 w = kb.let(f"weights_{name}[{self._sum_row(r)} * {self.quarter}u + m]", "w")
                 for j, z in enumerate(rows[tile]):
-                    products = " + ".join(f"{w}.{_PLACES[i]} * {z[i]}" for i in range(4))
-                    kb.emit(f"sum_{name}{r}_{j} += {products};")
+                    terms = " + ".join(f"{w}.{_PLACES[i]} * {z[i]}" for i in range(4))
+                    kb.emit(f"sum_{name}{r}_{j} += {terms};")
         kb.close()
 
     def _sum_row(self, r: int) -> str:

@@ -60,11 +60,11 @@ class TrainRecipe:
         return max(part.batch_size for part in (self.data, self.validation) if part is not None)
 
 
-def keep_aside(dataset: Dataset, share: float, batch: int, seed: int) -> tuple[Batches, Batches | None]:
+def hold_out(dataset: Dataset, share: float, batch: int, seed: int) -> tuple[Batches, Batches | None]:
     """Shuffled batches to train on and, unless the share is 0, others to validate with.
 
     >>> from pumice.train.data import Arrays
-    >>> train, held = keep_aside(Arrays(x=[1, 2, 3, 4]), 0.0, 2, seed=0)
+    >>> train, held = hold_out(Arrays(x=[1, 2, 3, 4]), 0.0, 2, seed=0)
     >>> len(train), held
     (2, None)
     """

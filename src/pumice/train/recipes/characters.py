@@ -14,7 +14,7 @@ from pumice.errors import InputError
 from pumice.tensor import Tensor
 from pumice.tracing import spec
 from pumice.train.datasets import Characters, read_texts, text_tokens
-from pumice.train.recipes import Context, TrainRecipe, keep_aside
+from pumice.train.recipes import Context, TrainRecipe, hold_out
 from pumice.train.recipes.transformer import Transformer, TransformerSettings
 from pumice.train.step import TrainStep
 
@@ -52,7 +52,7 @@ def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRe
     if not paths:
         raise InputError(f"data.files {list(data.files)} names no file", hint=f"paths start from {context.folder.resolve()}")
     tokens, letters = text_tokens(read_texts(paths), model.context, stride=data.stride)
-    train, held = keep_aside(tokens, data.validation, data.batch, context.seed)
+    train, held = hold_out(tokens, data.validation, data.batch, context.seed)
 
     def finish(step: TrainStep, out: Path | None) -> dict[str, Any]:
         text = sample(step, letters, model.context, length=_SAMPLE_LENGTH, seed=context.seed)

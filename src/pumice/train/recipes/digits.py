@@ -12,7 +12,7 @@ from pumice.tensor import Tensor
 from pumice.tracing import spec
 from pumice.train.data import Batches, split
 from pumice.train.datasets import digits
-from pumice.train.recipes import Context, TrainRecipe, keep_aside
+from pumice.train.recipes import Context, TrainRecipe, hold_out
 from pumice.train.step import TrainStep
 
 
@@ -34,7 +34,7 @@ def loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tens
 def recipe(model: nn.Module, data: DataSettings, context: Context, *, images: bool) -> TrainRecipe:
     """A digit model with its data."""
     rest, test = split(digits(images=images), data.test, seed=context.seed)
-    train, held = keep_aside(rest, data.validation, data.batch, context.seed)
+    train, held = hold_out(rest, data.validation, data.batch, context.seed)
 
     def finish(step: TrainStep, out: Path | None) -> dict[str, Any]:
         found = step.evaluate(Batches(test, data.batch, shuffle=False))
