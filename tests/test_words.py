@@ -17,7 +17,7 @@ SAME_IDEA = {
     "Routine": "an op's lowering by a routine, and the host's table entry for one",
 }
 
-# A word that must not come back in identifiers and file names, and the field's word for it.
+# A word that must not come back in identifiers and file names, and the field's word for it. ("product" may be one of numbers.)
 BANNED = {
     "halves": "gate/up, f16, or what is split in two",
     "team": "thread group, thread pool",
@@ -29,7 +29,6 @@ BANNED = {
     "bury": "release_later",
     "buried": "to_release",
     "lasting": "resident, or an update",
-    "products": "matmuls",
 }
 IN_FLIGHT = re.compile(r"in_?flight", re.IGNORECASE)
 
