@@ -45,7 +45,7 @@ def _side(dtype: DType, m: int, rows: int, repeats: int, clock: Callable[[], flo
     assert kernels is not None, "the host's kernels need numba"
     tiles = _random_tiles(dtype, rows)
     x, out = np.ones((m, _COLUMNS), np.float32), np.empty((m, rows), np.float32)
-    call = kernels.link(kernel_tasks.packed_product(x, tiles, out, kernels.is_wide))
+    call = kernels.link(kernel_tasks.packed_matmul(x, tiles, out, kernels.is_wide))
 
     def seconds() -> float:
         begin = clock()

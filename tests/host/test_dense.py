@@ -1,4 +1,4 @@
-"""Dense products by the kernels of products.py against float64, in all layouts that arrays come in."""
+"""Dense matmuls by the kernels of native/kernels/matmul.py against float64, in all layouts that arrays come in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(x: Any, y: Any, batch: tuple[int, ...]) -> list[str]:
     """Runs the tasks into memory full of NaN; the kernels that were used."""
     assert KERNELS is not None
     out = np.full((*batch, x.shape[-2], y.shape[-1]), np.nan, np.float32)
-    tasks = dense.product(x, y, out)
+    tasks = dense.matmul(x, y, out)
     assert tasks is not None
     KERNELS.run(tasks)
     exact = x.astype(np.float64) @ y.astype(np.float64)
@@ -40,7 +40,7 @@ def check(x: Any, y: Any, batch: tuple[int, ...]) -> list[str]:
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("turned", list(itertools.product((False, True), repeat=2)), ids=str)
-def test_products_of_every_layout(size: tuple[int, int, int], turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmuls_of_every_layout(size: tuple[int, int, int], turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "_LEAST", 1)
     (rows, columns, depth), rng = size, np.random.default_rng(0)
     for batch in ((), (3,), (2, 3)):
@@ -50,11 +50,11 @@ def test_products_of_every_layout(size: tuple[int, int, int], turned: tuple[bool
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
-def test_products_with_halves(dtype: Any) -> None:
+def test_matmuls_with_f16_and_bf16(dtype: Any) -> None:
     rng = np.random.default_rng(1)
     for (rows, columns), turned in itertools.product(((100, 70), (20, 333)), (False, True)):
         used = check(operand(rng, (rows, 300), False), operand(rng, (300, columns), turned, dtype), ())
-        assert used[-1] == ("product_f32" if rows > columns else f"columns_{np.dtype(dtype).name.replace('float', 'f')}")
+        assert used[-1] == ("matmul_f32" if rows > columns else f"columns_{np.dtype(dtype).name.replace('float', 'f')}")
 
 
 def test_a_large_right_operand_is_packed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_results_do_not_depend_on_the_other_rows_or_columns() -> None:
     found = []
     for left, right in ((x, y), (x[10:30], y), (x, y[:, 32:70]), (x[10:30], np.asfortranarray(y))):
         out = np.empty((len(left), right.shape[1]), np.float32)
-        tasks = dense.product(left, right, out)
+        tasks = dense.matmul(left, right, out)
         assert tasks is not None
         KERNELS.run(tasks)
         found.append(out)
@@ -85,7 +85,7 @@ def test_infinities_and_nan_stay_in_their_rows() -> None:
     x, y = np.ones((64, 65), np.float32), np.ones((65, 40), np.float32)
     x[3, 64], x[7, 0] = np.nan, np.inf
     out = np.empty((64, 40), np.float32)
-    tasks = dense.product(x, y, out)
+    tasks = dense.matmul(x, y, out)
     assert tasks is not None
     KERNELS.run(tasks)
     assert np.isnan(out[3]).all() and np.isposinf(out[7]).all()
@@ -95,11 +95,11 @@ def test_infinities_and_nan_stay_in_their_rows() -> None:
 
 def test_what_the_kernels_do_not_do_is_refused() -> None:
     x, y, out = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32), np.empty((64, 64), np.float32)
-    assert dense.product(x[:2], y, out[:2]) is None  # too few rows
-    assert dense.product(x.astype(np.float64), y, out) is None
-    assert dense.product(x, y, out.T) is None
+    assert dense.matmul(x[:2], y, out[:2]) is None  # too few rows
+    assert dense.matmul(x.astype(np.float64), y, out) is None
+    assert dense.matmul(x, y, out.T) is None
     gaps = np.ones((2, 2, 64, 64), np.float32)[:, ::2]
-    assert dense.product(np.ones((2, 3, 64, 64), np.float32), gaps, np.empty((2, 3, 64, 64), np.float32)) is None
+    assert dense.matmul(np.ones((2, 3, 64, 64), np.float32), gaps, np.empty((2, 3, 64, 64), np.float32)) is None
 
 
 def test_threads_that_multiply_at_the_same_time_do_not_share_scratch() -> None:
@@ -110,7 +110,7 @@ def test_threads_that_multiply_at_the_same_time_do_not_share_scratch() -> None:
         rng = np.random.default_rng(seed)
         x, y = operand(rng, (200, 128), False), operand(rng, (128, 96), False)
         out, exact = np.empty((200, 96), np.float32), x @ y
-        tasks = dense.product(x, y, out)
+        tasks = dense.matmul(x, y, out)
         assert tasks is not None and KERNELS is not None
         call = KERNELS.link(tasks)
         for _ in range(50):

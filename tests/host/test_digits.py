@@ -1,4 +1,4 @@
-"""Products of one row of x with packed weights: as exact as float32 allows, joined or apart, and tiles filled by a kernel."""
+"""Matmuls of one row of x with packed weights: as exact as float32 allows, joined or apart, and tiles filled by a kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def matmul(x: Array, *tiles: Tiles, way: str = "") -> list[Array]:
     kernels = jit.kernels()
     assert kernels is not None
     outs = [np.full((1, t.rows), 7, np.float32) for t in tiles]
-    tasks = [task for t, out in zip(tiles, outs) for task in kernel_tasks.packed_product(x, t, out, True)]
+    tasks = [task for t, out in zip(tiles, outs) for task in kernel_tasks.packed_matmul(x, t, out, True)]
     if way and way != own_way():
         names = {"prepare_row": f"row_as_{way}"}
         tasks = [replace(t, kernel=names.get(t.kernel, t.kernel.replace("matvec", f"matvec_{way}"))) for t in tasks]
@@ -147,12 +147,12 @@ def test_any_bytes_are_read_as_the_codec_reads_them(quant: dtypes.DType, way: st
     np.testing.assert_array_less(np.abs(got - values @ x[0].astype("f8")), bound)
 
 
-def test_joined_products_are_the_same_as_apart() -> None:
+def test_joined_matmuls_are_the_same_as_apart() -> None:
     x = rows_of_x()["plain"]
     made = [
         weights(quant, rows, rows)[0] for quant, rows in zip([dtypes.q4_1] * 3 + [dtypes.q8_0, dtypes.q4_1], (64, 33, 5, 40, 1))
     ]
-    tasks = [t for w in made for t in kernel_tasks.packed_product(x, w, np.empty((1, w.rows), np.float32), True)]
+    tasks = [t for w in made for t in kernel_tasks.packed_matmul(x, w, np.empty((1, w.rows), np.float32), True)]
     assert [(t.kernel, t.parts) for t in kernel_tasks.joined(tasks)] == [
         ("prepare_row", 1), ("matvec_q4_1", 5), ("matvec_q8_0", 2), ("matvec_q4_1", 1),
     ]  # fmt: skip
@@ -160,10 +160,10 @@ def test_joined_products_are_the_same_as_apart() -> None:
         np.testing.assert_array_equal(together, matmul(x, w)[0])
 
 
-def test_another_row_or_a_write_between_keeps_products_apart() -> None:
+def test_another_row_or_a_write_between_keeps_matmuls_apart() -> None:
     x, y = rows_of_x()["plain"], rows_of_x()["tiny"]
     w, _ = weights(dtypes.q4_1, 32)
-    first, second = (kernel_tasks.packed_product(r, w, np.empty((1, 32), np.float32), True) for r in (x, y))
+    first, second = (kernel_tasks.packed_matmul(r, w, np.empty((1, 32), np.float32), True) for r in (x, y))
     assert len(kernel_tasks.joined([*first, *second])) == 4
     add = kernel_tasks.elementwise("add")([y, y], x)
     assert add is not None and len(kernel_tasks.joined([*first, *add, *first])) == 5

@@ -125,7 +125,7 @@ def test_a_region_of_a_plan() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
 
 
-@pytest.mark.skipif(not is_wide(), reason="dense products are tasks where the processor has AVX-512")
+@pytest.mark.skipif(not is_wide(), reason="dense matmuls are tasks where the processor has AVX-512")
 @pytest.mark.parametrize("shape", [(96,), (1,), (64, 96), (64, 1)], ids=str)
 def test_a_small_region_keeps_the_calls_around_it_together(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "is_worth_loading", lambda multiplications: True)

@@ -149,16 +149,16 @@ def test_a_kernel_without_an_address_is_an_error(tmp_path: Path, monkeypatch: py
 
 
 def test_what_is_compiled_on_first_need_is_told(tmp_path: Path) -> None:
-    told: list[int] = []
-    with config.override(home=tmp_path), jit.telling(told.append):
+    reported: list[int] = []
+    with config.override(home=tmp_path), jit.report_compilation(reported.append):
         for _ in range(2):
-            code = MachineCode(jit._tell)
+            code = MachineCode(jit._before_compiling)
             assert sums_by(code.address(NAME)) == sums_by(code.address(NAME)) == EXPECTED
-        assert told == [0]
+        assert reported == [0]
         code.address("rope_f32")
-        assert told == [0, 1]
+        assert reported == [0, 1]
     code.address("norm_f32")
-    assert told == [0, 1]
+    assert reported == [0, 1]
 
 
 def test_only_what_is_missing_is_reported(home: Path, compilations: list[str]) -> None:
@@ -228,8 +228,8 @@ def test_the_kernels_of_a_graph() -> None:
 
     packed = pm.trace(model, params={"w": pm.spec(64, 32, dtype="q8_0")}, x=pm.spec("T", 32))
     between = ["norm_f32", "map_silu"]
-    products = ["interleave_rows", "prepare_row", "matvec_q8_0", "pack_rows_f32", "matmul_q8_0"]
-    assert kernel_tasks.kernels_for(packed) == [*products, *between]
+    matmuls = ["interleave_rows", "prepare_row", "matvec_q8_0", "pack_rows_f32", "matmul_q8_0"]
+    assert kernel_tasks.kernels_for(packed) == [*matmuls, *between]
     plain = pm.trace(lambda x: pm.silu(x), x=pm.spec(4))
     assert kernel_tasks.kernels_for(plain) == []
 

@@ -1,4 +1,4 @@
-"""Compiled kernels of the steps between products: the same results as the routines they stand for."""
+"""Compiled kernels of the steps between matmuls: the same results as the routines they stand for."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pumice.backends.host.native import jit
-from pumice.backends.host.routines.calls import Call
+from pumice.backends.host.routines.calls import NodeCall
 from pumice.backends.host.routines.norm_gradients import NORM_GRADIENTS
 from pumice.core import dtypes
 from pumice.ir.registry import get_op
@@ -31,7 +31,7 @@ def test_kernels_do_what_the_ops_mean(shape: tuple[int, ...], centred: bool, aff
             given["bias"] = affine
         types = tuple(None if a is None else TensorType(dtypes.f32, a.shape) for a in operands)
         result = spec.infer(types, given)
-        call = Call(spec, given, types, result, tuple(None if a is None else a.dtype for a in operands))
+        call = NodeCall(spec, given, types, result, tuple(None if a is None else a.dtype for a in operands))
         routine = NORM_GRADIENTS[name](call)
         assert routine is not None and routine.native is not None and KERNELS is not None
         out = np.full(result.static_shape, np.nan, np.float32)

@@ -127,7 +127,7 @@ def test_a_packed_tensor_may_be_an_input() -> None:
 @pytest.mark.parametrize(
     ("quant", "k"), [(dtypes.q4_0, 32), (dtypes.q4_1, 576), (dtypes.q8_0, 4160), (dtypes.q4_k, 2304), (dtypes.q6_k, 256)], ids=str
 )
-def test_products_of_any_shape(
+def test_matmuls_of_any_shape(
     quant: dtypes.DType, k: int, n: int, m: int, with_numba: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiles that are not full, rows of x that fill no block, and columns that are unpacked in several goes."""

@@ -38,7 +38,7 @@ def floats(shape: tuple[int, ...], seed: int = 0) -> Array:
 
 
 def multiplied(x: Array, y: Array, holder: Holder | None) -> Array:
-    """The product by the tasks, with the holder's copy of y or without one."""
+    """The matmul by the tasks, with the holder's copy of y or without one."""
     assert KERNELS is not None
     used: list[Form] = []
 
@@ -50,7 +50,7 @@ def multiplied(x: Array, y: Array, holder: Holder | None) -> Array:
         return form
 
     out = np.full((*x.shape[:-1], y.shape[1]), np.nan, np.float32)
-    tasks = dense.product(x, y, out, None if holder is None else copies)
+    tasks = dense.matmul(x, y, out, None if holder is None else copies)
     assert tasks is not None and bool(used) == (holder is not None)
     for form in used:
         form.refresh()
@@ -60,7 +60,7 @@ def multiplied(x: Array, y: Array, holder: Holder | None) -> Array:
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("turned", [False, True])
-def test_products_with_a_copy_are_the_same(size: tuple[int, int, int], turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmuls_with_a_copy_are_the_same(size: tuple[int, int, int], turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "_LEAST", 1)
     rows, columns, depth = size
     y = floats((columns, depth)).T if turned else floats((depth, columns))
@@ -105,7 +105,7 @@ def test_a_copy_goes_with_its_holder() -> None:
 
 @pytest.fixture
 def kernels_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are worth the kernels too."""
+    """Small matmuls are worth the kernels too."""
     monkeypatch.setattr(dense, "is_worth_loading", lambda multiplications: True)
 
 
@@ -231,12 +231,12 @@ def test_a_few_rows_have_a_copy_and_without_room_go_by_rows(rows: int) -> None:
     found = multiplied(x, y, Holder())
     np.testing.assert_allclose(found, x.astype(np.float64) @ y.astype(np.float64), rtol=1e-5, atol=1e-4)
     out = np.empty((rows, 200), np.float32)
-    assert (dense.product(x, y, out, lambda _: None) is None) == (rows < 5)
-    assert dense.product(x[:1], y, out[:1], lambda _: None) is None
+    assert (dense.matmul(x, y, out, lambda _: None) is None) == (rows < 5)
+    assert dense.matmul(x[:1], y, out[:1], lambda _: None) is None
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7])
-def test_many_small_products_are_worth_the_kernels_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_matmuls_are_worth_the_kernels_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them would be alone; what params become is seen in the next run."""
     used = []
     real = program._is_heavy

@@ -151,7 +151,7 @@ def test_long_sums_keep_float32_accuracy(name: str) -> None:
 @pytest.mark.parametrize("rows", [1, 3, 8, 9])
 @pytest.mark.parametrize("quant", dtypes.QUANT, ids=str)
 @pytest.mark.parametrize("with_numba", [True, False], ids=["numba", "numpy"])
-def test_quantised_products(rows: int, quant: dtypes.DType, with_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantised_matmuls(rows: int, quant: dtypes.DType, with_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from pumice.backends.host.native import jit
     from pumice.core.blocks import quantize_rows
 

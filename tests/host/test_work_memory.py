@@ -34,13 +34,13 @@ out = np.zeros((40, 96), "f4")
 
 def quantised():
     data = quantize_rows(dtypes.q4_k, rng.standard_normal((96, 256)).astype("f4"))
-    tasks = kernel_tasks.packed_product(x, Tiles.of(dtypes.q4_k, (96, 256), data), out, kernels.is_wide)
+    tasks = kernel_tasks.packed_matmul(x, Tiles.of(dtypes.q4_k, (96, 256), data), out, kernels.is_wide)
     return tasks, x @ dequantize_rows(dtypes.q4_k, data, 256).T
 
 
 def dense_columns():
     y = rng.standard_normal((256, 96)).astype("f2")
-    return dense.product(x, y, out), x @ y.astype("f4")
+    return dense.matmul(x, y, out), x @ y.astype("f4")
 
 
 def attention():

@@ -116,7 +116,7 @@ def test_the_thread_pool_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> 
         for where, _ in interrupts(work, sites(work, *files)):
             np.testing.assert_array_equal(elsewhere(work, where), want)
             np.testing.assert_array_equal(work(), want)
-            assert not kernels._team.lock.locked()
+            assert not kernels._pool.lock.locked()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that were opened but never locked

@@ -37,7 +37,7 @@ def report_compilation(device: Device, progress: ProgressCallback | None) -> Ite
         return
     from pumice.backends.host.native import jit
 
-    with jit.telling(lambda done: progress(Progress(None, done, "compile"))):
+    with jit.report_compilation(lambda done: progress(Progress(None, done, "compile"))):
         yield
 
 

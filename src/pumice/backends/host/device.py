@@ -18,7 +18,7 @@ from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.native import jit
 from pumice.backends.host.native.kernel_tasks import Task, interleave
 from pumice.backends.host.prepacked import Holder, held
-from pumice.backends.host.program import Layout, Program, storage_shape
+from pumice.backends.host.program import Program, ProgramLayout, storage_shape
 from pumice.backends.host.threads.budget import thread_count
 from pumice.core.caps import Caps
 from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Programs kept per session: one per set of symbol values and outputs that was run lately.
 _PROGRAMS = 8
-# Bytes of packed weights that are worth a kernel: their products will need the others anyway.
+# Bytes of packed weights that are worth a kernel: their matmuls will need the others anyway.
 _LARGE = 1 << 16
 
 
@@ -93,7 +93,7 @@ class HostSession:
 
     def __init__(self, plan: Plan, donors: Sequence[Donor] = ()) -> None:
         self.plan = plan
-        self._layout = Layout(plan)
+        self._layout = ProgramLayout(plan)
         borrowed = {self._layout.parts[own].buffer for _, nodes in donors for own in nodes}
         # Inputs are read where the caller has them, and what donors give is theirs: neither gets memory here.
         self._buffers: list[Array | None] = [
@@ -217,7 +217,7 @@ class HostSession:
         return found
 
     def share(self, other: Session, nodes: Mapping[int, int]) -> None:
-        """Uses the other session's param buffers in place of own ones; whoever holds one last frees it."""
+        """Uses the other session's param buffers in place of own ones; the last holder frees it."""
         self._check_open()
         if not isinstance(other, HostSession):
             raise PlanError("params are shared between sessions of one device, the other one is not on the host")

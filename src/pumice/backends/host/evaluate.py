@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice.backends.host.memory.arrays import NpDType, is_half, overlap, widen
-from pumice.backends.host.routines.calls import Bound, Call, Routine
+from pumice.backends.host.routines.calls import Bound, HostRoutine, NodeCall
 from pumice.backends.host.routines.region import Instruction, Region, RegionLeaf
 from pumice.backends.host.routines.scalars import bind_scalar
 from pumice.backends.host.routines.table import bind_routine
@@ -160,14 +160,14 @@ class _Compiler:
 
     # --- routines ---
 
-    def _call(self, n: int, dtypes: tuple[NpDType | None, ...], in_place: bool = False) -> Call:
+    def _call(self, n: int, dtypes: tuple[NpDType | None, ...], in_place: bool = False) -> NodeCall:
         node, program = self.graph.nodes[n], self.program
         ins = tuple(None if i is None else program.type(i) for i in node.inputs)
         target = self.target_dtype if n == self.root else None
         if len(dtypes) != len(ins):  # optional operands that are absent
             given = iter(dtypes)
             dtypes = tuple(None if i is None else next(given) for i in node.inputs)
-        return Call(get_op(node.op), program.attrs(n), ins, program.type(n), dtypes, target, in_place)
+        return NodeCall(get_op(node.op), program.attrs(n), ins, program.type(n), dtypes, target, in_place)
 
     def _emit_routine(self, n: int) -> None:
         node = self.graph.nodes[n]
@@ -192,7 +192,7 @@ class _Compiler:
         same = first in self.shared and self._part(first) == self._part(n)
         return same and self.shared == [first] and self.readers[first] == [n]
 
-    def _ready(self, node: int, routine: Routine) -> _Operand:
+    def _ready(self, node: int, routine: HostRoutine) -> _Operand:
         operand = self._operand(node)
         if routine.raw or not is_half(operand.dtype):
             return operand
@@ -204,7 +204,7 @@ class _Compiler:
             found = self.wide[node] = _Operand(slot, _F32)
         return found
 
-    def _emit_inner(self, n: int, routine: Routine, args: Sequence[int | None]) -> _Operand:
+    def _emit_inner(self, n: int, routine: HostRoutine, args: Sequence[int | None]) -> _Operand:
         """A value that stays inside the step."""
         program = self.program
         if routine.writes:
@@ -231,13 +231,13 @@ class _Compiler:
         self.loose.append(slot)
         return _Operand(slot, routine.result, dense=False)
 
-    def _may_borrow_target(self, n: int, routine: Routine) -> bool:
+    def _may_borrow_target(self, n: int, routine: HostRoutine) -> bool:
         """Whether a routine's result may wait in the step's target for the elementwise nodes that finish it there."""
         if self.lent or self.shared or routine.result != self.target_dtype or self._shape(n) != self._shape(self.root):
             return False
         return self._is_scalar(self.root) and all(self.heads[r] == self.root for r in self.readers[n])
 
-    def _thunk(self, routine: Routine, args: Sequence[int | None], out: int) -> Thunk | Bound:
+    def _thunk(self, routine: HostRoutine, args: Sequence[int | None], out: int) -> Thunk | Bound:
         slots, run = self.program.slots, routine.run
 
         def call() -> None:
@@ -247,7 +247,7 @@ class _Compiler:
             return call
         return Bound(call, routine.native, tuple(args), out, routine.heavy, routine.keeping, routine.work)
 
-    def _store_result(self, routine: Routine, args: Sequence[int | None]) -> None:
+    def _store_result(self, routine: HostRoutine, args: Sequence[int | None]) -> None:
         slots, run, target = self.program.slots, routine.run, self.target
 
         def call() -> None:

@@ -1,4 +1,4 @@
-"""Dense params as products read them: packed into tiles once, and again only after they were written."""
+"""Dense params as matmuls read them: packed into tiles once, and again only after they were written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.backends.host.native import dense, jit
 from pumice.backends.host.native.kernel_tasks import Task
 from pumice.ir.registry import Array
 
-# Bytes of packed copies that a session makes: those of small models, whose products have few rows to make up for packing.
+# Bytes of packed copies that a session makes: those of small models, whose matmuls have few rows to make up for packing.
 MOST_BYTES = 1 << 28
 
 
@@ -61,7 +61,7 @@ class Holder:
         self._writes.count += 1
 
     def form(self, operand: Array, room: int) -> Form | None:
-        """The copy for a right operand of products that lies in the param; None if it would take more bytes than `room`."""
+        """The copy for a right operand of matmuls that is part of the param; None if it would take more bytes than `room`."""
         layout = (operand.ctypes.data, operand.shape, operand.strides)
         with self._lock:
             if self._form is None and dense.packed_bytes(operand) <= room:

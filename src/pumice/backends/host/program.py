@@ -32,7 +32,7 @@ def storage_shape(type: TensorType) -> tuple[int, ...]:
     return (*shape[:-1], type.dtype.nbytes(shape[-1])) if type.dtype.is_quant else shape
 
 
-class Layout:
+class ProgramLayout:
     """What a plan says about memory, worked out once per session."""
 
     def __init__(self, plan: Plan) -> None:
@@ -82,7 +82,7 @@ class Program:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: ProgramLayout,
         buffers: Sequence[Array | None],
         env: Mapping[str, int],
         outputs: Sequence[int],
@@ -244,7 +244,7 @@ class Program:
         return bound.keeping(operands, out, partial(self._form, holder))
 
     def _form(self, holder: Holder, operand: Array) -> Form | None:
-        """The packed copy of an operand that lies in a param."""
+        """The packed copy of an operand that is part of a param."""
         found = holder.form(operand, MOST_BYTES - held(self._holders.values()))
         if found is not None:
             self._forms[id(found)] = found
@@ -256,7 +256,7 @@ class Program:
         return not type.dtype.is_quant and type.dtype.nbytes(numel(type.static_shape)) <= _SMALL
 
     def _set_view(self, slot: int, source: int, node: int, of: int) -> None:
-        """Gives a value that lies in the memory of an input its array."""
+        """Gives a value in the memory of an input its array."""
         shape, dtype = self._storage(node)
         start = self.layout.parts[node].offset - self.layout.parts[of].offset
         memory = self.slots[source].reshape(-1).view(np.uint8)[start : start + numel(shape) * dtype.itemsize]

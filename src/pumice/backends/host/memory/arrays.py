@@ -42,7 +42,7 @@ def widen(x: Array, out: Array) -> Array:
 
 
 def as_f32(x: Array) -> Array:
-    """The array itself if it is no half, else a new f32 array.
+    """f16 and bf16 as a new f32 array; any other array itself.
 
     >>> as_f32(np.float16([0.5])).dtype
     dtype('float32')

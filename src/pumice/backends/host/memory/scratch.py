@@ -22,10 +22,10 @@ def scratch(name: str, elements: int) -> Array:
     return found[:elements]
 
 
-class Pool:
+class ScratchPool:
     """Memory that calls borrow while they run: as many blocks as there were calls at the same time, each as long as ever asked.
 
-    >>> pool = Pool()
+    >>> pool = ScratchPool()
     >>> first = pool.take(100)
     >>> first.ctypes.data % 64, first.nbytes >= 100
     (0, True)

@@ -1,6 +1,6 @@
-"""Packed weights as the host keeps them: tiles of 32 rows, the bytes of a tile transposed, so that rows lie side by side.
+"""Packed weights as the host keeps them: tiles of 32 rows, the bytes of a tile transposed, so that rows are side by side.
 
-Byte j of all rows of a tile is one vector to load, which is what makes products with packed weights fast; the last tile has
+Byte j of all rows of a tile is one vector to load, which is what makes matmuls with packed weights fast; the last tile has
 the rows that are left. The bytes are those of the rows, in another order: nothing is stored twice.
 """
 

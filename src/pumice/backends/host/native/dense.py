@@ -1,4 +1,4 @@
-"""Dense products of float32, or with a right operand of f16 or bf16, as tasks for the kernels of matmul.py."""
+"""Dense matmuls of float32, or with a right operand of f16 or bf16, as tasks for the kernels of matmul.py."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pumice.core import dtypes
 from pumice.ir.registry import Array
 
 _LANES, _SLAB_FLOATS = 32, 16
-# Below so many multiplications of one product BLAS is as good, and for few rows there is something better than both.
+# Below so many multiplications of one matmul BLAS is as good, and for few rows there is something better than both.
 _LEAST, _LEAST_ROWS = 1 << 16, 5
 # Multiplications in the time that packing a number takes.
 _PACKING = 8
 # Floats of a right operand that are packed at a time.
 _MOST_PACKED = 1 << 21
-# Rows from which on a packed copy makes a product of many rows the better way.
+# Rows from which on a packed copy makes a matmul of many rows the better way.
 _LEAST_KEEPING = 2
-# Rows beyond which packing is so little of a product that no packed copy is worth its memory.
+# Rows beyond which packing is so little of a matmul that no packed copy is worth its memory.
 _MOST_KEEPING = 1024
 
 
@@ -39,7 +39,7 @@ Copies = Callable[[Array], PackedCopy | None]
 
 
 def is_worth_loading(multiplications: int) -> bool:
-    """Whether a product is so large that loading the kernels for it pays.
+    """Whether a matmul is so large that loading the kernels for it pays.
 
     >>> is_worth_loading(1 << 20)
     False
@@ -47,12 +47,12 @@ def is_worth_loading(multiplications: int) -> bool:
     return multiplications >= 1 << 26
 
 
-def product(x: Array, y: Array, out: Array, copies: Copies | None = None) -> list[Task] | None:
+def matmul(x: Array, y: Array, out: Array, copies: Copies | None = None) -> list[Task] | None:
     """The tasks of out = x @ y, or None if another way is better, or these arrays need one. `copies` are for a lasting y.
 
     >>> x, y = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
-    >>> [task.kernel for task in product(x, y, np.empty((64, 64), np.float32))]
-    ['pack_f32', 'product_f32']
+    >>> [task.kernel for task in matmul(x, y, np.empty((64, 64), np.float32))]
+    ['pack_f32', 'matmul_f32']
     """
     kind = dtypes.dtype(y.dtype).name
     if x.ndim < 2 or y.ndim < 2 or x.dtype != np.float32 or out.dtype != np.float32 or kind not in ("f32", "f16", "bf16"):
@@ -103,7 +103,7 @@ def flat(x: Array, y: Array, out: Array) -> tuple[Array, Array, Array] | None:
 
 
 def _parts(own: int, depth: int, columns: int, entries: int) -> Iterator[tuple[slice, slice]]:
-    """Entries and columns of products whose right operands, `own` in all, are packed at a time."""
+    """Entries and columns of matmuls whose right operands, `own` in all, are packed at a time."""
     step = max(_LANES, _MOST_PACKED // depth // _LANES * _LANES)
     if own == 1 or step < columns:
         some = 1 if own > 1 else entries
@@ -138,13 +138,13 @@ def _packed_by_rows(kind: str, x: Array, y: Array, out: Array, entries: slice, p
 
 
 def _by_rows(x: Array, y: Array, out: Array, packed: int | PackedCopy) -> Task:
-    """The product with a right operand that lies packed in scratch memory of so many bytes, or in a copy."""
+    """The matmul with a right operand that is packed in scratch memory of so many bytes, or in a copy."""
     (count, rows, depth), columns = x.shape, y.shape[2]
     slabs, work = count * -(-rows // SLAB), count * rows * depth * columns
     each = SLAB_BYTES + BLOCK_BYTES
     if isinstance(packed, int):
-        return Task("product_f32", _words(x, y, out), slabs, work, (x, y, out), scratch=packed, each=each)
-    return Task("product_f32", _words(x, y, out, packed=address(packed.memory)), slabs, work, (x, y, out, packed), each=each)
+        return Task("matmul_f32", _words(x, y, out), slabs, work, (x, y, out), scratch=packed, each=each)
+    return Task("matmul_f32", _words(x, y, out, packed=address(packed.memory)), slabs, work, (x, y, out, packed), each=each)
 
 
 def _by_columns(kind: str, x: Array, y: Array, out: Array, copy: PackedCopy | None) -> list[Task]:

@@ -1,4 +1,4 @@
-"""The compiled kernels' door: loads them on first need, and says None where there is no numba to compile them."""
+"""Loads compiled kernels lazily; None without numba."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.host.memory.scratch import Pool, prepare_work, work_bytes
+from pumice.backends.host.memory.scratch import ScratchPool, prepare_work, work_bytes
 from pumice.backends.host.native.kernel_tasks import ATTEND_MANY, joined
 from pumice.backends.host.threads.budget import thread_count
-from pumice.backends.host.threads.pool import RECORD, Team, compiled_at
+from pumice.backends.host.threads.pool import RECORD, ThreadPool, compiled_at
 from pumice.backends.libraries import load_failure
 from pumice.errors import PumiceWarning
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MIN_SHARED, _MIN_PART = 1 << 16, 1 << 15
 _PARTS_PER_THREAD = 4
 # How often a thread that is done looks whether the others are, before it takes them for stopped; a look takes a few dozen ns.
-# Interrupts, and whoever shares the machine under a virtual one, stop a thread for up to some hundred µs: waiting costs less
+# Interrupts and other virtual machines on the same cores stop a thread for up to some hundred µs: waiting costs less
 # than to go on alone. A program that has taken the core keeps it for milliseconds.
 _PATIENCE, _LOOKS_PER_WORK = 20_000, 1 / 200
 # A task of so much work, about 100 µs, is shared in any case: to wait for a thread that comes late costs less than to do without.
@@ -51,8 +51,8 @@ class Kernels:
 
     def __init__(self, code: MachineCode, threads: int) -> None:
         serve, sleepers, self._run_tasks = (compiled_at(code.address(n)) for n in _SHARING)
-        self._code, self._team = code, Team(threads, serve, sleepers)
-        self._scratch = Pool()
+        self._code, self._pool = code, ThreadPool(threads, serve, sleepers)
+        self._scratch = ScratchPool()
         self.is_wide = code.is_wide
 
     def run(self, tasks: Sequence[Task]) -> None:
@@ -65,9 +65,9 @@ class Kernels:
         # Before the words of each task is the address of its work memory.
         jobs = np.array([w for t in tasks for w in (0, *t.words)], np.int64)
         table = np.zeros((len(tasks), RECORD), np.int64)
-        at, threads = jobs.ctypes.data, self._team.workers + 1
+        at, threads = jobs.ctypes.data, self._pool.workers + 1
         for record, t in zip(table, tasks):
-            # Not shared, a task has no chunks; shared, a few for each thread, so that nobody waits long for the last one.
+            # Not shared, a task has no chunks; shared, a few for each thread, so that no thread waits long for the last one.
             least = -(-_MIN_PART * t.parts // max(1, t.work))
             chunk = 0 if threads == 1 or t.work < _MIN_SHARED else max(1, least, -(-t.parts // (_PARTS_PER_THREAD * threads)))
             looks = 0 if t.work >= _LARGE else _PATIENCE + _LOOKS_PER_WORK * chunk * t.work // max(1, t.parts)
@@ -99,25 +99,25 @@ class Kernels:
         return call_with_scratch if work + size else call
 
     def _run(self, table: int, count: int, shared: bool, wanted: bool, keep: Any) -> None:
-        team = self._team
+        pool = self._pool
         # If another thread has the workers, this one works alone. One that takes them between these two lines is waited for:
         # a lock that was tried for would have to be released by code that an interrupt can skip.
-        if not shared or team.lock.locked():
+        if not shared or pool.lock.locked():
             self._run_tasks(0, table, count)
             return
-        with team.lock:
-            team.rouse(wanted)
-            self._run_tasks(team.control, table, count)
+        with pool.lock:
+            pool.rouse(wanted)
+            self._run_tasks(pool.control, table, count)
 
 
 _listeners: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
-def telling(report: Callable[[int], None]) -> Iterator[None]:
-    """Meanwhile `report` is told of each kernel that is compiled on first need, by how many there were before it.
+def report_compilation(report: Callable[[int], None]) -> Iterator[None]:
+    """Calls `report` before each kernel that is compiled on first need, with the number of those before it.
 
-    >>> with telling(print):
+    >>> with report_compilation(print):
     ...     pass
     """
     counter = itertools.count()
@@ -132,7 +132,7 @@ def telling(report: Callable[[int], None]) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def _tell() -> None:
+def _before_compiling() -> None:
     for listener in tuple(_listeners):
         listener()
 
@@ -144,7 +144,7 @@ def _machine_code() -> MachineCode | None:
     try:
         from pumice.backends.host.native.machine_code import MachineCode
 
-        return MachineCode(_tell)
+        return MachineCode(_before_compiling)
     except (ImportError, OSError, RuntimeError, MemoryError) as e:
         # A broken installation, no memory for it, or a processor that the kernels cannot use.
         why, hint = load_failure(e, "reinstall numba and llvmlite: pip install --force-reinstall 'pumice[cpu]'")
@@ -173,7 +173,7 @@ def loaded() -> Kernels | None:
 
 
 def prepare(names: Sequence[str], report: Report | None = None) -> None:
-    """Has kernels compiled that will be needed, unless they are in the cache; `report` is told how many of them are done.
+    """Has kernels compiled that will be needed, unless they are in the cache; `report` gets how many of them are done.
 
     >>> prepare([])
     """

@@ -28,7 +28,7 @@ from pumice.ir.registry import Array
 
 # Elements of one part of an elementwise task; the same number as in rowops.py, which only loads where numba is.
 _MAP_PART = 4096
-# Attention with more queries is a matrix product, for which BLAS is better; so are dense products with more rows.
+# Attention with more queries is a matmul, for which BLAS is better; so are dense matmuls with more rows.
 FEW_QUERIES = 8
 FEW_ROWS = 8
 _VECTOR = 32
@@ -85,7 +85,7 @@ def is_dense(array: Array, kind: Any = np.float32) -> bool:
     return array.dtype == kind and array.flags.c_contiguous
 
 
-def packed_product(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
+def packed_matmul(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
     """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32. `wide` kernels take x in slabs."""
     (n, k), m, tiles = w.shape, len(x), -(-w.shape[0] // TILE_ROWS)
     single = m == 1 and w.dtype.name in _MATVECS
@@ -95,12 +95,12 @@ def packed_product(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
     keep = (known, x, w, out)
     if single:
         return [Task(_PREPARE_ROW, words, 1, k), Task(f"matvec_{w.dtype}", words, tiles, m * n * k, keep)]
-    product = Task(f"matmul_{w.dtype}", words, tiles, m * n * k, keep, scratch=size, each=UNPACKED_BYTES + BLOCK_BYTES)
-    return [Task(_SLABS, words, -(-m // SLAB), m * k, keep, scratch=size), product] if wide else [product]
+    matmul = Task(f"matmul_{w.dtype}", words, tiles, m * n * k, keep, scratch=size, each=UNPACKED_BYTES + BLOCK_BYTES)
+    return [Task(_SLABS, words, -(-m // SLAB), m * k, keep, scratch=size), matmul] if wide else [matmul]
 
 
 def joined(tasks: Sequence[Task]) -> list[Task]:
-    """The same tasks, products of one row with several weights in one: fewer times everybody waits for everybody.
+    """The same tasks, matmuls of one row with several weights in one: fewer barriers between threads.
 
     >>> known, q, k = (Task(name, (1, w, out, 7, 1, 64, 32, 0), 1, 99) for name, w, out in
     ...               (("prepare_row", 2, 3), ("matvec_q4_1", 2, 3), ("matvec_q4_1", 4, 5)))
@@ -126,7 +126,7 @@ def joined(tasks: Sequence[Task]) -> list[Task]:
 
 
 def _row(task: Task) -> tuple[int, ...]:
-    """The row of x that a product of one row, or what prepares it, reads: its address, M and K."""
+    """The row of x that a matmul of one row, or what prepares it, reads: its address, M and K."""
     return (task.words[0], *task.words[4:6])
 
 
@@ -143,7 +143,7 @@ def unpack(w: Tiles, out: Array) -> list[Task]:
     return [Task(f"unpack_{w.dtype}", words, -(-w.rows // TILE_ROWS), w.rows * w.columns, (w, out))]
 
 
-def row_product(dtype: str, x: Array, w: Array, out: Array) -> list[Task]:
+def row_matmul(dtype: str, x: Array, w: Array, out: Array) -> list[Task]:
     """out [M, N] = x [M, K] times the transpose of w [N, K] of f32, f16 or bf16; all dense, x and out float32."""
     (m, k), n = x.shape, len(w)
     words = (address(x), address(w), address(out), 0, m, k, n)
@@ -207,7 +207,7 @@ def many_queries(arrays: Sequence[Array | None], seen: Seen, scale: float) -> li
 
 
 def kernels_for(graph: Graph) -> list[str]:
-    """The kernels that a graph's plans may come to use, products with one row and with many alike."""
+    """The kernels that a graph's plans may come to use, matmuls with one row and with many alike."""
     found: dict[str, None] = {}
     packed = False
     for node in graph.nodes:
@@ -218,7 +218,7 @@ def kernels_for(graph: Graph) -> list[str]:
             found |= dict.fromkeys((*single, _SLABS, f"matmul_{weight}"))
         elif weight is not None and weight.name in ("f16", "bf16"):
             found |= dict.fromkeys((f"dot_{weight}", f"widen_{weight}"))
-    # The steps between products only use kernels where products with packed weights do.
+    # The steps between matmuls only use kernels where matmuls with packed weights do.
     return [
         *([_INTERLEAVE] if packed else ()),
         *found,

@@ -1,4 +1,4 @@
-"""The sizes on which products and those who call them agree."""
+"""The sizes on which matmuls and those who call them agree."""
 
 from __future__ import annotations
 

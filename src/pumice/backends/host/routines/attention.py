@@ -11,11 +11,11 @@ from pumice.backends.host.memory.arrays import numel, row_blocks
 from pumice.backends.host.memory.scratch import scratch
 from pumice.backends.host.native import jit, kernel_tasks
 from pumice.backends.host.routines import blas
-from pumice.backends.host.routines.calls import Call, Routine
+from pumice.backends.host.routines.calls import HostRoutine, NodeCall
 from pumice.ir.ops.attention_math import hidden, probabilities, scale_of
 from pumice.ir.registry import Array
 
-# Scores that exist at a time: few enough to stay in cache between one product and the next.
+# Scores that exist at a time: few enough to stay in cache between one matmul and the next.
 _SCORES = 1 << 18
 # Below so many the kernels are not worth loading.
 _LEAST_SCORES = 1 << 17
@@ -24,7 +24,7 @@ _LEAST_SCORES = 1 << 17
 class ManyQueries:
     """Attention by blocks of scores [entries, key heads, group, queries, keys]."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: NodeCall) -> None:
         q, k, v = (t.static_shape for t in call.ins[:3] if t is not None)
         self.attrs, self.swap = call.attrs, call.attrs["layout"] == "bshd"
         if self.swap:
@@ -91,8 +91,8 @@ class ManyQueries:
         return probabilities(scores, self.scale, None, None, (key < first) | (key >= last))
 
 
-def _kernel(call: Call) -> tuple[ManyQueries, kernel_tasks.Native] | None:
-    """Attention as a task, unless it has a mask, bias, cap, keys that lie elsewhere, or few queries."""
+def _kernel(call: NodeCall) -> tuple[ManyQueries, kernel_tasks.Native] | None:
+    """Attention as a task, unless it has a mask, bias, cap, cache index or scales, or few queries."""
     many = ManyQueries(call)
     plain = all(t is None for t in (*call.ins[3:5], *call.ins[7:])) and many.softcap is None
     floats = all(t is not None and t.dtype.name == "f32" for t in call.ins[:3])
@@ -114,13 +114,13 @@ def _run(tasks: list[kernel_tasks.Task] | None) -> bool:
     return kernels is not None
 
 
-def native_many_queries(call: Call) -> kernel_tasks.Native | None:
+def native_many_queries(call: NodeCall) -> kernel_tasks.Native | None:
     """The task for attention of many queries, where it has one."""
     found = _kernel(call)
     return None if found is None else found[1]
 
 
-def bind_many_queries(call: Call) -> Routine | None:
+def bind_many_queries(call: NodeCall) -> HostRoutine | None:
     """Attention with so many scores that it is worth loading the kernels, or a way of its own by BLAS."""
     found = _kernel(call)
     if found is None or found[0].scores < _LEAST_SCORES:
@@ -137,10 +137,10 @@ def bind_many_queries(call: Call) -> Routine | None:
             weights = many.weights(q[b, h, :, s], k[b, h], limits[b, s])
             blas.matmul(weights, v[b, h], out=target[b, h, :, s])
 
-    return Routine(run, call.out.dtype.compute_np, native=make, heavy=True)
+    return HostRoutine(run, call.out.dtype.compute_np, native=make, heavy=True)
 
 
-def bind_attention_gradient(call: Call) -> Routine:
+def bind_attention_gradient(call: NodeCall) -> HostRoutine:
     """dq, dk and dv flat, one after the other."""
     many = ManyQueries(call)
     shapes = [t.static_shape for t in call.ins[:3] if t is not None]
@@ -180,10 +180,10 @@ def bind_attention_gradient(call: Call) -> Routine:
             blas.matmul(inner, keys, out=dq[b, h, :, s])
             # Blocks of queries of the same keys add up.
             again = s.start is not None and s.start > 0
-            _add_products(inner, queries, dk[b, h], again)
-            _add_products(p, grads, dv[b, h], again)
+            _add_matmul(inner, queries, dk[b, h], again)
+            _add_matmul(p, grads, dv[b, h], again)
 
-    return Routine(run, call.out.dtype.compute_np, native=make if plain else None, heavy=heavy)
+    return HostRoutine(run, call.out.dtype.compute_np, native=make if plain else None, heavy=heavy)
 
 
 def _unseen(many: ManyQueries, operands: list[Any]) -> Array:
@@ -201,7 +201,7 @@ def _general(many: ManyQueries, q: Array, k: Array, bias: Array | None, unseen: 
 
 
 def _weigh(p: Array, inner: Array, scale: float, factor: Array | None) -> None:
-    """What probabilities gain becomes what the products of queries and keys gain."""
+    """What probabilities gain becomes what the matmuls of queries and keys gain."""
     total = np.einsum("...k,...k->...", p, inner)
     np.subtract(inner, total[..., None], out=inner)
     np.multiply(inner, p, out=inner)
@@ -210,7 +210,7 @@ def _weigh(p: Array, inner: Array, scale: float, factor: Array | None) -> None:
         np.multiply(inner, factor, out=inner)
 
 
-def _add_products(a: Array, b: Array, out: Array, again: bool) -> None:
+def _add_matmul(a: Array, b: Array, out: Array, again: bool) -> None:
     """out [n, Hkv, 1, Sk, D] = the sum over the group of aᵀ b, added to what is there if `again`."""
     turned = a.swapaxes(-1, -2)
     if a.shape[2] == 1 and not again:

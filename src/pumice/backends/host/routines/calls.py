@@ -19,7 +19,7 @@ Keeping = Callable[[Sequence[Any], Array, Copies], list[Task] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NodeCall:
     """One node with its symbols bound: static types, and the dtypes in which the operands will really arrive.
 
     `target` is the dtype that the result is stored in, None for a value that stays inside the step. `in_place` says that
@@ -40,7 +40,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Routine:
+class HostRoutine:
     """How a node runs: `run(operands, out)` fills `out` (dense, dtype `result`), or returns an array if `writes` is False.
 
     `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of
@@ -73,4 +73,4 @@ class Bound:
     work: int = 0
 
 
-Binder = Callable[[Call], Routine | None]
+Binder = Callable[[NodeCall], HostRoutine | None]

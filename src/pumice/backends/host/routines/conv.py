@@ -11,7 +11,7 @@ import numpy as np
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.scratch import scratch
 from pumice.backends.host.routines import blas
-from pumice.backends.host.routines.calls import Binder, Call, Routine
+from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.ir.ops.pool import divisors
 from pumice.ir.ops.window import index, taps
 from pumice.ir.registry import Array
@@ -22,7 +22,7 @@ _UNFOLDED = 1 << 18
 
 @dataclass(frozen=True)
 class _Windows:
-    """How windows lie on the spatial axes of x; `counts` is how many there are along each."""
+    """Where the windows are on the spatial axes of x; `counts` is how many there are along each."""
 
     size: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -32,7 +32,7 @@ class _Windows:
     low: tuple[int, ...]
 
     def covered(self, axis: int, tap: int, first: int, end: int) -> tuple[slice, slice]:
-        """The windows first…end-1 whose element at `tap` lies inside x, counted from `first`, and where it lies."""
+        """The windows first…end-1 whose element at `tap` is inside x, counted from `first`, and its position."""
         stride, shift = self.strides[axis], tap * self.dilation[axis] - self.low[axis]
         begin = min(end, max(first, -(shift // stride)))
         stop = max(begin, min(end, (self.size[axis] - 1 - shift) // stride + 1))
@@ -49,7 +49,7 @@ class _Windows:
 
 @dataclass(frozen=True)
 class _Shape(_Windows):
-    """The sizes of one convolution, whichever of its three products is computed; c and m are channels per group."""
+    """The sizes of one convolution, whichever of its three matmuls is computed; c and m are channels per group."""
 
     n: int
     groups: int
@@ -120,12 +120,12 @@ def _by_input(s: _Shape, grad: Array, w: Array, out: Array) -> None:
         return
     out.fill(0)
     inner = numel(s.counts[1:])
-    # Of one output channel per group there is nothing to sum: BLAS has no fast way for such products.
-    product = blas.matmul if s.m > 1 else np.multiply
+    # Of one output channel per group there is nothing to sum: BLAS has no fast way for such matmuls.
+    multiply = blas.matmul if s.m > 1 else np.multiply
     for images, rows in s.parts():
         n, t = images.stop - images.start, (rows.stop - rows.start) * inner
         columns = scratch("unfolded", n * s.groups * s.k * t)
-        product(weights, grads[images, ..., rows.start * inner : rows.stop * inner], out=columns.reshape(n, s.groups, s.k, t))
+        multiply(weights, grads[images, ..., rows.start * inner : rows.stop * inner], out=columns.reshape(n, s.groups, s.k, t))
         _fold(s, columns.reshape(n, s.groups * s.c, *s.kernel, -1, *s.counts[1:]), rows, out[images])
 
 
@@ -137,7 +137,7 @@ def _by_weight(s: _Shape, x: Array, grad: Array, out: Array) -> None:
     for images, rows in s.parts():
         n, t = images.stop - images.start, (rows.stop - rows.start) * inner
         columns = scratch("unfolded", n * s.groups * s.k * t)
-        # Images side by side: one product with a long sum instead of one for each image.
+        # Images side by side: one matmul with a long sum instead of one for each image.
         _unfold(
             s,
             x[images].swapaxes(0, 1),
@@ -149,47 +149,47 @@ def _by_weight(s: _Shape, x: Array, grad: Array, out: Array) -> None:
         total += blas.matmul(left, columns.reshape(s.groups, s.k, n * t).transpose(0, 2, 1))
 
 
-def _shape_of(call: Call, x: tuple[int, ...], w: tuple[int, ...], counts: tuple[int, ...]) -> _Shape:
+def _shape_of(call: NodeCall, x: tuple[int, ...], w: tuple[int, ...], counts: tuple[int, ...]) -> _Shape:
     groups, attrs = call.attrs["groups"], call.attrs
     low = tuple(lo for lo, _ in attrs["padding"])
     return _Shape(x[2:], w[2:], counts, attrs["strides"], attrs["dilation"], low, x[0], groups, w[1], w[0] // groups)
 
 
-def _sizes(call: Call) -> list[tuple[int, ...]]:
+def _sizes(call: NodeCall) -> list[tuple[int, ...]]:
     return [t.static_shape for t in call.ins if t is not None]
 
 
-def _bind_conv(call: Call) -> Routine:
+def _bind_conv(call: NodeCall) -> HostRoutine:
     x, w, *_ = _sizes(call)
     s = _shape_of(call, x, w, call.out.static_shape[2:])
 
     def run(operands: list[Any], out: Array) -> None:
         _forward(s, operands[0], operands[1], operands[2], out)
 
-    return Routine(run, call.out.dtype.compute_np)
+    return HostRoutine(run, call.out.dtype.compute_np)
 
 
-def _bind_grad_input(call: Call) -> Routine:
+def _bind_grad_input(call: NodeCall) -> HostRoutine:
     grad, w = _sizes(call)
     s = _shape_of(call, call.out.static_shape, w, grad[2:])
 
     def run(operands: list[Any], out: Array) -> None:
         _by_input(s, operands[0], operands[1], out)
 
-    return Routine(run, call.out.dtype.compute_np)
+    return HostRoutine(run, call.out.dtype.compute_np)
 
 
-def _bind_grad_weight(call: Call) -> Routine:
+def _bind_grad_weight(call: NodeCall) -> HostRoutine:
     x, grad = _sizes(call)
     s = _shape_of(call, x, call.out.static_shape, grad[2:])
 
     def run(operands: list[Any], out: Array) -> None:
         _by_weight(s, operands[0], operands[1], out)
 
-    return Routine(run, call.out.dtype.compute_np)
+    return HostRoutine(run, call.out.dtype.compute_np)
 
 
-def _bind_pool(call: Call) -> Routine:
+def _bind_pool(call: NodeCall) -> HostRoutine:
     (x,) = _sizes(call)
     attrs, counts, ones = call.attrs, call.out.static_shape[2:], (1,) * (len(x) - 2)
     low = tuple(lo for lo, _ in attrs["padding"])
@@ -206,7 +206,7 @@ def _bind_pool(call: Call) -> Routine:
         if share is not None:
             np.multiply(out, share, out=out)
 
-    return Routine(run, result)
+    return HostRoutine(run, result)
 
 
 CONV: dict[str, Binder] = {

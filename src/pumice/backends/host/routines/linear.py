@@ -1,4 +1,4 @@
-"""Matrix products, quantised products, attention and rotary embedding over BLAS, with scratch of bounded size."""
+"""Matmuls, quantised matmuls, attention and rotary embedding over BLAS, with scratch of bounded size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pumice.backends.host.memory.scratch import scratch
 from pumice.backends.host.native import dense, jit, kernel_tasks
 from pumice.backends.host.routines import blas, op_tasks
 from pumice.backends.host.routines.attention import bind_attention_gradient, bind_many_queries, native_many_queries
-from pumice.backends.host.routines.calls import Binder, Call, Routine
+from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.core import dtypes
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
@@ -22,9 +22,9 @@ from pumice.ir.registry import Array, Attrs
 # Elements of a tile of weights unpacked to float32 (4 MiB) and of a block of attention scores (8 MiB).
 _TILE = 1 << 20
 _SCORES = 1 << 21
-# Queries of one block under a causal mask: scores that nobody may see are not computed beyond this granularity.
+# Queries of one block under a causal mask: hidden scores are not computed beyond this granularity.
 _CAUSAL_QUERIES = 256
-# Rows from which on a product of float32 is better done as one of many.
+# Rows from which on a matmul of float32 is better done as one of many.
 _SEVERAL_ROWS = 6
 
 # --- matmul ---
@@ -40,19 +40,19 @@ def _for_blas(x: Array) -> Array:
     return x if by_rows or by_columns else np.ascontiguousarray(x)
 
 
-def _bind_matmul(call: Call) -> Routine:
+def _bind_matmul(call: NodeCall) -> HostRoutine:
     a, b = call.ins
     assert a is not None and b is not None
     a_shape, b_shape = a.static_shape, b.static_shape
     result = call.out.dtype.compute_np
     if not call.out.dtype.is_float:
-        return Routine(lambda operands, out: np.matmul(operands[0], operands[1], out=out), result)
-    # [..., M, K] by [K, N] is one product of all rows rather than one per batch entry.
-    one_product = len(b_shape) == 2
-    halves = is_half(call.dtypes[0]) or is_half(call.dtypes[1])
-    # With f32 operands a small product alone is not worth loading the kernels.
+        return HostRoutine(lambda operands, out: np.matmul(operands[0], operands[1], out=out), result)
+    # [..., M, K] by [K, N] is one matmul of all rows rather than one per batch entry.
+    one_matmul = len(b_shape) == 2
+    widened = is_half(call.dtypes[0]) or is_half(call.dtypes[1])
+    # With f32 operands a small matmul alone is not worth loading the kernels.
     work = numel(call.out.static_shape) * a_shape[-1]
-    heavy = halves or dense.is_worth_loading(work)
+    heavy = widened or dense.is_worth_loading(work)
 
     def run(operands: list[Any], out: Array) -> None:
         x, y = operands
@@ -61,9 +61,9 @@ def _bind_matmul(call: Call) -> Routine:
         if kernels is not None and tasks is not None:
             kernels.run(tasks)
             return
-        if one_product and (x.ndim <= 2 or x.flags.c_contiguous):
+        if one_matmul and (x.ndim <= 2 or x.flags.c_contiguous):
             x, out = x.reshape(-1, a_shape[-1]), out.reshape(-1, b_shape[-1])
-        if not halves:
+        if not widened:
             blas.matmul(_for_blas(x), _for_blas(y), out)
             return
         # Vectors become matrices of one row or column: tiles are cut out of the last two axes.
@@ -71,9 +71,9 @@ def _bind_matmul(call: Call) -> Routine:
             x, out = x[None], out[..., None, :] if y.ndim > 1 else out[..., None]
         if y.ndim == 1:
             y, out = y[:, None], out[..., None]
-        _half_product(x, y, out)
+        _half_matmul(x, y, out)
 
-    return Routine(run, result, raw=True, native=_dense_tasks, heavy=heavy, keeping=_dense_tasks, work=work)
+    return HostRoutine(run, result, raw=True, native=_dense_tasks, heavy=heavy, keeping=_dense_tasks, work=work)
 
 
 def _dense_tasks(operands: Sequence[Any], out: Array, copies: dense.Copies | None = None) -> list[kernel_tasks.Task] | None:
@@ -85,7 +85,7 @@ def _dense_tasks(operands: Sequence[Any], out: Array, copies: dense.Copies | Non
     if kernels is None or not kernels.is_wide:
         return _row_tasks(x, y, out)
     several = x.ndim == 2 and len(x) >= (_SEVERAL_ROWS if copies is None else 2) and y.dtype == np.float32
-    few, many = partial(_row_tasks, x, y, out), partial(dense.product, x, y, out, copies)
+    few, many = partial(_row_tasks, x, y, out), partial(dense.matmul, x, y, out, copies)
     return (many() or few()) if several else (few() or many())
 
 
@@ -98,21 +98,21 @@ def _row_tasks(x: Array, y: Array, out: Array) -> list[kernel_tasks.Task] | None
     x, out = x.reshape(-1, y.shape[0]), out.reshape(-1, y.shape[1])
     if len(x) > kernel_tasks.FEW_ROWS:
         return None
-    return kernel_tasks.row_product(dtypes.dtype(y.dtype).name, x, y.T, out)
+    return kernel_tasks.row_matmul(dtypes.dtype(y.dtype).name, x, y.T, out)
 
 
-def _half_product(x: Array, y: Array, out: Array) -> None:
+def _half_matmul(x: Array, y: Array, out: Array) -> None:
     """x @ y where either or both are f16 or bf16: no more than a tile of a large one is widened at a time."""
     sizes = [v.size if is_half(v.dtype) else 0 for v in (x, y)]
     if out.ndim > 2 and sum(sizes) > _TILE and out.shape[0] > 1:
         for part in row_blocks(out.shape[0], sum(sizes) // out.shape[0], _TILE):
-            _half_product(_entries(x, out.ndim, part), _entries(y, out.ndim, part), out[part])
+            _half_matmul(_entries(x, out.ndim, part), _entries(y, out.ndim, part), out[part])
     elif out.ndim > 2 and sum(sizes) > _TILE:
-        _half_product(x[0] if x.ndim == out.ndim else x, y[0] if y.ndim == out.ndim else y, out[0])
+        _half_matmul(x[0] if x.ndim == out.ndim else x, y[0] if y.ndim == out.ndim else y, out[0])
     elif out.ndim == 2 and sizes[1] and sizes[1] >= sizes[0]:
         _by_columns(_for_blas(as_f32(x)), y, out)
     elif out.ndim == 2:
-        # The transpose of the whole product has the halves on the right.
+        # The transpose of the whole matmul has the f16 or bf16 operand on the right.
         _by_columns(_for_blas(as_f32(y)).T, x.T, out.T)
     else:
         blas.matmul(_for_blas(as_f32(x)), _for_blas(as_f32(y)), out)
@@ -129,7 +129,7 @@ def _by_columns(x: Array, y: Array, out: Array) -> None:
     rows, name = y.T, dtypes.dtype(y.dtype).name
     kernels = jit.kernels() if rows.flags.c_contiguous else None
     if kernels is not None and len(x) <= kernel_tasks.FEW_ROWS and out.flags.c_contiguous:
-        kernels.run(kernel_tasks.row_product(name, np.ascontiguousarray(x), rows, out))
+        kernels.run(kernel_tasks.row_matmul(name, np.ascontiguousarray(x), rows, out))
         return
     by_rows = abs(y.strides[0]) < abs(y.strides[1])
     for part in row_blocks(columns, inner, _TILE):
@@ -145,7 +145,7 @@ def _by_columns(x: Array, y: Array, out: Array) -> None:
 # --- quantised weights ---
 
 
-def _bind_qmatmul(call: Call) -> Routine:
+def _bind_qmatmul(call: NodeCall) -> HostRoutine:
     x_type, w_type = call.ins
     assert x_type is not None and w_type is not None
     n, k = w_type.static_shape
@@ -157,7 +157,7 @@ def _bind_qmatmul(call: Call) -> Routine:
         out = out.reshape(rows, n)
         kernels = jit.kernels()
         if kernels is not None:
-            kernels.run(kernel_tasks.packed_product(x, w, out, kernels.is_wide))
+            kernels.run(kernel_tasks.packed_matmul(x, w, out, kernels.is_wide))
             return
         for part in w.blocks(_TILE):
             tile = scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
@@ -169,12 +169,12 @@ def _bind_qmatmul(call: Call) -> Routine:
         if not x.flags.c_contiguous or not out.flags.c_contiguous or out.dtype != np.float32:
             return None
         kernels = jit.kernels()
-        return kernel_tasks.packed_product(x.reshape(rows, k), w, out.reshape(rows, n), kernels is not None and kernels.is_wide)
+        return kernel_tasks.packed_matmul(x.reshape(rows, k), w, out.reshape(rows, n), kernels is not None and kernels.is_wide)
 
-    return Routine(run, call.out.dtype.compute_np, native=tasks, heavy=True)
+    return HostRoutine(run, call.out.dtype.compute_np, native=tasks, heavy=True)
 
 
-def _bind_dequantize(call: Call) -> Routine:
+def _bind_dequantize(call: NodeCall) -> HostRoutine:
     w = call.ins[0]
     assert w is not None
     columns = w.static_shape[-1]
@@ -189,13 +189,13 @@ def _bind_dequantize(call: Call) -> Routine:
         for part in packed.blocks(_TILE):
             packed.unpack(part, rows[part])
 
-    return Routine(run, call.out.dtype.compute_np)
+    return HostRoutine(run, call.out.dtype.compute_np)
 
 
 # --- rope ---
 
 
-def _bind_rope(call: Call) -> Routine:
+def _bind_rope(call: NodeCall) -> HostRoutine:
     rotary: int = call.attrs["rotary_dim"]
     half = rotary // 2
     if call.attrs["interleaved"]:
@@ -213,7 +213,7 @@ def _bind_rope(call: Call) -> Routine:
         np.add(right, a * sin, out=right)
         out[rest] = x[rest]
 
-    return Routine(run, call.out.dtype.compute_np, native=op_tasks.rope(call))
+    return HostRoutine(run, call.out.dtype.compute_np, native=op_tasks.rope(call))
 
 
 # --- attention ---
@@ -357,14 +357,14 @@ def _split(out: Array, kv_heads: int, group: int) -> Array:
     return out.reshape(kv_heads, group, count, depth)
 
 
-def _bind_attention(call: Call) -> Routine:
+def _bind_attention(call: NodeCall) -> HostRoutine:
     many = bind_many_queries(call)
     if many is not None:
         return many
     q, k = call.ins[0], call.ins[1]
     assert q is not None and k is not None
     run = _Attention(call.attrs, q.static_shape, k.static_shape).run
-    return Routine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or op_tasks.attention(call))
+    return HostRoutine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or op_tasks.attention(call))
 
 
 LINEAR: dict[str, Binder] = {

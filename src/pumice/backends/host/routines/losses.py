@@ -1,4 +1,4 @@
-"""Host routines of the losses over many classes: a few rows at a time, so that what lies between the steps stays in cache."""
+"""Host routines of the losses over many classes: a few rows at a time, so that intermediate results stay in cache."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 
 from pumice.backends.host.memory.arrays import as_f32, row_blocks
-from pumice.backends.host.routines.calls import Binder, Call, Routine
+from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.ir.registry import Array
 
 
-def _bind_cross_entropy(call: Call) -> Routine:
+def _bind_cross_entropy(call: NodeCall) -> HostRoutine:
     def run(operands: list[Any], out: Array) -> None:
         x = operands[0].reshape(-1, operands[0].shape[-1])
         targets, losses = operands[1].reshape(-1), out.reshape(-1)
         for part in row_blocks(*x.shape):
             losses[part] = call.spec.reference([as_f32(x[part]), targets[part]], call.attrs, call.out)
 
-    return Routine(run, np.dtype(np.float32), raw=True)
+    return HostRoutine(run, np.dtype(np.float32), raw=True)
 
 
-def _bind_gradient(call: Call) -> Routine:
+def _bind_gradient(call: NodeCall) -> HostRoutine:
     def run(operands: list[Any], out: Array) -> None:
         x = operands[0].reshape(-1, operands[0].shape[-1])
         targets, picked, loss, dy = (o.reshape(-1) for o in operands[1:])
@@ -39,7 +39,7 @@ def _bind_gradient(call: Call) -> Routine:
             if len(valid) < len(rows):
                 rows[scale == 0] = 0  # exponentials of a row without a target may be infinite
 
-    return Routine(run, call.out.dtype.compute_np, raw=True)
+    return HostRoutine(run, call.out.dtype.compute_np, raw=True)
 
 
 LOSSES: dict[str, Binder] = {"cross_entropy": _bind_cross_entropy, "cross_entropy_gradient": _bind_gradient}

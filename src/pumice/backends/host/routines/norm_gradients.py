@@ -9,13 +9,13 @@ import numpy as np
 
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.native import kernel_tasks
-from pumice.backends.host.routines.calls import Binder, Call, Routine
+from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.ir.registry import Array
 
 _VECTOR = 32
 
 
-def _bind(call: Call) -> Routine:
+def _bind(call: NodeCall) -> HostRoutine:
     source = call.ins[1]
     assert source is not None
     columns = numel(source.static_shape[len(source.static_shape) - call.attrs["axes"] :])
@@ -43,7 +43,7 @@ def _bind(call: Call) -> Routine:
             kernel_tasks.Task("norm_parameters_f32", words, -(-columns // _VECTOR), 2 * x.size, keep, scratch=8 * rows),
         ]
 
-    return Routine(run, call.out.dtype.compute_np, native=tasks)
+    return HostRoutine(run, call.out.dtype.compute_np, native=tasks)
 
 
 NORM_GRADIENTS: dict[str, Binder] = {"norm_gradient": _bind, "norm_parameter_gradient": _bind}

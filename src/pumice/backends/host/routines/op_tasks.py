@@ -10,7 +10,7 @@ import numpy as np
 
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.native.kernel_tasks import FEW_QUERIES, Native, Task, address, bits, is_dense
-from pumice.backends.host.routines.calls import Call
+from pumice.backends.host.routines.calls import NodeCall
 from pumice.ir.registry import Array
 
 _VECTOR = 32
@@ -18,7 +18,7 @@ _VECTOR = 32
 _LEAST_SUMMED = 1 << 14
 
 
-def norm(call: Call) -> Native:
+def norm(call: NodeCall) -> Native:
     """rms_norm and layer_norm."""
     source = call.ins[0]
     assert source is not None
@@ -35,7 +35,7 @@ def norm(call: Call) -> Native:
     return make
 
 
-def sums(call: Call) -> Native | None:
+def sums(call: NodeCall) -> Native | None:
     """reduce_sum and reduce_mean over leading or trailing axes of something large."""
     source = call.ins[0]
     assert source is not None
@@ -58,7 +58,7 @@ def sums(call: Call) -> Native | None:
     return make
 
 
-def rope(call: Call) -> Native:
+def rope(call: NodeCall) -> Native:
     """Rotary embedding."""
     rotary = call.attrs["rotary_dim"]
 
@@ -76,8 +76,8 @@ def rope(call: Call) -> Native:
     return make
 
 
-def scatter(call: Call) -> Native | None:
-    """Rows of a table replaced where it lies."""
+def scatter(call: NodeCall) -> Native | None:
+    """Rows of a table replaced in place."""
     if call.spec.name != "scatter_set" or not call.in_place or call.attrs["axis"] != 0:
         return None
 
@@ -91,7 +91,7 @@ def scatter(call: Call) -> Native | None:
     return make
 
 
-def attention(call: Call) -> Native | None:
+def attention(call: NodeCall) -> Native | None:
     """Attention of few queries without mask or bias, over float32 keys."""
     attrs = call.attrs
     swap = attrs["layout"] == "bshd"

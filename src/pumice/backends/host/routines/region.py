@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pumice.backends.host.program import Program
 
 Thunk = Callable[[], None]
-# Names a value of a region: a node, or the f32 twin of a node that is stored as a half.
+# Names a value of a region: a node, or the f32 twin of a node that is stored as f16 or bf16.
 Name = int | tuple[str, int]
 Index = tuple[int | slice, ...]
 # The index into the output, one index per leaf (None: the leaf as it is), and the number of entries along the cut axis.
@@ -105,7 +105,7 @@ class Region:
     def emit(self, program: Program, out: int, dtype: NpDType, shared: Collection[Name] = ()) -> list[Thunk | Bound]:
         """The calls that compute the last instruction's value into the slot `out`, an array of that dtype.
 
-        `shared` names the leaves that lie in the memory of `out`.
+        `shared` names the leaves in the memory of `out`.
         """
         placed, temporaries = self._place(dtype, shared)
         if numel(self.shape) >= _MIN_CHUNKS * CHUNK:

@@ -12,7 +12,7 @@ import numpy as np
 from pumice.backends.host.memory.arrays import NpDType, as_f32, is_half
 from pumice.backends.host.native.codegen.approximations import ERF_P, ERF_Q, ERFC, GELU_ZERO
 from pumice.backends.host.native.kernel_tasks import MAPS, Native, elementwise
-from pumice.backends.host.routines.calls import Call
+from pumice.backends.host.routines.calls import NodeCall
 from pumice.core.dtypes import dtype as named_dtype
 from pumice.ir.registry import Array
 
@@ -190,7 +190,7 @@ _FLOAT: dict[str, tuple[Run, bool]] = {
 }
 
 
-def bind_scalar(call: Call) -> Elementwise:
+def bind_scalar(call: NodeCall) -> Elementwise:
     """The kernel of an elementwise node; ops without one of their own run their reference."""
     name, result = call.spec.name, call.out.dtype.compute_np
     native = elementwise(name) if name in MAPS else None
@@ -229,10 +229,10 @@ def _clamp(lo: float | None, hi: float | None) -> Run:
     return run
 
 
-def _bind_cast(call: Call) -> Elementwise:
+def _bind_cast(call: NodeCall) -> Elementwise:
     source, target = call.ins[0], named_dtype(call.attrs["dtype"])
     assert source is not None
-    # A cast to f16 or bf16 is the one place where a value is rounded inside a step, so its result is a real half.
+    # A cast to f16 or bf16 is the one place where a value is rounded inside a step, so its result has that dtype.
     result = target.np
     if target.kind == "bool":
         return Elementwise(lambda x, out: np.not_equal(x, 0, out), result, raw=False)

@@ -10,7 +10,7 @@ import numpy as np
 from pumice.backends.host.memory.arrays import NpDType, numel, row_blocks
 from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.routines import op_tasks
-from pumice.backends.host.routines.calls import Binder, Call, Routine
+from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.backends.host.routines.conv import CONV
 from pumice.backends.host.routines.linear import LINEAR
 from pumice.backends.host.routines.losses import LOSSES
@@ -23,7 +23,7 @@ _SUM_ROWS = 128
 _LONG_SCAN = 1 << 10
 
 
-def bind_routine(call: Call) -> Routine:
+def bind_routine(call: NodeCall) -> HostRoutine:
     """How a node that is not elementwise runs; ops without a routine of their own run their reference."""
     # Empty operands have rules of their own, which the references follow; there is nothing to be fast at.
     if all(t is None or numel(t.static_shape) for t in call.ins):
@@ -37,26 +37,26 @@ def bind_routine(call: Call) -> Routine:
         found = call.reference([o.packed() if isinstance(o, Tiles) else o for o in operands])
         return found if found.dtype == result else found.astype(result)
 
-    return Routine(run, result, writes=False)
+    return HostRoutine(run, result, writes=False)
 
 
 # --- movement ---
 
 
-def _bind_view(call: Call) -> Routine:
+def _bind_view(call: NodeCall) -> HostRoutine:
     def run(operands: list[Any], out: None) -> Array:
         return call.reference(operands)
 
-    return Routine(run, _dtype(call, 0), writes=False, raw=True, view=True)
+    return HostRoutine(run, _dtype(call, 0), writes=False, raw=True, view=True)
 
 
-def _dtype(call: Call, operand: int) -> NpDType:
+def _dtype(call: NodeCall, operand: int) -> NpDType:
     found = call.dtypes[operand]
     assert found is not None
     return found
 
 
-def _bind_concat(call: Call) -> Routine:
+def _bind_concat(call: NodeCall) -> HostRoutine:
     axis = call.attrs["axis"]
     same = all(d == call.dtypes[0] for d in call.dtypes)
     result = _dtype(call, 0) if same else call.out.dtype.compute_np
@@ -64,10 +64,10 @@ def _bind_concat(call: Call) -> Routine:
     def run(operands: list[Any], out: Array) -> None:
         np.concatenate(operands, axis=axis, out=out)
 
-    return Routine(run, result, raw=same)
+    return HostRoutine(run, result, raw=same)
 
 
-def _bind_pad(call: Call) -> Routine:
+def _bind_pad(call: NodeCall) -> HostRoutine:
     inner = tuple(slice(lo, lo + d) for lo, d in zip(call.attrs["lo"], _shape(call, 0)))
     value = call.attrs["value"]
 
@@ -75,10 +75,10 @@ def _bind_pad(call: Call) -> Routine:
         out.fill(value)
         out[inner] = operands[0]
 
-    return Routine(run, _dtype(call, 0), raw=True)
+    return HostRoutine(run, _dtype(call, 0), raw=True)
 
 
-def _shape(call: Call, operand: int) -> tuple[int, ...]:
+def _shape(call: NodeCall, operand: int) -> tuple[int, ...]:
     found = call.ins[operand]
     assert found is not None
     return found.static_shape
@@ -94,17 +94,17 @@ def _positions(indices: Array, size: int) -> Array:
     return wide
 
 
-def _bind_gather(call: Call) -> Routine:
+def _bind_gather(call: NodeCall) -> HostRoutine:
     axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
 
     def run(operands: list[Any], out: Array) -> None:
         x, indices = operands
         np.take(x, _positions(indices, size), axis=axis, out=out, mode="clip")
 
-    return Routine(run, _dtype(call, 0), raw=True)
+    return HostRoutine(run, _dtype(call, 0), raw=True)
 
 
-def _bind_embedding(call: Call) -> Routine:
+def _bind_embedding(call: NodeCall) -> HostRoutine:
     table = call.ins[0]
     assert table is not None
     entries, width = table.static_shape
@@ -114,7 +114,7 @@ def _bind_embedding(call: Call) -> Routine:
             x, ids = operands
             np.take(x, _positions(ids, entries), axis=0, out=out, mode="clip")
 
-        return Routine(run, _dtype(call, 0), raw=True)
+        return HostRoutine(run, _dtype(call, 0), raw=True)
 
     dtype, decode = table.dtype, codec_of(table.dtype).decode
 
@@ -126,10 +126,10 @@ def _bind_embedding(call: Call) -> Routine:
             found = packed.take(np.clip(wanted[part], 0, entries - 1))
             decode(found.reshape(-1, dtype.block_bytes), rows[part].reshape(-1, dtype.block))
 
-    return Routine(run_packed, call.out.dtype.compute_np)
+    return HostRoutine(run_packed, call.out.dtype.compute_np)
 
 
-def _bind_take_along_axis(call: Call) -> Routine:
+def _bind_take_along_axis(call: NodeCall) -> HostRoutine:
     axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
 
     def run(operands: list[Any], out: None) -> Array:
@@ -139,13 +139,13 @@ def _bind_take_along_axis(call: Call) -> Routine:
         found: Array = np.take_along_axis(x, where, axis=axis)
         return found
 
-    return Routine(run, _dtype(call, 0), writes=False, raw=True)
+    return HostRoutine(run, _dtype(call, 0), writes=False, raw=True)
 
 
-def _bind_scatter(call: Call) -> Routine:
+def _bind_scatter(call: NodeCall) -> HostRoutine:
     axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
     in_place, adds = call.in_place, call.spec.name == "scatter_add"
-    # Where the result is stored as a half, touched rows are rounded as they are written; nothing else needs widening.
+    # Where the result is stored as f16 or bf16, touched rows are rounded as they are written; nothing else needs widening.
     result = call.target if call.target is not None else call.out.dtype.compute_np
     compute = call.out.dtype.compute_np
 
@@ -172,7 +172,7 @@ def _bind_scatter(call: Call) -> Routine:
             last = np.append(first[1:], len(where)) - 1
             rows[touched] = values[order[last]]
 
-    return Routine(run, result, raw=True, native=op_tasks.scatter(call))
+    return HostRoutine(run, result, raw=True, native=op_tasks.scatter(call))
 
 
 # --- reductions ---
@@ -188,7 +188,7 @@ def _sum_first_axis(x: Array) -> Array:
     return found
 
 
-def _bind_sum(call: Call) -> Routine:
+def _bind_sum(call: NodeCall) -> HostRoutine:
     axes: tuple[int, ...] = call.attrs["axes"]
     shape, keepdims = _shape(call, 0), call.attrs["keepdims"]
     result, mean = call.out.dtype.compute_np, call.spec.name == "reduce_mean"
@@ -205,34 +205,34 @@ def _bind_sum(call: Call) -> Routine:
         if mean:
             np.divide(out, count, out)
 
-    return Routine(run, result, native=op_tasks.sums(call) if axes else None)
+    return HostRoutine(run, result, native=op_tasks.sums(call) if axes else None)
 
 
 def _bind_reduce(ufunc: Any) -> Binder:
-    def bind(call: Call) -> Routine:
+    def bind(call: NodeCall) -> HostRoutine:
         axes, keepdims, result = call.attrs["axes"], call.attrs["keepdims"], call.out.dtype.compute_np
 
         def run(operands: list[Any], out: Array) -> None:
             ufunc.reduce(operands[0], axis=axes, dtype=result, out=out, keepdims=keepdims)
 
-        return Routine(run, result)
+        return HostRoutine(run, result)
 
     return bind
 
 
 def _bind_arg(pick: Callable[..., Any]) -> Binder:
-    def bind(call: Call) -> Routine:
+    def bind(call: NodeCall) -> HostRoutine:
         axis, keepdims = call.attrs["axis"], call.attrs["keepdims"]
 
         def run(operands: list[Any], out: Array) -> None:
             np.copyto(out, pick(operands[0], axis=axis, keepdims=keepdims), casting="unsafe")
 
-        return Routine(run, call.out.dtype.compute_np)
+        return HostRoutine(run, call.out.dtype.compute_np)
 
     return bind
 
 
-def _bind_argtopk(call: Call) -> Routine | None:
+def _bind_argtopk(call: NodeCall) -> HostRoutine | None:
     shape, axis, k = _shape(call, 0), call.attrs["axis"], call.attrs["k"]
     size = shape[axis]
     # Selecting first pays for few long rows; elsewhere the reference's sort is as good.
@@ -250,10 +250,10 @@ def _bind_argtopk(call: Call) -> Routine | None:
             ascending = np.argsort(row[candidates][::-1], kind="stable")
             found[:] = candidates[len(candidates) - 1 - ascending[::-1][:k]]
 
-    return Routine(run, call.out.dtype.compute_np)
+    return HostRoutine(run, call.out.dtype.compute_np)
 
 
-def _sorted_words(call: Call, size: int, k: int) -> Routine:
+def _sorted_words(call: NodeCall, size: int, k: int) -> HostRoutine:
     """A row's order by one sort of words that hold key and position: several times as fast as a stable sort of positions."""
     sign, places = np.uint32(1 << 31), np.arange(size, dtype=np.uint64)
 
@@ -267,7 +267,7 @@ def _sorted_words(call: Call, size: int, k: int) -> Routine:
             words.sort()
             found[:] = words[:k] & np.uint64(0xFFFFFFFF)
 
-    return Routine(run, call.out.dtype.compute_np)
+    return HostRoutine(run, call.out.dtype.compute_np)
 
 
 # --- norms and scans ---
@@ -277,7 +277,7 @@ def _rows(x: Array, columns: int) -> Array:
     return x.reshape(-1, columns)
 
 
-def _bind_softmax(call: Call) -> Routine:
+def _bind_softmax(call: NodeCall) -> HostRoutine:
     shape, axis, logs = _shape(call, 0), call.attrs["axis"], call.spec.name == "log_softmax"
 
     def block(x: Array, out: Array, axis: int) -> None:
@@ -298,10 +298,10 @@ def _bind_softmax(call: Call) -> Routine:
         for part in row_blocks(len(source), shape[-1]):
             block(source[part], target[part], 1)
 
-    return Routine(run, call.out.dtype.compute_np)
+    return HostRoutine(run, call.out.dtype.compute_np)
 
 
-def _bind_norm(call: Call) -> Routine:
+def _bind_norm(call: NodeCall) -> HostRoutine:
     columns = numel(_shape(call, 0)[-call.attrs["axes"] :])
     eps, centre = np.float32(call.attrs["eps"]), call.spec.name == "layer_norm"
 
@@ -326,10 +326,10 @@ def _bind_norm(call: Call) -> Routine:
             if bias is not None:
                 np.add(done, bias, done)
 
-    return Routine(run, call.out.dtype.compute_np, native=op_tasks.norm(call))
+    return HostRoutine(run, call.out.dtype.compute_np, native=op_tasks.norm(call))
 
 
-def _bind_cumsum(call: Call) -> Routine:
+def _bind_cumsum(call: NodeCall) -> HostRoutine:
     shape, axis = _shape(call, 0), call.attrs["axis"]
     exclusive, reverse, result = call.attrs["exclusive"], call.attrs["reverse"], call.out.dtype.compute_np
     # A running float32 sum drifts with the number of additions, a float64 one rounded at the end does not.
@@ -347,7 +347,7 @@ def _bind_cumsum(call: Call) -> Routine:
         else:
             np.copyto(target, np.add.accumulate(x, axis=-1, dtype=wide), casting="unsafe")
 
-    return Routine(run, result)
+    return HostRoutine(run, result)
 
 
 ROUTINES: dict[str, Binder] = {

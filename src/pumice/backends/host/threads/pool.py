@@ -1,8 +1,8 @@
 """Threads that share one task by its numbered parts, without waiting for one another to wake up.
 
-A thread pool of Python's costs more to wake than most products of a decoding step take. Here workers that had work a moment
+Waking Python's own thread pool takes longer than most matmuls of a token step. Here workers that had work a moment
 ago spin on a word of memory, in code that holds no lock of the interpreter, and those that have long been idle sleep.
-Whoever is awake takes the next part, so a worker that comes late, or that the system has put aside, delays nobody.
+Any thread that is awake claims the next part, so a late or descheduled worker delays no other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pumice.ir.registry import Array
 # The words of the control block, on cache lines of their own. CLAIM holds the number of the task in its upper half and the
 # next part to be taken in its lower one; DONE counts parts that are finished; BUSY says that more tasks follow at once. ALONE is
 # the number of tasks that are not shared, as other programs had the cores when some were: a worker that is stopped in the
-# middle of its part holds everybody up. It is longer each time, by BACKOFF. ASLEEP is what the function `sleepers` answers.
+# middle of its part delays all. It is longer each time, by BACKOFF. ASLEEP is what the function `sleepers` answers.
 LINE = 8
 CLAIM, DONE, TOTAL, CHUNK, KERNEL, JOB, BUSY, ALONE, BACKOFF, ASLEEP = 0, LINE, *range(2 * LINE, 2 * LINE + 8)
 PARKED = 3 * LINE  # one line for each worker: 1 while it sleeps or is about to
@@ -36,8 +36,8 @@ Compiled = Callable[[int, int, int], None]
 compiled_at: Callable[[int], Compiled] = ctypes.CFUNCTYPE(None, *[ctypes.c_ssize_t] * 3)
 
 
-class Team:
-    """The caller's thread and up to 31 workers. Whoever gives it tasks must hold `lock`."""
+class ThreadPool:
+    """The caller's thread and up to 31 workers. Hold `lock` to give it tasks."""
 
     def __init__(self, threads: int, serve: Compiled, sleepers: Compiled) -> None:
         self.workers = min(threads, 32) - 1

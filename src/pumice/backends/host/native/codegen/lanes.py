@@ -116,7 +116,7 @@ def load_i8(builder: Any, at: Any) -> Any:
 
 @define(FLOATS, ADDRESS, ADDRESS)
 def load_split_half(builder: Any, low: Any, high: Any) -> Any:
-    """f16 numbers whose low and high bytes lie apart."""
+    """f16 numbers whose low and high bytes are stored apart."""
     wide = ir.VectorType(_SHORT, LANES)
     upper = builder.shl(builder.zext(_load(builder, high, _BYTE), wide), ir.Constant(wide, [8] * LANES))
     bits = builder.or_(builder.zext(_load(builder, low, _BYTE), wide), upper)
@@ -322,7 +322,7 @@ def larger(builder: Any, a: Any, b: Any) -> Any:
 
 @define(FLOATS, FLOATS, types.intp, types.intp, types.float32)
 def keep_lanes(builder: Any, a: Any, first: Any, stop: Any, other: Any) -> Any:
-    """The lanes first…stop-1, which may lie outside, and another number in the others."""
+    """The lanes first…stop-1, which may be out of range, and another number in the others."""
     lanes = ir.Constant(INTS.vector, list(range(LANES)))
     begin, end = (spread(builder, builder.trunc(x, _WORD), INTS.vector) for x in (first, stop))
     inside = builder.and_(builder.icmp_signed(">=", lanes, begin), builder.icmp_signed("<", lanes, end))

@@ -1,6 +1,6 @@
 """Numba kernels of attention of many queries and its gradient: a part is a head of a batch entry, in the gradient one of keys.
 
-The products are small and half of each is hidden by a causal mask, so that a BLAS would spend most of its time elsewhere. Rows
+The matmuls are small and half of each is hidden by a causal mask, so that a BLAS would spend most of its time elsewhere. Rows
 of scores are padded to whole vectors. What a query sees are the keys from one to another: neither end ever falls from one query
 to the next.
 """
@@ -84,11 +84,11 @@ def _row_bytes(job: int, which: int) -> Any:
 
 
 @_inlined
-def _product(
+def _matmul(
     a: int, a_row: int, a_step: int, rows: int, b: int, b_step: int, begin: int, end: int,
     out: int, out_row: int, left: int, right: int, add: bool,
 ) -> None:  # fmt: skip
-    """Up to 6 rows of a product, out = a b or more of it, in columns left…right-1 by whole vectors; begin…end-1 are summed over.
+    """Up to 6 rows of a matmul, out = a b or more of it, in columns left…right-1 by whole vectors; begin…end-1 are summed over.
 
     Rows that are too many are the last one again.
     """
@@ -131,7 +131,7 @@ def _turn(x: int, x_row: int, rows: int, columns: int, out: int, padded: int) ->
 
 @_inlined
 def _gather(x: int, x_row: int, rows: int, columns: int, out: int) -> None:
-    """Rows one after the other: those of heads side by side lie far apart, and push each other out of the first cache."""
+    """Copies rows next to one another: those of one head are far apart in memory, and push each other out of the L1 cache."""
     for r in range(rows):
         copy_bytes(out + 4 * columns * r, x + x_row * r, 4 * columns)
 
@@ -249,13 +249,13 @@ def attend_many_f32(job: int, first: int, last: int) -> None:
         for i in range(0, queries, ATTENTION_ROWS):
             rows = min(ATTENTION_ROWS, queries - i)
             low, high = _low(job, start, length, i), _high(job, start, length, i + rows - 1)
-            _product(q + q_row * i, q_row, 4, rows, turned, 4 * padded, 0, depth, scores, 4 * padded, low, high, False)
+            _matmul(q + q_row * i, q_row, 4, rows, turned, 4 * padded, 0, depth, scores, 4 * padded, low, high, False)
             for r in range(rows):
                 begin, end = _low(job, start, length, i + r), _high(job, start, length, i + r)
                 share = _exponentials(scores + 4 * padded * r, begin, end, padded, scale)
                 set_float(shares + 4 * r, share if begin < end else _F32(0))
             to, v_row = out + out_row * i, 4 * value_depth
-            _product(scores, 4 * padded, 4, rows, values, v_row, low, high, to, out_row, 0, value_depth, False)
+            _matmul(scores, 4 * padded, 4, rows, values, v_row, low, high, to, out_row, 0, value_depth, False)
             # Scores would have to be divided by their sum; there are more of them than results.
             for r in range(rows):
                 _scale_row(to + out_row * r, value_depth, float_at(shares + 4 * r))
@@ -295,13 +295,13 @@ def attention_gradient_f32(job: int, first: int, last: int) -> None:
                     rows, at = min(ATTENTION_ROWS, count - i), block + i
                     low, high = _low(job, start, length, at), _high(job, start, length, at + rows - 1)
                     pi, di = p + step * i, d + step * i
-                    _product(q + q_row * i, q_row, 4, rows, keys_turned, step, 0, depth, pi, step, low, high, False)
-                    _product(dy + dy_row * i, dy_row, 4, rows, values_turned, step, 0, value_depth, di, step, low, high, False)
+                    _matmul(q + q_row * i, q_row, 4, rows, keys_turned, step, 0, depth, pi, step, low, high, False)
+                    _matmul(dy + dy_row * i, dy_row, 4, rows, values_turned, step, 0, value_depth, di, step, low, high, False)
                     for r in range(rows):
                         begin, end = _low(job, start, length, at + r), _high(job, start, length, at + r)
                         _softmax(pi + step * r, begin, end, padded, scale)
                         _softmax_gradient(pi + step * r, di + step * r, begin, end, padded, scale)
-                    _product(di, step, 4, rows, k, k_row, low, high, dq + dq_row * i, dq_row, 0, depth, False)
+                    _matmul(di, step, 4, rows, k, k_row, low, high, dq + dq_row * i, dq_row, 0, depth, False)
                 more = head > h * group or block > 0
                 begin = 0
                 for j in range(0, keys, ATTENTION_ROWS):
@@ -312,6 +312,6 @@ def attention_gradient_f32(job: int, first: int, last: int) -> None:
                     end = count
                     while end > begin and _low(job, start, length, block + end - 1) >= j + rows:
                         end -= 1
-                    _product(d + 4 * j, 4, step, rows, q, q_row, begin, end, dk + dk_row * j, dk_row, 0, depth, more)
-                    _product(p + 4 * j, 4, step, rows, dy, dy_row, begin, end, dv + dv_row * j, dv_row, 0, value_depth, more)
+                    _matmul(d + 4 * j, 4, step, rows, q, q_row, begin, end, dk + dk_row * j, dk_row, 0, depth, more)
+                    _matmul(p + 4 * j, 4, step, rows, dy, dy_row, begin, end, dv + dv_row * j, dv_row, 0, value_depth, more)
     give_work(job, keys_turned)

@@ -1,6 +1,6 @@
-"""Numba kernels of dense float32 products: the right operand is packed into tiles first, then slabs of rows pass over them.
+"""Numba kernels of dense float32 matmuls: the right operand is packed into tiles first, then slabs of rows pass over them.
 
-With 32 registers of 512 bits, 14 rows of 32 results stay in registers while all of K passes by. What is read meanwhile lies
+With 32 registers of 512 bits, 14 rows of 32 results stay in registers while all of K passes by. What is read meanwhile is stored
 side by side: a slab of 14 rows, turned so that the numbers for one k are neighbours, fits the first cache, and tiles come from
 the second. Every sum runs over k in order, so a result depends neither on the number of threads nor on what else is computed.
 """
@@ -39,7 +39,7 @@ from pumice.backends.host.native.sizes import BLOCK_BYTES, DENSE_DEEP, PACKED_BY
 
 # The words of a task. Strides are bytes: of the left operand from row to row and from k to k, of the right one from k to k and
 # from column to column, of the result from row to row, then of all three from one entry of a batch to the next. Then where the
-# right operand lies packed from run to run, or 0, and where what was packed for this task does.
+# right operand stays packed from run to run, or 0, and the address of what was packed for this task.
 (
     LEFT,
     LEFT_ROW,
@@ -173,7 +173,7 @@ def _even(count: int) -> int:
 
 @_inlined
 def _pack_one(source: int, step: int, column: int, count: int, width: int, to: int, one: Any) -> None:
-    """A tile whose numbers lie anywhere, or that is not full."""
+    """A tile of any strides, or one that is not full."""
     for k in range(count):
         if width < LANES:
             store_f32(to + k * _VECTOR, zeros())
@@ -313,7 +313,7 @@ def multiply_slab(
         copy_bytes(out + r * out_row, block + r * _VECTOR, 4 * width)
 
 
-def product_f32(job: int, first: int, last: int) -> None:
+def matmul_f32(job: int, first: int, last: int) -> None:
     """A part is a slab of one entry."""
     rows, columns, depth = long_at(job + ROWS), long_at(job + COLUMNS), long_at(job + DEPTH)
     left_row, left_step, out_row = long_at(job + LEFT_ROW), long_at(job + LEFT_STEP), long_at(job + OUT_ROW)
@@ -346,7 +346,7 @@ def product_f32(job: int, first: int, last: int) -> None:
 
 @_inlined
 def pack_slabs(source: int, row: int, step: int, rows: int, depth: int, deep: int, packed: int, first: int, last: int) -> None:
-    """Slabs first…last-1 of a left operand; all of them lie by blocks of `deep` k, then by rows."""
+    """Slabs first…last-1 of a left operand; they are stored by blocks of `deep` k, then by rows."""
     slabs, start = (rows + SLAB - 1) // SLAB, 0
     while start < depth:  # no range, which would have to raise an error for a step of 0
         count = min(deep, depth - start)

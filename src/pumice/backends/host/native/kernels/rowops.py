@@ -1,4 +1,4 @@
-"""Numba kernels of the small steps between products: norms, rotary embedding, cache updates, attention, elementwise maps.
+"""Numba kernels of the small steps between matmuls: norms, rotary embedding, cache updates, attention, elementwise maps.
 
 They follow the convention of formats.py: `kernel(job, first, last)` for some parts of the task at the address `job`.
 """
@@ -44,7 +44,7 @@ _F32 = np.float32
 _VECTOR = 4 * LANES
 # Elements of one part of an elementwise task.
 MAP_PART = 4096
-# The words of other tasks than products. A row of x is D elements; COSINES tells for each row where its cosines begin.
+# The words of other tasks than matmuls. A row of x is D elements; COSINES has for each row where its cosines begin.
 NORM_X, NORM_WEIGHT, NORM_BIAS, NORM_OUT, NORM_COLUMNS, NORM_EPS, NORM_CENTRED = (8 * i for i in range(7))
 ROPE_X, ROPE_COS, ROPE_SIN, ROPE_OUT, ROPE_ROWS, ROPE_DEPTH, ROPE_ROTARY, ROPE_INTERLEAVED = (8 * i for i in range(8))
 SCATTER_OUT, SCATTER_INDICES, SCATTER_UPDATES, SCATTER_COUNT, SCATTER_ROWS, SCATTER_BYTES = (8 * i for i in range(6))

@@ -36,7 +36,7 @@ _NUMBERS = 0x7FFFFFFF
 # How many times longer a worker stays awake between the tasks of one call.
 _BUSY_FACTOR = 10
 _LEAST_ALONE, _MOST_ALONE = 64, 1 << 14
-# After so many looks at a large task, about 100 µs, the core is offered to whoever needs it: perhaps the one that is late.
+# After so many looks at a large task, about 100 µs, the thread yields its core: a late worker may need it.
 _LOOKS_BEFORE_YIELD = 2000
 
 _LONG, _BOTH = ir.IntType(64), "seq_cst"
@@ -118,7 +118,7 @@ def serve(control: int, me: int, patience: int) -> None:
         if idle < patience or (idle < _BUSY_FACTOR * patience and _read(control, BUSY)):
             continue
         _write(control, parked, 1)
-        # Work that came just now: nobody would wake this worker for it.
+        # Work that came just now: no one would wake this worker for it.
         if _read(control, CLAIM) & _LOW >= _read(control, TOTAL) or not _swap(control, parked, 1, 0):
             return
         idle = 0
@@ -150,7 +150,7 @@ def _post(control: int, kernel: int, job: int, total: int, chunk: int) -> None:
 def _finish(control: int, patience: int) -> None:
     """Works on the current task until all of it is done; workers that take more than `patience` looks to do it are left out.
 
-    A patience of 0 is that of tasks so large that nobody is left out of them, however late.
+    `patience` 0 waits for every worker: the task is large.
     """
     while _take(control):
         pass

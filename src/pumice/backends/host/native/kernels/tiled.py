@@ -1,6 +1,6 @@
 """Numba kernels over packed weights in tiles of 32 rows, byte-transposed: one lane of a vector per row of the weight.
 
-Every kernel does the tiles first…last-1 of the task whose words lie at the address `job`; formats.py has them by format.
+Every kernel does the tiles first…last-1 of the task whose words are at the address `job`; formats.py has them by format.
 """
 
 from __future__ import annotations
