@@ -41,7 +41,7 @@ _HOMES = {
         attention batch_norm bitwise_and bitwise_or bitwise_xor broadcast_to cast ceil checkpoint clip concat concatenate
         conv1d conv2d conv3d conv_transpose1d conv_transpose2d cos cosh cross_entropy cumsum custom_gradient dequantize divide
         dot_general dropout einsum embedding equal erf exp exp2 expand_dims expm1 flatten flip floor floor_divide full
-        full_like gather gelu grad greater greater_equal group_norm invert isinf isnan layer_norm left_shift less
+        full_like gather gelu grad greater greater_equal group_norm grouped_matmul invert isinf isnan layer_norm left_shift less
         less_equal log log1p log2 log_softmax logical_and logical_not logical_or logical_xor matmul max max_pool1d
         max_pool2d maximum mean mean_pool1d mean_pool2d min minimum mod moveaxis multiply narrow negative not_equal
         one_hot ones ones_like pad permute_dims power prod qmatmul random ravel reciprocal relu repeat reshape right_shift

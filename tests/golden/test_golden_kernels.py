@@ -99,6 +99,15 @@ def two_moments() -> Graph:
     return pm.trace(f, params={"a": pm.spec(48), "b": pm.spec(48)}, g=pm.spec(48))
 
 
+def experts() -> Graph:
+    """Matmuls over groups of rows, whose grids come from the device."""
+
+    def f(params: Any, x: Any, sizes: Any) -> Any:
+        return pm.silu(pm.grouped_matmul(x, params["up"], sizes))
+
+    return pm.trace(f, params={"up": pm.spec(4, 32, 64)}, x=pm.spec("T", 32), sizes=pm.spec(4, dtype="i32"))
+
+
 CASES: tuple[Callable[[], Graph], ...] = (
     fused_elementwise,
     movement,
@@ -110,6 +119,7 @@ CASES: tuple[Callable[[], Graph], ...] = (
     attention_gradients,
     norm_gradients,
     two_moments,
+    experts,
 )
 
 

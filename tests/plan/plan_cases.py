@@ -130,7 +130,22 @@ def quantised() -> PlanCase:
     return PlanCase(pm.trace(f, params=specs, x=pm.spec(1, 256)), params, runs, "lavapipe")
 
 
+def experts() -> PlanCase:
+    """Grids from the device: matmuls over groups of rows, of which the runs have none, some and more than there are."""
+
+    def f(params: Any, x: Any, sizes: Any) -> Any:
+        return pm.grouped_matmul(pm.silu(pm.grouped_matmul(x, params["up"], sizes)), params["down"], sizes)
+
+    params = {"up": numbers(1, 3, 8, 20) / 4, "down": numbers(2, 3, 20, 8) / 4}
+    specs = {name: pm.spec(*a.shape) for name, a in params.items()}
+    runs = [
+        {"x": numbers(n, n, 8), "sizes": np.int32(sizes)} for n, sizes in ((7, (2, 0, 4)), (30, (0, 0, 0)), (25, (20, -1, 9)))
+    ]
+    graph = pm.trace(f, params=specs, x=pm.spec("T", 8), sizes=pm.spec(3, dtype="i32"))
+    return PlanCase(graph, params, runs, max={"T": 40})
+
+
 CASES: dict[str, Callable[[], PlanCase]] = {
     f.__name__: cache(f)  # type: ignore[dict-item]
-    for f in (mlp, decoder_step, several_results, quantised)
+    for f in (mlp, decoder_step, several_results, quantised, experts)
 }

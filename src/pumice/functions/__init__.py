@@ -70,7 +70,7 @@ from pumice.functions.index import (
     zeros,
     zeros_like,
 )
-from pumice.functions.linalg import dequantize, dot_general, einsum, matmul, qmatmul
+from pumice.functions.linalg import dequantize, dot_general, einsum, grouped_matmul, matmul, qmatmul
 from pumice.functions.nn import attention, cross_entropy, dropout, layer_norm, log_softmax, rms_norm, rope, softmax
 from pumice.functions.reduce import all, any, argmax, argmin, cumsum, max, mean, min, prod, std, sum, var
 from pumice.functions.shape import (
@@ -200,6 +200,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "grouped_matmul",
     "invert",
     "isinf",
     "isnan",

@@ -152,6 +152,20 @@ def qmatmul(x: TensorLike, w: Tensor) -> Tensor:
     return emit("qmatmul", [as_float(x), w])
 
 
+def grouped_matmul(x: TensorLike, w: TensorLike, sizes: TensorLike) -> Tensor:
+    """Rows of x [M, K], sorted by group, each times the [K, N] matrix of its group in w [G, K, N]; gives [M, N].
+
+    sizes [G] has the number of rows of each group, in order; rows beyond their sum give zeros. They are data: on a GPU the work
+    follows the rows that are there. As JAX's ragged_dot; with it a layer of experts is one matmul over rows sorted by expert.
+
+    >>> import pumice as pm
+    >>> x, w = [[1.0], [2.0], [3.0], [4.0]], [[[10.0]], [[100.0]]]
+    >>> pm.interpret(pm.grouped_matmul, x, w, [1, 2]).ravel()
+    array([ 10., 200., 300.,   0.], dtype=float32)
+    """
+    return emit("grouped_matmul", [*_operands(as_float(x), as_float(w)), as_tensor(sizes)])
+
+
 def dequantize(w: Tensor) -> Tensor:
     """A quantised tensor as f32.
 

@@ -15,6 +15,8 @@ from pumice.kernels.library import library_source
 from pumice.plan.plan import Access, Binding, DeviceCount, Grid, Kernel
 
 _T = TypeVar("_T")
+# A size: a dim, or the name of a u32 that the kernel works out itself.
+Extent = Dim | str
 _ELEMENT = {"f32": "f32", "i32": "i32", "u32": "u32"}  # every other dtype lives packed in u32 words
 
 # How one element is taken out of the word w that holds it; s is its position in the word.
@@ -239,8 +241,10 @@ class KernelBuilder:
         return name
 
     # -- sizes ------------------------------------------------------------------------------------------------------
-    def dim(self, d: Dim) -> str:
+    def dim(self, d: Extent) -> str:
         """A dim as a u32 in WGSL: a literal when static, else a uniform field that the host evaluates for each run."""
+        if isinstance(d, str):
+            return d
         if isinstance(d, int):
             return f"{d % (1 << 32)}u"  # negative strides wrap, as u32 arithmetic does
         return self.size(d)

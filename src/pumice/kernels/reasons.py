@@ -18,6 +18,7 @@ _MATMUL = {
     "tiled": "the largest tile that keeps the device busy without much padding",
     "naive": "too small or too short a K for tiles: one thread for each result",
 }
+_GROUPED = {"table": "works out which rows each group has, for the matmul over them", "tiled": _MATMUL["tiled"]}
 _ROWS = {
     "combine": "adds up what several workgroups found for a row",
     "thread": "short rows, or very many side by side: one thread for each",
@@ -52,6 +53,8 @@ _TABLES = {
     "conv_grad_weight": _CONV,
     "matmul": _MATMUL,
     "qmatmul": _MATMUL,
+    "grouped_matmul": _GROUPED,
+    "grouped_matmul_grad_weight": _GROUPED,
     "attention": _ATTENTION,
     "argsort": _SORT,
     "argtopk": _SORT,
@@ -95,6 +98,9 @@ def _sizes(graph: Graph, node: Node, maxima: Mapping[str, int]) -> str:
         columns = len(operands[1]) > 1
         n = out[-1] if columns else 1
         return f"M {prod(out) // max(1, n)}, N {n}, K {operands[0][-1]}"
+    if node.op in ("grouped_matmul", "grouped_matmul_grad_weight"):
+        rows, depth = operands[0]
+        return f"{operands[2][0]} groups, M {rows}, N {out[-1]}, K {depth}"
     if node.op == "attention":
         head, seq = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
         q, k = operands[0], operands[1]

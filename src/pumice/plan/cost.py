@@ -67,9 +67,12 @@ def step_costs(plan: Plan, env: Env) -> list[Cost]:
 
 def node_flops(graph: Graph, node: Node, env: Env) -> int | None:
     """Multiplications and additions of a product, convolution or attention; None for every other op."""
-    if node.op in ("matmul", "qmatmul"):
+    if node.op in ("matmul", "qmatmul", "grouped_matmul"):
         depth = graph.nodes[node.args[0]].type.shape[-1]
         return 2 * evaluate(node.type.numel, env) * evaluate(depth, env)
+    if node.op == "grouped_matmul_grad_weight":
+        x, dy = (graph.nodes[i].type for i in node.args[:2])
+        return 2 * evaluate(x.numel, env) * evaluate(dy.shape[1], env)
     if node.op == "conv":
         weight = graph.nodes[node.args[1]].type.at(env).static_shape
         return 2 * evaluate(node.type.numel, env) * prod(weight[1:])

@@ -5,6 +5,7 @@ from pumice.ir.ops import (  # noqa: F401
     attention_gradient,
     binary,
     conv,
+    grouped,
     index,
     loss,
     marker,

@@ -11,6 +11,7 @@ from pumice.kernels.routines import matmul, qmatmul
 from pumice.kernels.routines.attention import lower_attention
 from pumice.kernels.routines.attention_gradient import lower_attention_gradient
 from pumice.kernels.routines.conv import lower_conv
+from pumice.kernels.routines.grouped import lower_grouped_grad_weight, lower_grouped_matmul
 from pumice.kernels.routines.matmul import lower_matmul
 from pumice.kernels.routines.norm_parameter_gradient import lower_norm_parameter_gradient
 from pumice.kernels.routines.qmatmul import lower_qmatmul
@@ -21,6 +22,8 @@ from pumice.kernels.routines.sort import lower_sort
 ROUTINES: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
     "matmul": lower_matmul,
     "qmatmul": lower_qmatmul,
+    "grouped_matmul": lower_grouped_matmul,
+    "grouped_matmul_grad_weight": lower_grouped_grad_weight,
     "attention": lower_attention,
     "attention_gradient": lower_attention_gradient,
     "norm_parameter_gradient": lower_norm_parameter_gradient,

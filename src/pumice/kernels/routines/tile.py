@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, ceildiv, divide_exactly
-from pumice.kernels.builder import KernelBuilder
+from pumice.core.dims import Dim, ceildiv
+from pumice.kernels.builder import Extent, KernelBuilder
 from pumice.kernels.pull import Puller, plus
-from pumice.kernels.routines.common import Side, load_pair, unpack_pair, vector_elements
+from pumice.kernels.routines.common import Side, divides, load_pair, unpack_pair, vector_elements
 
 _SHORT_EPILOGUE = 6  # nodes of a group whose results are stored one by one
 
@@ -101,7 +101,7 @@ class Loader(Protocol):
 
 
 def strided_loader(
-    p: Puller, side: Side, base: str, first: str, extent: Dim, k: Dim, width: int, tile: Tile, name: str
+    p: Puller, side: Side, base: str, first: str, extent: Dim, k: Extent, width: int, tile: Tile, name: str
 ) -> Loader:
     """The Loader for a strided operand: `extent` rows of `k`, of which the tile takes `width` from row `first` on."""
     if VectorLoader.fits(p, side, extent, k, width, tile):
@@ -114,7 +114,7 @@ class VectorLoader:
     """A Loader whose threads take sixteen bytes at a time: elements along K of one row, or of several rows at one k."""
 
     def __init__(
-        self, p: Puller, side: Side, base: str, first: str, extent: Dim, k: Dim, width: int, tile: Tile, name: str
+        self, p: Puller, side: Side, base: str, first: str, extent: Dim, k: Extent, width: int, tile: Tile, name: str
     ) -> None:
         kb = p.kb
         self.p, self.side, self.k, self.name, self.width, self.bk = p, side, k, name, width, tile.bk
@@ -142,19 +142,19 @@ class VectorLoader:
             self.slots.append((exists, at, row, kb.let(f"({start}) / {self.each}u", "at"), value))
 
     @staticmethod
-    def fits(p: Puller, side: Side, extent: Dim, k: Dim, width: int, tile: Tile) -> bool:
+    def fits(p: Puller, side: Side, extent: Dim, k: Extent, width: int, tile: Tile) -> bool:
         """Whether the operand lies in whole vectors along K, or along its rows, and nothing bound it otherwise before."""
         dtype = p.ctx.type(side.leaf).dtype
         each = vector_elements(dtype)
         if each == 0 or len(p.ctx.part_elements(side.leaf)) > 1 or not p.kb.may_widen(side.leaf):
             return False
         if side.k_stride == 1:
-            whole: tuple[Dim, ...] = (k, tile.bk, side.offset, *side.row_strides, *side.batch)
+            whole: tuple[Extent, ...] = (k, tile.bk, side.offset, *side.row_strides, *side.batch)
         elif side.row_strides == (1,):
             whole = (extent, width, side.offset, side.k_stride, *side.batch)
         else:
             return False
-        return all(divide_exactly(d, each) is not None for d in whole)
+        return all(divides(each, d) for d in whole)
 
     def fetch(self, k0: str) -> None:
         kb = self.p.kb
@@ -200,7 +200,7 @@ class StridedLoader:
     along = 1
 
     def __init__(
-        self, p: Puller, side: Side, base: str, first: str, extent: Dim, k: Dim, width: int, tile: Tile, name: str
+        self, p: Puller, side: Side, base: str, first: str, extent: Dim, k: Extent, width: int, tile: Tile, name: str
     ) -> None:
         kb = p.kb
         self.p, self.side, self.k, self.name, self.width, self.bk = p, side, k, name, width, tile.bk
@@ -276,7 +276,7 @@ class PairLoader(StridedLoader):
         return [f"vec4<f32>({', '.join(f'{pair}.{axis}' for pair in pairs)})" for axis in "xy"]
 
 
-def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Dim, a: Loader, b: Loader) -> None:
+def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Extent, a: Loader, b: Loader) -> None:
     """The loop over K; leaves the thread's results in `acc{i}_{j}`, vec4s of tn in row i, for `store_tile`."""
     _place_thread(kb, tile)
     vectors = tile.tn // 4
@@ -386,7 +386,7 @@ def store_tile(
     compute: str,
     m0: str,
     n0: str,
-    m: Dim,
+    m: Extent,
     n: Dim,
     store: Store,
     *,
@@ -459,7 +459,7 @@ def store_tile(
         kb.close()
 
 
-def _open_inside(kb: KernelBuilder, at: str, size: Dim, block: int) -> None:
+def _open_inside(kb: KernelBuilder, at: str, size: Extent, block: int) -> None:
     """Opens a block for what lies inside `size`, without a test where blocks end there."""
     kb.open("" if isinstance(size, int) and size % block == 0 else f"if ({at} < {kb.dim(size)})")
 
