@@ -52,13 +52,15 @@ class RandomParams:
         self.specs["layers"] = list(self.specs["layers"].values())
 
 
-def random_engine(config: dict[str, Any], device: Device, *, dtype: str = "f16", context: int = 1024) -> tuple[Engine, int]:
+def random_engine(
+    config: dict[str, Any], device: Device, *, dtype: str = "f16", context: int = 1024, slots: int = 1
+) -> tuple[Engine, int]:
     """An engine for a causal model with random weights, and the bytes of those."""
     cfg = ModelArchConfig.from_hf(config)
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, CausalArchitecture)
     params: Any = RandomParams(cfg, dtype)
-    return Engine(arch, cfg, params, device, context=context), params.nbytes
+    return Engine(arch, cfg, params, device, context=context, slots=slots), params.nbytes
 
 
 def generate(engine: Engine, prompt: int, steps: int, seed: int) -> Timings:
