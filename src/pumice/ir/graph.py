@@ -75,6 +75,18 @@ class Node:
         """The inputs that are there."""
         return tuple(i for i in self.inputs if i is not None)
 
+    @cached_property
+    def operands(self) -> Mapping[str, int]:
+        """The inputs that are there by the names that the op gives them; where one name has any number, the first of them.
+
+        >>> from pumice.core import dtypes
+        >>> b = GraphBuilder()
+        >>> x = b.source("input", "x", TensorType(dtypes.f32, (2, 3)))
+        >>> b.nodes[b.add("rms_norm", [x, None])].operands
+        {'x': 0}
+        """
+        return {name: i for name, i in zip(get_op(self.op).operand_names, self.inputs, strict=False) if i is not None}
+
 
 @dataclass(frozen=True)
 class Graph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from pumice.core.dtypes import DType
 from pumice.errors import GraphError, UnknownName
 from pumice.ir.precision import ErrorModel
+from pumice.ir.traits import USUAL, Traits
 from pumice.ir.types import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -40,9 +42,13 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Each output element is a cheap function of elements of the inputs; `rule` names the kernels' index rule."""
+    """Each output element is a cheap function of elements of the inputs; `rule` names the kernels' index rule.
+
+    `elementwise`: as in Scalar, of the elements at its own index.
+    """
 
     rule: str
+    elementwise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,7 @@ class OpSpec:
     `rules`: where systems differ (out of range, ties, empty, rounding), what this op does.
     `gradient`: the reverse-mode rule (see ir/gradient.py); an op without one says why in `no_gradient`. Where `differentiable` is
     False the derivative is zero or means nothing, and nothing flows back; elsewhere asking for a missing rule is an error.
+    `traits`: what planning, checks and reports know of it beyond its meaning (see ir/traits.py).
     `composed(attrs, operands)`: the same in other ops, for targets without a kernel of this one; it has that one's gradient.
 
     >>> get_op("relu").family
@@ -131,6 +138,7 @@ class OpSpec:
     differentiable: bool = True
     composed: Callable[..., Any] | None = None
     results: tuple[str, ...] = ("result",)
+    traits: Traits = USUAL
 
     def result_types(self, types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
         """The types of all results."""
@@ -170,6 +178,20 @@ class OpSpec:
             operand = self.operands[min(i, len(self.operands) - 1)]
             if value is None and not operand.endswith("?"):
                 raise GraphError(f"{self.name}: the operand {operand} is missing")
+
+    @cached_property
+    def operand_names(self) -> tuple[str, ...]:
+        """The operands' names without the signs for optional ones and for any number.
+
+        >>> get_op("rms_norm").operand_names
+        ('x', 'weight')
+        """
+        return tuple(name.rstrip("?*") for name in self.operands)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether an element of the result follows from those at its own index, by broadcasting."""
+        return isinstance(self.lowering, Scalar) or (isinstance(self.lowering, Pull) and self.lowering.elementwise)
 
     @property
     def is_view(self) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, Shape, divide_exactly, product, upper
+from pumice.core.dims import Dim, upper
 from pumice.errors import LimitError, PlanError
-from pumice.ir.graph import Graph, Node
+from pumice.ir.graph import Graph
 from pumice.ir.registry import get_op
 from pumice.ir.types import TensorType
+from pumice.ir.views import View, contiguous_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,93 +30,6 @@ class Group:
     leaves: tuple[int, ...]
     inplace: int | None = None
     store: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A strided window on a stored value: element at idx lies at offset + Σ idx·strides, in elements."""
-
-    leaf: int
-    shape: Shape
-    strides: tuple[Dim, ...]
-    offset: Dim = 0
-
-
-def contiguous_strides(shape: Shape) -> tuple[Dim, ...]:
-    """Row-major strides in elements.
-
-    >>> contiguous_strides((2, 3, 4))
-    (12, 4, 1)
-    """
-    out: list[Dim] = []
-    step: Dim = 1
-    for d in reversed(shape):
-        out.append(step)
-        step = step * d
-    return tuple(reversed(out))
-
-
-def reshape_strides(shape: Shape, strides: tuple[Dim, ...], new: Shape) -> tuple[Dim, ...] | None:
-    """Strides of the same elements under a new shape, or None if that needs a copy.
-
-    >>> reshape_strides((2, 3, 4), (12, 4, 1), (6, 4)), reshape_strides((3, 2), (1, 3), (6,))
-    ((4, 1), None)
-    """
-    if product(shape) == 0:
-        return contiguous_strides(new)
-    old = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
-    out: list[Dim] = [0] * len(new)
-    i, j = 0, 0
-    while i < len(old) or j < len(new):
-        if i == len(old):  # only dims of size 1 can be left
-            if any(d != 1 for d in new[j:]):
-                return None
-            break
-        have, want, i0, j0 = old[i][0], new[j] if j < len(new) else 1, i, j
-        i, j = i + 1, j + 1
-        while have != want:
-            if divide_exactly(have, want) is not None and j < len(new):
-                want, j = want * new[j], j + 1
-            elif divide_exactly(want, have) is not None and i < len(old):
-                have, i = have * old[i][0], i + 1
-            else:
-                return None
-        for a in range(i0, i - 1):
-            if old[a][1] != old[a + 1][0] * old[a + 1][1]:
-                return None
-        step = old[i - 1][1]
-        for b in range(j - 1, j0 - 1, -1):
-            out[b] = step
-            step = step * new[b]
-    return tuple(out)
-
-
-def transform_view(node: Node, base: View) -> View | None:
-    """The view that a view op makes of `base`, or None if it is none."""
-    if node.op == "reshape":
-        strides = reshape_strides(base.shape, base.strides, node.type.shape)
-        return None if strides is None else View(base.leaf, node.type.shape, strides, base.offset)
-    if node.op == "transpose":
-        return View(base.leaf, node.type.shape, tuple(base.strides[p] for p in node.attr["perm"]), base.offset)
-    if node.op == "slice":
-        offset = base.offset
-        for start, stride in zip(node.attr["starts"], base.strides, strict=True):
-            offset = offset + start * stride
-        strides = tuple(s * k for s, k in zip(base.strides, node.attr["steps"], strict=True))
-        return View(base.leaf, node.type.shape, strides, offset)
-    if node.op == "flip":
-        offset, flipped = base.offset, list(base.strides)
-        for axis in node.attr["axes"]:
-            offset = offset + (base.shape[axis] - 1) * base.strides[axis]
-            flipped[axis] = flipped[axis] * -1
-        return View(base.leaf, node.type.shape, tuple(flipped), offset)
-    if node.op == "expand":
-        new, pad = node.type.shape, len(node.type.shape) - len(base.shape)
-        spread = tuple(
-            base.strides[d - pad] if d >= pad and base.shape[d - pad] == new[d] and new[d] != 1 else 0 for d in range(len(new))
-        )
-        return View(base.leaf, new, spread, base.offset)
-    return None
 
 
 class LowerContext:
@@ -202,7 +116,6 @@ def find_view(graph: Graph, node: int, stored: set[int]) -> View | None:
         shape = graph.nodes[node].type.shape
         return View(node, shape, contiguous_strides(shape))
     n = graph.nodes[node]
-    if n.op not in ("reshape", "transpose", "slice", "flip", "expand"):
-        return None
-    base = find_view(graph, n.args[0], stored)
-    return None if base is None else transform_view(n, base)
+    view = get_op(n.op).traits.view
+    base = find_view(graph, n.args[0], stored) if view is not None else None
+    return None if base is None or view is None else view(base, n.attr, n.type.shape)

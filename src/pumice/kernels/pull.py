@@ -14,8 +14,9 @@ from pumice.core.dtypes import DType
 from pumice.errors import PlanError
 from pumice.ir.graph import Node
 from pumice.ir.registry import Pull, Scalar, get_op
+from pumice.ir.views import View, contiguous_strides
 from pumice.kernels.builder import KernelBuilder, Operand
-from pumice.kernels.context import Group, LowerContext, View, contiguous_strides
+from pumice.kernels.context import Group, LowerContext
 
 Index = tuple[str, ...]
 _LITERAL = re.compile(r"^\d+u$")

@@ -9,17 +9,13 @@ from pumice.core.caps import Caps
 from pumice.core.dims import upper
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
-from pumice.ir.registry import Routine, Row, Scalar, Source, get_op
+from pumice.ir.registry import Routine, Row, Source, get_op
 from pumice.kernels.context import Group, LowerContext, below_views, find_view
 from pumice.kernels.routines import MATMULS, pulled_operands
 from pumice.kernels.routines.scatter import words_after
 from pumice.kernels.routines.vectors import is_norm_of_rows
 from pumice.plan.gate_up import find_gate_up
 
-# Ops whose recomputation for every reader costs about as much as loading the result would.
-_CHEAP = {"arange", "expand", "reshape", "transpose", "slice", "flip", "cast", "neg", "add", "sub", "mul", "one_hot"}
-# How many elements of its first operand an op reads for one of its own; unlisted: one.
-_ELEMENTS_READ = {"rope": 2}
 _MAX_WEIGHT = 256  # rough count of scalar operations a kernel may inline; keeps shaders small and compile times short
 _CHEAP_SUBTREE = 4
 _MAX_RECOMPUTED = 8  # nodes that every workgroup of a matmul may recompute
@@ -136,7 +132,7 @@ class _Partition:
 
     def _reads_identically(self, consumer: int, n: Node) -> bool:
         c = self.graph.nodes[consumer]
-        return _is_elementwise(c) and consumer in self.identity and c.type.shape == n.type.shape
+        return get_op(c.op).is_elementwise and consumer in self.identity and c.type.shape == n.type.shape
 
     def _reads_gate_up(self, n: Node) -> bool:
         """Whether n is a gate/up matmul whose two slices are read at the index of the group's root."""
@@ -149,7 +145,7 @@ class _Partition:
         Then the workgroups of the next matmul load n instead of recomputing it.
         """
         long = bool(n.type.shape) and upper(n.type.shape[-1], self.maxima) >= WIDE_GATED
-        if not (long and _is_elementwise(n) and self.caps.generates_kernels):
+        if not (long and get_op(n.op).is_elementwise and self.caps.generates_kernels):
             return False
         if all(self._reads_identically(c, n) for c in readers):
             return False
@@ -161,7 +157,7 @@ class _Partition:
                     continue
                 if a.op == "slice":
                     shown.setdefault(a.args[0], set()).add(arg)
-                elif _is_elementwise(a):
+                elif get_op(a.op).is_elementwise:
                     region.add(arg)
                     stack.append(a)
         return any(found == set(find_gate_up(graph, graph.nodes[i], self.maxima)) for i, found in shown.items())
@@ -186,7 +182,7 @@ class _Partition:
             return False  # it reads memory, see _require_operands
         if len(owners) == 1 and not any(self._spreads(n, self.graph.nodes[c]) for c in readers):
             return True
-        return n.op in _CHEAP and self._subtree(n, _CHEAP_SUBTREE) <= _CHEAP_SUBTREE
+        return get_op(n.op).traits.cheap and self._subtree(n, _CHEAP_SUBTREE) <= _CHEAP_SUBTREE
 
     def _spreads(self, n: Node, consumer: Node) -> bool:
         """Whether the consumer reads each element of n more than once, so that inlining would recompute it."""
@@ -198,7 +194,7 @@ class _Partition:
             return n.id != consumer.args[0]
         own = upper(n.type.numel, self.maxima)
         out = upper(consumer.type.numel, self.maxima)
-        return own < out and consumer.op not in ("concat", "pad")
+        return own < out and not get_op(consumer.op).traits.places
 
     def _subtree(self, n: Node, limit: int) -> int:
         """Number of inlinable ops below n that compute something, counted up to just over the limit."""
@@ -207,15 +203,11 @@ class _Partition:
             node = self.graph.nodes[stack.pop()]
             if isinstance(get_op(node.op).lowering, Source):
                 continue
-            if node.op not in _CHEAP:
+            if not get_op(node.op).traits.cheap:
                 return limit + 1
             total += not get_op(node.op).is_view
             stack.extend(node.args)
         return total
-
-
-def _is_elementwise(n: Node) -> bool:
-    return isinstance(get_op(n.op).lowering, Scalar) or n.op == "cast"
 
 
 def _is_anchor(n: Node) -> bool:
@@ -251,7 +243,7 @@ def _weight(ctx: LowerContext, g: Group) -> dict[int, int]:
     out: dict[int, int] = {}
     for i in g.nodes:
         n = ctx.graph.nodes[i]
-        out[i] = 1 + sum(out.get(a, 0) * (_ELEMENTS_READ.get(n.op, 1) if k == 0 else 1) for k, a in enumerate(n.args))
+        out[i] = 1 + sum(out.get(a, 0) * (get_op(n.op).traits.reads if k == 0 else 1) for k, a in enumerate(n.args))
     return out
 
 
@@ -319,7 +311,7 @@ def _may_overwrite(graph: Graph, g: Group, state: int, caps: Caps) -> bool:
     # Elementwise at the root's own index: the thread that overwrites an element is the only one to read it.
     for i in g.nodes:
         n = graph.nodes[i]
-        if _reaches(graph, i, state, set(g.nodes)) and not (_is_elementwise(n) and n.type.shape == root.type.shape):
+        if _reaches(graph, i, state, set(g.nodes)) and not (get_op(n.op).is_elementwise and n.type.shape == root.type.shape):
             return False
     return True
 

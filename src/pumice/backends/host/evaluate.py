@@ -13,7 +13,7 @@ from pumice.backends.host.routines.calls import Bound, HostRoutine, NodeCall
 from pumice.backends.host.routines.region import Instruction, Region, RegionLeaf
 from pumice.backends.host.routines.scalars import bind_scalar
 from pumice.backends.host.routines.table import bind_routine
-from pumice.ir.registry import Scalar, get_op
+from pumice.ir.registry import get_op
 from pumice.plan.plan import Part, Step
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Compiler:
 
     def _is_scalar(self, n: int) -> bool:
         op = self.graph.nodes[n].op
-        return op == "cast" or isinstance(get_op(op).lowering, Scalar)
+        return get_op(op).is_elementwise
 
     def _shape(self, n: int) -> tuple[int, ...]:
         return self.program.type(n).static_shape

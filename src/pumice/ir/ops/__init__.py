@@ -7,6 +7,7 @@ from pumice.ir.ops import (  # noqa: F401
     conv,
     grouped,
     index,
+    join,
     loss,
     marker,
     matmul,

@@ -18,6 +18,7 @@ from pumice.ir.ops.attention_errors import attention_error, rope_error
 from pumice.ir.ops.attention_math import head_groups, hidden, probabilities, scale_of, usual_layout
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
+from pumice.ir.traits import Traits
 from pumice.ir.types import TensorType
 
 _ATTENTION_ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "softcap": None}
@@ -379,6 +380,7 @@ register(
         error=rope_error,
         gradient=rope_gradient,
         attrs={"rotary_dim": REQUIRED, "interleaved": False},
+        traits=Traits(reads=2),
         rules=(
             "x is [..., S, D]; cos and sin broadcast to x's leading axes and rotary_dim/2, so any axis may hold the positions. "
             "Pair i is (i, i + rotary_dim/2), or (2i, 2i+1) if interleaved; (a, b) becomes (a cos - b sin, b cos + a sin). "

@@ -14,6 +14,7 @@ from pumice.ir.ops._elementwise import BOOLS, INF, NAN, SPECIAL, STEPS, Domain, 
 from pumice.ir.precision import ErrorModel, rounded
 from pumice.ir.registry import Array, Attrs, OpSpec, Sample, Scalar, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, same_dtype
+from pumice.ir.traits import USUAL, Traits
 from pumice.ir.types import TensorType
 
 Wgsl = Mapping[str, str]
@@ -51,6 +52,7 @@ def _op(
     special: tuple[float, ...] = SPECIAL,
     *,
     rules: str = "",
+    traits: Traits = USUAL,
 ) -> None:
     """Register an op; `a` and `b` are the domains of the samples, `special` is crossed with itself."""
     kinds, allowed = kinds_of(wgsl), dtypes_of(wgsl)
@@ -91,6 +93,7 @@ def _op(
             differentiable=name in BINARY,
             rules=rules,
             error=_ERRORS.get(name),
+            traits=traits,
         )
     )
 
@@ -108,10 +111,23 @@ _SHIFT = "a negative b, or one beyond the width, shifts everything out"
 _NONZERO = (0.5, 4.0)
 _ZERO = "integers: division by 0 gives 0, the least value by -1 wraps"
 
-_op("binary", "add", "a + b", np.add, _all("fiu", "({0} + {1})"), rules=_WRAPS)
-_op("binary", "sub", "a - b", np.subtract, _all("fiu", "({0} - {1})"), rules=_WRAPS)
-_op("binary", "mul", "a * b", np.multiply, _all("fiu", "({0} * {1})"), rules=_WRAPS)
-_op("binary", "div", "a / b", np.divide, {"f": "({0} / {1})"}, b=_NONZERO, special=(NAN, INF, -INF, 0.0, 1.0, -3.0))
+_SUM = Traits(cheap=True, neutral={"a": 0.0, "b": 0.0})
+_DIFFERENCE = Traits(cheap=True, neutral={"b": 0.0})
+_PRODUCT = Traits(cheap=True, neutral={"a": 1.0, "b": 1.0})
+_QUOTIENT = Traits(neutral={"b": 1.0}, divisor="b")
+_op("binary", "add", "a + b", np.add, _all("fiu", "({0} + {1})"), rules=_WRAPS, traits=_SUM)
+_op("binary", "sub", "a - b", np.subtract, _all("fiu", "({0} - {1})"), rules=_WRAPS, traits=_DIFFERENCE)
+_op("binary", "mul", "a * b", np.multiply, _all("fiu", "({0} * {1})"), rules=_WRAPS, traits=_PRODUCT)
+_op(
+    "binary",
+    "div",
+    "a / b",
+    np.divide,
+    {"f": "({0} / {1})"},
+    b=_NONZERO,
+    special=(NAN, INF, -INF, 0.0, 1.0, -3.0),
+    traits=_QUOTIENT,
+)
 _op(
     "binary",
     "floor_div",
@@ -142,6 +158,7 @@ _op(
     special=(NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5),
     rules="0**0 is 1; a negative base needs a whole exponent, else NaN; integers wrap, and a negative exponent gives 0 "
     "unless the base is 1 or -1",
+    traits=Traits(neutral={"b": 1.0}),
 )
 _op(
     "binary",

@@ -19,6 +19,7 @@ from pumice.ir.ops.shape import PLAIN_KINDS, canonical_axis, plain, sample, samp
 from pumice.ir.precision import Evaluation, U, growth, is_float
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng, same_dtype, same_shape
+from pumice.ir.traits import Traits
 from pumice.ir.types import TensorType
 
 _READ_RULE = (
@@ -434,6 +435,7 @@ register(
         rules="Negative ids count from the end of the depth; ids still out of range give zeros only.",
         no_gradient="it takes integers",
         differentiable=False,
+        traits=Traits(cheap=True),
     )
 )
 register(
@@ -452,6 +454,7 @@ register(
         " Symbolic ends need integers throughout; fractions need a float dtype.",
         no_gradient="it takes no operands",
         differentiable=False,
+        traits=Traits(cheap=True),
     )
 )
 register(

@@ -12,7 +12,11 @@ from pumice.ir.gradient import Rule
 from pumice.ir.gradients.elementwise import identity
 from pumice.ir.ops.shape import plain, sample, sample_array
 from pumice.ir.registry import Array, Attrs, OpSpec, Pull, Sample, Types, register
+from pumice.ir.traits import USUAL, Traits, always
 from pumice.ir.types import TensorType
+
+# By simplify, which a barrier withstands.
+_DROPPED = Traits(unchanged=always)
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
@@ -32,7 +36,14 @@ def _samples() -> Iterator[Sample]:
 
 
 def _marker(
-    name: str, summary: str, rules: str, *, attrs: dict[str, Any] | None = None, gradient: Rule | None = identity, why: str = ""
+    name: str,
+    summary: str,
+    rules: str,
+    *,
+    attrs: dict[str, Any] | None = None,
+    gradient: Rule | None = identity,
+    why: str = "",
+    traits: Traits = _DROPPED,
 ) -> None:
     register(
         OpSpec(
@@ -50,6 +61,7 @@ def _marker(
             gradient=gradient,
             no_gradient=why,
             differentiable=gradient is not None,
+            traits=traits,
         )
     )
 
@@ -66,6 +78,7 @@ _marker(
     "x, as a value of its own that no pass merges with another",
     "What is computed from it is computed again, even where the same was computed from x. Dropped just before planning.",
     attrs={"region": 0},
+    traits=USUAL,
 )
 _marker(
     "mark",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -11,12 +10,14 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Expr, Shape, ceildiv, dim_max, shape_text
 from pumice.core.dtypes import DType
-from pumice.errors import DTypeError, ShapeError
+from pumice.errors import ShapeError
 from pumice.ir.gradient import Rule
 from pumice.ir.gradients import shape as gradients
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Sample, Types, register
-from pumice.ir.rules import given, require_kind, rng, same_dtype
+from pumice.ir.rules import given, require_kind, rng
+from pumice.ir.traits import Traits, always
 from pumice.ir.types import TensorType
+from pumice.ir.views import View, reshape_strides
 
 PLAIN_KINDS = ("float", "int", "uint", "bool")
 
@@ -328,84 +329,49 @@ def _slice_samples() -> Iterator[Sample]:
     yield _slice_sample("of empty, backwards", sample_array((0, 3)), slice(None, None, -1), every)
 
 
-# --- concat, pad ---
+# --- the views that they make of their operand ---
 
 
-def _infer_concat(types: Types, attrs: Attrs) -> TensorType:
-    found = plain(types)
-    dtype = same_dtype(found)
-    first = found[0]
-    axis = canonical_axis(attrs["axis"], first.rank)
-    total: Dim = 0
-    for position, t in enumerate(found):
-        if t.rank != first.rank or without_axis(t.shape, axis) != without_axis(first.shape, axis):
-            raise ShapeError(
-                f"operand {position} {shape_text(t.shape)} does not join {shape_text(first.shape)} along axis {axis}",
-                hint="all dims but that of the axis must be equal",
-                operand=position,
-            )
-        total = total + t.shape[axis]
-    return TensorType(dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+def _view_reshape(base: View, attrs: Attrs, shape: Shape) -> View | None:
+    strides = reshape_strides(base.shape, base.strides, shape)
+    return None if strides is None else View(base.leaf, shape, strides, base.offset)
 
 
-def _concat(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    return np.concatenate(arrays, axis=attrs["axis"])
+def _view_expand(base: View, attrs: Attrs, shape: Shape) -> View:
+    pad = len(shape) - len(base.shape)
+    kept = [d >= pad and base.shape[d - pad] == shape[d] and shape[d] != 1 for d in range(len(shape))]
+    return View(base.leaf, shape, tuple(base.strides[d - pad] if k else 0 for d, k in enumerate(kept)), base.offset)
 
 
-def _concat_samples() -> Iterator[Sample]:
-    yield sample("rows", [sample_array((3, 5)), sample_array((4, 5), seed=1)], axis=0)
-    yield sample("columns", [sample_array((3, n), dtypes.f16, n) for n in (5, 1, 7)], axis=1)
-    yield sample("middle", [sample_array((2, n, 3), dtypes.i32, n) for n in (4, 2)], axis=1)
-    yield sample("one operand", [sample_array((6,), dtypes.bf16)], axis=0)
-    yield sample("odd bytes", [sample_array((n,), dtypes.u8, n) for n in (1, 2, 3, 5)], axis=0)
-    yield sample("bools", [sample_array((3, n), dtypes.bool_, n) for n in (2, 3)], axis=1)
-    yield sample("more operands than bindings", [sample_array((2, 3), seed=n) for n in range(11)], axis=0)
-    yield sample("empty piece", [sample_array((2, n), seed=n) for n in (3, 0, 4)], axis=1)
-    yield sample("all empty", [sample_array((0, 2)), sample_array((0, 2))], axis=0)
+def _view_transpose(base: View, attrs: Attrs, shape: Shape) -> View:
+    return View(base.leaf, shape, tuple(base.strides[p] for p in attrs["perm"]), base.offset)
 
 
-def _infer_pad(types: Types, attrs: Attrs) -> TensorType:
-    (x,) = plain(types)
-    lo, hi = attrs["lo"], attrs["hi"]
-    if not len(lo) == len(hi) == x.rank:
-        raise ShapeError(f"needs lo and hi for each of {x.rank} axes; {len(lo)} and {len(hi)} were given")
-    for d in (*lo, *hi):
-        if isinstance(d, int) and d < 0:
-            raise ShapeError(f"padding by {d} would remove elements", hint="use slice for that")
-    _check_value(attrs["value"], x.dtype)
-    return TensorType(x.dtype, tuple(a + d + b for a, d, b in zip(lo, x.shape, hi, strict=True)))
+def _view_flip(base: View, attrs: Attrs, shape: Shape) -> View:
+    offset, strides = base.offset, list(base.strides)
+    for axis in attrs["axes"]:
+        offset = offset + (base.shape[axis] - 1) * base.strides[axis]
+        strides[axis] = strides[axis] * -1
+    return View(base.leaf, shape, tuple(strides), offset)
 
 
-def _check_value(value: float, dtype: DType) -> None:
-    if dtype.is_float:
-        return
-    info = None if dtype.kind == "bool" else np.iinfo(dtype.np)
-    low, high = (0, 1) if info is None else (int(info.min), int(info.max))
-    if not math.isfinite(value) or value != int(value) or not low <= value <= high:
-        raise DTypeError(f"{value} is no value of {dtype}", hint=f"an integer in {low}…{high}", value=value, dtype=dtype.name)
+def _view_slice(base: View, attrs: Attrs, shape: Shape) -> View:
+    offset = base.offset
+    for start, stride in zip(attrs["starts"], base.strides, strict=True):
+        offset = offset + start * stride
+    return View(base.leaf, shape, tuple(s * k for s, k in zip(base.strides, attrs["steps"], strict=True)), offset)
 
 
-def _pad(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    x = arrays[0]
-    result = np.full(out.static_shape, attrs["value"], x.dtype)
-    result[tuple(slice(a, a + n) for a, n in zip(attrs["lo"], x.shape, strict=True))] = x
-    return result
+def _takes_all(attrs: Attrs) -> bool:
+    return all(s == 0 for s in attrs["starts"]) and all(k == 1 for k in attrs["steps"])
 
 
-def _pad_samples() -> Iterator[Sample]:
-    yield sample("both sides", [sample_array((3, 5))], lo=(1, 2), hi=(2, 0), value=0.0)
-    yield sample("value", [sample_array((7,), dtypes.i32)], lo=(3,), hi=(4,), value=-5.0)
-    yield sample("minus infinity", [sample_array((2, 3, 4))], lo=(0, 1, 0), hi=(0, 1, 3), value=-math.inf)
-    yield sample("f16", [sample_array((4, 3), dtypes.f16)], lo=(0, 1), hi=(1, 1), value=1.5)
-    yield sample("bf16", [sample_array((5,), dtypes.bf16)], lo=(2,), hi=(0,), value=-0.5)
-    yield sample("bytes", [sample_array((3, 3), dtypes.u8)], lo=(0, 1), hi=(0, 1), value=255.0)
-    yield sample("bools", [sample_array((5,), dtypes.bool_)], lo=(1,), hi=(1,), value=1.0)
-    yield sample("nothing to add", [sample_array((2, 2))], lo=(0, 0), hi=(0, 0), value=9.0)
-    yield sample("of empty", [sample_array((0, 3))], lo=(2, 0), hi=(0, 1), value=4.0)
-    yield sample("scalar", [sample_array(())], lo=(), hi=(), value=0.0)
+def _second(first: Attrs, second: Attrs) -> Attrs:
+    """The shape of the second is what counts."""
+    return second
 
 
-def _shape_op(
+def shape_op(
     name: str,
     summary: str,
     infer: Callable[[Types, Attrs], TensorType],
@@ -414,10 +380,12 @@ def _shape_op(
     attrs: dict[str, Any],
     rules: str,
     gradient: Rule,
+    traits: Traits,
     *,
     operands: tuple[str, ...] = ("x",),
     cost: Literal["free", "memory"] = "free",
 ) -> None:
+    """Register an op of this family."""
     register(
         OpSpec(
             name,
@@ -432,11 +400,12 @@ def _shape_op(
             cost=cost,
             rules=rules,
             gradient=gradient,
+            traits=traits,
         )
     )
 
 
-_shape_op(
+shape_op(
     "reshape",
     "the same elements in row-major order under another shape",
     _infer_reshape,
@@ -445,8 +414,9 @@ _shape_op(
     {"shape": REQUIRED},
     "The shape is fully resolved (no -1); element counts must be equal as canonical expressions.",
     gradients.reshape,
+    Traits(view=_view_reshape, cheap=True, unchanged=always, merged=_second),
 )
-_shape_op(
+shape_op(
     "expand",
     "repeat dims of size 1 and add axes in front, as broadcasting does",
     _infer_expand,
@@ -455,8 +425,9 @@ _shape_op(
     {"shape": REQUIRED},
     "A dim of 1 expands to anything, 0 and symbols included; other dims must already be the wanted ones.",
     gradients.expand,
+    Traits(view=_view_expand, cheap=True, unchanged=always, merged=_second),
 )
-_shape_op(
+shape_op(
     "transpose",
     "reorder the axes: axis i of the result is axis perm[i] of x",
     _infer_transpose,
@@ -465,8 +436,14 @@ _shape_op(
     {"perm": REQUIRED},
     "perm names every axis once.",
     gradients.transpose,
+    Traits(
+        view=_view_transpose,
+        cheap=True,
+        unchanged=lambda attrs: attrs["perm"] == tuple(range(len(attrs["perm"]))),
+        merged=lambda first, second: {"perm": tuple(first["perm"][p] for p in second["perm"])},
+    ),
 )
-_shape_op(
+shape_op(
     "flip",
     "reverse the order of elements along axes",
     _infer_flip,
@@ -475,8 +452,9 @@ _shape_op(
     {"axes": REQUIRED},
     "axes are ascending and non-negative; none gives x.",
     gradients.flip,
+    Traits(view=_view_flip, cheap=True, unchanged=lambda attrs: not attrs["axes"]),
 )
-_shape_op(
+shape_op(
     "slice",
     "every step-th element between start and stop, per axis",
     _infer_slice,
@@ -486,27 +464,5 @@ _shape_op(
     "Bounds are resolved, never negative from the end. A negative step takes start first and goes down to above stop, which may"
     " be -1. A symbolic range that turns out reversed takes nothing (NumPy).",
     gradients.slice_,
-)
-_shape_op(
-    "concat",
-    "join tensors along an axis",
-    _infer_concat,
-    _concat,
-    _concat_samples,
-    {"axis": REQUIRED},
-    "All dims but that of the axis are equal; operands of size 0 add nothing.",
-    gradients.concat,
-    operands=("x*",),
-    cost="memory",
-)
-_shape_op(
-    "pad",
-    "surround x with a constant value",
-    _infer_pad,
-    _pad,
-    _pad_samples,
-    {"lo": REQUIRED, "hi": REQUIRED, "value": 0.0},
-    "lo and hi count elements before and after, per axis, and are not negative. Integer tensors take only values of their dtype.",
-    gradients.pad,
-    cost="memory",
+    Traits(view=_view_slice, cheap=True, unchanged=_takes_all),
 )

@@ -16,6 +16,7 @@ from pumice.ir.ops._elementwise import INF, NAN, SPECIAL, draw, dtypes_of, extre
 from pumice.ir.precision import rounded
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Sample, Scalar, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, same_dtype
+from pumice.ir.traits import Traits, always
 from pumice.ir.types import TensorType
 
 _SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
@@ -202,11 +203,12 @@ register(
         attrs={"dtype": REQUIRED},
         infer=_cast_infer,
         reference=_cast_reference,
-        lowering=Pull("cast"),
+        lowering=Pull("cast", elementwise=True),
         samples=_cast_samples,
         error=rounded(0),
         gradient=gradients.cast,
         rules="float to integer truncates toward zero, saturates, and takes NaN to 0; integer to narrower integer wraps; "
         "to bool is != 0; to f16 and bf16 rounds to nearest even, integers by way of f32",
+        traits=Traits(cheap=True, unchanged=always),
     )
 )

@@ -13,6 +13,7 @@ from pumice.ir.ops._elementwise import BOOLS, INF, NAN, SPECIAL, STEPS, Domain, 
 from pumice.ir.precision import ErrorModel, rounded
 from pumice.ir.registry import Attrs, OpSpec, Sample, Scalar, Types, register
 from pumice.ir.rules import given, require_kind
+from pumice.ir.traits import USUAL, Traits
 from pumice.ir.types import TensorType
 
 Wgsl = Mapping[str, str]
@@ -58,6 +59,7 @@ def _op(
     near_zero: bool = False,
     to_bool: bool = False,
     rules: str = "",
+    traits: Traits = USUAL,
 ) -> None:
     """Register an op. A string is the WGSL of a float op; `near_zero` samples where results are as small as arguments."""
     table = {"f": wgsl} if isinstance(wgsl, str) else wgsl
@@ -95,6 +97,7 @@ def _op(
             differentiable=name in UNARY,
             rules=rules,
             error=_ERRORS.get(name),
+            traits=traits,
         )
     )
 
@@ -109,7 +112,14 @@ _WRAPS = "integers wrap"
 _REDUCED = "on a GPU accurate for |x| up to 131,072; beyond, as good as the driver"
 _NAN_BELOW = "below 0 gives NaN"
 
-_op("neg", "the negative", np.negative, {"f": "(-{0})", "i": "(-{0})", "u": "(0u - {0})"}, rules=_WRAPS)
+_op(
+    "neg",
+    "the negative",
+    np.negative,
+    {"f": "(-{0})", "i": "(-{0})", "u": "(0u - {0})"},
+    rules=_WRAPS,
+    traits=Traits(cheap=True),
+)
 _op("abs", "the absolute value", np.abs, {"f": "abs({0})", "i": "abs({0})", "u": "{0}"}, rules=_WRAPS)
 _op("square", "x * x", np.square, {k: "({0} * {0})" for k in "fiu"}, rules=_WRAPS)
 _op(

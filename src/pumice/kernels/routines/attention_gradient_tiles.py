@@ -11,7 +11,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv, divide_exactly
 from pumice.core.dtypes import f32
 from pumice.ir.graph import Graph, Node
-from pumice.kernels.context import View, contiguous_strides
+from pumice.ir.views import View, contiguous_strides
 from pumice.kernels.pull import Puller, float_literal, plus
 from pumice.kernels.routines.attention_operands import HeadsOfKeys
 from pumice.kernels.routines.attention_parts import LOWEST, static_size

@@ -9,8 +9,9 @@ from typing import Protocol, TypeVar
 from pumice.core.dims import Dim, ceildiv
 from pumice.core.dtypes import f32
 from pumice.ir.graph import Node
+from pumice.ir.views import View
 from pumice.kernels.builder import KernelBuilder
-from pumice.kernels.context import View, find_view
+from pumice.kernels.context import find_view
 from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
 from pumice.kernels.routines.attention_parts import HIDDEN, LOWEST, static_size
 from pumice.kernels.routines.common import Side, broadcast_strides, load_pair, vector_width

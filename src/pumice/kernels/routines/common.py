@@ -8,8 +8,9 @@ from functools import partial
 
 from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
 from pumice.core.dtypes import DType, f32
+from pumice.ir.views import View, reshape_strides
 from pumice.kernels.builder import Extent, KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext, View, reshape_strides
+from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import ZERO, Index, Puller, plus, times
 

@@ -11,8 +11,9 @@ from pumice.core.dims import Dim, ceildiv, product
 from pumice.core.dtypes import f32
 from pumice.ir.graph import Node
 from pumice.ir.types import TensorType
+from pumice.ir.views import View
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext, View
+from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller, plus, times
 from pumice.kernels.routines.common import combine_parts

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pumice.core.dims import Dim, Shape, product
-from pumice.kernels.context import reshape_strides
+from pumice.ir.views import reshape_strides
 from pumice.kernels.pull import ZERO, Index, Puller, plus, times
 from pumice.kernels.routines.tile import Tile, pitch
 

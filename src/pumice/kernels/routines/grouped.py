@@ -13,8 +13,9 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv, dim_min
 from pumice.core.dtypes import u32
 from pumice.ir.types import TensorType
+from pumice.ir.views import View
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext, View
+from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.common import Side, divides, store_four, stores_fours

@@ -9,8 +9,9 @@ from pumice.core.dims import Dim, ceildiv
 from pumice.core.dtypes import f32
 from pumice.ir.graph import Node
 from pumice.ir.types import TensorType
+from pumice.ir.views import View
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext, View
+from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Puller, float_literal
 from pumice.kernels.rows.layout import Rows, RowThreads, enough_groups
