@@ -14,7 +14,6 @@ SOURCES = sorted((ROOT / "src" / "pumice").rglob("*.py"))
 SAME_IDEA = {
     "ModelSettings": "the [model] table of a recipe: `recipes.find` looks it up by this name in each recipe's module",
     "DataSettings": "the [data] table of a recipe, likewise",
-    "Routine": "an op's lowering by a routine, and the host's table entry for one",
 }
 
 # A word that must not come back in identifiers and file names, and the field's word for it. ("product" may be one of numbers.)
@@ -30,6 +29,8 @@ BANNED = {
     "buried": "to_release",
     "lasting": "resident, or an update",
 }
+# Where such a word is the right one after all.
+RIGHT = {("backends/host/native/codegen/lanes.py", "halves"): "a vector register has two of them"}
 IN_FLIGHT = re.compile(r"in_?flight", re.IGNORECASE)
 
 
@@ -76,9 +77,8 @@ def test_identifiers_use_words_of_the_field() -> None:
     found = [
         f"{relative(path)}: {name} ({', '.join(BANNED.get(w) or BANNED[w.removesuffix('s')] for w in banned(name))})"
         for path in SOURCES
-        if "backends/host/" not in relative(path)
         for name in sorted({*identifiers(ast.parse(path.read_text())), path.stem})
-        if banned(name)
+        if any((relative(path), word) not in RIGHT for word in banned(name))
     ]
     assert not found, "in place of these, say what stands in parentheses:\n" + "\n".join(found)
 

@@ -177,7 +177,7 @@ def _bound(fn: Callable[..., Any], arguments: dict[str, Any]) -> tuple[list[Any]
     """The arguments as fn takes them; names that it lacks, or needs and were not given, are errors."""
     try:
         parameters = inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # some builtins tell nothing about themselves
+    except (TypeError, ValueError):  # some builtins have no signature
         return [], arguments
     named = {n: p for n, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -313,7 +313,7 @@ def set_state(state: str | Tensor, value: TensorLike) -> None:
 
 
 def set_param(param: Tensor, value: TensorLike) -> None:
-    """Give a param the value that it takes after this run: how a training step changes its weights where they lie.
+    """Give a param the value that it takes after this run: how a train step updates its weights in place.
 
     >>> def step(params, g):
     ...     set_param(params["w"], params["w"] - 0.1 * g)

@@ -25,7 +25,7 @@ def backward(
 ) -> list[int]:
     """The gradients of a scalar value with respect to others, appended to the graph.
 
-    Only what lies between them is differentiated; a value that the loss does not depend on gets zeros. `custom` holds the
+    Only the values between them are differentiated; a value that the loss does not depend on gets zeros. `custom` holds the
     user's own gradients by region.
 
     >>> from pumice.core import dtypes

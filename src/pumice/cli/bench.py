@@ -51,7 +51,7 @@ def result_line(row: Mapping[str, Any]) -> str:
 
 
 def bench_ops(device: Device) -> list[dict[str, Any]]:
-    """Matrix products, a quantised matrix-vector product, a softmax and an elementwise chain."""
+    """Matmuls, a quantised matvec, a softmax and an elementwise chain."""
     import pumice as pm
     from pumice.core.blocks import quantize_rows
     from pumice.core.dtypes import q8_0

@@ -1,4 +1,4 @@
-"""`pumice bench --tune`: measures the tiles of matrix products on this adapter and puts the rates into the user's tuning file."""
+"""`pumice bench --tune`: measures matmul tiles on this adapter and puts the rates into the user's tuning file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumice.kernels.routines.tile import Tile, fitting
 
 # Workgroups a core, for which the table has rates; the length of K they are measured with; runs, of which the median counts.
 GROUPS, K, REPEATS = (1, 2, 4), 512, 9
-# Cores are counted with long products: one more workgroup than cores must be seen to take longer.
+# Cores are counted with long matmuls: one more workgroup than cores must be seen to take longer.
 _LONG_K, _MOST_CORES, _LONGER = 4096, 1024, 1.1
 
 

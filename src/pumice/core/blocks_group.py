@@ -160,7 +160,7 @@ def _encode(layout: GroupLayout, x: Floats, blocks: Bytes) -> None:
     span = {"i4": 7, "i8": 127, "e4m3": 448, "e5m2": 57344, "nvfp4": 6 * 448}.get(layout.codes)
     with np.errstate(over="ignore", invalid="ignore"):
         scale = top / np.float32(span) if span else (high - low) / np.float32((1 << layout.bits) - 1)
-        if layout.offset == "zero":  # zero itself must lie within the codes
+        if layout.offset == "zero":  # zero itself must be one of the codes
             scale = (np.maximum(high, 0) - np.minimum(low, 0)) / np.float32((1 << layout.bits) - 1)
         blocks[:, : layout.scale_bytes] = _bits(scale, layout.scale)
     step = _get_float(blocks, 0, layout.scale)

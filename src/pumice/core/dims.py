@@ -370,7 +370,7 @@ _FUNCTIONS: dict[str, Any] = {"floordiv": _floordiv, "mod": _mod, "max": dim_max
 
 
 def bounds(d: Dim, maxima: Mapping[str, int]) -> tuple[int, int]:
-    """The least and greatest value of a dim when each symbol lies in 0…its maximum (sound, perhaps not tight).
+    """The least and greatest value of a dim when each symbol is in 0…its maximum (sound, perhaps not tight).
 
     >>> bounds(sym("T") * 2 - 1, {"T": 8})
     (-1, 15)

@@ -153,7 +153,7 @@ _GROUP_NAME = re.compile(r"(?P<codes>i4|i8|u4z|u8z|u4b|u8b|e4m3|e5m2|nvfp4)_g(?P
 
 @dataclass(frozen=True, slots=True)
 class GroupLayout:
-    """How a grouped dtype lies in memory: for every group a scale, in some an offset of the same width, then the codes.
+    """How a grouped dtype is stored: for every group a scale, in some an offset of the same width, then the codes.
 
     Codes i4 and i8 are signed (four bits are stored plus 8); u4z and u8z have a whole zero point, which is subtracted from
     the code before the scale multiplies it; u4b and u8b a bias, which is added after. Codes and zero points of eight bits are

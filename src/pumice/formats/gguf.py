@@ -177,7 +177,7 @@ def _alignment(path: Path, metadata: Metadata) -> int:
 
 
 def _tensor_info(cursor: Cursor, index: int) -> tuple[TensorInfo, int, int]:
-    """One entry of the tensor table: what it is, where its data starts after the header, where the entry lies."""
+    """One entry of the tensor table: what it is, where its data starts after the header, where the entry is."""
     at = cursor.pos
     name = cursor.name(f"the name of tensor {index}", MAX_NAME)
     what = f"tensor {shown(name)}"
@@ -227,7 +227,7 @@ def _place(
         if info.name in tensors:
             raise malformed(file.path, f"{what} occurs twice", offset=at, hint="the file is damaged or hostile", tensor=info.name)
         if offset % alignment:
-            what += f" lies at {offset}, not a multiple of {alignment}"
+            what += f" is at {offset}, not a multiple of {alignment}"
             raise malformed(file.path, what, offset=at, hint="convert the model again", tensor=info.name)
         begin, end = start + offset, start + offset + info.nbytes
         if end > file.size:

@@ -184,7 +184,7 @@ class StringArray(Sequence[str]):
 
 
 class _Text:
-    """Where a long string lies; decoding waits until the value is read, as a header may hold 64 MB of them."""
+    """Where a long string is; decoding waits until the value is read, as a header may hold 64 MB of them."""
 
     __slots__ = ("length", "offset")
 

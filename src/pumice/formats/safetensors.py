@@ -293,7 +293,7 @@ def _check_layout(file: MappedFile, start: int, entries: list[_Entry]) -> None:
     position = 0
     for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != position:
-            how = "a hole lies before" if entry.begin > position else "another tensor overlaps"
+            how = "a gap precedes" if entry.begin > position else "another tensor overlaps"
             raise malformed(
                 file.path,
                 f"{how} tensor {shown(entry.info.name)}: it starts at {entry.begin}, the one before ends at {position}",
@@ -355,7 +355,7 @@ def _read_index(path: Path) -> dict[str, str]:
 
 
 def _check_file_name(path: Path, name: str, at: int) -> None:
-    """A shard lies beside its index: anything that could lead elsewhere on any system is refused."""
+    """A shard is in the folder of its index: anything that could lead elsewhere on any system is refused."""
     plain = PurePosixPath(name).name == name == PureWindowsPath(name).name
     if not plain or name in ("", ".", "..") or "\0" in name:
         what = f"names a shard {shown(name)} outside its own folder"

@@ -273,7 +273,7 @@ class OpenFile:
 
 
 class Shards(OpenFile):
-    """Several files that act as one; every tensor lies in exactly one of them."""
+    """Several files that act as one; every tensor is in exactly one of them."""
 
     def __init__(self, path: Path, files: Sequence[WeightFile]) -> None:
         self.path = path

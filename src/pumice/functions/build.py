@@ -26,7 +26,7 @@ ShapeLike = Dim | Sequence[Dim]
 ErrorT = TypeVar("ErrorT", bound=PumiceError)
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Paths inside the package whose lines count as the user's: whoever looks into a model of ours wants to see its lines.
+# Paths inside the package whose lines count as the user's: errors in our models point at the model's lines.
 shown_code: ContextVar[tuple[str, ...]] = ContextVar("shown_code", default=())
 
 

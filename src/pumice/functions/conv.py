@@ -173,7 +173,7 @@ def _conv_transpose(
     pads = _pairs(padding, spatial, reach, strides)
     for e, s in zip(extra, strides, strict=True):
         if not 0 <= e < s:
-            raise fail(InputError, f"output_padding must lie in 0…stride - 1, not {output_padding!r}")
+            raise fail(InputError, f"output_padding must be in 0…stride - 1, not {output_padding!r}")
     rows = zip(t.shape[2:], strides, pads, reach, extra, strict=True)
     size = tuple((d - 1) * s - lo - hi + r + e for d, s, (lo, hi), r, e in rows)
     y = emit("conv_grad_input", [t, weights], size=size, strides=strides, padding=pads, dilation=gaps, groups=groups)
@@ -256,7 +256,7 @@ def max_pool1d(
 def max_pool2d(
     x: TensorLike, kernel_size: Sizes, stride: Sizes | None = None, padding: PaddingLike = 0, ceil_mode: bool = False
 ) -> Tensor:
-    """The greatest element of each window of x [N, C, H, W]; windows lie side by side unless `stride` is given.
+    """The greatest element of each window of x [N, C, H, W]; windows are adjacent unless `stride` is given.
 
     Padding never wins. `ceil_mode` rounds the number of windows up rather than down. The gradient goes to the first greatest.
 
@@ -294,7 +294,7 @@ def mean_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window of x [N, C, H, W]; windows lie side by side unless `stride` is given.
+    """The mean of each window of x [N, C, H, W]; windows are adjacent unless `stride` is given.
 
     Padding counts as zeros, or not at all without `count_include_pad`.
 
@@ -337,7 +337,7 @@ def upsample(
     """x [N, C, spatial…] resized to `size`, or `scale_factor` whole times as large.
 
     `mode` is "nearest", or "linear" (also "bilinear", "trilinear") for the weighted mean of the nearest elements along each
-    axis. With `align_corners` the first and last elements of both grids lie on each other, else their outer edges do.
+    axis. With `align_corners` the first and last elements of both grids coincide, else their outer edges do.
 
     >>> import pumice as pm
     >>> pm.interpret(lambda x: pm.upsample(x, scale_factor=2), [[[1.0, 2.0]]])

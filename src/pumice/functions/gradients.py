@@ -99,7 +99,7 @@ def _place(fn: Callable[..., Any], number: int, args: tuple[Any, ...], kwargs: d
         return number
     try:
         names = list(inspect.signature(fn).parameters)
-    except (TypeError, ValueError):  # some builtins tell nothing about themselves
+    except (TypeError, ValueError):  # some builtins have no signature
         names = []
     if 0 <= number < len(names) and names[number] in kwargs:
         return names[number]
@@ -144,7 +144,7 @@ def stop_gradient(x: TensorLike) -> Tensor:
 def checkpoint(fn: Callable[..., Any], *, save: Literal["nothing", "compute"] = "nothing") -> Callable[..., Any]:
     """fn, whose inner values are not kept for the backward pass but computed again there, from its arguments.
 
-    It trades time for memory. With save="compute" the results of compute-bound ops (products, attention, convolutions) are kept
+    It trades time for memory. With save="compute" the results of compute-bound ops (matmuls, attention, convolutions) are kept
     and only what is cheap is computed again. At least one argument is a tensor.
 
     >>> import pumice as pm

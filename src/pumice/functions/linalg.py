@@ -1,4 +1,4 @@
-"""Products of tensors: matmul, dot_general and einsum, and those with quantised weights."""
+"""Matmul, dot_general and einsum, and matmuls with quantised weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AxisPairs = tuple[Sequence[int], Sequence[int]]
 
 def _operands(a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype.is_float and b.dtype.is_float:
-        return a, b  # the product reads each in its own dtype
+        return a, b  # the matmul reads each in its own dtype
     x, y = promote(a, b)
     return widened(x), widened(y)
 

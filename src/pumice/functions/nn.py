@@ -189,7 +189,7 @@ def _attention_mask(mask: TensorLike, near: Tensor) -> Tensor:
 def cross_entropy(logits: TensorLike, targets: TensorLike) -> Tensor:
     """For each row of logits [..., classes] the negative log-probability of its target, in f32.
 
-    Targets are integers of the logits' shape without the last axis. A row whose target lies outside 0…classes-1, such as -100,
+    Targets are integers of the logits' shape without the last axis. A row whose target is outside 0…classes-1, such as -100,
     has the loss 0 and no gradient. Neither the loss nor its gradient builds a table of one-hot rows.
 
     >>> import pumice as pm
@@ -208,7 +208,7 @@ def dropout(x: TensorLike, key: Tensor, rate: float) -> Tensor:
     array([2., 2., 2., 0.], dtype=float32)
     """
     if not 0.0 <= rate < 1.0:
-        raise fail(InputError, f"the dropout rate must lie in 0…1, without 1, not {rate}", rate=rate)
+        raise fail(InputError, f"the dropout rate must be in 0…1, without 1, not {rate}", rate=rate)
     t = as_float(x)
     if rate == 0.0:
         return t

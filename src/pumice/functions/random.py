@@ -110,7 +110,7 @@ def bernoulli(key: TensorLike, p: float = 0.5, shape: ShapeLike = ()) -> Tensor:
     array([ True,  True,  True, False])
     """
     if not 0.0 <= p <= 1.0:
-        raise fail(InputError, f"a probability must lie in 0…1, not {p}", p=p)
+        raise fail(InputError, f"a probability must be in 0…1, not {p}", p=p)
     return emit("random_bernoulli", [_checked(key)], shape=as_shape(shape), p=float(p))
 
 

@@ -64,7 +64,7 @@ def axis_index(axis: int, rank: int) -> int:
     2
     """
     if not -rank <= axis < rank:
-        raise ShapeError(f"axis {axis} is out of range for rank {rank}", hint=f"it must lie in {-rank}…{rank - 1}")
+        raise ShapeError(f"axis {axis} is out of range for rank {rank}", hint=f"it must be in {-rank}…{rank - 1}")
     return axis % rank
 
 

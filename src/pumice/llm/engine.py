@@ -149,7 +149,7 @@ class Engine:
         return made
 
     def _plan_path(self, chunk: int | None, sampling: Sampling) -> Path | None:
-        """Where the plan is kept; the factor of an adapter is a constant of the graph, which specs do not tell."""
+        """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
         return None if self._adapted else plan_path(self.device.caps, self.cfg, self._params.specs, self.layout, sampling, chunk)
 
     def _prepare_decode(self) -> None:
@@ -286,7 +286,7 @@ class Engine:
 
         def common(slot: CacheSlot) -> int:
             # Keys that turned under another regime are of no use. Regimes only grow with the length, so where the slot's
-            # prompt agrees, so do the decoded tokens that lie within the new prompt.
+            # prompt agrees, so do the decoded tokens within the new prompt.
             if rotary_regime(self.cfg, slot.length) != needed:
                 return 0
             # At least one token must run, or there would be no logits to sample from.
@@ -347,7 +347,7 @@ class Engine:
         exe.state["seen"].write(seen.reshape(-1))
 
     def _place(self, s: LiveSequence, number: int) -> int:
-        """Where in the ring the token of that number of a sequence lies."""
+        """The ring position of a sequence's token with that number."""
         return number % RING * len(self._slots) + s.slot.index
 
     def _inputs(self, live: Sequence[LiveSequence], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
@@ -447,7 +447,7 @@ class Engine:
         """The event of the token that a sequence just got; ended sequences leave."""
         finish = "stop" if s.last in s.request.stop_ids else "length" if s.count >= s.request.max_tokens else None
         if finish is not None:
-            # What ran past the end is cut off again: those rows of the cache are overwritten by whoever comes next.
+            # What ran past the end is cut off again: the next request overwrites those rows of the cache.
             s.forget_ahead()
             s.done = True
             s.slot.busy = False

@@ -37,8 +37,8 @@ def cached_attention(layout: CacheLayout, rows: Tensor, slot: Tensor, start: Ten
     """An `attend` that appends keys and values to the cache and attends to the whole sequence of each batch row.
 
     `rows` says for every token of the batch which row of the cache it takes; rows beyond the cache are dropped, which is
-    how padding is kept out. `end` is the length of the sequences with the new tokens, for which a single new token speaks
-    itself: it sees what lies before it.
+    how padding is kept out. `end` is the length of the sequences with the new tokens; omit it when decoding one token: its
+    position gives the length.
     """
 
     def append(name: str, new: Tensor, dtype: str) -> Tensor:
@@ -83,7 +83,7 @@ def token_step(
     Inputs, all by batch row: `slot` (which sequence of the cache), `start` (tokens in it so far), `total` (length of the
     sequence that this token step belongs to: some rotary scalings depend on it), `at` (where in the ring the sampled token goes),
     and, unless greedy, the sampling numbers. Prompts come with `tokens` and `length` (how many they are; the rest of the row
-    is padding). With `feed` each row runs the token that lies in the ring at `fed` instead, which never left the device, and
+    is padding). With `feed` each row runs the token in the ring at `fed` instead, which never left the device, and
     it takes the `row` of the cache.
     """
 

@@ -178,7 +178,7 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def read_config(path: Path, weights: WeightFile) -> ModelArchConfig:
-    """The architecture of a GGUF file, or of the Hugging Face folder in which safetensors files lie."""
+    """The architecture of a GGUF file, or of the Hugging Face folder of safetensors files."""
     if weights.kind == "gguf":
         return ModelArchConfig.from_gguf(weights.metadata, weights.tensors)
     folder = path if path.is_dir() else path.parent

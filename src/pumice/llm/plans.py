@@ -23,7 +23,7 @@ _KEPT = 64
 
 
 def plan_path(caps: Caps, *inputs: Any) -> Path | None:
-    """Where the plan lies that follows from these inputs, each of which must say all of itself by its repr.
+    """The path of the plan for these inputs; the repr of each must describe it completely.
 
     None for devices whose plans are not kept, and where it is to be shown how a plan is made.
 

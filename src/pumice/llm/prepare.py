@@ -45,7 +45,7 @@ def report_compilation(device: Device, progress: ProgressCallback | None) -> Ite
 def in_background(work: Callable[[], object]) -> Iterator[None]:
     """Does some work in a thread while the block runs, and waits for it at the end.
 
-    The work only makes ready what is needed later: what goes wrong in it goes wrong again then, where it can be told.
+    The work only prepares what is needed later: an error in it occurs again then, where it can be reported.
 
     >>> done = []
     >>> with in_background(lambda: done.append(1)):

@@ -42,7 +42,7 @@ class SamplingParams:
         for name, (low, high) in limits.items():
             value = number(name, getattr(self, name), whole=isinstance(low, int))
             if not low <= value <= high:  # false for NaN too
-                raise InputError(f"{name} is {value}", hint=f"it must lie in {low}…{high}", name=name, value=value)
+                raise InputError(f"{name} is {value}", hint=f"it must be in {low}…{high}", name=name, value=value)
         if self.logprobs is not None and not 0 <= number("logprobs", self.logprobs, whole=True) <= 20:
             raise InputError(f"logprobs is {self.logprobs}", hint="0…20 alternatives can be had", name="logprobs")
 
@@ -134,7 +134,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     >>> check_options({"top_p": 1.5})
     Traceback (most recent call last):
     pumice.errors.InputError: [input] top_p is 1.5
-      hint: it must lie in 0.0…1.0
+      hint: it must be in 0.0…1.0
     """
     unknown = [k for k in options if k not in _OPTIONS]
     if unknown:

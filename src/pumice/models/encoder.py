@@ -19,7 +19,7 @@ def hidden(
 ) -> Tensor:
     """Tokens i32 [B, T], mask bool [B, T] (False = padding), types i32 [B, T] → the last layer's output f32 [B, T, hidden].
 
-    Where all padding is at the end, `length`, i32 [B], tells it with less work than a mask. What stands at padding means nothing.
+    Where all padding is at the end, `length`, i32 [B], is cheaper than a mask. Values at padding are undefined.
     """
     batch, time = tokens.shape
     everywhere = None if mask is None else F.reshape(mask, (batch, 1, 1, time))

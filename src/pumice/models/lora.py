@@ -180,7 +180,7 @@ class _Arrays(Mapping[str, NDArray[Any]]):
 def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> LoadedParams:
     """Params with an adapter beside their weights; also those that `merge_projections` has joined.
 
-    The parts of a joined layer share one product: their a lie on top of each other, their b in a diagonal of blocks.
+    The parts of a merged layer share one matmul: their a are stacked, their b form a block diagonal.
     """
     extra: dict[str, F32] = {}
     layers: list[dict[str, Any]] = [dict(layer) for layer in params.specs["layers"]]

@@ -1,4 +1,4 @@
-"""Projections of the same input joined into one: q, k and v, and gate and up, as one product each."""
+"""Projections of the same input merged into one matmul: q, k and v, and gate and up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MergedArrays(Mapping[str, NDArray[Any]]):
 
 
 def merge_projections(cfg: ModelArchConfig, params: LoadedParams, target: str = "webgpu") -> tuple[ModelArchConfig, LoadedParams]:
-    """The same model with fewer, larger products, where the weights of all its layers allow it.
+    """The same model with fewer, larger matmuls, where the weights of all its layers allow it.
 
     Fewer steps read the same weights, which is what small batches on a GPU spend their time on; on the host a step costs
     little, and parts of a merged result more. Weights of different dtypes stay apart, as do projections with a norm of

@@ -118,7 +118,7 @@ class MultiHeadAttention(Module):
             y: Tensor = computing(t) @ self.in_proj_weight[first * width : last * width].T
             return y if self.in_proj_bias is None else y + self.in_proj_bias[first * width : last * width]
 
-        if x is source:  # one product for all three
+        if x is source:  # one matmul for all three
             joined = part(x, 0, 3)
             return joined[..., :width], joined[..., width : 2 * width], joined[..., 2 * width :]
         return part(x, 0, 1), part(source, 1, 2), part(source, 2, 3)

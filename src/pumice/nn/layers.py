@@ -1,4 +1,4 @@
-"""Layers: products, tables, convolutions, dropout, and what strings them together; names and shapes are PyTorch's."""
+"""Layers: linear, embedding, convolution, dropout and Sequential; names and shapes are PyTorch's."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Linear(Module):
 class Embedding(Module):
     """The rows of a table [count, width] that integers name.
 
-    - `count`: rows; ids lie in 0…count-1
+    - `count`: rows; ids must be in 0…count-1
     - `width`: size of a row
     - `weight_init`: an initialiser, or the table to start from; `nn.init.normal()` by default
 
@@ -156,7 +156,7 @@ class Dropout(Module):
 
     def __init__(self, rate: float = 0.5) -> None:
         if not 0 <= rate < 1:
-            raise InputError(f"the dropout rate must lie in 0…1, without 1, not {rate}", rate=rate)
+            raise InputError(f"the dropout rate must be in 0…1, without 1, not {rate}", rate=rate)
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ def cross_entropy(
     labels = as_indices(targets, near=x)
     classes = _classes(x, labels, ignore_index)
     if not 0.0 <= label_smoothing < 1.0:
-        raise fail(InputError, f"label_smoothing must lie in 0…1, without 1, not {label_smoothing}")
+        raise fail(InputError, f"label_smoothing must be in 0…1, without 1, not {label_smoothing}")
     counts = _counted(labels, classes, ignore_index)
     # The op leaves out rows whose target is no class.
     inside = ignore_index is not None and 0 <= ignore_index < classes
@@ -123,7 +123,7 @@ def nll(
 
 
 def _classes(x: Tensor, labels: Tensor, ignored: int | None) -> int:
-    """The number of classes; tells the binding what labels to expect."""
+    """The number of classes; registers with the binding which labels to expect."""
     classes = x.shape[-1] if x.ndim else None
     if not isinstance(classes, int) or classes < 1 or labels.shape != x.shape[:-1]:
         raise fail(

@@ -13,10 +13,10 @@ from pumice.tensor import Tensor
 
 
 def check_betas(kind: str, betas: tuple[float, ...]) -> None:
-    """Refuses shares of the old that do not lie in 0…1, without 1."""
+    """Refuses decay rates outside of 0…1, without 1."""
     for b in betas:
         if not 0 <= b < 1:
-            raise InputError(f"{kind}: betas lie in 0…1, without 1, not {betas}")
+            raise InputError(f"{kind}: betas must be in 0…1, without 1, not {betas}")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SGD(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.momentum < 1:
-            raise InputError(f"sgd: momentum lies in 0…1, without 1, not {self.momentum}")
+            raise InputError(f"sgd: momentum must be in 0…1, without 1, not {self.momentum}")
         if self.nesterov and self.momentum == 0:
             raise InputError("sgd: nesterov needs momentum")
 

@@ -125,7 +125,7 @@ class Optimizer(ABC):
             if value is not None and not value > 0:
                 raise InputError(f"{self.kind}: {name} must be above 0, not {value}", name=name)
         if self.ema is not None and not 0 < self.ema < 1:
-            raise InputError(f"{self.kind}: ema lies between 0 and 1, not {self.ema}")
+            raise InputError(f"{self.kind}: ema must be between 0 and 1, not {self.ema}")
 
     def check(self, named: Mapping[str, Parameter]) -> None:
         """Refuses patterns that match no parameter of a model: they are mistyped."""

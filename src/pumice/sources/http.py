@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped: ranges, retries, and errors that tell network, server and disk apart."""
+"""Downloads that go on where they stopped: ranges, retries, and separate errors for network, server and disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAX_FILE, _MAX_UNSIZED = 1 << 40, 4 << 30
 
 @dataclass(frozen=True)
 class Http:
-    """How to talk to servers: a certificate file and a proxy where pip is told to use one, and a timeout."""
+    """Connection settings: a certificate file and a proxy where pip is configured with one, and a timeout."""
 
     cert: str = ""
     proxy: str = ""

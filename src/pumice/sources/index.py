@@ -90,7 +90,7 @@ def _folder(place: str) -> Path | None:
 
 
 def _open_to_all(url: str, pip: PipSettings) -> bool:
-    """Whether a plain request may be made: no password in the address, and encrypted unless pip is told to trust the host."""
+    """Whether a plain request may be made: no password in the address, and encrypted unless pip trusts the host."""
     parts = urllib.parse.urlsplit(url)
     if parts.username is not None or parts.password is not None:
         return False

@@ -39,7 +39,7 @@ class exclusive:
     file system has no such locks: the cache stays correct without them, as every publication is one rename, but then
     nobody knows whether a leftover folder is still in use.
 
-    The file itself is never removed: whoever deleted it could not know that nobody has just opened it.
+    The file itself is never removed: another process may just have opened it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d, exclusive(Path(d) / "a.lock") as held:

@@ -41,7 +41,7 @@ class LabelCheck:
             value = int(labels[at])
             raise IndexRangeError(
                 f"input {self.name!r} holds the label {value} at {list(at)}, there are {self.classes} classes",
-                hint=f"labels lie in 0…{self.classes - 1}" + ("" if self.ignored is None else f", or are {self.ignored}"),
+                hint=f"labels must be in 0…{self.classes - 1}" + ("" if self.ignored is None else f", or are {self.ignored}"),
                 name=self.name,
                 index=value,
                 size=self.classes,

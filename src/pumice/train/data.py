@@ -299,7 +299,7 @@ def check_labels(name: str, labels: Array, classes: int, *, ignore: int | None =
 
 
 def digest(*arrays: Array) -> str:
-    """A short hash of arrays' shapes, types and a few of their rows, by which other data is told apart.
+    """A short hash of arrays' shapes, types and a few of their rows, which identifies the data.
 
     >>> digest(np.arange(3)) == digest(np.arange(3)) != digest(np.arange(1, 4))
     True
@@ -316,7 +316,7 @@ def digest(*arrays: Array) -> str:
 class Tokens:
     """Windows of a long row of token numbers: x holds `context` of them, y the one after each.
 
-    Windows begin every `stride` tokens (by default they lie side by side). The row may be a memory map.
+    Windows begin every `stride` tokens (adjacent by default). The row may be a memory map.
 
     >>> data = Tokens(np.arange(10), context=4)
     >>> len(data), {k: v.tolist() for k, v in data.take(np.array([1])).items()}

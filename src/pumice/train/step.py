@@ -1,4 +1,4 @@
-"""Training steps: a model, a loss and an optimizer compiled into a plan that updates parameters where they lie."""
+"""Train steps: a model, a loss and an optimizer compiled into a plan that updates parameters in place."""
 
 from __future__ import annotations
 
@@ -429,7 +429,7 @@ def _check_settings(inputs: Mapping[str, Any], seed: int, precision: str, accumu
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
         raise InputError(f"accumulate must be an int of at least 1, not {accumulate!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise InputError(f"the seed lies in 0…2³²-1, not {seed!r}", seed=seed)
+        raise InputError(f"the seed must be in 0…2³²-1, not {seed!r}", seed=seed)
 
 
 def _maxima(

@@ -288,8 +288,8 @@ class HostSession:
         key = (tuple(env[s] for s in self._symbols), tuple(outputs))
         found = self._programs.get(key)
         if found is None:
-            lasting = {i: h for i, h in self._holders.items() if i not in self._trained}
-            found = Program(self._layout, self._buffers, dict(env), outputs, lasting)
+            resident = {i: h for i, h in self._holders.items() if i not in self._trained}
+            found = Program(self._layout, self._buffers, dict(env), outputs, resident)
             if found.scratch_bytes > len(self._scratch):
                 # Older programs look at the smaller scratch; they are bound again when they are next run.
                 self._programs.clear()

@@ -93,7 +93,7 @@ class Program:
         self.scratch_bytes = 0
         self._buffers, self._holders = buffers, holders
         # Slots whose memory only changes when a param is written, and what holds its packed copy.
-        self._lasting: dict[int, Holder] = {}
+        self._resident: dict[int, Holder] = {}
         self._forms: dict[int, Form] = {}
         self._types: dict[int, TensorType] = {}
         self._slots: dict[int, int] = {}
@@ -144,13 +144,13 @@ class Program:
             found = self._slots[node] = self.add(self._stored(node))
             part = self.layout.parts.get(node)
             if part is not None and part.buffer in self._holders:
-                self._lasting[found] = self._holders[part.buffer]
+                self._resident[found] = self._holders[part.buffer]
         return found
 
     def note_view(self, slot: int, source: int) -> None:
         """To be called for a slot that will always show the memory of another one."""
-        if source in self._lasting:
-            self._lasting[slot] = self._lasting[source]
+        if source in self._resident:
+            self._resident[slot] = self._resident[source]
 
     def add(self, value: Any = None) -> int:
         """A new slot."""
@@ -238,7 +238,7 @@ class Program:
         if any(s in self.dynamic or self.slots[s] is None for s in slots):
             return None
         operands, out = [None if a is None else self.slots[a] for a in bound.args], self.slots[bound.out]
-        holder = None if bound.keeping is None or bound.args[-1] is None else self._lasting.get(bound.args[-1])
+        holder = None if bound.keeping is None or bound.args[-1] is None else self._resident.get(bound.args[-1])
         if bound.keeping is None or holder is None:
             return bound.native(operands, out)
         return bound.keeping(operands, out, partial(self._form, holder))

@@ -234,7 +234,7 @@ def _attribute(n: Node, value: Any) -> str:
 
 
 def _memory(plan: Plan, regime: Regime) -> dict[str, Any]:
-    """Buffers, and where and how long each value lies in those that are shared."""
+    """Buffers, and where and how long each value lives in the shared ones."""
     spans = value_lifetimes(plan.graph, regime.steps)
     rows = []
     for v in regime.values.values():

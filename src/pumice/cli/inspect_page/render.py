@@ -51,7 +51,7 @@ def embedded(data: Mapping[str, Any]) -> str:
 
 
 def write(data: Mapping[str, Any], path: Path) -> None:
-    """Write the page; whoever opens `path` sees the old page or the whole new one."""
+    """Write the page atomically: readers of `path` see the old page or the whole new one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         temporary.write_text(render(data), encoding="utf-8")

@@ -20,7 +20,7 @@ function overviewSection() {
       figure(plan.kernels.toLocaleString("en"), "kernels"),
       figure(bytes(Object.values(plan.memory).reduce((a, b) => a + b, 0)), "memory"),
       figure(bytes(plan.moved_bytes), "moved in a run"),
-      figure(quantity(plan.flops, "FLOP"), "in products"),
+      figure(quantity(plan.flops, "FLOP"), "in matmuls"),
     );
   }
   if (data.profile) figures.push(figure(seconds(data.profile.device_seconds), "a run on the device"));

@@ -81,7 +81,7 @@ def _plan(plan: Mapping[str, Any]) -> list[str]:
         "memory   " + (", ".join(f"{k} {quantity(n, 'B')}" for k, n in plan["memory"].items()) or "none"),
         f"arena    {quantity(plan['memory'].get('arena', 0), 'B')} instead of {quantity(plan['arena_unshared_bytes'], 'B')}",
         f"a run    uploads {quantity(plan['upload_bytes'], 'B')}, reads back up to {quantity(plan['readback_bytes'], 'B')}, "
-        f"moves {quantity(plan['moved_bytes'], 'B')}, computes {quantity(plan['flops'], 'FLOP')} in products",
+        f"moves {quantity(plan['moved_bytes'], 'B')}, computes {quantity(plan['flops'], 'FLOP')} in matmuls",
     ]
     if plan["largest"]:
         lines += ["", _named("largest params", plan["largest"])]

@@ -110,7 +110,7 @@ def _blocks(queries: Shape, sk: Dim, *, whole: bool) -> list[tuple[Dim, Dim]]:
 class _Block:
     """Some queries against all keys.
 
-    Heads that share keys are stacked along the queries, [B, Hkv, G·Sq, …], so that every product is a batch of matrices.
+    Heads that share keys are stacked along the queries, [B, Hkv, G·Sq, …], so that everything is a batched matmul.
     """
 
     c: Backward

@@ -1,4 +1,4 @@
-"""Gradients of matrix products and of rotary embedding."""
+"""Gradients of matmuls and of rotary embedding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pumice.ir.gradient import Backward, Gradients, Val
 
 def matmul(c: Backward) -> Gradients:
     a, b, dy = c.arg(0), c.arg(1), c.dy
-    # Vectors become matrices of one row or column, and so does the gradient of the product.
+    # Vectors become matrices of one row or column, and so does the gradient of the result.
     left = a.reshape((1, *a.shape)) if a.rank == 1 else a
     right = b.reshape((*b.shape, 1)) if b.rank == 1 else b
     lead = dy.shape[: dy.rank - (a.rank > 1) - (b.rank > 1)]
@@ -19,7 +19,7 @@ def matmul(c: Backward) -> Gradients:
 
     def of_right() -> Val:
         if right.rank == 2 and left.rank > 2:
-            # One product over all rows, instead of one for each batch entry and their sum.
+            # One matmul over all rows, instead of one per batch entry and their sum.
             flat = left.reshape((product(left.shape[:-1]), left.shape[-1]))
             rows = dy.reshape((product(dy.shape[:-1]), dy.shape[-1]))
             if dy.builder.nodes[right.id].op == "transpose":

@@ -18,7 +18,7 @@ def _valid(x: Val, targets: Val) -> Val:
 
 
 def cross_entropy(c: Backward) -> Gradients:
-    """In one pass: the loss tells how far the logarithm of the sum of exponentials is above the logit of the target."""
+    """In one pass: loss + target logit is the log-sum-exp of the row."""
     x, targets = c.arg(0), c.arg(1)
     return [x.op("cross_entropy_gradient", targets, _picked(x, targets), c.out, c.dy), None]
 

@@ -57,12 +57,12 @@ def _infer_rope(types: Types, attrs: Attrs) -> TensorType:
     if not isinstance(depth, int):
         raise ShapeError(
             f"x must have the shape [..., S, D] with a static D, it is {shape_text(x.shape)}",
-            hint="the rotated entries lie along the last axis",
+            hint="the rotated entries are along the last axis",
             x=x.shape,
         )
     if rotary % 2 or not 2 <= rotary <= depth:
         raise ShapeError(
-            f"rotary_dim must be even and lie in 2…{depth}, the last axis of x {shape_text(x.shape)}; it is {rotary}",
+            f"rotary_dim must be even and in 2…{depth}, the last axis of x {shape_text(x.shape)}; it is {rotary}",
             hint="it counts the entries that rotate, two for each angle",
             rotary_dim=rotary,
             x=x.shape,
@@ -384,7 +384,7 @@ register(
         rules=(
             "x is [..., S, D]; cos and sin broadcast to x's leading axes and rotary_dim/2, so any axis may hold the positions. "
             "Pair i is (i, i + rotary_dim/2), or (2i, 2i+1) if interleaved; (a, b) becomes (a cos - b sin, b cos + a sin). "
-            "Entries from rotary_dim on pass through unchanged. rotary_dim is even and lies in 2…D. cos and sin share a float "
+            "Entries from rotary_dim on pass through unchanged. rotary_dim is even and in 2…D. cos and sin share a float "
             "dtype, which may differ from x's; the arithmetic is f32 and the result has x's dtype."
         ),
     )

@@ -35,12 +35,12 @@ def head_groups(x: Array, kv_heads: int) -> Array:
 
 
 def scale_of(attrs: Attrs, depth: int) -> float:
-    """What products of queries and keys are multiplied by."""
+    """The factor of queries times keys."""
     return 1 / math.sqrt(depth) if attrs["scale"] is None else float(attrs["scale"])
 
 
 def probabilities(scores: Array, scale: float, softcap: float | None, bias: Array | None, unseen: Array | None) -> Array:
-    """Products of queries and keys become, in place, what each key counts for each query; rows that see nothing are zeros."""
+    """Scores become softmax weights, in place; rows with every key masked are zeros."""
     scores *= scale
     if softcap is not None:
         scores /= softcap

@@ -134,7 +134,7 @@ def _gradient_samples() -> Iterator[Sample]:
         yield sample(s.label, [x, targets, picked, loss, sample_array(picked.shape, seed=9)])
 
 
-_TARGETS = " A row whose target lies outside 0…classes-1 has none: its {} 0, which serves rows that are to be ignored."
+_TARGETS = " A row whose target is outside 0…classes-1 has none: its {} 0, which is how rows are ignored."
 
 register(
     OpSpec(

@@ -1,4 +1,4 @@
-"""Markers: identities that tell the gradient pass and the other passes something; no kernel computes them."""
+"""Markers: identity ops that give passes a hint, such as where gradients stop; no kernel computes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix products, plain and with quantised weights, and the conversion of quantised tensors to floats."""
+"""Matmuls, plain and with quantised weights, and the conversion of quantised tensors to floats."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _matmul_shape(a: Shape, b: Shape) -> Shape:
     shapes = f"{shape_text(a)} and {shape_text(b)}"
     if not a or not b:
         raise ShapeError(
-            f"a matrix product needs operands of rank 1 or more, the shapes are {shapes}",
+            f"matmul needs operands of rank 1 or more, the shapes are {shapes}",
             hint="multiply by a scalar with *",
             a=a,
             b=b,

@@ -134,7 +134,7 @@ def _mean_pool(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
 
 
 def _tap_slices(tap: tuple[int, ...], counts: tuple[int, ...], attrs: Attrs) -> Any:
-    """Where the element at `tap` of each window lies in a padded x."""
+    """The position of the element at `tap` of each window in a padded x."""
     rows = zip(tap, counts, attrs["strides"], strict=True)
     return index(..., *(slice(k, k + s * (n - 1) + 1, s) for k, n, s in rows))
 
@@ -430,7 +430,7 @@ register(
         error=summed(_window),
         attrs=_MEAN,
         gradient=gradients.mean_pool,
-        rules=_WINDOW_RULES + " Padding counts as zeros, or is left out without count_include_pad; what lies beyond the "
+        rules=_WINDOW_RULES + " Padding counts as zeros, or is left out without count_include_pad; what is beyond the "
         "padding of a size rounded up never counts.",
     )
 )

@@ -33,7 +33,7 @@ def _infer(dtype: DType) -> Callable[[Types, Attrs], TensorType]:
                 raise ShapeError(f"the shape {shape_text(shape)} has a negative dim")
         p = attrs.get("p", 0.0)
         if not 0.0 <= p <= 1.0:
-            raise InputError(f"the probability must lie in 0…1, not {p}", p=p)
+            raise InputError(f"the probability must be in 0…1, not {p}", p=p)
         return TensorType(dtype, shape)
 
     return infer

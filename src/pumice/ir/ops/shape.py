@@ -83,7 +83,7 @@ def static_size(value: Any, what: str) -> int:
 
 
 def span(start: Dim, stop: Dim) -> Dim:
-    """How many integers lie in start…stop-1; `max(…,0)` appears only where a symbol could make it negative.
+    """How many integers are in start…stop-1; `max(…,0)` appears only where a symbol could make it negative.
 
     >>> from pumice.core.dims import sym
     >>> t = sym("T")
@@ -95,7 +95,7 @@ def span(start: Dim, stop: Dim) -> Dim:
 
 
 def _never_negative(d: Dim) -> bool:
-    """Whether a dim is known to be at least 0 for all symbols; False where that cannot be told."""
+    """Whether a dim is known to be at least 0 for all symbols; False where that is not known."""
     if isinstance(d, int):
         return d >= 0
     for mono, coef in d.terms:
@@ -279,7 +279,7 @@ def _taken(dim: Dim, start: Dim, stop: Dim, step: int, axis: int) -> Dim:
     in_range &= not (isinstance(high, int) and isinstance(dim, int)) or high <= dim
     if step == 0 or not in_order or not in_range:
         raise ShapeError(
-            f"slice {start}:{stop}:{step} of axis {axis} does not lie in 0…{dim}",
+            f"slice {start}:{stop}:{step} of axis {axis} is not within 0…{dim}",
             hint="starts and stops are resolved and clamped before they enter the IR; the step is not 0",
             axis=axis,
         )

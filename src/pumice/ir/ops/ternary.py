@@ -91,7 +91,7 @@ def _check_integer_bound(name: str, bound: float, d: DType) -> None:
         raise DTypeError(f"the bound {name}={bound} is not a whole number, x is {d}", hint="cast x to a float dtype first")
     info = np.iinfo(d.np)
     if bound > info.max if name == "lo" else bound < info.min:
-        raise DTypeError(f"no {d} lies within the bound {name}={bound:g}", hint=f"{d} holds {info.min}…{info.max}")
+        raise DTypeError(f"no {d} is within the bound {name}={bound:g}", hint=f"{d} holds {info.min}…{info.max}")
 
 
 def _clamp(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:

@@ -67,7 +67,7 @@ class RowData(Arrays):
 def split_documents(documents: Sequence[Document], share: float, seed: int) -> tuple[list[Document], list[Document]]:
     """Documents to train on and, at least one, to validate with; drawn by the seed."""
     if not 0 < share < 1:
-        raise InputError(f"a share of {share} to validate with", hint="it lies between 0 and 1", validation=share)
+        raise InputError(f"a share of {share} to validate with", hint="it must be between 0 and 1", validation=share)
     if len(documents) < 2:
         raise DataError(f"{len(documents)} documents cannot be split", hint="one is needed to train on and one to validate with")
     count = min(max(1, round(len(documents) * share)), len(documents) - 1)

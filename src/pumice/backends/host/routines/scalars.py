@@ -245,10 +245,10 @@ def _bind_cast(call: NodeCall) -> Elementwise:
 
     if is_half(call.dtypes[0]) and is_half(result):
 
-        def between_halves(x: Array, out: Array) -> None:
+        def between_16_bit(x: Array, out: Array) -> None:
             np.copyto(out, as_f32(x), casting="unsafe")
 
-        return Elementwise(between_halves, result, raw=True)
+        return Elementwise(between_16_bit, result, raw=True)
 
     def convert(x: Array, out: Array) -> None:
         np.copyto(out, x, casting="unsafe")

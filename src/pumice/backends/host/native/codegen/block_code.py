@@ -84,7 +84,7 @@ def _join(builder: Any, parts: list[Any]) -> Any:
 def loop(builder: Any, count: int, carried: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
     """Runs `body(n, carried)`, which gives what it carries on, for n from 0 in steps of STEP; what the last one gives."""
     before = builder.block
-    inside, behind = (builder.function.append_basic_block(name) for name in ("elements", "after_elements"))
+    inside, end = (builder.function.append_basic_block(name) for name in ("elements", "after_elements"))
     builder.branch(inside)
     builder.position_at_end(inside)
     n = builder.phi(_LONG)
@@ -98,8 +98,8 @@ def loop(builder: Any, count: int, carried: list[Any], body: Callable[[Any, list
     n.add_incoming(after, builder.block)
     for value, new in zip(values, made, strict=True):
         value.add_incoming(new, builder.block)
-    builder.cbranch(builder.icmp_signed("<", after, _LONG(count)), inside, behind)
-    builder.position_at_end(behind)
+    builder.cbranch(builder.icmp_signed("<", after, _LONG(count)), inside, end)
+    builder.position_at_end(end)
     return made
 
 
