@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -130,3 +131,13 @@ class Device(Protocol):
 
         Params and states that `donors` give are shared with them from the start, and never allocated here.
         """
+
+    def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:
+        """Compile the kernels of a plan that opening it has left to its first run, unless a cache has them.
+
+        `report` is called with how many are done and how many there are. Compiling needs memory for a while: call it before
+        weights are uploaded.
+        """
+
+    def report_compilation(self, report: Callable[[int], None]) -> AbstractContextManager[None]:
+        """While the context is open, call `report` before each kernel that a run compiles after all, with how many came first."""

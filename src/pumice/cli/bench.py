@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Device
 from pumice.cli.generate import device_line
 from pumice.cli.pull import progress_bar
+from pumice.run.device import Device
 
 
 def measured(run: Callable[[], object], *, repeats: int = 7) -> list[float]:
@@ -113,8 +113,8 @@ def bench_model(model: Any, prompt: int, answer: int) -> list[dict[str, Any]]:
 
 def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int) -> int:
     """Measure and print; the exit code."""
-    from pumice.backends.select import open_device
     from pumice.llm.load import load
+    from pumice.run.device import open_device
 
     if what == "ops":
         opened = open_device(device)

@@ -97,8 +97,8 @@ def _compare(spec: str) -> dict[str, Any]:
     import numpy as np
 
     import pumice as pm
-    from pumice.backends.select import open_device
     from pumice.reference.interpreter import evaluate_graph
+    from pumice.run.device import open_device
 
     def layer(params: Any, x: Any) -> Any:
         return pm.softmax(x @ params["w"] + params["b"])

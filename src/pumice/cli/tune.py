@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Device
 from pumice.backends.tuning import save_user_entry
 from pumice.core.tuning import Tuning
 from pumice.errors import InputError
 from pumice.kernels.routines.matmul import MEASURED_TILES
 from pumice.kernels.routines.tile import Tile, fitting
+from pumice.run.device import Device
 
 # Workgroups a core, for which the table has rates; the length of K they are measured with; runs, of which the median counts.
 GROUPS, K, REPEATS = (1, 2, 4), 512, 9
@@ -93,7 +93,7 @@ def _seconds(device: Device, tile: Tile, groups: int, k: int) -> float:
 
 def run(device: str, *, as_json: bool) -> int:
     """Measure, write the file and say so; the exit code."""
-    from pumice.backends.select import open_device
+    from pumice.run.device import open_device
 
     opened = open_device(device)
     name, entry = tune(opened, lambda line: print(line, file=sys.stderr))

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import pumice as pm
-from pumice.backends.base import Device
 from pumice.core.fields import Fields
 from pumice.core.json_file import read_json_list, read_optional_json
 from pumice.errors import ClosedError, FormatError, InputError, NotFinite
@@ -23,6 +22,7 @@ from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.merge import merge_projections
 from pumice.models.registry import EncoderArchitecture
+from pumice.run.device import Device
 from pumice.sources import Progress, ProgressCallback
 from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer

@@ -15,7 +15,6 @@ import numpy as np
 
 import pumice as pm
 from pumice import config
-from pumice.backends.base import Device
 from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, DeviceLost, InputError, NotFinite
 from pumice.llm.graphs import RING, CacheLayout, trace_token_step
@@ -31,6 +30,7 @@ from pumice.models.lora import Adapter, attach
 from pumice.models.merge import merge_projections
 from pumice.models.registry import CausalArchitecture
 from pumice.models.rope import rotary_regime
+from pumice.run.device import Device
 from pumice.run.executable import Executable
 from pumice.sources import Progress, ProgressCallback
 

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumice.backends.base import Device
-from pumice.backends.select import open_device
 from pumice.core.json_file import read_json
 from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
@@ -29,6 +27,7 @@ from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params, with_own_head
 from pumice.models.lora import Adapter
 from pumice.models.registry import EncoderArchitecture, get_architecture
+from pumice.run.device import Device, open_device
 from pumice.sources import Progress, ProgressCallback, resolve
 from pumice.text.gguf_tokenizer import tokenizer_kind
 from pumice.text.template import ChatTemplate

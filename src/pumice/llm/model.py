@@ -8,13 +8,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from pumice.backends.base import Device
-from pumice.backends.select import open_device
 from pumice.errors import ClosedError, InputError
 from pumice.llm.answers import Piece, Run
 from pumice.llm.engine import Array, Engine
 from pumice.llm.prompts import Prompt, check_messages, split_batch, token_ids
 from pumice.llm.requests import Request, check_options, number, sampling_of, stops_of
+from pumice.run.device import Device, open_device
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 

@@ -7,37 +7,29 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from pumice.backends.base import Device
 from pumice.errors import PumiceError
 from pumice.plan.plan import Plan
+from pumice.run.device import Device
 from pumice.sources import Progress, ProgressCallback
 
 
 def prepare_kernels(device: Device, plan: Plan, progress: ProgressCallback | None) -> None:
-    """Has the host's kernels for a plan compiled, if they are not in the cache; other devices compile when they open a plan.
-
-    The first answer would do it too, but silently. Called before weights are uploaded, as compiling needs memory for a while.
-    """
-    if device.caps.target != "host":
-        return
-    from pumice.backends.host.native import jit, kernel_tasks
+    """Has a device compile the kernels of a plan that it would compile in the first run, where no progress is shown."""
 
     def report(done: int, total: int) -> None:
         if progress is not None:
             progress(Progress(total, done, "compile"))
 
-    jit.prepare(kernel_tasks.kernels_for(plan.graph), report)
+    device.prepare_kernels(plan, report)
 
 
 @contextmanager
 def report_compilation(device: Device, progress: ProgressCallback | None) -> Iterator[None]:
-    """Reports to `progress` the kernels that the host compiles meanwhile: those that only a run shows to be needed."""
-    if device.caps.target != "host" or progress is None:
+    """Reports to `progress` the kernels that a run compiles meanwhile, which only the run shows to be needed."""
+    if progress is None:
         yield
         return
-    from pumice.backends.host.native import jit
-
-    with jit.report_compilation(lambda done: progress(Progress(None, done, "compile"))):
+    with device.report_compilation(lambda done: progress(Progress(None, done, "compile"))):
         yield
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Device
 from pumice.errors import InputError, MissingName, PumiceError, UnknownName
 from pumice.ir.requirements import check_requirements, requirements
 from pumice.ir.symbols import infer_env
@@ -21,6 +20,7 @@ from pumice.optim.optimizer import Optimizer
 from pumice.optim.schedules import Schedule, as_schedule
 from pumice.run.compile import compile as compile_graph
 from pumice.run.convert import Array, convert_stored, flatten
+from pumice.run.device import Device
 from pumice.run.executable import Executable
 from pumice.run.profile import Profile
 from pumice.run.state import StateHandle

@@ -7,6 +7,7 @@ import platform
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.buffers import aligned_bytes
 from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.native import jit
-from pumice.backends.host.native.kernel_tasks import Task, interleave
+from pumice.backends.host.native.kernel_tasks import Task, interleave, kernels_for
 from pumice.backends.host.prepacked import Holder, held
 from pumice.backends.host.program import Program, ProgramLayout, storage_shape
 from pumice.backends.host.threads.budget import thread_count
@@ -83,6 +84,14 @@ class HostDevice:
                 target=plan.caps.target,
             )
         return HostSession(plan, donors)
+
+    def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:
+        """Compiles those that the plan's ops need, each on the first start only: later ones find them in the cache."""
+        jit.prepare(kernels_for(plan.graph), report)
+
+    def report_compilation(self, report: Callable[[int], None]) -> AbstractContextManager[None]:
+        """Reports the kernels of regions, which are known only when a run binds them."""
+        return jit.report_compilation(report)
 
 
 class HostSession:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,13 @@ class NullDevice:
         for donor, nodes in donors:
             session.share(donor, nodes)
         return session
+
+    def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:
+        """Nothing is compiled."""
+
+    def report_compilation(self, report: Callable[[int], None]) -> AbstractContextManager[None]:
+        """Nothing is compiled."""
+        return nullcontext()
 
 
 class NullSession:

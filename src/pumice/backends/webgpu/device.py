@@ -426,3 +426,10 @@ class WebGpuDevice:
         from pumice.backends.webgpu.session import WebGpuSession
 
         return WebGpuSession(self.gpu, plan, donors)
+
+    def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:
+        """Opening a plan has compiled them all."""
+
+    def report_compilation(self, report: Callable[[int], None]) -> contextlib.AbstractContextManager[None]:
+        """No run compiles anything."""
+        return contextlib.nullcontext()

@@ -11,8 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 import pumice
-from pumice.backends.base import Device
-from pumice.backends.select import open_device
 from pumice.core.dims import evaluate
 from pumice.errors import InputError
 from pumice.formats import open_weights
@@ -30,6 +28,7 @@ from pumice.models.registry import EncoderArchitecture, get_architecture
 from pumice.plan.build import build_plan
 from pumice.plan.file import MAGIC, read_plan
 from pumice.plan.plan import Plan
+from pumice.run.device import Device, open_device
 from pumice.run.load_plan import load_plan
 from pumice.run.opening import plan_options
 from pumice.run.profile import Profile
