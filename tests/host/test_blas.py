@@ -11,7 +11,7 @@ import pytest
 
 from pumice.backends.host.native import jit
 from pumice.backends.host.routines import blas
-from pumice.backends.host.threads.budget import thread_count
+from pumice.core.threads import thread_count
 
 pytestmark = pytest.mark.skipif(blas._library() is None, reason="NumPy has another BLAS than OpenBLAS: install it from PyPI")
 SIZES = [

@@ -22,6 +22,7 @@ from pumice.core.block_formats import FORMATS
 from pumice.core.blocks import dequantize_rows
 from pumice.core.dtypes import DType
 from pumice.core.json_file import read_json
+from pumice.core.threads import thread_count
 from pumice.errors import InputError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.encode import ENCODERS, encode_rows
@@ -306,8 +307,6 @@ class _Workers:
     """Threads that work ahead of the one which writes, by a bounded number of pieces."""
 
     def __init__(self, threads: int | None) -> None:
-        from pumice.backends.host.threads.budget import thread_count
-
         self._count = threads or thread_count()
         self._pool = ThreadPoolExecutor(self._count, "pumice-quantize")
 

@@ -20,8 +20,8 @@ from pumice.backends.host.native import jit
 from pumice.backends.host.native.kernel_tasks import Task, interleave, kernels_for
 from pumice.backends.host.prepacked import Holder, held
 from pumice.backends.host.program import Program, ProgramLayout, storage_shape
-from pumice.backends.host.threads.budget import thread_count
 from pumice.core.caps import Caps
+from pumice.core.threads import thread_count
 from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
 from pumice.ir.graph import Node
 from pumice.ir.registry import Array

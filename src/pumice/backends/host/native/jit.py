@@ -13,9 +13,9 @@ import numpy as np
 
 from pumice.backends.host.memory.scratch import ScratchPool, prepare_work, work_bytes
 from pumice.backends.host.native.kernel_tasks import ATTEND_MANY, joined
-from pumice.backends.host.threads.budget import thread_count
 from pumice.backends.host.threads.pool import RECORD, ThreadPool, compiled_at
 from pumice.backends.libraries import load_failure
+from pumice.core.threads import thread_count
 from pumice.errors import PumiceWarning
 
 if TYPE_CHECKING:

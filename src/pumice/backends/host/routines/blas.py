@@ -20,7 +20,7 @@ import numpy as np
 
 from pumice.backends.host.native import dense, jit
 from pumice.backends.host.native.kernel_tasks import Task, address
-from pumice.backends.host.threads.budget import thread_count
+from pumice.core.threads import thread_count
 from pumice.ir.registry import Array
 
 # Multiplications below which sharing out saves less than waiting costs.

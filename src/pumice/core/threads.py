@@ -1,4 +1,4 @@
-"""How many threads the host backend has."""
+"""How many threads computations on this machine's processor may use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pumice import config
 
 
 def thread_count() -> int:
-    """Threads of the host backend: the switch `threads`, else the cores this process may run on.
+    """The switch `threads`, else the cores this process may run on.
 
     >>> thread_count() >= 1
     True
