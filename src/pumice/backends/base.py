@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from pumice.core.caps import Caps
+from pumice.errors import ShapeError
 from pumice.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -105,6 +106,16 @@ class Session(Protocol):
 
 # A session that lends its params or states: own node id → the donor's node id.
 Donor = tuple[Session, Mapping[int, int]]
+
+
+def packed_otherwise(plan: Plan, node: int) -> ShapeError:
+    """The error of a plan whose packed params cannot be shared, as they do not lie next to each other elsewhere."""
+    name = plan.graph.nodes[node].name
+    return ShapeError(
+        f"the param {name!r} is packed with others in this plan, and not so where it is shared from",
+        hint="compile the graph with params_from, so that it is planned for how the params lie",
+        name=name,
+    )
 
 
 class Device(Protocol):

@@ -70,6 +70,14 @@ class Caps:
         return self.target == "webgpu"
 
     @property
+    def merges_matmuls(self) -> bool:
+        """Whether one large matmul beats several of the same operand: dispatches cost, calls of host routines cost little.
+
+        The parts of a merged result lie apart, which costs the host more than it gains.
+        """
+        return self.target == "webgpu"
+
+    @property
     def is_gpu(self) -> bool:
         """Whether it is hardware that runs kernels: WebGPU, and no software rasteriser."""
         return self.target == "webgpu" and not self.software

@@ -19,6 +19,8 @@ Array = np.ndarray[Any, Any]
 Types = Sequence[TensorType | None]
 Attrs = Mapping[str, Any]
 SOURCE_OPS = ("input", "param", "constant", "state")
+# Ops whose values are there before a run: no step computes them.
+RESIDENT_OPS = (*SOURCE_OPS, "pack_rows")
 
 
 class _Required:
@@ -146,9 +148,10 @@ class OpSpec:
         return found if isinstance(found, tuple) else (found,)
 
     def evaluate(self, arrays: Sequence[Any], attrs: Attrs, outs: tuple[TensorType, ...]) -> tuple[Array, ...]:
-        """All results by the reference."""
+        """All results by the reference; what is packed blocks stays so."""
         if len(self.results) == 1:
-            return (np.asarray(self.reference(arrays, attrs, outs[0])),)
+            found: Any = self.reference(arrays, attrs, outs[0])
+            return (found if isinstance(found, Packed) else np.asarray(found),)
         return tuple(np.asarray(a) for a in self.reference(arrays, attrs, outs))
 
     def complete_attrs(self, given: Attrs) -> dict[str, Any]:

@@ -171,10 +171,21 @@ def _verify_ends(graph: Graph) -> None:
                 raise GraphError(f"two {label}s are named {name!r}", name=name, node=i, where=graph.nodes[i].where)
             seen.add(name)
     _verify_updates(graph)
+    _verify_packs(graph)
     try:
         json.loads(graph.tree or "null")
     except (ValueError, RecursionError) as e:
         raise GraphError("the tree of the outputs is no JSON", tree=graph.tree[:100]) from e
+
+
+def _verify_packs(graph: Graph) -> None:
+    """A param lies in one place: in one pack at most. What a run updates lies alone."""
+    updated, taken = {target for target, _ in graph.updates}, set[int]()
+    for node in graph:
+        for i in node.args if node.op == "pack_rows" else ():
+            if graph.nodes[i].op != "param" or i in taken or i in updated:
+                raise _refuse(graph, node, f"%{i} is no param, is packed twice, or is updated")
+            taken.add(i)
 
 
 def _verify_updates(graph: Graph) -> None:

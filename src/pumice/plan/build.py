@@ -17,6 +17,7 @@ from pumice.kernels.map import lower_updates
 from pumice.kernels.repeats import Repeats
 from pumice.passes import optimize
 from pumice.passes.compose import compose
+from pumice.passes.merge_matmuls import Packs, merge_matmuls
 from pumice.passes.shape_for_target import shape_for_target
 from pumice.plan.fusion import partition
 from pumice.plan.memory import MemoryPlanner
@@ -31,10 +32,12 @@ def build_plan(
     options: PlanOptions = DEFAULT_OPTIONS,
     *,
     max: Mapping[str, int] | None = None,
+    packs: Packs | None = None,
 ) -> Plan:
     """Plan a graph for a target: a pure function, which reads no switch, file or clock.
 
-    `max` sets maxima of symbols; others come from the graph, else from the options.
+    `max` sets maxima of symbols; others come from the graph, else from the options. `packs` says of params that have memory
+    already which lie together: their matmuls are merged like that or not at all.
 
     >>> import pumice as pm
     >>> g = pm.trace(lambda x: pm.relu(x + 1.0), x=pm.spec("B", 4))
@@ -45,7 +48,10 @@ def build_plan(
     verify(graph)
     maxima = symbol_maxima(graph, max or {}, options.default_max)
     graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
-    graph = shape_for_target(optimize(compose(graph, partial(has_kernel, caps, graph)), check=options.check), caps)
+    graph = optimize(compose(graph, partial(has_kernel, caps, graph)), check=options.check)
+    if caps.merges_matmuls and options.fuse:
+        graph = merge_matmuls(graph, caps, packs)
+    graph = shape_for_target(graph, caps)
     ctx = LowerContext(graph, caps, maxima)
     groups = partition(graph, caps, maxima, fuse=options.fuse, ctx=ctx)
     kernels: dict[tuple[str, str], int] = {}

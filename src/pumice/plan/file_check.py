@@ -9,7 +9,7 @@ from typing import Any
 from pumice.core.dims import Dim, Expr, symbols
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph
-from pumice.ir.registry import SOURCE_OPS
+from pumice.ir.registry import RESIDENT_OPS, SOURCE_OPS
 from pumice.ir.verify import verify
 from pumice.plan.file_exprs import EXACT
 from pumice.plan.plan import Part, Plan, Regime, Step
@@ -103,20 +103,21 @@ def _check_tree(graph: Graph) -> None:
 def _check_values(plan: Plan, regime: Regime) -> None:
     graph, sizes = plan.graph, _sizes(plan, regime)
     for n in graph:
-        if n.op in ("input", "param", "state") and n.id not in regime.values:
+        if n.op in RESIDENT_OPS and n.op != "constant" and n.id not in regime.values:
             raise _fail("values", f"the {n.op} {n.name!r} has no memory")
     for v in regime.values.values():
         node = graph.nodes[v.id] if v.id < len(graph) else None
         if node is not None and node.type is not v.type and node.type != v.type:
             raise _fail("values", f"value {v.id} is {v.type}, its node is {node.type}")
-        resident = node is not None and node.op in SOURCE_OPS
+        resident = node is not None and node.op in RESIDENT_OPS
         size, room = sizes[id(v.type)][resident], sum(p.nbytes for p in v.parts)
         if size > room or size >= EXACT or not v.parts:
             raise _fail("values", f"value {v.id} takes {size} bytes and has room for {room}")
         kinds = {plan.buffers[p.buffer].kind for p in v.parts if 0 <= p.buffer < len(plan.buffers)}
         op = "" if node is None else node.op
-        if op in SOURCE_OPS and kinds - {op}:
-            raise _fail("values", f"value {v.id} is a {op} in a buffer for a {min(kinds - {op})}")
+        kind = "param" if op == "pack_rows" else op
+        if kind in SOURCE_OPS and kinds - {kind}:
+            raise _fail("values", f"value {v.id} is a {op} in a buffer for a {min(kinds - {kind})}")
         if not plan.caps.dispatches and any(p.offset % plan.caps.storage_alignment for p in v.parts):
             raise _fail("alignment", f"value {v.id} starts at no multiple of {plan.caps.storage_alignment} bytes")
         if len(v.parts) > 1 and (op != "param" or not plan.caps.splits_params):
@@ -140,10 +141,11 @@ def _sizes(plan: Plan, regime: Regime) -> dict[int, tuple[int, int]]:
 
 
 def _check_owners(plan: Plan, regime: Regime) -> None:
-    """A buffer for an input, a param or a state holds just that, and perhaps views of it."""
+    """A buffer for an input, a state or a param, or for params that are packed, holds just that, and perhaps views of it."""
     owners: dict[int, tuple[int, Part]] = {}
+    packed = {i for params in plan.packing.values() for i in params}
     for n in plan.graph:
-        if n.op not in ("input", "param", "state"):
+        if n.op not in RESIDENT_OPS or n.op == "constant" or n.id in packed:
             continue
         for p in regime.values[n.id].parts:
             if p.buffer in owners:
@@ -166,7 +168,7 @@ def _check_owners(plan: Plan, regime: Regime) -> None:
 def _check_step(plan: Plan, regime: Regime, k: int, step: Step) -> None:
     nodes, values, where = plan.graph.nodes, regime.values, f"step {k} ({step.label})"
     for n in step.nodes:
-        if not 0 <= n < len(nodes) or nodes[n].op in SOURCE_OPS:
+        if not 0 <= n < len(nodes) or nodes[n].op in RESIDENT_OPS:
             raise _fail("nodes", f"{where} computes node {n}, which is none or a source")
     for d in (step.most_groups, *step.uniforms):
         _check_known(plan, d, where)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pumice.core.dims import Dim, Expr
 from pumice.ir.graph import ConstData, Graph, Node
-from pumice.ir.registry import SOURCE_OPS
+from pumice.ir.registry import RESIDENT_OPS, SOURCE_OPS
 from pumice.ir.requirements import index_inputs, requirements
 from pumice.ir.types import TensorType
 from pumice.plan.file_exprs import ExprTable, check_exact
@@ -171,7 +171,7 @@ class _Writer:
         return self.blob(data.data)
 
     def is_source(self, v: Value) -> bool:
-        return v.id < len(self.graph) and self.graph.nodes[v.id].op in SOURCE_OPS
+        return v.id < len(self.graph) and self.graph.nodes[v.id].op in RESIDENT_OPS
 
     def values(self, values: Iterable[Value]) -> dict[str, list[Json]]:
         return columns("id type parts", (self.value(v) for v in sorted(values, key=lambda v: v.id)))

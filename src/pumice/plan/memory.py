@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pumice.errors import LimitError
-from pumice.ir.graph import Graph
+from pumice.ir.graph import Graph, Node
+from pumice.ir.registry import RESIDENT_OPS
 from pumice.kernels.context import LowerContext
 from pumice.plan.plan import BufferKind, Part, PlanBuffer, Step, Value
 
@@ -85,7 +86,11 @@ class MemoryPlanner:
         return len(self.buffers) - 1
 
     def _sources(self, used: set[int]) -> None:
-        """Inputs, params and states each in a buffer of their own (params in row shards if they must); constants together."""
+        """Inputs, params and states each in a buffer of their own (params in row shards if they must); constants together.
+
+        Packed params lie one after the other in the buffer of their pack.
+        """
+        packed = {i for n in self.graph if n.op == "pack_rows" for i in n.args}
         constants: list[tuple[int, int, int]] = []
         end = 0
         for n in self.graph:
@@ -94,7 +99,9 @@ class MemoryPlanner:
                 nbytes = self.nbytes(n.id)
                 constants.append((n.id, end, nbytes))
                 end = align(end + nbytes, self.caps.storage_alignment)
-            elif n.op in ("input", "param", "state"):
+            elif n.op == "pack_rows":
+                self._pack(n)
+            elif n.op in ("input", "param", "state") and n.id not in packed:
                 kind = "input" if n.op == "input" else "param" if n.op == "param" else "state"
                 pieces = self.ctx.part_elements(n.id)
                 sizes = [self.nbytes(n.id)] if len(pieces) == 1 else [align(n.type.dtype.nbytes(e), 4) for e in pieces]
@@ -104,6 +111,16 @@ class MemoryPlanner:
             buffer = self._buffer("constant", max(end, _SMALLEST), "constants")
             for node, offset, nbytes in constants:
                 self.values[node] = Value(node, self.ctx.type(node), (Part(buffer, offset, nbytes),))
+
+    def _pack(self, n: Node) -> None:
+        buffer = self._buffer("param", self.nbytes(n.id), " + ".join(self.graph.nodes[i].name for i in n.args))
+        self.values[n.id] = Value(n.id, n.type, (Part(buffer, 0, self.nbytes(n.id)),))
+        offset = 0
+        for i in n.args:
+            t = self.ctx.type(i)
+            size = t.max_nbytes({})
+            self.values[i] = Value(i, t, (Part(buffer, offset, size),))
+            offset += size
 
     def _activations(self, lifetimes: Mapping[int, tuple[int, int]], conflicts: Mapping[int, set[int]]) -> None:
         arenas: list[_Arena] = []
@@ -136,7 +153,7 @@ def value_lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[int, tuple[int,
     spans: dict[int, tuple[int, int]] = {}
     for k, s in enumerate(steps):
         for b in s.bindings:
-            is_source = b.value < len(graph) and graph.nodes[b.value].op in ("input", "param", "constant", "state")
+            is_source = b.value < len(graph) and graph.nodes[b.value].op in RESIDENT_OPS
             if not is_source:
                 spans[b.value] = (spans.get(b.value, (k, k))[0], k)
     for root in graph.roots:

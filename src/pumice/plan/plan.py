@@ -242,6 +242,21 @@ class Plan:
             out[b.kind] = out.get(b.kind, 0) + b.nbytes
         return out
 
+    @property
+    def packing(self) -> dict[int, tuple[int, ...]]:
+        """Weights that are made of params: their value → the values of the params that lie in it, one after the other.
+
+        A param is uploaded to its own parts; that is all there is to do.
+        """
+        return {n.id: n.args for n in self.graph if n.op == "pack_rows"}
+
+    @property
+    def packs(self) -> dict[str, tuple[str, ...]]:
+        """For each param the names of all that lie together with it, in order."""
+        nodes = self.graph.nodes
+        packed = {i: params for params in self.packing.values() for i in params}
+        return {n.name: tuple(nodes[i].name for i in packed.get(n.id, (n.id,))) for n in self.graph.sources("param")}
+
     # -- files: docs/plan-format.md specifies them ------------------------------------------------------------------
     def to_bytes(self) -> bytes:
         """The plan as the bytes of a plan file: all that a runtime needs but the params; equal plans give equal bytes.

@@ -6,7 +6,7 @@ from pumice.core.dims import bounds, symbols, upper
 from pumice.core.domain import Domain
 from pumice.core.dtypes import i32, u32
 from pumice.errors import LimitError, PlanError
-from pumice.ir.registry import SOURCE_OPS
+from pumice.ir.registry import RESIDENT_OPS
 from pumice.plan.plan import MAX_COUNT, Binding, DeviceCount, Part, Plan, Regime, Step, fold_grid
 
 # More would take longer to plan and to open than their kernels could save.
@@ -24,6 +24,7 @@ def verify_plan(plan: Plan) -> None:
                 limit=plan.caps.max_buffer_bytes,
             )
     check_cover(plan)
+    _check_packing(plan)
     for regime in plan.regimes:
         _check_regime(plan, regime)
 
@@ -47,7 +48,7 @@ def check_cover(plan: Plan) -> None:
             raise PlanError(f"regime {k} is never picked: an earlier one holds for all of its sizes", rule="regimes")
     first = plan.values
     for n in plan.graph:
-        if n.op in SOURCE_OPS and any(r.values.get(n.id) != first.get(n.id) for r in plan.regimes[:-1]):
+        if n.op in RESIDENT_OPS and any(r.values.get(n.id) != first.get(n.id) for r in plan.regimes[:-1]):
             raise PlanError(f"the {n.op} %{n.id} has several places: all regimes read it in one", rule="regimes")
 
 
@@ -85,6 +86,25 @@ def _check_part(plan: Plan, value: int, part: Part) -> None:
         raise PlanError(
             f"value {value} takes bytes {part.offset}…{part.offset + part.nbytes} of buffer {part.buffer} of {size}", rule="range"
         )
+
+
+def _check_packing(plan: Plan) -> None:
+    """Packed params fill the memory of their pack without gaps, in whole words: uploads write words."""
+    for pack, params in plan.packing.items():
+        for i in (pack, *params):
+            if i not in plan.values or len(plan.values[i].parts) != 1:
+                raise PlanError(f"value {i} of the packing of {pack} does not lie in one piece of memory", rule="packing")
+        whole = plan.values[pack].parts[0]
+        offset = whole.offset
+        for i in params:
+            part, size = plan.values[i].parts[0], plan.graph.nodes[i].type.max_nbytes(plan.maxima)
+            if part != Part(whole.buffer, offset, size) or offset % 4:
+                raise PlanError(
+                    f"param {plan.graph.nodes[i].name!r} has {part.nbytes} bytes from {part.offset} on in buffer {part.buffer}, "
+                    f"its place in the packing of {pack} is {size} bytes from {offset} on in buffer {whole.buffer}",
+                    rule="packing",
+                )
+            offset += size
 
 
 def _check_limits(plan: Plan, regime: Regime, domain: Domain, k: int, step: Step) -> None:
@@ -158,7 +178,7 @@ _Contents = dict[int, dict[tuple[int, int], Part]]
 def _initial_contents(plan: Plan, regime: Regime) -> _Contents:
     contents: _Contents = {k: {} for k in range(len(plan.buffers))}
     for v in regime.values.values():
-        if v.id < len(plan.graph) and plan.graph.nodes[v.id].op in SOURCE_OPS:
+        if v.id < len(plan.graph) and plan.graph.nodes[v.id].op in RESIDENT_OPS:
             for p, part in enumerate(v.parts):
                 contents[part.buffer][v.id, p] = part
     return contents

@@ -124,6 +124,8 @@ def _evaluate(node: Node, operands: Sequence[_Value | None], env: Mapping[str, i
 def _value(seed: tuple[int, int], dtype: DType, result: Array, error: Any, moved: list[Array] | None, wanted: bool) -> _Value:
     """One result, of which the op's error model gives the own error, if it has one."""
     value = round_value(result, dtype)
+    if dtype.is_quant:
+        return _Value(value, None, None)
     if not dtype.is_float:
         # Integers are equal or wrong, so probes go on with the ones that are right.
         return _Value(value, None, Bounds.exact(value))

@@ -171,7 +171,9 @@ def apply_node(node: Node, operands: Sequence[Any], env: Mapping[str, int]) -> t
 
 
 def round_value(array: Array, dtype: DType) -> Array:
-    """A value in the precision that the oracle keeps for its dtype."""
+    """A value in the precision that the oracle keeps for its dtype; packed blocks stay as they are."""
+    if dtype.is_quant:
+        return array
     if not dtype.is_float:
         return array.astype(dtype.np)
     if dtype.name != "f32":

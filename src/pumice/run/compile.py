@@ -61,7 +61,8 @@ def compile(
         graph = feed_states(graph, feeds)
     opened = open_device(device) if isinstance(device, str) else device
     began = time.perf_counter()
-    plan = build_plan(graph, opened.caps, plan_options(fuse, arena), max=max)
+    packs = None if params_from is None else params_from.plan.packs
+    plan = build_plan(graph, opened.caps, plan_options(fuse, arena), max=max, packs=packs)
     exe = open_plan(
         plan,
         opened,

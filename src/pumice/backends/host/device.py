@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.base import Device, Done, Donor, Session
+from pumice.backends.base import Device, Done, Donor, Session, packed_otherwise
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.buffers import aligned_bytes
 from pumice.backends.host.memory.tiles import Tiles
@@ -231,20 +231,27 @@ class HostSession:
         if not isinstance(other, HostSession):
             raise PlanError("params are shared between sessions of one device, the other one is not on the host")
         other._check_open()
+        starts: dict[int, tuple[int, int]] = {}
         for own, theirs in nodes.items():
             mine, from_other = self._layout.parts[own], other._layout.parts[theirs]
             same_type = self._node(own).type == other._node(theirs).type
-            buffer = other._buffers[from_other.buffer]
-            if not same_type or mine.offset != from_other.offset or buffer is None or len(buffer) < mine.offset + mine.nbytes:
+            buffer, start = other._buffers[from_other.buffer], from_other.offset - mine.offset
+            if starts.setdefault(mine.buffer, (id(buffer), start)) != (id(buffer), start) or start < 0:
+                raise packed_otherwise(self.plan, own)
+            if not same_type or buffer is None or len(buffer) < from_other.offset + mine.nbytes:
                 raise PlanError(
                     f"param {self._node(own).name!r} is not laid out as {other._node(theirs).name!r} of the other session",
                     hint="share params of equal type",
                     own=own,
                     other=theirs,
                 )
-            self._buffers[mine.buffer] = buffer
+            self._buffers[mine.buffer] = buffer[start:] if start else buffer
             if from_other.buffer in other._holders:
                 self._holders[mine.buffer] = other._holders[from_other.buffer]
+        for params in self.plan.packing.values():
+            left = [i for i in params if i not in nodes]
+            if left and len(left) < len(params):
+                raise packed_otherwise(self.plan, left[0])
         self._programs.clear()
 
     def counters(self) -> dict[str, int]:

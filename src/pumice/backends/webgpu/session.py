@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Donor, Session
+from pumice.backends.base import Array, Donor, Session, packed_otherwise
 from pumice.backends.timing import Timing
 from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, with_nodes
 from pumice.backends.webgpu.counts import CLAMP, SLOT_BYTES, Clamps, StepGroups, clamp_steps
@@ -25,7 +25,7 @@ from pumice.backends.webgpu.uniforms import Sizes
 from pumice.errors import ClosedError, DeviceError, LimitError, MissingName, PlanError, ShaderError, ShapeError, UnknownName
 from pumice.ir.graph import ConstData, Node
 from pumice.ir.types import TensorType
-from pumice.plan.plan import DeviceCount, Plan, Step, fold_grid
+from pumice.plan.plan import DeviceCount, Plan, Step, Value, fold_grid
 
 _COUNTERS = (
     *("pipelines", "buffers", "buffer_bytes", "submits", "dispatches"),
@@ -77,10 +77,10 @@ class WebGpuSession:
     def _allocate(self, pipelines: Sequence[Pipeline], donors: Sequence[Donor]) -> None:
         plan = self.plan
         lent = self._borrow(donors)
-        self._buffers = [lent[k] if k in lent else self._own(b.nbytes, f"{b.kind} {b.name}") for k, b in enumerate(plan.buffers)]
-        self._places = {
-            v.id: tuple(BufferRange(self._buffers[p.buffer], p.offset, p.nbytes) for p in v.parts) for v in plan.values.values()
-        }
+        own = {k: (self._own(b.nbytes, f"{b.kind} {b.name}"), 0) for k, b in enumerate(plan.buffers) if k not in lent}
+        where = {**own, **lent}
+        self._buffers = [where[k][0] for k in range(len(plan.buffers))]
+        self._places = {v.id: _ranges_in(v, where) for v in plan.values.values()}
         self._pipelines = [pipelines[s.kernel] for s in plan.steps]
         align = max(plan.caps.uniform_alignment, self._gpu.caps.uniform_alignment)
         self._limit = min(plan.caps.max_groups, self._gpu.caps.max_groups)
@@ -104,18 +104,28 @@ class WebGpuSession:
                 if isinstance(data, ConstData) and place is not None and plan.values[node.id].parts[0].buffer not in lent:
                     self._upload(node.id, np.frombuffer(data.data, np.uint8))
 
-    def _borrow(self, donors: Sequence[Donor]) -> dict[int, DeviceBuffer]:
-        """Buffers of other sessions that take the place of own ones, by own buffer number: the weights exist once."""
-        lent: dict[int, DeviceBuffer] = {}
-        for donor, nodes in donors:
-            for own, places in self._shareable(donor, nodes).items():
-                for part, place in zip(self.plan.values[own].parts, places, strict=True):
-                    # Params and states have buffers of their own, so whole buffers change hands.
-                    if part.buffer not in lent:
-                        place.buffer.retain()
-                        self._owned.append(place.buffer)
-                        lent[part.buffer] = place.buffer
+    def _borrow(self, donors: Sequence[Donor]) -> dict[int, tuple[DeviceBuffer, int]]:
+        """Where own buffers begin in those of other sessions, by own buffer number: the weights exist once."""
+        lent = self._moved([self._shareable(donor, nodes) for donor, nodes in donors])
+        for buffer, _ in lent.values():
+            buffer.retain()
+            self._owned.append(buffer)
         return lent
+
+    def _moved(self, found: Sequence[Mapping[int, tuple[BufferRange, ...]]]) -> dict[int, tuple[DeviceBuffer, int]]:
+        """Params and states have buffers of their own or share one with all that they are packed with: whole buffers move."""
+        places = {own: there for one in found for own, there in one.items()}
+        moved: dict[int, tuple[DeviceBuffer, int]] = {}
+        for own, there in places.items():
+            for part, place in zip(self.plan.values[own].parts, there, strict=True):
+                start = place.buffer, place.offset - part.offset
+                if moved.setdefault(part.buffer, start) != start:
+                    raise packed_otherwise(self.plan, own)
+        for params in self.plan.packing.values():
+            left = [i for i in params if i not in places]
+            if left and len(left) < len(params):
+                raise packed_otherwise(self.plan, left[0])
+        return moved
 
     def _shareable(self, other: Session, nodes: Mapping[int, int]) -> dict[int, tuple[BufferRange, ...]]:
         """The other session's places of the paired values, after checking that they fit."""
@@ -126,7 +136,8 @@ class WebGpuSession:
         for own, theirs in nodes.items():
             mine, source = self._resident(own), other._resident(theirs)
             parts, places = self.plan.values[own].parts, other._places[theirs]
-            if self._type(own) != other._type(theirs) or [p.nbytes for p in parts] != [p.nbytes for p in places]:
+            cut_alike = len(parts) == len(places) == 1 or [p.nbytes for p in parts] == [p.nbytes for p in places]
+            if self._type(own) != other._type(theirs) or not cut_alike:
                 raise ShapeError(
                     f"{mine.name!r} is {mine.type.describe()}, the shared {source.name!r} is {source.type.describe()}",
                     hint="share params of equal shape and dtype, planned for the same caps",
@@ -377,22 +388,16 @@ class WebGpuSession:
         """Use the other session's buffers for some params; whichever session closes last frees them."""
         with self._gpu.lock:
             self._check_open()
-            moved: dict[int, list[tuple[int, int, BufferRange]]] = {}
-            for own, places in self._shareable(other, nodes).items():
-                for part, place in zip(self.plan.values[own].parts, places, strict=True):
-                    moved.setdefault(part.buffer, []).append((part.offset, part.nbytes, place))
-            self._repoint(moved)
+            self._repoint(self._moved([self._shareable(other, nodes)]))
 
-    def _repoint(self, moved: Mapping[int, Sequence[tuple[int, int, BufferRange]]]) -> None:
-        """Move byte ranges of own buffers to other places; views of a param lie in its range and move along."""
+    def _repoint(self, moved: Mapping[int, tuple[DeviceBuffer, int]]) -> None:
+        """Move own buffers to other places; views of a param lie in its buffer and move along."""
         places = dict(self._places)
         for value in self.plan.values.values():
-            new = list(places[value.id])
-            for k, part in enumerate(value.parts):
-                for offset, nbytes, place in moved.get(part.buffer, ()):
-                    if offset <= part.offset and part.offset + part.nbytes <= offset + nbytes:
-                        new[k] = BufferRange(place.buffer, place.offset + part.offset - offset, part.nbytes)
-            places[value.id] = tuple(new)
+            if any(p.buffer in moved for p in value.parts):
+                old = zip(value.parts, places[value.id], strict=True)
+                kept = {p.buffer: (place.buffer, place.offset - p.offset) for p, place in old}
+                places[value.id] = _ranges_in(value, {**kept, **moved})
         changed = {v for v, p in places.items() if p != self._places[v]}
         groups = {i: self._bind(i, places) for i, s in enumerate(self.plan.steps) if any(b.value in changed for b in s.bindings)}
         # From here on nothing fails: old buffers that no value lies in any more are let go, after the groups that name them.
@@ -494,3 +499,9 @@ class WebGpuSession:
             if n.id in self._places:
                 uploads.append((n.id, array))
         return uploads
+
+
+def _ranges_in(value: Value, where: Mapping[int, tuple[DeviceBuffer, int]]) -> tuple[BufferRange, ...]:
+    """Where a value's parts are, by the device buffer and the offset at which each buffer of the plan begins."""
+    found = [(*where[p.buffer], p) for p in value.parts]
+    return tuple(BufferRange(buffer, start + p.offset, p.nbytes) for buffer, start, p in found)

@@ -13,6 +13,7 @@ from pumice.ir.ops import (  # noqa: F401
     matmul,
     norm,
     norm_gradient,
+    pack_rows,
     pool,
     random,
     reduce,
