@@ -12,7 +12,7 @@ from pumice.core.blocks import dequantize_rows
 from pumice.core.dims import evaluate
 from pumice.core.dtypes import DType
 from pumice.ir.graph import Node
-from pumice.ir.registry import SOURCE_OPS, get_op
+from pumice.ir.registry import Source, get_op
 from pumice.plan.build import build_plan
 from pumice.plan.plan import PlanOptions
 from pumice.run.profile import kept_states
@@ -103,6 +103,10 @@ def find_nan(exe: Executable, given: Mapping[str, Any], memory: int) -> NanRepor
     return exe._in_turn(search)
 
 
+def _is_computed(node: Node) -> bool:
+    return not isinstance(get_op(node.op).lowering, Source)
+
+
 class _Search:
     """One search. Values come from debug plans that borrow params and states and write neither."""
 
@@ -119,7 +123,7 @@ class _Search:
     def run(self) -> NanReport | None:
         for n in self.graph.sources("input"):
             self._source(n)
-        nodes = [n for n in self.graph if n.op not in SOURCE_OPS and n.type.dtype.is_float and not get_op(n.op).is_view]
+        nodes = [n for n in self.graph if _is_computed(n) and n.type.dtype.is_float and not get_op(n.op).is_view]
         chunks = list(self._chunks(nodes))
         # A plan that keeps every value must fit; where it does not, others may share memory, but never what is looked at.
         whole = len(chunks) == 1 and self._nbytes(self.graph.nodes, self._exe.plan.maxima) <= self._memory
@@ -136,7 +140,7 @@ class _Search:
         return NanReport(None, None, "", (), tuple(self._sources.values()))
 
     def _nbytes(self, nodes: Sequence[Node], env: Mapping[str, int]) -> int:
-        return sum(n.type.at(env).max_nbytes({}) for n in nodes if n.op not in SOURCE_OPS)
+        return sum(n.type.at(env).max_nbytes({}) for n in nodes if _is_computed(n))
 
     def _chunks(self, nodes: Sequence[Node]) -> Iterator[list[Node]]:
         """Runs of nodes whose values fit the memory together."""
@@ -193,7 +197,10 @@ class _Search:
         return known
 
     def _look(self, node: Node) -> tuple[int, int]:
-        if node.op in SOURCE_OPS:
+        if node.op == "pack_rows":
+            counts = [self._counts_of(i) for i in node.args]
+            return sum(nan for nan, _ in counts), sum(inf for _, inf in counts)
+        if not _is_computed(node):
             stats = self._source(node)
             return _NOTHING if stats is None else (stats.nan, stats.inf)
         if not node.type.dtype.is_float:
@@ -221,13 +228,18 @@ class _Search:
         return self._session.read(node.id)
 
     def _report(self, node: Node, kind: Kind, array: Array) -> NanReport:
-        computed = [i for i in dict.fromkeys(node.args) if self.graph.nodes[i].op not in SOURCE_OPS]
+        operands = list(dict.fromkeys(j for i in node.args for j in self._unpacked(i)))
+        computed = [i for i in operands if _is_computed(self.graph.nodes[i])]
         arrays = self._read(computed) if computed else {}
         inputs = []
-        for i in dict.fromkeys(node.args):
+        for i in operands:
             operand = self.graph.nodes[i]
             inputs.append(self._stats(operand, arrays[i] if i in arrays else self._source_array(operand)))
         return NanReport(kind, self._stats(node, array), node.where, tuple(inputs), tuple(self._sources.values()))
+
+    def _unpacked(self, i: int) -> tuple[int, ...]:
+        """The params that an operand consists of, where it is a pack of them; else itself."""
+        return self.graph.nodes[i].args if self.graph.nodes[i].op == "pack_rows" else (i,)
 
     def _stats(self, node: Node, array: Array) -> TensorStats:
         shape = tuple(evaluate(d, {**self._exe.plan.maxima, **self._env}) for d in node.type.shape)
