@@ -22,7 +22,7 @@ from pumice.core.dims import sym
 from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
 from pumice.ir.graph import ConstData, GraphBuilder
 from pumice.ir.types import TensorType
-from pumice.plan.plan import Plan
+from pumice.plan.plan import Binding, DeviceCount, Plan, Regime
 from pumice.reference.bounds import bound_graph
 from pumice.reference.compare import mismatch
 
@@ -348,3 +348,44 @@ def test_numba_is_not_imported_until_it_is_needed() -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(pumice.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert done.stdout == "False\n" and done.stderr == ""
+
+
+def counted() -> Plan:
+    """y = exp(-x), whose second step runs if word 1 of the input n is not 0, clamped to T."""
+    b = GraphBuilder()
+    n = b.source("input", "n", TensorType(dtypes.i32, (2,)))
+    x = b.source("input", "x", f32(sym("T")))
+    negative = b.add("neg", [x])
+    y = b.add("exp", [negative])
+    plan = plan_of(b.build([("y", y)], maxima={"T": 8}), [(negative,), (y,)])
+    first, second = plan.steps
+    made = (
+        replace(first, bindings=(Binding(x, 0, "read"), Binding(negative, 0, "write"))),
+        replace(
+            second,
+            bindings=(Binding(n, 0, "read"), Binding(negative, 0, "read"), Binding(y, 0, "write")),
+            groups=DeviceCount(n, 1, sym("T")),
+        ),
+    )
+    return replace(plan, regimes=(Regime(made, plan.values, plan.copies),))
+
+
+def test_a_count_in_memory_decides_when_its_step_is_due() -> None:
+    plan = counted()
+    assert Plan.load_bytes(plan.to_bytes()).steps == plan.steps
+    session = opened(plan)
+    x = np.arange(4, dtype="f4")
+
+    def run(word: int, x: Any) -> Any:
+        return session.run(
+            {"T": len(x)}, {"n": np.array([7, word], np.uint32).view(np.int32), "x": x}, [plan.graph.outputs[0][1]]
+        )
+
+    np.testing.assert_allclose(run(1, x)[0], np.exp(-x), rtol=1e-6)
+    # Nothing writes the result: it is still that of the run before.
+    np.testing.assert_allclose(run(0, x + 5)[0], np.exp(-x), rtol=1e-6)
+    np.testing.assert_allclose(run(0xFFFFFFFF, x + 5)[0], np.exp(-x - 5), rtol=1e-6)
+    assert run(3, x[:0])[0].shape == (0,)
+    results, timing = session.profile({"T": 4}, {"n": np.int32([7, 2]), "x": x}, [plan.graph.outputs[0][1]])
+    np.testing.assert_allclose(results[0], np.exp(-x), rtol=1e-6)
+    assert [t.step for t in timing.steps] == [0, 1]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu.plans import affine_plan, counter_plan, shard_plan
+from gpu.plans import affine_plan, counted_plan, counter_plan, shard_plan
 from pumice import errors
 from pumice.backends.null import NullDevice
 from pumice.core import dtypes
 from pumice.core.caps import Caps
+from pumice.core.dims import sym
+from pumice.plan.plan import DeviceCount
 
 
 def test_calls_are_recorded_and_results_are_zeros() -> None:
@@ -23,7 +25,7 @@ def test_calls_are_recorded_and_results_are_zeros() -> None:
     assert [name for name, _ in device.calls] == ["open", "write", "run", "close"]
     assert device.calls[0][1] == {"steps": 2, "kernels": 2, "buffers": 5}
     run = device.calls[2][1]
-    assert run == {"env": {"T": 5}, "inputs": {"x": (5,)}, "outputs": [3, 4], "steps": ["affine", "double"]}
+    assert run == {"env": {"T": 5}, "inputs": {"x": (5,)}, "outputs": [3, 4], "steps": ["affine", "double"], "counts": {}}
 
 
 def test_steps_without_work_are_skipped() -> None:
@@ -31,6 +33,16 @@ def test_steps_without_work_are_skipped() -> None:
     s = device.open(affine_plan())
     (y,) = s.run({"T": 0}, {"x": np.ones(0, np.float32)}, [3])
     assert y.shape == (0,) and device.calls[-1][1]["steps"] == [] and s.counters()["dispatches"] == 0
+
+
+def test_counts_from_the_device_are_recorded() -> None:
+    """What they would be is data; steps whose bound is 0 are skipped all the same."""
+    device = NullDevice()
+    s = device.open(counted_plan())
+    for most, steps in ((5, ["clear", "count"]), (0, ["clear"])):
+        s.run({"T": most}, {"n": np.zeros(3, np.uint32), "x": np.zeros(most, np.float32)}, [2])
+        assert device.calls[-1][1]["steps"] == steps
+        assert device.calls[-1][1]["counts"] == {"count": DeviceCount(0, 1, sym("T"))}
 
 
 def test_counters() -> None:

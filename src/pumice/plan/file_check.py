@@ -12,7 +12,7 @@ from pumice.ir.graph import Graph
 from pumice.ir.registry import RESIDENT_OPS, SOURCE_OPS
 from pumice.ir.verify import verify
 from pumice.plan.file_exprs import EXACT
-from pumice.plan.plan import Part, Plan, Regime, Step
+from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step
 from pumice.plan.verify import check_cover, verify_plan
 from pumice.plan.wgsl_check import check_kernel
 
@@ -208,6 +208,8 @@ def _check_host_step(plan: Plan, regime: Regime, where: str, step: Step) -> None
         done.add(n)
     if step.kernel >= 0 or step.root not in done or plan.kernels:
         raise _fail("nodes", f"{where} is a host step with a kernel, or one that does not compute its root {step.root}")
+    if isinstance(step.groups, DeviceCount):
+        operands.add(step.groups.value)
     if any(b.access == "read" and b.value not in operands for b in step.bindings):
         raise _fail("nodes", f"{where} binds a value that it does not read")
     # The host writes the root and nothing else, perhaps in place of what it is the next content of.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.host.evaluate import Code, compile_step
+from pumice.backends.host.evaluate import Code, Thunk, compile_step
 from pumice.backends.host.memory.arrays import NpDType, numel, overlap
 from pumice.backends.host.memory.buffers import ALIGNMENT
 from pumice.backends.host.memory.tiles import Tiles
@@ -16,11 +16,12 @@ from pumice.backends.host.native import dense, jit
 from pumice.backends.host.native.kernel_tasks import Task
 from pumice.backends.host.prepacked import MOST_BYTES, Form, Holder, held
 from pumice.backends.host.routines.calls import Bound
+from pumice.core.dims import evaluate
 from pumice.errors import PlanError
 from pumice.ir.graph import bind_attrs
 from pumice.ir.registry import SOURCE_OPS, Array, Attrs
 from pumice.ir.types import TensorType
-from pumice.plan.plan import Part, Plan, Step
+from pumice.plan.plan import DeviceCount, Part, Plan, Step
 
 # Inputs and outputs up to this size are copied: compiled calls know arrays by their place in memory.
 _SMALL = 1 << 16
@@ -118,7 +119,8 @@ class Program:
         self._ends: list[int] = []
         for step in layout.plan.steps:
             self._used = 0
-            self.code += compile_step(self, step)
+            code = compile_step(self, step)
+            self.code += [self._counted(step.groups, code)] if isinstance(step.groups, DeviceCount) else code
             self._ends.append(len(self.code))
         self._copies = self._bind_copies()
         self._results = [(self.slot(n), n in self.fresh and n not in self.outputs[:i]) for i, n in enumerate(self.outputs)]
@@ -188,6 +190,19 @@ class Program:
             raise PlanError(f"%{node} takes {size} bytes and has {part.nbytes}", hint="a symbol exceeds its maximum", value=node)
         memory = buffer[part.offset : part.offset + size]
         return Tiles(type.dtype, type.static_shape, memory) if type.dtype.is_quant else memory.view(dtype).reshape(shape)
+
+    def _counted(self, count: DeviceCount, code: Code) -> Thunk:
+        """The calls of a step that runs only if a word in memory, read when its turn comes, is not 0."""
+        slot, most = self.slot(count.value), evaluate(count.most, self.env)
+        calls = [c.call if isinstance(c, Bound) else c for c in code]
+
+        def run() -> None:
+            word = self.slots[slot].reshape(-1)[count.word]
+            if count.clamp(int(word), most):
+                for call in calls:
+                    call()
+
+        return run
 
     def _bind_copies(self) -> list[tuple[int, int, bool]]:
         """State updates (to, from, whether the source is itself overwritten by another of them)."""

@@ -14,7 +14,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import evaluate
 from pumice.errors import ClosedError, PlanError
 from pumice.ir.types import TensorType
-from pumice.plan.plan import Plan
+from pumice.plan.plan import DeviceCount, Plan
 
 RecordedCall = tuple[str, dict[str, Any]]
 
@@ -87,7 +87,9 @@ class NullSession:
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Zeros of the outputs' types at `env`."""
         labels = [s.label for s in self.plan.steps if evaluate(s.most_groups, env) > 0]
-        self._record("run", env=dict(env), inputs={k: v.shape for k, v in inputs.items()}, outputs=list(outputs), steps=labels)
+        counts = {s.label: s.groups for s in self.plan.steps if isinstance(s.groups, DeviceCount)}
+        shapes = {k: v.shape for k, v in inputs.items()}
+        self._record("run", env=dict(env), inputs=shapes, outputs=list(outputs), steps=labels, counts=counts)
         results = [_zeros(self._type(node).at(env)) for node in outputs]
         self._count("submits", 1)
         self._count("dispatches", len(labels))

@@ -64,16 +64,24 @@ def _bind_matmul(call: NodeCall) -> HostRoutine:
         if one_matmul and (x.ndim <= 2 or x.flags.c_contiguous):
             x, out = x.reshape(-1, a_shape[-1]), out.reshape(-1, b_shape[-1])
         if not widened:
-            blas.matmul(_for_blas(x), _for_blas(y), out)
+            float_matmul(x, y, out)
             return
         # Vectors become matrices of one row or column: tiles are cut out of the last two axes.
         if x.ndim == 1:
             x, out = x[None], out[..., None, :] if y.ndim > 1 else out[..., None]
         if y.ndim == 1:
             y, out = y[:, None], out[..., None]
-        _half_matmul(x, y, out)
+        float_matmul(x, y, out)
 
     return HostRoutine(run, result, raw=True, native=_dense_tasks, heavy=heavy, keeping=_dense_tasks, work=work)
+
+
+def float_matmul(x: Array, y: Array, out: Array) -> None:
+    """x @ y in f32 over BLAS, of matrices and batches of them in any float dtypes."""
+    if is_half(x.dtype) or is_half(y.dtype):
+        _half_matmul(x, y, out)
+    else:
+        blas.matmul(_for_blas(x), _for_blas(y), out)
 
 
 def _dense_tasks(operands: Sequence[Any], out: Array, copies: dense.Copies | None = None) -> list[kernel_tasks.Task] | None:

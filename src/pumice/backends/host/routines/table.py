@@ -12,6 +12,7 @@ from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.routines import op_tasks
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.backends.host.routines.conv import CONV
+from pumice.backends.host.routines.grouped import GROUPED
 from pumice.backends.host.routines.linear import LINEAR
 from pumice.backends.host.routines.losses import LOSSES
 from pumice.backends.host.routines.norm_gradients import NORM_GRADIENTS
@@ -379,6 +380,7 @@ ROUTINES: dict[str, Binder] = {
     "rms_norm": _bind_norm,
     "cumsum": _bind_cumsum,
     **LINEAR,
+    **GROUPED,
     **CONV,
     **LOSSES,
     **NORM_GRADIENTS,
