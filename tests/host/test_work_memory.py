@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import pumice
 from pumice.backends.host.native import jit
 
 pytestmark = [
     pytest.mark.skipif(not jit.available(), reason="numba is not installed"),
     pytest.mark.skipif(sys.platform != "linux", reason="limits of address space hold for all memory on Linux only"),
 ]
-SOURCE = Path(jit.__file__).parents[3]
+SOURCE = Path(pumice.__file__).parents[1]
 
 # Makes tasks and what they should give, then takes all memory that the process may still have, and runs them.
 PROGRAM = """
