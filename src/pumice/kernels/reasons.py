@@ -93,26 +93,14 @@ def _sizes(graph: Graph, node: Node, maxima: Mapping[str, int]) -> str:
     def at(shape: Shape) -> tuple[int, ...]:
         return tuple(upper(d, maxima) for d in shape)
 
-    out, operands = at(node.type.shape), [at(graph.nodes[i].type.shape) for i in node.args]
-    if node.op in ("matmul", "qmatmul"):
-        columns = len(operands[1]) > 1
-        n = out[-1] if columns else 1
-        return f"M {prod(out) // max(1, n)}, N {n}, K {operands[0][-1]}"
-    if node.op in ("grouped_matmul", "grouped_matmul_grad_weight"):
-        rows, depth = operands[0]
-        return f"{operands[2][0]} groups, M {rows}, N {out[-1]}, K {depth}"
-    if node.op == "attention":
-        head, seq = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
-        q, k = operands[0], operands[1]
-        return f"{q[seq]} queries, {k[seq]} keys, {q[0]}x{q[head]} heads of {q[3]}"
-    if node.op.startswith("scatter"):
-        return f"{prod(operands[1])} updates of {operands[0][node.attr['axis']]} rows"
-    if node.op in ("argsort", "argtopk"):
-        length = operands[0][node.attr["axis"]]
-        return f"{prod(operands[0]) // max(1, length)} rows of {length}"
-    if isinstance(get_op(node.op).lowering, Row) and ("axis" in node.attr or "axes" in node.attr):
-        length = _row_length(node, operands[0])
-        return f"{prod(operands[0]) // max(1, length)} rows of {length}"
+    spec = get_op(node.op)
+    of = {name: at(graph.nodes[i].type.shape) for name, i in node.operands.items()}
+    if spec.traits.sizes is not None:
+        return spec.traits.sizes(of, node.attr, at(node.type.shape))
+    if isinstance(spec.lowering, Row) and ("axis" in node.attr or "axes" in node.attr):
+        rows = at(graph.nodes[node.args[0]].type.shape)
+        length = _row_length(node, rows)
+        return f"{prod(rows) // max(1, length)} rows of {length}"
     return ""
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 from pumice.core.dims import evaluate
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, get_op
+from pumice.ir.traits import Sizes
 from pumice.plan.plan import Plan, Regime, Step
 
 Env = Mapping[str, int]
-# Ops that pick elements of their first operand: they read as many as they give.
-_SELECTS = ("gather", "take_along_axis", "embedding")
-_SCATTERS = ("scatter_set", "scatter_add")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,36 +63,13 @@ def step_costs(plan: Plan, env: Env) -> list[Cost]:
 
 
 def node_flops(graph: Graph, node: Node, env: Env) -> int | None:
-    """Multiplications and additions of a product, convolution or attention; None for every other op."""
-    if node.op in ("matmul", "qmatmul", "grouped_matmul"):
-        depth = graph.nodes[node.args[0]].type.shape[-1]
-        return 2 * evaluate(node.type.numel, env) * evaluate(depth, env)
-    if node.op == "grouped_matmul_grad_weight":
-        x, dy = (graph.nodes[i].type for i in node.args[:2])
-        return 2 * evaluate(x.numel, env) * evaluate(dy.shape[1], env)
-    if node.op == "conv":
-        weight = graph.nodes[node.args[1]].type.at(env).static_shape
-        return 2 * evaluate(node.type.numel, env) * prod(weight[1:])
-    if node.op in ("conv_grad_input", "conv_grad_weight"):
-        first, second = (graph.nodes[i] for i in node.args)
-        grad, filters = (first, second) if node.op == "conv_grad_input" else (second, node)
-        return 2 * evaluate(grad.type.numel, env) * prod(filters.type.at(env).static_shape[1:])
-    if node.op in ("attention", "attention_gradient"):
-        return _attention_flops(graph, node, env)
-    return None
+    """Multiplications and additions of a matmul, convolution or attention; None for every other op."""
+    flops = get_op(node.op).traits.flops
+    return None if flops is None else flops(_sizes(graph, node, env), node.attr, node.type.at(env).static_shape)
 
 
-def _attention_flops(graph: Graph, node: Node, env: Env) -> int:
-    q, k, v = (graph.nodes[i].type.at(env).static_shape for i in node.args[:3])
-    head, seq = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
-    queries, keys = q[seq], k[seq]
-    pairs = queries * keys
-    gradient = node.op == "attention_gradient"
-    if node.attr["causal"] and node.inputs[6 if gradient else 5] is None:  # an offset that is given is data
-        first = keys - queries + 1
-        pairs = sum(max(0, min(keys, first + i)) for i in (0, queries - 1)) * queries // 2 if queries else 0
-    depths = 3 * q[3] + 2 * v[3] if gradient else q[3] + v[3]
-    return 2 * q[0] * q[head] * pairs * depths
+def _sizes(graph: Graph, node: Node, env: Env) -> Sizes:
+    return {name: graph.nodes[i].type.at(env).static_shape for name, i in node.operands.items()}
 
 
 def _sum_flops(graph: Graph, step: Step, env: Env) -> int | None:
@@ -113,22 +87,23 @@ def _demand(graph: Graph, regime: Regime, step: Step, env: Env) -> dict[int, int
     for i in sorted(inside, reverse=True):
         node = graph.nodes[i]
         wanted = need.get(i, 0)
-        for position, a in enumerate(node.inputs):
-            if a is None:
-                continue
+        for name, a in _reads(node):
             size = evaluate(graph.nodes[a].type.numel, env)
-            part = _operand_demand(graph, node, position, wanted, size, env)
-            need[a] = min(size, need.get(a, 0) + part)
+            need[a] = min(size, need.get(a, 0) + _operand_demand(graph, node, name, wanted, size, env))
     return need
 
 
-def _operand_demand(graph: Graph, node: Node, position: int, wanted: int, size: int, env: Env) -> int:
-    if node.op == "attention" and position in (1, 2) and node.inputs[7] is not None:
-        entries = evaluate(graph.nodes[node.args[position]].type.shape[0], env)
-        return size // max(1, entries) * evaluate(node.type.shape[0], env)
-    if isinstance(get_op(node.op).lowering, (Row, Routine)) and node.op not in _SELECTS:
-        return size
-    return min(size, wanted)
+def _reads(node: Node) -> list[tuple[str, int]]:
+    """The operands that are there with their names; all operands of an op that takes any number have its last name."""
+    names = get_op(node.op).operand_names
+    return [(names[min(k, len(names) - 1)], a) for k, a in enumerate(node.inputs) if a is not None]
+
+
+def _operand_demand(graph: Graph, node: Node, operand: str, wanted: int, size: int, env: Env) -> int:
+    spec = get_op(node.op)
+    if spec.traits.demand is not None:
+        return spec.traits.demand(operand, _sizes(graph, node, env), node.attr, node.type.at(env).static_shape)
+    return size if isinstance(spec.lowering, (Row, Routine)) else min(size, wanted)
 
 
 def _bytes(regime: Regime, value: int, elements: int | None, env: Env) -> int:
@@ -141,10 +116,11 @@ def _bytes(regime: Regime, value: int, elements: int | None, env: Env) -> int:
 def _touched(graph: Graph, regime: Regime, step: Step, value: int, env: Env) -> int:
     """Bytes that an update in place writes: the updates of a scatter, else the whole value."""
     root = graph.nodes[step.root]
-    if root.op in _SCATTERS:
-        return _bytes(regime, value, evaluate(graph.nodes[root.args[2]].type.numel, env), env)
-    return _bytes(regime, value, None, env)
+    in_place = get_op(root.op).traits.in_place
+    updates = None if in_place is None else evaluate(graph.nodes[root.operands[in_place.updates]].type.numel, env)
+    return _bytes(regime, value, updates, env)
 
 
 def _reads_what_it_updates(graph: Graph, step: Step) -> bool:
-    return graph.nodes[step.root].op != "scatter_set"
+    in_place = get_op(graph.nodes[step.root].op).traits.in_place
+    return in_place is None or in_place.reads

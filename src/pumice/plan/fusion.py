@@ -300,10 +300,11 @@ def _may_overwrite(graph: Graph, g: Group, state: int, caps: Caps) -> bool:
     root = graph.nodes[g.root]
     if state not in g.leaves:
         return False
-    if root.op == "scatter_set":
-        # Only its own first operand may be the old value; updates and indices must not be views of it.
+    in_place = get_op(root.op).traits.in_place
+    if in_place is not None and not in_place.reads:
+        # Only the operand that it changes may be the old value; updates and indices must not be views of it.
         others = any(_reaches(graph, i, state, set(g.nodes)) for i in g.nodes if i != g.root)
-        alone = root.args[0] == state and root.args.count(state) == 1 and not others
+        alone = root.operands[in_place.operand] == state and root.args.count(state) == 1 and not others
         # Where a thread writes whole words, no two rows may share one.
         return alone and (not caps.word_stores or words_after(root.type, root.attr["axis"]) is not None)
     if g.anchor is not None and root.type.dtype.per_word != 1:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Thunk = Callable[[], None]
 Code = list[Thunk | Bound]
 _F32: NpDType = np.dtype(np.float32)
-_SCATTERS = ("scatter_set", "scatter_add")
 
 
 def compile_step(program: Program, step: Step) -> Code:
@@ -171,7 +170,7 @@ class _Compiler:
 
     def _emit_routine(self, n: int) -> None:
         node = self.graph.nodes[n]
-        in_place = n == self.root and node.op in _SCATTERS and self._updates_in_place(n)
+        in_place = n == self.root and get_op(node.op).traits.in_place is not None and self._updates_in_place(n)
         routine = bind_routine(self._call(n, tuple(self._operand(a).dtype for a in node.args), in_place))
         operands = [None if i is None else self._ready(i, routine) for i in node.inputs]
         args = [None if o is None else o.slot for o in operands]

@@ -19,6 +19,7 @@ from pumice.ir.ops import (  # noqa: F401
     reduce,
     result,
     scan,
+    scatter,
     shape,
     sort,
     source,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.ir.gradients.attention import attention as attention_gradient
 from pumice.ir.gradients.linear import rope as rope_gradient
 from pumice.ir.ops.attention_errors import attention_error, rope_error
-from pumice.ir.ops.attention_math import head_groups, hidden, probabilities, scale_of, usual_layout
+from pumice.ir.ops.attention_math import attended_pairs, head_groups, hidden, probabilities, scale_of, usual_layout
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
-from pumice.ir.traits import Traits
+from pumice.ir.traits import Sizes, Traits
 from pumice.ir.types import TensorType
 
 _ATTENTION_ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "softcap": None}
@@ -367,6 +368,19 @@ def _attention_samples() -> Iterator[Sample]:
     yield make("no batch", b=0)
 
 
+def _attention_sizes(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
+    head, seq = (2, 1) if attrs["layout"] == "bshd" else (1, 2)
+    q, k = of["q"], of["k"]
+    return f"{q[seq]} queries, {k[seq]} keys, {q[0]}x{q[head]} heads of {q[3]}"
+
+
+def _attention_demand(operand: str, of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> int:
+    """All of it, of keys and values the entries that kv_index can name."""
+    size = prod(of[operand])
+    picked = "kv_index" in of and operand in ("k", "v")
+    return size // max(1, of[operand][0]) * out[0] if picked else size
+
+
 register(
     OpSpec(
         name="rope",
@@ -404,6 +418,12 @@ register(
         gradient=attention_gradient,
         attrs=_ATTENTION_ATTRS,
         cost="compute",
+        traits=Traits(
+            flops=lambda of, attrs, out: attended_pairs(of, attrs) * 2 * (of["q"][3] + of["v"][3]),
+            sizes=_attention_sizes,
+            demand=_attention_demand,
+            pulls=("q",),
+        ),
         rules=(
             "The order is: scale, softcap, bias, masks, softmax. s = scale * (q . k), scale None is 1/sqrt(D); then "
             "s = softcap * tanh(s / softcap); then s + bias; then every score that a mask hides is left out of the softmax. "

@@ -12,9 +12,10 @@ from pumice.core.dims import product
 from pumice.errors import ShapeError
 from pumice.ir.gradients.attention import composed_gradient
 from pumice.ir.ops.attention_errors import attention_gradient_error
-from pumice.ir.ops.attention_math import hidden, probabilities, scale_of
+from pumice.ir.ops.attention_math import attended_pairs, hidden, probabilities, scale_of
 from pumice.ir.registry import Array, Attrs, OpSpec, Routine, Sample, Types, get_op, register
 from pumice.ir.rules import given, require_kind, rng
+from pumice.ir.traits import Traits
 from pumice.ir.types import TensorType
 
 # Samples of attention that ask nothing of the gradient that others do not ask.
@@ -103,6 +104,7 @@ register(
         composed=composed_gradient,
         attrs=_ATTRS,
         cost="compute",
+        traits=Traits(flops=lambda of, attrs, out: attended_pairs(of, attrs) * 2 * (3 * of["q"][3] + 2 * of["v"][3])),
         error=attention_gradient_error,
         rules=(
             "Operands and attributes as for attention; dy is the gradient of its result. The result is f32 and flat: the "

@@ -10,6 +10,7 @@ import numpy as np
 
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
+from pumice.ir.traits import Sizes
 
 
 def usual_layout(arrays: Sequence[Any], attrs: Attrs) -> tuple[Array, Array, Array]:
@@ -75,3 +76,18 @@ def hidden(attrs: Attrs, batch: int, sq: int, sk: int, mask: Array | None, offse
     if attrs["window"] is not None:
         found = found | (key <= query - attrs["window"])
     return found
+
+
+def attended_pairs(of: Sizes, attrs: Attrs) -> int:
+    """Pairs of a query and a key that attention computes a score for, over all heads and entries; data may hide more.
+
+    >>> attended_pairs({"q": (1, 2, 4, 8), "k": (1, 2, 4, 8)}, {"layout": "bhsd", "causal": True})
+    20
+    """
+    head, seq = (2, 1) if attrs["layout"] == "bshd" else (1, 2)
+    q, queries, keys = of["q"], of["q"][seq], of["k"][seq]
+    pairs = queries * keys
+    if attrs["causal"] and "offset" not in of:  # an offset that is given is data
+        first = keys - queries + 1
+        pairs = sum(max(0, min(keys, first + i)) for i in (0, queries - 1)) * queries // 2 if queries else 0
+    return q[0] * q[head] * pairs

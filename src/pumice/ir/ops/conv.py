@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pumice.ir.ops.window import Padding, check_window, index, padded, spatial_r
 from pumice.ir.precision import Evaluation, summed
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, same_dtype, same_shape
+from pumice.ir.traits import Traits
 from pumice.ir.types import TensorType
 
 
@@ -264,6 +266,7 @@ register(
         attrs=_ATTRS,
         cost="compute",
         gradient=gradients.conv,
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * prod(of["w"][1:])),
         rules=_RULES + " The kernel is not flipped. Sizes round down, (size + padding - reach) // stride + 1 with reach "
         "dilation * (kernel - 1) + 1; a static size below the reach is refused, a symbolic one gives no outputs.",
     )
@@ -283,6 +286,7 @@ register(
         attrs={"size": REQUIRED, **_ATTRS},
         cost="compute",
         gradient=gradients.conv_grad_input,
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["grad"]) * prod(of["w"][1:])),
         rules=_RULES + " Attributes are those of the convolution; grad has the shape of its result. Elements of x that no "
         "window covers get 0.",
     )
@@ -302,6 +306,7 @@ register(
         attrs={"kernel": REQUIRED, **_ATTRS},
         cost="compute",
         gradient=gradients.conv_grad_weight,
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["grad"]) * prod(out[1:])),
         rules=_RULES + " Attributes are those of the convolution; grad has the shape of its result. No batch gives zeros.",
     )
 )

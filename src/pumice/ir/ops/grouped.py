@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from pumice.ir.gradients import grouped as gradients
 from pumice.ir.precision import Evaluation, U, growth, summed
 from pumice.ir.registry import Array, Attrs, OpSpec, Routine, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng, same_dtype
+from pumice.ir.traits import Sizes, Traits
 from pumice.ir.types import TensorType
 
 _SIZES = (
@@ -142,6 +144,11 @@ def _samples(weight: bool) -> Iterator[Sample]:
         yield sample(f"{a} by {b}, odd", 10, 7, 5, (3, 6), a, b)
 
 
+def _sizes(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
+    rows, depth = of["x"]
+    return f"{of['sizes'][0]} groups, M {rows}, N {out[-1]}, K {depth}"
+
+
 register(
     OpSpec(
         name="grouped_matmul",
@@ -155,6 +162,7 @@ register(
         error=summed(lambda e: e.arrays[0].shape[-1]),
         gradient=gradients.grouped_matmul,
         cost="compute",
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=_sizes),
         rules=(
             "x [M, K] by w [G, K, N] gives [M, N]. " + _SIZES + "Rows of no group give zeros. Operands are f32, f16 or bf16; two "
             "that differ give f32. Products sum in f32 and round once at the end."
@@ -175,6 +183,7 @@ register(
         error=_grad_weight_error,
         gradient=gradients.grad_weight,
         cost="compute",
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["x"]) * of["dy"][1], sizes=_sizes),
         rules=(
             "x [M, K] and dy [M, N] give [G, K, N]. " + _SIZES + "A group without rows gives zeros. Dtypes and sums are those of "
             "grouped_matmul."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,20 +16,19 @@ from pumice.errors import DTypeError, ShapeError
 from pumice.ir.gradients import index as gradients
 from pumice.ir.ops.matmul import unpacked_error
 from pumice.ir.ops.shape import PLAIN_KINDS, canonical_axis, plain, sample, sample_array, span, static_size, without_axis
-from pumice.ir.precision import Evaluation, U, growth, is_float
-from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
-from pumice.ir.rules import given, require_kind, rng, same_dtype, same_shape
-from pumice.ir.traits import Traits
+from pumice.ir.precision import Evaluation
+from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Packed, Pull, Sample, Types, register
+from pumice.ir.rules import given, require_kind, rng
+from pumice.ir.traits import Requirement, Selects, Shapes, Traits, dim_bounds
 from pumice.ir.types import TensorType
 
 _READ_RULE = (
     "Negative indices count from the end; indices still out of range clamp to the nearest end."
     " An empty axis is refused where it is static and reads as 0 where a symbol turns out 0."
 )
-_WRITE_RULE = "Negative indices count from the end; updates whose index is still out of range are dropped."
 
 
-def _from_end(indices: Array, size: int) -> Array:
+def from_end(indices: Array, size: int) -> Array:
     """Indices as int64 (narrow types could not hold the sum) with negative ones counted from the end."""
     wide = indices.astype(np.int64)
     return np.where(wide < 0, wide + size, wide)
@@ -41,7 +40,7 @@ def clamped(indices: Array, size: int) -> Array:
     >>> clamped(np.array([-1, 7, -9]), 4).tolist()
     [3, 3, 0]
     """
-    return np.clip(_from_end(indices, size), 0, size - 1)
+    return np.clip(from_end(indices, size), 0, size - 1)
 
 
 def _require_filled(size: Dim, indices: TensorType, what: str) -> None:
@@ -68,21 +67,21 @@ def _gather(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     return np.take(x, clamped(indices, x.shape[axis]), axis=axis)
 
 
-def _ids(*values: Any, dtype: DType = dtypes.i32) -> Array:
+def id_array(*values: Any, dtype: DType = dtypes.i32) -> Array:
     return np.array(values, dtype.np)
 
 
 def _gather_samples() -> Iterator[Sample]:
-    yield sample("rows", [sample_array((7, 5)), _ids(3, 0, 6, 3)], axis=0)
-    yield sample("columns", [sample_array((4, 9), dtypes.f16), _ids(8, 1, 1)], axis=1)
-    yield sample("middle, matrix of indices", [sample_array((2, 5, 3), dtypes.i32), _ids([0, 4], [2, 2], [1, 3])], axis=1)
-    yield sample("negative", [sample_array((5, 3)), _ids(-1, -5, 4, -2)], axis=0)
-    yield sample("out of range", [sample_array((5, 3)), _ids(5, 100, -6, -100, 2)], axis=0)
-    yield sample("u32, far out of range", [sample_array((5, 3)), _ids(1, 4_000_000_000, dtype=dtypes.u32)], axis=0)
-    yield sample("i8 over a long axis", [sample_array((300,)), _ids(-128, -1, 127, dtype=dtypes.i8)], axis=0)
-    yield sample("bf16 by u8", [sample_array((200, 3), dtypes.bf16), _ids(199, 7, 255, dtype=dtypes.u8)], axis=0)
+    yield sample("rows", [sample_array((7, 5)), id_array(3, 0, 6, 3)], axis=0)
+    yield sample("columns", [sample_array((4, 9), dtypes.f16), id_array(8, 1, 1)], axis=1)
+    yield sample("middle, matrix of indices", [sample_array((2, 5, 3), dtypes.i32), id_array([0, 4], [2, 2], [1, 3])], axis=1)
+    yield sample("negative", [sample_array((5, 3)), id_array(-1, -5, 4, -2)], axis=0)
+    yield sample("out of range", [sample_array((5, 3)), id_array(5, 100, -6, -100, 2)], axis=0)
+    yield sample("u32, far out of range", [sample_array((5, 3)), id_array(1, 4_000_000_000, dtype=dtypes.u32)], axis=0)
+    yield sample("i8 over a long axis", [sample_array((300,)), id_array(-128, -1, 127, dtype=dtypes.i8)], axis=0)
+    yield sample("bf16 by u8", [sample_array((200, 3), dtypes.bf16), id_array(199, 7, 255, dtype=dtypes.u8)], axis=0)
     yield sample("scalar index", [sample_array((4, 3), dtypes.u8), np.array(2, np.int32)], axis=0)
-    yield sample("bools", [sample_array((9, 3), dtypes.bool_), _ids(8, 0, 3)], axis=0)
+    yield sample("bools", [sample_array((9, 3), dtypes.bool_), id_array(8, 0, 3)], axis=0)
     yield sample("no indices", [sample_array((4, 3)), np.zeros((0, 2), np.int32)], axis=0)
     yield sample("nothing from nothing", [sample_array((0, 3)), np.zeros(0, np.int32)], axis=0)
 
@@ -108,18 +107,18 @@ def _take_along_axis(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Ar
     return np.take_along_axis(x, clamped(indices, x.shape[axis]), axis=axis)
 
 
-def _sample_ids(shape: Sequence[int], low: int, high: int, dtype: DType = dtypes.i32) -> Array:
+def sample_ids(shape: Sequence[int], low: int, high: int, dtype: DType = dtypes.i32) -> Array:
     return rng(3).integers(low, high, shape).astype(dtype.np)
 
 
 def _take_along_axis_samples() -> Iterator[Sample]:
-    yield sample("last axis", [sample_array((5, 9)), _sample_ids((5, 4), 0, 9)], axis=1)
-    yield sample("first axis", [sample_array((6, 5), dtypes.f16), _sample_ids((8, 5), 0, 6)], axis=0)
-    yield sample("middle", [sample_array((2, 7, 3), dtypes.i32), _sample_ids((2, 4, 3), -7, 7)], axis=1)
-    yield sample("negative and out of range", [sample_array((3, 5)), _sample_ids((3, 40), -20, 20)], axis=1)
-    yield sample("bf16 by u32", [sample_array((11,), dtypes.bf16), _sample_ids((5,), 0, 30, dtypes.u32)], axis=0)
-    yield sample("bytes by i8", [sample_array((3, 7), dtypes.i8), _sample_ids((3, 3), -9, 9, dtypes.i8)], axis=1)
-    yield sample("size one", [sample_array((4, 1), dtypes.bool_), _sample_ids((4, 1), 0, 1)], axis=1)
+    yield sample("last axis", [sample_array((5, 9)), sample_ids((5, 4), 0, 9)], axis=1)
+    yield sample("first axis", [sample_array((6, 5), dtypes.f16), sample_ids((8, 5), 0, 6)], axis=0)
+    yield sample("middle", [sample_array((2, 7, 3), dtypes.i32), sample_ids((2, 4, 3), -7, 7)], axis=1)
+    yield sample("negative and out of range", [sample_array((3, 5)), sample_ids((3, 40), -20, 20)], axis=1)
+    yield sample("bf16 by u32", [sample_array((11,), dtypes.bf16), sample_ids((5,), 0, 30, dtypes.u32)], axis=0)
+    yield sample("bytes by i8", [sample_array((3, 7), dtypes.i8), sample_ids((3, 3), -9, 9, dtypes.i8)], axis=1)
+    yield sample("size one", [sample_array((4, 1), dtypes.bool_), sample_ids((4, 1), 0, 1)], axis=1)
     yield sample("no indices", [sample_array((4, 3)), np.zeros((4, 0), np.int32)], axis=1)
 
 
@@ -159,15 +158,6 @@ def _embedding_error(e: Evaluation) -> Any:
     return unpacked_error(replace(e, arrays=[Packed(table.dtype, (*ids.shape, table.shape[1]), rows)]))
 
 
-def _scatter_error(e: Evaluation) -> Any:
-    """Sums of as many terms as meet in each element, which the same op over ones counts."""
-    x, indices, updates = e.arrays
-    if not is_float(x):
-        return 0.0
-    terms = e.again([np.ones_like(x), indices, np.ones_like(updates)])
-    return growth(terms) * U * e.again([np.abs(x), indices, np.abs(updates)])
-
-
 def _packed(dtype: DType, *shape: int) -> Packed:
     from pumice.core.blocks import quantize_rows
 
@@ -175,17 +165,17 @@ def _packed(dtype: DType, *shape: int) -> Packed:
 
 
 def _embedding_samples() -> Iterator[Sample]:
-    ids = _ids([3, 0, 10], [10, 3, 7])
+    ids = id_array([3, 0, 10], [10, 3, 7])
     yield sample("f32", [sample_array((11, 5)), ids])
     yield sample("f16", [sample_array((11, 7), dtypes.f16), ids])
     yield sample("bf16, width 1", [sample_array((11, 1), dtypes.bf16), ids])
     yield sample("one id", [sample_array((4, 129)), np.array(2, np.int32)])
-    yield sample("negative and out of range", [sample_array((5, 3)), _ids(-1, -5, -6, 5, 1000)])
-    yield sample("u8 ids", [sample_array((5, 3)), _ids(4, 0, 200, dtype=dtypes.u8)])
+    yield sample("negative and out of range", [sample_array((5, 3)), id_array(-1, -5, -6, 5, 1000)])
+    yield sample("u8 ids", [sample_array((5, 3)), id_array(4, 0, 200, dtype=dtypes.u8)])
     yield sample("no ids", [sample_array((5, 3)), np.zeros((2, 0), np.int32)])
     for dtype in dtypes.QUANT:
         yield sample(f"{dtype} table", [_packed(dtype, 11, 3 * dtype.block), ids])
-        yield sample(f"{dtype} one block, out of range", [_packed(dtype, 3, dtype.block), _ids(-1, 2, 5, -7)])
+        yield sample(f"{dtype} one block, out of range", [_packed(dtype, 3, dtype.block), id_array(-1, 2, 5, -7)])
 
 
 def _infer_one_hot(types: Types, attrs: Attrs) -> TensorType:
@@ -198,19 +188,19 @@ def _infer_one_hot(types: Types, attrs: Attrs) -> TensorType:
 
 def _one_hot(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     depth: int = attrs["depth"]
-    return np.equal(_from_end(arrays[0], depth)[..., None], np.arange(depth))
+    return np.equal(from_end(arrays[0], depth)[..., None], np.arange(depth))
 
 
 def _one_hot_samples() -> Iterator[Sample]:
-    yield sample("vector", [_ids(0, 3, 6, 3)], depth=7)
-    yield sample("matrix, f16", [_ids([1, 0], [2, 1], [0, 0])], depth=3, dtype="f16")
-    yield sample("negative and out of range", [_ids(-1, -4, -5, 4, 100)], depth=4)
-    yield sample("i32 from u8", [_ids(0, 255, 2, dtype=dtypes.u8)], depth=5, dtype="i32")
-    yield sample("bools from i8", [_ids(-3, 1, -1, dtype=dtypes.i8)], depth=3, dtype="bool")
+    yield sample("vector", [id_array(0, 3, 6, 3)], depth=7)
+    yield sample("matrix, f16", [id_array([1, 0], [2, 1], [0, 0])], depth=3, dtype="f16")
+    yield sample("negative and out of range", [id_array(-1, -4, -5, 4, 100)], depth=4)
+    yield sample("i32 from u8", [id_array(0, 255, 2, dtype=dtypes.u8)], depth=5, dtype="i32")
+    yield sample("bools from i8", [id_array(-3, 1, -1, dtype=dtypes.i8)], depth=3, dtype="bool")
     yield sample("bf16 scalar", [np.array(1, np.int32)], depth=65, dtype="bf16")
-    yield sample("bytes from u32", [_ids(2, 4_000_000_000, dtype=dtypes.u32)], depth=3, dtype="u8")
+    yield sample("bytes from u32", [id_array(2, 4_000_000_000, dtype=dtypes.u32)], depth=3, dtype="u8")
     yield sample("no ids", [np.zeros(0, np.int32)], depth=3)
-    yield sample("depth 0", [_ids(0, 1)], depth=0)
+    yield sample("depth 0", [id_array(0, 1)], depth=0)
 
 
 def _infer_arange(types: Types, attrs: Attrs) -> TensorType:
@@ -264,116 +254,25 @@ def _arange_samples() -> Iterator[Sample]:
     yield sample("reversed takes nothing", [], start=5, stop=1)
 
 
-# --- scatter_add, scatter_set ---
+def _arange_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
+    """Both ends inside the dtype, where the symbols' maxima leave a doubt; a dim's value as a scalar is such a range too."""
+    if not out.dtype.is_integer:
+        return []
+    info, (count,) = np.iinfo(out.dtype.np), out.shape
+    low, high = int(info.min), int(info.max)
+    found = []
+    for value in (attrs["start"], attrs["start"] + (count - 1) * attrs["step"]):
+        least, greatest = dim_bounds(value, maxima)
+        text = f"{value} is a value of {out.dtype}"
+        if least < low:
+            found.append(Requirement(low, value, count, text))
+        if greatest > high:
+            found.append(Requirement(value, high, count, text))
+    return list(dict.fromkeys(found))
 
 
-def _infer_scatter(types: Types, attrs: Attrs) -> TensorType:
-    x, indices, updates = plain(types)
-    same_dtype([x, updates])
-    require_kind(indices, "int", "uint")
-    axis = canonical_axis(attrs["axis"], x.rank)
-    if indices.rank != 1:
-        raise ShapeError(f"indices must be 1-D, they are {shape_text(indices.shape)}")
-    same_shape(updates.shape, x.shape[:axis] + indices.shape + x.shape[axis + 1 :], f"updates and x with axis {axis} indexed")
-    return x
-
-
-def _infer_scatter_add(types: Types, attrs: Attrs) -> TensorType:
-    x = _infer_scatter(types, attrs)
-    require_kind(x, "float", "int", "uint")
-    return x
-
-
-def _scatter_operands(arrays: Sequence[Any], axis: int) -> tuple[Array, Array, Array, Array]:
-    """A copy of x, that copy with the axis in front, the indices that hit, and their updates with the axis in front."""
-    x, indices, updates = arrays
-    result = np.array(x)
-    index = _from_end(indices, x.shape[axis])
-    hit = (index >= 0) & (index < x.shape[axis])
-    return result, np.moveaxis(result, axis, 0), index[hit], np.moveaxis(updates, axis, 0)[hit]
-
-
-def _scatter_add(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    result, view, index, updates = _scatter_operands(arrays, attrs["axis"])
-    np.add.at(view, index, updates)
-    return result
-
-
-def _scatter_set(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    result, view, index, updates = _scatter_operands(arrays, attrs["axis"])
-    # NumPy leaves the order of repeated assignments open, so only the last of each index is kept.
-    unique, from_back = np.unique(index[::-1], return_index=True)
-    view[unique] = updates[::-1][from_back]
-    return result
-
-
-def _infer_scatter_along(types: Types, attrs: Attrs) -> TensorType:
-    x, indices, updates = plain(types)
-    same_dtype([x, updates])
-    require_kind(x, "float", "int", "uint")
-    require_kind(indices, "int", "uint")
-    axis = canonical_axis(attrs["axis"], x.rank)
-    same_shape(indices.shape, updates.shape, "indices and updates")
-    if indices.rank != x.rank or without_axis(indices.shape, axis) != without_axis(x.shape, axis):
-        raise ShapeError(
-            f"indices {shape_text(indices.shape)} do not match x {shape_text(x.shape)} along axis {axis}",
-            hint="ranks are equal and so are all dims but that of the axis",
-        )
-    return x
-
-
-def _scatter_along(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    x, indices, updates = (np.moveaxis(a, attrs["axis"], -1) for a in arrays)
-    size = x.shape[-1]
-    index = _from_end(indices, size)
-    hit = (index >= 0) & (index < size)
-    # All rows as one: the place of each update among all elements.
-    rows = np.arange(int(np.prod(x.shape[:-1], dtype=np.int64))).reshape(*x.shape[:-1], 1)
-    result = np.array(x).reshape(-1)
-    np.add.at(result, (rows * size + index)[hit], updates[hit])
-    return np.moveaxis(result.reshape(x.shape), -1, attrs["axis"])
-
-
-def _scatter_along_samples() -> Iterator[Sample]:
-    def case(label: str, shape: tuple[int, ...], count: int, axis: int, dtype: DType = dtypes.f32, **ids: Any) -> Sample:
-        places = (*shape[:axis], count, *shape[axis + 1 :])
-        low, high = ids.get("low", 0), ids.get("high", shape[axis])
-        indices = _sample_ids(places, low, high, ids.get("ids", dtypes.i32))
-        return sample(label, [sample_array(shape, dtype), indices, sample_array(places, dtype, 1)], axis=axis)
-
-    yield case("last axis", (5, 9), 4, 1)
-    yield case("first axis", (6, 13), 8, 0)
-    yield case("middle", (2, 7, 3), 4, 1, dtypes.i32, low=-7)
-    yield case("many duplicates", (3, 5), 257, 1)
-    yield case("negative and out of range", (3, 5), 40, 1, low=-20, high=20)
-    yield case("vector by u32", (11,), 5, 0, ids=dtypes.u32, high=30)
-    yield case("f16", (3, 7), 5, 1, dtypes.f16)
-    yield case("bf16, odd width", (3, 5), 4, 0, dtypes.bf16)
-    yield case("bytes by i8", (3, 7), 9, 1, dtypes.i8, low=-9, high=9, ids=dtypes.i8)
-    yield case("size one", (4, 1), 3, 1, dtypes.u8)
-    yield case("no updates", (4, 3), 0, 1)
-    yield case("into nothing", (4, 0), 2, 1, high=1)
-
-
-def _scatter_samples(extra: DType) -> Iterator[Sample]:
-    def case(label: str, shape: tuple[int, ...], indices: Array, axis: int, dtype: DType = dtypes.f32) -> Sample:
-        updates = sample_array((*shape[:axis], len(indices), *shape[axis + 1 :]), dtype, 1)
-        return sample(label, [sample_array(shape, dtype), indices, updates], axis=axis)
-
-    yield case("rows", (7, 5), _ids(3, 0, 6), 0)
-    yield case("columns", (4, 9), _ids(8, 1, 5), 1)
-    yield case("middle", (2, 5, 3), _ids(4, 2), 1, dtypes.i32)
-    yield case("duplicates", (4, 3), _ids(1, 3, 1, 1, 3, 0, 1), 0)
-    yield case("many duplicates", (3, 5), _sample_ids((257,), 0, 3), 0)
-    yield case("negative and out of range", (4, 3), _ids(-1, -4, -5, 4, 1000, 0), 0)
-    yield case("vector, u32 indices", (11,), _ids(10, 2, 2, 4_000_000_000, dtype=dtypes.u32), 0)
-    yield case("f16", (5, 3), _ids(4, 1, 1), 0, dtypes.f16)
-    yield case("bf16, odd width", (3, 5), _ids(0, 4, 4), 1, dtypes.bf16)
-    yield case(f"{extra}, i8 indices", (3, 7), _ids(2, -3, 0, dtype=dtypes.i8), 0, extra)
-    yield case("u8 columns", (2, 9), _ids(1, 2, 2, 5), 1, dtypes.u8)
-    yield case("size one", (1,), _ids(0), 0, dtypes.u32)
-    yield case("no updates", (4, 3), np.zeros(0, np.int32), 0)
-    yield case("into nothing", (0, 3), _ids(0, -1), 0)
+def _arange_value(attrs: Attrs, out: TensorType) -> Dim | None:
+    return attrs["start"] if out.shape == (1,) else None
 
 
 register(
@@ -389,6 +288,7 @@ register(
         {"axis": REQUIRED},
         rules=_READ_RULE,
         gradient=gradients.gather,
+        traits=Traits(selects=Selects("x", "indices")),
     )
 )
 register(
@@ -404,6 +304,7 @@ register(
         {"axis": REQUIRED},
         rules=_READ_RULE + " The other dims are equal, they do not broadcast.",
         gradient=gradients.take_along_axis,
+        traits=Traits(selects=Selects("x", "indices")),
     )
 )
 register(
@@ -419,6 +320,7 @@ register(
         error=_embedding_error,
         rules=_READ_RULE + " A quantised table has no gradient.",
         gradient=gradients.embedding,
+        traits=Traits(selects=Selects("table", "ids", axis=0)),
     )
 )
 register(
@@ -454,53 +356,6 @@ register(
         " Symbolic ends need integers throughout; fractions need a float dtype.",
         no_gradient="it takes no operands",
         differentiable=False,
-        traits=Traits(cheap=True),
-    )
-)
-register(
-    OpSpec(
-        "scatter_add",
-        "index",
-        "x with each slice of updates added at its index along an axis",
-        ("x", "indices", "updates"),
-        _infer_scatter_add,
-        _scatter_add,
-        Routine("scatter_add"),
-        lambda: _scatter_samples(dtypes.i8),
-        {"axis": REQUIRED},
-        error=_scatter_error,
-        rules=_WRITE_RULE + " Updates of the same index accumulate; integers wrap.",
-        gradient=gradients.scatter_add,
-    )
-)
-register(
-    OpSpec(
-        "scatter_set",
-        "index",
-        "x with each slice of updates put in place at its index along an axis",
-        ("x", "indices", "updates"),
-        _infer_scatter,
-        _scatter_set,
-        Routine("scatter_set"),
-        lambda: _scatter_samples(dtypes.bool_),
-        {"axis": REQUIRED},
-        rules=_WRITE_RULE + " Of several updates of one index the last one wins.",
-        gradient=gradients.scatter_set,
-    )
-)
-register(
-    OpSpec(
-        "scatter_along_axis_add",
-        "index",
-        "x with each update added at the place its own index names along an axis, matched along all other axes",
-        ("x", "indices", "updates"),
-        _infer_scatter_along,
-        _scatter_along,
-        Routine("scatter_along_axis_add"),
-        _scatter_along_samples,
-        {"axis": REQUIRED},
-        error=_scatter_error,
-        rules=_WRITE_RULE + " Updates of the same place accumulate; integers wrap. What take_along_axis reads, this writes back.",
-        gradient=gradients.scatter_along_axis_add,
+        traits=Traits(cheap=True, requires=_arange_requires, dim_value=_arange_value),
     )
 )

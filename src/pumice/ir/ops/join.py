@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pumice.ir.gradients import shape as gradients
 from pumice.ir.ops.shape import canonical_axis, plain, sample, sample_array, shape_op, without_axis
 from pumice.ir.registry import REQUIRED, Array, Attrs, Sample, Types
 from pumice.ir.rules import same_dtype
-from pumice.ir.traits import Traits
+from pumice.ir.traits import Requirement, Shapes, Traits, not_negative
 from pumice.ir.types import TensorType
 
 
@@ -94,6 +94,11 @@ def _pad_samples() -> Iterator[Sample]:
     yield sample("scalar", [sample_array(())], lo=(), hi=(), value=0.0)
 
 
+def _pad_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
+    before = not_negative("pad adds before axis", attrs["lo"], maxima)
+    return before + not_negative("pad adds after axis", attrs["hi"], maxima)
+
+
 shape_op(
     "concat",
     "join tensors along an axis",
@@ -116,6 +121,6 @@ shape_op(
     {"lo": REQUIRED, "hi": REQUIRED, "value": 0.0},
     "lo and hi count elements before and after, per axis, and are not negative. Integer tensors take only values of their dtype.",
     gradients.pad,
-    Traits(places=True, unchanged=lambda attrs: not any(attrs["lo"]) and not any(attrs["hi"])),
+    Traits(places=True, unchanged=lambda attrs: not any(attrs["lo"]) and not any(attrs["hi"]), requires=_pad_requires),
     cost="memory",
 )

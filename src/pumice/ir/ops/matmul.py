@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pumice.ir.gradients import linear as gradients
 from pumice.ir.precision import Evaluation, U, growth, summed
 from pumice.ir.registry import Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
+from pumice.ir.traits import Flops, Sizes, SizesText, Traits
 from pumice.ir.types import TensorType
 
 _MATMUL_DTYPES = (dtypes.f32, dtypes.f16, dtypes.bf16, dtypes.i32, dtypes.u32)
@@ -245,6 +247,20 @@ def _dequantize_samples() -> Iterator[Sample]:
         yield Sample(f"{q} zeros", (zeros,), {})
 
 
+def _flops(left: str) -> Flops:
+    return lambda of, attrs, out: 2 * prod(out) * of[left][-1]
+
+
+def _sizes(left: str, right: str) -> SizesText:
+    """M, N and K of a matmul; a vector on the right has one column."""
+
+    def text(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
+        n = out[-1] if len(of[right]) > 1 else 1
+        return f"M {prod(out) // max(1, n)}, N {n}, K {of[left][-1]}"
+
+    return text
+
+
 register(
     OpSpec(
         name="matmul",
@@ -258,6 +274,7 @@ register(
         error=summed(lambda e: e.arrays[0].shape[-1]),
         gradient=gradients.matmul,
         cost="compute",
+        traits=Traits(flops=_flops("a"), sizes=_sizes("a", "b"), pulls=("a",), pulls_again=True),
         rules=(
             "[..., M, K] by [..., K, N] gives [..., M, N]; the axes before the last two broadcast. A rank 1 operand is a row "
             "on the left and a column on the right, and its added axis is dropped from the result, so vector by vector is a "
@@ -281,6 +298,7 @@ register(
         error=_qmatmul_error,
         gradient=gradients.qmatmul,
         cost="compute",
+        traits=Traits(flops=_flops("x"), sizes=_sizes("x", "w"), pulls=("x",), pulls_again=True),
         rules=(
             "x [..., K] by w [N, K] gives [..., N] in x's dtype. w is quantised along K, which is static and a multiple of the "
             "block. Each weight has the value dequantize gives it; x is not quantised; products sum in f32 and an f16 or bf16 "

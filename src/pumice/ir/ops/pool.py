@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from pumice.ir.ops.window import Padding, check_window, floor_div, index, padded
 from pumice.ir.precision import DIVISION_ULPS, ULP, Evaluation, summed
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Row, Sample, Types, register
 from pumice.ir.rules import given, require_kind, same_dtype, same_shape
+from pumice.ir.traits import Requirement, Shapes, Traits
 from pumice.ir.types import TensorType
 
 # --- windows ---
@@ -386,6 +387,12 @@ _RESIZE_RULES = (
     "one; smaller sizes are not smoothed. Places are computed in integers. An axis of size 0 keeps it."
 )
 
+
+def _upsample_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
+    sizes = zip(of["x"][2:], out.shape[2:], strict=True)
+    return [Requirement(1, old, new, f"upsample takes from axis {k}") for k, (old, new) in enumerate(sizes, 2)]
+
+
 register(
     OpSpec(
         name="max_pool",
@@ -464,6 +471,7 @@ register(
         attrs=_RESIZE,
         gradient=gradients.upsample,
         rules=_RESIZE_RULES,
+        traits=Traits(requires=_upsample_requires),
     )
 )
 register(

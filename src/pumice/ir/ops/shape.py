@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from pumice.ir.gradient import Rule
 from pumice.ir.gradients import shape as gradients
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Sample, Types, register
 from pumice.ir.rules import given, require_kind, rng
-from pumice.ir.traits import Traits, always
+from pumice.ir.traits import Requirement, Shapes, Traits, always, not_negative
 from pumice.ir.types import TensorType
 from pumice.ir.views import View, reshape_strides
 
@@ -362,6 +362,20 @@ def _view_slice(base: View, attrs: Attrs, shape: Shape) -> View:
     return View(base.leaf, shape, tuple(s * k for s, k in zip(base.strides, attrs["steps"], strict=True)), offset)
 
 
+def _expand_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
+    return not_negative("expand makes axis", out.shape, maxima)
+
+
+def _slice_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
+    found = []
+    axes = zip(attrs["starts"], attrs["stops"], attrs["steps"], of["x"], out.shape, strict=True)
+    for axis, (start, stop, step, size, taken) in enumerate(axes):
+        first, end = (start, stop) if step > 0 else (stop + 1, start + 1)
+        found.append(Requirement(0, first, taken, f"slice takes elements from {first} of axis {axis}"))
+        found.append(Requirement(end, size, taken, f"slice takes elements up to {end - 1} of axis {axis}"))
+    return [r for r in found if r.small != r.large]
+
+
 def _takes_all(attrs: Attrs) -> bool:
     return all(s == 0 for s in attrs["starts"]) and all(k == 1 for k in attrs["steps"])
 
@@ -425,7 +439,7 @@ shape_op(
     {"shape": REQUIRED},
     "A dim of 1 expands to anything, 0 and symbols included; other dims must already be the wanted ones.",
     gradients.expand,
-    Traits(view=_view_expand, cheap=True, unchanged=always, merged=_second),
+    Traits(view=_view_expand, cheap=True, unchanged=always, merged=_second, requires=_expand_requires),
 )
 shape_op(
     "transpose",
@@ -464,5 +478,5 @@ shape_op(
     "Bounds are resolved, never negative from the end. A negative step takes start first and goes down to above stop, which may"
     " be -1. A symbolic range that turns out reversed takes nothing (NumPy).",
     gradients.slice_,
-    Traits(view=_view_slice, cheap=True, unchanged=_takes_all),
+    Traits(view=_view_slice, cheap=True, unchanged=_takes_all, leaves_out=True, requires=_slice_requires),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pumice.ir.ops.reduce import NUMBERS
 from pumice.ir.ops.shape import canonical_axis, plain, sample, sample_array, static_size
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Routine, Sample, Types, register
 from pumice.ir.rules import require_kind
+from pumice.ir.traits import Requirement, Shapes, Sizes, Traits
 from pumice.ir.types import TensorType
 
 
@@ -101,6 +103,15 @@ def _argtopk_samples() -> Iterator[Sample]:
     yield sample("no rows", [sample_array((0, 5))], k=2, axis=1)
 
 
+def _sizes(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
+    length = of["x"][attrs["axis"]]
+    return f"{prod(of['x']) // max(1, length)} rows of {length}"
+
+
+def _argtopk_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
+    return [Requirement(attrs["k"], of["x"][attrs["axis"]], 1, f"argtopk takes {attrs['k']} of axis {attrs['axis']}")]
+
+
 register(
     OpSpec(
         "argsort",
@@ -116,6 +127,7 @@ register(
         rules="Stable in both directions: ties keep their order. NaN comes last in both directions. -0 ties with 0.",
         no_gradient="its result is an index",
         differentiable=False,
+        traits=Traits(sizes=_sizes),
     )
 )
 register(
@@ -134,5 +146,6 @@ register(
         " k may not exceed the axis; the reference refuses a symbolic axis that turns out shorter.",
         no_gradient="its result is an index",
         differentiable=False,
+        traits=Traits(sizes=_sizes, requires=_argtopk_requires),
     )
 )

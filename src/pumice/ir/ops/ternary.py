@@ -65,6 +65,7 @@ register(
         samples=_where_samples,
         gradient=gradients.where,
         rules="NaN and infinities on the side not taken have no effect",
+        traits=Traits(condition="cond"),
     )
 )
 
@@ -209,6 +210,6 @@ register(
         gradient=gradients.cast,
         rules="float to integer truncates toward zero, saturates, and takes NaN to 0; integer to narrower integer wraps; "
         "to bool is != 0; to f16 and bf16 rounds to nearest even, integers by way of f32",
-        traits=Traits(cheap=True, unchanged=always),
+        traits=Traits(cheap=True, unchanged=always, converts=True),
     )
 )
