@@ -34,7 +34,6 @@ from pumice.errors import PumiceError
 from pumice.llm.embed import Pooling, encoder_graph
 from pumice.llm.engine import Engine
 from pumice.models.config import ModelArchConfig
-from pumice.models.merge import merge_projections
 from pumice.models.registry import EncoderArchitecture, get_architecture
 
 PEERS = Path(__file__).with_name("gpu_peers.py")
@@ -255,8 +254,7 @@ def minilm_rows(bench: Bench) -> list[Row]:
     cfg = ModelArchConfig.from_hf(MINILM)
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, EncoderArchitecture)
-    random: Any = RandomParams(cfg, "f32")
-    cfg, params = merge_projections(cfg, random)
+    params = RandomParams(cfg, "f32")
     specs = {"tokens": pm.spec("B", "T", dtype="i32"), "length": pm.spec("B", dtype="i32")}
     graph = pm.trace(encoder_graph(arch, cfg, Pooling()), params=params.specs, **specs)
     rows, quoted = [], []

@@ -14,7 +14,6 @@ from pumice.llm.graphs import CacheLayout, trace_token_step
 from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.llm.sampling import Sampling
 from pumice.models.config import ModelArchConfig
-from pumice.models.merge import merge_projections
 from pumice.models.registry import CausalArchitecture, get_architecture
 from pumice.tracing import spec
 
@@ -78,7 +77,6 @@ def step_graph(config: dict[str, Any], caps: Caps, chunk: int | None) -> Graph:
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, CausalArchitecture)
     params: Any = RandomParams(cfg, "f16", planned=True)
-    cfg, params = merge_projections(cfg, params, caps.target)
     return trace_token_step(
         arch, cfg, params.specs, CacheLayout(1, 2048, joined=caps.target == "webgpu"), Sampling(), chunk=chunk
     )

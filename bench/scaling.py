@@ -28,7 +28,6 @@ from pumice.backends.select import open_device
 from pumice.core.caps import Caps
 from pumice.llm.embed import Pooling, encoder_graph
 from pumice.models.config import ModelArchConfig
-from pumice.models.merge import merge_projections
 from pumice.models.registry import EncoderArchitecture, get_architecture
 from pumice.plan.build import build_plan
 
@@ -120,8 +119,7 @@ def batch(device: Device, big: bool, warm: Load) -> Series:
     cfg = ModelArchConfig.from_hf(MINILM)
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, EncoderArchitecture)
-    random: Any = RandomParams(cfg, "f32")
-    cfg, params = merge_projections(cfg, random, device.caps.target)
+    params = RandomParams(cfg, "f32")
     specs = {"tokens": pm.spec("B", "T", dtype="i32"), "length": pm.spec("B", dtype="i32")}
     graph = pm.trace(encoder_graph(arch, cfg, Pooling()), params=params.specs, **specs)
     # As `EmbeddingModel` has it: on a GPU plans for a few sizes of batches, on the host one.

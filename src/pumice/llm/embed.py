@@ -20,7 +20,6 @@ from pumice.errors import ClosedError, FormatError, InputError, NotFinite
 from pumice.llm.prepare import prepare_kernels, report_compilation
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
-from pumice.models.merge import merge_projections
 from pumice.models.registry import EncoderArchitecture
 from pumice.run.device import Device
 from pumice.sources import Progress, ProgressCallback
@@ -175,7 +174,6 @@ class EmbeddingModel:
         self.tokenizer, self.pooling, self.device = tokenizer, pooling, device
         self.info, self.dim, self.batch_size = dict(info), cfg.hidden, batch_size
         self.max_tokens = min(pooling.max_tokens or cfg.max_positions, cfg.max_positions)
-        cfg, params = merge_projections(cfg, params, device.caps.target)
         self._graph = pm.trace(
             encoder_graph(arch, cfg, pooling),
             params=params.specs,

@@ -27,7 +27,6 @@ from pumice.llm.sampling import NOT_FINITE, Sampling
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.lora import Adapter, attach
-from pumice.models.merge import merge_projections
 from pumice.models.registry import CausalArchitecture
 from pumice.models.rope import rotary_regime
 from pumice.run.device import Device
@@ -71,7 +70,6 @@ class Engine:
     ) -> None:
         check_sizes(slots=slots, context=context, chunk=chunk)
         check_cache_dtype(cache_dtype)
-        cfg, params = merge_projections(cfg, params, device.caps.target)
         self.name = name or f"the {cfg.model_type} model"  # for errors
         self._adapted = adapter is not None
         if adapter is not None:

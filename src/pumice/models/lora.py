@@ -23,7 +23,6 @@ F32 = NDArray[np.float32]
 
 # What adapters stand beside unless others are chosen: attention's projections, however a model groups them.
 ATTENTION = ("q", "k", "v", "qkv", "o")
-_MERGED = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
 # The table of tokens and the head, which stand outside of the layers and have adapters only where they are named.
 EMBED, HEAD = "embed", "head"
 _TIED_HEAD = "lm_head"
@@ -178,10 +177,7 @@ class _Arrays(Mapping[str, NDArray[Any]]):
 
 
 def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> LoadedParams:
-    """Params with an adapter beside their weights; also those that `merge_projections` has joined.
-
-    The parts of a merged layer share one matmul: their a are stacked, their b form a block diagonal.
-    """
+    """Params with an adapter beside their weights."""
     extra: dict[str, F32] = {}
     layers: list[dict[str, Any]] = [dict(layer) for layer in params.specs["layers"]]
     tables: dict[str, dict[str, Any]] = {}
@@ -195,14 +191,13 @@ def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> Load
             extra |= {f"{where}.{k}": v for k, v in added.items()}
     for index, layer in enumerate(layers):
         for role in layer:
-            members = _MERGED[role] if role in _MERGED and f"layers.{index}.{role}" not in adapter else (role,)
-            paths = [f"layers.{index}.{m}" for m in members]
-            if not any(path in adapter for path in paths):
-                continue
-            taken.update(path for path in paths if path in adapter)
-            a, b = _joined([adapter.get(path) for path in paths], [_outputs(cfg, m, layer[role], members) for m in members])
-            layer[role] = {**layer[role], LORA_A: _spec(a), LORA_B: _spec(b)}
-            extra[f"layers.{index}.{role}.{LORA_A}"], extra[f"layers.{index}.{role}.{LORA_B}"] = a, b
+            path = f"layers.{index}.{role}"
+            if path in adapter:
+                taken.add(path)
+                low = adapter[path]
+                added = {LORA_A: low.a, LORA_B: low.b * np.float32(low.scale)}
+                layer[role] = {**layer[role], **{k: _spec(v) for k, v in added.items()}}
+                extra |= {f"{path}.{k}": v for k, v in added.items()}
     left = next((path for path in adapter if path not in taken), None)
     if left is not None:
         raise UnknownName(f"the adapter changes {left!r}, which the model does not have", name=left)
@@ -222,23 +217,3 @@ def adapter_keys(path: str) -> tuple[str, str]:
 
 def _spec(array: F32) -> Spec:
     return Spec(TensorType(f32, array.shape))
-
-
-def _outputs(cfg: ModelArchConfig, role: str, leaves: Mapping[str, Any], members: Sequence[str]) -> int:
-    """The outputs of a layer, or of its part in a joined one."""
-    if len(members) == 1:
-        return int(leaves["weight"].type.static_shape[1 if cfg.transposed_weights else 0])
-    sizes = {"q": cfg.heads * cfg.head_dim, "k": cfg.kv_heads * cfg.head_dim, "v": cfg.kv_heads * cfg.head_dim}
-    return sizes.get(role, cfg.intermediate)
-
-
-def _joined(parts: Sequence[LowRank | None], outputs: Sequence[int]) -> tuple[F32, F32]:
-    a = np.concatenate([part.a for part in parts if part is not None])
-    b = np.zeros((sum(outputs), a.shape[0]), np.float32)
-    row = column = 0
-    for part, size in zip(parts, outputs, strict=True):
-        if part is not None:
-            b[row : row + size, column : column + part.rank] = part.b * np.float32(part.scale)
-            column += part.rank
-        row += size
-    return a, b

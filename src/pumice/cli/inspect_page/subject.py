@@ -23,7 +23,6 @@ from pumice.llm.prepare import prepare_kernels
 from pumice.llm.sampling import Sampling
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams, load_model_params
-from pumice.models.merge import merge_projections
 from pumice.models.registry import EncoderArchitecture, get_architecture
 from pumice.plan.build import build_plan
 from pumice.plan.file import MAGIC, read_plan
@@ -136,7 +135,6 @@ def _model(
         step, sizes = "embedding of texts", {"B": 1, "T": min(_TEXT, longest)}
         inputs, measured = {"length": sizes["T"]}, f"one text of {sizes['T']} tokens"
     else:
-        config, params = merge_projections(config, params, device.caps.target)
         context = min(context, config.max_positions)
         layout = CacheLayout(1, context, joined=device.caps.joined_cache)
         chunk = min(_CHUNK, context) if prefill else None
