@@ -101,7 +101,7 @@ def test_feeds_apply_behind_a_quantised_product(target: str) -> None:
             close(exe.run(), np.full((1, 32), k), rtol=1e-2)
 
 
-# 1.1: a state with a feed, read before any run, showed whatever lay in the memory of the output.
+# 1.1: a state with a feed, read before any run, showed whatever the memory of the output held.
 @on_all
 def test_a_fed_state_reads_as_its_first_value_before_any_run(target: str) -> None:
     def f(x: Any) -> Any:
@@ -358,7 +358,7 @@ def test_everything_runs_behind_casts_and_activations(target: str) -> None:
         close(a, b, atol=2e-2)
 
 
-# 7.3, 7.4: what belongs to a step lay in parallel lists, counted apart; after a packed product steps got each other's numbers.
+# 7.3, 7.4: values of a step were stored in parallel lists, counted apart; after a packed product steps got each other's numbers.
 @on_all
 def test_steps_keep_their_own_numbers_around_packed_products(target: str) -> None:
     q = {f"q{k}": encode_rows(dtypes.q8_0, np.eye(n, 32, dtype="f4")) for k, n in enumerate((5, 32, 7))}

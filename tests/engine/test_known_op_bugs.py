@@ -102,7 +102,7 @@ def test_empty_reductions_and_indices_out_of_range_are_defined(target: str) -> N
     assert rows.tolist() == [0, 4, 4, 0] and hot.sum(1).tolist()[0] == 1 and hot.sum(1).tolist()[2:] == [0, 0]
 
 
-# -- products ----------------------------------------------------------------------------------------------------------
+# -- dot products -------------------------------------------------------------------------------------------------------
 # 2.3: the inner sizes of a product were not compared.
 def test_products_of_unfitting_sizes_are_refused_with_both_shapes() -> None:
     for a, b in (((2, 3), (4, 5)), ((2, 3, 4), (3, 3, 5)), ((3,), (4,)), ((2, 5, 4), (2, 5, 4))):

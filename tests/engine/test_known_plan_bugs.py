@@ -44,7 +44,7 @@ def parts(plan: Plan, step: Any, *, written: bool) -> list[tuple[int, int, int]]
     return [(p.buffer, p.offset, p.offset + p.nbytes) for p in found]
 
 
-# 3, 2.4: outputs could lie on inputs of the same dispatch (attention on Q, K, V), noticed case by case or not at all.
+# 3, 2.4: outputs could overlap inputs of the same dispatch (attention on Q, K, V), noticed case by case or not at all.
 @pytest.mark.parametrize("preset", ["browser-baseline", "lavapipe", "h200", "host"])
 def test_no_step_writes_where_it_reads(preset: str) -> None:
     plan = build_plan(pm.trace(block, params=BLOCK, x=pm.spec(2, 6, 32)), Caps.preset(preset))
@@ -145,7 +145,7 @@ def test_parts_of_a_packed_projection_may_be_results(target: str, asked: str) ->
         close(got, want)
 
 
-# 4.3: the sum of a residual appeared only where its norm was computed; users in between read what lay there before.
+# 4.3: the sum of a residual appeared only where its norm was computed; users in between read the old content.
 @on_all
 def test_a_residual_sum_may_be_read_before_and_after_its_norm(target: str) -> None:
     g, b = floats(6), floats(6)

@@ -101,7 +101,7 @@ class Session(Protocol):
         """Fill a buffer of the plan with one 32-bit word: poison that shows reads of what was never written."""
 
     def dump_buffer(self, index: int) -> Array:
-        """The bytes of a buffer of the plan, as they lie on the device."""
+        """The bytes of a buffer of the plan, as the device holds them."""
 
 
 # A session that lends its params or states: own node id → the donor's node id.

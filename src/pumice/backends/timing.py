@@ -1,4 +1,4 @@
-"""What a measured run tells: when each step ran on the device, and what the host did meanwhile."""
+"""Timings of a measured run: when each step ran on the device, and what the host did meanwhile."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ def _check_layout(file: MappedFile, start: int, entries: list[_Entry]) -> None:
     position = 0
     for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != position:
-            how = "a gap precedes" if entry.begin > position else "another tensor overlaps"
+            how = "a hole precedes" if entry.begin > position else "another tensor overlaps"
             raise malformed(
                 file.path,
                 f"{how} tensor {shown(entry.info.name)}: it starts at {entry.begin}, the one before ends at {position}",

@@ -9,7 +9,7 @@ from pumice.core.dims import Dim, Shape, divide_exactly, product
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A strided window on a stored value: element at idx lies at offset + Σ idx·strides, in elements."""
+    """A strided window on a stored value: element idx is at offset + Σ idx·strides, in elements."""
 
     leaf: int
     shape: Shape

@@ -199,7 +199,7 @@ class KernelBuilder:
     def read(self, value: int, dtype: DType, part_elements: Sequence[int] = (0,), *, wide: bool = False) -> Operand:
         """A read-only binding of a value, the same one each time; a value updated in place is read through its update.
 
-        Whoever reads a value first decides whether its binding is wide; values updated in place, or in parts, never are.
+        The first read of a value decides whether its binding is wide; values updated in place, or in parts, never are.
         """
         if value == self.inplace or (value, "update") in self._operands:
             return self._operand(value, dtype, part_elements, "update")

@@ -42,7 +42,7 @@ _ATTENTION = {
     "join": "joins what several workgroups found for their part of the keys",
 }
 _CONV = {
-    "tiled": "windows gathered into tiles, as a product of matrices",
+    "tiled": "windows gathered into tiles, as a matmul",
     "direct": "few channels or results: one thread for each result",
     "dot": "few results of long sums: a thread group for each",
     "combine": "adds up what several workgroups found for a result",

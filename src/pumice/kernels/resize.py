@@ -1,4 +1,4 @@
-"""Resizing an axis: which elements a place lies between and, the other way round, which places take from an element."""
+"""Resizing an axis: between which elements a position falls and, for the gradient, which positions read an element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step costs by its shapes: the fewest bytes it must move and, for products, the arithmetic it does."""
+"""What a step costs by its shapes: the fewest bytes it must move and, for matmuls and the like, its arithmetic."""
 
 from __future__ import annotations
 

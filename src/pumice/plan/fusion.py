@@ -59,7 +59,7 @@ class _Partition:
         self.owners: dict[int, set[int]] = {}  # node → roots of the groups it is computed in
         self.identity: set[int] = set()  # nodes that are read only at the index of their group's root
         self.must_store = set(graph.roots) | forced
-        self.recomputed: set[int] = set()  # nodes that every workgroup of a product computes for itself
+        self.recomputed: set[int] = set()  # nodes that every workgroup of a matmul recomputes
 
     def run(self) -> list[_Draft]:
         for n in reversed(self.graph.nodes):

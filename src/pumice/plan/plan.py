@@ -231,7 +231,7 @@ class Plan:
         return self.regimes[self.pick(env)]
 
     def domain(self, regime: Regime) -> Domain:
-        """The sizes that a regime may run at, as far as its own bounds tell."""
+        """The sizes that a regime may run at, as far as its own bounds show."""
         return Domain(self.maxima, regime.bounds)
 
     @property

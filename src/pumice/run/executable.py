@@ -124,7 +124,7 @@ class Executable(Inspection):
             check_param(name, value, self._params[name])
         with sharing:
             users = {self, *(u for name in given for u in self._cells[name].users)}
-        # Whoever shares a param sees all of the old values in a run, or all of the new ones.
+        # Executables that share a param see all of the old values in a run, or all of the new ones.
         hold([u._turns for u in users], lambda _: self._write_params(given))
 
     def _write_params(self, given: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ class StepProfile:
     """One step: its median time over the repeats, the bytes it must move and the arithmetic it does, by its shapes.
 
     `step` is its number in the plan, -1 for the copies after the steps (state updates, results). `flops` is None where
-    nobody counts them: known for products, convolutions and attention.
+    unknown; known for matmuls, convolutions and attention.
     """
 
     step: int

@@ -65,7 +65,7 @@ class Adapter:
 
     @property
     def hardware(self) -> bool:
-        """Whether `auto` may take it: a GPU behind an API that compute shaders are at home in."""
+        """Whether `auto` may take it: a GPU with an API that supports compute shaders well."""
         return not self.software and not self.is_opengl
 
     @property
@@ -172,7 +172,7 @@ def _read(raw: Any) -> Adapter:
 
 
 def caps_of(adapter: Adapter, subgroup_size: int) -> Caps:
-    """The adapter's limits and features as Caps; the subgroup size is probed by a shader, adapters do not tell it."""
+    """The adapter's limits and features as Caps; the subgroup size is probed by a shader, adapters do not report it."""
     lim = adapter.limits
 
     def words(name: str) -> int:

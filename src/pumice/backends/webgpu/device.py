@@ -74,9 +74,9 @@ class Gpu:
         self._unread = 0
         self._trail: deque[Readback] = deque()
         self.submits = 0
-        # What is still to reach the queue; whoever uses the queue, or destroys a buffer, waits for it first.
+        # Submits that have not reached the queue yet; code that uses the queue, or destroys a buffer, waits for them first.
         self.background = BackgroundEncoder()
-        # For the profiler: what the end of each phase of a run is told to, and what measuring costs here.
+        # For the profiler: called at the end of each phase of a run, and the overhead of measuring on this device.
         self.mark: Callable[[str], None] = _no_mark
         self.overheads: dict[str, float] = {}
         with self.guard("the request for a device"):
@@ -154,7 +154,7 @@ class Gpu:
                 del _gpus[self.adapter.index]
 
     def lost_error(self, what: str) -> DeviceLost:
-        """The error of whoever uses a device that was lost."""
+        """The error for any use of a lost device."""
         return DeviceLost(
             f"{self.adapter.name} stopped answering ({what})",
             hint="reopen() the executable or model: a new device, the same params; state that was not saved is gone",

@@ -1,4 +1,4 @@
-"""Device memory: reference-counted buffers, the ledger that counts them, and byte spans of values that lie in several parts."""
+"""Device memory: reference-counted buffers, the ledger that counts them, and byte spans of values in several parts."""
 
 from __future__ import annotations
 

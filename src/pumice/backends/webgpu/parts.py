@@ -33,9 +33,9 @@ def part_sizes(count: int, free: int) -> list[int]:
 
 
 def first_update(plan: Plan) -> int:
-    """The first step that changes a param or a state where it lies.
+    """The first step that updates a param or a state in place.
 
-    It and all behind it leave together, so that a run that is broken off has changed nothing.
+    It and all later steps go in one submit, so that an interrupted run has changed nothing.
     """
     sources = [*plan.graph.sources("param"), *plan.graph.sources("state")]
     resident = {p.buffer for n in sources if n.id in plan.values for p in plan.values[n.id].parts}

@@ -64,7 +64,7 @@ class Queries:
         self._buffer = DeviceBuffer(raw, 8 * count, "timestamps", gpu.ledger)
 
     def writes(self, begin: int | None, end: int | None) -> PassStamps:
-        """What a pass is told about its timestamps; both lie in one set."""
+        """The timestamp argument of a pass; both are in one query set."""
         index = begin if begin is not None else end
         assert index is not None
         self._written |= {i for i in (begin, end) if i is not None}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Free buffers that the pool keeps; more of them are in use only while several runs are under way.
 _KEPT = 4
-# Liveness words that readbacks are told apart by.
+# Liveness words, one per readback.
 _STAMPS = 256
 
 

@@ -43,7 +43,7 @@ class WebGpuSession:
     def __init__(self, gpu: Gpu, plan: Plan, donors: Sequence[Donor] = ()) -> None:
         self.plan = plan
         self.skip_unchanged: bool | None = None
-        # What each input's buffer holds, as `_content` tells it; an input that is not in it may hold anything.
+        # What each input's buffer holds, as `_content` identifies it; an input that is not in it may hold anything.
         self._held: dict[int, bytes] = {}
         self._gpu = gpu
         self._closed = False
@@ -209,7 +209,7 @@ class WebGpuSession:
                 self._held[node] = content
 
     def _content(self, node: int, array: Array) -> bytes | None:
-        """What tells whether an input has changed: small ones themselves, the hash of others; None if that is not asked for."""
+        """Identifies an input's content: small ones themselves, the hash of others; None if hashing is off."""
         limit = {None: _HASHED_BYTES, True: array.nbytes, False: -1}[self.skip_unchanged]
         if array.nbytes > limit or node in self._overwritten:
             return None
@@ -283,7 +283,7 @@ class WebGpuSession:
             with self._gpu.guard("a run"):
                 results = self._results(env, outputs)
                 self._prepare(env)
-                # Whoever wants results waits for them, and best alone, unless others are on their way anyhow.
+                # Encode in the background only when no output is read, or other such runs are still queued.
                 ahead = not (self._gpu.watched or self._timer) and (not outputs or self._gpu.background.busy)
                 writes, changed = (self._small_writes(uploads) if ahead else None) or (None, {})
                 if writes is None:
@@ -311,7 +311,7 @@ class WebGpuSession:
         """What records the steps, part by part."""
         if self._timer is not None:
             return [partial(self._timer.encode, dispatches=p) for p in (self._parts if self._timer.cut else [self._dispatches])]
-        # Parts are for whoever waits for an idle device; one that is busy has work until all is recorded.
+        # Submit in parts only when the device is idle; a busy one has work until everything is recorded.
         parts = self._parts if waited and self._gpu.idle else [self._dispatches]
         return [partial(Commands.steps, prepared=p) for p in parts if p]
 
@@ -400,7 +400,7 @@ class WebGpuSession:
                 places[value.id] = _ranges_in(value, {**kept, **moved})
         changed = {v for v, p in places.items() if p != self._places[v]}
         groups = {i: self._bind(i, places) for i, s in enumerate(self.plan.steps) if any(b.value in changed for b in s.bindings)}
-        # From here on nothing fails: old buffers that no value lies in any more are let go, after the groups that name them.
+        # From here on nothing fails: old buffers that hold no value any more are released, after the groups that name them.
         fresh = {p.buffer for v in changed for p in places[v]} - set(self._owned)
         for buffer in fresh:
             buffer.retain()
@@ -448,7 +448,7 @@ class WebGpuSession:
                 self._gpu.upload([place], np.full(place.nbytes // 4, word, np.uint32))
 
     def dump_buffer(self, index: int) -> Array:
-        """The bytes of a buffer of the plan, as they lie on the device."""
+        """The bytes of a buffer of the plan, as the device holds them."""
         with self._gpu.lock:
             place = self._whole(index)
             with self._gpu.guard("a dump"):

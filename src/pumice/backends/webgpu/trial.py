@@ -102,7 +102,7 @@ def _watch(child: subprocess.Popen[bytes]) -> str | None:
 
 
 def _resident(pid: int) -> int:
-    """Bytes that a process has in memory; 0 where the system does not tell."""
+    """Bytes that a process has in memory; 0 where the system does not report it."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

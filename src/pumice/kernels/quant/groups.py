@@ -66,13 +66,13 @@ def float_function(kb: KernelBuilder, name: str) -> str:
 
 
 def scalar(operand: Operand, at: str, kind: ScaleKind) -> str:
-    """WGSL for a number of a block as f32; only e8m0 may lie at an odd byte."""
+    """WGSL for a number of a block as f32; only e8m0 may be at an odd byte."""
     if kind == "f16":
         return half(operand, at)
     if kind == "bf16":
         return f"bitcast<f32>({two_bytes(operand, at)} << 16u)"
     if kind == "f32":
-        # Every format that holds an f32 is a multiple of four bytes, and the f32 lies at one.
+        # Every format that holds an f32 is a multiple of four bytes, and the f32 is at one.
         return f"bitcast<f32>({operand.word(f'({at}) >> 2u')})"
     fn = f"power_{operand.names[0]}"
     # Half of the power, since the codes are doubled; the smallest two exponents are below the normal range.

@@ -52,7 +52,7 @@ def read_words(kb: KernelBuilder, operand: Operand, at: str, count: int, *, alig
     raw = [kb.let(operand.word(f"{start} + {i}u" if i else start), "w") for i in range(count if aligned else count + 1)]
     if aligned:
         return raw
-    # Half of the threads of a block format of odd halves are off by two bytes: a branch would run both ways anyhow.
+    # In formats with an odd number of 16-bit words half of the threads are off by two bytes: a branch would run both ways anyhow.
     odd = kb.let(f"(({at}) & 2u) != 0u", "odd")
     return [kb.let(f"select({a}, ({a} >> 16u) | ({b} << 16u), {odd})", "q") for a, b in pairwise(raw)]
 
@@ -117,7 +117,7 @@ class WgslReader(Protocol):
         ...
 
     def places(self, u: str, g: str) -> list[str]:
-        """Where the vec4s of group g of the u-th unit of a row lie in it, in fours of elements."""
+        """The position of the vec4s of group g of the u-th unit in a row, in fours of elements."""
         ...
 
     def weights(self, kb: KernelBuilder, operand: Operand, at: str, u: str) -> list[Weights]:

@@ -24,7 +24,7 @@ _FEW_ROWS, _PART = 16, 32
 class Flash:
     """A workgroup takes `rows` query rows that share keys, `keys` keys at a time.
 
-    In the scores a thread makes `per_thread` of them, or `splits` threads share one; in the weighted sum `lanes` threads lie
+    In the scores a thread makes `per_thread` of them, or `splits` threads share one; in the weighted sum `lanes` threads are
     along Dv. `unroll` vec4s a thread are loaded together. With `parts` above one that many workgroups share the keys of the
     rows, and a second kernel joins what they found.
     """
@@ -60,7 +60,7 @@ def decide(
 ) -> Flash | AttentionBlocks | ThreadGroups:
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
-    `stored` says that the queries lie in memory, not to be computed as they are read; `width` is what `load_width` gives.
+    `stored`: the queries are in memory, not computed as they are read; `width` is what `load_width` gives.
 
     >>> decide(Caps.preset("h200"), 2048, 2048, 128, 128, 32).name
     'blocks 32x32 128'
@@ -277,7 +277,7 @@ class AttentionKernel(AttentionOperands):
             column = plus("lane", f"{j * c.lanes}u")
             if (j + 1) * c.lanes > depth_v:
                 column = kb.let(f"min({column}, {depth_v - 1}u)", "column")
-            # A weight of 0 must not meet what lies past the keys.
+            # A weight of 0 must not be multiplied with memory past the keys: it may hold NaN.
             loads = [
                 f"select(0.0, {self.number(self.v, self.v.step(kb, start, column))}, {at} < chunk)"
                 for at, start in zip(places, starts, strict=True)

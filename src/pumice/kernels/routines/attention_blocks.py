@@ -1,4 +1,4 @@
-"""Attention for many query rows: scores and weighted sums as small products of tiles in workgroup memory."""
+"""Attention for many query rows: scores and weighted sums as small matmuls of tiles in workgroup memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOST_SUMS = 8
 
 @dataclass(frozen=True, slots=True)
 class AttentionBlocks:
-    """A workgroup takes `rows` query rows that share keys, `keys` keys at a time; a thread makes a small tile of each product.
+    """A workgroup takes `rows` query rows that share keys, `keys` keys at a time; a thread computes a small tile of each matmul.
 
-    Keys are staged in workgroup memory; queries and values where they are `held` there too, else they are read where they
-    lie: the less memory a workgroup takes, the more of them a core can have.
+    Keys are staged in workgroup memory; queries and values too where they are `held`, else they are read from global
+    memory: the less workgroup memory each takes, the more workgroups a core can run.
     """
 
     threads: int
@@ -70,7 +70,7 @@ class AttentionBlocks:
         return 16 * vec4s + 4 * self.rows
 
     def divides(self, depth_v: int) -> bool:
-        """Whether the threads share out both products evenly, with no more sums each than they can keep in registers."""
+        """Whether both matmuls divide evenly among the threads, with sums that fit their registers."""
         lanes = depth_v // 4
         if depth_v % 4 or self.threads % lanes or self.sum_rows(depth_v) > _MOST_SUMS:
             return False
@@ -98,7 +98,7 @@ def decide_blocks(
 ) -> AttentionBlocks | None:
     """The blocks for `rows` query rows of `heads` batch entries × key heads, None if none will do.
 
-    `stored` says that the queries lie in memory; those that are computed as they are read must be held.
+    `stored`: the queries are in memory; queries that are computed as they are read must be held.
 
     >>> decide_blocks(Caps.preset("h200"), 512, 64, 64, 32, 128, stored=True).name
     'blocks 64x32 128 v'
@@ -199,7 +199,7 @@ class BlockKernel(AttentionOperands):
             kb.emit(text)
 
     def _value(self, base: str, key: str, lane: str) -> str:
-        """Name of four numbers of a value in the chunk; a weight of 0 must not meet what lies past the keys."""
+        """Name of four numbers of a value in the chunk; zero past the keys, as memory there may hold NaN."""
         kb = self.kb
         row = kb.let(f"c0 + min({key}, chunk - 1u)", "row")
         four = self.load_four(self.v, self.v.row(self.p, base, row), kb.let(f"{lane} * 4u", "d"), static_size(self.depth_v))

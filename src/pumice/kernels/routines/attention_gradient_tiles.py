@@ -18,7 +18,7 @@ from pumice.kernels.routines.attention_parts import LOWEST, static_size
 from pumice.kernels.routines.common import Side, load_pair
 
 _T = TypeVar("_T")
-# Along the depth this many threads lie side by side when products with weights are summed.
+# Neighbouring threads along the depth when weighted sums are accumulated.
 _LANES = 8
 STATISTICS = 3  # numbers that the first kernel leaves of each row
 _PLACES = "xyzw"
@@ -96,7 +96,7 @@ def _vectors(depth: int) -> int:
 
 
 class GradientKernel(HeadsOfKeys):
-    """One of the kernels in the making: operands as strided sides, and the phases of a step over passing rows."""
+    """One of the kernels while it is built: operands as strided sides, and the phases of a step over passing rows."""
 
     def __init__(self, p: Puller, node: Node, blocks: GradientTiles, statistics: int) -> None:
         self.p, self.kb, self.c, self.attrs, self.statistics = p, p.kb, blocks, node.attr, statistics
@@ -180,7 +180,7 @@ class GradientKernel(HeadsOfKeys):
         def slot(e: str) -> tuple[str, str]:
             row, part = kb.let(f"{e} / {vectors}u", "r"), kb.let(f"{e} % {vectors}u", "part")
             value = self._load_four(side, start(kb.let(f"min({first} + {row}, {last})", "row")), kb.let(f"{part} * 4u", "d"))
-            # The four passing rows that a thread takes lie a quarter of the tile apart: neighbouring threads read neighbours.
+            # The four passing rows that a thread takes are a quarter of the tile apart: neighbouring threads read neighbours.
             place = row if held else f"(({row} & 3u) * {self.quarter}u + ({row} >> 2u))"
             return kb.let(f"{place} * {vectors + 1}u + {part}", "place"), kb.let(
                 value if scale is None else f"{value} * {scale}", "x"
@@ -225,7 +225,7 @@ class GradientKernel(HeadsOfKeys):
             self.kb.open("")
 
     def dots(self) -> None:
-        """`s_i`, the scores of held row i with four passing rows, and `dp_i`, the products of dy with v."""
+        """`s_i`, the scores of held row i with four passing rows, and `dp_i`, dy times v."""
         kb = self.kb
         for i in range(self.c.tile):
             kb.emit(f"var s_{i} = vec4<f32>();")

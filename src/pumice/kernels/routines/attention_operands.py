@@ -33,7 +33,7 @@ class Blocking(Protocol):
 
 
 class HeadsOfKeys:
-    """Rows of a kernel in the making for one batch entry and head of keys: the queries × heads that share the keys."""
+    """The rows of a kernel for one batch entry and KV head: the queries × heads that share its keys."""
 
     p: Puller
     kb: KernelBuilder
@@ -49,7 +49,7 @@ class HeadsOfKeys:
         return self.p.operand(view.leaf).load(self.p.address(broadcast_strides(view, 1), view.offset, ("batch",)))
 
     def head_and_query(self, row: str) -> tuple[str, str]:
-        """Head and query of a row number: heads that share keys lie next to each other."""
+        """Head and query of a row number: heads that share keys are adjacent."""
         if self.group == 1:
             return "kv_head", row
         kb, group = self.kb, self.kb.dim(self.group)
@@ -61,7 +61,7 @@ class HeadsOfKeys:
 
 
 class AttentionOperands(HeadsOfKeys):
-    """An attention node inside a kernel in the making. Its rows are the queries × heads that share keys.
+    """An attention node inside a kernel while it is built. Its rows are the queries × heads that share keys.
 
     `wide` kernels load sixteen bytes at a time where operands are laid out for it, and scale keys as they load them.
     """
@@ -149,7 +149,7 @@ class AttentionOperands(HeadsOfKeys):
         return self._four(d, depth, lambda at: self.number(side, side.step(kb, start, at)))
 
     def _whole(self, side: Side, depth: int) -> bool:
-        """Whether the rows lie in whole vec4s of f32, and nothing bound them otherwise before."""
+        """Whether the rows are whole vec4s of f32, and no earlier read bound them as scalars."""
         return self.p.ctx.type(side.leaf).dtype == f32 and vector_width(self.p, side, depth) > 0
 
     def _four(self, d: str, depth: int, element: Callable[[str], str]) -> str:

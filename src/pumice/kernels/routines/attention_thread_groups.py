@@ -68,7 +68,7 @@ def decide_thread_groups(
 ) -> ThreadGroups | None:
     """The thread groups for `rows` query rows of `heads` batch entries × key heads, None if none will do.
 
-    `width` is the number of elements that a load of keys or values has, 0 where these do not lie in such pieces.
+    `width` is the number of elements that a load of keys or values has, 0 where rows are not whole multiples of it.
 
     >>> decide_thread_groups(Caps.preset("h200"), 4, 2048, 64, 8, 8, 128).name
     'groups 1x256 512'
@@ -203,7 +203,7 @@ class ThreadGroupKernel(AttentionOperands):
         for r in range(c.rows):
             raw = []
             for key in keys:
-                # One dot at the end: products of all pieces are added up first.
+                # One dot at the end: all pieces are multiplied and added first.
                 added = " + ".join(f"q{r}_{j} * {x}" for j, x in enumerate(key))
                 raw.append(self._over_lanes(kb.let(f"dot({added}, vec4<f32>(1.0))", "s"), 1, c.lanes))
             head, query = self.head_and_query(f"row_{r}")

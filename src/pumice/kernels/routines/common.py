@@ -35,7 +35,7 @@ def broadcast_strides(view: View, rank: int) -> tuple[Dim, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One operand of a product: rows of K elements each, for every entry of a batch.
+    """One operand of a matmul: rows of K elements each, for every entry of a batch.
 
     A row number counts through `rows`; most operands have one such axis, several only where their strides do not merge.
     """
@@ -76,7 +76,7 @@ class Side:
         return all(divides(2, d) for d in (k, self.offset, *self.row_strides, *self.batch))
 
     def row_pairs(self, p: Puller, rows: Dim) -> bool:
-        """Whether every two rows, from an even one on, lie in one word at each k."""
+        """Whether rows 2i and 2i + 1 share a word at each k."""
         if p.ctx.type(self.leaf).dtype.name not in _UNPACK_PAIR or self.row_strides != (1,):
             return False
         return all(divides(2, d) for d in (rows, self.offset, self.k_stride, *self.batch))
@@ -112,7 +112,7 @@ def vector_elements(dtype: DType) -> int:
 
 
 def vector_width(p: Puller, side: Side, k: Dim) -> int:
-    """Elements of a row, `k` long, that can be loaded at once: sixteen bytes where all rows lie in such pieces, else 0."""
+    """Elements of a row, `k` long, that can be loaded at once: sixteen bytes where all rows are aligned to that, else 0."""
     dtype = p.ctx.type(side.leaf).dtype
     each = vector_elements(dtype)
     if not each or dtype.compute != "f32" or side.k_stride != 1 or len(p.ctx.part_elements(side.leaf)) > 1:

@@ -1,4 +1,4 @@
-"""Convolution and its gradients as products whose operands are gathered through windows: nothing is unfolded in memory."""
+"""Convolution and its gradients as implicit matmuls: operands are gathered through windows, nothing is unfolded in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PART = 256
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """The tiled product; `parts` workgroups share each sum."""
+    """The tiled matmul; `parts` workgroups share each sum."""
 
     tile: Tile
     parts: int = 1

@@ -1,4 +1,4 @@
-"""Operands of a product that are read through sliding windows: where row r and step k of each lies, and the tile loader."""
+"""Matmul operands that are read through sliding windows: the address of row r at k, and the tile loader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OperandAxis:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """One side of a product: the elements at (batch, row, k), which count through the axes of three spaces.
+    """One operand of a matmul: the elements at (batch, row, k), which count through the axes of three spaces.
 
     `k_fast` says that neighbours in memory are neighbours along k rather than rows.
     """

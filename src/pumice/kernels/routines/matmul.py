@@ -66,7 +66,7 @@ class Naive:
 
 @dataclass(frozen=True, slots=True)
 class MatmulProblem:
-    """A product as [batch…, m, k] by [batch…, k, n]; `lead` are the result's axes that the row number counts through.
+    """A matmul [batch…, m, k] by [batch…, k, n]; `lead` are the result's axes that the row number counts through.
 
     `a` is None where the left operand is computed as it is read.
     """

@@ -1,4 +1,4 @@
-"""Products with one to a few vectors: every weight is read once, with neighbouring threads on neighbouring weights."""
+"""Matvec: matmuls with one to a few vectors. Every weight is read once, by neighbouring threads in order."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Roles:
 
 
 def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, along: bool, computed: bool = False) -> Matvec:
-    """The thread layout: by how the wide operand lies in memory, how long K is and how many workgroups come of it.
+    """The thread layout: by the layout of the wide operand, the length of K and the number of workgroups.
 
     `computed`: the vectors are not stored, and K is a number.
 
@@ -194,14 +194,14 @@ class _Walk:
         self.ahead: _Loaded | None = None
 
     def begin(self) -> None:
-        """Loads what comes first, before the vectors are there: they take a while to compute, and weights come from afar."""
+        """Prefetches the first weights while the vectors are still computed: global memory is slow."""
         if self.at_once:
             self.ahead = self._load_all()
         elif isinstance(self.units, int) and 1 < self.unroll <= self.units // self.threads:
             self.ahead = self.steps.load(self._step(self.lane))
 
     def finish(self, vectors: Vectors | Staged) -> None:
-        """Adds the products of the whole row to the sums."""
+        """Accumulates the whole row into the sums."""
         steps, kb, threads, unroll = self.steps, self.steps.kb, self.threads, self.unroll
         if self.at_once:
             steps.add(self.ahead or self._load_all(), vectors)
@@ -259,7 +259,7 @@ class _Steps:
             self.rows = [p.kb.let(f"{row} / {width}u", "row") for row in rows]
 
     def load(self, units: list[str], last: str | None = None) -> _Loaded:
-        """Loads of all `units`; `last` is one more that may lie beyond the row."""
+        """Loads of all `units`; `last` is one more that may be past the row."""
         kb = self.kb
         at = [kb.let(unit, "i") for unit in units]
         loaded = [[self._load(row, i) for row in self.rows] for i in at]
@@ -274,7 +274,7 @@ class _Steps:
         return _Loaded(at, loaded, exists)
 
     def add(self, loaded: _Loaded, vectors: Vectors | Staged) -> None:
-        """The products of what was loaded."""
+        """Accumulates what was loaded into the sums."""
         for n, (i, weights) in enumerate(zip(loaded.at, loaded.weights, strict=True)):
             guarded = loaded.exists and n == len(loaded.at) - 1
             if guarded:
@@ -286,7 +286,7 @@ class _Steps:
                 self.kb.close()
 
     def _load(self, row: str, i: str) -> str:
-        """Name of the elements of load `i` of a row, as they lie in memory or, where they are few, as numbers."""
+        """Name of the elements of load `i` of a row, packed as in memory or, where they are few, as numbers."""
         p, kb, side = self.p, self.p.kb, self.s.wide
         if self.width >= 4:
             return kb.let(self.operand.four(plus(row, i)), "w")
@@ -342,7 +342,7 @@ def _pick(p: Puller, compute: str, names: list[str], index: str) -> str:
 
 # -- across rows --------------------------------------------------------------------------------------------------------
 def _accumulate(p: Puller, s: Roles, start: str, vectors: Vectors, steps: list[str], *, paired: bool) -> None:
-    """Adds the products at each of `steps` to the sums; `paired` for two neighbouring rows at once."""
+    """Accumulates each of `steps` into the sums; `paired` for two neighbouring rows at once."""
     kb = p.kb
     at = [kb.let(k, "k") for k in steps]
     places = [s.wide.step(kb, start, k) for k in at]

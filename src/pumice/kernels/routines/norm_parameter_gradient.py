@@ -17,7 +17,7 @@ from pumice.kernels.pull import Puller, float_literal
 from pumice.kernels.rows.layout import Rows, RowThreads, enough_groups
 from pumice.kernels.rows.layout import decide as decide_rows
 
-_MOST_ROWS = 64  # of a workgroup, whose statistics lie in workgroup memory
+_MOST_ROWS = 64  # of a workgroup, which keeps their statistics in workgroup memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""qmatmul: products with block-quantised weights, which are unpacked inside the kernel and never stored as floats."""
+"""qmatmul: matmuls with block-quantised weights, which are unpacked inside the kernel and never stored as floats."""
 
 from __future__ import annotations
 

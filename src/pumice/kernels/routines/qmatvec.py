@@ -18,7 +18,7 @@ MAX_VECTORS = 8
 LANES = 32
 # Sums that are added up at a time.
 _ROUND = 4
-# Vectors up to which integer products pay: weights stay as they are, but each vector takes three products.
+# Vectors up to which integer arithmetic pays: codes are not converted, but each vector takes three dot products.
 _MOST_BY_DIGITS = 2
 # Two units of two rows up to this size are on their way together.
 _REGISTER_BYTES = 36
@@ -115,7 +115,7 @@ def emit_matvec(p: Puller, s: QMatmulProblem, choice: QMatvec) -> Dim:
 
 
 class _MatvecKernel:
-    """One kernel in the making."""
+    """One kernel while it is built."""
 
     def __init__(self, p: Puller, s: QMatmulProblem, choice: QMatvec) -> None:
         # A thread group has one row of gate and one of up.
@@ -197,7 +197,7 @@ class _MatvecKernel:
         kb.emit("workgroupBarrier();")
 
     def _plane(self, v: int, g: str, j: int, each: int) -> str:
-        """Where the j-th of `each` parts of a group of unit 0 lies in workgroup memory."""
+        """The position of the j-th of `each` parts of a group of unit 0 in workgroup memory."""
         first = f"{(v * len(self.format.groups) * each + j) * self.units}u"
         return plus(first, times(g, f"{each * self.units}u"))
 
@@ -229,9 +229,9 @@ class _MatvecKernel:
         measure = f"select(pm_nan(), {measure}, {top} < 0x7f800000u)"
         kb.emit(f"measures[{self._plane(v, g, 0, 1)} + {u}] = vec2<f32>({measure}, {total});")
 
-    # -- products -------------------------------------------------------------------------------------------------------
+    # -- dot products ----------------------------------------------------------------------------------------------------
     def _add(self, rows: list[str], units: list[str]) -> None:
-        """Adds the products of some units of each row; all loads come first."""
+        """Accumulates some units of each row; all loads come first."""
         kb = self.kb
         numbers = [kb.let(unit, "i") for unit in units]
         found = [[self._weights(row, i) for row in rows] for i in numbers]
@@ -299,7 +299,7 @@ class _MatvecKernel:
         m = kb.let(f"which / {self.each}u", "m")
         kb.open(f"if ({n} < {kb.dim(s.results)} && {m} < {kb.dim(s.m)})")
         p.push()
-        # Totals lie by vector, then by row, then by thread group.
+        # Totals are ordered by vector, then by row, then by thread group.
         size, part = c.rows * c.thread_groups, self.each * c.thread_groups
         first = "lid" if part == size else kb.let(f"{m} * {size}u + lid % {part}u", "at")
         store(p, s, m, n, [f"totals[{plus(first, f'{h * c.thread_groups}u')}]" for h in range(0, c.rows, self.each)])

@@ -1,4 +1,4 @@
-"""Products with few results and a long K: workgroups share K in parts, and a second kernel adds up what they found."""
+"""Split-K matmul for few results and a long K: workgroups share K in parts, and a second kernel adds their sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tiled product: a workgroup computes a block of the result from tiles of both operands in workgroup memory."""
+"""The tiled matmul: a workgroup computes a block of the result from tiles of both operands in workgroup memory."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class VectorLoader:
 
     @staticmethod
     def fits(p: Puller, side: Side, extent: Dim, k: Extent, width: int, tile: Tile) -> bool:
-        """Whether the operand lies in whole vectors along K, or along its rows, and nothing bound it otherwise before."""
+        """Whether the operand is whole vectors along K, or along its rows, and no earlier read bound it as scalars."""
         dtype = p.ctx.type(side.leaf).dtype
         each = vector_elements(dtype)
         if each == 0 or len(p.ctx.part_elements(side.leaf)) > 1 or not p.kb.may_widen(side.leaf):
@@ -298,7 +298,7 @@ def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Extent, a: Loader
     a.fetch("k_next")
     b.fetch("k_next")
     kb.close()
-    # Written out, so that loads of the next k overlap with the products of this one: GPUs' compilers stop short of it. In
+    # Written out, so that loads of the next k overlap with the arithmetic of this one: GPUs' compilers stop short of it. In
     # full only on large devices, as shaders of such a length take long to compile.
     steps = tile.bk // tile.slices
     written = steps if kb.caps.long_shaders else 2 if kb.caps.unrolls else 1
@@ -339,7 +339,7 @@ def _place_thread(kb: KernelBuilder, tile: Tile) -> None:
 
 
 def _multiply(kb: KernelBuilder, tile: Tile, k: str) -> None:
-    """Adds the products of one k to the thread's results."""
+    """Accumulates one k into the thread's results."""
     for g in range(tile.tm // 4):
         kb.emit(f"let left{g} = tile_a[{k} * {pitch(tile.bm)}u + {g * tile.bm // tile.tm}u + left_at];")
     for g in range(tile.tn // 4):
@@ -460,7 +460,7 @@ def store_tile(
 
 
 def _open_inside(kb: KernelBuilder, at: str, size: Extent, block: int) -> None:
-    """Opens a block for what lies inside `size`, without a test where blocks end there."""
+    """Opens a block guarded by `size`, without a test where blocks end there."""
     kb.open("" if isinstance(size, int) and size % block == 0 else f"if ({at} < {kb.dim(size)})")
 
 

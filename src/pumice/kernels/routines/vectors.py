@@ -1,4 +1,4 @@
-"""The vectors of a product with few of them: read from memory, or computed by every workgroup as it reads them."""
+"""The vectors of a matvec: read from memory, or computed by every workgroup as it reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRITTEN_OUT = 16
 
 
 class Vectors:
-    """Elements of the vectors of a product. Made in uniform control flow, before the loop over K.
+    """Elements of the vectors of a matvec. Created in uniform control flow, before the loop over K.
 
     `side` says where the vectors are stored; None when `node` is computed here, where its leading axes `lead` number them.
     With `defer`, a kernel that sums over all of K promises to pass its sums through `finished`: the scale of an rms norm
@@ -130,7 +130,7 @@ class Vectors:
         p.rules[n.id] = weighted
 
     def _prepare(self, n: Node) -> None:
-        """Works out mean and scale of every vector, and tells the Puller how to normalise an element by them."""
+        """Computes mean and scale of every vector, and gives the Puller a rule that normalises an element by them."""
         kb, p = self.p.kb, self.p
         x, *affine = n.inputs
         assert x is not None
@@ -169,10 +169,10 @@ class Vectors:
 
 
 class Staged:
-    """The vectors of a product in workgroup memory, where all subgroups of the workgroup read them; each is computed once.
+    """The vectors of a matvec in workgroup memory, where all subgroups of the workgroup read them; each is computed once.
 
-    Made in uniform control flow, for a K that is a number. Their vec4s lie in `planes`, the first of every `planes` neighbours
-    in the first of them and so on, so that threads side by side read side by side; with none, single numbers lie in order.
+    Created in uniform control flow, for a static K. Their vec4s are stored in `planes`, the first of every `planes` neighbours
+    in the first plane and so on, so that neighbouring threads read neighbouring words; with none, single numbers are in order.
     """
 
     def __init__(self, vectors: Vectors, planes: int, subgroup: int) -> None:

@@ -56,7 +56,7 @@ class Rows:
         """Index of element `j` of a row, given the row's number and its index along the other axes."""
         wide = [a for a in self.axes if self.shape[a] != 1]
         if len(wide) > 1 and all(a in self.axes for a in range(wide[0], len(self.shape))):
-            # Rows of several trailing axes lie back to back: what is stored in this shape is read without any division.
+            # Rows of several trailing axes are contiguous: values stored in this shape are read without any division.
             return p.split(p.kb.let_lazy(f"{row} * {p.kb.dim(self.length)} + {j}"), self.shape)
         along = p.split(j, tuple(self.shape[a] for a in self.axes))
         places = dict(zip(self.axes, along, strict=True)) | dict(zip(self.others, others, strict=True))
