@@ -180,6 +180,46 @@ class Generator:
         scale = self.builder.constant(np.float32(0.25), dtypes.f32)
         self.add("mul", [self.add("matmul", [n.id, other]), scale])
 
+    def grouped_matmul(self) -> None:
+        """Matmuls over groups of rows; the sizes are an input, a constant, or counted on the device."""
+        n = self.pick(lambda n: n.type.rank == 2 and isinstance(n.type.shape[1], int))
+        if n is None:
+            return
+        rows, columns = n.type.shape
+        groups = self.choose.randint(1, 4)
+        sizes = self._sizes(groups, rows if isinstance(rows, int) else self.batch_size)
+        scale = self.builder.constant(np.float32(0.25), dtypes.f32)
+        if self.choose.random() < 0.7:
+            other = self._leaf("param", (groups, columns, self.choose.choice([1, 3, 8, 17])), self.params)
+            made = self.add("grouped_matmul", [n.id, other, sizes])
+        else:
+            other = (self.pick(lambda m: m.type.rank == 2 and m.type.shape[0] == rows) or n).id
+            made = self.add("grouped_matmul_grad_weight", [n.id, other, sizes])
+        self.add("mul", [made, scale])
+
+    def _sizes(self, groups: int, rows: int) -> int:
+        """How many rows each group has: none, one, all of them, some, or nonsense."""
+        counted = self.pick(lambda n: n.op == "input")
+        if groups == 1 and counted is not None and self.choose.random() < 0.5:
+            zero = self.builder.constant(np.float32(0), dtypes.f32)
+            negative = self.add("cast", [self.add("lt", [counted.id, zero])], dtype="i32")
+            found = self.add("reduce_sum", [negative], axes=tuple(range(counted.type.rank)), keepdims=False)
+            return self.add("reshape", [found], shape=(1,))
+        sizes = self.choose.choice(
+            [
+                np.zeros(groups),
+                np.ones(groups),
+                np.eye(groups)[self.choose.randrange(groups)] * rows,
+                self.numbers.integers(0, rows + 1, groups),
+                self.numbers.choice([-1, 2**31 - 1, -(2**31), 2], groups),
+            ]
+        ).astype(np.int32)
+        if self.choose.random() < 0.3:
+            return self.builder.constant(sizes, dtypes.i32)
+        name = f"i{len(self.inputs)}"
+        self.inputs[name] = sizes
+        return self.builder.source("input", name, TensorType(dtypes.i32, (groups,)))
+
     def gather(self) -> None:
         n = self.pick(lambda n: n.type.rank >= 1 and isinstance(n.type.shape[0], int) and n.type.shape[0] > 0)
         if n is None:
@@ -216,6 +256,7 @@ _GROWERS: tuple[Callable[[Generator], None], ...] = (
     Generator.reduce,
     Generator.row,
     Generator.matmul,
+    Generator.grouped_matmul,
     Generator.gather,
     Generator.where,
     Generator.through_f16,
