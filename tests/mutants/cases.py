@@ -97,6 +97,8 @@ CASES: dict[str, Callable[[], Case]] = {
     "depthwise conv": _sample("conv", "depthwise"),
     "scatter": _sample("scatter_add", "many duplicates"),
     "scatter along": _sample("scatter_along_axis_add", "many duplicates"),
+    "grouped matmul": _sample("grouped_matmul", "three groups"),
+    "grouped weight gradient": _sample("grouped_matmul_grad_weight", "three groups"),
     "sort": _sample("argsort", "long rows, descending"),
     "top k": _sample("argtopk", "long row"),
     "norm gradient": _sample("norm_gradient", "long rows"),

@@ -180,6 +180,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("scatter", "the last update is dropped", r"t < 257u", "t < 256u"),
     Mutant("scatter", "what was there is lost", r"var sum = b0\[i\]", "var sum = b0[i] * 0.0"),
     Mutant("scatter along", "the last update is dropped", r"t < 257u", "t < 256u"),
+    Mutant("grouped matmul", "groups end a row early", r"m < m_end", "m + 1u < m_end"),
+    Mutant("grouped matmul", "a group has another's weights", r"\(group \* 84u\)", "(min(group, 1u) * 84u)"),
+    Mutant("grouped matmul", "the last group counts as none", r"group < 3u", "group < 2u"),
+    Mutant(
+        "grouped matmul", "a group begins a row late", r"= first_row \+", "= first_row + select(0u, 1u, low == 1u) +", step=-2
+    ),
+    Mutant("grouped matmul", "one tile is not counted", r"tiles_before \* 1u", "(tiles_before - 1u)", step=-2),
+    Mutant("grouped weight gradient", "the last row of a group is dropped", r"1u\] - start", "1u] - start - 1u"),
+    Mutant("grouped weight gradient", "a group begins a row early", r"\(start \* 12u\)", "((max(start, 1u) - 1u) * 12u)"),
     Mutant("sort", "ties and neighbours in the last block", r"places\[i\]\)", "places[i ^ select(0u, 1u, i == 1000u)])"),
     Mutant("sort", "one comparison is skipped", r"t < 512u", "t < 511u"),
     Mutant("top k", "one of the first round's best is lost", r"at < 80u", "at < 80u && at != 3u"),

@@ -188,18 +188,18 @@ def lower_grouped_grad_weight(ctx: LowerContext, group: Group) -> list[Lowered]:
     kb = KernelBuilder(ctx.caps, workgroup=tile.threads)
     p, starts = Puller(ctx, group, kb), kb.read(bounds, u32)
     down, across = ceildiv(k, tile.bm), ceildiv(n, tile.bn)
-    kb.emit(f"let k0 = (wg % {p.divisor(down)}) * {tile.bm}u;")
+    kb.emit(f"let m0 = (wg % {p.divisor(down)}) * {tile.bm}u;")
     kb.emit(f"let n0 = ((wg / {p.divisor(down)}) % {p.divisor(across)}) * {tile.bn}u;")
     kb.emit(f"let group = wg / {p.divisor(down * across)};")
     kb.emit(f"let start = {starts.load('group')};\nlet count = {starts.load('group + 1u')} - start;")
     # The rows of x and dy are what is summed over: each group's begin at `start`.
     left = Side(x.leaf, (k,), (x.strides[1],), x.strides[0], (x.strides[0],), x.offset)
     right = Side(dy.leaf, (n,), (dy.strides[1],), dy.strides[0], (dy.strides[0],), dy.offset)
-    a = strided_loader(p, left, left.base(p, ("start",)), "k0", k, "count", tile.bm, tile, "tile_a")
+    a = strided_loader(p, left, left.base(p, ("start",)), "m0", k, "count", tile.bm, tile, "tile_a")
     b = strided_loader(p, right, right.base(p, ("start",)), "n0", n, "count", tile.bn, tile, "tile_b")
     compute = node.type.dtype.compute
     emit_tiled(kb, tile, compute, "count", a, b)
-    _store(p, tile, compute, "k0", "n0", k, n, ("group",))
+    _store(p, tile, compute, "m0", "n0", k, n, ("group",))
     return [first, kb.finish(groups=groups * down * across, label=label, variant=tile.name)]
 
 
