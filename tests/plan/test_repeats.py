@@ -13,6 +13,7 @@ from pumice.kernels.lower import lower_group
 from pumice.kernels.repeats import Repeats
 from pumice.passes.cse import cse
 from pumice.plan.build import build_plan
+from pumice.plan.plan import PlanOptions
 
 
 def model(params: Any, x: Any, ids: Any) -> Any:
@@ -35,11 +36,12 @@ def layer(dtype: str) -> dict[str, pm.Spec]:
 def test_plans_are_the_same_with_and_without(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [layer(d) for d in ("f32", "f32", "f16", "f32")]
     graph = pm.trace(model, params={"layers": layers}, x=pm.spec("T", 32), ids=pm.spec("T", dtype="i32"))
-    shared = build_plan(graph, Caps.preset(preset), max={"T": 64})
-    monkeypatch.setattr(Repeats, "lower", lambda self, group: lower_group(self.ctx, group))
-    each = build_plan(graph, Caps.preset(preset), max={"T": 64})
-    assert shared.steps == each.steps and shared.kernels == each.kernels
-    assert shared.values == each.values and shared.buffers == each.buffers
+    shared = build_plan(graph, Caps.preset(preset), PlanOptions(regimes=True), max={"T": 64})
+    monkeypatch.setattr(Repeats, "lower", lambda self, ctx, group: lower_group(ctx, group))
+    each = build_plan(graph, Caps.preset(preset), PlanOptions(regimes=True), max={"T": 64})
+    assert shared.kernels == each.kernels and shared.buffers == each.buffers
+    assert len(shared.regimes) > 1
+    assert [(r.steps, r.values, r.bounds) for r in shared.regimes] == [(r.steps, r.values, r.bounds) for r in each.regimes]
 
 
 @pytest.mark.parametrize("device", ["host", pytest.param("webgpu", marks=pytest.mark.gpu)])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, upper
+from pumice.core.dims import Dim
+from pumice.core.domain import Domain, Limit, normal_limit
 from pumice.errors import LimitError, PlanError
 from pumice.ir.graph import Graph
-from pumice.ir.registry import get_op
+from pumice.ir.registry import RESIDENT_OPS, get_op
 from pumice.ir.types import TensorType
 from pumice.ir.views import View, contiguous_strides
 
@@ -32,12 +35,56 @@ class Group:
     store: int | None = None
 
 
-class LowerContext:
-    """Graph, caps and maxima for lowering; hands out temporaries."""
+T = TypeVar("T")
+# The sizes at which choices are compared. Few and far apart: between two of them no kernel is much better than those at both.
+SIZES = (1, 4, 8, 32, 128, 512, 2048, 8192)
 
-    def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int]) -> None:
+
+@dataclass(slots=True)
+class Asked:
+    """A question about sizes, and what the answer was: where all answers are the same, so is what is lowered."""
+
+    decide: Callable[..., Any]
+    dims: tuple[Dim, ...]
+    answer: Any = None
+
+    def answer_in(self, domain: Domain) -> Any:
+        return self.decide(*(domain.upper(d) for d in self.dims))
+
+
+def _itself(n: int) -> int:
+    return n
+
+
+@cache
+def _at_most(most: int) -> Callable[[int], bool]:
+    """The same object for the same number, so that equal questions are known as such."""
+    return lambda n: n <= most
+
+
+def _name(choice: Any) -> str:
+    """What a choice is called in reasons; beside a variant it may say for how many vectors that is."""
+    if isinstance(choice, tuple):
+        variant, vectors, *_ = choice
+        return _name(variant) + (f" of {vectors} vectors" if vectors else "")
+    return str(getattr(choice, "name", choice))
+
+
+class LowerContext:
+    """Graph, caps and the sizes to lower for; hands out temporaries.
+
+    `limits` narrow the maxima: a regime is lowered for the sizes within its bounds. What is best at other sizes is noted as
+    `borders`: the sizes up to which one of the choices would be another one.
+    """
+
+    def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int], limits: Sequence[Limit] = ()) -> None:
         self.graph, self.caps, self.maxima = graph, caps, maxima
+        self.domain = Domain(maxima, limits)
         self.temps: dict[int, TensorType] = {}
+        # By the node that a choice was for: what would be chosen up to the border.
+        self.borders: dict[Limit, dict[int, str]] = {}
+        # Everything that was asked about sizes since the list was last emptied, with the answers.
+        self.asked: list[Asked] = []
         self._parts: dict[int, tuple[int, ...]] = {}
 
     def type(self, value: int) -> TensorType:
@@ -51,8 +98,53 @@ class LowerContext:
         return value
 
     def max(self, d: Dim) -> int:
-        """The greatest value of a dim."""
-        return upper(d, self.maxima)
+        """The greatest value of a dim. What is chosen by it is asked of `choose`, which finds out where it would change."""
+        return d if isinstance(d, int) else self.ask(_itself, d)
+
+    def ask(self, decide: Callable[..., T], *dims: Dim) -> T:
+        """What `decide` gives for the greatest values of dims, of which no border comes."""
+        found: T = self._ask(Asked(decide, dims))
+        return found
+
+    def _ask(self, question: Asked) -> Any:
+        question.answer = question.answer_in(self.domain)
+        self.asked.append(question)
+        return question.answer
+
+    def at_most(self, node: int, d: Dim, n: int) -> bool:
+        """Whether a dim is at most n at all sizes; where only some are that small, n is a border of what is done for `node`."""
+        limit = normal_limit(d, n)
+        found = self.ask(_at_most(n), d)
+        if limit is not None and not found and limit[1] > 0:
+            self.note(limit, node, f"at most {n} of {d}")
+        return found
+
+    def choose(self, node: int, decide: Callable[..., T], *dims: Dim) -> T:
+        """What `decide` gives for the greatest values of dims; where it gives something else for smaller ones is a border.
+
+        >>> import pumice as pm
+        >>> g = pm.trace(lambda x: pm.exp(x), x=pm.spec("N"))
+        >>> ctx = LowerContext(g, Caps.preset("h200"), {"N": 4096})
+        >>> ctx.choose(1, lambda n: "many" if n > 100 else "few", g.nodes[1].type.shape[0])
+        'many'
+        >>> ctx.borders
+        {(Expr('N'), 32): {1: 'few instead of many'}}
+        """
+        question = Asked(decide, dims)
+        found: T = self._ask(question)
+        for d in dict.fromkeys(limit[0] for d in dims if (limit := normal_limit(d, 0)) is not None):
+            current: Any = found
+            for most in reversed(SIZES):
+                if most < self.domain.upper(d):
+                    other = question.answer_in(self.domain.narrowed(d, most))
+                    if other != current:
+                        self.note((d, most), node, f"{_name(other)} instead of {_name(current)}")
+                    current = other
+        return found
+
+    def note(self, border: Limit, node: int, why: str) -> None:
+        """A border of what is done for a node."""
+        self.borders.setdefault(border, {}).setdefault(node, why)
 
     def label(self, group: Group) -> str:
         """The ops of a group as the name of its kernel."""
@@ -67,11 +159,11 @@ class LowerContext:
     def _shard(self, value: int) -> tuple[int, ...]:
         t = self.type(value)
         limit = min(self.caps.max_binding_bytes, self.caps.max_buffer_bytes)
-        nbytes = t.max_nbytes(self.maxima)
-        total = self.max(t.numel)
+        node = self.graph.nodes[value] if value < len(self.graph) else None
+        domain = self._domain_of(value)
+        total, nbytes = domain.upper(t.numel), self.nbytes(value)
         if nbytes <= limit:
             return (total,)
-        node = self.graph.nodes[value] if value < len(self.graph) else None
         name = (node.name or f"%{node.id} {node.op}") if node else "a temporary"
         if node is None or node.op != "param" or t.rank == 0 or any(value == target for target, _ in self.graph.updates):
             raise LimitError(
@@ -82,7 +174,7 @@ class LowerContext:
                 nbytes=nbytes,
                 limit=limit,
             )
-        rows = self.max(t.shape[0])
+        rows = domain.upper(t.shape[0])
         row = total // max(1, rows)
         # Whole words: parts must not split a 32-bit word, and 4 rows of anything are a multiple of 4 bytes.
         fit = limit // max(1, t.dtype.nbytes(row)) // 4 * 4
@@ -94,6 +186,16 @@ class LowerContext:
                 limit=limit,
             )
         return tuple(min(fit, rows - start) * row for start in range(0, rows, fit))
+
+    def nbytes(self, value: int) -> int:
+        """Bytes of a value at the sizes to lower for."""
+        t = self.type(value)
+        return t.dtype.nbytes(self._domain_of(value).upper(t.numel))
+
+    def _domain_of(self, value: int) -> Domain:
+        """The sizes that a value has its memory for: sources have one place for all."""
+        is_source = value < len(self.graph) and self.graph.nodes[value].op in RESIDENT_OPS
+        return Domain(self.maxima) if is_source else self.domain
 
     def view(self, node: int, leaves: Sequence[int]) -> View:
         """The node as a strided view of one of the stored `leaves`."""

@@ -56,7 +56,13 @@ def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
 
 def _many(ctx: LowerContext, group: Group) -> bool:
     """Whether so much is read for so little work that a thread should have several elements on their way."""
-    return ctx.caps.unrolls and ctx.max(ctx.type(group.root).numel) >= _MANY and len(group.nodes) <= _FEW_NODES
+    if not ctx.caps.unrolls or len(group.nodes) > _FEW_NODES:
+        return False
+    return ctx.choose(group.root, _are_many, ctx.type(group.root).numel)
+
+
+def _are_many(elements: int) -> bool:
+    return elements >= _MANY
 
 
 def _lower_many(p: Puller, group: Group) -> Lowered:

@@ -1,75 +1,111 @@
-"""Groups that differ only in which values they read and write are lowered once: the layers of a model are alike."""
+"""Groups that differ only in which values they read and write are lowered once: the layers of a model are alike.
+
+So are most groups at other sizes: a regime lowers those alone of which something is chosen otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
-from pumice.ir.graph import Node
+from pumice.core.domain import Domain, Limit
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import Lowered
-from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.context import Asked, Group, LowerContext
 from pumice.kernels.lower import lower_group
 from pumice.plan.plan import DeviceCount
 
 
 @dataclass(frozen=True)
 class _Pattern:
-    """The kernels of the first group of a kind; `values` are the ids it was lowered with, `temps` those it asked for."""
+    """The kernels of the first group of a kind; `values` are the ids it was lowered with, `temps` those it asked for.
+
+    They fit wherever all that was `asked` about sizes has the same answers; `borders` are what was noted on the way.
+    """
 
     values: tuple[int, ...]
     temps: tuple[tuple[int, TensorType], ...]
     kernels: list[Lowered]
+    asked: tuple[Asked, ...]
+    borders: tuple[tuple[Limit, str], ...]
+
+    def fits(self, domain: Domain) -> bool:
+        return all(question.answer_in(domain) == question.answer for question in self.asked)
 
 
 class Repeats:
-    """Lowers the groups of one graph.
+    """Lowers the groups of one graph, in one or several contexts.
 
     >>> import pumice as pm
     >>> from pumice.core.caps import Caps
     >>> g = pm.trace(lambda x, y: (pm.exp(x), pm.exp(y)), x=pm.spec(8), y=pm.spec(8))
     >>> ctx = LowerContext(g, Caps.preset("browser-baseline"), {})
-    >>> again = Repeats(ctx)
-    >>> one, two = (again.lower(Group(root, None, (root,), (leaf,)))[0] for root, leaf in ((2, 0), (3, 1)))
+    >>> again = Repeats()
+    >>> one, two = (again.lower(ctx, Group(root, None, (root,), (leaf,)))[0] for root, leaf in ((2, 0), (3, 1)))
     >>> one.wgsl is two.wgsl, [b.value for b in two.bindings]
     (True, [1, 3])
     """
 
-    def __init__(self, ctx: LowerContext) -> None:
-        self.ctx = ctx
-        self._seen: dict[Hashable, _Pattern] = {}
+    def __init__(self) -> None:
+        self._patterns: dict[Hashable, list[_Pattern]] = {}
+        # The pattern that fits in a context, which is kept so that its id stays its own.
+        self._fitting: dict[tuple[int, Hashable], _Pattern] = {}
+        self._contexts: list[LowerContext] = []
+        # What groups are by, as long as they live: regimes share most of them.
+        self._kinds: dict[int, tuple[Group, tuple[int, ...], Hashable]] = {}
 
-    def lower(self, group: Group) -> list[Lowered]:
+    def lower(self, ctx: LowerContext, group: Group) -> list[Lowered]:
         """The kernels of a group, in order."""
-        values = self._values(group)
-        key = self._key(group, {v: k for k, v in enumerate(values)})
-        found = self._seen.get(key)
+        if ctx not in self._contexts:
+            self._contexts.append(ctx)
+        if id(group) not in self._kinds:
+            values = _values(ctx, group)
+            self._kinds[id(group)] = group, values, _key(ctx, group, {v: k for k, v in enumerate(values)})
+        _, values, key = self._kinds[id(group)]
+        found = self._fitting.get((id(ctx), key))
         if found is None:
-            before = len(self.ctx.temps)
-            kernels = lower_group(self.ctx, group)
-            self._seen[key] = _Pattern(values, tuple(self.ctx.temps.items())[before:], kernels)
-            return kernels
-        names = dict(zip(found.values, values, strict=True)) | {t: self.ctx.temp(type) for t, type in found.temps}
+            found = next((p for p in self._patterns.get(key, ()) if p.fits(ctx.domain)), None)
+            if found is None:
+                return self._lower_first(ctx, group, values, key)
+            self._fitting[id(ctx), key] = found
+        for border, why in found.borders:
+            ctx.note(border, group.root, why)
+        names = dict(zip(found.values, values, strict=True)) | {t: ctx.temp(type) for t, type in found.temps}
         return [_rename(kernel, names) for kernel in found.kernels]
 
-    def _values(self, group: Group) -> tuple[int, ...]:
-        """All ids that lowering may meet, in ascending order: where it goes by their order, it does so in all groups alike."""
-        near = {v for _, v in _ids(group)}
-        near |= {i for v in near for i in self._node(v).args if v in group.nodes}
-        return tuple(sorted(near))
+    def _lower_first(self, ctx: LowerContext, group: Group, values: tuple[int, ...], key: Hashable) -> list[Lowered]:
+        before, others = len(ctx.temps), ctx.borders
+        ctx.asked, ctx.borders = [], {}
+        kernels = lower_group(ctx, group)
+        noted = tuple((border, why) for border, nodes in ctx.borders.items() for why in nodes.values())
+        ctx.borders = others
+        for border, why in noted:
+            ctx.note(border, group.root, why)
+        temps = tuple(ctx.temps.items())[before:]
+        made = self._fitting[id(ctx), key] = _Pattern(values, temps, kernels, tuple(ctx.asked), noted)
+        self._patterns.setdefault(key, []).append(made)
+        return kernels
 
-    def _key(self, group: Group, numbers: Mapping[int, int]) -> Hashable:
-        shape = tuple((name, numbers[v]) for name, v in _ids(group))
-        return shape, tuple(self._value_key(v, numbers, v in group.nodes) for v in numbers)
 
-    def _value_key(self, value: int, numbers: Mapping[int, int], computed: bool) -> Hashable:
-        n = self._node(value)
-        if computed:
-            return n.op, tuple(None if i is None else numbers[i] for i in n.inputs), n.exact_attrs, n.type
-        return n.op, n.exact_attrs if n.op == "constant" else "", n.type, self.ctx.part_elements(value)
+def _values(ctx: LowerContext, group: Group) -> tuple[int, ...]:
+    """All ids that lowering may meet, in ascending order: where it goes by their order, it does so in all groups alike."""
+    near = {v for _, v in _ids(group)}
+    near |= {i for v in near for i in ctx.graph.nodes[v].args if v in group.nodes}
+    return tuple(sorted(near))
 
-    def _node(self, value: int) -> Node:
-        return self.ctx.graph.nodes[value]
+
+def _key(ctx: LowerContext, group: Group, numbers: Mapping[int, int]) -> Hashable:
+    shape = tuple((name, numbers[v]) for name, v in _ids(group))
+    return shape, tuple(_value_key(ctx, v, numbers, v in group.nodes) for v in numbers)
+
+
+def _value_key(ctx: LowerContext, value: int, numbers: Mapping[int, int], computed: bool) -> Hashable:
+    n = ctx.graph.nodes[value]
+    if computed:
+        return n.op, tuple(None if i is None else numbers[i] for i in n.inputs), n.exact_attrs, n.type
+    # How many elements there are is asked in other ways; in which parts a value comes is not.
+    parts = ctx.part_elements(value)
+    return n.op, n.exact_attrs if n.op == "constant" else "", n.type, parts if len(parts) > 1 else ()
 
 
 def _ids(group: Group) -> Iterator[tuple[str, int]]:

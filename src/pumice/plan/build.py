@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from pumice.core.caps import Caps
+from pumice.core.domain import Limit
 from pumice.errors import SymbolError
 from pumice.ir.graph import Graph
 from pumice.ir.verify import verify
 from pumice.kernels.builder import Lowered
-from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.context import Asked, Group, LowerContext
 from pumice.kernels.lower import has_kernel
 from pumice.kernels.map import lower_updates
 from pumice.kernels.repeats import Repeats
@@ -22,6 +23,7 @@ from pumice.passes.shape_for_target import shape_for_target
 from pumice.plan.fusion import partition
 from pumice.plan.memory import MemoryPlanner
 from pumice.plan.plan import DEFAULT_OPTIONS, Binding, Kernel, Plan, PlanOptions, Regime, Step
+from pumice.plan.regimes import Schedule, find_schedules
 from pumice.plan.updates import Chain, gather_updates
 from pumice.plan.verify import verify_plan
 
@@ -52,29 +54,82 @@ def build_plan(
     if caps.merges_matmuls and options.fuse:
         graph = merge_matmuls(graph, caps, packs)
     graph = shape_for_target(graph, caps)
-    ctx = LowerContext(graph, caps, maxima)
-    groups = partition(graph, caps, maxima, fuse=options.fuse, ctx=ctx)
-    kernels: dict[tuple[str, str], int] = {}
-    table: list[Kernel] = []
-    steps: list[Step] = []
-    repeats = Repeats(ctx)
-    if not caps.dispatches:
-        steps = [_host_step(ctx.label(g), g) for g in groups]
-    for work in () if not caps.dispatches else gather_updates(ctx, groups) if options.fuse else groups:
-        for lowered in repeats.lower(work) if isinstance(work, Group) else [lower_updates(ctx, work)]:
-            key = (lowered.wgsl, lowered.label)
-            if key not in kernels:
-                kernels[key] = len(table)
-                table.append(lowered.kernel())
-            steps.append(_device_step(work, lowered, kernels[key]))
-    aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
-    memory = MemoryPlanner(ctx, arena=options.arena, guard=options.guard)
-    buffers, values = memory.plan(steps, aliases)
-    copies = tuple((s, v) for s, v in graph.updates if aliases.get(v) != s)
-    regime = Regime(tuple(steps), values, copies, reason="for all sizes")
-    plan = Plan(graph, caps, buffers, tuple(table), (regime,), maxima, options)
+    lowering = _Lowering(graph, caps, maxima, options)
+    several = options.regimes and bool(graph.symbols)
+    schedules = find_schedules(lowering.lower) if several else [replace(lowering.lower(()), reason="for all sizes")]
+    memory = MemoryPlanner(graph, caps, arena=options.arena, guard=options.guard)
+    buffers, places = memory.plan(schedules)
+    regimes = []
+    for schedule, values in zip(schedules, places, strict=True):
+        copies = tuple((s, v) for s, v in graph.updates if schedule.aliases.get(v) != s)
+        regimes.append(Regime(lowering.table.renumbered(schedule.steps), values, copies, schedule.bounds, schedule.reason))
+    plan = Plan(graph, caps, buffers, lowering.table.used, tuple(regimes), maxima, options)
     verify_plan(plan)
     return plan
+
+
+class _KernelTable:
+    """The kernels of all schedules, each once; those that the regimes of the plan use are numbered anew."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[str, str], tuple[int, Kernel]] = {}
+        self._kernels: list[Kernel] = []
+        self._used: dict[int, int] = {}
+
+    def number(self, lowered: Lowered) -> int:
+        """The number of a kernel."""
+        key = lowered.wgsl, lowered.label
+        if key not in self._all:
+            self._all[key] = len(self._kernels), lowered.kernel()
+            self._kernels.append(self._all[key][1])
+        return self._all[key][0]
+
+    def renumbered(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """The steps with the numbers that their kernels have in the plan."""
+        return tuple(s if s.kernel < 0 else replace(s, kernel=self._used.setdefault(s.kernel, len(self._used))) for s in steps)
+
+    @property
+    def used(self) -> tuple[Kernel, ...]:
+        """The kernels of all steps that were renumbered."""
+        return tuple(self._kernels[k] for k in self._used)
+
+
+class _Lowering:
+    """Lowers a graph for some sizes after others; what does not depend on them is done once."""
+
+    def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int], options: PlanOptions) -> None:
+        self.graph, self.caps, self.maxima, self.options = graph, caps, maxima, options
+        self.table, self.repeats = _KernelTable(), Repeats()
+        # Partitions with what they asked about sizes, and the borders that they noted.
+        self._partitions: list[tuple[list[Asked], dict[Limit, dict[int, str]], list[Group | list[Chain]], list[Group]]] = []
+
+    def lower(self, bounds: tuple[Limit, ...]) -> Schedule:
+        """The steps for the sizes within bounds."""
+        ctx = LowerContext(self.graph, self.caps, self.maxima, bounds)
+        groups, work = self._partition(ctx)
+        aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
+        if not self.caps.dispatches:
+            return Schedule(ctx, tuple(_host_step(ctx.label(g), g) for g in groups), aliases)
+        steps = []
+        for unit in work:
+            for lowered in self.repeats.lower(ctx, unit) if isinstance(unit, Group) else [lower_updates(ctx, unit)]:
+                steps.append(_device_step(unit, lowered, self.table.number(lowered)))
+        return Schedule(ctx, tuple(steps), aliases)
+
+    def _partition(self, ctx: LowerContext) -> tuple[list[Group], list[Group | list[Chain]]]:
+        """The groups of the graph, and the same with updates gathered."""
+        for asked, borders, work, groups in self._partitions:
+            if all(question.answer_in(ctx.domain) == question.answer for question in asked):
+                for border, nodes in borders.items():
+                    for node, why in nodes.items():
+                        ctx.note(border, node, why)
+                return groups, work
+        groups = partition(ctx, fuse=self.options.fuse)
+        work = list(gather_updates(ctx, groups)) if self.options.fuse and self.caps.dispatches else [*groups]
+        distinct = {(question.decide, question.dims): question for question in ctx.asked}
+        noted = {border: dict(nodes) for border, nodes in ctx.borders.items()}
+        self._partitions.append((list(distinct.values()), noted, work, groups))
+        return groups, work
 
 
 def symbol_maxima(graph: Graph, given: Mapping[str, int], default: int) -> dict[str, int]:

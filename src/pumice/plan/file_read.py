@@ -162,7 +162,7 @@ class _PlanReader:
 
     def options(self) -> PlanOptions:
         found = self.top["options"].object(" ".join(OPTIONS))
-        flags = {name: found[name].flag() for name in ("fuse", "arena")}
+        flags = {name: found[name].flag() for name in ("fuse", "arena", "regimes")}
         return PlanOptions(**flags, guard=found["guard"].integer(), default_max=found["default_max"].integer(1))
 
     def buffers(self) -> tuple[PlanBuffer, ...]:

@@ -23,7 +23,7 @@ Json = Any
 # sharply, so a reader checks the form of these and takes the rest of the header as the plan.
 DERIVED = ("needs", "infer", "requirements", "index_inputs")
 # Those of `PlanOptions` that decide what the plan is.
-OPTIONS = ("fuse", "arena", "guard", "default_max")
+OPTIONS = ("fuse", "arena", "regimes", "guard", "default_max")
 STEP_COLUMNS = "label variant kernel bindings access uniforms groups nodes root anchor"
 # How the access of bindings is written.
 ACCESS: Mapping[Access, str] = {"read": "r", "write": "w", "update": "u"}

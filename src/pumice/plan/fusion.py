@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
 from dataclasses import dataclass, field
 
 from pumice.core.caps import Caps
-from pumice.core.dims import upper
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, Source, get_op
@@ -32,15 +31,13 @@ class _Draft:
     nodes: set[int] = field(default_factory=set)
 
 
-def partition(
-    graph: Graph, caps: Caps, maxima: Mapping[str, int], *, fuse: bool = True, ctx: LowerContext | None = None
-) -> list[Group]:
+def partition(ctx: LowerContext, *, fuse: bool = True) -> list[Group]:
     """Groups in execution order. With fuse=False every op is a group of its own."""
-    ctx = ctx or LowerContext(graph, caps, maxima)
+    graph, caps = ctx.graph, ctx.caps
     limit = caps.usable_bindings
     forced: set[int] = set()
     for _ in range(len(graph) + 1):
-        drafts = _Partition(graph, caps, maxima, fuse, forced).run()
+        drafts = _Partition(ctx, fuse, forced).run()
         groups = [_finish(graph, d, caps) for d in drafts]
         crowded = [g for g in groups if _too_big(ctx, g, limit)]
         if not crowded:
@@ -53,12 +50,12 @@ def partition(
 class _Partition:
     """Walks the graph from its results to its sources and decides for every node: stored, or inlined where it is read."""
 
-    def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int], fuse: bool, forced: set[int]) -> None:
-        self.graph, self.caps, self.maxima, self.fuse, self.forced = graph, caps, maxima, fuse, forced
+    def __init__(self, ctx: LowerContext, fuse: bool, forced: set[int]) -> None:
+        self.ctx, self.graph, self.caps, self.fuse, self.forced = ctx, ctx.graph, ctx.caps, fuse, forced
         self.groups: dict[int, _Draft] = {}
         self.owners: dict[int, set[int]] = {}  # node → roots of the groups it is computed in
         self.identity: set[int] = set()  # nodes that are read only at the index of their group's root
-        self.must_store = set(graph.roots) | forced
+        self.must_store = set(ctx.graph.roots) | forced
         self.recomputed: set[int] = set()  # nodes that every workgroup of a matmul recomputes
 
     def run(self) -> list[_Draft]:
@@ -107,7 +104,7 @@ class _Partition:
 
     def _pulled(self, routine: Node) -> frozenset[int]:
         """Operands of a routine that may be computed where they are read; the host's routines read memory only."""
-        return pulled_operands(self.graph, routine, self.maxima) if self.fuse and self.caps.generates_kernels else frozenset()
+        return pulled_operands(self.ctx, routine) if self.fuse and self.caps.generates_kernels else frozenset()
 
     def _is_pulled(self, n: Node, routine: Node) -> bool:
         """Whether a routine reads n in such operands alone."""
@@ -136,7 +133,7 @@ class _Partition:
 
     def _reads_gate_up(self, n: Node) -> bool:
         """Whether n is a gate/up matmul whose two slices are read at the index of the group's root."""
-        slices = find_gate_up(self.graph, n, self.maxima) if self.caps.generates_kernels else ()
+        slices = find_gate_up(self.ctx, n) if self.caps.generates_kernels else ()
         return bool(slices) and all(i in self.identity for i in slices)
 
     def _is_gated_activation(self, n: Node, readers: set[int]) -> bool:
@@ -144,7 +141,7 @@ class _Partition:
 
         Then the workgroups of the next matmul load n instead of recomputing it.
         """
-        long = bool(n.type.shape) and upper(n.type.shape[-1], self.maxima) >= WIDE_GATED
+        long = bool(n.type.shape) and self.ctx.ask(_is_wide, n.type.shape[-1])
         if not (long and get_op(n.op).is_elementwise and self.caps.generates_kernels):
             return False
         if all(self._reads_identically(c, n) for c in readers):
@@ -160,7 +157,7 @@ class _Partition:
                 elif get_op(a.op).is_elementwise:
                     region.add(arg)
                     stack.append(a)
-        return any(found == set(find_gate_up(graph, graph.nodes[i], self.maxima)) for i, found in shown.items())
+        return any(found == set(find_gate_up(self.ctx, graph.nodes[i])) for i, found in shown.items())
 
     def _can_inline(self, n: Node, readers: set[int], owners: set[int]) -> bool:
         if self._is_gated_activation(n, readers):
@@ -192,9 +189,8 @@ class _Partition:
         if isinstance(lowering, Row):
             # Rows are read once per pass; a per-row operand (a norm's weight) is read by every row.
             return n.id != consumer.args[0]
-        own = upper(n.type.numel, self.maxima)
-        out = upper(consumer.type.numel, self.maxima)
-        return own < out and not get_op(consumer.op).traits.places
+        fewer: bool = self.ctx.ask(operator.lt, n.type.numel, consumer.type.numel)
+        return fewer and not get_op(consumer.op).traits.places
 
     def _subtree(self, n: Node, limit: int) -> int:
         """Number of inlinable ops below n that compute something, counted up to just over the limit."""
@@ -208,6 +204,10 @@ class _Partition:
             total += not get_op(node.op).is_view
             stack.extend(node.args)
         return total
+
+
+def _is_wide(columns: int) -> bool:
+    return columns >= WIDE_GATED
 
 
 def _is_anchor(n: Node) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pumice.core.caps import Caps
 from pumice.errors import LimitError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import RESIDENT_OPS
 from pumice.kernels.context import LowerContext
 from pumice.plan.plan import BufferKind, Part, PlanBuffer, Step, Value
+from pumice.plan.regimes import Schedule
 
 _SMALLEST = 16  # bytes; WebGPU refuses empty bindings
 
@@ -42,36 +44,50 @@ def align(n: int, alignment: int) -> int:
 
 
 class MemoryPlanner:
-    """Assigns every value of a schedule to a part of a buffer."""
+    """Assigns every value of some schedules of one graph to a part of a buffer.
 
-    def __init__(self, ctx: LowerContext, *, arena: bool, guard: int) -> None:
-        self.ctx, self.graph, self.caps = ctx, ctx.graph, ctx.caps
+    Sources have one place for all. What lies in between is placed for each schedule by itself, in the same arenas: an arena is
+    as large as the schedule that wants most of it.
+    """
+
+    def __init__(self, graph: Graph, caps: Caps, *, arena: bool, guard: int) -> None:
+        self.graph, self.caps = graph, caps
         self.arena, self.guard = arena, guard
         self.buffers: list[PlanBuffer] = []
-        self.values: dict[int, Value] = {}
+        self._arena_bytes: list[int] = []
 
-    def plan(self, steps: Sequence[Step], aliases: Mapping[int, int]) -> tuple[tuple[PlanBuffer, ...], dict[int, Value]]:
-        """Buffers and values for the steps; `aliases` maps a value to the state whose memory it takes over."""
-        used = {b.value for s in steps for b in s.bindings}
-        self._sources(used)
+    def plan(self, schedules: Sequence[Schedule]) -> tuple[tuple[PlanBuffer, ...], list[dict[int, Value]]]:
+        """Buffers, and the values of each schedule; the last one is for all sizes."""
+        used = {b.value for schedule in schedules for s in schedule.steps for b in s.bindings}
+        sources = self._sources(schedules[-1].ctx, used)
+        first_arena = len(self.buffers)
+        # The widest first: the others find its arenas large enough.
+        found = [self._values(schedule, sources, first_arena) for schedule in reversed(schedules)]
+        for k, nbytes in enumerate(self._arena_bytes):
+            self._buffer("arena", nbytes, f"arena {k}")
+        return tuple(self.buffers), found[::-1]
+
+    def _values(self, schedule: Schedule, sources: Mapping[int, Value], first_arena: int) -> dict[int, Value]:
+        steps, aliases, values = schedule.steps, schedule.aliases, dict(sources)
         lifetimes = value_lifetimes(self.graph, steps)
         # A result that no step writes has no elements, and still needs a place.
         for root in self.graph.roots:
-            if root not in self.values and root not in lifetimes and root not in aliases:
+            if root not in values and root not in lifetimes and root not in aliases:
                 lifetimes[root] = (len(steps), len(steps))
         for value, state in aliases.items():
-            self.values[value] = Value(value, self.ctx.type(value), self.values[state].parts)
+            values[value] = Value(value, schedule.ctx.type(value), values[state].parts)
             lifetimes.pop(value, None)
-        self._activations(lifetimes, _conflicts(steps) if self.caps.exclusive_writes else {})
-        return tuple(self.buffers), self.values
+        conflicts = _conflicts(steps) if self.caps.exclusive_writes else {}
+        for value, (k, offset, nbytes) in self._place(schedule.ctx, lifetimes, conflicts).items():
+            values[value] = Value(value, schedule.ctx.type(value), (Part(first_arena + k, offset, nbytes),))
+        return values
 
-    def nbytes(self, value: int) -> int:
+    def nbytes(self, ctx: LowerContext, value: int) -> int:
         """Bytes to reserve: whole vectors of four words, which kernels load at once, never nothing, plus the guard zone."""
-        t = self.ctx.type(value)
-        nbytes = t.max_nbytes(self.ctx.maxima)
+        nbytes = ctx.nbytes(value)
         limit = min(self.caps.max_binding_bytes, self.caps.max_buffer_bytes)
         if nbytes > limit:
-            self.ctx.part_elements(value)  # raises for everything but params, naming the tensor and the limit
+            ctx.part_elements(value)  # raises for everything but params, naming the tensor and the limit
         return max(_SMALLEST, align(nbytes, _SMALLEST)) + self.guard
 
     def _buffer(self, kind: BufferKind, nbytes: int, name: str) -> int:
@@ -85,52 +101,59 @@ class MemoryPlanner:
         self.buffers.append(PlanBuffer(kind, nbytes, name))
         return len(self.buffers) - 1
 
-    def _sources(self, used: set[int]) -> None:
+    def _sources(self, ctx: LowerContext, used: set[int]) -> dict[int, Value]:
         """Inputs, params and states each in a buffer of their own (params in row shards if they must); constants together.
 
         Packed params lie one after the other in the buffer of their pack.
         """
+        values: dict[int, Value] = {}
         packed = {i for n in self.graph if n.op == "pack_rows" for i in n.args}
         constants: list[tuple[int, int, int]] = []
         end = 0
         for n in self.graph:
             kind: BufferKind
             if n.op == "constant" and (n.id in used or n.id in self.graph.roots):
-                nbytes = self.nbytes(n.id)
+                nbytes = self.nbytes(ctx, n.id)
                 constants.append((n.id, end, nbytes))
                 end = align(end + nbytes, self.caps.storage_alignment)
             elif n.op == "pack_rows":
-                self._pack(n)
+                values |= self._pack(ctx, n)
             elif n.op in ("input", "param", "state") and n.id not in packed:
                 kind = "input" if n.op == "input" else "param" if n.op == "param" else "state"
-                pieces = self.ctx.part_elements(n.id)
-                sizes = [self.nbytes(n.id)] if len(pieces) == 1 else [align(n.type.dtype.nbytes(e), 4) for e in pieces]
+                pieces = ctx.part_elements(n.id)
+                sizes = [self.nbytes(ctx, n.id)] if len(pieces) == 1 else [align(n.type.dtype.nbytes(e), 4) for e in pieces]
                 parts = tuple(Part(self._buffer(kind, size, n.name), 0, size) for size in sizes)
-                self.values[n.id] = Value(n.id, n.type, parts)
+                values[n.id] = Value(n.id, n.type, parts)
         if constants:
             buffer = self._buffer("constant", max(end, _SMALLEST), "constants")
             for node, offset, nbytes in constants:
-                self.values[node] = Value(node, self.ctx.type(node), (Part(buffer, offset, nbytes),))
+                values[node] = Value(node, ctx.type(node), (Part(buffer, offset, nbytes),))
+        return values
 
-    def _pack(self, n: Node) -> None:
-        buffer = self._buffer("param", self.nbytes(n.id), " + ".join(self.graph.nodes[i].name for i in n.args))
-        self.values[n.id] = Value(n.id, n.type, (Part(buffer, 0, self.nbytes(n.id)),))
+    def _pack(self, ctx: LowerContext, n: Node) -> dict[int, Value]:
+        nbytes = self.nbytes(ctx, n.id)
+        buffer = self._buffer("param", nbytes, " + ".join(self.graph.nodes[i].name for i in n.args))
+        values = {n.id: Value(n.id, n.type, (Part(buffer, 0, nbytes),))}
         offset = 0
         for i in n.args:
-            t = self.ctx.type(i)
+            t = ctx.type(i)
             size = t.max_nbytes({})
-            self.values[i] = Value(i, t, (Part(buffer, offset, size),))
+            values[i] = Value(i, t, (Part(buffer, offset, size),))
             offset += size
+        return values
 
-    def _activations(self, lifetimes: Mapping[int, tuple[int, int]], conflicts: Mapping[int, set[int]]) -> None:
-        arenas: list[_Arena] = []
+    def _place(
+        self, ctx: LowerContext, lifetimes: Mapping[int, tuple[int, int]], conflicts: Mapping[int, set[int]]
+    ) -> dict[int, tuple[int, int, int]]:
+        """Arena, offset and bytes of each value."""
+        arenas = [_Arena(nbytes=nbytes) for nbytes in self._arena_bytes]
         placed: dict[int, tuple[int, int, int]] = {}
         for value, (first, last) in sorted(lifetimes.items(), key=lambda i: (i[1][0], i[0])):
-            nbytes = self.nbytes(value)
+            nbytes = self.nbytes(ctx, value)
             forbidden = {placed[c][0] for c in conflicts.get(value, ()) if c in placed}
             best: tuple[int, int, int] | None = None  # growth, arena, offset
-            for k, a in enumerate(arenas if self.arena else []):
-                if k in forbidden:
+            for k, a in enumerate(arenas):
+                if k in forbidden or (a.taken and not self.arena):
                     continue
                 offset = a.place(first, last, nbytes, self.caps.storage_alignment)
                 grown = max(a.nbytes, offset + nbytes)
@@ -143,9 +166,8 @@ class MemoryPlanner:
             arenas[k].taken.append((first, last, offset, offset + nbytes))
             arenas[k].nbytes = max(arenas[k].nbytes, offset + nbytes)
             placed[value] = (k, offset, nbytes)
-        ids = [self._buffer("arena", a.nbytes, f"arena {k}") for k, a in enumerate(arenas)]
-        for value, (k, offset, nbytes) in placed.items():
-            self.values[value] = Value(value, self.ctx.type(value), (Part(ids[k], offset, nbytes),))
+        self._arena_bytes = [a.nbytes for a in arenas]
+        return placed
 
 
 def value_lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[int, tuple[int, int]]:

@@ -151,13 +151,14 @@ class Step:
 class PlanOptions:
     """What planning goes by beside the graph and the target: with equal ones plans are equal, byte for byte, in every process.
 
-    `fuse` and `arena` switch fusion and memory sharing off, to bisect a fault. `guard` leaves that many bytes after every
-    value, which tests fill with a pattern and check. `default_max` is the maximum of symbols that have none. `check` verifies the
-    graph after every pass; it changes nothing in the plan.
+    `fuse`, `arena` and `regimes` switch fusion, memory sharing and regimes off, to bisect a fault. `guard` leaves that many bytes
+    after every value, which tests fill with a pattern and check. `default_max` is the maximum of symbols that have none. `check`
+    verifies the graph after every pass; it changes nothing in the plan.
     """
 
     fuse: bool = True
     arena: bool = True
+    regimes: bool = False
     guard: int = 0
     default_max: int = 1024
     check: bool = field(default=False, compare=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from pumice.ir.graph import Graph, Node
+from pumice.ir.graph import Node
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.routines import matmul, qmatmul
@@ -43,9 +43,9 @@ MATMULS = ("matmul", "qmatmul")
 _PULLED = {"scatter_set": frozenset({2}), "attention": frozenset({0})}
 
 
-def pulled_operands(graph: Graph, node: Node, maxima: Mapping[str, int]) -> frozenset[int]:
+def pulled_operands(ctx: LowerContext, node: Node) -> frozenset[int]:
     """Which operands of a routine node its kernel can compute as it reads them."""
     if node.op in MATMULS:
         pulls = matmul.pulls_left if node.op == "matmul" else qmatmul.pulls_left
-        return frozenset({0}) if pulls(graph, node, maxima) else frozenset()
+        return frozenset({0}) if pulls(ctx, node) else frozenset()
     return _PULLED.get(node.op, frozenset())

@@ -320,16 +320,13 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     q, k, v = (ctx.type(i).shape for i in node.args[:3])
     heads, sequence = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
     rows = q[heads] // k[heads] * q[sequence]
-    choice = decide(
-        ctx.caps,
-        ctx.max(rows),
-        ctx.max(k[sequence]),
-        static_size(q[3]),
-        static_size(v[3]),
-        ctx.max(q[0] * k[heads]),
-        stored=find_view(ctx.graph, node.args[0], set(group.leaves)) is not None,
-        width=load_width(ctx, group, node),
-    )
+    stored, width = find_view(ctx.graph, node.args[0], set(group.leaves)) is not None, load_width(ctx, group, node)
+
+    def chosen(rows: int, keys: int, entries: int) -> Flash | AttentionBlocks | ThreadGroups:
+        depths = static_size(q[3]), static_size(v[3])
+        return decide(ctx.caps, rows, keys, *depths, entries, stored=stored, width=width)
+
+    choice = ctx.choose(group.root, chosen, rows, k[sequence], q[0] * k[heads])
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p, label = Puller(ctx, group, kb), ctx.label(group)
     if isinstance(choice, AttentionBlocks):

@@ -113,7 +113,7 @@ def lower_conv(ctx: LowerContext, group: Group) -> list[Lowered]:
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
     s = _PROBLEMS[node.op](ctx, group, node)
-    choice = decide(ctx.caps, ctx.max(s.m), ctx.max(s.n), ctx.max(s.k), s.batch)
+    choice = ctx.choose(group.root, lambda m, n, k: decide(ctx.caps, m, n, k, s.batch), s.m, s.n, s.k)
     if isinstance(choice, Tiled) and choice.parts > 1:
         partial = ctx.temp(TensorType(f32, (choice.parts, s.results)))
 

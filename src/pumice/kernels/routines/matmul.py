@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product, upper
-from pumice.ir.graph import Graph, Node
+from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
+from pumice.ir.graph import Node
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.map import map_workgroup
@@ -127,19 +126,20 @@ def _computed(ctx: LowerContext, group: Group, node: Node) -> MatmulProblem:
     return MatmulProblem(None, right, node.args, (), lead, product(lead), n, b.shape[0], node.type.dtype.compute, True)
 
 
-def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
+def pulls_left(ctx: LowerContext, node: Node) -> bool:
     """Whether a matmul has so few vectors on its left that every workgroup may compute them for itself.
 
     >>> import pumice as pm
     >>> g = pm.trace(lambda x, w: x @ w, x=pm.spec(1, 64), w=pm.spec(64, 256))
-    >>> pulls_left(g, g.nodes[-1], {})
+    >>> pulls_left(LowerContext(g, Caps.preset("h200"), {}), g.nodes[-1])
     True
     """
-    a, b = (graph.nodes[i].type for i in node.args)
+    a, b = (ctx.graph.nodes[i].type for i in node.args)
     if b.rank != 2 or a.rank < 2 or node.args[0] == node.args[1] or b.dtype.compute != "f32":
         return False
-    m, n, k = (upper(d, maxima) for d in (product(node.type.shape[:-1]), b.shape[1], b.shape[0]))
-    return m <= MAX_VECTORS and n >= 32 and k >= _SHORT_K
+    if ctx.max(b.shape[1]) < 32 or ctx.max(b.shape[0]) < _SHORT_K:
+        return False
+    return ctx.at_most(node.id, product(node.type.shape[:-1]), MAX_VECTORS)
 
 
 def decide(
@@ -203,11 +203,16 @@ def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int, *, most: int =
 def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     """matmul with its epilogue as one kernel."""
     s = problem(ctx, group)
-    size = (ctx.max(s.m), ctx.max(s.n), ctx.max(s.k), ctx.max(product(s.batch)))
     computed = s.a is None and isinstance(s.k, int)
     parts = most_parts(s.k) if s.a is not None and not s.batch and s.has_columns and s.compute == "f32" else 1
     along = {"a_along": s.a is None or s.a.k_fast, "b_along": s.b.k_fast}
-    choice = decide(ctx.caps, *size, **along, computed=computed, most=parts)
+
+    def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tile | Split | Matvec | Naive, int, bool]:
+        """The variant, for how many vectors, and whether those are on the right."""
+        found = decide(ctx.caps, m, n, k, batch, **along, computed=computed, most=parts)
+        return (found, min(m, n), m > n) if isinstance(found, Matvec) else (found, 0, False)
+
+    choice, _, swapped = ctx.choose(group.root, chosen, s.m, s.n, s.k, product(s.batch))
     if isinstance(choice, Split):
         return lower_split(ctx, group, s, choice)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
@@ -215,7 +220,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     if isinstance(choice, Tile):
         groups = _emit_tiles(p, s, choice)
     elif isinstance(choice, Matvec):
-        groups = _emit_matvec(p, s, choice, swapped=size[0] > size[1], gate_up=gate_up_slices(ctx, group))
+        groups = _emit_matvec(p, s, choice, swapped=swapped, gate_up=gate_up_slices(ctx, group))
     else:
         groups = _emit_naive(p, s, choice)
     return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]

@@ -51,7 +51,7 @@ def lower_norm_parameter_gradient(ctx: LowerContext, group: Group) -> list[Lower
     node = ctx.graph.nodes[group.anchor]
     shape, axes = ctx.type(node.args[1]).shape, node.attr["axes"]
     rows = Rows(shape, tuple(range(len(shape) - axes, len(shape))))
-    choice = decide(ctx.caps, ctx.max(rows.count))
+    choice = ctx.choose(group.root, lambda count: decide(ctx.caps, count), rows.count)
     slices, outputs = ceildiv(rows.count, choice.rows), 2 if node.attr["bias"] else 1
     partial = ctx.temp(TensorType(f32, (slices, outputs, rows.length)))
     return [

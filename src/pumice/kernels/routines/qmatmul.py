@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, product, upper
-from pumice.ir.graph import Graph, Node
+from pumice.core.dims import Dim, product
+from pumice.ir.graph import Node
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller
@@ -53,9 +51,9 @@ def problem(ctx: LowerContext, group: Group) -> QMatmulProblem:
     return QMatmulProblem(side, node.args[0], node.args[1], lead, product(lead), n, k, gate_up_slices(ctx, group))
 
 
-def pulls_left(graph: Graph, node: Node, maxima: Mapping[str, int]) -> bool:
+def pulls_left(ctx: LowerContext, node: Node) -> bool:
     """Whether a qmatmul has so few vectors that every workgroup may compute them for itself."""
-    return upper(product(node.type.shape[:-1]), maxima) <= MAX_PULLED
+    return ctx.at_most(node.id, product(node.type.shape[:-1]), MAX_PULLED)
 
 
 def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -64,7 +62,13 @@ def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     dtype = ctx.type(s.weight).dtype
     f = format_of(dtype)
     together, unit_bytes = 4 * min(f.groups) if f.whole else 0, dtype.block_bytes * f.unit // dtype.block
-    choice = decide(ctx.caps, ctx.max(s.m), ctx.max(s.n), s.k, together=together, unit_bytes=unit_bytes)
+
+    def chosen(m: int, n: int) -> tuple[Tile | QMatvec, int]:
+        """The variant, and for how many vectors."""
+        found = decide(ctx.caps, m, n, s.k, together=together, unit_bytes=unit_bytes)
+        return found, m if isinstance(found, QMatvec) else 0
+
+    choice, _ = ctx.choose(group.root, chosen, s.m, s.n)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
     groups = _emit_tiles(p, s, choice) if isinstance(choice, Tile) else emit_matvec(p, s, choice)

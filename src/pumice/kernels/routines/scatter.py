@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 
 from pumice.core.caps import Caps
@@ -89,7 +90,7 @@ def _choose(ctx: LowerContext, group: Group, form: Form) -> Scatter:
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
     width = product(d for a, d in enumerate(n.type.shape) if a != n.attr["axis"])
-    return decide(ctx.caps, form, ctx.max(ctx.type(n.args[1]).shape[0]), ctx.max(width))
+    return ctx.choose(group.root, partial(decide, ctx.caps, form), ctx.type(n.args[1]).shape[0], width)
 
 
 class _ScatterKernel:

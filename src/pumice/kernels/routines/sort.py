@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv
@@ -58,7 +59,7 @@ def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
     n = ctx.graph.nodes[group.anchor]
     rows = Rows(ctx.type(n.args[0]).shape, (n.attr["axis"],))
     take: Dim = n.attr["k"] if n.op == "argtopk" else rows.length
-    plan = decide(ctx.caps, ctx.max(rows.length), ctx.max(take))
+    plan = ctx.choose(group.root, partial(decide, ctx.caps), rows.length, take)
     sorter = _Sorter(ctx, group, rows, take, plan)
     if plan.method == "merge":
         return sorter.merge()

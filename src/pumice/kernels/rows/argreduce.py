@@ -11,7 +11,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.rows.folds import order_key
-from pumice.kernels.rows.layout import Rows, RowThreads, RowTile, decide
+from pumice.kernels.rows.layout import Rows, RowThreads, RowTile, choose_tile, decide
 
 _NOWHERE = "0xffffffffu"
 
@@ -21,7 +21,7 @@ def lower_argreduce(ctx: LowerContext, group: Group) -> list[Lowered]:
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
     rows = Rows(ctx.type(n.args[0]).shape, (n.attr["axis"],))
-    tile = decide(ctx.caps, ctx.max(rows.count), ctx.max(rows.length), strided=rows.strided, split=True)
+    tile = choose_tile(ctx, group, rows, split=True)
     if tile.slices == 1:
         return [_search(ctx, group, n, rows, tile, None)]
     best = ctx.temp(TensorType(u32, (rows.count, tile.slices, 2)))  # key and position

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller
-from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, decide, registers
+from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, choose_tile, registers
 from pumice.kernels.rows.softmax import top_and_total
 
 
@@ -17,7 +17,7 @@ def lower_cross_entropy(ctx: LowerContext, group: Group) -> list[Lowered]:
     shape = ctx.type(logits).shape
     rows = Rows(shape, (len(shape) - 1,))
     length = ctx.max(rows.length)
-    tile = decide(ctx.caps, ctx.max(rows.count), length, strided=rows.strided)
+    tile = choose_tile(ctx, group, rows)
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)

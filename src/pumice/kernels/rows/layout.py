@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, product
 from pumice.kernels.builder import KernelBuilder
+from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller, plus, times
 from pumice.kernels.rows.folds import combine, subgroup_fold
@@ -111,6 +113,11 @@ def many_rows(caps: Caps) -> int:
 def is_short(caps: Caps, rows: int, length: int) -> bool:
     """Whether one thread for a row is best: hardly any elements, or few and enough other rows to fill the device."""
     return length <= 8 or (length <= 64 and (caps.serial_threads or rows >= many_rows(caps)))
+
+
+def choose_tile(ctx: LowerContext, group: Group, rows: Rows, *, split: bool = False) -> RowTile:
+    """The tile for the rows of a group at the sizes that it is lowered for."""
+    return ctx.choose(group.root, partial(decide, ctx.caps, strided=rows.strided, split=split), rows.count, rows.length)
 
 
 def decide(caps: Caps, rows: int, length: int, *, strided: bool, split: bool = False) -> RowTile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller, float_literal
-from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, decide, registers
+from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, choose_tile, registers
 
 
 def lower_norm(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -15,7 +15,7 @@ def lower_norm(ctx: LowerContext, group: Group) -> list[Lowered]:
     shape, axes = n.type.shape, n.attr["axes"]
     rows = Rows(shape, tuple(range(len(shape) - axes, len(shape))))
     length = ctx.max(rows.length)
-    tile = decide(ctx.caps, ctx.max(rows.count), length, strided=rows.strided)
+    tile = choose_tile(ctx, group, rows)
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)

@@ -12,7 +12,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.rows.folds import combine, identity
-from pumice.kernels.rows.layout import Rows, RowThreads, RowTile, decide
+from pumice.kernels.rows.layout import Rows, RowThreads, RowTile, choose_tile, decide
 
 _FOLDS = {
     "reduce_sum": "sum",
@@ -31,7 +31,7 @@ def lower_reduce(ctx: LowerContext, group: Group) -> list[Lowered]:
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
     rows = Rows(ctx.type(n.args[0]).shape, n.attr["axes"])
-    tile = decide(ctx.caps, ctx.max(rows.count), ctx.max(rows.length), strided=rows.strided, split=True)
+    tile = choose_tile(ctx, group, rows, split=True)
     if tile.slices == 1:
         return [_reduce(ctx, group, n, rows, tile, None)]
     partial = ctx.temp(TensorType(_STORED[_accumulator(n)], (rows.count, tile.slices)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from pumice.core.caps import Caps
 from pumice.kernels.builder import KernelBuilder, Lowered
@@ -39,7 +40,8 @@ class _Scan:
         assert group.anchor is not None
         self.n = ctx.graph.nodes[group.anchor]
         self.rows = Rows(self.n.type.shape, (self.n.attr["axis"],))
-        self.tile = decide(ctx.caps, ctx.max(self.rows.count), ctx.max(self.rows.length), strided=self.rows.strided)
+        chosen = partial(decide, ctx.caps, strided=self.rows.strided)
+        self.tile = ctx.choose(group.root, chosen, self.rows.count, self.rows.length)
         self.kb = KernelBuilder(ctx.caps, workgroup=self.tile.workgroup)
         self.p = Puller(ctx, group, self.kb)
         self.threads = RowThreads(self.kb, self.tile, self.rows.count, self.rows.length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller
-from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, decide, registers
+from pumice.kernels.rows.layout import Rows, RowThreads, RowValues, choose_tile, registers
 
 # Below every finite element, and finite itself: a running maximum of -inf would make -inf - -inf of a masked element.
 _LOWEST = "-3.4028234e38f"
@@ -17,7 +17,7 @@ def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
     n = ctx.graph.nodes[group.anchor]
     rows = Rows(n.type.shape, (n.attr["axis"],))
     length = ctx.max(rows.length)
-    tile = decide(ctx.caps, ctx.max(rows.count), length, strided=rows.strided)
+    tile = choose_tile(ctx, group, rows)
     keep = registers(tile, length)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p = Puller(ctx, group, kb)

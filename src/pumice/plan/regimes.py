@@ -1,0 +1,139 @@
+"""Regimes: at which sizes a plan takes other steps. Kernels name the borders of their choices; the few that matter are kept.
+
+The graph is lowered for all sizes first. That notes where its choices would be others for fewer rows, shorter sequences or a
+smaller batch. It is lowered again below each border that concerns a good share of the work, which may note further ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pumice.core.dims import evaluate, symbols
+from pumice.core.domain import Domain, Limit
+from pumice.kernels.context import LowerContext
+from pumice.plan.cost import step_costs
+from pumice.plan.plan import Part, Plan, Regime, Step, Value
+from pumice.plan.verify import MAX_REGIMES
+
+# Below this share of the time that the steps take at a border, another choice would not be noticed.
+_SHARE = 0.1
+# Floating-point operations that take as long as to move a byte, on the devices of today about.
+_FLOPS_A_BYTE = 16
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a graph for the sizes within `bounds`; `aliases` maps a value to the state whose memory it takes over."""
+
+    ctx: LowerContext
+    steps: tuple[Step, ...]
+    aliases: Mapping[int, int]
+    bounds: tuple[Limit, ...] = ()
+    reason: str = ""
+
+    def same_steps(self, other: Schedule) -> bool:
+        """Whether two schedules run the same: their temporaries have the same types then, at other sizes perhaps."""
+        return self.steps == other.steps and self.aliases == other.aliases and self.ctx.temps == other.ctx.temps
+
+
+def find_schedules(lower: Callable[[tuple[Limit, ...]], Schedule]) -> list[Schedule]:
+    """The schedules of a plan, the one for all sizes last; `lower` makes the one for given bounds."""
+    widest = lower(())
+    found: dict[Limit, Schedule] = {}
+    dropped = 0
+    waiting = [widest]
+    while waiting:
+        source = waiting.pop(0)
+        for border, share, why in _borders(source):
+            if border in found or share < _SHARE:
+                continue
+            if len(found) == MAX_REGIMES - 1:
+                dropped += 1
+                continue
+            narrow = lower((border,))
+            found[border] = Schedule(narrow.ctx, narrow.steps, narrow.aliases, (border,), why)
+            waiting.append(found[border])
+    ordered = sorted(found.values(), key=lambda s: (_total(s), str(s.bounds)))
+    rest = f"; {dropped} more borders were left out" if dropped else ""
+    reason = ("for all other sizes" if ordered else "for all sizes") + rest
+    return [*_distinct([*ordered, widest]), Schedule(widest.ctx, widest.steps, widest.aliases, (), reason)]
+
+
+def _distinct(schedules: Sequence[Schedule]) -> Iterator[Schedule]:
+    """All but the last that are ever picked and run otherwise than what would be picked without them."""
+    maxima = schedules[-1].ctx.maxima
+    kept: list[Schedule] = []
+
+    def within(inner: Schedule, outer: Schedule) -> bool:
+        domain = Domain(maxima, inner.bounds)
+        return all(domain.upper(d) <= most for d, most in outer.bounds)
+
+    for s in reversed(schedules[:-1]):
+        following = [*reversed(kept), schedules[-1]]
+        to = next(k for k, other in enumerate(following) if within(s, other))
+        if not all(s.same_steps(other) for other in following[: to + 1]):
+            kept.append(s)
+    for k, s in enumerate(reversed(kept)):
+        if not any(within(s, other) for other in list(reversed(kept))[:k]):
+            yield s
+
+
+def _borders(schedule: Schedule) -> list[tuple[Limit, float, str]]:
+    """The borders that a schedule has noted within its bounds, those first that concern the largest share of the work there."""
+    ctx, out = schedule.ctx, []
+    for border, nodes in ctx.borders.items():
+        d, most = border
+        if schedule.bounds and (d != schedule.bounds[0][0] or most >= schedule.bounds[0][1]):
+            continue
+        seconds, concerned, why = 0.0, 0.0, dict[str, float]()
+        for step, count, cost in _costs(schedule, border_sizes(ctx.maxima, border)):
+            about = next((nodes[n] for n in (step.root, *step.nodes) if n in nodes), None)
+            seconds += count * cost
+            if about is not None:
+                concerned += count * cost
+                why[f"{step.label}: {about}"] = why.get(f"{step.label}: {about}", 0.0) + count * cost
+        if concerned:
+            out.append((border, concerned / seconds, max(why, key=lambda text: why[text])))
+    return sorted(out, key=lambda b: (-b[1], -b[0][1], str(b[0][0])))
+
+
+def _total(schedule: Schedule) -> float:
+    """What the steps of a schedule cost at the largest of its sizes."""
+    maxima = schedule.ctx.maxima
+    env = border_sizes(maxima, schedule.bounds[0]) if schedule.bounds else dict(maxima)
+    return sum(count * cost for _, count, cost in _costs(schedule, env))
+
+
+def _costs(schedule: Schedule, env: Mapping[str, int]) -> list[tuple[Step, int, float]]:
+    """The distinct steps of a schedule, how often each occurs, and about what one costs."""
+    ctx = schedule.ctx
+    distinct: dict[object, list[Step]] = {}
+    for step in schedule.steps:
+        # Layers are alike: the same kernel over the same sizes costs the same.
+        distinct.setdefault((step.kernel, step.uniforms, step.groups, step.label), []).append(step)
+    steps = tuple(same[0] for same in distinct.values())
+    bound = {i for s in steps for i in (*s.nodes, s.root, *(b.value for b in s.bindings))}
+    places = {i: schedule.aliases.get(i, i) for i in bound}
+    values = {i: Value(i, ctx.type(i), (Part(place, 0, 0),)) for i, place in places.items()}
+    draft = Plan(ctx.graph, ctx.caps, (), (), (Regime(steps, values),), ctx.maxima)
+    costs = [cost.moved + (cost.flops or 0) / _FLOPS_A_BYTE for cost in step_costs(draft, env)]
+    return [(s, len(same), cost) for s, same, cost in zip(steps, distinct.values(), costs, strict=True)]
+
+
+def border_sizes(maxima: Mapping[str, int], border: Limit) -> dict[str, int]:
+    """Sizes at a border: as large as it allows, and where several symbols make it up, the largest of them reduced first.
+
+    >>> from pumice.core.dims import sym
+    >>> border_sizes({"B": 4, "T": 512}, (sym("B") * sym("T"), 32))
+    {'B': 4, 'T': 8}
+    """
+    d, most = border
+    env = dict(maxima)
+    for name in sorted(symbols(d), key=lambda s: (-maxima[s], s)):
+        least, high = 1, env[name]
+        while least < high:
+            middle = (least + high + 1) // 2
+            least, high = (middle, high) if evaluate(d, {**env, name: middle}) <= most else (least, middle - 1)
+        env[name] = least
+    return env
