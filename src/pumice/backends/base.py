@@ -27,7 +27,7 @@ class Pending(Protocol):
         """Wait for the outputs; once."""
 
     def abandon(self) -> None:
-        """Nobody wants the outputs any more: a `result()` that waits elsewhere ends with a ClosedError."""
+        """Cancels the outputs: a `result()` that waits in another thread ends with a ClosedError."""
 
 
 class Done:
@@ -58,7 +58,7 @@ class Session(Protocol):
     Arrays have the exact static shape and NumPy dtype of their value; quantised params are uint8 block bytes.
     """
 
-    # Whether `start` comes back before the work is done, so that several runs can be under way.
+    # Whether `start` comes back before the work is done, so that several runs can be in flight.
     overlaps: bool
     # Whether inputs whose content is that of the last run stay where they are: None for small ones, True for all.
     skip_unchanged: bool | None
@@ -73,7 +73,7 @@ class Session(Protocol):
     def profile(
         self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
     ) -> tuple[list[Array], Timing]:
-        """As `run`, and what it took: the time of each step, or without `each` only of the whole, run as it always is."""
+        """As `run`, with timings: of each step, or without `each` only of the whole run, which is then unchanged."""
 
     def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Pending:
         """Like `run`, but the outputs are waited for later. Runs take effect in the order in which they are started."""
@@ -135,7 +135,7 @@ class Device(Protocol):
         """Whether sessions on both can share params and states: two handles of one device are as good as one."""
 
     def renew(self) -> Device:
-        """A device that works: this one, or a new one in its place if it was lost."""
+        """A working device: this one, or a new one if it was lost."""
 
     def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> Session:
         """Allocate buffers, compile kernels, upload constants, set states to their initial values.

@@ -108,8 +108,8 @@ class OpSpec:
     `reference(arrays, attrs, out)`: the NumPy meaning. Float arrays come as float64 from the oracle and as float32 from the
     host backend, so it must not fix a precision; `out` is the static output type; the caller casts to `out.dtype`.
     `results`: names of the results. Where there are several, `infer`, `reference`, `error` and `composed` give a tuple, `out` is
-    one too, and the gradient rule sees a gradient for each result. A node of such an op stands for its first result; nodes of the
-    op `result` stand for the others. `result_types` and `evaluate` hide the difference.
+    one too, and the gradient rule sees a gradient for each result. A node of such an op is its first result; nodes of the
+    op `result` are the others. `result_types` and `evaluate` hide the difference.
     `lowering`: how kernels make it. `samples()`: concrete cases for the tests, deterministic.
     `cost`: free (a view), memory or compute bound.
     `error`: the op's error model (see ir/precision.py), by which results are judged; None where it only moves or picks elements.

@@ -270,7 +270,7 @@ class KernelBuilder:
         self._functions[text] = None
 
     def shared(self, name: str, element: str, count: int) -> str:
-        """A workgroup array of so many elements of a WGSL type."""
+        """A workgroup array of `count` elements of a WGSL type."""
         self._shared.append(f"var<workgroup> {name}: array<{element}, {count}>;")
         # As WebGPU counts: each variable in whole 16 bytes.
         self._shared_bytes += -(-_ELEMENT_BYTES[element] * count // 16) * 16
@@ -295,9 +295,9 @@ class KernelBuilder:
         self._body.extend("  " * self._indent + line for line in text.splitlines())
 
     def in_turn(self, pieces: Sequence[Callable[[], _T]]) -> list[_T]:
-        """What independent pieces of code emit, as early as it can come: the loads of all are then on their way together.
+        """Interleaves independent pieces of code, so that the loads of all are in flight together.
 
-        Where a piece has blocks, or goes on with what it assigned, the pieces follow each other.
+        Pieces with blocks, or that read what they assigned, are emitted one after the other.
         """
         start = len(self._body)
         results = [piece() for piece in pieces]

@@ -11,7 +11,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import ZERO, Index, Puller, minus
 
-# From so many elements on a thread of a short kernel has several, which are on their way together.
+# From this many elements on, a thread of a short kernel takes several, whose loads are in flight together.
 _MANY, _FEW_NODES, _TOGETHER = 1 << 20, 8, 4
 
 
@@ -55,7 +55,7 @@ def lower_map(ctx: LowerContext, group: Group) -> list[Lowered]:
 
 
 def _many(ctx: LowerContext, group: Group) -> bool:
-    """Whether so much is read for so little work that a thread should have several elements on their way."""
+    """Whether the kernel is bound by memory, so that a thread should load several elements at once."""
     if not ctx.caps.unrolls or len(group.nodes) > _FEW_NODES:
         return False
     return ctx.choose(group.root, _are_many, ctx.type(group.root).numel)

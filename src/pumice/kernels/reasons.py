@@ -32,7 +32,7 @@ _SORT = {
     "merge": "rows longer than the workgroup memory: blocks are sorted, then merged",
 }
 _SCATTER = {
-    "thread": "few updates: every thread looks through the indices by itself",
+    "thread": "few updates: every thread scans all indices",
     "group": "many updates: the threads of a workgroup look through the indices together",
     "table": "many updates of a fresh result: a first kernel finds the last update of every row",
     **_ROWS,
@@ -64,7 +64,7 @@ _TABLES = {
 
 
 def reason(graph: Graph, anchor: int | None, variant: str, maxima: Mapping[str, int]) -> str:
-    """Why a step's variant was taken, at the greatest sizes of its symbols; "" for a variant that nobody has described.
+    """Why a step's variant was taken, at the greatest sizes of its symbols; "" for a variant without a description.
 
     >>> import pumice as pm
     >>> g = pm.trace(lambda x, w: x @ w, x=pm.spec(1, 64), w=pm.spec(64, 256))

@@ -88,7 +88,7 @@ class Repeats:
 
 
 def _values(ctx: LowerContext, group: Group) -> tuple[int, ...]:
-    """All ids that lowering may meet, in ascending order: where it goes by their order, it does so in all groups alike."""
+    """All ids that lowering may see, in ascending order, so that it orders them equally in all such groups."""
     near = {v for _, v in _ids(group)}
     near |= {i for v in near for i in ctx.graph.nodes[v].args if v in group.nodes}
     return tuple(sorted(near))
@@ -109,7 +109,7 @@ def _value_key(ctx: LowerContext, value: int, numbers: Mapping[int, int], comput
 
 
 def _ids(group: Group) -> Iterator[tuple[str, int]]:
-    """Every id in a group's fields, with the field it stands in."""
+    """Every id in a group's fields, with the name of the field."""
     for f in fields(group):
         value = getattr(group, f.name)
         for v in value if isinstance(value, tuple) else () if value is None else (value,):

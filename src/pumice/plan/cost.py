@@ -16,7 +16,7 @@ Env = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes that a step reads and writes at least, and its floating-point operations, None where nobody counts them."""
+    """Bytes that a step reads and writes at least, and its floating-point operations, None where they are not counted."""
 
     read: int
     written: int
@@ -107,7 +107,7 @@ def _operand_demand(graph: Graph, node: Node, operand: str, wanted: int, size: i
 
 
 def _bytes(regime: Regime, value: int, elements: int | None, env: Env) -> int:
-    """Bytes of a value, or of so many of its elements."""
+    """Bytes of a value, or of a number of its elements."""
     type = regime.values[value].type
     whole = evaluate(type.numel, env)
     return type.dtype.nbytes(whole) * (whole if elements is None else min(elements, whole)) // whole if whole else 0

@@ -183,7 +183,7 @@ def _check_step(plan: Plan, regime: Regime, k: int, step: Step) -> None:
 
 
 def _check_writes(plan: Plan, regime: Regime, where: str, step: Step) -> None:
-    """Steps write to the arenas, and in place of what the graph updates; inputs and weights stay as they are."""
+    """Steps write to the arenas, and in place where the graph updates a state; inputs and weights are read-only."""
     for b in step.bindings:
         if b.access == "read":
             continue

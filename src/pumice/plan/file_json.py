@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Item:
-    """One value of the header; it knows what it is part of, so that its place is only spelled out for an error.
+    """One value of the header; it keeps its parent, so that its path is only built for an error.
 
     >>> Item({"a": [1, -2]}).object("a")["a"].array(2)[1].integer(0, 9)
     Traceback (most recent call last):

@@ -123,7 +123,7 @@ class _Partition:
         return {i for root in owners for i in self.groups[root].nodes if i in self.recomputed}
 
     def _is_prologue_norm(self, n: Node) -> bool:
-        """Whether n is a norm of the very vectors that its readers multiply."""
+        """Whether n is a norm of the vectors that its readers multiply."""
         readers = [self.graph.nodes[c] for c in self.graph.users[n.id]]
         return is_norm_of_rows(n) and all(c.op in MATMULS and c.args[0] == n.id for c in readers)
 

@@ -149,7 +149,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What planning goes by beside the graph and the target: with equal ones plans are equal, byte for byte, in every process.
+    """Options of planning besides graph and Caps: with equal options plans are byte-equal in every process.
 
     `fuse`, `arena` and `regimes` switch fusion, memory sharing and regimes off, to bisect a fault. `guard` leaves that many bytes
     after every value, which tests fill with a pattern and check. `default_max` is the maximum of symbols that have none. `check`

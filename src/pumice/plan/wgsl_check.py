@@ -128,7 +128,7 @@ class _WgslModule:
         self.constants: dict[str, int] = {}
         self.functions: dict[str, _Function] = {}
         self.used = {"private": 0, "workgroup": 0}
-        self.workgroup: list[str] = []  # what stands in the attribute workgroup_size
+        self.workgroup: list[str] = []  # the arguments of the attribute workgroup_size
 
     # -- reading ----------------------------------------------------------------------------------------------------
     def peek(self, ahead: int = 0) -> str:
@@ -152,7 +152,7 @@ class _WgslModule:
     # -- rules of the text ------------------------------------------------------------------------------------------
     def check(self) -> None:
         self.check_text()
-        # Names may be used before they are declared, so types are read until their sizes stay as they are.
+        # Names may be used before they are declared, so types are read until their sizes no longer change.
         self.declarations(("const",))
         for _ in range(MAX_TYPE_DEPTH + 2):
             before = dict(self.sizes)

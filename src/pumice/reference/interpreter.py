@@ -23,7 +23,7 @@ class ReferenceResult:
     """What a run gives. Floats are float64, those of f16 and bf16 nodes rounded to their dtype; quantised values are bytes.
 
     `state` holds every state after the updates, `params` those params that have updates; `values` every node's value,
-    where they were asked for.
+    where they were requested.
     """
 
     outputs: list[Array]
@@ -85,7 +85,7 @@ def walk(
     last_use = [max(graph.users[n.id], default=n.id) for n in graph.nodes]
     values: dict[int, T] = {}
     several: dict[int, tuple[T, ...]] = {}
-    # Overflow, 0/0 and the like are results to compare, not accidents.
+    # Overflow, 0/0 and so on are results to compare, not warnings.
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             if node.op in _SOURCES:

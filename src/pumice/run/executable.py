@@ -251,7 +251,7 @@ class Executable(Inspection):
     ) -> Future[Any]:
         """Run once, without waiting: a future of what `run` would return. Arrays may be reused as soon as this is back.
 
-        Runs and all other calls take effect in the order in which they were made. On a GPU several are under way at once;
+        Runs and all other calls take effect in the order in which they were made. On a GPU several are in flight at once;
         on the host they run one after the other in a thread. What goes wrong arrives in the future, which can be cancelled
         until its run has begun; `asyncio.wrap_future` makes it awaitable.
 
@@ -278,7 +278,7 @@ class Executable(Inspection):
         return future
 
     def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> RunRequest:
-        """A run as it was asked for, checked."""
+        """The checked request for a run."""
         states = {self.state[n]._node.id: self.state[n].convert(v) for n, v in given.items() if n in self.state}
         env, converted = self._check_inputs({n: v for n, v in given.items() if n not in self.state})
         picked = self._pick_outputs(outputs)
@@ -319,7 +319,7 @@ class Executable(Inspection):
         return env, converted
 
     def _env_of(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, int]:
-        """What symbols are for inputs of these shapes, checked; the last answer is kept, as runs of a loop are alike."""
+        """What symbols are for inputs of these shapes, checked; the last answer is cached, as runs in a loop usually repeat."""
         last = self._last_env
         if last is None or last[0] != shapes:
             env = infer_env(self.graph, shapes, maxima=self.plan.maxima)

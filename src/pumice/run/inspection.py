@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Inspection:
-    """What `Executable` offers for seeing what it does."""
+    """Inspection methods of `Executable`: reports, profiles, traces of NaN."""
 
     def profile(
         self,

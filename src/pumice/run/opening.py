@@ -12,7 +12,7 @@ from pumice.run.executable import Executable
 
 
 def plan_options(fuse: bool | None = None, arena: bool | None = None) -> PlanOptions:
-    """What plans are made by: as asked for, else as the switches say; planning itself reads none.
+    """Plan options as given, else from the switches; planning itself reads no switches.
 
     >>> with config.override(nofuse=True):
     ...     plan_options().fuse, plan_options(fuse=True).fuse

@@ -123,7 +123,7 @@ class Profile:
         return max(0.0, self.wall_seconds - self.device_seconds)
 
     def by_op(self) -> tuple[OpProfile, ...]:
-        """The steps added up by what they are, longest first."""
+        """Times summed by kind of step, longest first."""
         found: dict[str, list[StepProfile]] = {}
         for s in self.steps:
             found.setdefault(s.op, []).append(s)
@@ -203,7 +203,7 @@ def _with_rates(p: StepProfile | OpProfile) -> dict[str, Any]:
 
 
 def profile_executable(exe: Executable, given: Mapping[str, Any], outputs: Sequence[int | str] | None, repeats: int) -> Profile:
-    """Measures runs with each step timed and ordinary ones by turns; states are put back to what they were."""
+    """Alternates runs with each step timed and ordinary ones; states are restored."""
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise InputError(f"repeats is {repeats!r}", hint="a whole number of at least 1")
     call = exe._call(given, outputs, False)
@@ -227,7 +227,7 @@ def profile_executable(exe: Executable, given: Mapping[str, Any], outputs: Seque
 
 @contextmanager
 def kept_states(session: Session, states: Iterable[int]) -> Iterator[None]:
-    """Puts states back to what they are now, whatever the enclosed code does to them."""
+    """Restores the current states after the enclosed code."""
     kept = {state: session.read(state) for state in states}
     try:
         yield

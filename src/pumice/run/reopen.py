@@ -55,7 +55,7 @@ def reopen(exe: Executable, device: Device, saved: Mapping[str, Any] | None) -> 
 
 
 def _replace(exe: Executable, device: Device, session: Session | None) -> None:
-    """Another session in place of the old one, which is closed; nobody borrows from that meanwhile."""
+    """Replaces the old session, which is closed; nothing borrows from it meanwhile."""
     with sharing:
         old, exe._session, exe.device = exe._session, session, device
         if old is not None:

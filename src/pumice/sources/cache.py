@@ -229,7 +229,7 @@ class Cache:
                 ref.unlink(missing_ok=True)
 
     def _discard(self, folder: Path) -> None:
-        # Renamed first, so that nobody ever sees an entry that is half deleted.
+        # Renamed first, so that no process sees a half-deleted entry.
         trash = self._tmp / f"{_TRASH}{secrets.token_hex(8)}"
         with suppress(FileNotFoundError):
             os.rename(folder, trash)

@@ -37,7 +37,7 @@ class exclusive:
 
     Gives True when held, False when another process holds it and `wait` is off, and None where the system or the
     file system has no such locks: the cache stays correct without them, as every publication is one rename, but then
-    nobody knows whether a leftover folder is still in use.
+    a leftover folder may still be in use.
 
     The file itself is never removed: another process may just have opened it.
 

@@ -45,7 +45,7 @@ class FetchMeter:
         self._report()
 
     def reached(self, done: int) -> None:
-        """So many bytes are here now."""
+        """`done` bytes have arrived."""
         self._phase = "fetch"
         self._done = max(self._done, done if self._total is None else min(done, self._total))
         self._report()

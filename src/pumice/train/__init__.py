@@ -1,4 +1,4 @@
-"""Training: compiled steps, and what runs them."""
+"""Training: compiled train steps, and the Trainer that runs them."""
 
 from pumice.train.callbacks import Callback, EarlyStopping
 from pumice.train.checkpoint import Checkpoint, Checkpoints, load_checkpoint, load_params, save_params

@@ -1,4 +1,4 @@
-"""Callbacks: what a run calls at its steps, validations and checkpoints, and early stopping as one of them."""
+"""Callbacks: called by a run at train steps, validations and checkpoints; early stopping is one of them."""
 
 from __future__ import annotations
 

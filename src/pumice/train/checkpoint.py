@@ -102,7 +102,7 @@ class Checkpoints:
         try:
             self._lock()
             return self
-        except BaseException:  # an interrupt, too: nobody calls `__exit__` then
+        except BaseException:  # an interrupt, too: `__exit__` is not called then
             self._held.close()
             raise
 
@@ -207,7 +207,7 @@ class Checkpoints:
                     self._discard(entry.path)
 
     def _discard(self, path: Path) -> None:
-        # Renamed first: nobody may see it without some of its files.
+        # Renamed first: no reader may see it without some of its files.
         gone = self.folder / f".{path.name}.{secrets.token_hex(4)}.part"
         os.rename(path, gone)
         shutil.rmtree(gone, ignore_errors=True)

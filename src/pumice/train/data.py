@@ -15,13 +15,13 @@ from pumice.errors import DataError, IndexRangeError, InputError, MissingName, S
 Array = NDArray[Any]
 Batch = Mapping[str, Array]
 
-# Rows that stand for all when data is recognised again; hashing everything would take longer than loading it.
+# Rows that are hashed to identify data; hashing everything would take longer than loading it.
 _SAMPLED = 64
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where a run stands in its data: the epoch, and how many batches of it were taken.
+    """A run's position in its data: the epoch, and how many batches of it were taken.
 
     >>> Position(0, 2).after(3), Position(0, 1).after(3)
     (Position(epoch=1, index=0), Position(epoch=0, index=2))
@@ -41,7 +41,7 @@ class Data(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, epoch: int, index: int) -> Batch:
-        """The batch at a position; the same one whenever it is asked for."""
+        """The batch at a position; the same one on every call."""
         ...
 
     def describe(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pumice.train.data import Array, Arrays, Tokens, digest
 
 _TOKEN_TYPES = {"u16": "<u2", "u32": "<u4"}
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"}
-# Decoded images are kept up to so many bytes: small collections are read once, large ones again in each epoch.
+# Decoded images are cached up to this many bytes: small collections are read once, large ones again in each epoch.
 _KEPT_BYTES = 1 << 30
 
 

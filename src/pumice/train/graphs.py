@@ -37,7 +37,7 @@ class TrainStepGraphs:
 
     @property
     def scaled(self) -> bool:
-        """Whether losses are scaled and steps that are not finite are skipped."""
+        """Whether losses are scaled and train steps that are not finite are skipped."""
         return self.precision == "f16"
 
     @property

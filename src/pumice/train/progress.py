@@ -1,4 +1,4 @@
-"""What a run shows while it trains: a live line in a terminal, plain lines elsewhere."""
+"""Progress of a training run: a live line in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Protocol, Self
 
 from pumice.train.log import Record
 
-# Where nobody is looking, one line in so many seconds is enough.
+# Without a terminal, one line per interval is enough.
 _SECONDS_BETWEEN_LINES = 10.0
 
 
 class RunDisplay(Protocol):
-    """How a run is shown; it is open for as long as the run lasts."""
+    """Shows a run; open for as long as the run lasts."""
 
     def begin(self, done: int, total: int) -> None:
-        """The run starts at the step `done` and is to reach `total`."""
+        """The run starts at train step `done` of `total`."""
         ...
 
     def step(self, record: Record) -> None:
-        """A step was made."""
+        """A train step is done."""
         ...
 
     def note(self, text: str) -> None:
-        """Something to be said in a line of its own."""
+        """A message on its own line."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -71,7 +71,7 @@ class Silent:
 
 
 class _Speed:
-    """How fast steps go, and how long the rest will take; steps that were made before do not count."""
+    """Rate of train steps and remaining time; steps before a resume do not count."""
 
     def __init__(self, done: int, total: int) -> None:
         self.done, self.total, self.samples = done, total, 0
@@ -107,7 +107,7 @@ class Lines(Silent):
 
 
 def step_line(record: Record, total: int, rate: float, left: float) -> str:
-    """A step in words.
+    """A train step as a line of text.
 
     >>> step_line({"step": 5, "epoch": 0, "loss": 0.25, "lr": 0.001}, 10, 1234.5, 61)
     'step 5/10, epoch 1, loss 0.2500, lr 0.001, 1,234 samples/s, 1:01 left'

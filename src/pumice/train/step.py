@@ -168,11 +168,11 @@ class TrainStep:
         return check_batch(batch, exe.graph, list(self._graphs.inputs), self._checks, exe.plan.maxima)
 
     def _applied(self) -> dict[str, Array]:
-        """What an update takes beside gradients: the rate, and its own number."""
+        """The inputs of an update besides gradients: the learning rate, and its number."""
         return {LR: np.asarray(self.lr, np.float32), NUMBER: np.asarray(self._count + 1, np.float32)}
 
     def _numbers(self) -> dict[str, Array]:
-        """What the next run takes beside its batch."""
+        """The inputs of the next run besides its batch."""
         call = self._count * self.accumulate + self._micro
         key = {KEY: np.array([self.seed, call & 0xFFFFFFFF], np.uint32)}
         return key | (self._applied() if self._apply is None else {FIRST: np.asarray(self._micro == 0, np.float32)})
@@ -294,7 +294,7 @@ class TrainStep:
         return self.executable.params()
 
     def ema_params(self) -> dict[str, Array]:
-        """The parameters with running averages in the place of those that are trained; needs an optimizer with `ema`."""
+        """The parameters with running averages instead of the trained values; needs an optimizer with `ema`."""
         if self.optimizer.ema is None:
             raise InputError("the optimizer keeps no averages", hint="optim.AdamW(..., ema=0.999)")
         with self._lock:
@@ -368,7 +368,7 @@ class TrainStep:
         return {name for name, p in self._named.items() if p.saved}
 
     def _kept_states(self, micro: int) -> dict[str, StateHandle]:
-        """The states that count after so many micro-batches: before the first one, sums of gradients are what is left over."""
+        """The states that matter after `micro` micro-batches: before the first one, sums of gradients are stale."""
         return {n: h for n, h in self._states().items() if micro or not n.startswith("grad.")}
 
     # -- life -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The Trainer: runs a step over data, validates, logs, saves, and goes on exactly where an earlier run was stopped."""
+"""The Trainer: runs a train step over data, validates, logs, saves, and resumes exactly where an earlier run stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pumice.train.step import TrainStep
 Resume = bool | Literal["auto"] | str | Path
 Validate = Iterable[Batch] | Callable[[TrainStep], Mapping[str, float]]
 
-# A loss that is no number may be one bad batch under loss scaling, which skips it; so many in a row are the end.
+# A loss that is no number may be one bad batch under loss scaling, which skips it; this many in a row end the run.
 _HOPELESS = 20
 
 
@@ -54,7 +54,7 @@ class Result:
 
 @dataclass
 class _Progress:
-    """What a run knows beside the step: everything here goes into a checkpoint."""
+    """The run's own state: all of it goes into a checkpoint."""
 
     position: Position = field(default_factory=Position)
     loss: float = math.nan
@@ -80,7 +80,7 @@ def _number(value: float | None) -> float:
 
 
 def _check_validate(validate: Any) -> None:
-    """Refuses what cannot be gone through again and again, before anything is trained."""
+    """Refuses data that cannot be iterated repeatedly, before anything is trained."""
     if validate is None or callable(validate):
         return
     if isinstance(validate, Iterator) or not isinstance(validate, Iterable):
@@ -93,7 +93,7 @@ def _check_validate(validate: Any) -> None:
 
 
 class Trainer:
-    """Trains a step on data for a number of epochs or batches.
+    """Runs a train step over data for a number of epochs or batches.
 
     Ctrl-C and SIGTERM end the run after the batch at hand, with a checkpoint. A loss or a monitored number that is not finite
     ends it with `Diverged`.
@@ -203,12 +203,12 @@ class Trainer:
     # -- what callbacks may ask -------------------------------------------------------------------------------------
     @property
     def done(self) -> int:
-        """Batches that the step was trained on."""
+        """Batches that were trained on."""
         return self.step.count * self.step.accumulate + self.step.micro
 
     @property
     def position(self) -> Position:
-        """Where the run stands in its data."""
+        """The run's position in its data."""
         return self._now.position
 
     @property

@@ -89,7 +89,7 @@ class BackgroundEncoder:
         self.wait_until(lambda: not self.busy)
 
     def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Wait for what the thread's work brings about; the thread runs meanwhile, whatever became of its start."""
+        """Wait for a condition that the thread's work makes true; starts the thread if it is not running."""
         if holds():
             return
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FETCH_CHUNK = 64 << 20
 # Uploads that the queue may hold in staging memory before we wait for it.
 _UPLOAD_IN_FLIGHT = 64 << 20
-# Submits without anything to read before one of them is waited for; at most twice as many are under way.
+# Submits without readback before one of them is waited for; at most twice as many are in flight.
 _UNREAD = 64
 # How long the end of the process waits for work that has timed out on a software device.
 _EXIT_SECONDS = 60.0
@@ -129,7 +129,7 @@ class Gpu:
         return self.lost_error(what)
 
     def mark_hung(self, seconds: int) -> DeviceTimeout:
-        """Retire a device that does not answer: what it still does must not mix with what comes after."""
+        """Retire a hung device: its pending work must not mix with later work."""
         self._retire()
         with _gpus_lock:
             first, self._hung = not self._hung, True
@@ -212,7 +212,7 @@ class Gpu:
         return source.nbytes
 
     def write(self, buffer: DeviceBuffer, offset: int, data: bytes | Array) -> None:
-        """Bytes on their way to a buffer before the next submit; a multiple of four of them."""
+        """Queue bytes for a buffer, written before the next submit; a multiple of four of them."""
         self.encode.write_bytes(self.queue._internal, buffer.handle, offset, data)
 
     # -- runs -------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Gpu:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody takes the times of the phases of runs."""
+        """Whether a profiler times the phases of runs."""
         return self.mark is not _no_mark
 
     @property
@@ -285,7 +285,7 @@ class Gpu:
     def _count_unread(self) -> None:
         self._unread += 1
         if self._unread % _UNREAD == 0:
-            # Who never reads is never held up, and the time until the next answer would count for all that is queued.
+            # Runs without readback never wait, so the queue could grow without bound: wait for one of them now and then.
             self._trail.append(self.begin())
             if len(self._trail) > 1:
                 self._trail.popleft().wait()
@@ -371,7 +371,7 @@ class Gpu:
 
 
 def _no_mark(name: str) -> None:
-    """Phases are named to nobody while no profile is taken."""
+    """Used while no profiler listens."""
 
 
 _gpus: dict[int, Gpu] = {}

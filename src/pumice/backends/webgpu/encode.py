@@ -166,7 +166,7 @@ class Mapper:
         self._next = 0
         # Held while results are looked at, by polls, and by submits of other threads than the one that reads.
         self.lock = threading.Lock()
-        # What became of each request; those that nobody waits for any more are not in it.
+        # The outcome of each request that is still waited for.
         self._status: dict[int, int | None] = {}
         status = self._status
 
@@ -213,7 +213,7 @@ class Mapper:
         return bool(code == lib.WGPUMapAsyncStatus_Success)
 
     def forget(self, ticket: int) -> None:
-        """Nobody waits for this one any more."""
+        """Drop a request that is no longer waited for."""
         self._status.pop(ticket, None)
 
     def view(self, queue_handle: Any, buffer_handle: Any, nbytes: int) -> memoryview:

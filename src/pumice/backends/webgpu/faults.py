@@ -1,7 +1,7 @@
 """Injected faults: a device is lost, out of memory, refuses a kernel or does not answer, where and when a test wants it.
 
 A fault goes the way that a real one goes: for a loss the device is destroyed under our feet and wgpu finds out, a kernel is
-broken and the driver's compiler refuses it. Only what cannot be had at will, full memory and endless work, is made up at the
+broken and the driver's compiler refuses it. Only full memory and endless work, which cannot be provoked, are simulated at the
 call that would report it.
 """
 
@@ -54,9 +54,9 @@ class Faults:
 
 
 def inject(device: WebGpuDevice, kind: Kind, *, after: int = 0) -> None:
-    """Let something go wrong on a device, once, after as many of the same events have gone well.
+    """Inject a fault into a device, once, after `after` events of the same kind have succeeded.
 
-    "lost": the device is gone before a submit; "lost-in-flight": while a submit is under way. "oom": there is no memory for
+    "lost": the device is gone before a submit; "lost-in-flight": while a submit is in flight. "oom": there is no memory for
     a buffer or an upload. "shader": a plan that is opened has a kernel that does not compile. "timeout": the device does not
     answer in time.
 

@@ -40,8 +40,8 @@ class Ledger:
 class DeviceBuffer:
     """A GPU buffer with an owner count. All calls are made under the device's lock.
 
-    Sessions own buffers one count each; the last to let go destroys the buffer, exactly once. A submit that is under way
-    keeps what it uses alive; only a later one must not name a destroyed buffer, and closed sessions make none.
+    Sessions own buffers one count each; the last to release it destroys the buffer, exactly once. A submit in flight
+    keeps its buffers alive; only a later one must not name a destroyed buffer, and closed sessions make none.
     """
 
     __slots__ = ("_ledger", "handle", "label", "nbytes", "owners", "raw")

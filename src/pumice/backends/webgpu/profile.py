@@ -1,6 +1,6 @@
 """Times of steps on a WebGPU device: timestamp queries inside the run's own pass where the adapter has them, else the next best.
 
-Timestamps inside the pass leave the run as it is: one pass, the same barriers, one timestamp after each dispatch, taken when
+Timestamps inside the pass do not change the run: one pass, the same barriers, one timestamp after each dispatch, taken when
 all earlier work is done. Without that feature each step gets a pass of its own with a timestamp at either end, and without
 timestamps a submit of its own that the host waits for. Each way makes steps look longer by about the same amount, as they can
 no longer start while the one before ends: it is measured once per device on a chain of tiny kernels, and taken off.

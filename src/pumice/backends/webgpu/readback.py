@@ -1,4 +1,4 @@
-"""Readbacks: submits whose results are on their way to the host, and the pool of memory in which they arrive."""
+"""Readbacks: submits whose results are copied to the host, and the pool of staging buffers that receive them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pumice.backends.webgpu.device import Gpu
     from pumice.backends.webgpu.encode import Commands
 
-# Free buffers that the pool keeps; more of them are in use only while several runs are under way.
+# Free buffers that the pool keeps; more are in use only while several runs are in flight.
 _KEPT = 4
 # Liveness words, one per readback.
 _STAMPS = 256
@@ -26,7 +26,7 @@ _STAMPS = 256
 
 @dataclass(frozen=True)
 class _Polling:
-    """How a wait asks: again and again at first, then at intervals of a share of the time so far."""
+    """How a wait polls: continuously at first, then at intervals proportional to the time waited."""
 
     eager_seconds: float
     share: float
@@ -34,7 +34,7 @@ class _Polling:
 
 
 _POLL = _Polling(200e-6, 0.1, 1e-3)
-# For a readback that is alone on a device with processors of its own: most likely nothing else is waited for.
+# For the only readback in flight on a hardware GPU: poll eagerly, as most likely nothing else is waited for.
 _POLL_EAGERLY = _Polling(3e-3, 0.02, 200e-6)
 
 
@@ -50,8 +50,8 @@ class StagingBuffer:
 class StagingPool:
     """Buffers that the host can map, by size; powers of two, so that they fit again.
 
-    A lost device looks alive by specification, so a number makes the same way as the results: if it does not arrive, neither
-    did they. All numbers are on the device from the start, and each readback takes another one than the last in its buffer had.
+    A lost device looks alive by specification, so a liveness word is copied along with the results: if it is wrong, so are
+    they. All words are on the device from the start, and each readback takes another one than the last in its buffer had.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -78,7 +78,7 @@ class StagingPool:
             return StagingBuffer(gpu.raw.create_buffer(label="pumice staging", size=size, usage=usage), size)
 
     def give(self, buffer: StagingBuffer) -> None:
-        """Take an unmapped buffer back; the largest of too many go, as they came from the rarest runs."""
+        """Take an unmapped buffer back; of too many the largest is dropped, as large runs are rare."""
         self._free.append(buffer)
         if len(self._free) > _KEPT:
             self._free.remove(max(self._free, key=lambda b: b.size))
@@ -94,17 +94,17 @@ class StagingPool:
 
 
 class Readback:
-    """Results that are to come: `parts` of (offset, bytes) in a buffer, of which the first `total` bytes count."""
+    """Results in flight: `parts` of (offset, bytes) in a buffer, of which the first `total` bytes count."""
 
     def __init__(self, gpu: Gpu, buffer: StagingBuffer, total: int, parts: Sequence[tuple[int, int]], alone: bool) -> None:
         self._gpu, self.buffer, self._total, self.parts = gpu, buffer, total, parts
         self._mark = gpu.mark
         self._polling = _POLL_EAGERLY if alone and not gpu.adapter.software else _POLL
         self._abandoned = False
-        # Whether the device was heard to be done with it.
+        # Whether the results have arrived.
         self.arrived = False
         self._ticket = 0
-        # Done when the submit has left and the results are asked for, where another thread sees to that.
+        # With the background encoder: done when the submit was sent and the results were requested.
         self.left: EncodeJob | None = None
 
     def request(self) -> None:
@@ -112,11 +112,11 @@ class Readback:
         self._ticket = self._gpu.mapper.request(self.buffer.handle, self._total)
 
     def abandon(self) -> None:
-        """A `wait` that is under way, or comes later, ends with a ClosedError; the device finishes what it has begun."""
+        """A current or later `wait` ends with a ClosedError; the device finishes the submit."""
         self._abandoned = True
 
     def wait(self) -> list[Array]:
-        """The bytes of each part, fresh; to be called once. Needs no lock, so that others can submit meanwhile."""
+        """The bytes of each part, as new arrays; call it once. Needs no lock, so that other threads can submit meanwhile."""
         if self.left is not None:
             self.left.result()
         gpu, ticket = self._gpu, self._ticket

@@ -47,7 +47,7 @@ class Results:
 
 
 class Started:
-    """A run under way: the readback with its small outputs, and the large ones, which are here already."""
+    """A run in flight: the readback of its small outputs, and the large outputs, which were read already."""
 
     def __init__(self, results: Results, readback: Readback | None, found: dict[int, Array]) -> None:
         self._results, self._readback, self._found = results, readback, found

@@ -90,7 +90,7 @@ class WebGpuSession:
         self._clamps = self._make_clamps(clamps)
         self._groups = [self._bind(i, self._places) for i in range(len(plan.steps))]
         self._copies = [self._copy(*pair) for pair in plan.copies]
-        # The steps with work, and the same as a run of which somebody waits for the results submits them.
+        # The steps with work, and the same cut into submits for a run whose results are awaited.
         self._dispatches: list[Dispatch] = []
         self._parts: list[list[Dispatch]] = []
         # Copies to states, as (source, offset, target, offset, bytes), and the outputs that the last run was asked for.
@@ -202,7 +202,7 @@ class WebGpuSession:
             if content is not None and self._held.get(node) == content:
                 self._counters["uploads_skipped"] += 1
                 continue
-            # Until the upload has gone through, nobody knows.
+            # Unknown until the upload has succeeded.
             self._held.pop(node, None)
             self._upload(node, array)
             if content is not None:
@@ -219,7 +219,7 @@ class WebGpuSession:
         return array.nbytes.to_bytes(8, "little") + hashlib.blake2b(bytes_.data, digest_size=16).digest()
 
     def _small_writes(self, inputs: Sequence[tuple[int, Array]]) -> tuple[list[Write], dict[int, bytes]] | None:
-        """Inputs that have changed as bytes on their way to the device, and by node; None if one is too large for that."""
+        """Changed inputs as bytes to write, and by node; None if one is too large for that."""
         writes: list[Write] = []
         changed: dict[int, bytes] = {}
         for node, array in inputs:
@@ -230,7 +230,7 @@ class WebGpuSession:
                 self._counters["uploads_skipped"] += 1
             elif content:
                 writes.append((place.buffer, place.offset, content))
-                # Until they have left, nobody knows.
+                # Unknown until they were submitted.
                 self._held.pop(node, None)
                 changed[node] = content
         return writes, changed

@@ -26,7 +26,7 @@ class Flash:
 
     In the scores a thread makes `per_thread` of them, or `splits` threads share one; in the weighted sum `lanes` threads are
     along Dv. `unroll` vec4s a thread are loaded together. With `parts` above one that many workgroups share the keys of the
-    rows, and a second kernel joins what they found.
+    rows, and a second kernel combines their partial results.
     """
 
     threads: int

@@ -179,7 +179,7 @@ class BlockKernel(AttentionOperands):
         return f"sum_row + {i * (self.choice.threads // self.lanes)}u"
 
     def _stage(self) -> None:
-        """The chunk's keys and values into workgroup memory; all loads are on their way before the first is waited for."""
+        """The chunk's keys and values into workgroup memory; all loads are issued before the first is used."""
         kb, c = self.kb, self.choice
         stores = []
         base = self.k.base(self.p, (self.entry, "kv_head"))
@@ -257,7 +257,7 @@ class BlockKernel(AttentionOperands):
         return position, [kb.let(" && ".join(tests), "shown")], bias
 
     def _weights(self) -> None:
-        """Weights relative to the rows' new maxima, in the place of the keys; `keep` is what older sums are worth now."""
+        """Weights relative to the rows' new maxima, stored over the keys; `keep` rescales the older sums."""
         kb, c = self.kb, self.choice
         for i in range(c.score_rows):
             row = kb.let(self._score_row(i), "r")

@@ -64,7 +64,7 @@ def emit_join(k: AttentionKernel | ThreadGroupKernel, partial: int) -> Dim:
     kb.emit(f"let start = (block_id * {c.parts * c.rows}u + row % {c.rows}u) * {width}u;")
     for name in ("tops", "totals", "shares"):
         kb.shared(name, "f32", c.parts)
-    # The sums of the first columns are on their way while the shares of the parts are worked out.
+    # Prefetch the sums of the first columns while the weights of the parts are computed.
     ahead = [kb.let(stored.load(f"start + {i * stride}u + min(lid, {depth_v - 1}u)"), "s") for i in range(c.parts)]
     kb.open(f"for (var i = lid; i < {c.parts}u; i += {threads}u)")
     kb.emit(f"tops[i] = {stored.load(f'start + i * {stride}u + {depth_v}u')};")

@@ -19,10 +19,10 @@ from pumice.kernels.routines.common import Side, unpack_vector, vector_width
 _MOST_ROWS = 4
 # Keys that a thread group loads together.
 _UNROLL = 4
-# Up to so many keys one workgroup is as fast as several and a second kernel that joins what they found.
+# Up to this many keys one workgroup is as fast as several plus a second kernel that combines them.
 _KEYS_ALONE = 2048
 _PART = 1024
-# Loads of a key that a lane makes at most.
+# At most this many loads of a key per lane.
 _MOST_PIECES = 4
 
 
@@ -94,7 +94,7 @@ def decide_thread_groups(
     if keys > _KEYS_ALONE and caps.splits_sums:
         parts = min(MAX_PARTS, -(-4 * wanted // groups), -(-keys // _PART))
     threads = caps.workgroup(512 if groups * parts <= wanted else 256)
-    # Several pieces of a key are as much on their way as several keys.
+    # Several pieces of a key keep as many loads in flight as several keys.
     unroll = max(1, _UNROLL // pieces)
     sizes = (n for n in (512, 256, 128, 64) if n <= threads)
     choices = (ThreadGroups(n, block, lanes, width, pieces, unroll, caps.subgroup_size, parts) for n in sizes)
@@ -102,7 +102,7 @@ def decide_thread_groups(
 
 
 def load_width(ctx: LowerContext, group: Group, node: Node) -> int:
-    """Elements of a key and of a value that one load has, 0 where these are not equally long and laid out alike."""
+    """Elements of a key and of a value that one load has, 0 unless both have the same length and layout."""
     p = Puller(ctx, group, KernelBuilder(ctx.caps, workgroup=1))
     found = AttentionOperands(p, node, ThreadGroups(1, 1, 1, 4, 1, 1, 1))
     width = vector_width(p, found.k, found.depth)
@@ -129,7 +129,7 @@ class ThreadGroupKernel(AttentionOperands):
         self.place()
         kb.emit(f"let lane = lid % {c.lanes}u;")
         kb.emit(f"let holder = lid / {c.lanes}u;")
-        # The first keys and values are on their way while the queries are computed.
+        # Prefetch the first keys and values while the queries are computed.
         loads = [f"{name}{u}_{i}" for name in "kv" for u in range(c.unroll) for i in range(c.pieces)]
         for name in loads:
             kb.emit(f"var {name}: {self._stored(self.k).element};")
@@ -148,7 +148,7 @@ class ThreadGroupKernel(AttentionOperands):
             kb.emit(f"let row_{r} = min(row0 + {r}u, last_row);")
         # The bounds are the same for the whole workgroup: keys past the end are masked.
         kb.open(f"for (var c0 = key_begin; c0 < key_end; c0 += {c.keys}u)")
-        # The next ones come while these are worked on.
+        # Prefetch the next ones while these are used.
         following = [f"next_{name}" for name in loads]
         for name in following:
             kb.emit(f"var {name}: {self._stored(self.k).element};")
@@ -195,7 +195,7 @@ class ThreadGroupKernel(AttentionOperands):
         return [v for i in pieces for v in unpack_vector(self.kb, self.dtype, f"{name}{u}_{i}")]
 
     def _step(self) -> None:
-        """Scores of a step's keys, then their weights and what they add to the sums, for every row."""
+        """For every row: scores of the current keys, then their weights, then their part of the sums."""
         kb, c = self.kb, self.choice
         positions = [kb.let(self._key("c0", u), "position") for u in range(c.unroll)]
         keys = [self._numbers("k", u) for u in range(c.unroll)]

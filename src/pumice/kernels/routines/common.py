@@ -122,7 +122,7 @@ def vector_width(p: Puller, side: Side, k: Dim) -> int:
 
 
 def divides(n: int, d: Extent) -> bool:
-    """Whether a size is a multiple of n whatever its symbols are; nobody knows of one that the kernel works out.
+    """Whether a size is a multiple of n whatever its symbols are; False for one that the kernel computes.
 
     >>> divides(4, 8), divides(4, 6), divides(1, "count")
     (True, False, False)
@@ -192,7 +192,7 @@ def combine_parts(
     kb.emit(f"let i = wg * {kb.workgroup}u + lid;")
     kb.open(f"if (i < {size})")
     if parts <= _WRITTEN_OUT:
-        # All on their way together.
+        # All loads in flight together.
         loads = [kb.let(stored.load(f"{part}u * {size} + i" if part else "i"), "part") for part in range(parts)]
         kb.emit(f"let acc = {' + '.join(loads)};")
     else:

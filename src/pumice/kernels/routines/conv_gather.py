@@ -164,7 +164,7 @@ class GatherLoader:
         for c in range(4):
             row = f"{first} + {across} * 4u + {c}u"
             if not (isinstance(extent, int) and extent % self.width == 0):
-                # Rows past the end repeat the last one: what they give is never stored.
+                # Rows past the end repeat the last one; their results are never stored.
                 row = f"min({row}, {kb.dim(extent - 1)})"
             found.append(self.side.start(self.p, batch, self.p.split(kb.let(row, "r"), self.side.rows)))
         return found

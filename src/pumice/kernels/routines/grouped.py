@@ -23,7 +23,7 @@ from pumice.kernels.routines.matmul import TILES
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader
 from pumice.plan.plan import DeviceCount
 
-# A tile may compute so many times the results that there are.
+# Padding of a tile: at most this many times the results that exist.
 _WASTE = 4
 # Words of a tile in the table: its group, its first row, and the end of the group's rows.
 _TILE_WORDS = 3

@@ -46,7 +46,7 @@ MEASURED_TILES = (
     Tile(32, 64, 32, 4, 4, slices=2),
     Tile(32, 16, 32, 4, 4, slices=4),
 )
-# A tile may compute so many times the results that there are.
+# Padding of a tile: at most this many times the results that exist.
 _WASTE = 4
 # Below this length of K the threads of a matvec would have nothing to share.
 _SHORT_K = 32

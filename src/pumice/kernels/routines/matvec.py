@@ -13,7 +13,7 @@ from pumice.kernels.routines.vectors import Staged, Vectors
 
 MAX_VECTORS = 4
 _UNROLL = 8
-_IN_FLIGHT = 9  # loads of weights that a thread has on their way
+_IN_FLIGHT = 9  # loads of weights per thread
 # From this length of K on a whole workgroup shares a row, and with it the vectors, which take more reading than the rows.
 _LONG_K = 2048
 # From this length on the vectors are so much to compute that more threads should share them.
@@ -240,7 +240,7 @@ def _unroll(units: Dim, threads: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Weights of all rows by number of load; the last load is made only where `exists` holds, if that is said."""
+    """Weights of all rows by number of load; the last load is guarded by the condition `exists`, if given."""
 
     at: list[str]
     weights: list[list[str]]

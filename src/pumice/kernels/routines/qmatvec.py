@@ -20,7 +20,7 @@ LANES = 32
 _ROUND = 4
 # Vectors up to which integer arithmetic pays: codes are not converted, but each vector takes three dot products.
 _MOST_BY_DIGITS = 2
-# Two units of two rows up to this size are on their way together.
+# Units up to this size are loaded two at a time for two rows.
 _REGISTER_BYTES = 36
 # The largest number of three signed digits to the base 256 is a little larger: a quotient may be off in its last bits.
 _LARGEST = 8355000.0
@@ -53,9 +53,9 @@ class QMatmulProblem:
 class QMatvec:
     """`thread_groups` of 32 threads; each makes `rows` results per vector from `chunk` elements of x at a time, which all share.
 
-    With `digits`, codes meet whole numbers: so many elements of x, or more, that share a scale of the weights become multiples
-    of a fraction of the largest of them, of 24 bits, as three digits of eight bits each. What that rounds off is no more than
-    what sums of f32 lose, and the device multiplies four codes at a time.
+    With `digits`, dot products are integer: at least so many elements of x share a scale and become 24-bit fixed point, relative
+    to the largest of them, as three digits of eight bits. The rounding is no worse than that of f32 sums, and the device
+    multiplies four codes at a time.
     """
 
     thread_groups: int
@@ -81,7 +81,7 @@ class QMatvec:
 def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes: int) -> QMatvec:
     """The variant for m vectors.
 
-    Units of `unit_bytes` have so many weights of one scale `together`; 0 if codes are not whole numbers.
+    Units of `unit_bytes` have `together` weights of one scale; 0 if codes are not integers.
 
     >>> decide_matvec(Caps.preset("h200"), 1, 4096, 4096, 0, 16).name
     'matvec 16x32 2 rows'
@@ -90,11 +90,11 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
     if caps.serial_threads or n < 1024:
         return QMatvec(2, 1 if n < 1024 else 2, least, 1)
     if m > _MOST_BY_DIGITS:
-        # Several vectors bring work enough for each weight that is on its way.
+        # Several vectors give enough arithmetic per weight to hide its load.
         return QMatvec(4, 4, least, 1)
     # What does not fit into the registers of that many threads is worse than to have less on the way.
     unroll = 2 if unit_bytes <= _REGISTER_BYTES else 1
-    # Many rows share what is made of x, and few waits for it interrupt the reading of weights.
+    # Large chunks: many rows share the converted x, and barriers seldom interrupt the reading of weights.
     for groups in (16, 8, 4):
         for chunk in (8192, 4096, 2048, 1024, 512, 256):
             choice = QMatvec(groups, 2, min(chunk, -(-k // 256) * 256), unroll, digits=together)

@@ -19,7 +19,7 @@ from pumice.kernels.rows.layout import RowThreads, RowTile
 
 Form = Literal["add", "set", "inplace"]
 _T = TypeVar("_T")
-_FEW = 16  # indices that every thread may as well look through by itself
+_FEW = 16  # indices that every thread scans itself
 _EACH = 4  # elements of a row that one thread takes
 
 
@@ -27,7 +27,7 @@ _EACH = 4  # elements of a row that one thread takes
 class Scatter:
     """How rows find their updates.
 
-    "thread": every thread looks through the indices by itself. "group": the threads of a workgroup look through them
+    "thread": every thread scans all indices. "group": the threads of a workgroup scan them
     together, for one row. "table": a kernel of its own finds the last update of every row first.
     """
 
@@ -251,7 +251,7 @@ def _last_updates(ctx: LowerContext, group: Group, last: int) -> Lowered:
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
     rows, count = n.type.shape[n.attr["axis"]], ctx.type(n.args[1]).shape[0]
-    # Rows side by side look at the same index at a time, which memory serves to all of them at once.
+    # Neighbouring rows read the same index at a time: one broadcast load.
     tile = layout.decide(ctx.caps, ctx.max(rows), ctx.max(count), strided=True)
     k = _ScatterKernel(ctx, group, tile.workgroup)
     row_threads = RowThreads(k.kb, tile, rows, count)

@@ -268,7 +268,7 @@ def reduce_workgroup(kb: KernelBuilder, scratch: str, fold: str, type: str, valu
 
 
 class RowValues:
-    """The elements of a row for several passes: kept in registers if they are few, else pulled anew in every pass."""
+    """The elements of a row for several passes: kept in registers if they are few, else pulled again in every pass."""
 
     def __init__(self, p: Puller, threads: RowThreads, type: str, keep: int | None, pull: Callable[[str], str]) -> None:
         self.p, self.threads, self.keep, self._pull = p, threads, keep, pull

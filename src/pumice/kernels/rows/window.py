@@ -18,7 +18,7 @@ Element = Callable[[Puller, Node, Index], str]
 
 
 def lower_window(ctx: LowerContext, group: Group) -> list[Lowered]:
-    """One kernel with whatever precedes and follows it."""
+    """One kernel with its prologue and epilogue."""
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
     size = map_workgroup(ctx.caps)

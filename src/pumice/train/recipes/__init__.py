@@ -28,7 +28,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Context:
-    """What a recipe knows beside its settings: the seed, and the folder that relative paths start from."""
+    """A recipe's context: the seed, and the folder that relative paths start from."""
 
     seed: int = 0
     folder: Path = Path()
@@ -40,10 +40,10 @@ def _nothing(step: TrainStep, out: Path | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrainRecipe:
-    """A task ready to be trained. `finish` measures what counts at the end, and may leave files in the run's folder;
+    """A task ready for training. `finish` computes the final metrics, and may write files to the run's folder;
     `notes` are said before the first step. Without `validation` nothing was kept aside.
 
-    `loss(model, **batch)` gives the loss and a dict of numbers to be watched.
+    `loss(model, **batch)` gives the loss and a dict of metrics.
     """
 
     model: Module
@@ -56,7 +56,7 @@ class TrainRecipe:
 
     @property
     def largest_batch(self) -> int:
-        """The most samples that a step sees at once."""
+        """The largest batch of a train step."""
         return max(part.batch_size for part in (self.data, self.validation) if part is not None)
 
 

@@ -41,7 +41,7 @@ class DataSettings:
 
 
 class Siren(nn.Module):
-    """Linear layers with sines between them, begun so that every layer's outputs are spread alike."""
+    """Linear layers with sines between them, initialised so that every layer's outputs have the same spread."""
 
     def __init__(self, settings: ModelSettings) -> None:
         self.omega = settings.omega
