@@ -151,6 +151,11 @@ class Caps:
         """Neighbouring threads whose loads of neighbouring elements become one."""
         return 8 if self.software else 32
 
+    @property
+    def keeps_plans(self) -> bool:
+        """Whether a plan from the user's cache is as good as one just made. Kernels from a file run with WebGPU's guards."""
+        return self.target == "host"
+
     # -- language models ------------------------------------------------------------------------------------------------
     @property
     def overlaps_host(self) -> bool:

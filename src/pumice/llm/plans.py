@@ -30,7 +30,7 @@ def plan_path(caps: Caps, *inputs: Any) -> Path | None:
     >>> plan_path(Caps.preset("host"), 1) == plan_path(Caps.preset("host"), 1) != plan_path(Caps.preset("host"), 2)
     True
     """
-    folder = None if caps.target != "host" or config.debug else kept_folder("plans")
+    folder = None if not caps.keeps_plans or config.debug else kept_folder("plans")
     if folder is None:
         return None
     digest = hashlib.sha256(repr((sys.version_info, plan_options(), list(_sources()), caps, inputs)).encode())
@@ -62,7 +62,7 @@ def read_plan(path: Path | None) -> Plan | None:
         found = plan_from_bytes(body)
     except FormatError:  # damaged, or of another version: it is made again
         return None
-    return found if found.caps.target == "host" else None
+    return found if found.caps.keeps_plans else None
 
 
 def keep_plan(path: Path | None, plan: Plan) -> None:
