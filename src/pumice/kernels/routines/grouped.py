@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv, dim_min
@@ -150,7 +151,7 @@ def lower_grouped_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     x, w, given = (ctx.view(i, group.leaves) for i in node.args)
     (m, k), (groups, _, n) = x.shape, w.shape
     sizes = GroupSizes(given, groups, m)
-    tile = decide(ctx.caps, ctx.max(m), ctx.max(groups), ctx.max(n))
+    tile = ctx.choose(group.root, partial(decide, ctx.caps), m, groups, n)
     across, label = ceildiv(n, tile.bn), ctx.label(group)
     first, table = lower_tile_table(ctx, group, sizes, tile, across, label)
     kb = KernelBuilder(ctx.caps, workgroup=tile.threads)
@@ -182,7 +183,7 @@ def lower_grouped_grad_weight(ctx: LowerContext, group: Group) -> list[Lowered]:
     node = ctx.graph.nodes[group.anchor]
     x, dy, given = (ctx.view(i, group.leaves) for i in node.args)
     (m, k), n, groups = x.shape, dy.shape[1], given.shape[0]
-    tile = decide_weight(ctx.caps, ctx.max(k), ctx.max(n), ctx.max(groups))
+    tile = ctx.choose(group.root, partial(decide_weight, ctx.caps), k, n, groups)
     label = ctx.label(group)
     first, bounds = _lower_bounds(ctx, group, GroupSizes(given, groups, m), label)
     kb = KernelBuilder(ctx.caps, workgroup=tile.threads)
