@@ -76,7 +76,7 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor(%{self.id}: {self.type})"
 
-    # Values exist only when the graph runs, so whatever asks for one while tracing gets told so.
+    # Values exist only when the graph runs, so asking for one while tracing raises an error.
 
     def _no_value(self, wanted: str) -> NoReturn:
         raise F.fail(

@@ -42,7 +42,7 @@ class Conversation:
         self.messages = [{"role": "system", "content": self.system}] if self.system else []
 
     def command(self, line: str) -> str | None:
-        """What a slash command answers; None for a line that is to be sent."""
+        """The answer to a slash command; None for a line to send to the model."""
         name, _, rest = line.partition(" ")
         if name == "/reset" and not rest:
             self.reset()
@@ -81,7 +81,7 @@ def read_message(ask: Callable[[str], str]) -> str:
 
 
 def _edit_lines() -> None:
-    """Arrow keys, history and pasted line breaks for `input`, where Python has readline; it is not imported otherwise.
+    """Arrow keys, history and pasted line breaks for `input`, where Python has readline; it is not imported without a terminal.
 
     This comes before a device is opened: a GPU driver may bring libedit, whose functions have the same names and would be
     called instead of readline's.

@@ -87,7 +87,7 @@ def check(spec: str) -> dict[str, Any]:
         result.update(_compare(spec))
     except PumiceError as e:
         result["message"] = f"{e.message}; {e.hint}" if e.hint else e.message
-    except Exception as e:  # a doctor reports what it finds, whatever it is
+    except Exception as e:  # report any failure
         result["message"] = f"{type(e).__name__}: {e}"
     result["seconds"] = round(time.perf_counter() - start, 4)
     return result

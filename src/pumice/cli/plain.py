@@ -1,7 +1,7 @@
 """Plain command lines, bound to their commands by what these declare, without typer's own reading of them.
 
 typer checks every value through pydantic, which takes longer to import than a small model to load. A line of known options
-and simple values needs none of that; whatever is unusual or wrong is left to typer, which then says so in its own words.
+and simple values needs none of that; anything unusual or wrong is left to typer, which reports it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _BAR_AFTER_SECONDS = 0.5
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[ProgressCallback | None]:
-    """A bar on stderr for `resolve` and `load`; where nobody is looking, a line for what takes long without moving bytes.
+    """A bar on stderr for `resolve` and `load`; without a terminal, a line for long phases that move no bytes.
 
     >>> with progress_bar(quiet=True) as callback:
     ...     callback is None

@@ -40,7 +40,7 @@ def _piped_text() -> str:
         return ""
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
         return ""
-    # Some programs leave a pipe open that nobody writes to; without a word this would look like a hang.
+    # Some programs leave a pipe open and write nothing to it; without a message this would look like a hang.
     if os.name == "posix" and not select.select([number], [], [], _SILENCE_SECONDS)[0]:
         print("pumice: waiting for standard input to end; `< /dev/null` leaves it out", file=sys.stderr, flush=True)
     return read_text(Path("-"))

@@ -74,7 +74,7 @@ def grid(groups: int) -> tuple[int, int]:
 
 
 def _seconds(device: Device, tile: Tile, groups: int, k: int) -> float:
-    """Device time of a matmul of so many whole tiles, planned for a device that knows no other tile."""
+    """Device time of a matmul of `groups` whole tiles, planned for a device whose only tile is this one."""
     import pumice as pm
     from pumice.plan.build import build_plan
     from pumice.run.executable import Executable

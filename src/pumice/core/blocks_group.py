@@ -37,7 +37,7 @@ def pack_groups(
     offsets: NDArray[Any] | None = None,
     inner: NDArray[np.uint8] | None = None,
 ) -> NDArray[np.uint8]:
-    """Packed rows [N, row bytes] of a grouped dtype, bit for bit what it was made of.
+    """Packed rows [N, row bytes] of a grouped dtype, bit-exact.
 
     `codes` [N, K]: u4z, u4b, u8z and u8b from 0 up, i4 and i8 signed, the floats as their bytes. `scales` and `offsets`
     [N, K/group]: scales and biases in the scale's dtype, zero points whole. `inner` [N, K/16]: the scales in e4m3 of nvfp4.

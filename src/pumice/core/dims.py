@@ -226,7 +226,7 @@ def _term_order(item: tuple[Monomial, int]) -> tuple[int, str]:
     return -sum(p for _, p in mono), "*".join(f"{_atom_text(a)}^{p}" for a, p in mono)
 
 
-@functools.lru_cache(1 << 12)  # the same few dims meet in every layer of a model
+@functools.lru_cache(1 << 12)  # the same few dims recur in every layer of a model
 def _add(a: Dim, b: Dim, sign: int) -> Dim:
     out = dict(_terms(a))
     for m, c in _terms(b):

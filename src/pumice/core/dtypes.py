@@ -175,7 +175,7 @@ class GroupLayout:
 
     @property
     def offset(self) -> Literal["", "zero", "bias"]:
-        """What a group has beside its scale."""
+        """The offset that a group has besides its scale."""
         return "zero" if self.codes.endswith("z") else "bias" if self.codes.endswith("b") else ""
 
     @property

@@ -97,9 +97,9 @@ class _Outcome(Generic[R]):
 
 
 def map_in_threads(work: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
-    """`work` of each item, side by side; the first error is raised when all threads are done with what they had begun.
+    """`work` of each item, in parallel; the first error is raised when all threads have finished their current items.
 
-    An interrupt leaves at once: the threads finish their current items by themselves and take no more.
+    An interrupt returns at once: the threads finish their current items and take no more.
 
     >>> map_in_threads(lambda x: x * x, [1, 2, 3], 2)
     [1, 4, 9]

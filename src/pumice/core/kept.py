@@ -2,7 +2,7 @@
 
 What protects them: the folder and the file must belong to this user and be closed to others' writes, the file must be a plain
 one, and its digest covers its name as well as its content. The name says what it was made from (sources, versions, processor),
-so that an entry serves nothing else. Machine code is as trustworthy as that folder; plans are verified besides, when read.
+so that an entry is never used for anything else. Machine code is as trustworthy as that folder; plans are also verified.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def keep(path: Path, content: bytes) -> bool:
 
 
 def _digest(path: Path, content: bytes) -> bytes:
-    """Of the content and of what it is: an entry under another name, or in another folder, is none."""
+    """Digest of content, name and folder: an entry that was renamed or moved is invalid."""
     name = f"pumice {path.parent.name}/{path.name}\0".encode()
     return hashlib.sha256(name + content).digest()
 

@@ -13,7 +13,7 @@ from pumice.errors import InputError
 # Windows has neither: there a folder of the user's profile is closed to others by its access list.
 _HAS_OWNERS = hasattr(os, "geteuid")
 _HAS_DIR_FD = os.open in os.supports_dir_fd
-# A FIFO would otherwise wait for somebody to write, and a link lead to any device.
+# Opening a FIFO would wait for a writer, and a link could lead to any device.
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _PRIVATE = 0o700
 _OTHERS_WRITE = 0o022

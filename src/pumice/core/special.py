@@ -1,4 +1,4 @@
-"""Functions that NumPy lacks: the error function and what is made of it, logistic functions, integer powers, Threefry."""
+"""Functions that NumPy lacks: the error function and GELU, logistic functions, integer powers, Threefry."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Cursor:
 
 
 class StringArray(Sequence[str]):
-    """The strings of a metadata array, decoded when they are asked for; `tolist` decodes all at once.
+    """The strings of a metadata array, decoded on access; `tolist` decodes all at once.
 
     >>> words = StringArray(b"".join(len(w).to_bytes(8, "little") + w for w in [b"to", b"be"]), array("Q", [0, 10, 20]))
     >>> words[-1], words.tolist(), words.raw(0)
@@ -176,7 +176,7 @@ class StringArray(Sequence[str]):
             found = bytes_left[kept].tobytes().decode().split(chr(_SEPARATOR))[1:]
         except UnicodeDecodeError:
             found = []
-        # A string that holds a separator, or is not UTF-8, must be looked at by itself.
+        # A string that holds a separator, or is not UTF-8, must be decoded separately.
         return found if len(found) == len(self) else [self[i] for i in range(len(self))]
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """Checkpoints that other tools quantised: their codes, zero points and scales, presented as packed weights of our dtypes.
 
-Nothing is rounded on the way: the packed weight holds the very codes and scales of the file.
+Nothing is rounded: the packed weight holds the file's own codes and scales.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _whole(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _QuantizedWeight:
-    """A quantised weight [N, K]: the tensors it is made of, what it becomes, and in which order its columns stand then."""
+    """A quantised weight [N, K]: its tensors in the file, its dtype here, and the order of its columns."""
 
     parts: tuple[str, ...]
     dtype: DType
@@ -158,7 +158,7 @@ class QuantizedWeights:
         return self._tensors
 
     def array(self, name: str) -> Array:
-        """The tensor; packed weights are put together when they are asked for."""
+        """The tensor; packed weights are assembled on access."""
         if name in self._orders:
             return frozen(self._orders[name])
         module = self._modules.get(name.removesuffix(".weight")) if name.endswith(".weight") else None

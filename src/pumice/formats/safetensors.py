@@ -94,7 +94,7 @@ def _checked_bools(codes: NDArray[Any]) -> NDArray[Any]:
     return codes.view(np.bool_)
 
 
-# Pumice has no 64-bit and no 8-bit float types: those are converted when an array is asked for, which takes a copy.
+# Pumice has no 64-bit and no 8-bit float types: those are converted on access, which takes a copy.
 _DTYPES = {
     "F32": _Stored(4, "f32"),
     "F16": _Stored(2, "f16"),

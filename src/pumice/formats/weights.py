@@ -216,9 +216,9 @@ _FOREIGN_HEADS: tuple[tuple[bytes, str, str], ...] = (
 
 
 def refuse_foreign_file(file: MappedFile) -> None:
-    """Raise if the first bytes show that something else stands in the place of weights.
+    """Raise if the first bytes show that the file is something else than weights.
 
-    To be asked only after the format's own check has failed: a safetensors file starts with a length, whose bytes may
+    Call it only after the format's own check has failed: a safetensors file starts with a length, whose bytes may
     spell anything.
     """
     head = file.data[:64]

@@ -6,7 +6,7 @@ from pumice.core import dtypes
 from pumice.functions.build import TensorLike, as_float, as_tensor, convert, emit, promote
 from pumice.tensor import Tensor
 
-# What NumPy makes of arithmetic on bools.
+# NumPy's arithmetic on bools.
 _ON_BOOL = {"add": "logical_or", "mul": "logical_and", "max": "logical_or", "min": "logical_and"}
 
 

@@ -169,7 +169,7 @@ _ABOVE: dict[str, set[str]] = {
 
 
 def promote_dtypes(a: DType, b: DType) -> DType:
-    """The dtype in which values of two dtypes meet; docs/dtypes.md has the table.
+    """The common dtype of two dtypes; docs/dtypes.md has the table.
 
     >>> promote_dtypes(dtypes.i8, dtypes.u8).name, promote_dtypes(dtypes.i32, dtypes.f16).name
     ('i32', 'f16')

@@ -236,7 +236,7 @@ def _own_gradients(given: Any, held: tuple[Any, ...]) -> list[int | None]:
     found: list[int | None] = []
     for gradient, argument in zip(given, held, strict=True):
         floats = [t for t in leaves(argument) if t.dtype.is_float]
-        # None inside a nesting would be lost among the leaves, so it is looked up beside the argument.
+        # None inside a nesting would be lost among the leaves, so both trees are walked together.
         parts = _matching_parts(argument, gradient)
         for t, part in zip(floats, parts, strict=True):
             found.append(None if part is None else _fitting(part, t))
@@ -244,7 +244,7 @@ def _own_gradients(given: Any, held: tuple[Any, ...]) -> list[int | None]:
 
 
 def _matching_parts(argument: Any, gradient: Any) -> list[Any]:
-    """For each float leaf of an argument, what stands in its place in the gradient."""
+    """For each float leaf of an argument, the gradient at the same path."""
     if isinstance(argument, Tensor):
         return [gradient] if argument.dtype.is_float else []
     if argument is None:

@@ -1,4 +1,4 @@
-"""What neural networks are made of: softmax, norms, rotary positions, attention, dropout."""
+"""Functions of neural networks: softmax, norms, rotary positions, attention, dropout."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def fold_in(key: TensorLike, data: TensorLike) -> Tensor:
     >>> str(pm.trace(lambda k, i: pm.random.fold_in(k, i), k=pm.spec(2, dtype="u32"), i=pm.spec(dtype="i32")).nodes[-1].type)
     'u32[2]'
     """
-    # The key is hashed before the number goes in: key(0) with 1 folded in must not meet key(1) with 0.
+    # The key is hashed before the number goes in: key(0) with 1 folded in must differ from key(1) with 0.
     hashed = random_bits(key, (2,))
     number: TensorLike = np.uint32(data % 2**32) if isinstance(data, int) else data
     word = convert(as_indices(number, near=hashed), dtypes.u32)

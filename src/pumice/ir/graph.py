@@ -41,7 +41,7 @@ class Node:
     """One operation and the value it makes. Its id is its position in the graph.
 
     A node of an op with several results is its first result, whose type is `type`; `further` are the types of the
-    others, each of which a node of the op `result` stands for where it is used.
+    others, each a node of the op `result` where it is used.
 
     Sources (`input`, `param`, `constant`, `state`) carry the user's name in `name`. `where` is the user's
     source line: it helps in errors and is no part of equality or of the hash.

@@ -84,7 +84,7 @@ def rounded(ulps: float, operands: float = 0.0) -> ErrorModel:
 
 
 def summed(terms: Callable[[Evaluation], Any], keep: tuple[int, ...] = ()) -> ErrorModel:
-    """A sum, linear in each float operand: relative to the same op over absolute values; operands in `keep` stay as they are."""
+    """A sum, linear in each float operand: relative to the same op over absolute values, but for operands in `keep`."""
 
     def model(e: Evaluation) -> Array:
         sizes = e.again([np.abs(a) if is_float(a) and k not in keep else a for k, a in enumerate(e.arrays)])

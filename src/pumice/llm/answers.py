@@ -67,7 +67,7 @@ class Piece(str):
 
     @property
     def logprobs(self) -> list[dict[str, Any]] | None:
-        """Log-probabilities of all tokens of the answer, with the last piece, if they were asked for."""
+        """Log-probabilities of all tokens of the answer, with the last piece, if they were requested."""
         return self.answer.logprobs if self.answer else None
 
 

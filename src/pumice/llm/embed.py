@@ -49,7 +49,7 @@ class Pooling:
 
     @staticmethod
     def from_folder(folder: Path) -> Pooling:
-        """As the sentence-transformers files beside the weights say; mean and normalised where there are none."""
+        """By the sentence-transformers files next to the weights; mean and normalised without them."""
         if not (folder / "modules.json").is_file():
             return Pooling(**_text_settings(folder))
         mode, normalize, encoder = "mean", False, folder
@@ -73,7 +73,7 @@ class Pooling:
 
 
 def pooling_of_gguf(metadata: Mapping[str, Any], folder: Path) -> Pooling:
-    """As a GGUF file says, or where it does not, the files beside it."""
+    """By the GGUF file's metadata or, without it, by the files next to it."""
     beside = Pooling.from_folder(folder)
     fields = Fields(metadata, "the GGUF metadata")
     name = f"{fields.text('general.architecture')}.pooling_type"

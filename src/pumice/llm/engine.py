@@ -97,7 +97,7 @@ class Engine:
         # Without overlap running ahead gains nothing, and tokens arrive sooner one by one.
         self._ahead, self._bursts = (_TOKEN_STEPS_PER_BURST, 2) if device.caps.overlaps_host else (1, 1)
         self._arrived = 0.0  # when the last burst did
-        # As they are now, for executables that are made later or in another thread, too.
+        # Captured now, for executables that are made later or in another thread.
         self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}
         exe = self._executable(self._chunks[0], _USUAL)
         prepare_kernels(device, exe.plan, progress)
@@ -272,7 +272,7 @@ class Engine:
 
     def _leave_slots(self, live: Sequence[LiveSequence]) -> None:
         for seq in live:
-            # What token steps under way or failed ones write is unknown; the cache before it is as it was.
+            # Token steps in flight, or failed ones, may have written past this; the cache before it is intact.
             seq.forget_ahead()
         for slot in self._slots:
             slot.busy = False
@@ -373,12 +373,12 @@ class Engine:
         return out
 
     def _restart_length(self, r: Request) -> int | None:
-        """The length beyond which the cache of a sequence is computed anew; None where no token step crosses one."""
+        """The length beyond which the cache of a sequence is recomputed; None where no token step crosses one."""
         border = self.cfg.recompute_beyond
         return None if border is None or len(r.prompt) > border else border
 
     def _restart(self, s: LiveSequence, live: list[LiveSequence], cancelled: Callable[[], bool]) -> list[TokenEvent]:
-        """Runs a sequence from its beginning, as long as it is now, and samples its next token."""
+        """Recomputes the cache of a sequence from its first token, and samples its next token."""
         whole = [*s.slot.tokens, s.last]
         s.slot.tokens, s.slot.length, s.restart = [], len(whole), None
         if self._prefill(s, whole, cancelled):
@@ -387,7 +387,7 @@ class Engine:
         return []
 
     def _decode(self, live: list[LiveSequence], bursts: deque[Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
-        """The tokens of the oldest burst of token steps; the next one is under way before it is waited for."""
+        """The tokens of the oldest burst of token steps; the next one is started before it is waited for."""
         due = [s for s in live if s.restarts_now]
         if due:
             return [event for s in due for event in self._restart(s, live, cancelled)]
@@ -436,7 +436,7 @@ class Engine:
 
     @staticmethod
     def _advance(live: Sequence[LiveSequence]) -> None:
-        """Records a token step that was started; which token ran is known only where no other step is under way."""
+        """Records a token step that was started; which token ran is known only if no other token step is in flight."""
         for s in live:
             s.slot.tokens.append(-1 if s.ahead else s.last)
             s.ahead += 1
@@ -510,7 +510,7 @@ class Engine:
             self._exes.clear()
 
 
-# How requests sample unless they say otherwise: plans for it are made ready at load.
+# The default sampling of requests; its plans are prepared at load.
 _USUAL = Sampling(greedy=False)
 # Tokens up to which a part of a prompt has a plan of its own on a GPU.
 _SHORT = 64

@@ -39,7 +39,7 @@ class LiveSequence:
     ahead: int = 0
     done: bool = False
     logprobs: tuple[float, tuple[tuple[int, float], ...]] | None = None
-    restart: int | None = None  # tokens that the cache may hold before it is computed anew
+    restart: int | None = None  # tokens that the cache may hold before it is recomputed
 
     @property
     def room(self) -> int:
@@ -49,11 +49,11 @@ class LiveSequence:
 
     @property
     def restarts_now(self) -> bool:
-        """Whether the next token is the first beyond the length at which the cache is computed anew."""
+        """Whether the next token is the first beyond the length at which the cache is recomputed."""
         return self.restart is not None and len(self.slot.tokens) == self.restart and not self.ahead
 
     def take(self, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
-        """The next token; if token steps beyond the one that made it are under way, the first of them runs it."""
+        """The next token; if later token steps are in flight, the first of them has run it."""
         self.last, self.logprobs = token, logprobs
         self.count += 1
         if self.ahead:
@@ -62,7 +62,7 @@ class LiveSequence:
                 self.slot.tokens[len(self.slot.tokens) - self.ahead] = token
 
     def forget_ahead(self) -> None:
-        """Cut off the token steps whose tokens nobody took."""
+        """Cut off the token steps whose tokens were not taken."""
         del self.slot.tokens[len(self.slot.tokens) - self.ahead :]
         self.ahead = 0
 
@@ -78,7 +78,7 @@ class Burst:
 
 
 def logprobs_in(results: Sequence[Array], row: int) -> tuple[float, tuple[tuple[int, float], ...]] | None:
-    """The log-probability of a row's token and its alternatives, None where they were not asked for."""
+    """The log-probability of a row's token and its alternatives, None where they were not requested."""
     if not results:
         return None
     chosen, values, ids = results

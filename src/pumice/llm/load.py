@@ -57,8 +57,8 @@ def load(
 
     Causal models give a `LanguageModel`, encoders an `EmbeddingModel`. `context` is the most tokens a sequence may have,
     `slots` how many sequences run at once, `cache_dtype` f32, f16 or q8 for keys and values. `lora` is
-    the folder of a LoRA adapter, which works beside the weights, `lora_scale` times as strongly. `progress` is called
-    with a `Progress(total, done, phase)` while bytes move and, on the very first start, while kernels are compiled.
+    the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `progress` is called
+    with a `Progress(total, done, phase)` while bytes move and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
     check_sizes(slots=slots, context=context)

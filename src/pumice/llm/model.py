@@ -79,7 +79,7 @@ class LanguageModel:
     def generate(
         self, prompt: Prompt | Sequence[Prompt], *, n: int = 1, on_text: Callable[[Piece], None] | None = None, **options: Any
     ) -> Any:
-        """The answer to a prompt, a `Generation`; with `n` above 1 a list of so many. A list of prompts gives a list of those.
+        """The answer to a prompt, a `Generation`; with `n` above 1 a list of `n`. A list of prompts gives a list of those.
 
         `on_text` is called with each `Piece` of text as it comes; `piece.prompt` and `piece.choice` say whose it is. Options:
         max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, seed, stop, logprobs, system, raw, ignore_eos, cancelled
@@ -125,7 +125,7 @@ class LanguageModel:
         return Run(self, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled")), batch
 
     def _limit(self, tokens: int, given: Mapping[str, Any]) -> int:
-        """The most tokens of an answer: what is asked for, as far as the context has room after so many `tokens`."""
+        """The most tokens of an answer: the number requested, limited by the room that the context has after `tokens` tokens."""
         room = max(1, self.engine.context - tokens)  # a prompt without room is refused by the engine
         limit: int = given.get("max_tokens", min(DEFAULT_MAX_TOKENS, room))
         return limit if given.get("strict") else min(limit, room)
@@ -143,7 +143,7 @@ class LanguageModel:
     def reopen(self, device: str | Device | None = None) -> None:
         """Start over on a new device after this one was lost; weights are read again from their files, which must still be there.
 
-        Answers that were under way are gone; the next ones are as if the model had just been loaded.
+        Answers in progress are lost; the next ones are as if the model had just been loaded.
         """
         self.engine.reopen(open_device(device) if isinstance(device, str) else device)
 

@@ -25,7 +25,7 @@ _KEPT = 64
 def plan_path(caps: Caps, *inputs: Any) -> Path | None:
     """The path of the plan for these inputs; the repr of each must describe it completely.
 
-    None for devices whose plans are not kept, and where it is to be shown how a plan is made.
+    None for devices whose plans are not cached, and while planning is being debugged.
 
     >>> plan_path(Caps.preset("host"), 1) == plan_path(Caps.preset("host"), 1) != plan_path(Caps.preset("host"), 2)
     True
@@ -38,7 +38,7 @@ def plan_path(caps: Caps, *inputs: Any) -> Path | None:
 
 
 def _sources() -> Iterator[tuple[str, int, int]]:
-    """The files that make plans what they are: an edited one counts as another version."""
+    """Pumice's source files, as part of the key: an edited one counts as another version."""
     folders = [str(Path(__file__).parent.parent)]
     while folders:
         with os.scandir(folders.pop()) as entries:

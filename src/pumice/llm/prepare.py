@@ -1,4 +1,4 @@
-"""What a device compiles on the very first start, done while a model loads, where progress is shown."""
+"""Compiles kernels on the first start, while a model loads and progress is shown."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def quantize_model(
     """Write a model's weights in another format, as one GGUF file; any model that `load` takes, if GGUF can hold it.
 
     Matrices take the format `to`; the token table and the output matrix a finer one unless `pure`; rows that are no whole
-    number of blocks fall back to another format; norms and biases stay as they are. `on_tensor` hears of each one written.
+    number of blocks fall back to another format; norms and biases stay as they are. `on_tensor` is called for each one written.
     """
     started = time.perf_counter()
     target, path = target_dtype(to), Path(out)
@@ -209,7 +209,7 @@ def choose_dtype(name: str, shape: tuple[int, ...], source: DType, to: DType, *,
 
 @dataclass(frozen=True, slots=True)
 class _SourceTensor(GgufTensor):
-    """A tensor to be written: its format where it is not converted, and where it can stay as it is its rows as stored."""
+    """A tensor to write: its format where it is not converted, and its stored rows where they can be copied."""
 
     kept: DType
     raw: Callable[[int, int], NDArray[Any]] | None = None

@@ -1,4 +1,4 @@
-"""What is asked of an engine and what comes back: sampling numbers, requests, tokens as events, timings."""
+"""Requests to an engine and its answers: sampling parameters, requests, token events, timings."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pumice as pm
 from pumice.ir.graph import static_dim
 from pumice.tensor import Tensor
 
-# A top_k of up to this many needs only so many candidates in order; anything else sorts the vocabulary.
+# A top_k of up to this many sorts only that many candidates; anything else sorts the vocabulary.
 CANDIDATES = 256
 TOP_LOGPROBS = 20
 # What a token step gives instead of a token where the best logit is NaN or infinite.

@@ -62,7 +62,7 @@ def _check_rope(rope: RopeConfig, head_dim: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelArchConfig:
-    """The sizes and variants of a transformer; one block, told by these fields, serves every architecture.
+    """The sizes and variants of a transformer; one block, configured by these fields, implements every architecture.
 
     >>> llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     ...          "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 128, "rms_norm_eps": 1e-5}
@@ -108,7 +108,7 @@ class ModelArchConfig:
     local_rope: RopeConfig | None = None  # of layers with a window, where theirs is another
     # For each layer None, or how many keys a query sees counting its own; in encoders how far it sees to either side.
     windows: tuple[int | None, ...]
-    # Once a sequence grows beyond this length its cache is computed anew, because all its keys then turn by other angles.
+    # Once a sequence grows beyond this length its cache is recomputed, because all its keys then rotate by other angles.
     recompute_beyond: int | None = None
     position_rows: int = 0  # of the table of learned positions
     padding_id: int | None = None  # where given, positions count the other tokens, from this id + 1 on

@@ -1,4 +1,4 @@
-"""The transformer block that all architectures share, told by the config, and the causal models made of it."""
+"""The transformer block that all architectures share, configured by fields, and causal models built from it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def run_layers(
 
 
 def normed(cfg: ModelArchConfig, params: Params | None, x: Tensor) -> Tensor:
-    """x through a norm of the config's kind; as it is where there are no params for one."""
+    """x through a norm of the config's kind; unchanged without params for one."""
     if params is None:
         return x
     if cfg.norm == "layer":

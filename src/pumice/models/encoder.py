@@ -50,6 +50,6 @@ def _both(padding: Tensor | None, near: Tensor) -> Tensor:
 
 
 def _counted(tokens: Tensor, padding_id: int) -> Tensor:
-    """Positions that count the tokens other than padding, from padding_id + 1; padding itself stands at padding_id."""
+    """Positions that count the tokens other than padding, from padding_id + 1; padding itself has padding_id."""
     real = F.astype(tokens != padding_id, "i32")
     return F.cumsum(real, axis=1) * real + padding_id

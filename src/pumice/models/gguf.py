@@ -112,7 +112,7 @@ def windows(g: GgufFields, size: int | None, every: int) -> tuple[int | None, ..
 
 
 def multiplier(g: GgufFields, name: str) -> float:
-    """A factor; 0 and absence stand for none."""
+    """A factor; None for 0 and where it is absent."""
     return g.positive(name) if g.get(name) else 1.0
 
 
@@ -132,7 +132,7 @@ def _scaling(g: GgufFields) -> RopeScaling:
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise g.refuse(f"rope scaling of type {kind!r:.60}", "supported: none linear yarn longrope")
     attention = g.positive("rope.scaling.attn_factor", 1.0)
-    # Zeros stand for what is not known.
+    # Zeros mean unknown.
     original = g.whole("rope.scaling.original_context_length", 0, least=0) or g.whole("context_length")
     if "rope_factors_short.weight" in g.tensors:
         return RopeScaling(kind="longrope", original_positions=original, attention_factor=attention)

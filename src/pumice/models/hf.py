@@ -159,7 +159,7 @@ def rope_config(
 
     Files of transformers 5 have `rope_parameters`, by layer type where types differ; older ones have `theta_name` and
     `rope_scaling`, which does not apply to these layers unless `scaled`. `longrope_names` are other names of that kind.
-    `part` is how much of a head turns where the file does not say; None for models that turn all of it, whatever it says.
+    `part` is the rotated share of a head where the file does not say; None for models that always rotate all of it.
     """
     section = c.section("rope_scaling" if c.get("rope_scaling") else "rope_parameters")
     nested = isinstance(section.get(layers), Mapping)
@@ -217,7 +217,7 @@ def _scaling(c: Fields, r: Fields, kind: ScalingKind) -> RopeScaling:
         factor=factor,
         original_positions=original,
         attention_factor=r.positive("attention_factor", _yarn_attention_factor(r, factor)),
-        # Zeros stand for the defaults.
+        # Zeros mean the defaults.
         beta_fast=r.positive("beta_fast") if r.get("beta_fast") else 32.0,
         beta_slow=r.positive("beta_slow") if r.get("beta_slow") else 1.0,
         truncate=r.flag("truncate", True),

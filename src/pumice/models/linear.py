@@ -10,9 +10,9 @@ from pumice.tensor import Tensor
 
 # Tensors by name; in training also the function that drops elements of an adapter's input.
 Params = Mapping[str, Any]
-# An adapter [rank, in] and [out, rank] beside a weight; its scale is part of the latter.
+# An adapter [rank, in] and [out, rank] of a weight; its scale is part of the latter.
 LORA_A, LORA_B, LORA_DROPOUT = "lora_a", "lora_b", "lora_dropout"
-# The same beside a table of rows, [rank, rows] and [columns, rank]: a table that is also the head can have both.
+# The same for an embedding table, [rank, rows] and [columns, rank]: a table that is also the head can have both.
 ROWS_A, ROWS_B = "lora_rows_a", "lora_rows_b"
 
 

@@ -27,7 +27,7 @@ _COMPARED_ROWS = 4096
 
 
 class LazyArrays(Mapping[str, NDArray[Any]]):
-    """Arrays by the dotted paths of their params, each a view on the file that is made when it is asked for."""
+    """Arrays by the dotted paths of their params, each a view on the file that is created on access."""
 
     def __init__(self, weights: WeightFile, names: Mapping[str, str]) -> None:
         self._weights, self._names = weights, names
@@ -113,10 +113,10 @@ def _same(weights: WeightFile, a: str, b: str) -> bool:
 
 
 def _orders(found: Mapping[str, str], weights: WeightFile) -> dict[str, str]:
-    """The params that say how the columns of a quantised weight are sorted, beside the weights that have one."""
+    """The params with the column order of quantised weights, for those that have one."""
     if not isinstance(weights, QuantizedWeights):
         return {}
-    # Not beside tables: rows that are looked up have no activations that could be sorted.
+    # Not for embedding tables: a lookup has no activations to sort.
     linear = {path: name for path, name in found.items() if path.endswith(".weight") and path.split(".")[0] in ("layers", "head")}
     beside = {path.removesuffix("weight") + "order": name.removesuffix("weight") + "order" for path, name in linear.items()}
     return {path: name for path, name in beside.items() if name in weights.tensors}

@@ -1,4 +1,4 @@
-"""Low-rank adapters: which linear layers a model has for them, and how they stand beside weights that stay as they are."""
+"""Low-rank adapters: which linear layers of a model take them, and how they are added to frozen weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pumice.tracing import Spec
 
 F32 = NDArray[np.float32]
 
-# What adapters stand beside unless others are chosen: attention's projections, however a model groups them.
+# The default targets of adapters: attention's projections, however a model groups them.
 ATTENTION = ("q", "k", "v", "qkv", "o")
 # The table of tokens and the head, which stand outside of the layers and have adapters only where they are named.
 EMBED, HEAD = "embed", "head"
@@ -177,7 +177,7 @@ class _Arrays(Mapping[str, NDArray[Any]]):
 
 
 def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> LoadedParams:
-    """Params with an adapter beside their weights."""
+    """Params with an adapter for their weights."""
     extra: dict[str, F32] = {}
     layers: list[dict[str, Any]] = [dict(layer) for layer in params.specs["layers"]]
     tables: dict[str, dict[str, Any]] = {}
@@ -211,7 +211,7 @@ def table_of(cfg: ModelArchConfig, path: str) -> str:
 
 
 def adapter_keys(path: str) -> tuple[str, str]:
-    """The names of an adapter's two matrices beside the weight of a layer."""
+    """The names of an adapter's two matrices for the weight of a layer."""
     return (ROWS_A, ROWS_B) if path == EMBED else (LORA_A, LORA_B)
 
 

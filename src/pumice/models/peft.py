@@ -164,7 +164,7 @@ def _read_config(cfg: ModelArchConfig, path: Path) -> _AdapterConfig:
     if config.get("fan_in_fan_out") and cfg.model_type not in _FAN_IN_FAN_OUT:
         raise _unsupported(path, "fan_in_fan_out", True, "the model's weights are stored [out, in]")
     for key, value in config.items():
-        # Whatever else is switched on may change what the adapter computes, also what newer versions will bring.
+        # Any other option, also of newer versions, may change what the adapter computes.
         if key not in _HARMLESS | _READ and value not in (None, False, [], {}):
             raise _unsupported(path, key, value, "plain LoRA is supported, with rsLoRA's scale, rank and alpha patterns")
     patterns: dict[str, Mapping[str, Any]] = {}

@@ -11,7 +11,7 @@ from pumice.models.params import LLAMA_NAMES
 
 
 def _border(rope: RopeConfig) -> int | None:
-    """The length beyond which all keys turn by longrope's long factors: there transformers computes the cache anew.
+    """The length beyond which all keys rotate by longrope's long factors: there transformers recomputes the cache.
 
     It does so in this model alone. In others with longrope it keeps the keys that the cache holds, and so do we.
     """

@@ -69,7 +69,7 @@ class Rotary:
     """cos and sin [B, T, 1, rotary_dim/2] for positions [B, T]; calling it turns x [B, T, heads, head_dim].
 
     `length` [B] is how long the sequences are, for the scalings that depend on it: by default what their last position
-    says. When a long prompt runs in chunks, each of them comes with the whole prompt's length, so that all keys turn alike.
+    says. When a long prompt runs in chunks, each chunk gets the whole prompt's length, so that all keys rotate alike.
     """
 
     def __init__(self, rope: RopeConfig, params: Mapping[str, Any], positions: Tensor, length: Tensor | None = None) -> None:
@@ -86,9 +86,9 @@ class Rotary:
 
 
 def rotary_regime(cfg: ModelArchConfig, length: int) -> tuple[int, ...]:
-    """What the angles of a sequence's keys depend on besides their positions, which is some of its length or nothing.
+    """What the angles of a sequence's keys depend on besides their positions: its length, bucketed, or nothing.
 
-    Keys that were cached under one value serve every sequence with the same value and no other. It never falls as the
+    Cached keys can be reused by sequences with the same value and no other. It never falls as the
     length grows.
 
     >>> long = RopeConfig(theta=1e4, rotary_dim=4, scaling=RopeScaling(kind="longrope", original_positions=8))

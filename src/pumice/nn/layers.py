@@ -199,7 +199,7 @@ class Sequential(Module):
 
 
 class LoRA(Module):
-    """A linear layer that stays as it is, plus a product of two thin matrices that learn: B·A·x · alpha / rank.
+    """LoRA: a frozen linear layer plus a trained low-rank update, B·A·x · alpha / rank.
 
     A is [rank, in], B is [out, rank] and starts at 0, so that at first nothing changes.
 

@@ -86,7 +86,7 @@ class Parameter:
 
 
 class Buffer(Parameter):
-    """What a module keeps beside what it learns, such as running means: saved with it, never differentiated.
+    """State of a module that is not trained, such as running means: saved with it, never differentiated.
 
     - `shape`: a size or several; may be left out where `init` is an array
     - `init`: a function of `nn.init`, or the array to start from; zeros by default
@@ -110,7 +110,7 @@ class Labels:
 
 @dataclass
 class ParamBinding:
-    """Tensors in the place of parameters while a function is traced, and what modules leave behind there."""
+    """The tensors of parameters while a function is traced, and the updates and labels that modules record."""
 
     tensors: dict[int, Tensor]
     names: dict[int, str]
@@ -303,7 +303,7 @@ def _holds_parameters(value: Any) -> bool:
 
 
 def _resolve(value: Any) -> Any:
-    """The tensor that stands for a parameter now, or the parameter itself."""
+    """The tensor that a parameter is bound to now, or the parameter itself."""
     binding = _active.get()
     while isinstance(value, Parameter) and binding is not None:
         if id(value) in binding.tensors:

@@ -103,7 +103,7 @@ class GroupNorm(Module):
 
 
 class _BatchNorm(Module):
-    """Batch norm of [N, C, …]: in training by the batch's statistics, which also move the running ones used otherwise.
+    """Batch norm of [N, C, …]: in training by the batch's statistics, which also update the running ones used in evaluation.
 
     In training a channel has more than one value: a batch of one sample without spatial axes is refused, also where it is the
     last, short one of a data set (`Batches(..., drop_last=True)` leaves that out).

@@ -89,7 +89,7 @@ class Optimizer(ABC):
     """How gradients change parameters. Plain data: its state lives in the plan of a step and is updated there, in place.
 
     - `lr`: the learning rate, a number or a schedule of `optim.schedules`
-    - `weight_decay`: how much parameters shrink; what it applies to is said by `decay`
+    - `weight_decay`: how much parameters shrink; `decay` selects which
     - `groups`: a list of `optim.ParamGroup` for parameters that are trained in another way
     - `decay`: what weight decay applies to: "all", a pattern or a function of name and Parameter; by default those whose
       Parameter says so, which leaves out biases and norms
@@ -159,7 +159,7 @@ class Optimizer(ABC):
     def update(
         self, named: Sequence[Named], lr: Tensor, step: Tensor, *, ok: Tensor | None = None, norm: Tensor | None = None
     ) -> None:
-        """Inside a trace: set params and states to what they are after this step.
+        """Inside a trace: set params and states to their values after this train step.
 
         `named` holds name, param, gradient and Parameter of each; `lr` and `step` are f32 scalars, step is 1 for the first
         update. Where `ok`, a bool scalar, is False, everything stays as it is. `norm` is that of all gradients, if it is

@@ -95,7 +95,7 @@ class constant(Schedule):
 
 @dataclass(frozen=True)
 class linear(Schedule):
-    """From `lr` to `end` in equal parts over so many `steps`, then `end`.
+    """From `lr` to `end` linearly over `steps` train steps, then `end`.
 
     >>> [linear(1.0, 4)(s) for s in (0, 1, 4, 9)]
     [1.0, 0.75, 0.0, 0.0]
@@ -117,7 +117,7 @@ class linear(Schedule):
 
 @dataclass(frozen=True)
 class cosine(Schedule):
-    """From `lr` to `end` along half a cosine over so many `steps`, then `end`.
+    """From `lr` to `end` along half a cosine over `steps` train steps, then `end`.
 
     >>> [round(cosine(1.0, 4)(s), 3) for s in (0, 1, 2, 4, 9)]
     [1.0, 0.854, 0.5, 0.0, 0.0]

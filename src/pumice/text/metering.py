@@ -133,7 +133,7 @@ class RenderMeter:
         return weight, height + 1
 
 
-_SMALL = 64  # parts of a value that is measured anew each time
+_SMALL = 64  # parts of a value that is measured again each time
 _KEPT = 64  # characters that remembering a value is worth
 _TEXT_STEP = 6  # 64 characters of text that is only looked at are a step
 

@@ -149,7 +149,7 @@ class ChatTemplate:
             _refuse(name, f"the chat template tried what it may not do: {_shown(error)}")
         except (jinja2.TemplateSyntaxError, SyntaxError) as error:
             _refuse(name, f"the chat template is not valid Jinja: {_shown(error)}")
-        except Exception as error:  # whatever a template's own mistake raises: it is code that we did not write
+        except Exception as error:  # a template is foreign code: it may raise anything
             raise InputError(
                 f"the chat template failed on this conversation: {type(error).__name__}: {_shown(error)}",
                 hint="check that each message has the fields that the template reads, such as role and content",
@@ -215,7 +215,7 @@ def _check_messages(messages: object) -> None:
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
-    """A copy of `value` made of JSON's types alone, as templates can call methods on whatever they are given."""
+    """A copy of `value` of JSON types only, as templates can call methods on their arguments."""
     if depth < 0:
         raise InputError(f"{where} nests too deep for a chat template", hint="pass plain JSON values", field=where)
     if value is None or isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The tokeniser of a model, whatever file it comes from."""
+"""The tokeniser of a model, from any of its file formats."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Record = Mapping[str, Any]
 
 
 class Log:
-    """Appends records to a file. Each line is on its way to the disk when `write` returns; None writes nothing.
+    """Appends records to a file. Each line is flushed when `write` returns; None writes nothing.
 
     `resumed_at` is the step that a run goes on from: what a killed run logged beyond it happens again, and is dropped. A run
     that starts anew leaves an earlier log beside its own, as `.old`.

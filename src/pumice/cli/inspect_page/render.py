@@ -41,7 +41,7 @@ def render(data: Mapping[str, Any]) -> str:
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """JSON that can stand in a script element: no text in it ends the element or opens a comment.
+    """JSON that is safe inside a script element: no text in it ends the element or opens a comment.
 
     >>> embedded({"a": "</script><!--"})
     '{"a":"\\\\u003c/script\\\\u003e\\\\u003c!--"}'

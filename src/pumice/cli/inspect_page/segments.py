@@ -71,7 +71,7 @@ def scope(path: str) -> str:
 def _by_scope(graph: Graph) -> tuple[list[str], list[tuple[int, ...]]]:
     """Every node in the latest part that its operands come from, or in a later one that its own params name.
 
-    A part is opened anew where its params are used again behind other parts: by a tied head, or on the way back of a gradient.
+    A new part begins where params are used again after other parts: by a tied head, or in the backward pass.
     """
     scopes = ["inputs"]
     of: dict[int, int] = {}
@@ -88,7 +88,7 @@ def _by_scope(graph: Graph) -> tuple[list[str], list[tuple[int, ...]]]:
                 later = len(scopes) - 1
             at = later
         of[n.id] = at
-    # Sources, and what is made of params alone, stand with the first node that uses them.
+    # Sources, and values computed from params alone, are placed with the first node that uses them.
     for n in reversed(graph.nodes):
         if n.id not in of:
             of[n.id] = min((of[u] for u in graph.users[n.id]), default=0)
@@ -151,9 +151,9 @@ def _merged(names: Sequence[str], members: Sequence[tuple[int, ...]]) -> tuple[l
 
 
 def _signature(graph: Graph, nodes: Sequence[int]) -> object:
-    """What the nodes compute, whatever their numbers and the names of their params are.
+    """A key of what the nodes compute, independent of their ids and of the names of their params.
 
-    Sources count by their types alone: one that several layers use stands with the first of them.
+    Sources count by their types alone: one that several layers use is placed with the first of them.
     """
     work = [n for n in nodes if graph.nodes[n].op not in SOURCE_OPS]
     place = {n: k for k, n in enumerate(work)}

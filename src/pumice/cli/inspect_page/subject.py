@@ -48,8 +48,8 @@ _HOME = Path(pumice.__file__).parent
 class Subject:
     """One thing to show. `step` says which of a model's graphs was planned; `note` why nothing was.
 
-    `sizes` and `inputs` are what a measured run takes where nobody says otherwise: symbols at those values, inputs that are
-    not named there are zeros. `arrays` are the weights; zeros stand for them where there are none.
+    `sizes` and `inputs` are the defaults of a measured run: symbols at those values, inputs that are not named there are
+    zeros. `arrays` are the weights; zeros where there are none.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""The gradient of attention: probabilities computed anew from q and k, for a block of queries at a time."""
+"""The gradient of attention: probabilities recomputed from q and k, for a block of queries at a time."""
 
 from __future__ import annotations
 

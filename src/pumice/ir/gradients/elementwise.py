@@ -105,7 +105,7 @@ def _pow(c: Backward) -> Gradients:
         flat = a.eq(0.0).both(b.ge(0.0))
         return flat.choose(0.0, c.dy * c.out * flat.choose(1.0, a).op("log"))
 
-    # Where the exponent is 0 the slope is 0, whatever the base: 0 to the power -1 must not enter.
+    # Where the exponent is 0 the slope is 0 for any base: 0 to the power -1 must not be computed.
     return c.each(lambda: b.eq(0.0).choose(0.0, c.dy * b * a.op("pow", b - 1.0)), of_exponent)
 
 

@@ -1,4 +1,4 @@
-"""Index ops: reading and writing by index tensors, and the tensors that indices are made of."""
+"""Index ops: reading and writing by index tensors, and ops that make indices."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _check_resize(x: TensorType, attrs: Attrs) -> None:
     if len(attrs["size"]) != spatial_rank(x):
         raise ShapeError(f"size must have one dim per spatial axis, it is {shape_text(attrs['size'])}", size=attrs["size"])
     for old, new in zip(x.shape[2:], attrs["size"], strict=True):
-        # Nothing resizes to nothing, which a layer meets in an empty batch of crops; all else needs an element to take from.
+        # An empty axis may resize to an empty one, as in an empty batch of crops; everything else needs an element to read.
         if isinstance(old, int) and isinstance(new, int) and (new < 0 or (old == 0) != (new == 0)):
             raise ShapeError(
                 f"a spatial shape of {shape_text(x.shape[2:])} does not resize to {shape_text(attrs['size'])}",

@@ -25,7 +25,7 @@ _WRITE_RULE = "Negative indices count from the end; updates whose index is still
 
 
 def _scatter_error(e: Evaluation) -> Any:
-    """Sums of as many terms as meet in each element, which the same op over ones counts."""
+    """Sums of as many terms as each element receives, counted by the same op over ones."""
     x, indices, updates = e.arrays
     if not is_float(x):
         return 0.0

@@ -1,4 +1,4 @@
-"""Fine-tuning of language models: whole, or by low-rank adapters beside weights that stay as they are."""
+"""Fine-tuning of language models: all weights, or low-rank adapters on frozen weights."""
 
 from pumice.llm.finetune.documents import Document, read_documents
 from pumice.llm.finetune.module import CausalModel, LoraSettings, next_token_loss

@@ -129,7 +129,7 @@ def _chat(messages: Any, tokenizer: Tokenizer, template: ChatTemplate | None) ->
         if not (text.startswith(through) and through.startswith(before)):
             skipped += 1
             continue
-        # Whole texts are compared as tokens: pieces encoded by themselves may begin differently.
+        # Whole texts are compared as tokens: pieces encoded separately may begin differently.
         start, stop = (_common(tokenizer.encode(part, add_special=False), ids) for part in (before, through))
         learned[start:stop] = True
     if skipped == len(turns):

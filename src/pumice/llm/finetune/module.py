@@ -1,4 +1,4 @@
-"""A causal model as a module: every weight learns, or adapters beside weights that stay as they are."""
+"""A causal model as a module: all weights are trained, or adapters on frozen weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """Adapters of a rank, times alpha / rank, with dropout before them, beside the layers that `targets` name.
+    """Adapters of a rank, scaled by alpha / rank, with dropout before them, on the layers that `targets` name.
 
     >>> LoraSettings(rank=8).scale
     2.0
@@ -107,7 +107,7 @@ class CausalModel(nn.Module):
         self.dropout = nn.Dropout(lora.dropout)
 
     def _tree(self, specs: Any, path: str, arrays: Mapping[str, Array], *, frozen: bool) -> Any:
-        """Parameters in the place of specs; they start from the file's arrays, which are not held."""
+        """Parameters instead of specs; they start from the file's arrays, which are not kept."""
         if isinstance(specs, Mapping):
             return {k: self._tree(v, f"{path}.{k}" if path else k, arrays, frozen=frozen) for k, v in specs.items()}
         if isinstance(specs, list):

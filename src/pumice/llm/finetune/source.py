@@ -39,7 +39,7 @@ class BaseModel:
         return load_model_params(self.cfg, self.weights)
 
     def fingerprint(self) -> str:
-        """By what a checkpoint knows the model again that it was trained beside."""
+        """Identifies the base model in a checkpoint."""
         return digest(*(self.params.arrays[path] for path in list(self.params.arrays)[:_FINGERPRINTED]))
 
 
