@@ -85,8 +85,8 @@ def one_op(spec: OpSpec, sample: Sample, *, views: bool = False) -> Case:
     """The graph that applies one op to a sample; with `views`, operands arrive as transposed slices of larger inputs."""
     b = GraphBuilder()
     ids, inputs, params = operands(b, sample, _as_view if views else None)
-    out = b.add(spec.name, ids, sample.attrs)
-    return Case(b.build([("out", out)]), inputs, params)
+    outs = b.add_all(spec.name, ids, sample.attrs)
+    return Case(b.build([(f"out{k or ''}", i) for k, i in enumerate(outs)]), inputs, params)
 
 
 def _as_view(b: GraphBuilder, name: str, a: Array, inputs: Arrays) -> int | None:
@@ -103,8 +103,13 @@ def _as_view(b: GraphBuilder, name: str, a: Array, inputs: Arrays) -> int | None
     return b.add("slice", [node], {"starts": (1,) + (0,) * (a.ndim - 1), "stops": stops, "steps": (2,) + (1,) * (a.ndim - 1)})
 
 
-def run_plan(dev: Device, plan: Plan, case: Case, *, guarded: bool = False) -> tuple[list[Array], list[str]]:
-    """Outputs of one run in poisoned memory and, where the plan is guarded, every guard zone that was written to."""
+def run_plan(
+    dev: Device, plan: Plan, case: Case, *, guarded: bool = False, states: Arrays | None = None
+) -> tuple[list[Array], list[str]]:
+    """Outputs of one run in poisoned memory and, where the plan is guarded, every guard zone that was written to.
+
+    `states` is filled with what the run leaves in them.
+    """
     session = dev.open(plan)
     try:
         for n in plan.graph.sources("param"):
@@ -114,6 +119,8 @@ def run_plan(dev: Device, plan: Plan, case: Case, *, guarded: bool = False) -> t
             if b.kind == "arena":
                 session.fill_buffer(k, 0xFFFFFFFF)  # NaN in every float dtype
         results = session.run(env, case.inputs, [i for _, i in plan.graph.outputs])
+        if states is not None:
+            states |= {n.name: session.read(n.id) for n in plan.graph.sources("state")}
         return results, _broken_guards(session, plan, env) if guarded else []
     finally:
         session.close()
@@ -143,8 +150,9 @@ def check(case: Case, target: str, **options: Any) -> str:
     options = {"arena": False, "guard": GUARD, **options}
     maxima = options.pop("max", None)
     plan = build_plan(case.graph, dev.caps, PlanOptions(**options), max=maxima)
-    results, broken = run_plan(dev, plan, case, guarded=options["guard"] > 0)
-    return f"wrote beyond {broken}" if broken else wrong_outputs(case, results)
+    states: Arrays = {}
+    results, broken = run_plan(dev, plan, case, guarded=options["guard"] > 0, states=states)
+    return f"wrote beyond {broken}" if broken else wrong_outputs(case, results) or _wrong_states(case, states)
 
 
 def wrong_outputs(case: Case, results: Sequence[Array]) -> str:
@@ -152,6 +160,13 @@ def wrong_outputs(case: Case, results: Sequence[Array]) -> str:
     for (name, node), got, want in zip(case.graph.outputs, results, bounds_of(case).outputs, strict=True):
         if problem := mismatch(got, want, case.graph.nodes[node].type.dtype):
             return f"{name}: {problem}"
+    return ""
+
+
+def _wrong_states(case: Case, states: Arrays) -> str:
+    for n in case.graph.sources("state"):
+        if problem := mismatch(states[n.name], bounds_of(case).state[n.name], n.type.dtype):
+            return f"the state {n.name}: {problem}"
     return ""
 
 

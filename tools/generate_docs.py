@@ -41,7 +41,7 @@ def ops_page() -> str:
         attrs = ", ".join(k if repr(v) == "required" else f"{k}={v!r}" for k, v in s.attrs.items())
         cells = [
             f"`{s.name}`",
-            ", ".join(s.operands),
+            ", ".join(s.operands) + (f" → {', '.join(s.results)}" if len(s.results) > 1 else ""),
             attrs,
             s.summary,
             s.rules,

@@ -26,12 +26,12 @@ def float_operands(sample: Sample) -> list[int]:
     return [k for k, a in enumerate(sample.inputs) if isinstance(a, np.ndarray) and dtypes.dtype(a.dtype).is_float]
 
 
-def output_type(spec: OpSpec, sample: Sample) -> TensorType:
+def output_types(spec: OpSpec, sample: Sample) -> tuple[TensorType, ...]:
     types = [
         None if a is None else TensorType(a.dtype if isinstance(a, Packed) else dtypes.dtype(a.dtype), a.shape)
         for a in spec.complete_operands(sample.inputs)
     ]
-    return spec.infer(types, spec.complete_attrs(sample.attrs))
+    return spec.result_types(types, spec.complete_attrs(sample.attrs))
 
 
 def usable_samples(spec: OpSpec) -> Iterator[Sample]:
@@ -41,56 +41,65 @@ def usable_samples(spec: OpSpec) -> Iterator[Sample]:
         if not float_operands(s) or sum(a.size for a in arrays) > _LARGEST:
             continue
         finite = all(np.isfinite(a.astype(np.float64)).all() for a in arrays)
-        out = output_type(spec, s).dtype
+        out = output_types(spec, s)[0].dtype
         # Rounding is a staircase: its difference quotient says nothing.
         rounds = (spec.name == "cast" and out != dtypes.f32) or (spec.name, s.label) in _ON_A_JUMP
-        if finite and out.is_float and not rounds and np.isfinite(reference(spec, s)).all():
+        if finite and out.is_float and not rounds and all(np.isfinite(r).all() for r in references(spec, s)):
             yield s
 
 
-def reference(spec: OpSpec, sample: Sample) -> Array:
-    """The op's value in float64."""
+def references(spec: OpSpec, sample: Sample) -> tuple[Array, ...]:
+    """The op's results in float64."""
     floats = float_operands(sample)
     wide = [a.astype(np.float64) if k in floats else a for k, a in enumerate(spec.complete_operands(sample.inputs))]
     with np.errstate(all="ignore"):
-        return spec.reference(wide, bind_attrs(spec.complete_attrs(sample.attrs), {}), output_type(spec, sample))
+        return spec.evaluate(wide, bind_attrs(spec.complete_attrs(sample.attrs), {}), output_types(spec, sample))
 
 
 def gradient_case(spec: OpSpec, sample: Sample) -> Case:
-    """The graph of the gradients of sum(op(…) * r) with respect to every float operand."""
+    """The graph of the gradients of sum(result * r) over all float results with respect to every float operand."""
     b = GraphBuilder()
     ids, inputs, params = operands(b, sample)
-    y = b.add(spec.name, ids, sample.attrs)
-    r = b.source("input", "r", TensorType(dtypes.f32, b.type(y).shape))
-    inputs["r"] = weights(b.type(y).static_shape)
-    wide = y if b.type(y).dtype == dtypes.f32 else b.add("cast", [y], {"dtype": "f32"})
-    loss = b.add("reduce_sum", [b.add("mul", [wide, r])], {"axes": tuple(range(b.type(y).rank))})
+    loss: int | None = None
+    for i, y in enumerate(b.add_all(spec.name, ids, sample.attrs)):
+        if not b.type(y).dtype.is_float:
+            continue
+        name = f"r{i or ''}"
+        r = b.source("input", name, TensorType(dtypes.f32, b.type(y).shape))
+        inputs[name] = weights(b.type(y).static_shape, i)
+        wide = y if b.type(y).dtype == dtypes.f32 else b.add("cast", [y], {"dtype": "f32"})
+        term = b.add("reduce_sum", [b.add("mul", [wide, r])], {"axes": tuple(range(b.type(y).rank))})
+        loss = term if loss is None else b.add("add", [loss, term])
+    assert loss is not None
     wrt = float_operands(sample)
     found = backward(b, loss, [i for k in wrt if (i := ids[k]) is not None])
     return Case(b.build([(f"d{k}", i) for k, i in zip(wrt, found, strict=True)]), inputs, params)
 
 
-def weights(shape: tuple[int, ...]) -> Array:
-    return np.asarray(np.random.default_rng(5).standard_normal(shape).astype(np.float32))
+def weights(shape: tuple[int, ...], result: int = 0) -> Array:
+    return np.asarray(np.random.default_rng(5 + result).standard_normal(shape).astype(np.float32))
 
 
 def disagreement(spec: OpSpec, sample: Sample) -> str:
     """ "" or how the gradients along random directions differ from difference quotients of the float64 reference."""
     case = gradient_case(spec, sample)
     gradients = evaluate_graph(case.graph, case.inputs, case.params).outputs
-    wrt, out = float_operands(sample), output_type(spec, sample)
+    wrt, outs = float_operands(sample), output_types(spec, sample)
     attrs = bind_attrs(spec.complete_attrs(sample.attrs), {})
     arrays = [
         a.astype(np.float64) if k in wrt and isinstance(a, np.ndarray) else a
         for k, a in enumerate(spec.complete_operands(sample.inputs))
     ]
-    r = weights(out.static_shape).astype(np.float64)
+    factors = {i: weights(t.static_shape, i).astype(np.float64) for i, t in enumerate(outs) if t.dtype.is_float}
 
     def loss(moved: dict[int, Array]) -> float:
         with np.errstate(all="ignore"):
-            return float(np.sum(spec.reference([moved.get(k, a) for k, a in enumerate(arrays)], attrs, out) * r))
+            results = spec.evaluate([moved.get(k, a) for k, a in enumerate(arrays)], attrs, outs)
+        return sum(float(np.sum(results[i] * r)) for i, r in factors.items())
 
-    half = out.dtype != dtypes.f32 or any(dtypes.dtype(a.dtype) != dtypes.f32 for k in wrt if (a := sample.inputs[k]) is not None)
+    half = outs[0].dtype != dtypes.f32 or any(
+        dtypes.dtype(a.dtype) != dtypes.f32 for k in wrt if (a := sample.inputs[k]) is not None
+    )
     tolerance = 0.03 if half else 1e-5
     rng = np.random.default_rng(7)
     for k, gradient in zip(wrt, gradients, strict=True):
@@ -110,7 +119,7 @@ def second_order_disagreement(spec: OpSpec) -> str:
     """As `disagreement`, for the gradient of sum((the op's gradient) * s) over the op's first usable f32 sample."""
     for sample in usable_samples(spec):
         floats = [sample.inputs[k] for k in float_operands(sample)]
-        if all(a.dtype == np.float32 for a in floats) and np.prod(output_type(spec, sample).static_shape) > 1:
+        if all(a.dtype == np.float32 for a in floats) and np.prod(output_types(spec, sample)[0].static_shape) > 1:
             break
     else:
         raise AssertionError("no f32 sample")

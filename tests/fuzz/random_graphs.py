@@ -46,7 +46,7 @@ class Generator:
         for _ in range(self.choose.randint(1, 3)):
             self.source()
         for _ in range(self.choose.randint(4, 22)):
-            self.choose.choice(_GROWERS)(self)
+            self.choose.choice(GROWERS)(self)
         outputs = self.choose.sample(self._floats(), k=min(len(self._floats()), self.choose.randint(1, 3)))
         graph = self.builder.build([(f"o{i}", n) for i, n in enumerate(outputs)], maxima={"B": 6})
         return Case(dce(graph), self.inputs, self.params)
@@ -241,7 +241,7 @@ class Generator:
             self.add("cast", [self.add("cast", [n.id], dtype="f16")], dtype="f32")
 
 
-_GROWERS: tuple[Callable[[Generator], None], ...] = (
+GROWERS: tuple[Callable[[Generator], None], ...] = (
     Generator.unary,
     Generator.unary,
     Generator.binary,
@@ -306,7 +306,7 @@ def _drop_unused(case: Case) -> Case:
 def _cut(case: Case, node: int) -> Case | None:
     """The case with one node turned into an input that holds its value."""
     n = case.graph.nodes[node]
-    if n.op in ("input", "param", "constant") or n.type.dtype.name != "f32":
+    if n.op in ("input", "param", "constant") or n.type.dtype.name != "f32" or n.further:
         return None
     values = evaluate_graph(case.graph, case.inputs, case.params, keep_values=True).values
     assert values is not None

@@ -1,15 +1,18 @@
 """Random graphs: reference == host == webgpu, fused == unfused, arenas == a buffer each. Seeds are printed, failures shrunk.
 
-`pytest tests/fuzz --graphs 10000` runs more; `--graph-seed 42 --graphs 1` repeats one.
+`pytest tests/fuzz --graphs 10000` runs more; `--graph-seed 42 --graphs 1` repeats one. Graphs with nodes of several results have
+tests of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from fuzz.random_graphs import random_case, shrink
+from fuzz.several_results import has_results, results_case
 from harness import Case, check
 
 CHUNKS = 8
@@ -33,8 +36,30 @@ def failure(case: Case, target: str, options: dict[str, Any]) -> str:
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_backends_agree_on_random_graphs(chunk: int, request: pytest.FixtureRequest) -> None:
     first, count = request.config.getoption("--graph-seed"), request.config.getoption("--graphs")
-    for seed in range(first + chunk, first + count, CHUNKS):
-        case = random_case(seed)
+    _compare(random_case, range(first + chunk, first + count, CHUNKS))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("chunk", range(4))
+def test_backends_agree_on_nodes_with_several_results(chunk: int) -> None:
+    _compare(results_case, range(chunk, 24, 4))
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_backends_agree_on_more_nodes_with_several_results(chunk: int, request: pytest.FixtureRequest) -> None:
+    first, count = request.config.getoption("--graph-seed"), request.config.getoption("--graphs")
+    _compare(results_case, range(1000 + first + chunk, 1000 + first + count, CHUNKS))
+
+
+def test_graphs_have_nodes_with_several_results() -> None:
+    assert sum(has_results(results_case(seed)) for seed in range(24)) > 18
+
+
+def _compare(make: Callable[[int], Case], seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        case = make(seed)
         for target, options in VARIANTS:
             problem = failure(case, target, options)
             if problem:
@@ -42,5 +67,5 @@ def test_backends_agree_on_random_graphs(chunk: int, request: pytest.FixtureRequ
                 pytest.fail(
                     f"seed {seed} on {target} with {options}: {problem}\n"
                     f"shrunk to ({failure(small, target, options)}):\n{small.graph}\n"
-                    f"repeat with: pytest tests/fuzz --graph-seed {seed} --graphs 1"
+                    f"repeat with: {make.__name__}({seed})"
                 )

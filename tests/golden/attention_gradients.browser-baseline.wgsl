@@ -1,4 +1,4 @@
-// expand+attention_gradient queries [held 16 passing 8 64]: groups 2*floordiv(2*T+15,16); read %0, read %3, read %1, read %2, write %12, write %5; sizes floordiv(2*T+15,16), 2*floordiv(2*T+15,16), T, 2*T-1, 256*T, 64*T, 128*T, 2*T
+// expand+attention_gradient queries [held 16 passing 8 64]: groups 2*floordiv(2*T+15,16); read %0, read %3, read %1, read %2, write %8, write %5; sizes floordiv(2*T+15,16), 2*floordiv(2*T+15,16), T, 2*T-1, 256*T, 64*T, 128*T, 2*T
 @group(0) @binding(0) var<storage, read> b0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b1: array<f32>;
 @group(0) @binding(2) var<storage, read> b2: array<vec4<f32>>;
@@ -217,121 +217,122 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let found80 = 0.125f * share[sum_row + 0u] * (sum_a0_0 - delta[sum_row + 0u] * sum_b0_0);
     let d81 = (lane + 0u) * 4u + 0u;
      {
-      let at82 = begin79 + d81;
-      let v83 = found80.x;
-      b5[at82] = v83;
+      let i82 = begin79 + d81;
+      let v87 = found80.x;
+      b5[i82] = v87;
     }
-    let d84 = (lane + 0u) * 4u + 1u;
+    let d88 = (lane + 0u) * 4u + 1u;
      {
-      let at85 = begin79 + d84;
-      let v86 = found80.y;
-      b5[at85] = v86;
+      let i89 = begin79 + d88;
+      let v94 = found80.y;
+      b5[i89] = v94;
     }
-    let d87 = (lane + 0u) * 4u + 2u;
+    let d95 = (lane + 0u) * 4u + 2u;
      {
-      let at88 = begin79 + d87;
-      let v89 = found80.z;
-      b5[at88] = v89;
+      let i96 = begin79 + d95;
+      let v101 = found80.z;
+      b5[i96] = v101;
     }
-    let d90 = (lane + 0u) * 4u + 3u;
+    let d102 = (lane + 0u) * 4u + 3u;
      {
-      let at91 = begin79 + d90;
-      let v92 = found80.w;
-      b5[at91] = v92;
+      let i103 = begin79 + d102;
+      let v108 = found80.w;
+      b5[i103] = v108;
     }
-    let found93 = 0.125f * share[sum_row + 0u] * (sum_a0_1 - delta[sum_row + 0u] * sum_b0_1);
-    let d94 = (lane + 8u) * 4u + 0u;
+    let found109 = 0.125f * share[sum_row + 0u] * (sum_a0_1 - delta[sum_row + 0u] * sum_b0_1);
+    let d110 = (lane + 8u) * 4u + 0u;
      {
-      let at95 = begin79 + d94;
-      let v96 = found93.x;
-      b5[at95] = v96;
+      let i111 = begin79 + d110;
+      let v116 = found109.x;
+      b5[i111] = v116;
     }
-    let d97 = (lane + 8u) * 4u + 1u;
+    let d117 = (lane + 8u) * 4u + 1u;
      {
-      let at98 = begin79 + d97;
-      let v99 = found93.y;
-      b5[at98] = v99;
+      let i118 = begin79 + d117;
+      let v123 = found109.y;
+      b5[i118] = v123;
     }
-    let d100 = (lane + 8u) * 4u + 2u;
+    let d124 = (lane + 8u) * 4u + 2u;
      {
-      let at101 = begin79 + d100;
-      let v102 = found93.z;
-      b5[at101] = v102;
+      let i125 = begin79 + d124;
+      let v130 = found109.z;
+      b5[i125] = v130;
     }
-    let d103 = (lane + 8u) * 4u + 3u;
+    let d131 = (lane + 8u) * 4u + 3u;
      {
-      let at104 = begin79 + d103;
-      let v105 = found93.w;
-      b5[at104] = v105;
+      let i132 = begin79 + d131;
+      let v137 = found109.w;
+      b5[i132] = v137;
     }
   }
   if (sum_row + 1u < 16u && row0 + sum_row + 1u < u.d7) {
-    let row106 = row0 + sum_row + 1u;
-    let h107 = kv_head * 2u + row106 % 2u;
-    let s108 = row106 / 2u;
-    let begin109 = (((batch * u.d4) + (h107 * u.d5)) + (s108 * 64u));
-    let found110 = 0.125f * share[sum_row + 1u] * (sum_a1_0 - delta[sum_row + 1u] * sum_b1_0);
-    let d111 = (lane + 0u) * 4u + 0u;
+    let row138 = row0 + sum_row + 1u;
+    let h139 = kv_head * 2u + row138 % 2u;
+    let s140 = row138 / 2u;
+    let begin141 = (((batch * u.d4) + (h139 * u.d5)) + (s140 * 64u));
+    let found142 = 0.125f * share[sum_row + 1u] * (sum_a1_0 - delta[sum_row + 1u] * sum_b1_0);
+    let d143 = (lane + 0u) * 4u + 0u;
      {
-      let at112 = begin109 + d111;
-      let v113 = found110.x;
-      b5[at112] = v113;
+      let i144 = begin141 + d143;
+      let v149 = found142.x;
+      b5[i144] = v149;
     }
-    let d114 = (lane + 0u) * 4u + 1u;
+    let d150 = (lane + 0u) * 4u + 1u;
      {
-      let at115 = begin109 + d114;
-      let v116 = found110.y;
-      b5[at115] = v116;
+      let i151 = begin141 + d150;
+      let v156 = found142.y;
+      b5[i151] = v156;
     }
-    let d117 = (lane + 0u) * 4u + 2u;
+    let d157 = (lane + 0u) * 4u + 2u;
      {
-      let at118 = begin109 + d117;
-      let v119 = found110.z;
-      b5[at118] = v119;
+      let i158 = begin141 + d157;
+      let v163 = found142.z;
+      b5[i158] = v163;
     }
-    let d120 = (lane + 0u) * 4u + 3u;
+    let d164 = (lane + 0u) * 4u + 3u;
      {
-      let at121 = begin109 + d120;
-      let v122 = found110.w;
-      b5[at121] = v122;
+      let i165 = begin141 + d164;
+      let v170 = found142.w;
+      b5[i165] = v170;
     }
-    let found123 = 0.125f * share[sum_row + 1u] * (sum_a1_1 - delta[sum_row + 1u] * sum_b1_1);
-    let d124 = (lane + 8u) * 4u + 0u;
+    let found171 = 0.125f * share[sum_row + 1u] * (sum_a1_1 - delta[sum_row + 1u] * sum_b1_1);
+    let d172 = (lane + 8u) * 4u + 0u;
      {
-      let at125 = begin109 + d124;
-      let v126 = found123.x;
-      b5[at125] = v126;
+      let i173 = begin141 + d172;
+      let v178 = found171.x;
+      b5[i173] = v178;
     }
-    let d127 = (lane + 8u) * 4u + 1u;
+    let d179 = (lane + 8u) * 4u + 1u;
      {
-      let at128 = begin109 + d127;
-      let v129 = found123.y;
-      b5[at128] = v129;
+      let i180 = begin141 + d179;
+      let v185 = found171.y;
+      b5[i180] = v185;
     }
-    let d130 = (lane + 8u) * 4u + 2u;
+    let d186 = (lane + 8u) * 4u + 2u;
      {
-      let at131 = begin109 + d130;
-      let v132 = found123.z;
-      b5[at131] = v132;
+      let i187 = begin141 + d186;
+      let v192 = found171.z;
+      b5[i187] = v192;
     }
-    let d133 = (lane + 8u) * 4u + 3u;
+    let d193 = (lane + 8u) * 4u + 3u;
      {
-      let at134 = begin109 + d133;
-      let v135 = found123.w;
-      b5[at134] = v135;
+      let i194 = begin141 + d193;
+      let v199 = found171.w;
+      b5[i194] = v199;
     }
   }
 }
 
-// expand+attention_gradient keys [held 16 passing 8 64]: groups 2*floordiv(T+15,16); read %1, read %2, read %0, read %3, read %12, write %5; sizes floordiv(T+15,16), 2*floordiv(T+15,16), T, T-1, 128*T, 64*T, 2*T, 256*T, 384*T
+// expand+attention_gradient keys [held 16 passing 8 64]: groups 2*floordiv(T+15,16); read %1, read %2, read %0, read %3, read %8, write %6, write %7; sizes floordiv(T+15,16), 2*floordiv(T+15,16), T, T-1, 128*T, 64*T, 2*T, 256*T
 @group(0) @binding(0) var<storage, read> b0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b1: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b2: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> b3: array<f32>;
 @group(0) @binding(4) var<storage, read> b4: array<f32>;
 @group(0) @binding(5) var<storage, read_write> b5: array<f32>;
-struct Sizes { d0: u32, d1: u32, d2: u32, d3: u32, d4: u32, d5: u32, d6: u32, d7: u32, d8: u32 }
-@group(0) @binding(6) var<uniform> u: Sizes;
+@group(0) @binding(6) var<storage, read_write> b6: array<f32>;
+struct Sizes { d0: u32, d1: u32, d2: u32, d3: u32, d4: u32, d5: u32, d6: u32, d7: u32 }
+@group(0) @binding(7) var<uniform> u: Sizes;
 var<workgroup> held_a: array<vec4<f32>, 272>;
 var<workgroup> passing_a: array<vec4<f32>, 136>;
 var<workgroup> weights_a: array<vec4<f32>, 32>;
@@ -500,269 +501,186 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
   if (sum_row + 0u < 16u && row0 + sum_row + 0u < u.d2) {
     let row88 = row0 + sum_row + 0u;
-    let begin89 = (u.d7 + (((batch * u.d4) + (kv_head * u.d5)) + (row88 * 64u)));
+    let begin89 = (((batch * u.d4) + (kv_head * u.d5)) + (row88 * 64u));
     let found90 = sum_a0_0;
     let d91 = (lane + 0u) * 4u + 0u;
      {
-      let at92 = begin89 + d91;
-      let v93 = found90.x;
-      b5[at92] = v93;
+      let i92 = begin89 + d91;
+      b5[i92] = found90.x;
     }
-    let d94 = (lane + 0u) * 4u + 1u;
+    let d97 = (lane + 0u) * 4u + 1u;
      {
-      let at95 = begin89 + d94;
-      let v96 = found90.y;
-      b5[at95] = v96;
+      let i98 = begin89 + d97;
+      b5[i98] = found90.y;
     }
-    let d97 = (lane + 0u) * 4u + 2u;
+    let d103 = (lane + 0u) * 4u + 2u;
      {
-      let at98 = begin89 + d97;
-      let v99 = found90.z;
-      b5[at98] = v99;
+      let i104 = begin89 + d103;
+      b5[i104] = found90.z;
     }
-    let d100 = (lane + 0u) * 4u + 3u;
+    let d109 = (lane + 0u) * 4u + 3u;
      {
-      let at101 = begin89 + d100;
-      let v102 = found90.w;
-      b5[at101] = v102;
+      let i110 = begin89 + d109;
+      b5[i110] = found90.w;
     }
-    let found103 = sum_a0_1;
-    let d104 = (lane + 8u) * 4u + 0u;
+    let found115 = sum_a0_1;
+    let d116 = (lane + 8u) * 4u + 0u;
      {
-      let at105 = begin89 + d104;
-      let v106 = found103.x;
-      b5[at105] = v106;
+      let i117 = begin89 + d116;
+      b5[i117] = found115.x;
     }
-    let d107 = (lane + 8u) * 4u + 1u;
+    let d122 = (lane + 8u) * 4u + 1u;
      {
-      let at108 = begin89 + d107;
-      let v109 = found103.y;
-      b5[at108] = v109;
+      let i123 = begin89 + d122;
+      b5[i123] = found115.y;
     }
-    let d110 = (lane + 8u) * 4u + 2u;
+    let d128 = (lane + 8u) * 4u + 2u;
      {
-      let at111 = begin89 + d110;
-      let v112 = found103.z;
-      b5[at111] = v112;
+      let i129 = begin89 + d128;
+      b5[i129] = found115.z;
     }
-    let d113 = (lane + 8u) * 4u + 3u;
+    let d134 = (lane + 8u) * 4u + 3u;
      {
-      let at114 = begin89 + d113;
-      let v115 = found103.w;
-      b5[at114] = v115;
+      let i135 = begin89 + d134;
+      b5[i135] = found115.w;
     }
   }
   if (sum_row + 1u < 16u && row0 + sum_row + 1u < u.d2) {
-    let row116 = row0 + sum_row + 1u;
-    let begin117 = (u.d7 + (((batch * u.d4) + (kv_head * u.d5)) + (row116 * 64u)));
-    let found118 = sum_a1_0;
-    let d119 = (lane + 0u) * 4u + 0u;
+    let row140 = row0 + sum_row + 1u;
+    let begin141 = (((batch * u.d4) + (kv_head * u.d5)) + (row140 * 64u));
+    let found142 = sum_a1_0;
+    let d143 = (lane + 0u) * 4u + 0u;
      {
-      let at120 = begin117 + d119;
-      let v121 = found118.x;
-      b5[at120] = v121;
+      let i144 = begin141 + d143;
+      b5[i144] = found142.x;
     }
-    let d122 = (lane + 0u) * 4u + 1u;
+    let d149 = (lane + 0u) * 4u + 1u;
      {
-      let at123 = begin117 + d122;
-      let v124 = found118.y;
-      b5[at123] = v124;
+      let i150 = begin141 + d149;
+      b5[i150] = found142.y;
     }
-    let d125 = (lane + 0u) * 4u + 2u;
+    let d155 = (lane + 0u) * 4u + 2u;
      {
-      let at126 = begin117 + d125;
-      let v127 = found118.z;
-      b5[at126] = v127;
+      let i156 = begin141 + d155;
+      b5[i156] = found142.z;
     }
-    let d128 = (lane + 0u) * 4u + 3u;
+    let d161 = (lane + 0u) * 4u + 3u;
      {
-      let at129 = begin117 + d128;
-      let v130 = found118.w;
-      b5[at129] = v130;
+      let i162 = begin141 + d161;
+      b5[i162] = found142.w;
     }
-    let found131 = sum_a1_1;
-    let d132 = (lane + 8u) * 4u + 0u;
+    let found167 = sum_a1_1;
+    let d168 = (lane + 8u) * 4u + 0u;
      {
-      let at133 = begin117 + d132;
-      let v134 = found131.x;
-      b5[at133] = v134;
+      let i169 = begin141 + d168;
+      b5[i169] = found167.x;
     }
-    let d135 = (lane + 8u) * 4u + 1u;
+    let d174 = (lane + 8u) * 4u + 1u;
      {
-      let at136 = begin117 + d135;
-      let v137 = found131.y;
-      b5[at136] = v137;
+      let i175 = begin141 + d174;
+      b5[i175] = found167.y;
     }
-    let d138 = (lane + 8u) * 4u + 2u;
+    let d180 = (lane + 8u) * 4u + 2u;
      {
-      let at139 = begin117 + d138;
-      let v140 = found131.z;
-      b5[at139] = v140;
+      let i181 = begin141 + d180;
+      b5[i181] = found167.z;
     }
-    let d141 = (lane + 8u) * 4u + 3u;
+    let d186 = (lane + 8u) * 4u + 3u;
      {
-      let at142 = begin117 + d141;
-      let v143 = found131.w;
-      b5[at142] = v143;
+      let i187 = begin141 + d186;
+      b5[i187] = found167.w;
     }
   }
   if (sum_row + 0u < 16u && row0 + sum_row + 0u < u.d2) {
-    let row144 = row0 + sum_row + 0u;
-    let begin145 = (u.d8 + (((batch * u.d4) + (kv_head * u.d5)) + (row144 * 64u)));
-    let found146 = sum_b0_0;
-    let d147 = (lane + 0u) * 4u + 0u;
+    let row192 = row0 + sum_row + 0u;
+    let begin193 = (((batch * u.d4) + (kv_head * u.d5)) + (row192 * 64u));
+    let found194 = sum_b0_0;
+    let d195 = (lane + 0u) * 4u + 0u;
      {
-      let at148 = begin145 + d147;
-      let v149 = found146.x;
-      b5[at148] = v149;
+      let i196 = begin193 + d195;
+      b6[i196] = found194.x;
     }
-    let d150 = (lane + 0u) * 4u + 1u;
+    let d201 = (lane + 0u) * 4u + 1u;
      {
-      let at151 = begin145 + d150;
-      let v152 = found146.y;
-      b5[at151] = v152;
+      let i202 = begin193 + d201;
+      b6[i202] = found194.y;
     }
-    let d153 = (lane + 0u) * 4u + 2u;
+    let d207 = (lane + 0u) * 4u + 2u;
      {
-      let at154 = begin145 + d153;
-      let v155 = found146.z;
-      b5[at154] = v155;
+      let i208 = begin193 + d207;
+      b6[i208] = found194.z;
     }
-    let d156 = (lane + 0u) * 4u + 3u;
+    let d213 = (lane + 0u) * 4u + 3u;
      {
-      let at157 = begin145 + d156;
-      let v158 = found146.w;
-      b5[at157] = v158;
+      let i214 = begin193 + d213;
+      b6[i214] = found194.w;
     }
-    let found159 = sum_b0_1;
-    let d160 = (lane + 8u) * 4u + 0u;
+    let found219 = sum_b0_1;
+    let d220 = (lane + 8u) * 4u + 0u;
      {
-      let at161 = begin145 + d160;
-      let v162 = found159.x;
-      b5[at161] = v162;
+      let i221 = begin193 + d220;
+      b6[i221] = found219.x;
     }
-    let d163 = (lane + 8u) * 4u + 1u;
+    let d226 = (lane + 8u) * 4u + 1u;
      {
-      let at164 = begin145 + d163;
-      let v165 = found159.y;
-      b5[at164] = v165;
+      let i227 = begin193 + d226;
+      b6[i227] = found219.y;
     }
-    let d166 = (lane + 8u) * 4u + 2u;
+    let d232 = (lane + 8u) * 4u + 2u;
      {
-      let at167 = begin145 + d166;
-      let v168 = found159.z;
-      b5[at167] = v168;
+      let i233 = begin193 + d232;
+      b6[i233] = found219.z;
     }
-    let d169 = (lane + 8u) * 4u + 3u;
+    let d238 = (lane + 8u) * 4u + 3u;
      {
-      let at170 = begin145 + d169;
-      let v171 = found159.w;
-      b5[at170] = v171;
+      let i239 = begin193 + d238;
+      b6[i239] = found219.w;
     }
   }
   if (sum_row + 1u < 16u && row0 + sum_row + 1u < u.d2) {
-    let row172 = row0 + sum_row + 1u;
-    let begin173 = (u.d8 + (((batch * u.d4) + (kv_head * u.d5)) + (row172 * 64u)));
-    let found174 = sum_b1_0;
-    let d175 = (lane + 0u) * 4u + 0u;
+    let row244 = row0 + sum_row + 1u;
+    let begin245 = (((batch * u.d4) + (kv_head * u.d5)) + (row244 * 64u));
+    let found246 = sum_b1_0;
+    let d247 = (lane + 0u) * 4u + 0u;
      {
-      let at176 = begin173 + d175;
-      let v177 = found174.x;
-      b5[at176] = v177;
+      let i248 = begin245 + d247;
+      b6[i248] = found246.x;
     }
-    let d178 = (lane + 0u) * 4u + 1u;
+    let d253 = (lane + 0u) * 4u + 1u;
      {
-      let at179 = begin173 + d178;
-      let v180 = found174.y;
-      b5[at179] = v180;
+      let i254 = begin245 + d253;
+      b6[i254] = found246.y;
     }
-    let d181 = (lane + 0u) * 4u + 2u;
+    let d259 = (lane + 0u) * 4u + 2u;
      {
-      let at182 = begin173 + d181;
-      let v183 = found174.z;
-      b5[at182] = v183;
+      let i260 = begin245 + d259;
+      b6[i260] = found246.z;
     }
-    let d184 = (lane + 0u) * 4u + 3u;
+    let d265 = (lane + 0u) * 4u + 3u;
      {
-      let at185 = begin173 + d184;
-      let v186 = found174.w;
-      b5[at185] = v186;
+      let i266 = begin245 + d265;
+      b6[i266] = found246.w;
     }
-    let found187 = sum_b1_1;
-    let d188 = (lane + 8u) * 4u + 0u;
+    let found271 = sum_b1_1;
+    let d272 = (lane + 8u) * 4u + 0u;
      {
-      let at189 = begin173 + d188;
-      let v190 = found187.x;
-      b5[at189] = v190;
+      let i273 = begin245 + d272;
+      b6[i273] = found271.x;
     }
-    let d191 = (lane + 8u) * 4u + 1u;
+    let d278 = (lane + 8u) * 4u + 1u;
      {
-      let at192 = begin173 + d191;
-      let v193 = found187.y;
-      b5[at192] = v193;
+      let i279 = begin245 + d278;
+      b6[i279] = found271.y;
     }
-    let d194 = (lane + 8u) * 4u + 2u;
+    let d284 = (lane + 8u) * 4u + 2u;
      {
-      let at195 = begin173 + d194;
-      let v196 = found187.z;
-      b5[at195] = v196;
+      let i285 = begin245 + d284;
+      b6[i285] = found271.z;
     }
-    let d197 = (lane + 8u) * 4u + 3u;
+    let d290 = (lane + 8u) * 4u + 3u;
      {
-      let at198 = begin173 + d197;
-      let v199 = found187.w;
-      b5[at198] = v199;
+      let i291 = begin245 + d290;
+      b6[i291] = found271.w;
     }
-  }
-}
-
-// slice+reshape [map/256x1]: groups floordiv(256*T+255,256); read %5, write %7; sizes 256*T, T, floordiv(256*T+255,256)
-@group(0) @binding(0) var<storage, read> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-struct Sizes { d0: u32, d1: u32, d2: u32 }
-@group(0) @binding(2) var<uniform> u: Sizes;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
-  if (wg >= u.d2) { return; }
-  let w = wg * 256u + lid;
-  if (w < u.d0) {
-    let v5 = b0[w];
-    b1[w] = v5;
-  }
-}
-
-// slice+reshape [map/256x1]: groups floordiv(128*T+255,256); read %5, write %9; sizes 128*T, T, 256*T, floordiv(128*T+255,256)
-@group(0) @binding(0) var<storage, read> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-struct Sizes { d0: u32, d1: u32, d2: u32, d3: u32 }
-@group(0) @binding(2) var<uniform> u: Sizes;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
-  if (wg >= u.d3) { return; }
-  let w = wg * 256u + lid;
-  if (w < u.d0) {
-    let v5 = b0[(u.d2 + w)];
-    b1[w] = v5;
-  }
-}
-
-// slice+reshape [map/256x1]: groups floordiv(128*T+255,256); read %5, write %11; sizes 128*T, T, 384*T, floordiv(128*T+255,256)
-@group(0) @binding(0) var<storage, read> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-struct Sizes { d0: u32, d1: u32, d2: u32, d3: u32 }
-@group(0) @binding(2) var<uniform> u: Sizes;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
-  if (wg >= u.d3) { return; }
-  let w = wg * 256u + lid;
-  if (w < u.d0) {
-    let v5 = b0[(u.d2 + w)];
-    b1[w] = v5;
   }
 }

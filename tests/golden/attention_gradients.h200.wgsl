@@ -1,4 +1,4 @@
-// expand+attention_gradient queries [held 32 passing 32 128]: groups 2*floordiv(2*T+31,32); read %0, read %3, read %1, read %2, write %12, write %5; sizes floordiv(2*T+31,32), 2*floordiv(2*T+31,32), T, 2*T-1, 256*T, 64*T, 128*T, 2*T
+// expand+attention_gradient queries [held 32 passing 32 128]: groups 2*floordiv(2*T+31,32); read %0, read %3, read %1, read %2, write %8, write %5; sizes floordiv(2*T+31,32), 2*floordiv(2*T+31,32), T, 2*T-1, 256*T, 64*T, 128*T, 2*T
 @group(0) @binding(0) var<storage, read> b0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b1: array<f32>;
 @group(0) @binding(2) var<storage, read> b2: array<vec4<f32>>;
@@ -381,121 +381,122 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let found216 = 0.125f * share[sum_row + 0u] * (sum_a0_0 - delta[sum_row + 0u] * sum_b0_0);
     let d217 = (lane + 0u) * 4u + 0u;
      {
-      let at218 = begin215 + d217;
-      let v219 = found216.x;
-      b5[at218] = v219;
+      let i218 = begin215 + d217;
+      let v223 = found216.x;
+      b5[i218] = v223;
     }
-    let d220 = (lane + 0u) * 4u + 1u;
+    let d224 = (lane + 0u) * 4u + 1u;
      {
-      let at221 = begin215 + d220;
-      let v222 = found216.y;
-      b5[at221] = v222;
+      let i225 = begin215 + d224;
+      let v230 = found216.y;
+      b5[i225] = v230;
     }
-    let d223 = (lane + 0u) * 4u + 2u;
+    let d231 = (lane + 0u) * 4u + 2u;
      {
-      let at224 = begin215 + d223;
-      let v225 = found216.z;
-      b5[at224] = v225;
+      let i232 = begin215 + d231;
+      let v237 = found216.z;
+      b5[i232] = v237;
     }
-    let d226 = (lane + 0u) * 4u + 3u;
+    let d238 = (lane + 0u) * 4u + 3u;
      {
-      let at227 = begin215 + d226;
-      let v228 = found216.w;
-      b5[at227] = v228;
+      let i239 = begin215 + d238;
+      let v244 = found216.w;
+      b5[i239] = v244;
     }
-    let found229 = 0.125f * share[sum_row + 0u] * (sum_a0_1 - delta[sum_row + 0u] * sum_b0_1);
-    let d230 = (lane + 8u) * 4u + 0u;
+    let found245 = 0.125f * share[sum_row + 0u] * (sum_a0_1 - delta[sum_row + 0u] * sum_b0_1);
+    let d246 = (lane + 8u) * 4u + 0u;
      {
-      let at231 = begin215 + d230;
-      let v232 = found229.x;
-      b5[at231] = v232;
+      let i247 = begin215 + d246;
+      let v252 = found245.x;
+      b5[i247] = v252;
     }
-    let d233 = (lane + 8u) * 4u + 1u;
+    let d253 = (lane + 8u) * 4u + 1u;
      {
-      let at234 = begin215 + d233;
-      let v235 = found229.y;
-      b5[at234] = v235;
+      let i254 = begin215 + d253;
+      let v259 = found245.y;
+      b5[i254] = v259;
     }
-    let d236 = (lane + 8u) * 4u + 2u;
+    let d260 = (lane + 8u) * 4u + 2u;
      {
-      let at237 = begin215 + d236;
-      let v238 = found229.z;
-      b5[at237] = v238;
+      let i261 = begin215 + d260;
+      let v266 = found245.z;
+      b5[i261] = v266;
     }
-    let d239 = (lane + 8u) * 4u + 3u;
+    let d267 = (lane + 8u) * 4u + 3u;
      {
-      let at240 = begin215 + d239;
-      let v241 = found229.w;
-      b5[at240] = v241;
+      let i268 = begin215 + d267;
+      let v273 = found245.w;
+      b5[i268] = v273;
     }
   }
   if (sum_row + 1u < 32u && row0 + sum_row + 1u < u.d7) {
-    let row242 = row0 + sum_row + 1u;
-    let h243 = kv_head * 2u + row242 % 2u;
-    let s244 = row242 / 2u;
-    let begin245 = (((batch * u.d4) + (h243 * u.d5)) + (s244 * 64u));
-    let found246 = 0.125f * share[sum_row + 1u] * (sum_a1_0 - delta[sum_row + 1u] * sum_b1_0);
-    let d247 = (lane + 0u) * 4u + 0u;
+    let row274 = row0 + sum_row + 1u;
+    let h275 = kv_head * 2u + row274 % 2u;
+    let s276 = row274 / 2u;
+    let begin277 = (((batch * u.d4) + (h275 * u.d5)) + (s276 * 64u));
+    let found278 = 0.125f * share[sum_row + 1u] * (sum_a1_0 - delta[sum_row + 1u] * sum_b1_0);
+    let d279 = (lane + 0u) * 4u + 0u;
      {
-      let at248 = begin245 + d247;
-      let v249 = found246.x;
-      b5[at248] = v249;
+      let i280 = begin277 + d279;
+      let v285 = found278.x;
+      b5[i280] = v285;
     }
-    let d250 = (lane + 0u) * 4u + 1u;
+    let d286 = (lane + 0u) * 4u + 1u;
      {
-      let at251 = begin245 + d250;
-      let v252 = found246.y;
-      b5[at251] = v252;
+      let i287 = begin277 + d286;
+      let v292 = found278.y;
+      b5[i287] = v292;
     }
-    let d253 = (lane + 0u) * 4u + 2u;
+    let d293 = (lane + 0u) * 4u + 2u;
      {
-      let at254 = begin245 + d253;
-      let v255 = found246.z;
-      b5[at254] = v255;
+      let i294 = begin277 + d293;
+      let v299 = found278.z;
+      b5[i294] = v299;
     }
-    let d256 = (lane + 0u) * 4u + 3u;
+    let d300 = (lane + 0u) * 4u + 3u;
      {
-      let at257 = begin245 + d256;
-      let v258 = found246.w;
-      b5[at257] = v258;
+      let i301 = begin277 + d300;
+      let v306 = found278.w;
+      b5[i301] = v306;
     }
-    let found259 = 0.125f * share[sum_row + 1u] * (sum_a1_1 - delta[sum_row + 1u] * sum_b1_1);
-    let d260 = (lane + 8u) * 4u + 0u;
+    let found307 = 0.125f * share[sum_row + 1u] * (sum_a1_1 - delta[sum_row + 1u] * sum_b1_1);
+    let d308 = (lane + 8u) * 4u + 0u;
      {
-      let at261 = begin245 + d260;
-      let v262 = found259.x;
-      b5[at261] = v262;
+      let i309 = begin277 + d308;
+      let v314 = found307.x;
+      b5[i309] = v314;
     }
-    let d263 = (lane + 8u) * 4u + 1u;
+    let d315 = (lane + 8u) * 4u + 1u;
      {
-      let at264 = begin245 + d263;
-      let v265 = found259.y;
-      b5[at264] = v265;
+      let i316 = begin277 + d315;
+      let v321 = found307.y;
+      b5[i316] = v321;
     }
-    let d266 = (lane + 8u) * 4u + 2u;
+    let d322 = (lane + 8u) * 4u + 2u;
      {
-      let at267 = begin245 + d266;
-      let v268 = found259.z;
-      b5[at267] = v268;
+      let i323 = begin277 + d322;
+      let v328 = found307.z;
+      b5[i323] = v328;
     }
-    let d269 = (lane + 8u) * 4u + 3u;
+    let d329 = (lane + 8u) * 4u + 3u;
      {
-      let at270 = begin245 + d269;
-      let v271 = found259.w;
-      b5[at270] = v271;
+      let i330 = begin277 + d329;
+      let v335 = found307.w;
+      b5[i330] = v335;
     }
   }
 }
 
-// expand+attention_gradient keys [held 32 passing 32 128]: groups 2*floordiv(T+31,32); read %1, read %2, read %0, read %3, read %12, write %5; sizes floordiv(T+31,32), 2*floordiv(T+31,32), T, T-1, 128*T, 64*T, 2*T, 256*T, 384*T
+// expand+attention_gradient keys [held 32 passing 32 128]: groups 2*floordiv(T+31,32); read %1, read %2, read %0, read %3, read %8, write %6, write %7; sizes floordiv(T+31,32), 2*floordiv(T+31,32), T, T-1, 128*T, 64*T, 2*T, 256*T
 @group(0) @binding(0) var<storage, read> b0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b1: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> b2: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> b3: array<f32>;
 @group(0) @binding(4) var<storage, read> b4: array<f32>;
 @group(0) @binding(5) var<storage, read_write> b5: array<f32>;
-struct Sizes { d0: u32, d1: u32, d2: u32, d3: u32, d4: u32, d5: u32, d6: u32, d7: u32, d8: u32 }
-@group(0) @binding(6) var<uniform> u: Sizes;
+@group(0) @binding(6) var<storage, read_write> b6: array<f32>;
+struct Sizes { d0: u32, d1: u32, d2: u32, d3: u32, d4: u32, d5: u32, d6: u32, d7: u32 }
+@group(0) @binding(7) var<uniform> u: Sizes;
 var<workgroup> held_a: array<vec4<f32>, 544>;
 var<workgroup> passing_a: array<vec4<f32>, 544>;
 var<workgroup> weights_a: array<vec4<f32>, 256>;
@@ -811,269 +812,186 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
   if (sum_row + 0u < 32u && row0 + sum_row + 0u < u.d2) {
     let row224 = row0 + sum_row + 0u;
-    let begin225 = (u.d7 + (((batch * u.d4) + (kv_head * u.d5)) + (row224 * 64u)));
+    let begin225 = (((batch * u.d4) + (kv_head * u.d5)) + (row224 * 64u));
     let found226 = sum_a0_0;
     let d227 = (lane + 0u) * 4u + 0u;
      {
-      let at228 = begin225 + d227;
-      let v229 = found226.x;
-      b5[at228] = v229;
+      let i228 = begin225 + d227;
+      b5[i228] = found226.x;
     }
-    let d230 = (lane + 0u) * 4u + 1u;
+    let d233 = (lane + 0u) * 4u + 1u;
      {
-      let at231 = begin225 + d230;
-      let v232 = found226.y;
-      b5[at231] = v232;
+      let i234 = begin225 + d233;
+      b5[i234] = found226.y;
     }
-    let d233 = (lane + 0u) * 4u + 2u;
+    let d239 = (lane + 0u) * 4u + 2u;
      {
-      let at234 = begin225 + d233;
-      let v235 = found226.z;
-      b5[at234] = v235;
+      let i240 = begin225 + d239;
+      b5[i240] = found226.z;
     }
-    let d236 = (lane + 0u) * 4u + 3u;
+    let d245 = (lane + 0u) * 4u + 3u;
      {
-      let at237 = begin225 + d236;
-      let v238 = found226.w;
-      b5[at237] = v238;
+      let i246 = begin225 + d245;
+      b5[i246] = found226.w;
     }
-    let found239 = sum_a0_1;
-    let d240 = (lane + 8u) * 4u + 0u;
+    let found251 = sum_a0_1;
+    let d252 = (lane + 8u) * 4u + 0u;
      {
-      let at241 = begin225 + d240;
-      let v242 = found239.x;
-      b5[at241] = v242;
+      let i253 = begin225 + d252;
+      b5[i253] = found251.x;
     }
-    let d243 = (lane + 8u) * 4u + 1u;
+    let d258 = (lane + 8u) * 4u + 1u;
      {
-      let at244 = begin225 + d243;
-      let v245 = found239.y;
-      b5[at244] = v245;
+      let i259 = begin225 + d258;
+      b5[i259] = found251.y;
     }
-    let d246 = (lane + 8u) * 4u + 2u;
+    let d264 = (lane + 8u) * 4u + 2u;
      {
-      let at247 = begin225 + d246;
-      let v248 = found239.z;
-      b5[at247] = v248;
+      let i265 = begin225 + d264;
+      b5[i265] = found251.z;
     }
-    let d249 = (lane + 8u) * 4u + 3u;
+    let d270 = (lane + 8u) * 4u + 3u;
      {
-      let at250 = begin225 + d249;
-      let v251 = found239.w;
-      b5[at250] = v251;
+      let i271 = begin225 + d270;
+      b5[i271] = found251.w;
     }
   }
   if (sum_row + 1u < 32u && row0 + sum_row + 1u < u.d2) {
-    let row252 = row0 + sum_row + 1u;
-    let begin253 = (u.d7 + (((batch * u.d4) + (kv_head * u.d5)) + (row252 * 64u)));
-    let found254 = sum_a1_0;
-    let d255 = (lane + 0u) * 4u + 0u;
+    let row276 = row0 + sum_row + 1u;
+    let begin277 = (((batch * u.d4) + (kv_head * u.d5)) + (row276 * 64u));
+    let found278 = sum_a1_0;
+    let d279 = (lane + 0u) * 4u + 0u;
      {
-      let at256 = begin253 + d255;
-      let v257 = found254.x;
-      b5[at256] = v257;
+      let i280 = begin277 + d279;
+      b5[i280] = found278.x;
     }
-    let d258 = (lane + 0u) * 4u + 1u;
+    let d285 = (lane + 0u) * 4u + 1u;
      {
-      let at259 = begin253 + d258;
-      let v260 = found254.y;
-      b5[at259] = v260;
+      let i286 = begin277 + d285;
+      b5[i286] = found278.y;
     }
-    let d261 = (lane + 0u) * 4u + 2u;
+    let d291 = (lane + 0u) * 4u + 2u;
      {
-      let at262 = begin253 + d261;
-      let v263 = found254.z;
-      b5[at262] = v263;
+      let i292 = begin277 + d291;
+      b5[i292] = found278.z;
     }
-    let d264 = (lane + 0u) * 4u + 3u;
+    let d297 = (lane + 0u) * 4u + 3u;
      {
-      let at265 = begin253 + d264;
-      let v266 = found254.w;
-      b5[at265] = v266;
+      let i298 = begin277 + d297;
+      b5[i298] = found278.w;
     }
-    let found267 = sum_a1_1;
-    let d268 = (lane + 8u) * 4u + 0u;
+    let found303 = sum_a1_1;
+    let d304 = (lane + 8u) * 4u + 0u;
      {
-      let at269 = begin253 + d268;
-      let v270 = found267.x;
-      b5[at269] = v270;
+      let i305 = begin277 + d304;
+      b5[i305] = found303.x;
     }
-    let d271 = (lane + 8u) * 4u + 1u;
+    let d310 = (lane + 8u) * 4u + 1u;
      {
-      let at272 = begin253 + d271;
-      let v273 = found267.y;
-      b5[at272] = v273;
+      let i311 = begin277 + d310;
+      b5[i311] = found303.y;
     }
-    let d274 = (lane + 8u) * 4u + 2u;
+    let d316 = (lane + 8u) * 4u + 2u;
      {
-      let at275 = begin253 + d274;
-      let v276 = found267.z;
-      b5[at275] = v276;
+      let i317 = begin277 + d316;
+      b5[i317] = found303.z;
     }
-    let d277 = (lane + 8u) * 4u + 3u;
+    let d322 = (lane + 8u) * 4u + 3u;
      {
-      let at278 = begin253 + d277;
-      let v279 = found267.w;
-      b5[at278] = v279;
+      let i323 = begin277 + d322;
+      b5[i323] = found303.w;
     }
   }
   if (sum_row + 0u < 32u && row0 + sum_row + 0u < u.d2) {
-    let row280 = row0 + sum_row + 0u;
-    let begin281 = (u.d8 + (((batch * u.d4) + (kv_head * u.d5)) + (row280 * 64u)));
-    let found282 = sum_b0_0;
-    let d283 = (lane + 0u) * 4u + 0u;
+    let row328 = row0 + sum_row + 0u;
+    let begin329 = (((batch * u.d4) + (kv_head * u.d5)) + (row328 * 64u));
+    let found330 = sum_b0_0;
+    let d331 = (lane + 0u) * 4u + 0u;
      {
-      let at284 = begin281 + d283;
-      let v285 = found282.x;
-      b5[at284] = v285;
+      let i332 = begin329 + d331;
+      b6[i332] = found330.x;
     }
-    let d286 = (lane + 0u) * 4u + 1u;
+    let d337 = (lane + 0u) * 4u + 1u;
      {
-      let at287 = begin281 + d286;
-      let v288 = found282.y;
-      b5[at287] = v288;
+      let i338 = begin329 + d337;
+      b6[i338] = found330.y;
     }
-    let d289 = (lane + 0u) * 4u + 2u;
+    let d343 = (lane + 0u) * 4u + 2u;
      {
-      let at290 = begin281 + d289;
-      let v291 = found282.z;
-      b5[at290] = v291;
+      let i344 = begin329 + d343;
+      b6[i344] = found330.z;
     }
-    let d292 = (lane + 0u) * 4u + 3u;
+    let d349 = (lane + 0u) * 4u + 3u;
      {
-      let at293 = begin281 + d292;
-      let v294 = found282.w;
-      b5[at293] = v294;
+      let i350 = begin329 + d349;
+      b6[i350] = found330.w;
     }
-    let found295 = sum_b0_1;
-    let d296 = (lane + 8u) * 4u + 0u;
+    let found355 = sum_b0_1;
+    let d356 = (lane + 8u) * 4u + 0u;
      {
-      let at297 = begin281 + d296;
-      let v298 = found295.x;
-      b5[at297] = v298;
+      let i357 = begin329 + d356;
+      b6[i357] = found355.x;
     }
-    let d299 = (lane + 8u) * 4u + 1u;
+    let d362 = (lane + 8u) * 4u + 1u;
      {
-      let at300 = begin281 + d299;
-      let v301 = found295.y;
-      b5[at300] = v301;
+      let i363 = begin329 + d362;
+      b6[i363] = found355.y;
     }
-    let d302 = (lane + 8u) * 4u + 2u;
+    let d368 = (lane + 8u) * 4u + 2u;
      {
-      let at303 = begin281 + d302;
-      let v304 = found295.z;
-      b5[at303] = v304;
+      let i369 = begin329 + d368;
+      b6[i369] = found355.z;
     }
-    let d305 = (lane + 8u) * 4u + 3u;
+    let d374 = (lane + 8u) * 4u + 3u;
      {
-      let at306 = begin281 + d305;
-      let v307 = found295.w;
-      b5[at306] = v307;
+      let i375 = begin329 + d374;
+      b6[i375] = found355.w;
     }
   }
   if (sum_row + 1u < 32u && row0 + sum_row + 1u < u.d2) {
-    let row308 = row0 + sum_row + 1u;
-    let begin309 = (u.d8 + (((batch * u.d4) + (kv_head * u.d5)) + (row308 * 64u)));
-    let found310 = sum_b1_0;
-    let d311 = (lane + 0u) * 4u + 0u;
+    let row380 = row0 + sum_row + 1u;
+    let begin381 = (((batch * u.d4) + (kv_head * u.d5)) + (row380 * 64u));
+    let found382 = sum_b1_0;
+    let d383 = (lane + 0u) * 4u + 0u;
      {
-      let at312 = begin309 + d311;
-      let v313 = found310.x;
-      b5[at312] = v313;
+      let i384 = begin381 + d383;
+      b6[i384] = found382.x;
     }
-    let d314 = (lane + 0u) * 4u + 1u;
+    let d389 = (lane + 0u) * 4u + 1u;
      {
-      let at315 = begin309 + d314;
-      let v316 = found310.y;
-      b5[at315] = v316;
+      let i390 = begin381 + d389;
+      b6[i390] = found382.y;
     }
-    let d317 = (lane + 0u) * 4u + 2u;
+    let d395 = (lane + 0u) * 4u + 2u;
      {
-      let at318 = begin309 + d317;
-      let v319 = found310.z;
-      b5[at318] = v319;
+      let i396 = begin381 + d395;
+      b6[i396] = found382.z;
     }
-    let d320 = (lane + 0u) * 4u + 3u;
+    let d401 = (lane + 0u) * 4u + 3u;
      {
-      let at321 = begin309 + d320;
-      let v322 = found310.w;
-      b5[at321] = v322;
+      let i402 = begin381 + d401;
+      b6[i402] = found382.w;
     }
-    let found323 = sum_b1_1;
-    let d324 = (lane + 8u) * 4u + 0u;
+    let found407 = sum_b1_1;
+    let d408 = (lane + 8u) * 4u + 0u;
      {
-      let at325 = begin309 + d324;
-      let v326 = found323.x;
-      b5[at325] = v326;
+      let i409 = begin381 + d408;
+      b6[i409] = found407.x;
     }
-    let d327 = (lane + 8u) * 4u + 1u;
+    let d414 = (lane + 8u) * 4u + 1u;
      {
-      let at328 = begin309 + d327;
-      let v329 = found323.y;
-      b5[at328] = v329;
+      let i415 = begin381 + d414;
+      b6[i415] = found407.y;
     }
-    let d330 = (lane + 8u) * 4u + 2u;
+    let d420 = (lane + 8u) * 4u + 2u;
      {
-      let at331 = begin309 + d330;
-      let v332 = found323.z;
-      b5[at331] = v332;
+      let i421 = begin381 + d420;
+      b6[i421] = found407.z;
     }
-    let d333 = (lane + 8u) * 4u + 3u;
+    let d426 = (lane + 8u) * 4u + 3u;
      {
-      let at334 = begin309 + d333;
-      let v335 = found323.w;
-      b5[at334] = v335;
+      let i427 = begin381 + d426;
+      b6[i427] = found407.w;
     }
-  }
-}
-
-// slice+reshape [map/256x1]: groups floordiv(256*T+255,256); read %5, write %7; sizes 256*T, T, floordiv(256*T+255,256)
-@group(0) @binding(0) var<storage, read> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-struct Sizes { d0: u32, d1: u32, d2: u32 }
-@group(0) @binding(2) var<uniform> u: Sizes;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
-  if (wg >= u.d2) { return; }
-  let w = wg * 256u + lid;
-  if (w < u.d0) {
-    let v5 = b0[w];
-    b1[w] = v5;
-  }
-}
-
-// slice+reshape [map/256x1]: groups floordiv(128*T+255,256); read %5, write %9; sizes 128*T, T, 256*T, floordiv(128*T+255,256)
-@group(0) @binding(0) var<storage, read> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-struct Sizes { d0: u32, d1: u32, d2: u32, d3: u32 }
-@group(0) @binding(2) var<uniform> u: Sizes;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
-  if (wg >= u.d3) { return; }
-  let w = wg * 256u + lid;
-  if (w < u.d0) {
-    let v5 = b0[(u.d2 + w)];
-    b1[w] = v5;
-  }
-}
-
-// slice+reshape [map/256x1]: groups floordiv(128*T+255,256); read %5, write %11; sizes 128*T, T, 384*T, floordiv(128*T+255,256)
-@group(0) @binding(0) var<storage, read> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-struct Sizes { d0: u32, d1: u32, d2: u32, d3: u32 }
-@group(0) @binding(2) var<uniform> u: Sizes;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
-  if (wg >= u.d3) { return; }
-  let w = wg * 256u + lid;
-  if (w < u.d0) {
-    let v5 = b0[(u.d2 + w)];
-    b1[w] = v5;
   }
 }

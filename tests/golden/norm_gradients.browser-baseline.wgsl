@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 }
 
-// norm_parameter_gradient partial [slices of 8 rows 256]: groups floordiv(T+7,8); write %15, read %0, read %8; sizes T, floordiv(T+7,8)
+// norm_parameter_gradient partial [slices of 8 rows 256]: groups floordiv(T+7,8); write %12, read %0, read %8; sizes T, floordiv(T+7,8)
 @group(0) @binding(0) var<storage, read_write> b0: array<f32>;
 @group(0) @binding(1) var<storage, read> b1: array<f32>;
 @group(0) @binding(2) var<storage, read> b2: array<f32>;
@@ -124,11 +124,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 }
 
-// norm_parameter_gradient [combine/tile/32x8]: groups 6; read %15, write %9; sizes floordiv(T+7,8)
+// norm_parameter_gradient [combine/tile/32x8]: groups 6; read %12, write %9, write %10; sizes floordiv(T+7,8)
 @group(0) @binding(0) var<storage, read> b0: array<f32>;
 @group(0) @binding(1) var<storage, read_write> b1: array<f32>;
+@group(0) @binding(2) var<storage, read_write> b2: array<f32>;
 struct Sizes { d0: u32 }
-@group(0) @binding(2) var<uniform> u: Sizes;
+@group(0) @binding(3) var<uniform> u: Sizes;
 var<workgroup> scratch_f32: array<f32, 256>;
 
 @compute @workgroup_size(256)
@@ -150,42 +151,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   workgroupBarrier();
   let all4 = scratch_f32[lid % 32u];
   workgroupBarrier();
-  if (row < 192u && lane1 == 0u) {
+  if (row < 192u && lane1 == 0u && row < 96u) {
     b1[row] = all4;
   }
-}
-
-// slice+reshape [map/256x1]: groups 1; read %9, write %11; sizes static
-@group(0) @binding(0) var<storage, read> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
-  if (wg >= 1u) { return; }
-  let w = wg * 256u + lid;
-  if (w < 96u) {
-    let v1 = b0[w];
-    b1[w] = v1;
+  if (row < 192u && lane1 == 0u && row >= 96u) {
+    let i5 = row - 96u;
+    b2[i5] = all4;
   }
 }
 
-// slice+reshape [map/256x1]: groups 1; read %9, write %13; sizes static
-@group(0) @binding(0) var<storage, read> b0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> b1: array<f32>;
-
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);
-  if (wg >= 1u) { return; }
-  let w = wg * 256u + lid;
-  if (w < 96u) {
-    let v1 = b0[(96u + w)];
-    b1[w] = v1;
-  }
-}
-
-// norm_gradient [row/32/once]: groups T; read %8, read %1, read %0, write %14; sizes T
+// norm_gradient [row/32/once]: groups T; read %8, read %1, read %0, write %11; sizes T
 @group(0) @binding(0) var<storage, read> b0: array<f32>;
 @group(0) @binding(1) var<storage, read> b1: array<f32>;
 @group(0) @binding(2) var<storage, read> b2: array<f32>;

@@ -23,7 +23,7 @@ def test_samples_verify_and_round_trip(op: OpSpec) -> None:
                 continue
             kind = a.dtype if isinstance(a, Packed) else dtype(a.dtype)
             operands.append(b.source("input", f"x{i}", TensorType(kind, tuple(int(d) for d in a.shape))))
-        g = b.build([("y", b.add(op.name, operands, sample.attrs))])
+        g = b.build([(str(k), y) for k, y in enumerate(b.add_all(op.name, operands, sample.attrs))])
         text = print_graph(verify(g))
         assert parse_graph(text) == g, sample.label
         assert print_graph(parse_graph(text)) == text, sample.label

@@ -26,21 +26,21 @@ def test_kernels_do_what_the_ops_mean(shape: tuple[int, ...], centred: bool, aff
     attrs = {"axes": 1, "eps": 1e-3, "centred": centred}
     arrays = {"norm_gradient": [dy, x, weight if affine else None], "norm_parameter_gradient": [dy, x]}
     for name, operands in arrays.items():
-        spec, given = get_op(name), dict(attrs)
-        if name == "norm_parameter_gradient":
-            given["bias"] = affine
+        spec = get_op(name)
         types = tuple(None if a is None else TensorType(dtypes.f32, a.shape) for a in operands)
-        result = spec.infer(types, given)
-        call = NodeCall(spec, given, types, result, tuple(None if a is None else a.dtype for a in operands))
-        routine = NORM_GRADIENTS[name](call)
+        result, *further = spec.result_types(types, attrs)
+        wanted = (True, affine) if further else (True,)
+        taken = tuple(None if a is None else a.dtype for a in operands)
+        routine = NORM_GRADIENTS[name](NodeCall(spec, attrs, types, result, taken, further=tuple(further), wanted=wanted))
         assert routine is not None and routine.native is not None and KERNELS is not None
-        out = np.full(result.static_shape, np.nan, np.float32)
-        tasks = routine.native(operands, out)
+        memory = [[np.full(result.static_shape, np.nan, np.float32) if w else None for w in wanted] for _ in range(2)]
+        native, plain = (tuple(m) if further else m[0] for m in memory)
+        tasks = routine.native(operands, native)
         assert tasks is not None
         KERNELS.run(tasks)
-        wide = [None if a is None else a.astype(np.float64) for a in operands]
-        exact = spec.reference(wide, given, result)
-        np.testing.assert_allclose(out, exact, rtol=1e-4, atol=2e-4)
-        plain = np.empty_like(out)
         routine.run(operands, plain)
-        np.testing.assert_allclose(plain, exact, rtol=1e-4, atol=2e-4)
+        wide = [None if a is None else a.astype(np.float64) for a in operands]
+        for results in memory:
+            for out, exact in zip(results, spec.evaluate(wide, attrs, (result, *further)), strict=True):
+                if out is not None:
+                    np.testing.assert_allclose(out, exact, rtol=1e-4, atol=2e-4)

@@ -112,10 +112,11 @@ def test_validation_finds_one_wrong_element(monkeypatch: pytest.MonkeyPatch) -> 
 def test_ops_without_an_error_model_only_move_or_pick_values(spec: OpSpec) -> None:
     for sample in spec.samples():
         case = one_op(spec, sample)
-        node = case.graph.nodes[case.graph.outputs[0][1]]
-        (value,) = evaluate_graph(case.graph, case.inputs, case.params).outputs
-        if node.type.dtype.is_float:
-            np.testing.assert_array_equal(value.astype(node.type.dtype.np).astype(np.float64), value, err_msg=sample.label)
+        values = evaluate_graph(case.graph, case.inputs, case.params).outputs
+        for (_, i), value in zip(case.graph.outputs, values, strict=True):
+            dtype = case.graph.nodes[i].type.dtype
+            if dtype.is_float:
+                np.testing.assert_array_equal(value.astype(dtype.np).astype(np.float64), value, err_msg=sample.label)
 
 
 @pytest.mark.gpu
@@ -140,6 +141,7 @@ def _largest_ratio(spec: OpSpec, target: str) -> float:
         plan = build_plan(case.graph, device(target).caps, PlanOptions(arena=False))
         results, _ = run_plan(device(target), plan, case)
         assert wrong_outputs(case, results) == "", (spec.name, sample.label)
-        if results[0].size and case.graph.nodes[case.graph.outputs[0][1]].type.dtype.is_float:
-            largest = max(largest, float(np.max(error_ratio(results[0], bounds_of(case).outputs[0]))))
+        for (_, i), result, bounds in zip(case.graph.outputs, results, bounds_of(case).outputs, strict=True):
+            if result.size and case.graph.nodes[i].type.dtype.is_float:
+                largest = max(largest, float(np.max(error_ratio(result, bounds))))
     return largest

@@ -44,14 +44,15 @@ def _compute(value: Any, precision: Any) -> Any:
 def _run(spec: OpSpec, sample: Sample, precision: Any = np.float64) -> tuple[np.ndarray[Any, Any], TensorType]:
     attrs = spec.complete_attrs(sample.attrs)
     spec.check_arity(sample.inputs)
-    out = spec.infer([_type_of(v) for v in sample.inputs], attrs)
-    return spec.reference([_compute(v, precision) for v in sample.inputs], attrs, out), out
+    outs = spec.result_types([_type_of(v) for v in sample.inputs], attrs)
+    (result,) = spec.evaluate([_compute(v, precision) for v in sample.inputs], attrs, outs)
+    return result, outs[0]
 
 
 def _infer(op: str, *types: TensorType | None, **attrs: Any) -> TensorType:
     spec = get_op(op)
     padded = (*types, *[None] * (len(spec.operands) - len(types)))
-    return spec.infer(padded, spec.complete_attrs(attrs))
+    return spec.result_types(padded, spec.complete_attrs(attrs))[0]
 
 
 def _f32(*shape: Any) -> TensorType:

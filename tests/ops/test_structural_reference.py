@@ -30,7 +30,7 @@ def tt(*shape: Dim, dtype: DType = dtypes.f32) -> TensorType:
 def infer(op: str, *types: TensorType | None, **attrs: Any) -> TensorType:
     spec = get_op(op)
     spec.check_arity(types)
-    return spec.infer(types, spec.complete_attrs(attrs))
+    return spec.result_types(types, spec.complete_attrs(attrs))[0]
 
 
 def shape_of(op: str, *types: TensorType | None, **attrs: Any) -> tuple[Dim, ...]:
@@ -45,13 +45,19 @@ def type_of(value: Any) -> TensorType | None:
 
 def call(op: str, *inputs: Any, wide: bool = True, **attrs: Any) -> np.ndarray[Any, Any]:
     """The reference as the oracle (float64) or the host backend (float32) calls it, cast to the output dtype."""
+    (found,) = call_all(op, *inputs, wide=wide, **attrs)
+    return found
+
+
+def call_all(op: str, *inputs: Any, wide: bool = True, **attrs: Any) -> tuple[np.ndarray[Any, Any], ...]:
+    """All results of an op."""
     spec = get_op(op)
     full = spec.complete_attrs(attrs)
     arrays = [np.asarray(i) if isinstance(i, list | float | int) else i for i in inputs]
-    out = spec.infer([type_of(a) for a in arrays], full)
-    result = spec.reference([_upcast(a, wide) for a in arrays], full, out)
-    assert result.shape == out.static_shape
-    return result.astype(out.dtype.np)
+    outs = spec.result_types([type_of(a) for a in arrays], full)
+    results = spec.evaluate([_upcast(a, wide) for a in arrays], full, outs)
+    assert len(results) == len(outs) == len(spec.results) and all(a.shape == t.static_shape for a, t in zip(results, outs))
+    return tuple(a.astype(t.dtype.np) for a, t in zip(results, outs, strict=True))
 
 
 def _upcast(value: Any, wide: bool) -> Any:
@@ -77,13 +83,14 @@ def test_samples_agree_in_both_precisions(spec: OpSpec) -> None:
     assert len({s.label for s in samples}) == len(samples) >= 6
     for s in samples:
         before = [None if i is None else (i.data if isinstance(i, Packed) else i).copy() for i in s.inputs]
-        wide, narrow = (call(spec.name, *s.inputs, wide=w, **s.attrs) for w in (True, False))
+        both = [call_all(spec.name, *s.inputs, wide=w, **s.attrs) for w in (True, False)]
         for array, copy in zip(s.inputs, before, strict=True):
             data = array.data if isinstance(array, Packed) else array
             np.testing.assert_array_equal(data, copy, err_msg=f"{s.label}: a reference may not write into its operands")
         assert _elements(s) < 100_000, s.label
-        tolerance = 0.02 if wide.dtype.itemsize == 2 else 1e-4
-        np.testing.assert_allclose(_f64(wide), _f64(narrow), rtol=tolerance, atol=tolerance, err_msg=s.label)
+        for wide, narrow in zip(*both, strict=True):
+            tolerance = 0.02 if wide.dtype.itemsize == 2 else 1e-4
+            np.testing.assert_allclose(_f64(wide), _f64(narrow), rtol=tolerance, atol=tolerance, err_msg=s.label)
 
 
 def _elements(s: Sample) -> int:
@@ -249,9 +256,9 @@ SHAPE_ERRORS: list[tuple[str, Sequence[TensorType | None], dict[str, Any], type[
     ("rms_norm", [tt(3, 4), None], {"eps": -1.0}, InputError, "eps"),
     ("cumsum", [tt(3, dtype=dtypes.i8)], {"axis": 0}, DTypeError, "cast|wrap"),
     ("cumsum", [tt(3, dtype=dtypes.bool_)], {"axis": 0}, DTypeError, "not bool"),
-    ("argsort", [tt(3, dtype=dtypes.bool_)], {"axis": 0}, DTypeError, "not bool"),
-    ("argtopk", [tt(3)], {"k": 4, "axis": 0}, ShapeError, "k = 4 is more than the 3"),
-    ("argtopk", [tt(3)], {"k": -1, "axis": 0}, ShapeError, "k must be"),
+    ("sort", [tt(3, dtype=dtypes.bool_)], {"axis": 0}, DTypeError, "not bool"),
+    ("top_k", [tt(3)], {"k": 4, "axis": 0}, ShapeError, "k = 4 is more than the 3"),
+    ("top_k", [tt(3)], {"k": -1, "axis": 0}, ShapeError, "k must be"),
 ]
 
 
@@ -498,28 +505,34 @@ def test_cumsum_wraps_and_keeps_infinities_apart() -> None:
 # --- sort ---
 
 
-def test_argsort_is_stable_with_nan_last_both_ways() -> None:
+def test_sort_is_stable_with_nan_last_both_ways() -> None:
     x = floats(2, NAN, 1, 2, -INF, NAN, 1)
-    np.testing.assert_array_equal(call("argsort", x, axis=0), [4, 2, 6, 0, 3, 1, 5])
-    np.testing.assert_array_equal(call("argsort", x, axis=0, descending=True), [0, 3, 2, 6, 4, 1, 5])
+    for descending, order in ((False, [4, 2, 6, 0, 3, 1, 5]), (True, [0, 3, 2, 6, 4, 1, 5])):
+        values, indices = call_all("sort", x, axis=0, descending=descending)
+        np.testing.assert_array_equal(indices, order)
+        np.testing.assert_array_equal(values, x[order])
 
 
-def test_argsort_of_integer_ends() -> None:
+def test_sort_of_integer_ends() -> None:
     low, high = -(2**31), 2**31 - 1
-    np.testing.assert_array_equal(call("argsort", ids(0, low, high, low), axis=0, descending=True), [2, 0, 1, 3])
-    np.testing.assert_array_equal(call("argsort", np.array([0, 255, 0], np.uint8), axis=0, descending=True), [1, 0, 2])
+    np.testing.assert_array_equal(call_all("sort", ids(0, low, high, low), axis=0, descending=True)[1], [2, 0, 1, 3])
+    values, indices = call_all("sort", np.array([0, 255, 0], np.uint8), axis=0, descending=True)
+    np.testing.assert_array_equal(indices, [1, 0, 2])
+    np.testing.assert_array_equal(values, [255, 0, 0])
 
 
-def test_argtopk_prefers_nan_then_small_indices() -> None:
+def test_top_k_prefers_nan_then_small_indices() -> None:
     x = floats(2, NAN, 7, 2, 7, NAN)
-    np.testing.assert_array_equal(call("argtopk", x, k=6, axis=0), [1, 5, 2, 4, 0, 3])
-    np.testing.assert_array_equal(call("argtopk", x, k=1, axis=0), [1])
-    np.testing.assert_array_equal(call("argtopk", floats([1, 5], [3, 5], [2, 9]), k=2, axis=0), [[1, 2], [2, 0]])
+    values, indices = call_all("top_k", x, k=6, axis=0)
+    np.testing.assert_array_equal(indices, [1, 5, 2, 4, 0, 3])
+    np.testing.assert_array_equal(values, x[indices])
+    np.testing.assert_array_equal(call_all("top_k", x, k=1, axis=0)[1], [1])
+    np.testing.assert_array_equal(call_all("top_k", floats([1, 5], [3, 5], [2, 9]), k=2, axis=0)[1], [[1, 2], [2, 0]])
 
 
-def test_argtopk_refuses_a_symbolic_axis_that_turns_out_too_short() -> None:
-    spec, attrs = get_op("argtopk"), {"k": 4, "axis": 0}
-    out = spec.infer([tt(T)], attrs)
-    assert out == tt(4, dtype=dtypes.i32)
+def test_top_k_refuses_a_symbolic_axis_that_turns_out_too_short() -> None:
+    spec, attrs = get_op("top_k"), {"k": 4, "axis": 0}
+    outs = spec.result_types([tt(T)], attrs)
+    assert outs == (tt(4), tt(4, dtype=dtypes.i32))
     with pytest.raises(ShapeError, match="k = 4 is more than the 3"):
-        spec.reference([np.zeros(3)], attrs, out)
+        spec.evaluate([np.zeros(3)], attrs, outs)

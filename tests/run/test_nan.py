@@ -76,6 +76,20 @@ def test_a_nan_from_finite_numbers(target: str) -> None:
 
 
 @on_both
+def test_an_infinity_in_a_further_result_names_the_op_and_its_operands(target: str) -> None:
+    def gradients(x: Any, dy: Any, w: Any, b: Any) -> Any:
+        return pm.grad(lambda w, b: (pm.layer_norm(x, w, b) * dy).sum(), argnums=(0, 1))(w, b)
+
+    # Rows of equal numbers are normalised to zeros: the gradient of the weight is 0, that of the bias overflows.
+    arrays = {"x": np.ones((3, 4), "f4"), "dy": np.full((3, 4), 2e38, "f4"), "w": np.ones(4, "f4"), "b": np.zeros(4, "f4")}
+    with pm.compile(gradients, **{n: pm.spec(*a.shape) for n, a in arrays.items()}, device=device(target)) as exe:
+        found = exe.find_nan(**arrays)
+        assert found is not None and found.kind == "inf" and found.node is not None
+        assert (found.node.op, found.node.inf) == ("norm_parameter_gradient", 4)
+        assert len(found.inputs) == 2 and "x" in {s.name for s in found.inputs}
+
+
+@on_both
 def test_what_comes_in_is_told_apart_from_what_is_made(target: str) -> None:
     x = np.ones((2, 4), "f4")
     x[1, 3] = np.nan

@@ -82,6 +82,11 @@ def emit(op: str, inputs: Sequence[Tensor | None], **attrs: Any) -> Tensor:
     return Tensor(tracer, tracer.builder.add(op, ids, attrs, where=call_site()))
 
 
+def further_result(first: Tensor, index: int) -> Tensor:
+    """A further result of the op that a tensor is the first result of."""
+    return Tensor(first.tracer, first.tracer.builder.result(first.id, index, where=call_site()))
+
+
 def checked(values: Any) -> tuple[Array, DType]:
     """An array in one of Pumice's dtypes: 64-bit values narrow to 32 bits if they fit, floats round.
 

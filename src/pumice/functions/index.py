@@ -19,6 +19,7 @@ from pumice.functions.build import (
     emit,
     fail,
     fitted,
+    further_result,
 )
 from pumice.functions.getitem import index_tensor
 from pumice.functions.shape import broadcast_to, ravel
@@ -125,19 +126,18 @@ def argsort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
     >>> pm.interpret(pm.argsort, [3, 1, 2])
     array([1, 2, 0], dtype=int32)
     """
-    t = as_tensor(x)
-    return emit("argsort", [t], axis=axis_of(axis, t.ndim), descending=bool(descending))
+    return further_result(sort(x, axis, descending), 1)
 
 
 def sort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
-    """An axis in ascending or descending order, NaN last.
+    """An axis in ascending or descending order, NaN last; with `argsort` of the same it is sorted once.
 
     >>> import pumice as pm
     >>> pm.interpret(pm.sort, [3, 1, 2])
     array([1, 2, 3], dtype=int32)
     """
     t = as_tensor(x)
-    return take_along_axis(t, argsort(t, axis, descending), axis)
+    return emit("sort", [t], axis=axis_of(axis, t.ndim), descending=bool(descending))
 
 
 def top_k(x: TensorLike, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
@@ -148,9 +148,8 @@ def top_k(x: TensorLike, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     (array([4, 3], dtype=int32), array([2, 0], dtype=int32))
     """
     t = as_tensor(x)
-    where = axis_of(axis, t.ndim)
-    found = emit("argtopk", [t], k=k, axis=where)
-    return take_along_axis(t, found, where), found
+    values = emit("top_k", [t], k=k, axis=axis_of(axis, t.ndim))
+    return values, further_result(values, 1)
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Tensor:

@@ -19,12 +19,14 @@ from pumice.ir.views import View, contiguous_strides
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes that become one kernel (or the few of one routine) and write one value, `root`.
+    """Nodes that become one kernel (or the few of one routine) and write one value, `root`, or several results of one node.
 
     `anchor` is the row or routine node in it, if any: what it reads is computed on the fly or loaded (prologue), what
     follows it up to the root is elementwise on its result (epilogue). `leaves` are the stored values it reads.
-    `inplace` names the leaf whose memory the root takes over. `store` is a temporary that takes the root's elements one per
-    word where the root's own dtype packs several, which the threads of an anchor could not write without racing.
+    `inplace` names the leaf whose memory the root takes over. `results` are further results of the anchor that are stored beside
+    the root, which then is a result too: such a group has no epilogue. `store` names, for each value that is written, what takes
+    its elements instead: a temporary of one element a word where the value's own dtype packs several, which the threads of an
+    anchor could not write without racing. Where it is empty, the values themselves do.
     """
 
     root: int
@@ -32,7 +34,17 @@ class Group:
     nodes: tuple[int, ...]
     leaves: tuple[int, ...]
     inplace: int | None = None
-    store: int | None = None
+    store: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The values that the group stores."""
+        return (self.root, *self.results)
+
+    def target(self, value: int) -> int:
+        """What takes the elements of a value that is written."""
+        return self.store[self.written.index(value)] if self.store else value
 
 
 T = TypeVar("T")
@@ -148,7 +160,20 @@ class LowerContext:
 
     def label(self, group: Group) -> str:
         """The ops of a group as the name of its kernel."""
-        return "+".join(dict.fromkeys(self.graph.nodes[i].op for i in group.nodes))
+        ops = dict.fromkeys(self.graph.nodes[i].op for i in group.nodes)
+        return "+".join(op for op in ops if op != "result")
+
+    def wanted(self, group: Group) -> dict[int, int]:
+        """The results of the anchor that the group needs, by index, with what it stores of each: that, or the epilogue of it."""
+        assert group.anchor is not None
+        found: dict[int, int] = {}
+        for i in group.nodes:
+            n = self.graph.nodes[i]
+            if n.op == "result" and n.args[0] == group.anchor:
+                found[n.attr["index"]] = i if i in group.written else group.root
+        if group.anchor in group.written or not found:
+            found[0] = group.anchor if group.anchor in group.written else group.root
+        return found
 
     def part_elements(self, value: int) -> tuple[int, ...]:
         """Elements in each part of a value: one part, or row shards of a param larger than a binding."""

@@ -28,9 +28,9 @@ def has_kernel(caps: Caps, graph: Graph, node: Node) -> bool:
 
 
 def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
-    """The kernels of a group, in order; none for a value without elements."""
-    root = ctx.type(group.root)
-    if root.numel == 0:
+    """The kernels of a group, in order; none for values without elements."""
+    types = [ctx.type(v) for v in group.written]
+    if all(t.numel == 0 for t in types):
         return []
     if group.anchor is None:
         return lower_map(ctx, group)
@@ -39,10 +39,14 @@ def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
     if not isinstance(lowering, (Row, Routine)) or lowering.rule not in table:
         raise PlanError(f"there is no kernel for {ctx.graph.nodes[group.anchor].op}")
     lower = table[lowering.rule]
-    if root.dtype.per_word == 1 or group.inplace is not None:  # in place, packed values are written by whole words
+    if all(t.dtype.per_word == 1 for t in types) or group.inplace is not None:  # in place, packed values are written by words
         return lower(ctx, group)
-    wide = ctx.temp(TensorType(_WIDE[root.dtype.compute], root.shape))
-    return [*lower(ctx, replace(group, store=wide)), _pack(ctx, wide, group.root)]
+    store = tuple(
+        v if t.dtype.per_word == 1 else ctx.temp(TensorType(_WIDE[t.dtype.compute], t.shape))
+        for v, t in zip(group.written, types, strict=True)
+    )
+    packed = [_pack(ctx, wide, v) for v, wide in zip(group.written, store, strict=True) if wide != v and ctx.type(v).numel != 0]
+    return [*lower(ctx, replace(group, store=store)), *packed]
 
 
 def _pack(ctx: LowerContext, wide: int, root: int) -> Lowered:

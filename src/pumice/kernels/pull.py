@@ -171,7 +171,7 @@ class Puller:
         return name
 
     def _compute(self, n: Node, idx: Index) -> str:
-        if n.id == self.group.anchor:
+        if n.id == self.group.anchor or (n.op == "result" and n.id in self.inside):
             if self._anchor is None or self._anchor[0] != idx:
                 raise PlanError(f"%{n.id} {n.op} is read at another index than it is computed at")
             return self._anchor[1]
@@ -270,15 +270,29 @@ class Puller:
         """The binding that the root is written through."""
         if self.group.inplace is not None:
             return self.kb.update(self.group.inplace, self.ctx.type(self.group.root).dtype)
-        target = self.group.root if self.group.store is None else self.group.store
+        return self._write(self.group.root)
+
+    def _write(self, value: int) -> Operand:
+        target = self.group.target(value)
         return self.kb.write(target, self.ctx.type(target).dtype)
 
     def store(self, idx: Index, value: str) -> None:
         """Store the root's element at `idx`, one element a word."""
-        t = self.ctx.type(self.group.root)
+        self._store(self.out(), self.group.root, idx, value)
+
+    def store_result(self, index: int, idx: Index, value: str) -> None:
+        """Store an element of one of the anchor's results, with the epilogue if there is one, unless nothing wants the result."""
+        target = self.ctx.wanted(self.group).get(index)
+        if target == self.group.root:
+            self.store(idx, self.root_value(idx, value))
+        elif target is not None:
+            self._store(self._write(target), target, idx, value)
+
+    def _store(self, out: Operand, stored: int, idx: Index, value: str) -> None:
+        t = self.ctx.type(stored)
         if t.dtype.kind == "bool":
             value = f"select(0u, 1u, {value})"
-        self.kb.emit(self.out().store(self.linear(t.shape, idx), value))
+        self.kb.emit(out.store(self.linear(t.shape, idx), value))
 
 
 def int_literal(v: int, compute: str) -> str:

@@ -56,8 +56,8 @@ _TABLES = {
     "grouped_matmul": _GROUPED,
     "grouped_matmul_grad_weight": _GROUPED,
     "attention": _ATTENTION,
-    "argsort": _SORT,
-    "argtopk": _SORT,
+    "sort": _SORT,
+    "top_k": _SORT,
     "scatter_set": _SCATTER,
     "scatter_add": _SCATTER,
 }

@@ -147,8 +147,8 @@ def symbol_maxima(graph: Graph, given: Mapping[str, int], default: int) -> dict[
 
 def _host_step(label: str, g: Group) -> Step:
     reads = [Binding(v, 0, "read") for v in g.leaves if v != g.inplace]
-    write = Binding(g.root, 0, "write") if g.inplace is None else Binding(g.inplace, 0, "update")
-    return Step(label, g.nodes, g.root, (*reads, write), anchor=g.anchor)
+    written = [Binding(v, 0, "write") for v in g.written] if g.inplace is None else [Binding(g.inplace, 0, "update")]
+    return Step(label, g.nodes, g.root, (*reads, *written), anchor=g.anchor)
 
 
 def _device_step(work: Group | Sequence[Chain], lowered: Lowered, kernel: int) -> Step:

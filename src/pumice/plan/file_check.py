@@ -49,12 +49,13 @@ def _fail(rule: str, text: str) -> PlanError:
 def _check_shapes(plan: Plan) -> None:
     """Before any rule multiplies dims: products of sums grow with the power of their number."""
     # Layers of a model share types and attributes, which live as long as the plan: an id stands for one.
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[int, ...]] = set()
     for n in plan.graph:
-        if (id(n.type), id(n.attrs)) in seen:
+        key = id(n.type), id(n.further), id(n.attrs)
+        if key in seen:
             continue
-        seen.add((id(n.type), id(n.attrs)))
-        pending: list[Any] = [n.type.shape, *(value for _, value in n.attrs)]
+        seen.add(key)
+        pending: list[Any] = [*(t.shape for t in n.results), *(value for _, value in n.attrs)]
         while pending:
             dims = pending.pop()
             if not isinstance(dims, tuple):
@@ -212,12 +213,15 @@ def _check_host_step(plan: Plan, regime: Regime, where: str, step: Step) -> None
         operands.add(step.groups.value)
     if any(b.access == "read" and b.value not in operands for b in step.bindings):
         raise _fail("nodes", f"{where} binds a value that it does not read")
-    # The host writes the root and nothing else, perhaps in place of what it is the next content of.
+    # The host writes the root, perhaps in place of what it is the next content of, and other results of its anchor.
     written = [b.value for b in step.bindings if b.access != "read"]
     in_place = bool(written) and (written[0], step.root) in plan.graph.updates
     same = in_place and regime.values[written[0]].parts == regime.values[step.root].parts
-    if len(written) != 1 or (written[0] != step.root and not same):
+    if not written or (written[0] != step.root and not same):
         raise _fail("write", f"{where} is a host step that writes something other than its root {step.root}")
+    results = {n for n in step.nodes if plan.graph.nodes[n].op == "result" and plan.graph.nodes[n].args[0] == step.anchor}
+    if len(written) > 1 and not (set(written) <= results | {step.anchor} and len(set(written)) == len(written)):
+        raise _fail("write", f"{where} is a host step that writes what are no results of its anchor")
 
 
 def _check_copies(plan: Plan, regime: Regime) -> None:

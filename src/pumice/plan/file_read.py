@@ -259,7 +259,7 @@ class _PlanReader:
     def graph(self) -> Graph:
         at = self.top["graph"].object("nodes names updates ops")
         table = Table(at["nodes"], "op in")
-        ops = self.ops(Table(at["ops"], "op type attrs"))
+        ops = self.ops(Table(at["ops"], "op type further attrs"))
         names, contents = self.names(Table(at["names"], "name value")), self.contents()
         last = len(table) - 1
         for found, place in ((names, "names"), (contents, "constants")):
@@ -267,10 +267,10 @@ class _PlanReader:
                 raise Item(None, key=place).fail(f"value {max(found)} is no node of the graph")
         rows = table.integer_rows("in", 0, _MAX_ID, most_items=MAX_OPERANDS, null=True)
         nodes = []
-        for i, ((op, type, attrs), operands) in enumerate(zip(table.indices("op", ops), map(tuple, rows))):
+        for i, ((op, type, further, attrs), operands) in enumerate(zip(table.indices("op", ops), map(tuple, rows))):
             if i in contents:
                 attrs = (*attrs, ("data" if op == "constant" else "init", contents[i]))
-            nodes.append(Node(i, op, operands, attrs, type, names.get(i, "")))
+            nodes.append(Node(i, op, operands, attrs, type, names.get(i, ""), further=further))
         return Graph(
             tuple(nodes),
             self.named("outputs", last),
@@ -301,10 +301,12 @@ class _PlanReader:
                 found[i] = ConstData(self.blob(blob))
         return found
 
-    def ops(self, table: Table) -> list[tuple[str, TensorType, Attrs]]:
-        """What the nodes compute: the op, the type of the result, and the attributes."""
+    def ops(self, table: Table) -> list[tuple[str, TensorType, tuple[TensorType, ...], Attrs]]:
+        """What the nodes compute: the op, the types of its first result and of the others, and the attributes."""
         attrs = [self.attrs(item) for item in table.items("attrs")]
-        return list(zip(table.texts("op", 100), table.indices("type", self.types), attrs))
+        rows = table.integer_rows("further", 0, len(self.types) - 1, most_items=MAX_OPERANDS)
+        further = [tuple(self.types[t] for t in row) for row in rows]
+        return list(zip(table.texts("op", 100), table.indices("type", self.types), further, attrs))
 
     def attrs(self, at: Item) -> Attrs:
         found = []

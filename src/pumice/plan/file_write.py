@@ -72,7 +72,7 @@ class _Writer:
         self._op_rows: list[Sequence[Json]] = []
         # Plans share most types and attributes between layers. They live as long as the plan, so that an id names one.
         self._type_ids: dict[int, int] = {}
-        self._op_ids: dict[tuple[str, int, int], int] = {}
+        self._op_ids: dict[tuple[str, int, int, int], int] = {}
 
     def encode(self, derived: bool) -> Encoded:
         plan, graph = self.plan, self.graph
@@ -215,16 +215,16 @@ class _Writer:
             "nodes": columns("op in", nodes),
             "names": self.named(n for n in graph.nodes if n.name and n.op not in SOURCE_OPS),
             "updates": columns("to value", graph.updates),
-            "ops": columns("op type attrs", self._op_rows),
+            "ops": columns("op type further attrs", self._op_rows),
         }
 
     def op(self, n: Node) -> int:
-        """The row of a node in the table of ops: what it computes, and the type of what it makes."""
-        key = n.op, id(n.attrs), id(n.type)
+        """The row of a node in the table of ops: what it computes, and the types of its results."""
+        key = n.op, id(n.attrs), id(n.type), id(n.further)
         found = self._op_ids.get(key)
         if found is None:
             attrs = {name: self.attr(value) for name, value in n.attrs if not isinstance(value, ConstData)}
-            row = n.op, self.type(n.type), attrs
+            row = n.op, self.type(n.type), [self.type(t) for t in n.further], attrs
             found = self._op_ids[key] = self._ops.setdefault(canonical(row), len(self._op_rows))
             if found == len(self._op_rows):
                 self._op_rows.append(row)

@@ -29,6 +29,7 @@ class _Draft:
     root: int
     anchor: int | None = None
     nodes: set[int] = field(default_factory=set)
+    results: tuple[int, ...] = ()
 
 
 def partition(ctx: LowerContext, *, fuse: bool = True) -> list[Group]:
@@ -54,6 +55,7 @@ class _Partition:
         self.ctx, self.graph, self.caps, self.fuse, self.forced = ctx, ctx.graph, ctx.caps, fuse, forced
         self.groups: dict[int, _Draft] = {}
         self.owners: dict[int, set[int]] = {}  # node → roots of the groups it is computed in
+        self.results: set[int] = set()  # further results that are stored by their node's group
         self.identity: set[int] = set()  # nodes that are read only at the index of their group's root
         self.must_store = set(ctx.graph.roots) | forced
         self.recomputed: set[int] = set()  # nodes that every workgroup of a matmul recomputes
@@ -69,6 +71,12 @@ class _Partition:
         owners: set[int] = set().union(*(self.owners.get(c, set()) for c in readers))
         if not owners and n.id not in self.must_store:
             return  # dead
+        if n.op == "result":
+            self._place_result(n, readers, owners)
+            return
+        if n.further and any(self.graph.nodes[r].op == "result" for r in readers if r in self.owners):
+            self._place_results(n, readers, owners)
+            return
         if not self.fuse or n.id in self.must_store or not self._can_inline(n, readers, owners):
             self._store(n)
             return
@@ -83,6 +91,33 @@ class _Partition:
             (root,) = owners
             self.groups[root].anchor = n.id
             self._require_operands(n)
+
+    def _place_result(self, n: Node, readers: set[int], owners: set[int]) -> None:
+        """Stored, unless it is the one result that is wanted and what reads it can be the epilogue of the node's kernel."""
+        (node,) = n.args
+        alone = self.fuse and self.must_store.isdisjoint((node, n.id)) and set(self.graph.users[node]) == {n.id}
+        self.identity.add(n.id)
+        if alone and len(owners) == 1 and all(self._reads_identically(c, n) for c in readers):
+            (root,) = owners
+            if self.groups[root].anchor is None:
+                self.owners[n.id] = owners
+                self.groups[root].nodes.add(n.id)
+                self.groups[root].anchor = node
+                return
+        self.results.add(n.id)
+        self.owners[n.id] = {n.id}
+
+    def _place_results(self, n: Node, readers: set[int], owners: set[int]) -> None:
+        """A node whose further results are wanted: one group stores all that are, or has an epilogue for the one that is."""
+        others = sorted(r for r in readers if r in self.results)
+        if others:
+            first = n.id in self.must_store or any(self.graph.nodes[r].op != "result" for r in readers if r in self.owners)
+            root, *further = [n.id, *others] if first else others
+            self.groups[root] = _Draft(root, n.id, set(others), tuple(further))
+            owners = {root}
+        self.owners[n.id] = owners
+        self.groups[next(iter(owners))].nodes.add(n.id)
+        self._require_operands(n)
 
     def _store(self, n: Node) -> None:
         self.groups[n.id] = _Draft(n.id, n.id if _is_anchor(n) else None, {n.id})
@@ -231,10 +266,11 @@ def _finish(graph: Graph, d: _Draft, caps: Caps) -> Group:
             literal = caps.generates_kernels and a not in loaded and is_inline_constant(graph, a)
             if a not in d.nodes and not literal:
                 leaves[a] = None
-    return Group(d.root, d.anchor, nodes, tuple(leaves))
+    return Group(d.root, d.anchor, nodes, tuple(leaves), results=d.results)
 
 
 def _bindings(ctx: LowerContext, g: Group) -> int:
+    """The fewest that a kernel of the group needs; further results may have one of their own."""
     return 1 + sum(len(ctx.part_elements(v)) for v in g.leaves)
 
 
@@ -248,7 +284,7 @@ def _weight(ctx: LowerContext, g: Group) -> dict[int, int]:
 
 
 def _too_big(ctx: LowerContext, g: Group, limit: int) -> bool:
-    if not ctx.caps.dispatches or len(g.nodes) == 1:
+    if not ctx.caps.dispatches or sum(ctx.graph.nodes[i].op != "result" for i in g.nodes) == 1:
         if ctx.caps.dispatches and _bindings(ctx, g) > limit:
             raise PlanError(
                 f"%{g.root} {ctx.graph.nodes[g.root].op} binds {_bindings(ctx, g)} buffers, {ctx.caps.name} allows {limit}",
@@ -268,10 +304,12 @@ def _cut(ctx: LowerContext, g: Group, limit: int) -> int:
     for i in g.nodes:
         below[i] = set().union(*(below.get(a, {a}) for a in graph.nodes[i].args if a in below or a in g.leaves))
     weight = _weight(ctx, g)
+    # A node with further results in the group is no value that could be stored without them.
+    kept = {*g.written, *(a for i in g.nodes if graph.nodes[i].op == "result" for a in graph.nodes[i].args)}
     fits = [
         i
         for i in g.nodes
-        if i != g.root and 1 + sum(len(ctx.part_elements(v)) for v in below[i]) <= limit and weight[i] <= _MAX_WEIGHT
+        if i not in kept and 1 + sum(len(ctx.part_elements(v)) for v in below[i]) <= limit and weight[i] <= _MAX_WEIGHT
     ]
     if not fits:
         raise PlanError(f"%{g.root} {graph.nodes[g.root].op} cannot be split to fit {limit} storage buffers")

@@ -185,7 +185,7 @@ class _Search:
         nan, inf = self._counts[node.id]
         if not (nan or inf):
             return None
-        before = [self._counts_of(i) for i in dict.fromkeys(node.args)]
+        before = [self._counts_of(i) for i in dict.fromkeys(self._computing(node).args)]
         if nan and not any(n for n, _ in before):
             return "nan"
         return "inf" if inf and not any(n or i for n, i in before) else None
@@ -228,7 +228,7 @@ class _Search:
         return self._session.read(node.id)
 
     def _report(self, node: Node, kind: Kind, array: Array) -> NanReport:
-        operands = list(dict.fromkeys(j for i in node.args for j in self._unpacked(i)))
+        operands = list(dict.fromkeys(j for i in self._computing(node).args for j in self._unpacked(i)))
         computed = [i for i in operands if _is_computed(self.graph.nodes[i])]
         arrays = self._read(computed) if computed else {}
         inputs = []
@@ -236,6 +236,10 @@ class _Search:
             operand = self.graph.nodes[i]
             inputs.append(self._stats(operand, arrays[i] if i in arrays else self._source_array(operand)))
         return NanReport(kind, self._stats(node, array), node.where, tuple(inputs), tuple(self._sources.values()))
+
+    def _computing(self, node: Node) -> Node:
+        """The node that computes a value: of a further result the one that it belongs to."""
+        return self.graph.nodes[node.args[0]] if node.op == "result" else node
 
     def _unpacked(self, i: int) -> tuple[int, ...]:
         """The params that an operand consists of, where it is a pack of them; else itself."""
@@ -258,7 +262,7 @@ class _Search:
         seen = most >= least
         return TensorStats(
             node=node.id,
-            op=node.op,
+            op=self._computing(node).op,
             name=node.name or self._names.get(node.id, ""),
             dtype=node.type.dtype.name,
             shape=shape,

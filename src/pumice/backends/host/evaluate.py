@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class _Compiler:
         self.program, self.step, self.graph = program, step, program.layout.graph
         self.nodes = [n for n in step.nodes if self.graph.nodes[n].op != "constant"]
         self.root = step.root
+        self.stored = program.layout.stored(step)
         self.code: Code = []
         self.loose: list[int] = []
         self.values: dict[int, _Operand] = {}
@@ -60,10 +61,12 @@ class _Compiler:
 
     def compile(self) -> Code:
         for n in self.nodes:
-            if self.heads[n] != n:
+            if self.heads[n] != n or self.graph.nodes[n].op == "result":
                 continue
             if self._is_scalar(n):
                 self._emit_region(n)
+            elif self.graph.nodes[n].further:
+                self._emit_results(n)
             else:
                 self._emit_routine(n)
         if self.loose:
@@ -93,8 +96,8 @@ class _Compiler:
         return heads
 
     def _shares_memory(self, leaf: int) -> bool:
-        mine, other = self._part(self.root), self._part(leaf)
-        return mine is not None and other is not None and overlap(mine, other)
+        mine, other = [self._part(n) for n in self.stored], self._part(leaf)
+        return other is not None and any(part is not None and overlap(part, other) for part in mine)
 
     def _part(self, node: int) -> Part | None:
         return self.program.layout.parts.get(node)
@@ -106,9 +109,9 @@ class _Compiler:
             found = self.values[node] = _Operand(self.program.slot(node), None if dtype.is_quant else dtype.np)
         return found
 
-    def _store(self, slot: int) -> None:
-        """Copies a computed slot to the step's target, rounding or wrapping as the dtype needs."""
-        slots, target = self.program.slots, self.target
+    def _store(self, slot: int, to: int | None = None) -> None:
+        """Copies a computed slot to the step's target, or another one, rounding or wrapping as the dtype needs."""
+        slots, target = self.program.slots, self.target if to is None else to
         self.code.append(lambda: np.copyto(slots[target], slots[slot], casting="unsafe"))
 
     def _drop(self) -> Thunk:
@@ -185,6 +188,40 @@ class _Compiler:
             self.code.append(self._thunk(routine, args, slot))
             self._store(slot)
 
+    def _emit_results(self, n: int) -> None:
+        """A node with several results: each into its place, into scratch if the step goes on with it, or left out."""
+        node, program = self.graph.nodes[n], self.program
+        # What stands for each result in this step.
+        names: list[int | None] = [n, *[None] * len(node.further)]
+        for r in self.readers.get(n, ()):
+            if self.graph.nodes[r].op == "result":
+                names[self.graph.nodes[r].attr["index"]] = r
+        if n not in self.stored and all(self.graph.nodes[r].op == "result" for r in self.readers.get(n, ())):
+            names[0] = None
+        dtypes = tuple(self._operand(a).dtype for a in node.args)
+        further = tuple(t.at(program.env) for t in node.further)
+        call = replace(self._call(n, dtypes), further=further, wanted=tuple(name is not None for name in names))
+        routine = bind_routine(call)
+        args = [None if i is None else self._ready(i, routine).slot for i in node.inputs]
+        outs: list[int | None] = []
+        copies: list[tuple[int, int]] = []
+        for name, type in zip(names, call.outs, strict=True):
+            dtype = type.dtype.compute_np
+            place = None if name is None or name not in self.stored else program.slot(name)
+            direct = place is not None and not self.shared and dtype == type.dtype.np
+            if name is None and not routine.needs_all:
+                outs.append(None)
+                continue
+            slot = place if direct and place is not None else program.temporary(type.static_shape, dtype)
+            outs.append(slot)
+            if name is not None:
+                self.values[name] = _Operand(slot, dtype)
+            if place is not None and not direct:
+                copies.append((slot, place))
+        self.code.append(self._thunk(routine, args, tuple(outs)))
+        for slot, place in copies:
+            self._store(slot, place)
+
     def _updates_in_place(self, n: int) -> bool:
         """Whether the result takes the place of the first operand, which nothing else in the step reads."""
         first = self.graph.nodes[n].args[0]
@@ -236,11 +273,12 @@ class _Compiler:
             return False
         return self._is_scalar(self.root) and all(self.heads[r] == self.root for r in self.readers[n])
 
-    def _thunk(self, routine: HostRoutine, args: Sequence[int | None], out: int) -> Thunk | Bound:
+    def _thunk(self, routine: HostRoutine, args: Sequence[int | None], out: int | tuple[int | None, ...]) -> Thunk | Bound:
         slots, run = self.program.slots, routine.run
 
         def call() -> None:
-            run([None if a is None else slots[a] for a in args], slots[out])
+            to = slots[out] if isinstance(out, int) else tuple(None if o is None else slots[o] for o in out)
+            run([None if a is None else slots[a] for a in args], to)
 
         if routine.native is None:
             return call

@@ -43,9 +43,9 @@ class ProgramLayout:
             if len(v.parts) != 1:
                 raise PlanError(f"value %{v.id} has {len(v.parts)} parts, a host plan keeps each value in one", value=v.id)
             self.parts[v.id] = v.parts[0]
-        self.roots = {s.root: s for s in plan.steps}
+        self.roots = {n: s for s in plan.steps for n in self.stored(s)}
         # Buffers that runs write.
-        self.written = {self.parts[n].buffer for n in (*(s.root for s in plan.steps), *(to for to, _ in plan.copies))}
+        self.written = {self.parts[n].buffer for n in (*self.roots, *(to for to, _ in plan.copies))}
         inputs = {i for i, b in enumerate(plan.buffers) if b.kind == "input"}
         self.inputs = {n.name: n.id for n in self.graph.sources("input") if n.id in self.parts}
         # Values that live in the memory of an input without being one: views that needed no step.
@@ -55,8 +55,12 @@ class ProgramLayout:
             if p.buffer in inputs and self.graph.nodes[v].op != "input"
         ]
         for s in plan.steps:
-            if self.parts[s.root].buffer in inputs:
+            if any(self.parts[n].buffer in inputs for n in self.stored(s)):
                 raise PlanError(f"the step {s.label!r} writes into an input", hint="the host reads inputs in place", step=s.label)
+
+    def stored(self, step: Step) -> tuple[int, ...]:
+        """The values that a step stores: its root, and what it writes beside it."""
+        return tuple(dict.fromkeys((step.root, *(b.value for b in step.bindings if b.access == "write"))))
 
     def leaves(self, step: Step) -> list[int]:
         """The stored values that a step reads, in the order of first use."""
@@ -70,7 +74,8 @@ class ProgramLayout:
         if any(leaf in self.parts and overlap(self.parts[leaf], part) for leaf in self.leaves(self.roots[root])):
             return False
         views = (v for v in self.parts if v not in self.roots and self.graph.nodes[v].op not in SOURCE_OPS)
-        updated = any(overlap(self.parts[s.root], part) and root in self.leaves(s) for s in self.plan.steps if s.root != root)
+        others = ((n, s) for n, s in self.roots.items() if n != root)
+        updated = any(overlap(self.parts[n], part) and root in self.leaves(s) for n, s in others)
         return not updated and not any(overlap(self.parts[v], part) for v in views)
 
 
@@ -249,10 +254,12 @@ class Program:
         return [*calls, kernels.link(tasks)] if kernels is not None and tasks else calls
 
     def _tasks(self, bound: Bound) -> list[Task] | None:
-        slots = [s for s in (*bound.args, bound.out) if s is not None]
+        outs = bound.out if isinstance(bound.out, tuple) else (bound.out,)
+        slots = [s for s in (*bound.args, *outs) if s is not None]
         if any(s in self.dynamic or self.slots[s] is None for s in slots):
             return None
-        operands, out = [None if a is None else self.slots[a] for a in bound.args], self.slots[bound.out]
+        operands, arrays = ([None if s is None else self.slots[s] for s in some] for some in (bound.args, outs))
+        out: Any = tuple(arrays) if isinstance(bound.out, tuple) else arrays[0]
         holder = None if bound.keeping is None or bound.args[-1] is None else self._resident.get(bound.args[-1])
         if bound.keeping is None or holder is None:
             return bound.native(operands, out)

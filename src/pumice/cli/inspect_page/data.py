@@ -203,7 +203,7 @@ def _graph(plan: Plan, regime: Regime, segments: Sequence[Segment], stacks: Sequ
     nodes = [
         {
             "op": n.op,
-            "type": str(n.type),
+            "type": ", ".join(map(str, n.results)),
             "bytes": n.type.max_nbytes(plan.maxima),
             "in": list(n.inputs),
             "name": n.name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pumice.core import dtypes
-from pumice.core.dims import Dim, Shape, product
+from pumice.core.dims import Dim, Shape
 from pumice.ir.gradient import Backward, Gradients, Val
 from pumice.ir.gradients.index import read_back
 
@@ -19,30 +19,23 @@ _SCORES, _MAX_BLOCKS = 1 << 23, 16
 
 
 def attention(c: Backward) -> Gradients:
-    """In one op, unless more is wanted than the gradients of q, k and v, or less."""
+    """In one op, unless more is wanted than the gradients of q, k and v."""
     q, k, v, mask, bias, offset, kv_len, *stored = c.inputs
     assert q is not None and k is not None and v is not None
-    if not all(c.needed[:3]) or c.needed[4] or any(t is not None for t in stored):
+    if not any(c.needed[:3]) or c.needed[4] or any(t is not None for t in stored):
         return composed(c)
-    found = q.op("attention_gradient", k, v, c.dy, mask, bias, offset, kv_len, **c.attrs)
-    parts: list[Val | None] = []
-    start: Dim = 0
-    for t in (q, k, v):
-        stop = start + product(t.shape)
-        parts.append(found.slice_axis(0, start, stop).reshape(t.shape))
-        start = stop
-    return [*parts, *[None] * 7]
+    found = q.ops("attention_gradient", k, v, c.dy, mask, bias, offset, kv_len, **c.attrs)
+    return [*(t if need else None for t, need in zip(found, c.needed, strict=False)), *[None] * 7]
 
 
-def composed_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> Val:
+def composed_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> tuple[Val, ...]:
     """What attention_gradient is composed of."""
     q, k, v, dy, *extras = operands
     assert q is not None and k is not None and v is not None and dy is not None
     needed = (True, True, True, *[False] * 7)
     # The rule has no use for attention's own result, only for its gradient.
     found = composed(Backward((dy,), (q, k, v, *extras, None, None, None), dy, attrs, needed))
-    flat = [t.wide().reshape((product(t.shape),)) for t in found if t is not None]
-    return flat[0].op("concat", *flat[1:], axis=0)
+    return tuple(t.wide() for t in found if t is not None)
 
 
 def composed(c: Backward) -> Gradients:

@@ -59,6 +59,15 @@ def take_along_axis(c: Backward) -> Gradients:
     return [c.dy.full(0.0, x.shape).op("scatter_along_axis_add", places, c.dy, axis=axis), None]
 
 
+def order(c: Backward) -> Gradients:
+    """Of sort and top_k: what came for a value goes to where it was. Their indices have no gradient."""
+    dy, _ = c.dys
+    if dy is None:
+        return [None]
+    _, indices = c.out.results
+    return [dy.full(0.0, c.arg(0).shape).op("scatter_along_axis_add", indices, dy, axis=c.attrs["axis"])]
+
+
 def scatter_along_axis_add(c: Backward) -> Gradients:
     x, indices, axis = c.arg(0), c.arg(1), c.attrs["axis"]
 

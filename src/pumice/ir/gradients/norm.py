@@ -23,14 +23,11 @@ def _norm(c: Backward, *, centred: bool) -> Gradients:
     of_bias: Val | None = None
     need_bias = len(c.needed) > 2 and c.needed[2]
     if c.needed[1]:
-        both = c.dy.op("norm_parameter_gradient", x, **attrs, bias=need_bias)
-        row = both.shape[1:]
-        of_weight = both.slice_axis(0, 0, 1).reshape(row)
-        of_bias = both.slice_axis(0, 1, 2).reshape(row) if need_bias else None
+        of_weight, of_bias = c.dy.ops("norm_parameter_gradient", x, **attrs)
     elif need_bias:
         of_bias = c.dy.wide().sum(range(c.dy.rank - c.attrs["axes"]))
     of_x = c.dy.op("norm_gradient", x, weight, **attrs) if c.needed[0] else None
-    return [of_x, of_weight, of_bias][: len(c.inputs)]
+    return [of_x, of_weight, of_bias if need_bias else None][: len(c.inputs)]
 
 
 def _normal(x: Val, attrs: Mapping[str, Any]) -> tuple[Val, Val]:
@@ -52,12 +49,10 @@ def norm_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> V
     return scale * (kept - normal * (dn * normal).mean(row, keep=True))
 
 
-def norm_parameter_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> Val:
+def norm_parameter_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> tuple[Val, Val]:
     """What norm_parameter_gradient is composed of."""
     dy, x = operands
     assert dy is not None and x is not None
     normal, _ = _normal(x.wide(), attrs)
     rows = range(x.rank - attrs["axes"])
-    shape = x.shape[x.rank - attrs["axes"] :]
-    of_weight = (dy.wide() * normal).sum(rows).reshape((1, *shape))
-    return of_weight if not attrs["bias"] else of_weight.op("concat", dy.wide().sum(rows).reshape((1, *shape)), axis=0)
+    return (dy.wide() * normal).sum(rows), dy.wide().sum(rows)

@@ -46,15 +46,15 @@ def attention_error(e: Evaluation) -> Array:
     return np.asarray(found.swapaxes(1, 2) if e.attrs["layout"] == "bshd" else found)
 
 
-def attention_gradient_error(e: Evaluation) -> Array:
+def attention_gradient_error(e: Evaluation) -> tuple[Array, ...]:
     """The same steps as the reference, each with the errors it takes over and those it adds."""
     q, k, v, dy, *extras = e.arrays
     swapped = e.attrs["layout"] == "bshd"
     if swapped:
         q, k, v, dy = (a.swapaxes(1, 2) for a in (q, k, v, dy))
     (_, _, sq, depth), (_, kv_heads, sk, _) = q.shape, k.shape
-    if not e.result.size or not q.size or not k.size:
-        return np.zeros_like(e.result)
+    if not q.size or not k.size:
+        return tuple(np.zeros_like(r) for r in e.results)
     group = q.shape[1] // kv_heads
     p, p_off, score_off = _weights(e, q, k, extras)
     grads, values = head_groups(dy, kv_heads), v[:, :, None].swapaxes(-1, -2)
@@ -82,7 +82,7 @@ def attention_gradient_error(e: Evaluation) -> Array:
         per_query(sq * group, inner.swapaxes(-1, -2), inner_off.swapaxes(-1, -2), queries).sum(axis=2),
         per_query(sq * group, weights.swapaxes(-1, -2), head_groups(p_off, kv_heads).swapaxes(-1, -2), np.abs(grads)).sum(axis=2),
     )
-    return np.concatenate([(a.swapaxes(1, 2) if swapped else a).reshape(-1) for a in found])
+    return tuple(a.swapaxes(1, 2) if swapped else a for a in found)
 
 
 def rope_error(e: Evaluation) -> Array:

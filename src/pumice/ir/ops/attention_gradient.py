@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from pumice.core import dtypes
-from pumice.core.dims import product
 from pumice.errors import ShapeError
 from pumice.ir.gradients.attention import composed_gradient
 from pumice.ir.ops.attention_errors import attention_gradient_error
@@ -40,16 +39,16 @@ _LEFT_OUT = {
 _ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "softcap": None}
 
 
-def _infer(types: Types, attrs: Attrs) -> TensorType:
+def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     q, k, v, dy = given(types[:4])
     (result,) = get_op("attention").result_types([q, k, v, *types[4:], None, None, None], attrs)
     require_kind(dy, "float")
     if dy.shape != result.shape:
         raise ShapeError(f"dy must have the shape of the result, {result.describe()}, it is {dy.describe()}", operand="dy")
-    return TensorType(dtypes.f32, (product(q.shape) + product(k.shape) + product(v.shape),))
+    return tuple(TensorType(dtypes.f32, t.shape) for t in (q, k, v))
 
 
-def _reference(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+def _reference(arrays: Sequence[Any], attrs: Attrs, out: object) -> tuple[Array, ...]:
     q, k, v, dy, mask, bias, offset, kv_len = arrays
     swapped = attrs["layout"] == "bshd"
     if swapped:
@@ -73,7 +72,7 @@ def _reference(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
         np.matmul(inner.swapaxes(-1, -2), queries).sum(axis=2),
         np.matmul(p.reshape(inner.shape).swapaxes(-1, -2), grads).sum(axis=2),
     )
-    return np.concatenate([(a.swapaxes(1, 2) if swapped else a).reshape(-1) for a in found])
+    return tuple(a.swapaxes(1, 2) if swapped else a for a in found)
 
 
 def _samples() -> Iterator[Sample]:
@@ -95,7 +94,7 @@ register(
     OpSpec(
         name="attention_gradient",
         family="attention",
-        summary="the gradients of attention by q, k and v, one after the other",
+        summary="the gradients of attention by q, k and v",
         operands=("q", "k", "v", "dy", "mask?", "bias?", "offset?", "kv_len?"),
         infer=_infer,
         reference=_reference,
@@ -107,8 +106,9 @@ register(
         traits=Traits(flops=lambda of, attrs, out: attended_pairs(of, attrs) * 2 * (3 * of["q"][3] + 2 * of["v"][3])),
         error=attention_gradient_error,
         rules=(
-            "Operands and attributes as for attention; dy is the gradient of its result. The result is f32 and flat: the "
-            "gradient of q, then of k, then of v, each in its operand's order. Rows that see nothing give zeros."
+            "Operands and attributes as for attention; dy is the gradient of its result. The results are f32. Rows that see "
+            "nothing give zeros."
         ),
+        results=("dq", "dk", "dv"),
     )
 )

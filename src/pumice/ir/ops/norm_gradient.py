@@ -28,9 +28,10 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     return get_op("rms_norm").result_types(wide, {"axes": attrs["axes"], "eps": attrs["eps"]})[0]
 
 
-def _infer_parameters(types: Types, attrs: Attrs) -> TensorType:
+def _infer_parameters(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType]:
     x = _infer(types, attrs)
-    return TensorType(x.dtype, (2 if attrs["bias"] else 1, *x.shape[x.rank - attrs["axes"] :]))
+    row = TensorType(x.dtype, x.shape[x.rank - attrs["axes"] :])
+    return row, row
 
 
 def _normal(x: Array, attrs: Attrs) -> tuple[Array, Array]:
@@ -48,11 +49,10 @@ def _of_input(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     return np.asarray(scale * (rest - row_mean(dn, attrs["axes"]) if attrs["centred"] else rest))
 
 
-def _of_parameters(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+def _of_parameters(arrays: Sequence[Any], attrs: Attrs, out: object) -> tuple[Array, Array]:
     dy, x = arrays
     rows = tuple(range(x.ndim - attrs["axes"]))
-    found = [np.sum(dy * _normal(x, attrs)[0], axis=rows)]
-    return np.stack([*found, np.sum(dy, axis=rows)] if attrs["bias"] else found)
+    return np.sum(dy * _normal(x, attrs)[0], axis=rows), np.sum(dy, axis=rows)
 
 
 def _of_input_error(e: Evaluation) -> Array:
@@ -69,13 +69,12 @@ def _of_input_error(e: Evaluation) -> Array:
     return np.asarray(scale * lost + (relative + U) * np.abs(e.result))
 
 
-def _of_parameters_error(e: Evaluation) -> Array:
+def _of_parameters_error(e: Evaluation) -> tuple[Array, Array]:
     dy, x = (np.abs(a) for a in e.arrays)
     normal, off, _, _ = normal_error(e.arrays[1], e.attrs, e.attrs["centred"])
     rows = tuple(range(x.ndim - e.attrs["axes"]))
     grown = U * growth(int(np.prod(x.shape[: len(rows)], dtype=np.int64)))
-    found = [np.sum(dy * (off + (U + grown) * np.abs(normal)), axis=rows)]
-    return np.stack([*found, grown * np.sum(dy, axis=rows)] if e.attrs["bias"] else found)
+    return np.sum(dy * (off + (U + grown) * np.abs(normal)), axis=rows), grown * np.sum(dy, axis=rows)
 
 
 _CASES: tuple[tuple[str, tuple[int, ...], int, bool], ...] = (
@@ -110,16 +109,15 @@ def _samples() -> Iterator[Sample]:
 
 
 def _parameter_samples() -> Iterator[Sample]:
-    for k, (label, shape, axes, centred) in enumerate(_CASES):
-        yield sample(label, _operands(shape, axes)[:2], axes=axes, eps=1e-5, centred=centred, bias=k % 3 > 0)
+    for label, shape, axes, centred in _CASES:
+        yield sample(label, _operands(shape, axes)[:2], axes=axes, eps=1e-5, centred=centred)
     for dtype in (dtypes.f16, dtypes.bf16):
-        yield sample(dtype.name, _operands((5, 131), 1, dtype)[:2], axes=1, eps=1e-5, centred=True, bias=True)
+        yield sample(dtype.name, _operands((5, 131), 1, dtype)[:2], axes=1, eps=1e-5, centred=True)
 
 
 _ATTRS = {"axes": 1, "eps": 1e-5, "centred": True}
 _RULE = (
-    "axes and eps as for the norm; centred says whether it subtracts the mean, as layer_norm does and rms_norm does not. "
-    "The result is f32."
+    "axes and eps as for the norm; centred says whether it subtracts the mean, as layer_norm does and rms_norm does not. {} f32."
 )
 
 
@@ -127,14 +125,14 @@ def _register(
     name: str,
     summary: str,
     operands: tuple[str, ...],
-    infer: Callable[[Types, Attrs], TensorType],
-    reference: Callable[[Sequence[Any], Attrs, TensorType], Array],
+    infer: Callable[[Types, Attrs], Any],
+    reference: Callable[[Sequence[Any], Attrs, Any], Any],
     lowering: Row | Routine,
     samples: Callable[[], Iterator[Sample]],
-    attrs: dict[str, Any],
     rules: str,
     composed: Callable[..., Any],
     error: ErrorModel,
+    results: tuple[str, ...] = ("result",),
 ) -> None:
     register(
         OpSpec(
@@ -146,10 +144,11 @@ def _register(
             reference,
             lowering,
             samples,
-            attrs,
+            _ATTRS,
             rules=rules,
             composed=composed,
             error=error,
+            results=results,
         )
     )
 
@@ -162,21 +161,20 @@ _register(
     _of_input,
     Row("norm_gradient"),
     _samples,
-    _ATTRS,
-    _RULE,
+    _RULE.format("The result is"),
     gradients.norm_gradient,
     _of_input_error,
 )
 _register(
     "norm_parameter_gradient",
-    "the gradients of layer_norm or rms_norm by weight and, if wanted, bias",
+    "the gradients of layer_norm or rms_norm by weight and bias",
     ("dy", "x"),
     _infer_parameters,
     _of_parameters,
     Routine("norm_parameter_gradient"),
     _parameter_samples,
-    {**_ATTRS, "bias": False},
-    _RULE + " It has an axis more in front: the gradient of weight, then that of bias.",
+    _RULE.format("The results are"),
     gradients.norm_parameter_gradient,
     _of_parameters_error,
+    ("dweight", "dbias"),
 )

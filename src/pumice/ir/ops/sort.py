@@ -1,4 +1,4 @@
-"""Sorting: the order of elements along an axis, as indices."""
+"""Sorting: elements along an axis in order, and the indices where they were."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from pumice.core import dtypes
 from pumice.errors import ShapeError
+from pumice.ir.gradients import index as gradients
 from pumice.ir.ops.reduce import NUMBERS
 from pumice.ir.ops.shape import canonical_axis, plain, sample, sample_array, static_size
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Routine, Sample, Types, register
@@ -18,22 +19,23 @@ from pumice.ir.traits import Requirement, Shapes, Sizes, Traits
 from pumice.ir.types import TensorType
 
 
-def _infer_argsort(types: Types, attrs: Attrs) -> TensorType:
+def _infer_sort(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType]:
     (x,) = plain(types)
     require_kind(x, *NUMBERS)
     canonical_axis(attrs["axis"], x.rank)
-    return TensorType(dtypes.i32, x.shape)
+    return x, TensorType(dtypes.i32, x.shape)
 
 
-def _argsort(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
-    (x,) = arrays
+def _sort(arrays: Sequence[Any], attrs: Attrs, out: object) -> tuple[Array, Array]:
+    (x,), key = arrays, arrays[0]
     if attrs["descending"]:
         # Both reverse the order and keep ties as ties: ~ has no overflow, and -NaN still sorts last.
-        x = -x if x.dtype.kind == "f" else ~x
-    return np.argsort(x, axis=attrs["axis"], kind="stable")
+        key = -x if x.dtype.kind == "f" else ~x
+    order = np.argsort(key, axis=attrs["axis"], kind="stable")
+    return np.take_along_axis(x, order, attrs["axis"]), order
 
 
-def _argsort_samples() -> Iterator[Sample]:
+def _sort_samples() -> Iterator[Sample]:
     for n in (1, 2, 100, 1500, 5000):
         yield sample(f"row of {n}", [sample_array((n,), seed=n)], axis=0, descending=False)
     yield sample("rows", [sample_array((7, 37))], axis=1, descending=False)
@@ -60,28 +62,29 @@ def _tie_samples(**attrs: Any) -> Iterator[Sample]:
     yield sample("u32 upper half", [np.array([[5, 2**32 - 1, 0, 2**31, 2**31 - 1]], np.uint32)], **attrs)
 
 
-def _infer_argtopk(types: Types, attrs: Attrs) -> TensorType:
+def _infer_top_k(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType]:
     (x,) = plain(types)
     require_kind(x, *NUMBERS)
     axis, k = canonical_axis(attrs["axis"], x.rank), static_size(attrs["k"], "k")
     size = x.shape[axis]
     if isinstance(size, int) and k > size:
         raise ShapeError(f"k = {k} is more than the {size} elements of axis {axis}", k=k, axis=axis)
-    return TensorType(dtypes.i32, (*x.shape[:axis], k, *x.shape[axis + 1 :]))
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return TensorType(x.dtype, shape), TensorType(dtypes.i32, shape)
 
 
-def _argtopk(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
+def _top_k(arrays: Sequence[Any], attrs: Attrs, out: object) -> tuple[Array, Array]:
     (x,), axis, k = arrays, attrs["axis"], attrs["k"]
     size = x.shape[axis]
     if k > size:
-        raise ShapeError(f"argtopk: k = {k} is more than the {size} elements that axis {axis} turned out to have", k=k, axis=axis)
+        raise ShapeError(f"top_k: k = {k} is more than the {size} elements that axis {axis} turned out to have", k=k, axis=axis)
     # Read backwards, a stable ascending order has the smaller index first among ties, and NaN in front.
     ascending = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
-    best = np.flip(ascending, axis)
-    return np.asarray(size - 1 - np.take(best, np.arange(k), axis=axis))
+    order = size - 1 - np.take(np.flip(ascending, axis), np.arange(k), axis=axis)
+    return np.take_along_axis(x, order, axis), order
 
 
-def _argtopk_samples() -> Iterator[Sample]:
+def _top_k_samples() -> Iterator[Sample]:
     yield sample("best", [sample_array((5, 37))], k=1, axis=1)
     yield sample("five", [sample_array((5, 37))], k=5, axis=1)
     yield sample("all", [sample_array((3, 19))], k=19, axis=1)
@@ -108,44 +111,45 @@ def _sizes(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
     return f"{prod(of['x']) // max(1, length)} rows of {length}"
 
 
-def _argtopk_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
-    return [Requirement(attrs["k"], of["x"][attrs["axis"]], 1, f"argtopk takes {attrs['k']} of axis {attrs['axis']}")]
+def _top_k_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
+    return [Requirement(attrs["k"], of["x"][attrs["axis"]], 1, f"top_k takes {attrs['k']} of axis {attrs['axis']}")]
 
 
 register(
     OpSpec(
-        "argsort",
         "sort",
-        "indices that put an axis in order",
+        "sort",
+        "an axis in order, and the indices where its elements were",
         ("x",),
-        _infer_argsort,
-        _argsort,
-        Routine("argsort"),
-        _argsort_samples,
+        _infer_sort,
+        _sort,
+        Routine("sort"),
+        _sort_samples,
         {"axis": REQUIRED, "descending": False},
         cost="compute",
-        rules="Stable in both directions: ties keep their order. NaN comes last in both directions. -0 ties with 0.",
-        no_gradient="its result is an index",
-        differentiable=False,
+        rules="Stable in both directions: ties keep their order. NaN comes last in both directions. -0 ties with 0."
+        " Values are copied bit by bit.",
+        gradient=gradients.order,
+        results=("values", "indices"),
         traits=Traits(sizes=_sizes),
     )
 )
 register(
     OpSpec(
-        "argtopk",
+        "top_k",
         "sort",
-        "indices of the k greatest elements along an axis, greatest first",
+        "the k greatest elements along an axis, greatest first, and their indices",
         ("x",),
-        _infer_argtopk,
-        _argtopk,
-        Routine("argtopk"),
-        _argtopk_samples,
+        _infer_top_k,
+        _top_k,
+        Routine("top_k"),
+        _top_k_samples,
         {"k": REQUIRED, "axis": REQUIRED},
         cost="compute",
         rules="Ties: the smaller index first. NaN counts as greatest (PyTorch). -0 ties with 0."
         " k may not exceed the axis; the reference refuses a symbolic axis that turns out shorter.",
-        no_gradient="its result is an index",
-        differentiable=False,
-        traits=Traits(sizes=_sizes, requires=_argtopk_requires),
+        gradient=gradients.order,
+        results=("values", "indices"),
+        traits=Traits(sizes=_sizes, requires=_top_k_requires),
     )
 )

@@ -33,8 +33,8 @@ ROUTINES: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
     "scatter_add": lower_scatter_add,
     "scatter_set": lower_scatter_set,
     "scatter_along_axis_add": lower_scatter_along_axis_add,
-    "argsort": lower_sort,
-    "argtopk": lower_sort,
+    "sort": lower_sort,
+    "top_k": lower_sort,
 }
 
 # Matmuls: with few vectors on the left, every workgroup may compute those itself.

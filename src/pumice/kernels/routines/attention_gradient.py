@@ -18,6 +18,9 @@ from pumice.kernels.pull import Puller
 from pumice.kernels.routines.attention_gradient_tiles import STATISTICS, GradientKernel, decide
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, static_size
 
+# The results, in their order.
+_DQ, _DK, _DV = range(3)
+
 
 class _OfQueries(GradientKernel):
     """Holds query rows, scaled, and their dy; keys and values pass by."""
@@ -65,7 +68,7 @@ class _OfQueries(GradientKernel):
             at = f"sum_row + {r}u"
             return f"{self.scale} * share[{at}] * (sum_a{r}_{j} - delta[{at}] * sum_b{r}_{j})"
 
-        self.store(0, self.depth, self.rows, address, of)
+        self.store(_DQ, self.depth, self.rows, address, of)
         return groups
 
     def _bounds(self) -> tuple[str, str]:
@@ -152,8 +155,8 @@ class _OfKeys(GradientKernel):
         kb.emit(f"let last_key = {kb.dim(self.sk - 1)};")
         self.fill("held_a", self.k, self.key_row(self.k), "row0", "last_key")
         self.fill("held_b", self.v, self.key_row(self.v), "row0", "last_key")
-        self.declare_sums("a", self.depth)
-        self.declare_sums("b", self.depth_v)
+        for _, name, depth in self._sums():
+            self.declare_sums(name, depth)
         begin, end = self._bounds()
         kb.emit(f"let row_begin = {begin};")
         kb.emit(f"let row_end = select(0u, {end}, i32(row0) < visible);")
@@ -166,20 +169,24 @@ class _OfKeys(GradientKernel):
         self.dots()
         self._weights()
         kb.emit("workgroupBarrier();")
-        self.add_weighted(("a", "a"), depth=self.depth)
-        self.add_weighted(("b", "b"), depth=self.depth_v)
+        for _, name, depth in self._sums():
+            self.add_weighted((name, name), depth=depth)
         kb.emit("workgroupBarrier();")
         kb.close()
-        start = self.batch * self.heads * self.sq * self.depth
-        self._store("a", start, self.depth)
-        self._store("b", start + self.batch * self.kv_heads * self.sk * self.depth, self.depth_v)
+        for result, name, depth in self._sums():
+            self._store(result, name, depth)
         return groups
 
-    def _store(self, name: str, start: Dim, depth: int) -> None:
+    def _sums(self) -> list[tuple[int, str, int]]:
+        """The gradients that this kernel sums up: which result, the name of its sums, the depth of its rows."""
+        both = ((_DK, "a", self.depth), (_DV, "b", self.depth_v))
+        return [s for s in both if s[0] in self.results]
+
+    def _store(self, result: int, name: str, depth: int) -> None:
         def address(row: str) -> str:
             return self.address(self.kv_heads, self.sk, depth, "kv_head", row)
 
-        self.store(start, depth, self.sk, address, lambda r, j: f"sum_{name}{r}_{j}")
+        self.store(result, depth, self.sk, address, lambda r, j: f"sum_{name}{r}_{j}")
 
     def _bounds(self) -> tuple[str, str]:
         """The query rows that may see some key of the block."""
@@ -221,7 +228,10 @@ class _OfKeys(GradientKernel):
 
 
 def lower_attention_gradient(ctx: LowerContext, group: Group) -> list[Lowered]:
-    """The two kernels, with an epilogue on what they store."""
+    """The kernel of the queries, which the other needs the statistics of, and that of keys and values if they are wanted.
+
+    Where a device has too few bindings for both, keys and values have a kernel each.
+    """
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
     heads, sequence = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
@@ -229,9 +239,15 @@ def lower_attention_gradient(ctx: LowerContext, group: Group) -> list[Lowered]:
     blocks = decide(ctx.caps, static_size(q[3]), static_size(v[3]))
     assert blocks is not None, "a pass has written it in other ops"
     statistics = ctx.temp(TensorType(f32, (q[0], k[heads], q[heads] // k[heads] * q[sequence], STATISTICS)))
+    wanted = ctx.wanted(group)
+    of_keys = [{_DK, _DV} & wanted.keys()]
+    if len(node.args) + 1 + len(of_keys[0]) > ctx.caps.max_storage_buffers:
+        of_keys = [{result} for result in sorted(of_keys[0])]
+    kernels: list[tuple[type[_OfQueries | _OfKeys], str, set[int]]] = [(_OfQueries, "queries", {_DQ} & wanted.keys())]
+    kernels += [(_OfKeys, "keys", results) for results in of_keys if results]
     out = []
-    for kind, name in ((_OfQueries, "queries"), (_OfKeys, "keys")):
+    for kind, name, results in kernels:
         kb = KernelBuilder(ctx.caps, workgroup=blocks.threads)
-        groups = kind(Puller(ctx, group, kb), node, blocks, statistics).emit()
+        groups = kind(Puller(ctx, group, kb), node, blocks, statistics, results).emit()
         out.append(kb.finish(groups=groups, label=f"{ctx.label(group)} {name}", variant=blocks.name))
     return out

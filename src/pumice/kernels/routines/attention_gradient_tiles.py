@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -98,8 +98,9 @@ def _vectors(depth: int) -> int:
 class GradientKernel(HeadsOfKeys):
     """One of the kernels while it is built: operands as strided sides, and the phases of a step over passing rows."""
 
-    def __init__(self, p: Puller, node: Node, blocks: GradientTiles, statistics: int) -> None:
+    def __init__(self, p: Puller, node: Node, blocks: GradientTiles, statistics: int, results: Collection[int]) -> None:
         self.p, self.kb, self.c, self.attrs, self.statistics = p, p.kb, blocks, node.attr, statistics
+        self.results, self.types = results, node.results
         ctx, leaves = p.ctx, p.group.leaves
         self.bshd = self.attrs["layout"] == "bshd"
         views = [None if i is None else ctx.view(i, leaves) for i in node.inputs]
@@ -330,23 +331,23 @@ class GradientKernel(HeadsOfKeys):
         column = plus("lane", f"{j * _LANES}u")
         return column if (j + 1) * _LANES <= vectors else f"min({column}, {vectors - 1}u)"
 
-    def store(self, start: Dim, depth: int, count: Dim, address: Callable[[str], str], of: Callable[[int, int], str]) -> None:
-        """Stores the vec4s `of(row, column)` from element `start` of the result on.
+    def store(self, result: int, depth: int, count: Dim, address: Callable[[str], str], of: Callable[[int, int], str]) -> None:
+        """Stores the vec4s `of(row, column)` of a result, if this kernel is to write it.
 
         The workgroup has the rows from `row0` on, of `count` in all; `address` gives where a row of the gradient begins.
         """
         kb, p = self.kb, self.p
-        for r in range(self.c.rows):
+        shape = self.types[result].shape
+        for r in range(self.c.rows if result in self.results else 0):
             kb.open(f"if (sum_row + {r}u < {self.c.held}u && row0 + sum_row + {r}u < {kb.dim(count)})")
-            begin = kb.let(plus(kb.dim(start), address(kb.let(f"row0 + sum_row + {r}u", "row"))), "begin")
+            begin = kb.let(address(kb.let(f"row0 + sum_row + {r}u", "row")), "begin")
             for j in range(self.columns(depth)):
                 value = kb.let(of(r, j), "found")
                 for i in range(4):
                     d = kb.let(f"(lane + {j * _LANES}u) * 4u + {i}u", "d")
                     kb.open("" if (j + 1) * _LANES * 4 <= depth else f"if ({d} < {depth}u)")
                     p.push()
-                    at = (kb.let(f"{begin} + {d}", "at"),)
-                    p.store(at, p.root_value(at, f"{value}.{_PLACES[i]}"))
+                    p.store_result(result, p.split(f"{begin} + {d}", shape), f"{value}.{_PLACES[i]}")
                     p.pop()
                     kb.close()
             kb.close()

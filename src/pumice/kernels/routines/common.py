@@ -171,7 +171,7 @@ def gated_value(p: Puller, gate_up: Sequence[int], idx: Index, values: Sequence[
 
 def stores_fours(p: Puller) -> bool:
     """Whether a kernel may store the root four elements at a time: one a word, and not over what it reads."""
-    return p.ctx.type(p.group.root).dtype.per_word == 1 and p.group.inplace is None and p.group.store is None
+    return p.ctx.type(p.group.root).dtype.per_word == 1 and p.group.inplace is None and not p.group.store
 
 
 def store_four(p: Puller, first: Index, values: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.core.caps import Caps
@@ -52,11 +53,11 @@ def lower_norm_parameter_gradient(ctx: LowerContext, group: Group) -> list[Lower
     shape, axes = ctx.type(node.args[1]).shape, node.attr["axes"]
     rows = Rows(shape, tuple(range(len(shape) - axes, len(shape))))
     choice = ctx.choose(group.root, lambda count: decide(ctx.caps, count), rows.count)
-    slices, outputs = ceildiv(rows.count, choice.rows), 2 if node.attr["bias"] else 1
-    partial = ctx.temp(TensorType(f32, (slices, outputs, rows.length)))
+    slices, wanted = ceildiv(rows.count, choice.rows), sorted(ctx.wanted(group))
+    partial = ctx.temp(TensorType(f32, (slices, len(wanted), rows.length)))
     return [
         _sums(ctx, group, node, rows, choice, partial, slices),
-        _total(ctx, group, partial, slices, outputs * rows.length),
+        _total(ctx, group, partial, slices, rows.length, wanted),
     ]
 
 
@@ -118,14 +119,15 @@ def _sums(ctx: LowerContext, group: Group, node: Node, rows: Rows, choice: Slice
     kb.emit(f"of_weight += g * (({element(x)} - {centre}) * scales[r]);")
     kb.emit("of_bias += g;")
     kb.close()
-    outputs = 2 if node.attr["bias"] else 1
-    for k, name in enumerate(("of_weight", "of_bias")[:outputs]):
-        kb.emit(out.store(f"(wg * {outputs}u + {k}u) * {length} + j", name))
+    wanted = sorted(ctx.wanted(group))
+    for k, index in enumerate(wanted):
+        kb.emit(out.store(f"(wg * {len(wanted)}u + {k}u) * {length} + j", ("of_weight", "of_bias")[index]))
     kb.close()
     return kb.finish(groups=slices, label=f"{ctx.label(group)} partial", variant=choice.name)
 
 
-def _total(ctx: LowerContext, group: Group, partial: int, slices: Dim, columns: Dim) -> Lowered:
+def _total(ctx: LowerContext, group: Group, partial: int, slices: Dim, length: Dim, wanted: Sequence[int]) -> Lowered:
+    columns = len(wanted) * length
     tile = decide_rows(ctx.caps, ctx.max(columns), ctx.max(slices), strided=True)
     kb = KernelBuilder(ctx.caps, workgroup=tile.workgroup)
     p, stored = Puller(ctx, group, kb), kb.read(partial, f32)
@@ -134,8 +136,15 @@ def _total(ctx: LowerContext, group: Group, partial: int, slices: Dim, columns: 
     with row_threads.elements(p) as j:
         kb.emit(f"total += {stored.load(f'{j} * {kb.dim(columns)} + row')};")
     total = row_threads.reduce("sum", "f32", "total")
-    kb.open(f"if ({row_threads.leads})")
-    at = p.split("row", ctx.type(group.root).shape)
-    p.store(at, p.root_value(at, total))
-    kb.close()
+    shape = ctx.type(group.root).shape
+    last = len(wanted) - 1
+    for k, index in enumerate(wanted):
+        begin = kb.dim(k * length)
+        after = f" && row >= {begin}" if k else ""
+        before = f" && row < {kb.dim((k + 1) * length)}" if k < last else ""
+        kb.open(f"if ({row_threads.leads}{after}{before})")
+        p.push()
+        p.store_result(index, p.split(f"row - {begin}" if k else "row", shape), total)
+        p.pop()
+        kb.close()
     return kb.finish(groups=row_threads.groups, label=ctx.label(group), variant=f"combine/{tile}")

@@ -1,4 +1,4 @@
-"""argsort and argtopk: bitonic networks over (key, position) pairs, in workgroup memory where a row fits, else in passes."""
+"""sort and top_k: bitonic networks over (key, position) pairs, in workgroup memory where a row fits, else in passes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pumice.kernels.rows.layout import Rows, power_of_two
 
 # Sorts behind every element: positions are unique, and no row is this long.
 _PADDING = "0xffffffffu"
+_VALUES, _INDICES = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,11 @@ def decide(caps: Caps, length: int, take: int) -> SortPlan:
 
 
 def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
-    """argsort and argtopk; a row that fits takes one kernel."""
+    """sort and top_k; a row that fits takes one kernel."""
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
     rows = Rows(ctx.type(n.args[0]).shape, (n.attr["axis"],))
-    take: Dim = n.attr["k"] if n.op == "argtopk" else rows.length
+    take: Dim = n.attr["k"] if n.op == "top_k" else rows.length
     plan = ctx.choose(group.root, partial(decide, ctx.caps), rows.length, take)
     sorter = _Sorter(ctx, group, rows, take, plan)
     if plan.method == "merge":
@@ -101,8 +102,7 @@ class _SortKernel:
         kb, s = self.kb, self.s
         kb.emit(f"var key = {_PADDING};")
         kb.open(f"if ({self.exists} && at < {kb.dim(length)})")
-        view = s.ctx.view(s.n.args[0], s.group.leaves)
-        v = kb.let(self.p.load_view(view, s.rows.index(self.p, "row", self.p.split("row", s.rows.other_shape), "at")), "v")
+        v = self.element("at")
         kb.emit(f"key = {s.key(kb, v)};")
         kb.close()
         # Positions past the end sort padding behind elements that have the greatest key themselves.
@@ -124,12 +124,21 @@ class _SortKernel:
         self.kb.emit(f"{into.store(pair, 'keys[i]')}\n{into.store(f'{pair} + 1u', 'places[i]')}")
 
     def store_results(self) -> None:
-        """Inside the loop: the position `i` as a result, if it is among those taken."""
+        """Inside the loop: the element and the position of pair `i`, if it is among those taken."""
         kb, p, s = self.kb, self.p, self.s
         kb.open(f"if ({self.exists} && at < {kb.dim(s.take)})")
         index = Rows(s.n.type.shape, s.rows.axes).index(p, "row", p.split("row", s.rows.other_shape), "at")
-        p.store(index, p.root_value(index, kb.let("bitcast<i32>(places[i])", "index")))
+        if _VALUES in s.wanted:
+            # Read again: a key does not tell -0 from 0, nor one NaN from another.
+            p.store_result(_VALUES, index, self.element(kb.let("places[i]", "place")))
+        p.store_result(_INDICES, index, kb.let("bitcast<i32>(places[i])", "index"))
         kb.close()
+
+    def element(self, at: str) -> str:
+        """The element at a position of the row."""
+        p, s = self.p, self.s
+        view = s.ctx.view(s.n.args[0], s.group.leaves)
+        return self.kb.let(p.load_view(view, s.rows.index(p, "row", p.split("row", s.rows.other_shape), at)), "v")
 
     def sort(self, first: str, last: str, ascending: str) -> None:
         """The network's levels first…last (powers of two) on the shared pairs; `ascending` may use `a` and `level`."""
@@ -163,12 +172,13 @@ class _Sorter:
         assert group.anchor is not None
         self.ctx, self.group, self.rows, self.take, self.plan = ctx, group, rows, take, plan
         self.n = ctx.graph.nodes[group.anchor]
+        self.wanted = ctx.wanted(group)
         self.label = ctx.label(group)
 
     def key(self, kb: KernelBuilder, value: str) -> str:
         """The key by which ascending order is the op's order."""
         dtype = self.ctx.type(self.n.args[0]).dtype
-        if self.n.op == "argtopk":
+        if self.n.op == "top_k":
             return order_key(kb, dtype, value, reverse=True, nan_last=False)
         return order_key(kb, dtype, value, reverse=self.n.attr["descending"])
 

@@ -141,26 +141,23 @@ def bind_many_queries(call: NodeCall) -> HostRoutine | None:
 
 
 def bind_attention_gradient(call: NodeCall) -> HostRoutine:
-    """dq, dk and dv flat, one after the other."""
+    """dq, dk and dv in one pass."""
     many = ManyQueries(call)
-    shapes = [t.static_shape for t in call.ins[:3] if t is not None]
-    ends = np.cumsum([numel(s) for s in shapes]).tolist()
     plain = call.ins[4] is None and call.ins[5] is None and many.softcap is None
 
     heavy = plain and many.scores >= _LEAST_SCORES
 
-    def views(operands: Sequence[Any], out: Array) -> list[Array]:
+    def views(operands: Sequence[Any], outs: Sequence[Array]) -> list[Array]:
         """q, k, v and dy, then their gradients but the last one's."""
-        parts = (out[end - numel(s) : end].reshape(s) for end, s in zip(ends, shapes, strict=True))
-        return [many.heads_first(a) for a in (*operands[:4], *parts)]
+        return [many.heads_first(a) for a in (*operands[:4], *outs)]
 
-    def make(operands: Sequence[Any], out: Array) -> list[kernel_tasks.Task] | None:
-        return many.tasks(views(operands, out), operands[6], operands[7])
+    def make(operands: Sequence[Any], outs: Any) -> list[kernel_tasks.Task] | None:
+        return many.tasks(views(operands, outs), operands[6], operands[7])
 
-    def run(operands: list[Any], out: Array) -> None:
-        if heavy and _run(make(operands, out)):
+    def run(operands: list[Any], outs: Sequence[Array]) -> None:
+        if heavy and _run(make(operands, outs)):
             return
-        q, k, v, dy, dq, dk, dv = views(operands, out)
+        q, k, v, dy, dq, dk, dv = views(operands, outs)
         q, dy, dq = many.grouped(q), many.grouped(dy), many.grouped(dq)
         k, v, dk, dv = k[:, :, None], v[:, :, None], dk[:, :, None], dv[:, :, None]
         limits = many.limits(operands[6], operands[7]) if plain else None
@@ -183,7 +180,7 @@ def bind_attention_gradient(call: NodeCall) -> HostRoutine:
             _add_matmul(inner, queries, dk[b, h], again)
             _add_matmul(p, grads, dv[b, h], again)
 
-    return HostRoutine(run, call.out.dtype.compute_np, native=make if plain else None, heavy=heavy)
+    return HostRoutine(run, call.out.dtype.compute_np, native=make if plain else None, heavy=heavy, needs_all=True)
 
 
 def _unseen(many: ManyQueries, operands: list[Any]) -> Array:

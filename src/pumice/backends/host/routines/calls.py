@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from pumice.backends.host.memory.arrays import NpDType
 from pumice.backends.host.native.dense import Copies
 from pumice.backends.host.native.kernel_tasks import Native, Task
@@ -23,7 +21,8 @@ class NodeCall:
     """One node with its symbols bound: static types, and the dtypes in which the operands will really arrive.
 
     `target` is the dtype that the result is stored in, None for a value that stays inside the step. `in_place` says that
-    the first operand is the memory of the result.
+    the first operand is the memory of the result. Where an op has several results, `out` is the type of the first, `further`
+    those of the others, and `wanted` says which of all are used.
     """
 
     spec: OpSpec
@@ -33,15 +32,29 @@ class NodeCall:
     dtypes: tuple[NpDType | None, ...]
     target: NpDType | None = None
     in_place: bool = False
+    further: tuple[TensorType, ...] = ()
+    wanted: tuple[bool, ...] = (True,)
+
+    @property
+    def outs(self) -> tuple[TensorType, ...]:
+        """The types of all results."""
+        return (self.out, *self.further)
 
     def reference(self, operands: list[Any]) -> Array:
-        """The op's own NumPy meaning."""
-        return np.asarray(self.spec.reference(operands, self.attrs, self.out))
+        """The op's own NumPy meaning; of several results the first."""
+        return self.references(operands)[0]
+
+    def references(self, operands: list[Any]) -> tuple[Array, ...]:
+        """All results by the op's own NumPy meaning."""
+        return self.spec.evaluate(operands, self.attrs, self.outs)
 
 
 @dataclass(frozen=True, slots=True)
 class HostRoutine:
     """How a node runs: `run(operands, out)` fills `out` (dense, dtype `result`), or returns an array if `writes` is False.
+
+    Of an op with several results, `out` is a tuple: an array in the compute dtype of each result, or None for one that is not
+    wanted, unless `needs_all` asks for memory for every one.
 
     `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of
     the first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much
@@ -58,16 +71,20 @@ class HostRoutine:
     heavy: bool = False
     keeping: Keeping | None = None
     work: int = 0
+    needs_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A call over slots, and what is needed to make it a native task once the slots have their arrays."""
+    """A call over slots, and what is needed to make it a native task once the slots have their arrays.
+
+    Of an op with several results, `out` is a tuple of slots, None for those that get no memory.
+    """
 
     call: Callable[[], Any]
     native: Native
     args: tuple[int | None, ...]
-    out: int
+    out: int | tuple[int | None, ...]
     heavy: bool = False
     keeping: Keeping | None = None
     work: int = 0

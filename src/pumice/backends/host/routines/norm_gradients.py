@@ -10,7 +10,6 @@ import numpy as np
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.native import kernel_tasks
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
-from pumice.ir.registry import Array
 
 _VECTOR = 32
 
@@ -22,28 +21,30 @@ def _bind(call: NodeCall) -> HostRoutine:
     settings = (kernel_tasks.bits(call.attrs["eps"]), int(call.attrs["centred"]))
     whole = call.spec.name == "norm_gradient"
 
-    def run(operands: list[Any], out: Array) -> None:
-        np.copyto(out, call.reference(operands))
+    def run(operands: list[Any], out: Any) -> None:
+        outs = (out,) if whole else out
+        for found, to in zip(call.references(operands), outs, strict=True):
+            if to is not None:
+                np.copyto(to, found)
 
-    def tasks(operands: Sequence[Any], out: Array) -> list[kernel_tasks.Task] | None:
+    def tasks(operands: Sequence[Any], out: Any) -> list[kernel_tasks.Task] | None:
         dy, x = operands[:2]
-        weight = operands[2] if whole else None
-        if not all(a is None or kernel_tasks.is_dense(a) for a in (dy, x, weight, out)) or columns == 0:
+        weight, first, bias = (operands[2], out, None) if whole else (None, *out)
+        arrays = (dy, x, weight, first, bias)
+        if not all(a is None or kernel_tasks.is_dense(a) for a in arrays) or columns == 0:
             return None
         rows = x.size // columns
-        places = [kernel_tasks.address(a) for a in (dy, x, weight, out)]
+        words = (*map(kernel_tasks.address, arrays), rows, columns, *settings, 0)
         if whole:
-            words = (*places, 0, rows, columns, *settings, 0)
-            return [kernel_tasks.Task("norm_gradient_f32", words, rows, 4 * x.size, (dy, x, weight, out))]
-        bias = places[3] + 4 * columns if call.attrs["bias"] else 0
-        words, keep = (*places, bias, rows, columns, *settings, 0), (dy, x, out)
-        factors = kernel_tasks.Task("norm_factors_f32", words, rows, 2 * x.size, keep, scratch=8 * rows)
+            return [kernel_tasks.Task("norm_gradient_f32", words, rows, 4 * x.size, arrays)]
+        factors = kernel_tasks.Task("norm_factors_f32", words, rows, 2 * x.size, arrays, scratch=8 * rows)
         return [
             factors,
-            kernel_tasks.Task("norm_parameters_f32", words, -(-columns // _VECTOR), 2 * x.size, keep, scratch=8 * rows),
+            kernel_tasks.Task("norm_parameters_f32", words, -(-columns // _VECTOR), 2 * x.size, arrays, scratch=8 * rows),
         ]
 
-    return HostRoutine(run, call.out.dtype.compute_np, native=tasks)
+    # The kernel leaves out the second result, but not the first.
+    return HostRoutine(run, call.out.dtype.compute_np, native=tasks, needs_all=not call.wanted[0])
 
 
 NORM_GRADIENTS: dict[str, Binder] = {"norm_gradient": _bind, "norm_parameter_gradient": _bind}

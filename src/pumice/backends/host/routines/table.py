@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,21 @@ def bind_routine(call: NodeCall) -> HostRoutine:
         if routine is not None:
             return routine
     result = call.out.dtype.compute_np
+    if call.further:
+        return HostRoutine(partial(_run_references, call), result)
 
     def run(operands: list[Any], out: None) -> Array:
         found = call.reference([o.packed() if isinstance(o, Tiles) else o for o in operands])
         return found if found.dtype == result else found.astype(result)
 
     return HostRoutine(run, result, writes=False)
+
+
+def _run_references(call: NodeCall, operands: list[Any], outs: Sequence[Array | None]) -> None:
+    """All results that are wanted, by the reference."""
+    for found, out in zip(call.references(operands), outs, strict=True):
+        if out is not None:
+            np.copyto(out, found, casting="unsafe")
 
 
 # --- movement ---
@@ -233,42 +243,63 @@ def _bind_arg(pick: Callable[..., Any]) -> Binder:
     return bind
 
 
-def _bind_argtopk(call: NodeCall) -> HostRoutine | None:
+def _bind_sort(call: NodeCall) -> HostRoutine | None:
+    """Values alone need no order of indices."""
+    if call.wanted != (True, False):
+        return None
+    axis, reverse = call.attrs["axis"], call.attrs["descending"]
+
+    def run(operands: list[Any], outs: tuple[Array, None]) -> None:
+        (x,), (out, _) = operands, outs
+        invert = np.positive if not reverse else np.negative if x.dtype.kind == "f" else np.invert
+        # Stable, as equal elements need not be the same: -0 and 0.
+        invert(np.sort(invert(x), axis=axis, kind="stable"), out=out)
+
+    return HostRoutine(run, call.out.dtype.compute_np)
+
+
+def _bind_top_k(call: NodeCall) -> HostRoutine | None:
     shape, axis, k = _shape(call, 0), call.attrs["axis"], call.attrs["k"]
     size = shape[axis]
     # Selecting first pays for few long rows; elsewhere the reference's sort is as good.
     if axis != len(shape) - 1 or size < 1024 or k == 0 or numel(shape) // size > 64:
         return None
-    if k * 8 > size:
-        return _sorted_words(call, size, k) if _dtype(call, 0) == np.float32 else None
+    if k * 8 > size and _dtype(call, 0) != np.float32:
+        return None
+    best = partial(_best_sorted if k * 8 > size else _best_selected, k)
 
-    def run(operands: list[Any], out: Array) -> None:
-        for row, found in zip(operands[0].reshape(-1, size), out.reshape(-1, k)):
-            least = np.partition(row, size - k)[size - k]
-            # "Not less" keeps NaN, which counts as greatest, and all ties with the last place.
-            candidates = np.flatnonzero(~(row < least))
-            # Read backwards, a stable ascending order has the smaller index first among ties, and NaN in front.
-            ascending = np.argsort(row[candidates][::-1], kind="stable")
-            found[:] = candidates[len(candidates) - 1 - ascending[::-1][:k]]
-
-    return HostRoutine(run, call.out.dtype.compute_np)
-
-
-def _sorted_words(call: NodeCall, size: int, k: int) -> HostRoutine:
-    """A row's order by one sort of words that hold key and position: several times as fast as a stable sort of positions."""
-    sign, places = np.uint32(1 << 31), np.arange(size, dtype=np.uint64)
-
-    def run(operands: list[Any], out: Array) -> None:
-        for row, found in zip(operands[0].reshape(-1, size), out.reshape(-1, k)):
-            bits = (row + np.float32(0)).view(np.uint32)  # one zero: -0 and 0 are equal
-            # Floats order as integers once negative ones are flipped; the greatest must come first here.
-            keys = np.where(bits & sign, bits, ~bits & ~sign)
-            keys[np.isnan(row)] = 0
-            words = keys.astype(np.uint64) << np.uint64(32) | places
-            words.sort()
-            found[:] = words[:k] & np.uint64(0xFFFFFFFF)
+    def run(operands: list[Any], outs: Sequence[Array | None]) -> None:
+        values, indices = (None if out is None else out.reshape(-1, k) for out in outs)
+        for i, row in enumerate(operands[0].reshape(-1, size)):
+            found = best(row)
+            if indices is not None:
+                indices[i] = found
+            if values is not None:
+                np.take(row, found, out=values[i], mode="clip")
 
     return HostRoutine(run, call.out.dtype.compute_np)
+
+
+def _best_selected(k: int, row: Array) -> Array:
+    """The places of the k greatest elements, by a selection and a sort of what it leaves."""
+    least = np.partition(row, row.size - k)[row.size - k]
+    # "Not less" keeps NaN, which counts as greatest, and all ties with the last place.
+    candidates = np.flatnonzero(~(row < least))
+    # Read backwards, a stable ascending order has the smaller index first among ties, and NaN in front.
+    ascending = np.argsort(row[candidates][::-1], kind="stable")
+    return np.asarray(candidates[len(candidates) - 1 - ascending[::-1][:k]])
+
+
+def _best_sorted(k: int, row: Array) -> Array:
+    """The same by one sort of words that hold key and position: several times as fast as a stable sort of positions."""
+    sign, places = np.uint32(1 << 31), np.arange(row.size, dtype=np.uint64)
+    bits = (row + np.float32(0)).view(np.uint32)  # one zero: -0 and 0 are equal
+    # Floats order as integers once negative ones are flipped; the greatest must come first here.
+    keys = np.where(bits & sign, bits, ~bits & ~sign)
+    keys[np.isnan(row)] = 0
+    words = keys.astype(np.uint64) << np.uint64(32) | places
+    words.sort()
+    return np.asarray((words[:k] & np.uint64(0xFFFFFFFF)).astype(np.intp))
 
 
 # --- norms and scans ---
@@ -373,7 +404,8 @@ ROUTINES: dict[str, Binder] = {
     "reduce_all": _bind_reduce(np.logical_and),
     "argmax": _bind_arg(np.argmax),
     "argmin": _bind_arg(np.argmin),
-    "argtopk": _bind_argtopk,
+    "sort": _bind_sort,
+    "top_k": _bind_top_k,
     "softmax": _bind_softmax,
     "log_softmax": _bind_softmax,
     "layer_norm": _bind_norm,
