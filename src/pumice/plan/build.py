@@ -23,7 +23,7 @@ from pumice.passes.shape_for_target import shape_for_target
 from pumice.plan.fusion import partition
 from pumice.plan.memory import MemoryPlanner
 from pumice.plan.plan import DEFAULT_OPTIONS, Binding, Kernel, Plan, PlanOptions, Regime, Step
-from pumice.plan.regimes import Schedule, find_schedules
+from pumice.plan.regimes import StepSchedule, find_schedules
 from pumice.plan.updates import Chain, gather_updates
 from pumice.plan.verify import verify_plan
 
@@ -103,18 +103,18 @@ class _Lowering:
         # Partitions with what they asked about sizes, and the borders that they noted.
         self._partitions: list[tuple[list[Asked], dict[Limit, dict[int, str]], list[Group | list[Chain]], list[Group]]] = []
 
-    def lower(self, bounds: tuple[Limit, ...]) -> Schedule:
+    def lower(self, bounds: tuple[Limit, ...]) -> StepSchedule:
         """The steps for the sizes within bounds."""
         ctx = LowerContext(self.graph, self.caps, self.maxima, bounds)
         groups, work = self._partition(ctx)
         aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
         if not self.caps.dispatches:
-            return Schedule(ctx, tuple(_host_step(ctx.label(g), g) for g in groups), aliases)
+            return StepSchedule(ctx, tuple(_host_step(ctx.label(g), g) for g in groups), aliases)
         steps = []
         for unit in work:
             for lowered in self.repeats.lower(ctx, unit) if isinstance(unit, Group) else [lower_updates(ctx, unit)]:
                 steps.append(_device_step(unit, lowered, self.table.number(lowered)))
-        return Schedule(ctx, tuple(steps), aliases)
+        return StepSchedule(ctx, tuple(steps), aliases)
 
     def _partition(self, ctx: LowerContext) -> tuple[list[Group], list[Group | list[Chain]]]:
         """The groups of the graph, and the same with updates gathered."""

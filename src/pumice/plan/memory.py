@@ -11,7 +11,7 @@ from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import RESIDENT_OPS
 from pumice.kernels.context import LowerContext
 from pumice.plan.plan import BufferKind, Part, PlanBuffer, Step, Value
-from pumice.plan.regimes import Schedule
+from pumice.plan.regimes import StepSchedule
 
 _SMALLEST = 16  # bytes; WebGPU refuses empty bindings
 
@@ -56,7 +56,7 @@ class MemoryPlanner:
         self.buffers: list[PlanBuffer] = []
         self._arena_bytes: list[int] = []
 
-    def plan(self, schedules: Sequence[Schedule]) -> tuple[tuple[PlanBuffer, ...], list[dict[int, Value]]]:
+    def plan(self, schedules: Sequence[StepSchedule]) -> tuple[tuple[PlanBuffer, ...], list[dict[int, Value]]]:
         """Buffers, and the values of each schedule; the last one is for all sizes."""
         used = {b.value for schedule in schedules for s in schedule.steps for b in s.bindings}
         sources = self._sources(schedules[-1].ctx, used)
@@ -67,7 +67,7 @@ class MemoryPlanner:
             self._buffer("arena", nbytes, f"arena {k}")
         return tuple(self.buffers), found[::-1]
 
-    def _values(self, schedule: Schedule, sources: Mapping[int, Value], first_arena: int) -> dict[int, Value]:
+    def _values(self, schedule: StepSchedule, sources: Mapping[int, Value], first_arena: int) -> dict[int, Value]:
         steps, aliases, values = schedule.steps, schedule.aliases, dict(sources)
         lifetimes = value_lifetimes(self.graph, steps)
         # A result that no step writes has no elements, and still needs a place.

@@ -23,7 +23,7 @@ _FLOPS_A_BYTE = 16
 
 
 @dataclass(frozen=True)
-class Schedule:
+class StepSchedule:
     """The steps of a graph for the sizes within `bounds`; `aliases` maps a value to the state whose memory it takes over."""
 
     ctx: LowerContext
@@ -32,15 +32,15 @@ class Schedule:
     bounds: tuple[Limit, ...] = ()
     reason: str = ""
 
-    def same_steps(self, other: Schedule) -> bool:
+    def same_steps(self, other: StepSchedule) -> bool:
         """Whether two schedules run the same: their temporaries have the same types then, at other sizes perhaps."""
         return self.steps == other.steps and self.aliases == other.aliases and self.ctx.temps == other.ctx.temps
 
 
-def find_schedules(lower: Callable[[tuple[Limit, ...]], Schedule]) -> list[Schedule]:
+def find_schedules(lower: Callable[[tuple[Limit, ...]], StepSchedule]) -> list[StepSchedule]:
     """The schedules of a plan, the one for all sizes last; `lower` makes the one for given bounds."""
     widest = lower(())
-    found: dict[Limit, Schedule] = {}
+    found: dict[Limit, StepSchedule] = {}
     dropped = 0
     waiting = [widest]
     while waiting:
@@ -52,20 +52,20 @@ def find_schedules(lower: Callable[[tuple[Limit, ...]], Schedule]) -> list[Sched
                 dropped += 1
                 continue
             narrow = lower((border,))
-            found[border] = Schedule(narrow.ctx, narrow.steps, narrow.aliases, (border,), why)
+            found[border] = StepSchedule(narrow.ctx, narrow.steps, narrow.aliases, (border,), why)
             waiting.append(found[border])
     ordered = sorted(found.values(), key=lambda s: (_total(s), str(s.bounds)))
     rest = f"; {dropped} more borders were left out" if dropped else ""
     reason = ("for all other sizes" if ordered else "for all sizes") + rest
-    return [*_distinct([*ordered, widest]), Schedule(widest.ctx, widest.steps, widest.aliases, (), reason)]
+    return [*_distinct([*ordered, widest]), StepSchedule(widest.ctx, widest.steps, widest.aliases, (), reason)]
 
 
-def _distinct(schedules: Sequence[Schedule]) -> Iterator[Schedule]:
+def _distinct(schedules: Sequence[StepSchedule]) -> Iterator[StepSchedule]:
     """All but the last that are ever picked and run otherwise than what would be picked without them."""
     maxima = schedules[-1].ctx.maxima
-    kept: list[Schedule] = []
+    kept: list[StepSchedule] = []
 
-    def within(inner: Schedule, outer: Schedule) -> bool:
+    def within(inner: StepSchedule, outer: StepSchedule) -> bool:
         domain = Domain(maxima, inner.bounds)
         return all(domain.upper(d) <= most for d, most in outer.bounds)
 
@@ -79,7 +79,7 @@ def _distinct(schedules: Sequence[Schedule]) -> Iterator[Schedule]:
             yield s
 
 
-def _borders(schedule: Schedule) -> list[tuple[Limit, float, str]]:
+def _borders(schedule: StepSchedule) -> list[tuple[Limit, float, str]]:
     """The borders that a schedule has noted within its bounds, those first that concern the largest share of the work there."""
     ctx, out = schedule.ctx, []
     for border, nodes in ctx.borders.items():
@@ -98,14 +98,14 @@ def _borders(schedule: Schedule) -> list[tuple[Limit, float, str]]:
     return sorted(out, key=lambda b: (-b[1], -b[0][1], str(b[0][0])))
 
 
-def _total(schedule: Schedule) -> float:
+def _total(schedule: StepSchedule) -> float:
     """What the steps of a schedule cost at the largest of its sizes."""
     maxima = schedule.ctx.maxima
     env = border_sizes(maxima, schedule.bounds[0]) if schedule.bounds else dict(maxima)
     return sum(count * cost for _, count, cost in _costs(schedule, env))
 
 
-def _costs(schedule: Schedule, env: Mapping[str, int]) -> list[tuple[Step, int, float]]:
+def _costs(schedule: StepSchedule, env: Mapping[str, int]) -> list[tuple[Step, int, float]]:
     """The distinct steps of a schedule, how often each occurs, and about what one costs."""
     ctx = schedule.ctx
     distinct: dict[object, list[Step]] = {}
