@@ -283,3 +283,16 @@ def test_the_op_takes_rows_of_one_kind(change: str) -> None:
     text = "\n".join(["pumice graph 1", *lines, f"%2 : {types[0]} = pack_rows(%0, %1)", 'outputs "y"=%2', ""])
     with pytest.raises(GraphError, match=r"one dtype|of one size|multiples of 32"):
         verify(parse_graph(text))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_one_head_is_cut_as_several_are(kv_heads: int) -> None:
+    def few(params: Any, x: Any) -> Any:
+        q = pm.reshape(x @ params["q"].T, (1, x.shape[1], 4, 32))
+        k, v = (pm.reshape(x @ params[n].T, (1, x.shape[1], kv_heads, 32)) for n in "kv")
+        return pm.attention(q, k, v, layout="bshd")
+
+    kv = pm.spec(32 * kv_heads, 64)
+    found = merged(few, params={"q": pm.spec(128, 64), "k": kv, "v": kv}, x=X)
+    assert [n.type.shape[2] for n in found if n.op == "slice"] == [4, kv_heads, kv_heads]
+    assert [n.op for n in found].count("reshape") == 1

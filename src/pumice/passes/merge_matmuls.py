@@ -174,10 +174,10 @@ def _slices_are_free(graph: Graph, result: int, exposed: set[int]) -> bool:
 def _head_size(result: Node, reader: Node) -> int | None:
     """The size of the heads into which a reshape cuts the last axis of a result, if that and axes of size 1 are all it makes."""
     rows, new = result.type.shape[:-1], reader.type.shape
-    cut = tuple(d for d in new[len(rows) :] if d != 1)
-    if reader.op != "reshape" or new[: len(rows)] != rows or len(cut) != 2 or not isinstance(cut[1], int):
+    *outer, last = new[len(rows) :] or (None,)
+    if reader.op != "reshape" or new[: len(rows)] != rows or not outer or not isinstance(last, int):
         return None
-    return cut[1]
+    return last if last > 1 and sum(d != 1 for d in outer) <= 1 else None
 
 
 def _merge(graph: Graph, r: Rebuilder, group: list[_Matmul], caps: Caps, packs: Packs) -> dict[int, _Slice]:
