@@ -36,6 +36,8 @@ _VECTOR = 32
 MAPS = ("add", "sub", "mul", "silu", "gelu_tanh")
 _KERNELS = {"rms_norm": "norm_f32", "layer_norm": "norm_f32", "rope": "rope_f32", "scatter_set": "scatter_rows",
             "attention": "attend_f32", **{name: f"map_{name}" for name in MAPS}}  # fmt: skip
+# Matmuls, whose kernels follow from the dtype of this operand.
+_WEIGHTS = {"matmul": "b", "qmatmul": "w"}
 
 # The formats with a kernel of their own for a single row; the matmul of any other does it as well.
 _MATVECS = frozenset(d.name for d in LAYOUTS)
@@ -211,8 +213,8 @@ def kernels_for(graph: Graph) -> list[str]:
     found: dict[str, None] = {}
     packed = False
     for node in graph.nodes:
-        weight = graph.nodes[node.args[1]].type.dtype if node.op in ("qmatmul", "matmul") else None
-        if weight is not None and node.op == "qmatmul":
+        weight = graph.nodes[node.operands[_WEIGHTS[node.op]]].type.dtype if node.op in _WEIGHTS else None
+        if weight is not None and weight.is_quant:
             packed = True
             single = (_PREPARE_ROW, f"matvec_{weight}") if weight.name in _MATVECS else ()
             found |= dict.fromkeys((*single, _SLABS, f"matmul_{weight}"))

@@ -25,7 +25,7 @@ class ManyQueries:
     """Attention by blocks of scores [entries, key heads, group, queries, keys]."""
 
     def __init__(self, call: NodeCall) -> None:
-        q, k, v = (t.static_shape for t in call.ins[:3] if t is not None)
+        q, k, v = (call.shape(name) for name in "qkv")
         self.attrs, self.swap = call.attrs, call.attrs["layout"] == "bshd"
         if self.swap:
             q, k, v = ((a, c, b, d) for a, b, c, d in (q, k, v))
@@ -94,14 +94,16 @@ class ManyQueries:
 def _kernel(call: NodeCall) -> tuple[ManyQueries, kernel_tasks.Native] | None:
     """Attention as a task, unless it has a mask, bias, cap, cache index or scales, or few queries."""
     many = ManyQueries(call)
-    plain = all(t is None for t in (*call.ins[3:5], *call.ins[7:])) and many.softcap is None
-    floats = all(t is not None and t.dtype.name == "f32" for t in call.ins[:3])
+    special = ("mask", "bias", "kv_index", "k_scale", "v_scale")
+    plain = not any(call.has(name) for name in special) and many.softcap is None
+    floats = all(call.type(name).dtype.name == "f32" for name in "qkv")
     if not plain or not floats or many.sq <= kernel_tasks.FEW_QUERIES:
         return None
 
     def make(operands: Sequence[Any], out: Array) -> list[kernel_tasks.Task] | None:
-        q, k, v = (many.heads_first(a) for a in operands[:3])
-        return many.tasks((q, k, v, None, many.heads_first(out), None, None), operands[5], operands[6])
+        of = call.named(operands)
+        q, k, v = (many.heads_first(of[name]) for name in "qkv")
+        return many.tasks((q, k, v, None, many.heads_first(out), None, None), of["offset"], of["kv_len"])
 
     return many, make
 
@@ -130,9 +132,10 @@ def bind_many_queries(call: NodeCall) -> HostRoutine | None:
     def run(operands: list[Any], out: Array) -> None:
         if _run(make(operands, out)):
             return
-        q, k, v = (many.heads_first(a) for a in operands[:3])
+        of = call.named(operands)
+        q, k, v = (many.heads_first(of[name]) for name in "qkv")
         q, target = many.grouped(q), many.grouped(many.heads_first(out))
-        k, v, limits = k[:, :, None], v[:, :, None], many.limits(operands[5], operands[6])
+        k, v, limits = k[:, :, None], v[:, :, None], many.limits(of["offset"], of["kv_len"])
         for b, h, s in many.blocks():
             weights = many.weights(q[b, h, :, s], k[b, h], limits[b, s])
             blas.matmul(weights, v[b, h], out=target[b, h, :, s])

@@ -40,6 +40,32 @@ class NodeCall:
         """The types of all results."""
         return (self.out, *self.further)
 
+    def has(self, operand: str) -> bool:
+        """Whether an optional operand is there."""
+        return self.ins[self._position(operand)] is not None
+
+    def type(self, operand: str) -> TensorType:
+        """The static type of an operand that is there."""
+        found = self.ins[self._position(operand)]
+        assert found is not None
+        return found
+
+    def shape(self, operand: str) -> tuple[int, ...]:
+        return self.type(operand).static_shape
+
+    def dtype(self, operand: str) -> NpDType:
+        """The dtype in which an operand arrives that is not packed."""
+        found = self.dtypes[self._position(operand)]
+        assert found is not None
+        return found
+
+    def named(self, operands: Sequence[Any]) -> dict[str, Any]:
+        """The operands of a run by name, None for those that are not there."""
+        return dict(zip(self.spec.operand_names, operands, strict=True))
+
+    def _position(self, operand: str) -> int:
+        return self.spec.operand_names.index(operand)
+
     def reference(self, operands: list[Any]) -> Array:
         """The op's own NumPy meaning; of several results the first."""
         return self.references(operands)[0]

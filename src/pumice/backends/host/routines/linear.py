@@ -41,15 +41,13 @@ def _for_blas(x: Array) -> Array:
 
 
 def _bind_matmul(call: NodeCall) -> HostRoutine:
-    a, b = call.ins
-    assert a is not None and b is not None
-    a_shape, b_shape = a.static_shape, b.static_shape
+    a_shape, b_shape = call.shape("a"), call.shape("b")
     result = call.out.dtype.compute_np
     if not call.out.dtype.is_float:
         return HostRoutine(lambda operands, out: np.matmul(operands[0], operands[1], out=out), result)
     # [..., M, K] by [K, N] is one matmul of all rows rather than one per batch entry.
     one_matmul = len(b_shape) == 2
-    widened = is_half(call.dtypes[0]) or is_half(call.dtypes[1])
+    widened = is_half(call.dtype("a")) or is_half(call.dtype("b"))
     # With f32 operands a small matmul alone is not worth loading the kernels.
     work = numel(call.out.static_shape) * a_shape[-1]
     heavy = widened or dense.is_worth_loading(work)
@@ -154,10 +152,8 @@ def _by_columns(x: Array, y: Array, out: Array) -> None:
 
 
 def _bind_qmatmul(call: NodeCall) -> HostRoutine:
-    x_type, w_type = call.ins
-    assert x_type is not None and w_type is not None
-    n, k = w_type.static_shape
-    rows = numel(x_type.static_shape) // k
+    n, k = call.shape("w")
+    rows = numel(call.shape("x")) // k
 
     def run(operands: list[Any], out: Array) -> None:
         x, w = operands
@@ -183,9 +179,7 @@ def _bind_qmatmul(call: NodeCall) -> HostRoutine:
 
 
 def _bind_dequantize(call: NodeCall) -> HostRoutine:
-    w = call.ins[0]
-    assert w is not None
-    columns = w.static_shape[-1]
+    columns = call.shape("w")[-1]
 
     def run(operands: list[Any], out: Array) -> None:
         packed, rows = operands[0], out.reshape(-1, columns)
@@ -369,9 +363,7 @@ def _bind_attention(call: NodeCall) -> HostRoutine:
     many = bind_many_queries(call)
     if many is not None:
         return many
-    q, k = call.ins[0], call.ins[1]
-    assert q is not None and k is not None
-    run = _Attention(call.attrs, q.static_shape, k.static_shape).run
+    run = _Attention(call.attrs, call.shape("q"), call.shape("k")).run
     return HostRoutine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or op_tasks.attention(call))
 
 

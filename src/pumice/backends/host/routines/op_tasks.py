@@ -20,13 +20,11 @@ _LEAST_SUMMED = 1 << 14
 
 def norm(call: NodeCall) -> Native:
     """rms_norm and layer_norm."""
-    source = call.ins[0]
-    assert source is not None
-    columns, centred = numel(source.static_shape[-call.attrs["axes"] :]), call.spec.name == "layer_norm"
+    columns, centred = numel(call.shape("x")[-call.attrs["axes"] :]), call.spec.name == "layer_norm"
 
     def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
-        x, weight = operands[:2]
-        bias = operands[2] if centred else None
+        of = call.named(operands)
+        x, weight, bias = of["x"], of["weight"], of.get("bias")
         if not all(a is None or is_dense(a) for a in (x, weight, bias, out)):
             return None
         places = (address(x), address(weight), address(bias), address(out))
@@ -37,9 +35,7 @@ def norm(call: NodeCall) -> Native:
 
 def sums(call: NodeCall) -> Native | None:
     """reduce_sum and reduce_mean over leading or trailing axes of something large."""
-    source = call.ins[0]
-    assert source is not None
-    axes, shape = call.attrs["axes"], source.static_shape
+    axes, shape = call.attrs["axes"], call.shape("x")
     leading, trailing = (axes == tuple(a) for a in (range(len(axes)), range(len(shape) - len(axes), len(shape))))
     count = numel(tuple(shape[a] for a in axes))
     if not (leading or trailing) or count == numel(shape) or numel(shape) < _LEAST_SUMMED:

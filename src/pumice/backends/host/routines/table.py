@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.host.memory.arrays import NpDType, numel, row_blocks
+from pumice.backends.host.memory.arrays import numel, row_blocks
 from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.routines import op_tasks
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
@@ -29,7 +29,7 @@ def bind_routine(call: NodeCall) -> HostRoutine:
     """How a node that is not elementwise runs; ops without a routine of their own run their reference."""
     # Empty operands have rules of their own, which the references follow; there is nothing to be fast at.
     if all(t is None or numel(t.static_shape) for t in call.ins):
-        binder = ROUTINES.get(call.spec.name)
+        binder = _bind_view if call.spec.traits.view is not None else ROUTINES.get(call.spec.name)
         routine = None if binder is None else binder(call)
         if routine is not None:
             return routine
@@ -58,19 +58,13 @@ def _bind_view(call: NodeCall) -> HostRoutine:
     def run(operands: list[Any], out: None) -> Array:
         return call.reference(operands)
 
-    return HostRoutine(run, _dtype(call, 0), writes=False, raw=True, view=True)
-
-
-def _dtype(call: NodeCall, operand: int) -> NpDType:
-    found = call.dtypes[operand]
-    assert found is not None
-    return found
+    return HostRoutine(run, call.dtype("x"), writes=False, raw=True, view=True)
 
 
 def _bind_concat(call: NodeCall) -> HostRoutine:
     axis = call.attrs["axis"]
-    same = all(d == call.dtypes[0] for d in call.dtypes)
-    result = _dtype(call, 0) if same else call.out.dtype.compute_np
+    same = all(d == call.dtype("x") for d in call.dtypes)
+    result = call.dtype("x") if same else call.out.dtype.compute_np
 
     def run(operands: list[Any], out: Array) -> None:
         np.concatenate(operands, axis=axis, out=out)
@@ -79,20 +73,14 @@ def _bind_concat(call: NodeCall) -> HostRoutine:
 
 
 def _bind_pad(call: NodeCall) -> HostRoutine:
-    inner = tuple(slice(lo, lo + d) for lo, d in zip(call.attrs["lo"], _shape(call, 0)))
+    inner = tuple(slice(lo, lo + d) for lo, d in zip(call.attrs["lo"], call.shape("x")))
     value = call.attrs["value"]
 
     def run(operands: list[Any], out: Array) -> None:
         out.fill(value)
         out[inner] = operands[0]
 
-    return HostRoutine(run, _dtype(call, 0), raw=True)
-
-
-def _shape(call: NodeCall, operand: int) -> tuple[int, ...]:
-    found = call.ins[operand]
-    assert found is not None
-    return found.static_shape
+    return HostRoutine(run, call.dtype("x"), raw=True)
 
 
 # --- indexing ---
@@ -106,18 +94,17 @@ def _positions(indices: Array, size: int) -> Array:
 
 
 def _bind_gather(call: NodeCall) -> HostRoutine:
-    axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
+    axis, size = call.attrs["axis"], call.shape("x")[call.attrs["axis"]]
 
     def run(operands: list[Any], out: Array) -> None:
         x, indices = operands
         np.take(x, _positions(indices, size), axis=axis, out=out, mode="clip")
 
-    return HostRoutine(run, _dtype(call, 0), raw=True)
+    return HostRoutine(run, call.dtype("x"), raw=True)
 
 
 def _bind_embedding(call: NodeCall) -> HostRoutine:
-    table = call.ins[0]
-    assert table is not None
+    table = call.type("table")
     entries, width = table.static_shape
     if not table.dtype.is_quant:
 
@@ -125,7 +112,7 @@ def _bind_embedding(call: NodeCall) -> HostRoutine:
             x, ids = operands
             np.take(x, _positions(ids, entries), axis=0, out=out, mode="clip")
 
-        return HostRoutine(run, _dtype(call, 0), raw=True)
+        return HostRoutine(run, call.dtype("table"), raw=True)
 
     dtype, decode = table.dtype, codec_of(table.dtype).decode
 
@@ -141,7 +128,7 @@ def _bind_embedding(call: NodeCall) -> HostRoutine:
 
 
 def _bind_take_along_axis(call: NodeCall) -> HostRoutine:
-    axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
+    axis, size = call.attrs["axis"], call.shape("x")[call.attrs["axis"]]
 
     def run(operands: list[Any], out: None) -> Array:
         x, indices = operands
@@ -150,11 +137,11 @@ def _bind_take_along_axis(call: NodeCall) -> HostRoutine:
         found: Array = np.take_along_axis(x, where, axis=axis)
         return found
 
-    return HostRoutine(run, _dtype(call, 0), writes=False, raw=True)
+    return HostRoutine(run, call.dtype("x"), writes=False, raw=True)
 
 
 def _bind_scatter(call: NodeCall) -> HostRoutine:
-    axis, size = call.attrs["axis"], _shape(call, 0)[call.attrs["axis"]]
+    axis, size = call.attrs["axis"], call.shape("x")[call.attrs["axis"]]
     in_place, adds = call.in_place, call.spec.name == "scatter_add"
     # Where the result is stored as f16 or bf16, touched rows are rounded as they are written; nothing else needs widening.
     result = call.target if call.target is not None else call.out.dtype.compute_np
@@ -201,7 +188,7 @@ def _sum_first_axis(x: Array) -> Array:
 
 def _bind_sum(call: NodeCall) -> HostRoutine:
     axes: tuple[int, ...] = call.attrs["axes"]
-    shape, keepdims = _shape(call, 0), call.attrs["keepdims"]
+    shape, keepdims = call.shape("x"), call.attrs["keepdims"]
     result, mean = call.out.dtype.compute_np, call.spec.name == "reduce_mean"
     count = numel(tuple(shape[a] for a in axes))
     # Leading axes of a dense tensor: NumPy would add row after row to one accumulator.
@@ -259,12 +246,12 @@ def _bind_sort(call: NodeCall) -> HostRoutine | None:
 
 
 def _bind_top_k(call: NodeCall) -> HostRoutine | None:
-    shape, axis, k = _shape(call, 0), call.attrs["axis"], call.attrs["k"]
+    shape, axis, k = call.shape("x"), call.attrs["axis"], call.attrs["k"]
     size = shape[axis]
     # Selecting first pays for few long rows; elsewhere the reference's sort is as good.
     if axis != len(shape) - 1 or size < 1024 or k == 0 or numel(shape) // size > 64:
         return None
-    if k * 8 > size and _dtype(call, 0) != np.float32:
+    if k * 8 > size and call.dtype("x") != np.float32:
         return None
     best = partial(_best_sorted if k * 8 > size else _best_selected, k)
 
@@ -310,7 +297,7 @@ def _rows(x: Array, columns: int) -> Array:
 
 
 def _bind_softmax(call: NodeCall) -> HostRoutine:
-    shape, axis, logs = _shape(call, 0), call.attrs["axis"], call.spec.name == "log_softmax"
+    shape, axis, logs = call.shape("x"), call.attrs["axis"], call.spec.name == "log_softmax"
 
     def block(x: Array, out: Array, axis: int) -> None:
         np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out)
@@ -334,13 +321,13 @@ def _bind_softmax(call: NodeCall) -> HostRoutine:
 
 
 def _bind_norm(call: NodeCall) -> HostRoutine:
-    columns = numel(_shape(call, 0)[-call.attrs["axes"] :])
+    columns = numel(call.shape("x")[-call.attrs["axes"] :])
     eps, centre = np.float32(call.attrs["eps"]), call.spec.name == "layer_norm"
 
     def run(operands: list[Any], out: Array) -> None:
-        x, *affine = operands
-        weight = None if affine[0] is None else affine[0].reshape(-1)
-        bias = affine[1].reshape(-1) if centre and affine[1] is not None else None
+        of = call.named(operands)
+        x = of["x"]
+        weight, bias = (None if a is None else a.reshape(-1) for a in (of["weight"], of.get("bias")))
         source, target = _rows(x, columns), _rows(out, columns)
         for part in row_blocks(len(source), columns):
             rows, done = source[part], target[part]
@@ -362,7 +349,7 @@ def _bind_norm(call: NodeCall) -> HostRoutine:
 
 
 def _bind_cumsum(call: NodeCall) -> HostRoutine:
-    shape, axis = _shape(call, 0), call.attrs["axis"]
+    shape, axis = call.shape("x"), call.attrs["axis"]
     exclusive, reverse, result = call.attrs["exclusive"], call.attrs["reverse"], call.out.dtype.compute_np
     # A running float32 sum drifts with the number of additions, a float64 one rounded at the end does not.
     wide = np.dtype(np.float64) if result.kind == "f" and shape[axis] > _LONG_SCAN else result
@@ -383,11 +370,6 @@ def _bind_cumsum(call: NodeCall) -> HostRoutine:
 
 
 ROUTINES: dict[str, Binder] = {
-    "reshape": _bind_view,
-    "transpose": _bind_view,
-    "slice": _bind_view,
-    "expand": _bind_view,
-    "flip": _bind_view,
     "concat": _bind_concat,
     "pad": _bind_pad,
     "gather": _bind_gather,
