@@ -1,4 +1,4 @@
-"""What a backend offers the runtime: a device that opens plans into sessions."""
+"""The interface of backends: a device that opens plans into sessions."""
 
 from __future__ import annotations
 

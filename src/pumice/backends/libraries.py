@@ -1,4 +1,4 @@
-"""Why a shared library that is installed does not load, in words that lead to the fix."""
+"""Why an installed shared library does not load, and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reverse-mode rules are written with: values that add nodes to a graph, and the node that is being differentiated."""
+"""The tools of reverse-mode rules: values that add nodes to a graph, and the node that is differentiated."""
 
 from __future__ import annotations
 

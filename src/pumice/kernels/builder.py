@@ -154,7 +154,7 @@ class Operand:
 
 
 class KernelBuilder:
-    """Collects what a kernel needs and prints it.
+    """Collects the parts of a kernel and prints its WGSL.
 
     The body sees `wg` (flattened workgroup number, u32), `lid` (invocation in the workgroup) and, through `dim`, every size.
     Nothing is executed for workgroups beyond `groups`: the prelude returns (uniformly) before the body.
@@ -354,7 +354,7 @@ class KernelBuilder:
         self.emit("}" + tail)
 
     def orelse(self) -> None:
-        """Close the innermost `if` and open what happens otherwise."""
+        """Close the innermost `if` and open its `else`."""
         self._indent -= 1
         self.emit("} else {")
         self._indent += 1

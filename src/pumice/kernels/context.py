@@ -1,4 +1,4 @@
-"""What lowering works on: a fused group of nodes, strided views of stored values, and the target's caps."""
+"""The context of lowering: a fused group of nodes, strided views of stored values, and the target's Caps."""
 
 from __future__ import annotations
 

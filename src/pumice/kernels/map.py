@@ -1,4 +1,4 @@
-"""Map kernels: one thread per 32-bit word of the output, everything it needs pulled from the stored values."""
+"""Map kernels: one thread per 32-bit word of the output, which pulls its operands from stored values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puller: emits WGSL that computes one element of a fused group's value at a given index, pulling operands on the way."""
+"""Puller: emits WGSL that computes one element of a fused group's value at an index, pulling its operands recursively."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Puller:
         self._memo: list[dict[tuple[int, Index], str]] = [{}]
         self._linear: list[dict[tuple[Shape, Index], str]] = [{}]
         self._anchor: tuple[Index, str] | None = None
-        # Nodes that the kernel itself knows how to compute at an index, such as a norm whose statistics it has worked out.
+        # Nodes that the kernel computes itself, such as a norm whose statistics it has computed.
         self.rules: dict[int, Callable[[Index], str]] = {}
 
     # -- indices ----------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Puller:
         return idx
 
     def remember(self, shape: Shape, idx: Index, linear: str) -> None:
-        """What `linear` is to give for an index, where the caller knows it without taking the index apart."""
+        """Records the linear index of an index, where the caller knows it already."""
         self._linear[-1][shape, idx] = linear
 
     def divisor(self, d: Dim) -> str:

@@ -97,7 +97,7 @@ def index_value(p: Puller, node: int, idx: Index) -> str:
 def _select_row(p: Puller, n: Node, indices: int, at: Index, size: Dim, pull: Callable[[str], str]) -> str:
     """`pull` the element at the index that `indices` holds at `at`: counted from the end when negative, then clamped.
 
-    An axis that turns out empty has nothing to give: the element is 0.
+    For an axis that is empty at run time the element is 0.
     """
     kb = p.kb
     index = clamp_index(kb, index_value(p, indices, at), size)

@@ -1,4 +1,4 @@
-"""Why a kernel variant was taken, in words: the sizes that its `decide` saw, and what the variant is good for."""
+"""Why a kernel variant was chosen, as text: the sizes that its `decide` saw, and the strength of the variant."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _TABLES = {
 
 
 def reason(graph: Graph, anchor: int | None, variant: str, maxima: Mapping[str, int]) -> str:
-    """Why a step's variant was taken, at the greatest sizes of its symbols; "" for a variant without a description.
+    """Why a step's variant was chosen, at the greatest sizes of its symbols; "" for a variant without a description.
 
     >>> import pumice as pm
     >>> g = pm.trace(lambda x, w: x @ w, x=pm.spec(1, 64), w=pm.spec(64, 256))

@@ -1,4 +1,4 @@
-"""Groups that differ only in which values they read and write are lowered once: the layers of a model are alike.
+"""Groups that differ only in which values they read and write are lowered once: the layers of a model repeat.
 
 So are most groups at other sizes: a regime lowers those alone of which something is chosen otherwise.
 """

@@ -1,4 +1,4 @@
-"""OLMo 2: norms behind the branches only, and over the whole projections of q and k."""
+"""OLMo 2: norms after the branches only, and over the whole projections of q and k."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RoBERTa and XLM-RoBERTa: BERT with positions that count from behind the padding's id."""
+"""RoBERTa and XLM-RoBERTa: BERT with positions that count from the padding's id + 1."""
 
 from __future__ import annotations
 

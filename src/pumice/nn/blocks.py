@@ -1,4 +1,4 @@
-"""Blocks of transformers: attention, feed-forward networks, and the two together."""
+"""Transformer blocks: attention, feed-forward networks, and both together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses: what a model is trained to make small. Each is computed in f32 and reduced by "mean", "sum" or "none"."""
+"""Losses, computed in f32 and reduced by "mean", "sum" or "none"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedules: plain data, whose updates are traced into the plan of a training step."""
+"""Optimizers and learning-rate schedules: plain data, whose updates are traced into the plan of a train step."""
 
 from pumice.optim import schedules
 from pumice.optim.gradient import SGD, Adam, AdamW, Lion

@@ -1,4 +1,4 @@
-"""What all optimizers share: groups, decay filters, clipping, averages, and updates that a step may skip."""
+"""The base of all optimizers: parameter groups, decay filters, clipping, averages, and updates that a train step may skip."""
 
 from __future__ import annotations
 

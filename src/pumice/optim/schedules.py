@@ -1,4 +1,4 @@
-"""Learning-rate schedules: data that gives a rate for each step, counted from 0."""
+"""Learning-rate schedules: data that gives a rate for each train step, counted from 0."""
 
 from __future__ import annotations
 

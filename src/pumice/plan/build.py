@@ -39,7 +39,7 @@ def build_plan(
     """Plan a graph for a target: a pure function, which reads no switch, file or clock.
 
     `max` sets maxima of symbols; others come from the graph, else from the options. `packs` says of params that have memory
-    already which lie together: their matmuls are merged like that or not at all.
+    already which are adjacent: their matmuls are merged like that or not at all.
 
     >>> import pumice as pm
     >>> g = pm.trace(lambda x: pm.relu(x + 1.0), x=pm.spec("B", 4))
@@ -69,7 +69,7 @@ def build_plan(
 
 
 class _KernelTable:
-    """The kernels of all schedules, each once; those that the regimes of the plan use are numbered anew."""
+    """The kernels of all schedules, each once; those that the plan's regimes use are renumbered."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], tuple[int, Kernel]] = {}
@@ -95,12 +95,12 @@ class _KernelTable:
 
 
 class _Lowering:
-    """Lowers a graph for some sizes after others; what does not depend on them is done once."""
+    """Lowers a graph for several ranges of sizes; work that does not depend on sizes is done once."""
 
     def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int], options: PlanOptions) -> None:
         self.graph, self.caps, self.maxima, self.options = graph, caps, maxima, options
         self.table, self.repeats = _KernelTable(), Repeats()
-        # Partitions with what they asked about sizes, and the borders that they noted.
+        # Partitions, with the questions about sizes that they depend on and the borders that they recorded.
         self._partitions: list[tuple[list[Asked], dict[Limit, dict[int, str]], list[Group | list[Chain]], list[Group]]] = []
 
     def lower(self, bounds: tuple[Limit, ...]) -> StepSchedule:

@@ -31,7 +31,7 @@ def step_costs(plan: Plan, env: Env) -> list[Cost]:
     """The cost of every step that a plan takes at given sizes.
 
     Each stored value counts once per step, and only what the step needs of it: an embedding reads the rows it looks up, an
-    update in place writes the rows it changes. Caches are not thought of, nor is a length that only the data knows.
+    update in place writes the rows it changes. It ignores caches, and lengths that only the data determines.
 
     >>> import pumice as pm
     >>> from pumice.core.caps import Caps

@@ -1,4 +1,4 @@
-"""What must hold of a plan that is written to a file or comes from one, beyond the rules of `verify_plan`."""
+"""The rules for plans in files, beyond those of `verify_plan`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_WORK = 1 << 26
 
 
 def check_structure(plan: Plan) -> None:
-    """Refuses a plan whose graph, memory or steps do not belong together; fit for plans from strangers."""
+    """Refuses a plan whose graph, memory or steps do not belong together; safe for untrusted plans."""
     _check_shapes(plan)
     verify(plan.graph)
     _check_maxima(plan)
@@ -129,7 +129,7 @@ def _check_values(plan: Plan, regime: Regime) -> None:
 def _sizes(plan: Plan, regime: Regime) -> dict[int, tuple[int, int]]:
     """The bytes that values of a type take at most, in the regime and in the plan, by the type's id.
 
-    The symbols of types are checked on the way.
+    This checks the symbols of types, too.
     """
     sizes: dict[int, tuple[int, int]] = {}
     domain = plan.domain(regime)
@@ -234,7 +234,7 @@ def _check_copies(plan: Plan, regime: Regime) -> None:
 
 
 def _check_work(plan: Plan) -> None:
-    """The verifier compares each write with all that shares its buffer; a file must not make that take minutes."""
+    """Bounds the verifier's work, which compares each write with everything in its buffer."""
     work = 0
     for regime in plan.regimes:
         sharing: dict[int, int] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from pumice.core.dims import Atom, Dim, Expr, Monomial, dim_max, dim_min, sym
 from pumice.errors import FormatError, PlanError
 
-# Bounds on one expression, so that no file can make its reader work out of proportion to its length.
+# Bounds on one expression, so that the work of a reader is proportional to the file's length.
 MAX_ITEMS = 512
 MAX_DEPTH = 32
 # The largest integers that a JavaScript number counts exactly.

@@ -335,7 +335,7 @@ class _PlanReader:
 
     # -- what is derived --------------------------------------------------------------------------------------------
     def check_derived(self) -> None:
-        """The form of the tables that this reader works out anew from the graph."""
+        """Checks the form of the tables that this reader derives from the graph itself."""
         inputs = set(Table(self.top["inputs"], _SOURCES["inputs"]).texts("name"))
         table = Table(self.top["infer"], "symbol input axis slope rest")
         table.choices("symbol", self.maxima)

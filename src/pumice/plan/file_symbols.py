@@ -1,4 +1,4 @@
-"""How the symbols of a plan follow from the shapes of its inputs, as a recipe that needs no algebra to carry out."""
+"""How the symbols of a plan follow from the shapes of its inputs, as formulas that a reader evaluates without algebra."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from pumice.plan.needs import AT_LEAST, most_groups, needed_caps
 from pumice.plan.plan import FEATURES, Access, DeviceCount, Grid, Kernel, Plan, Regime, Value
 
 Json = Any
-# What the header derives from the rest for readers without an IR. Later releases may derive more of it or do so more
-# sharply, so a reader checks the form of these and takes the rest of the header as the plan.
+# Entries that are derived from the rest, for readers without an IR. Later releases may derive more, or tighter bounds, so a
+# reader checks only their form and takes the rest of the header as the plan.
 DERIVED = ("needs", "infer", "requirements", "index_inputs")
 # Those of `PlanOptions` that decide what the plan is.
 OPTIONS = ("fuse", "arena", "regimes", "guard", "default_max")

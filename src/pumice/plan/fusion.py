@@ -24,7 +24,7 @@ WIDE_GATED = 4096
 
 @dataclass
 class _Draft:
-    """A group while the partition is being made."""
+    """A group while the graph is partitioned."""
 
     root: int
     anchor: int | None = None

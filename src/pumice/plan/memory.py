@@ -46,8 +46,8 @@ def align(n: int, alignment: int) -> int:
 class MemoryPlanner:
     """Assigns every value of some schedules of one graph to a part of a buffer.
 
-    Sources have one place for all. What lies in between is placed for each schedule by itself, in the same arenas: an arena is
-    as large as the schedule that wants most of it.
+    Sources have one place for all. Activations are placed per schedule, in the same arenas: an arena is
+    as large as the schedule that needs most of it.
     """
 
     def __init__(self, graph: Graph, caps: Caps, *, arena: bool, guard: int) -> None:
@@ -104,7 +104,7 @@ class MemoryPlanner:
     def _sources(self, ctx: LowerContext, used: set[int]) -> dict[int, Value]:
         """Inputs, params and states each in a buffer of their own (params in row shards if they must); constants together.
 
-        Packed params lie one after the other in the buffer of their pack.
+        Packed params are adjacent in the buffer of their pack.
         """
         values: dict[int, Value] = {}
         packed = {i for n in self.graph if n.op == "pack_rows" for i in n.args}

@@ -36,7 +36,7 @@ def whole(nbytes: int) -> int:
 
 
 def needed_caps(plan: Plan) -> Caps:
-    """The least Caps that the plan fits, whatever device it was made for.
+    """The smallest Caps that the plan fits, independent of the device it was planned for.
 
     >>> import pumice as pm
     >>> from pumice.plan.build import build_plan

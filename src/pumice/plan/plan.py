@@ -245,7 +245,7 @@ class Plan:
 
     @property
     def packing(self) -> dict[int, tuple[int, ...]]:
-        """Weights that are made of params: their value → the values of the params that lie in it, one after the other.
+        """Packed weights: their value → the values of the params inside, in order.
 
         A param is uploaded to its own parts; that is all there is to do.
         """
@@ -253,7 +253,7 @@ class Plan:
 
     @property
     def packs(self) -> dict[str, tuple[str, ...]]:
-        """For each param the names of all that lie together with it, in order."""
+        """For each param the names of all params in its pack, in order."""
         nodes = self.graph.nodes
         packed = {i: params for params in self.packing.values() for i in params}
         return {n.name: tuple(nodes[i].name for i in packed.get(n.id, (n.id,))) for n in self.graph.sources("param")}

@@ -1,7 +1,7 @@
-"""Regimes: at which sizes a plan takes other steps. Kernels name the borders of their choices; the few that matter are kept.
+"""Regimes: ranges of sizes with steps of their own. Kernels name the borders of their choices; the few that matter are kept.
 
-The graph is lowered for all sizes first. That notes where its choices would be others for fewer rows, shorter sequences or a
-smaller batch. It is lowered again below each border that concerns a good share of the work, which may note further ones.
+The graph is lowered for all sizes first. That records where its choices would change for fewer rows, shorter sequences or a
+smaller batch. It is lowered again below each border that affects enough of the work, which may record further ones.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pumice.plan.cost import step_costs
 from pumice.plan.plan import Part, Plan, Regime, Step, Value
 from pumice.plan.verify import MAX_REGIMES
 
-# Below this share of the time that the steps take at a border, another choice would not be noticed.
+# Below this share of a run's time at a border, another choice is not worth a regime.
 _SHARE = 0.1
-# Floating-point operations that take as long as to move a byte, on the devices of today about.
+# Floating-point operations in the time of moving a byte, roughly, on current devices.
 _FLOPS_A_BYTE = 16
 
 

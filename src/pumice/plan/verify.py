@@ -133,7 +133,7 @@ def _check_limits(plan: Plan, regime: Regime, domain: Domain, k: int, step: Step
 
 
 def _check_count(plan: Plan, regime: Regime, k: int, step: Step, count: DeviceCount) -> None:
-    """The word of a count is inside a value that the step reads: so it was written before, and the step leaves it as it is."""
+    """The word of a count is inside a value that the step reads: so it was written before, and the step does not change it."""
     value = regime.values.get(count.value)
     if value is None or Binding(count.value, 0, "read") not in step.bindings:
         raise _fail(k, step, "count", f"its number of workgroups is a word of value {count.value}, which it does not read")
@@ -206,7 +206,7 @@ def _check_flow(regime: Regime, k: int, step: Step, contents: _Contents) -> None
             # A value that takes over the memory of a state is that state's next content.
             made = (values[i] for i in (step.root, *step.nodes) if i in values)
             written |= {(value.id, p): q for value in made for p, q in enumerate(value.parts) if q == part}
-        # Few values live at a time, however many have their turn in a buffer.
+        # Few values are live at a time, however many share a buffer over a run.
         held = contents[part.buffer]
         end = part.offset + part.nbytes
         for key in [key for key, q in held.items() if q.offset < end and part.offset < q.offset + q.nbytes]:

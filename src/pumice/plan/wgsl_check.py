@@ -52,7 +52,7 @@ _SKIPPED = {"enable", "requires", "diagnostic", "const_assert"}
 
 
 def check_kernel(kernel: Kernel, caps: Caps) -> None:
-    """Refuses a kernel that a compiler should not see, or whose text is not what is said of it, with a PlanError.
+    """Refuses a kernel that a compiler should not see, or that differs from its declaration, with a PlanError.
 
     >>> check_kernel(Kernel("k", "fn main() { var a: array<u32, 2000000>; }", (), 0, 1), Caps.preset("browser-baseline"))
     Traceback (most recent call last):
@@ -175,7 +175,7 @@ class _WgslModule:
                 raise _Refused(f"{used} bytes of {space} variables, more than {limits[space]}")
 
     def check_declared(self, kernel: Kernel) -> None:
-        """What a plan says of a kernel decides whether a device will do, so it must be so."""
+        """Checks what the plan declares of a kernel: devices are chosen by it."""
         if [t.rstrip("u") for t in self.workgroup] != [str(kernel.workgroup)]:
             raise _Refused(f"its workgroup size is ({' '.join(self.workgroup)[:40]}), not the plan's {kernel.workgroup}")
         if self.used["workgroup"] != kernel.shared_bytes:

@@ -1,4 +1,4 @@
-"""Calls: what a user passed to a run, checked and ready for a session, and how its result is put together."""
+"""Run requests: a user's inputs, checked and ready for a session, and how the result is assembled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the user calls a model to its files on this machine, fetched into the cache when they are not there."""
+"""Resolves a model's name to its files on this machine, and fetches them into the cache if needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files as the cache needs them: hashed, flushed to the disk, recognised as weights, and disk errors told apart."""
+"""File functions of the cache: hashing, flushing to disk, recognising weights, and typed disk errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests of chat templates (`x is odd`, `select("in", y)`): Jinja's own, each counted, none able to make text unasked."""
+"""The tests of chat templates (`x is odd`, `select("in", y)`): Jinja's own, each metered, none able to produce text."""
 
 from __future__ import annotations
 

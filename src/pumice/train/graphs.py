@@ -1,4 +1,4 @@
-"""The traced functions of a training step: loss and gradients, their sum over micro-batches, the update."""
+"""The traced functions of a train step: loss and gradients, their sum over micro-batches, the update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The null backend: a device without hardware that records calls, for tests of what stands above a backend."""
+"""The null backend: a device without hardware that records calls, for tests of the layers above backends."""
 
 from pumice.backends.null.device import NullDevice, NullSession
 

@@ -1,4 +1,4 @@
-"""What a plan and the arrays of a call must be for a session to take them, and errors that name what is wrong."""
+"""Checks of a plan and of the arrays of a call, with errors that name what is wrong."""
 
 from __future__ import annotations
 

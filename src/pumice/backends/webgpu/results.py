@@ -1,4 +1,4 @@
-"""The outputs of a run: how they travel to the host, and the run that they are awaited from."""
+"""The outputs of a run: how they are read back, and the run that waits for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph in parts: every node belongs to the layer whose params it works with, and layers that repeat stand together."""
+"""A graph in parts: every node belongs to the layer whose params it uses, and repeated layers share one drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pumice inspect` looks at: the plan of a model's step, a plan file, or weights; found by a name, planned, measured."""
+"""The subject of `pumice inspect`: the plan of a token step, a plan file, or weights; found by name, planned, measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pack_rows: params that lie one after the other in memory, as one weight. Planning makes it; no step computes it."""
+"""pack_rows: params adjacent in memory, as one weight. Planning creates it; no step computes it."""
 
 from __future__ import annotations
 

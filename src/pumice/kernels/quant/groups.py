@@ -1,4 +1,4 @@
-"""Readers of formats with one scale for a run of codes: whole numbers, numbers of a table, or small floats."""
+"""Readers of formats with one scale for a run of codes: integers, table entries, or small floats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pumice.kernels.quant.read import (
 
 # The 16 numbers of a four-bit code plus 128, as bytes of four words from the low end up.
 TABLES = {"iq4_nl": NONLINEAR, "e2m1": DOUBLED_E2M1}
-# Bits of mantissa, the bias of the exponent, and what the codes at the end of the range stand for.
+# Bits of mantissa, the bias of the exponent, and the meaning of the codes at the end of the range.
 _FLOATS = {
     "e4m3": (3, 7, "select(v, vec4<f32>(pm_nan()), (b & vec4<u32>(127u)) == vec4<u32>(127u))"),
     "e5m2": (2, 15, "select(v, select(vec4<f32>(pm_nan()), vec4<f32>(pm_inf()), m == vec4<u32>(0u)), e == vec4<u32>(31u))"),
@@ -54,7 +54,7 @@ def float_function(kb: KernelBuilder, name: str) -> str:
     mantissa, bias, end = _FLOATS[name]
     top = (1 << mantissa) - 1
     sign = "v" if name == "ue4m3" else "select(v, -v, (b & vec4<u32>(128u)) != vec4<u32>(0u))"
-    # Built from whole numbers and powers of two: devices may take f16 and f32 below the normal range for 0.
+    # Built from integers and powers of two: devices may flush subnormal f16 and f32 to 0.
     kb.function(
         f"fn float_{name}(b: vec4<u32>) -> vec4<f32> {{ "
         f"let e = (b >> vec4<u32>({mantissa}u)) & vec4<u32>({(1 << 7 - mantissa) - 1}u); let m = b & vec4<u32>({top}u); "
@@ -87,7 +87,7 @@ def scalar(operand: Operand, at: str, kind: ScaleKind) -> str:
 class GroupBlocks:
     """A scale, perhaps an offset, then codes of `bits`; four-bit codes j and j + 16 of each 32 share a byte.
 
-    `codes` say what a code is: "whole" numbers (of eight bits signed, of four with `zero` taken off), or the name of a table
+    `codes` say what a code is: "whole" for integers (signed if of eight bits, minus `zero` if of four), or the name of a table
     or of a float. `raised`: eight-bit codes were stored minus 128, which a bias does not know.
     """
 

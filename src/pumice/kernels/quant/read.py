@@ -1,4 +1,4 @@
-"""What readers of quantised blocks share: bytes and words of a weight, and the interface that kernels use."""
+"""Shared by all readers of quantised blocks: bytes and words of a weight, and the interface that kernels use."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Weights:
     """Codes that share a scale and, in formats that have one, a minimum (names).
 
     The weight is scale * (code - zero) + minimum. Codes are vec4<f32> expressions, or, where `most` is given, u32s of four
-    bytes each: whole numbers of at most `most`, `signed` or not.
+    bytes each: integers of at most `most`, `signed` or not.
     """
 
     codes: tuple[str, ...]
@@ -104,7 +104,7 @@ class WgslReader(Protocol):
     def pieces(self) -> int: ...
     @property
     def whole(self) -> bool:
-        """Whether `weights` gives whole numbers, four to a word."""
+        """Whether `weights` gives integers, four to a word."""
         ...
 
     def element(self, operand: Operand) -> str:
@@ -138,5 +138,5 @@ class WgslReader(Protocol):
 
 
 def whole_value(code: str, zero: int) -> str:
-    """The `tile_value` of codes that are whole numbers, of which `zero` stands for 0."""
+    """The `tile_value` of integer codes with the zero point `zero`."""
     return f"(vec4<f32>({code}) - {zero}.0)" if zero else f"vec4<f32>({code})"

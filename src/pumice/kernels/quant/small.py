@@ -71,7 +71,7 @@ class SmallBlocks:
         if self.fifth is not None:
             (every,) = read_words(kb, operand, f"{at} + {self.fifth}u", 1, aligned=self._aligned(operand, self.fifth))
             mine = kb.let(f"{every} >> ({u} * 4u)", "h")
-            # The product puts bit j at bit 7·j + j: each in a byte of its own.
+            # The multiplication moves bit j to bit 7·j + j: each to its own byte.
             tops = [f"((((({mine} >> {bit}u) & 15u) * 0x00204081u) & 0x01010101u) << 4u)" for bit in (0, 16)]
             codes = tuple(f"({code} | {top})" for code, top in zip(codes, tops, strict=True))
         minimum = kb.let(half(operand, f"{at} + 2u"), "d") if self.minimum else ""

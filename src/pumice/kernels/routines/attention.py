@@ -24,7 +24,7 @@ _FEW_ROWS, _PART = 16, 32
 class Flash:
     """A workgroup takes `rows` query rows that share keys, `keys` keys at a time.
 
-    In the scores a thread makes `per_thread` of them, or `splits` threads share one; in the weighted sum `lanes` threads are
+    For the scores a thread computes `per_thread` of them, or `splits` threads share one; in the weighted sum `lanes` threads are
     along Dv. `unroll` vec4s a thread are loaded together. With `parts` above one that many workgroups share the keys of the
     rows, and a second kernel combines their partial results.
     """
@@ -82,7 +82,7 @@ def decide(
         if thread_groups is not None:
             return thread_groups
     block = 16 if caps.serial_threads else 32
-    # Few rows against many keys: the rows stay together, so that keys are read once, and the keys are shared out.
+    # Few rows against many keys: the rows stay together, so that keys are read once, and workgroups share the keys.
     shared_out = rows <= _FEW_ROWS and keys >= 2 * _PART and caps.splits_sums
     while block > 1 and (block >= 2 * rows or (not shared_out and heads * -(-rows // block) < wanted)):
         block //= 2
@@ -112,7 +112,7 @@ class AttentionKernel(AttentionOperands):
         self.choice = choice
 
     def emit(self, partial: int | None) -> Dim:
-        """The whole body; gives the number of workgroups. What one of several parts found goes to `partial`."""
+        """The whole body; gives the number of workgroups. With several parts, partial results go to `partial`."""
         kb, c = self.kb, self.choice
         kb.shared("queries", "vec4<f32>", c.rows * self.vectors)
         kb.shared("keys", "vec4<f32>", c.keys * (self.vectors + 1))
@@ -204,7 +204,7 @@ class AttentionKernel(AttentionOperands):
         return self.finished(score, ("batch", head, query, "position"), ["ck < chunk"])
 
     def _softmax(self) -> None:
-        """Weights of the chunk relative to the row's new maximum; `keep` is what older sums are worth now."""
+        """Weights of the chunk relative to the row's new maximum; `keep` rescales the older sums."""
         kb, c = self.kb, self.choice
         kb.open(f"for (var e = lid; e < {c.rows * c.keys // 4}u; e += {c.threads}u)")
         kb.emit(f"let r = e / {c.keys // 4}u;")

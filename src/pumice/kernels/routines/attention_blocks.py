@@ -126,7 +126,7 @@ class BlockKernel(AttentionOperands):
     def emit(self) -> Dim:
         """The whole body; gives the number of workgroups."""
         kb, c, pitch = self.kb, self.choice, self.vectors + 1
-        # First the keys of a chunk, then the weights that came of them.
+        # First the keys of a chunk, then the softmax weights.
         kb.shared("keys", "vec4<f32>", max(c.keys * pitch, c.rows * (c.across + 1)))
         if c.holds_values:
             kb.shared("values", "vec4<f32>", c.keys * self.lanes)
@@ -307,7 +307,7 @@ class BlockKernel(AttentionOperands):
         kb.close()
 
     def _share_totals(self) -> None:
-        """What the threads of a row have of its total, to where the threads with its sums find it."""
+        """Shares the partial totals of a row with the threads that hold its sums."""
         kb, c = self.kb, self.choice
         for i in range(c.score_rows):
             kb.emit(f"found[({self._score_row(i)}) * {c.maxima_pitch}u + tx / 4u][tx % 4u] = total{i};")

@@ -1,9 +1,9 @@
 """attention_gradient: the gradients of queries, then of keys and values, from scores that exist a block at a time.
 
-The first kernel holds some query rows while all their keys pass by. It needs no statistics of the rows beforehand: with
+The first kernel keeps some query rows in workgroup memory and streams their keys. It needs no row statistics beforehand: with
 weights w = e^(s - top), where top is the greatest score so far, it sums w, w·dp, w·k and w·dp·k, and at the end
 dq = scale·(Σ w·dp·k - δ·Σ w·k) / Σ w with δ = Σ w·dp / Σ w. It leaves top, 1/Σ w and δ of each row for the second kernel,
-which holds some keys and values while the query rows that see them pass by. Nothing is added by two workgroups, so results
+which keeps some keys and values and streams the query rows that see them. No two workgroups add to one result, so results
 are the same in every run.
 """
 
@@ -23,7 +23,7 @@ _DQ, _DK, _DV = range(3)
 
 
 class _OfQueries(GradientKernel):
-    """Holds query rows, scaled, and their dy; keys and values pass by."""
+    """Keeps scaled query rows and their dy; streams keys and values."""
 
     def emit(self) -> Dim:
         """The whole body; gives the number of workgroups."""
@@ -83,7 +83,7 @@ class _OfQueries(GradientKernel):
         return begin, f"u32(max({end}, 0i))"
 
     def _weights(self) -> None:
-        """Weights relative to the greatest score so far: `a` with dp, `b` without; older sums are worth `keep` of them."""
+        """Weights relative to the greatest score so far: `a` with dp, `b` without; older sums are rescaled by `keep`."""
         kb, c = self.kb, self.c
         self.open_busy()
         positions = self.passing("key_end - 1u")
@@ -144,7 +144,7 @@ class _OfQueries(GradientKernel):
 
 
 class _OfKeys(GradientKernel):
-    """Holds keys and values; query rows, scaled, and their dy pass by."""
+    """Keeps keys and values; streams scaled query rows and their dy."""
 
     def emit(self) -> Dim:
         """The whole body; gives the number of workgroups."""
@@ -221,7 +221,7 @@ class _OfKeys(GradientKernel):
             position = kb.let(f"row0 + sy + {i}u", "position")
             shown = self.finish_scores(i, rows, [position] * 4)
             kb.emit(f"let p_{i} = select(vec4<f32>(), exp(max(s_{i} - {top}, vec4<f32>({FAR}))) * {share}, {shown});")
-            # Hidden keys may hold anything: a probability of 0 would not be enough.
+            # Masked keys may hold NaN: a probability of 0 would not be enough.
             self.store_weights("a", i, f"select(vec4<f32>(), p_{i} * (dp_{i} - {delta}){self.softcap_slope(i)}, {shown})")
             self.store_weights("b", i, f"p_{i}")
         kb.close()

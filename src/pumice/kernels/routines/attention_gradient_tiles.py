@@ -20,13 +20,13 @@ from pumice.kernels.routines.common import Side, load_pair
 _T = TypeVar("_T")
 # Neighbouring threads along the depth when weighted sums are accumulated.
 _LANES = 8
-STATISTICS = 3  # numbers that the first kernel leaves of each row
+STATISTICS = 3  # numbers per row that the first kernel stores for the second
 _PLACES = "xyzw"
 
 
 @dataclass(frozen=True, slots=True)
 class GradientTiles:
-    """`held` rows of one side stay in workgroup memory while the other side passes by, `passing` rows at a time.
+    """`held` rows of one side stay in workgroup memory while the other side is streamed, `passing` rows at a time.
 
     >>> GradientTiles(128, 32, 32).tile, GradientTiles(128, 32, 32).name
     (2, 'held 32 passing 32 128')
@@ -119,7 +119,7 @@ class GradientKernel(HeadsOfKeys):
         self.quarter = blocks.passing // 4
         self.compact = not self.kb.caps.long_shaders
 
-    # -- where this workgroup stands ------------------------------------------------------------------------------------
+    # -- the place of this workgroup ------------------------------------------------------------------------------------
     def place(self, held: Dim, name: str) -> Dim:
         """Emits which held rows, entry and head this workgroup has, from the row called `name` on; the number of workgroups."""
         kb, p = self.kb, self.p
@@ -166,13 +166,13 @@ class GradientKernel(HeadsOfKeys):
         """Tiles and weights in workgroup memory."""
         kb, c = self.kb, self.c
         for name, depth in (("a", self.depth), ("b", self.depth_v)):
-            pitch = _vectors(depth) + 1  # an odd one out keeps threads on neighbouring rows off each other's banks
+            pitch = _vectors(depth) + 1  # one extra avoids bank conflicts between threads on neighbouring rows
             kb.shared(f"held_{name}", "vec4<f32>", c.held * pitch)
             kb.shared(f"passing_{name}", "vec4<f32>", c.passing * pitch)
             kb.shared(f"weights_{name}", "vec4<f32>", c.held * self.quarter)
 
     def fill(self, name: str, side: Side, start: Callable[[str], str], first: str, last: str, scale: str | None = None) -> None:
-        """Loads the tile `name` from row `first` on; rows past `last` repeat it, as what they give is hidden or not stored."""
+        """Loads the tile `name` from row `first` on; rows past `last` repeat it, as their results are masked or not stored."""
         kb, c = self.kb, self.c
         vectors = _vectors(self.depth if name.endswith("a") else self.depth_v)
         held = name.startswith("held")
@@ -279,7 +279,7 @@ class GradientKernel(HeadsOfKeys):
         return [self.kb.let(f"min(c0 + sx * 4u + {j}u, {last})", "at") for j in range(4)]
 
     def softcap_slope(self, i: int) -> str:
-        """What the cap does to gradients of s_i, as a factor."""
+        """The derivative of the softcap at s_i, as a factor."""
         return "" if self.attrs["softcap"] is None else f" * (1.0 - bent_{i} * bent_{i})"
 
     def store_weights(self, name: str, i: int, value: str) -> None:

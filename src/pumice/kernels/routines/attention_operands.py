@@ -92,7 +92,7 @@ class AttentionOperands(HeadsOfKeys):
         """The view with axes batch, head, sequence, depth."""
         return View(v.leaf, self.reordered(v.shape), self.reordered(v.strides), v.offset)
 
-    # -- where this workgroup stands ------------------------------------------------------------------------------------
+    # -- the place of this workgroup ------------------------------------------------------------------------------------
     def place(self) -> None:
         """Names the workgroup's first and last row, its batch entry, key head, and the bounds of the keys it looks at."""
         kb, p, c = self.kb, self.p, self.blocking
@@ -131,7 +131,7 @@ class AttentionOperands(HeadsOfKeys):
 
     @property
     def positioned(self) -> bool:
-        """Whether what a query sees depends on where it stands."""
+        """Whether the mask of a query depends on its position."""
         return bool(self.attrs["causal"]) or self.attrs["window"] is not None
 
     def _signed(self, d: Dim) -> str:
@@ -180,7 +180,7 @@ class AttentionOperands(HeadsOfKeys):
     def load_queries(self, pitch: int) -> None:
         """The workgroup's rows of queries, scaled, `pitch` vec4s from one to the next."""
         kb, c, depth = self.kb, self.blocking, static_size(self.depth)
-        # Few that are computed here are shared out one by one, so that no thread computes four while others wait.
+        # Few computed queries are distributed one by one, so that no thread computes four while others wait.
         each = 1 if self.q is None and depth % 4 == 0 and c.rows * self.vectors <= c.threads // 2 else 4
         across = depth if each == 1 else self.vectors
         kb.open(f"for (var e = lid; e < {c.rows * across}u; e += {c.threads}u)")

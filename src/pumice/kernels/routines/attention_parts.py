@@ -1,4 +1,4 @@
-"""Attention by several workgroups a query row: what each leaves of its part of the keys, and the kernel that joins them."""
+"""Attention with several workgroups per query row: the partial result of each, and the kernel that combines them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HIDDEN, LOWEST = "-3.3e38f", "-3.0e38f"
 # The difference of two such scores may overflow; e^-200 is 0 in f32 like everything below it.
 FAR = "-200.0f"
-# The joining kernel holds one weight a part.
+# The combining kernel keeps one weight per part.
 MAX_PARTS = 32
 
 
@@ -28,7 +28,7 @@ def static_size(d: Dim) -> int:
 
 
 def part_type(k: AttentionKernel | ThreadGroupKernel) -> TensorType:
-    """What the parts leave for the joining kernel: the sums of each row, then its maximum and its total."""
+    """The partial results for the combining kernel: the sums of each row, then its maximum and its total."""
     c = k.choice
     return TensorType(f32, (k.batch, k.kv_heads, k.blocks, c.parts, c.rows, static_size(k.depth_v) + 2))
 
@@ -51,7 +51,7 @@ def store_part(k: AttentionKernel, partial: int) -> None:
 
 
 def emit_join(k: AttentionKernel | ThreadGroupKernel, partial: int) -> Dim:
-    """The body of the joining kernel, one workgroup a query row; gives the number of workgroups."""
+    """The body of the combining kernel, one workgroup per query row; gives the number of workgroups."""
     kb, p, c, depth_v = k.kb, k.p, k.choice, static_size(k.depth_v)
     stored, width, threads = kb.read(partial, f32), depth_v + 2, kb.workgroup
     stride = c.rows * width
@@ -71,7 +71,7 @@ def emit_join(k: AttentionKernel | ThreadGroupKernel, partial: int) -> Dim:
     kb.emit(f"totals[i] = {stored.load(f'start + i * {stride}u + {depth_v + 1}u')};")
     kb.close()
     kb.emit("workgroupBarrier();")
-    # Written out: what the threads of a loop would wait for one after the other is loaded at once.
+    # Unrolled, so that all loads are in flight at once.
     kb.emit(f"let top = {_tree('max({}, {})', [f'tops[{i}u]' for i in range(c.parts)])};")
     kb.open(f"for (var i = lid; i < {c.parts}u; i += {threads}u)")
     kb.emit(f"shares[i] = select(0.0, exp(max(tops[i] - top, {FAR})), tops[i] >= {LOWEST});")

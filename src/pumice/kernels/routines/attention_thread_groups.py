@@ -15,7 +15,7 @@ from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, static_size
 from pumice.kernels.routines.common import Side, unpack_vector, vector_width
 
-# Rows that a workgroup takes at most: each has its sums in registers.
+# At most this many rows per workgroup: each keeps its sums in registers.
 _MOST_ROWS = 4
 # Keys that a thread group loads together.
 _UNROLL = 4
@@ -123,7 +123,7 @@ class ThreadGroupKernel(AttentionOperands):
         self.dtype = p.ctx.type(self.k.leaf).dtype
 
     def emit(self, partial: int | None) -> Dim:
-        """The whole body; gives the number of workgroups. What one of several parts found goes to `partial`."""
+        """The whole body; gives the number of workgroups. With several parts, partial results go to `partial`."""
         kb, c = self.kb, self.choice
         kb.shared("queries", "vec4<f32>", c.rows * self.vectors)
         self.place()

@@ -1,4 +1,4 @@
-"""What the matrix routines share: strided operands as rows of K, paired loads of packed f16, sums over a workgroup."""
+"""Shared by the matmul routines: strided operands as rows of K, paired loads of packed f16, sums over a workgroup."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def unpack_pair(dtype: DType, word: str) -> str:
 
 
 def unpack_vector(kb: KernelBuilder, dtype: DType, loaded: str) -> list[str]:
-    """Names of the vec4<f32>s of what one load of sixteen bytes, itself a name, has brought."""
+    """Names of the vec4<f32>s in one load of sixteen bytes, itself a name."""
     if dtype.per_word == 1:
         return [loaded]
     pairs = [unpack_pair(dtype, f"{loaded}.{c}") for c in "xyzw"]

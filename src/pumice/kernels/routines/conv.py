@@ -23,7 +23,7 @@ from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, store_ti
 from pumice.kernels.rows.layout import RowThreads, RowTile, many_rows
 from pumice.kernels.rows.layout import decide as decide_rows
 
-# From this length on a sum is worth the threads of a workgroup.
+# From this length on, a whole workgroup shares a sum.
 _LONG_K = 256
 # The least length of a sum for each of the workgroups that share it.
 _PART = 256

@@ -160,7 +160,7 @@ def lower_grouped_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     kb.emit(f"let tiles = max({tiles.load('0u')} / {p.divisor(across)}, 1u);")
     kb.emit(f"let at = 1u + (wg % tiles) * {_TILE_WORDS}u;")
     kb.emit(f"let group = {tiles.load('at')};\nlet m0 = {tiles.load('at + 1u')};")
-    # Whatever the table holds, nothing is stored behind the last row.
+    # For any content of the table, nothing is stored past the last row.
     kb.emit(f"let m_end = min({tiles.load('at + 2u')}, {kb.dim(m)});")
     kb.emit(f"let n0 = (wg / tiles) * {tile.bn}u;")
     kb.emit(f"let depth = select(0u, {kb.dim(k)}, group < {kb.dim(groups)});")

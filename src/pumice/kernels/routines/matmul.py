@@ -1,4 +1,4 @@
-"""matmul: the problem read off the operands' strides, the choice of variant, and the tiled and the naive kernel."""
+"""matmul: the problem from the operands' strides, the choice of variant, and the tiled and the naive kernel."""
 
 from __future__ import annotations
 

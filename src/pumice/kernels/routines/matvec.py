@@ -14,9 +14,9 @@ from pumice.kernels.routines.vectors import Staged, Vectors
 MAX_VECTORS = 4
 _UNROLL = 8
 _IN_FLIGHT = 9  # loads of weights per thread
-# From this length of K on a whole workgroup shares a row, and with it the vectors, which take more reading than the rows.
+# From this length of K on a whole workgroup shares a row, and so reads the vectors once for all its threads.
 _LONG_K = 2048
-# From this length on the vectors are so much to compute that more threads should share them.
+# From this length on computing the vectors takes so long that more threads should share it.
 _LONG_STAGE = 4096
 # Workgroup memory that is left to sums where the vectors are kept in it.
 _SUM_BYTES = 1024
@@ -94,7 +94,7 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
         most = caps.workgroup(1024)
         return Matvec(most if k >= 2048 else min(most, 256), 1, False, 32, False)
     if caps.subgroups and caps.subgroup_fixed:
-        # A subgroup adds up without waiting for the others.
+        # A subgroup reduces without waiting for the others.
         each = 1 if vectors == 1 else 2
         if computed and 4 * vectors * k + _SUM_BYTES <= caps.workgroup_memory:
             threads = caps.workgroup(256 if k < _LONG_STAGE else 512)
@@ -104,7 +104,7 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
     threads = caps.workgroup(64 if k < 512 else 128)
     if caps.subgroups:
         return Matvec(threads, 1 if vectors == 1 else 2, True, 1, True)
-    # To add up without subgroups takes long: several rows do it together, as long as there are enough workgroups.
+    # Reducing without subgroups is slow: several rows do it together, as long as there are enough workgroups.
     return Matvec(threads, 4 if rows * batch >= 1024 else 2 if rows * batch >= 256 else 1, True, 1, False)
 
 
@@ -180,14 +180,14 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
 
 
 class _Walk:
-    """The walk over K, by numbers of loads; what does not fill a step of several loads in flight comes behind it."""
+    """The loop over K, unrolled by several loads; a second loop takes the remainder."""
 
     def __init__(self, steps: _Steps, lane: str, threads: int) -> None:
         self.steps, self.lane, self.threads = steps, lane, threads
         units = divide_exactly(steps.s.k, steps.width)
         assert units is not None
         self.units = units
-        # Where nothing waits for a device's memory, written-out steps only make the shader longer.
+        # On a software adapter, with no memory latency to hide, unrolling only makes the shader longer.
         most = max(1, _IN_FLIGHT // len(steps.rows)) if steps.kb.caps.unrolls else 1
         self.at_once = steps.width >= 4 and isinstance(units, int) and units // threads < min(_UNROLL + 1, most)
         self.unroll = min(_unroll(units, threads), most)
@@ -230,7 +230,7 @@ class _Walk:
 
 
 def _unroll(units: Dim, threads: int) -> int:
-    """Steps that are taken together: the most that leave no rest, if those are several."""
+    """The unroll factor: the largest that leaves no remainder, if that is above one."""
     if not isinstance(units, int):
         return 4
     steps = units // threads
@@ -248,7 +248,7 @@ class _Loaded:
 
 
 class _Steps:
-    """What a thread does with the `width` elements of each of its loads: they are added to the sums of all rows."""
+    """Loads `width` elements at a time and accumulates them into the sums of all rows."""
 
     def __init__(self, p: Puller, s: Roles, rows: list[str], width: int) -> None:
         self.p, self.kb, self.s, self.rows, self.width = p, p.kb, s, rows, width
@@ -371,7 +371,7 @@ def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     start = s.wide.row(p, s.wide.base(p, batch), kb.let(f"min({row}, {kb.dim(s.rows - each)})", "r"))
     for v in range(len(vectors)):
         kb.emit(f"var sum{v} = {type}();")
-    # Loads of several k are in flight together; what does not fill such a step is left to the second loop.
+    # Loads of several k are in flight together; the second loop takes the remainder.
     kb.emit("var k = part;")
     kb.open(f"for (; k + {(_UNROLL - 1) * parts}u < {kb.dim(s.k)}; k += {_UNROLL * parts}u)")
     _accumulate(p, s, start, vectors, [f"k + {u * parts}u" if u else "k" for u in range(_UNROLL)], paired=paired)

@@ -1,4 +1,4 @@
-"""norm_parameter_gradient: workgroups work out the statistics of some rows and sum over them, a second kernel adds up."""
+"""norm_parameter_gradient: workgroups compute the statistics of some rows and sum over them, a second kernel adds the sums."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
     if m > _MOST_BY_DIGITS:
         # Several vectors give enough arithmetic per weight to hide its load.
         return QMatvec(4, 4, least, 1)
-    # What does not fit into the registers of that many threads is worse than to have less on the way.
+    # Spilling registers costs more than having fewer loads in flight.
     unroll = 2 if unit_bytes <= _REGISTER_BYTES else 1
     # Large chunks: many rows share the converted x, and barriers seldom interrupt the reading of weights.
     for groups in (16, 8, 4):
@@ -104,7 +104,7 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
 
 
 def store(p: Puller, s: QMatmulProblem, m: str, n: str, values: Sequence[str]) -> None:
-    """Epilogue and store of result n of vector m; `values` are one for each half of the rows."""
+    """Epilogue and store of result n of vector m; `values` is one value, or one for gate and one for up."""
     idx = (*p.split(m, s.lead), n)
     p.store(idx, gated_value(p, s.gate_up, idx, values))
 
@@ -151,7 +151,7 @@ class _MatvecKernel:
         kb.open(f"for (var k0 = 0u; k0 < {s.k}u; k0 += {c.chunk}u)")
         kb.emit(f"let units = min({c.chunk}u, {s.k}u - k0) / {f.unit}u;")
         self._share(vectors)
-        # Loads of several units are in flight together; the second loop takes what does not fill such a step.
+        # Loads of several units are in flight together; the second loop takes the remainder.
         kb.emit("var i = lane;")
         if c.unroll > 1:
             kb.open(f"for (; i + {LANES * (c.unroll - 1)}u < units; i += {LANES * c.unroll}u)")
@@ -225,7 +225,7 @@ class _MatvecKernel:
             text = f"{_words(len(x))}({', '.join(found)})" if len(x) > 1 else found[0]
             kb.emit(f"digits[{self._plane(v, g, at, 3)} + {u}] = {text};")
         total = kb.let(f"dot({' + '.join(x)}, vec4<f32>(1.0))", "total")
-        # What is not finite has no digits: it makes the results NaN.
+        # NaN and infinity have no digits: they make the results NaN.
         measure = f"select(pm_nan(), {measure}, {top} < 0x7f800000u)"
         kb.emit(f"measures[{self._plane(v, g, 0, 1)} + {u}] = vec2<f32>({measure}, {total});")
 
@@ -324,7 +324,7 @@ def _group_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:
         kb.emit("workgroupBarrier();")
         kb.open(f"if (lid < {len(part) * choice.thread_groups}u)")
         kb.emit("var total = 0.0;")
-        # Each thread starts elsewhere, or all would ask the same bank at once.
+        # Each thread starts at another element, to avoid bank conflicts.
         kb.emit(f"for (var i = 0u; i < {LANES}u; i++) {{ total += partial[lid * {LANES}u + (i + lid) % {LANES}u]; }}")
         kb.emit(f"totals[{start * choice.thread_groups}u + lid] = total;")
         kb.close()

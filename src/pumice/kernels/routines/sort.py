@@ -25,7 +25,7 @@ _VALUES, _INDICES = 0, 1
 class SortPlan:
     """`block` pairs are sorted in workgroup memory, `together` such blocks in one workgroup.
 
-    method: "block" for rows that fit a block; "rounds" when each block only hands on its first few, until one block is
+    method: "block" for rows that fit a block; "rounds" when each block keeps only its first few, until one block is
     left; "merge" for a full sort of longer rows, padded to `padded` pairs in global memory.
     """
 
@@ -187,7 +187,7 @@ class _Sorter:
         return self.ctx.temp(TensorType(u32, (self.rows.count, a_row, 2)))
 
     def rounds(self) -> list[Lowered]:
-        """Sort blocks and hand on the first of each, until a block holds all that is left of a row."""
+        """Sort blocks and keep the first of each, until one block holds the rest of a row."""
         out: list[Lowered] = []
         source: int | None = None
         length, most, block = self.rows.length, self.ctx.max(self.rows.length), self.plan.block

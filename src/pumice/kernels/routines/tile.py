@@ -69,7 +69,7 @@ class Tile:
 
 
 def pitch(width: int) -> int:
-    """vec4s from one k to the next in a tile; the odd one out keeps threads that walk along K off each other's banks."""
+    """vec4s from one k to the next in a tile; one extra avoids bank conflicts between threads that walk along K."""
     return width // 4 + 1
 
 
@@ -292,7 +292,7 @@ def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Extent, a: Loader
     a.put()
     b.put()
     kb.emit("workgroupBarrier();")
-    # The next tile travels while this one is multiplied.
+    # Prefetch the next tile while this one is multiplied.
     kb.emit(f"let k_next = k0 + {tile.bk}u;")
     kb.open(f"if (k_next < {size})")
     a.fetch("k_next")
@@ -350,12 +350,12 @@ def _multiply(kb: KernelBuilder, tile: Tile, k: str) -> None:
 
 
 def _add_slices(kb: KernelBuilder, tile: Tile, compute: str) -> None:
-    """Adds up what the slices found: each is left with the sums of its own share of the rows."""
+    """Adds the sums of the slices: each slice ends up with those of its own share of the rows."""
     own, vectors, slices = tile.tm // tile.slices, tile.tn // 4, tile.slices
     kb.shared("found", f"vec4<{compute}>", (slices - 1) * tile.tm * vectors * tile.slice_threads)
 
     def place(owner: int, giver: int, i: int, j: int) -> str:
-        """Where the giver leaves vector j of row i for its owner."""
+        """Where a slice stores vector j of row i for the slice that owns the row."""
         rank = giver - (giver > owner)
         return f"{(((owner * (slices - 1) + rank) * own + i) * vectors + j) * tile.slice_threads}u + lid % {tile.slice_threads}u"
 

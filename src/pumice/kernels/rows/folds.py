@@ -27,7 +27,7 @@ def subgroup_fold(kb: KernelBuilder, fold: str, type: str, value: str) -> str:
     """WGSL that combines a value over the subgroup; `value` must be a name."""
     text = kb.subgroup(_SUBGROUP[fold], value)
     if type == "f32" and fold in ("max", "min"):
-        # What the built-in makes of a NaN is open.
+        # The built-in's result for NaN is undefined.
         return f"select({text}, pm_nan(), {kb.subgroup('Any', f'pm_isnan({value})')})"
     return text
 

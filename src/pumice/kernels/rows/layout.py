@@ -1,4 +1,4 @@
-"""How row kernels share out their work: rows to workgroups, elements to lanes, and reductions across the lanes of a row."""
+"""How row kernels divide their work: rows to workgroups, elements to lanes, and reductions across the lanes of a row."""
 
 from __future__ import annotations
 

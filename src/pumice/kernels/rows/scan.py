@@ -106,7 +106,7 @@ class _Scan:
         self.kb.close()
 
     def _scan_lanes(self) -> None:
-        """Makes `before`, the earlier lanes' `sum`s added up, and `total`, those of all lanes; nothing is ever subtracted."""
+        """Computes `before`, the exclusive scan of the lanes' `sum`s, and `total`; nothing is ever subtracted."""
         kb, lanes, zero = self.kb, self.tile.lanes, self.zero
         s = self.threads.scratch(self.compute)
         if kb.caps.subgroups:
