@@ -118,7 +118,7 @@ class Repeated:
         self._stamps = device.caps.timestamps
         self.times, self.long = times, chain(times + 1)
         self.long.set_params(params)
-        self.short = chain(1, params_from=self.long)
+        self.short = chain(1, store=self.long.store)
 
     def seconds(self, _: int = 0) -> float:
         long, short = (self._run_seconds(exe) for exe in (self.long, self.short))

@@ -105,4 +105,4 @@ def whole_sequences(engine: Engine, most: int) -> Executable:
 
     tokens = pm.spec(1, "T", dtype="i32", max=most)
     graph = pm.trace(all_logits(engine.arch, engine.cfg), params=engine._params.specs, tokens=tokens)
-    return pm.compile(graph, device=engine.device, params_from=next(iter(engine._exes.values())))
+    return pm.compile(graph, store=engine._store.child())

@@ -120,11 +120,11 @@ def test_a_device_that_works_takes_its_state_along() -> None:
         assert check_after[1] == 3  # a refused reopening changes nothing
 
 
-def test_executables_that_share_share_again() -> None:
+def test_all_executables_of_a_store_come_back_together() -> None:
     shared = {"params": WEIGHTS, "x": pm.spec(1, 2)}
     with (
         compiled() as lender,
-        pm.compile(counting, **shared, device=lender.device, params_from=lender, state_from=lender) as other,
+        pm.compile(counting, **shared, store=lender.store) as other,
     ):
         check(lender, 0)
         check(other, 1, [[1, 1]])
@@ -134,9 +134,6 @@ def test_executables_that_share_share_again() -> None:
             with pytest.raises(errors.DeviceLost):
                 exe.run(x=[[1.0, 1.0]])
         other.reopen()
-        with pytest.raises(errors.DeviceLost):
-            lender.run(x=[[1.0, 1.0]])
-        lender.reopen()
         assert lender.device.ledger() == ledger
         check(lender, 0)
         check(other, 1, [[1, 1]])

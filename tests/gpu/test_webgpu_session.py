@@ -14,6 +14,7 @@ import pytest
 
 from gpu.plans import CAPS, T, affine_plan, copy_plan, counter_plan, map_kernel, rebind, shard_plan, with_regime
 from pumice import errors
+from pumice.backends.base import Resident, own_residents
 from pumice.backends.webgpu import device as device_module
 from pumice.backends.webgpu import memory
 from pumice.backends.webgpu.device import WebGpuDevice
@@ -181,47 +182,74 @@ def test_outputs_over_the_bound_of_one_read_back_follow_in_chunks(device: WebGpu
     s.close()
 
 
-def test_shared_params_live_as_long_as_either_session(device: WebGpuDevice) -> None:
+def residents_of(device: WebGpuDevice, plan: Plan) -> dict[int, Resident]:
+    return own_residents(plan, device.allocate)
+
+
+def test_sessions_use_one_memory_which_outlives_them(device: WebGpuDevice) -> None:
     for first_to_close in (0, 1):
-        a, b = device.open(affine_plan()), device.open(affine_plan())
-        a.write(1, np.float32([10]))
-        b.run({"T": 4}, {"x": ones(4)}, [])
+        before = device.ledger()
+        plan = affine_plan()
+        residents = residents_of(device, plan)
+        a = device.open(plan, residents)
         alone = device.ledger()["buffers"]
-        b.share(a, {1: 1})
-        assert device.ledger()["buffers"] == alone - 1
+        b = device.open(plan, residents)
+        assert device.ledger()["buffers"] - alone == alone - before["buffers"] - len(residents)
+        a.write(1, np.float32([10]))
         (y,) = b.run({"T": 4}, {"x": ones(4)}, [3])
         np.testing.assert_array_equal(y, np.full(4, 10.5))
         b.write(1, np.float32([20]))
-        assert a.read(1)[0] == 20
+        assert a.read(1)[0] == residents[1].read()[0] == 20
         both = [a, b]
         both.pop(first_to_close).close()
         (y,) = both[0].run({"T": 4}, {"x": ones(4)}, [3])
         np.testing.assert_array_equal(y, np.full(4, 20.5))
         both[0].close()
+        assert residents[1].read()[0] == 20
+        for resident in residents.values():
+            resident.release()
+            resident.release()
+            with pytest.raises(errors.ClosedError, match="released"):
+                resident.read()
+        assert device.ledger() == before
 
 
-def test_sharing_twice_and_sharing_with_a_third(device: WebGpuDevice) -> None:
-    a, b, c = (device.open(affine_plan()) for _ in range(3))
-    a.write(1, np.float32([10]))
-    b.share(a, {1: 1})
-    b.share(a, {1: 1})
-    c.share(b, {1: 1})
-    with pytest.raises(errors.PlanError, match="gave way"):
-        c.dump_buffer(1)
-    d = device.open(affine_plan())
-    d.write(1, np.float32([30]))
-    b.share(d, {1: 1})  # from one shared buffer to another
-    (y,) = b.run({"T": 4}, {"x": ones(4)}, [3])
+def test_a_session_is_bound_to_other_memory_and_back(device: WebGpuDevice) -> None:
+    plan = affine_plan()
+    first, second = residents_of(device, plan), residents_of(device, plan)
+    first[1].write(np.float32([10]))
+    second[1].write(np.float32([30]))
+    s = device.open(plan, first)
+    for residents, want in ((first, 10.5), (second, 30.5), (first, 10.5)):
+        s.rebind({1: residents[1]})
+        (y,) = s.run({"T": 4}, {"x": ones(4)}, [3])
+        np.testing.assert_array_equal(y, np.full(4, want))
+    s.rebind({1: None})
+    first[1].release()
+    with pytest.raises(errors.PlanError, match="released"):
+        s.dump_buffer(1)
+    with pytest.raises(errors.UnknownName):
+        s.read(1)
+    s.rebind({1: second[1]})
+    (y,) = s.run({"T": 4}, {"x": ones(4)}, [3])
     np.testing.assert_array_equal(y, np.full(4, 30.5))
-    d.close()
-    a.close()
-    b.close()
-    (y,) = c.run({"T": 4}, {"x": ones(4)}, [3])
-    np.testing.assert_array_equal(y, np.full(4, 10.5))
-    c.close()
+    s.close()
 
 
-def test_views_of_a_shared_param_move_along(device: WebGpuDevice) -> None:
+def test_dropped_memory_is_freed_too(device: WebGpuDevice) -> None:
+    before = device.ledger()
+    plan = affine_plan()
+    residents = residents_of(device, plan)
+    s = device.open(plan, residents)
+    del residents
+    s.write(1, np.float32([10]))  # the session keeps it
+    assert s.run({"T": 1}, {"x": ones(1)}, [3])[0][0] == 10.5
+    del s
+    gc.collect()
+    assert device.ledger() == before
+
+
+def test_views_of_a_param_move_along(device: WebGpuDevice) -> None:
     """Value 3 of the plan lies in the same bytes as its param 1."""
 
     def plan() -> Plan:
@@ -236,42 +264,26 @@ def test_views_of_a_shared_param_move_along(device: WebGpuDevice) -> None:
         changed = with_regime(p, values=values, steps=(*p.steps, rebind(step, 2)))
         return dataclasses.replace(changed, buffers=buffers, kernels=(*p.kernels, kernel))
 
-    a, b = device.open(plan()), device.open(plan())
-    a.write(1, np.float32([10]))
-    b.share(a, {1: 1})
-    (got,) = b.run({"T": 1}, {"x": ones(1)}, [6])
+    s, other = device.open(plan()), residents_of(device, plan())
+    other[1].write(np.float32([10]))
+    s.rebind({1: other[1]})
+    (got,) = s.run({"T": 1}, {"x": ones(1)}, [6])
     assert got[0] == 10
-    a.close()
-    b.close()
-
-
-def test_params_are_shared_only_where_they_fit(device: WebGpuDevice) -> None:
-    a, b = device.open(affine_plan()), device.open(shard_plan())
-    with pytest.raises(errors.ShapeError, match="w"):
-        a.share(b, {1: 0})
-    with pytest.raises(errors.UnknownName):
-        a.share(b, {3: 0})
-    (y,) = a.run({"T": 1}, {"x": ones(1)}, [3])
-    assert y[0] == 0.5
-    a.close()
-    b.close()
+    s.close()
 
 
 def test_closing_is_idempotent_and_final(device: WebGpuDevice) -> None:
-    s, other = device.open(affine_plan()), device.open(affine_plan())
+    s = device.open(affine_plan())
     s.close()
     s.close()
     for call in (
         lambda: s.run({"T": 1}, {"x": ones(1)}, [3]),
         lambda: s.write(1, np.float32([1])),
         lambda: s.read(1),
-        lambda: s.share(other, {1: 1}),
-        lambda: other.share(s, {1: 1}),
         lambda: s.dump_buffer(0),
     ):
         with pytest.raises(errors.ClosedError):
             call()
-    other.close()
 
 
 def test_pending_uploads_do_not_outlive_their_session(device: WebGpuDevice) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from host.plans import plan_of
 from host.test_routines import problem_of
+from pumice.backends.base import own_residents
 from pumice.backends.host import HostDevice
 from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.native import jit
@@ -92,10 +93,11 @@ def test_every_reader_of_a_tied_table(quant: dtypes.DType, rows: int, with_numba
 
 def test_shared_params_agree_on_the_layout() -> None:
     plan, table, outputs = tied(dtypes.q4_1, 77)
-    first, second = HostDevice().open(plan), HostDevice().open(plan)
+    residents = own_residents(plan, HostDevice().allocate)
+    first, second = HostDevice().open(plan, residents), HostDevice().open(plan)
     ids = np.int32([0, 40, 76])
     second.run({}, {"ids": ids}, outputs)
-    second.share(first, {table: table})
+    second.rebind(residents)
     data = packed(dtypes.q4_1, 77, 64, seed=3)
     first.write(table, data)
     np.testing.assert_array_equal(second.read(table), data)
@@ -176,9 +178,10 @@ def test_params_written_together_are_the_same_as_one_by_one(with_numba: bool, mo
     product = b.add("add", [b.add("qmatmul", [x, large]), dense])
     other = b.add("qmatmul", [x, small])
     plan = plan_of(b.build([("product", product), ("other", other)]), [(product - 1, product), (other,)])
-    session = HostDevice().open(plan)
+    residents = own_residents(plan, HostDevice().allocate)
+    session = HostDevice().open(plan, residents)
     arrays = {large: packed(dtypes.q8_0, 2050, 64), small: packed(dtypes.q8_0, 3, 64), dense: np.ones((1, 2050), "f4")}
-    session.write_all(arrays)
+    HostDevice().write_all((residents[node], array) for node, array in arrays.items())
     for node, array in arrays.items():
         np.testing.assert_array_equal(session.read(node), array)
-    assert session.counters()["uploads_bytes"] == sum(a.nbytes for a in arrays.values())
+    assert session.counters()["uploads_bytes"] == 0  # nothing went by the session

@@ -161,7 +161,7 @@ def test_sessions_that_share_a_param_share_its_copy() -> None:
     x = floats((64, 65))
     with pm.compile(layer, **LAYER, device="host", max={"T": 64}) as first:
         first.set_params({"w": W, "b": B})
-        with pm.compile(layer, **LAYER, device="host", max={"T": 64}, params_from=first) as second:
+        with pm.compile(layer, **LAYER, max={"T": 64}, store=first.store) as second:
             assert np.array_equal(first.run({"x": x}), second.run({"x": x}))
             assert copied(first) == copied(second) == dense.packed_bytes(W.T)
             for writer, sign in ((first, -1), (second, 2)):
@@ -181,7 +181,7 @@ def test_params_that_a_step_trains_have_no_copy_there_and_a_new_one_elsewhere() 
 
     with pm.compile(plain, params=parts, x=pm.spec(64, 65), device="host") as reader:
         reader.set_params({"w": W})
-        with pm.compile(step, params=parts, x=pm.spec(64, 65), device="host", params_from=reader) as writer:
+        with pm.compile(step, params=parts, x=pm.spec(64, 65), store=reader.store) as writer:
             for factor in (1, 2, 4):
                 want = x @ (factor * W).T
                 np.testing.assert_allclose(reader.run({"x": x}), want, rtol=1e-4, atol=1e-4)

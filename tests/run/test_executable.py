@@ -161,16 +161,16 @@ def test_whether_shared_params_are_set_is_shared_too(target: str) -> None:
         return x * params["w"]
 
     dev, two = device(target), {"w": np.float32([1, 2])}
-    with pm.compile(product, params={"w": pm.spec(2)}, x=pm.spec(2), device=dev) as lender:
-        with pm.compile(product, params={"w": pm.spec(2)}, x=pm.spec(2), device=dev, params_from=lender) as borrower:
-            lender.set_params(two)
-            np.testing.assert_array_equal(borrower.run(x=[1, 1]), [1, 2])
-        with pm.compile(product, params={"w": pm.spec(2)}, x=pm.spec(2), device=dev) as empty:
-            lender.share_params(empty)
-            with pytest.raises(errors.MissingName, match="'w'"):
-                lender.run(x=[1, 1])
-            lender.set_params(two)
-            np.testing.assert_array_equal(empty.run(x=[1, 1]), [1, 2])
+    specs: dict[str, Any] = {"params": {"w": pm.spec(2)}, "x": pm.spec(2)}
+    with pm.compile(product, **specs, device=dev) as lender, pm.compile(product, **specs, store=lender.store) as borrower:
+        lender.set_params(two)
+        np.testing.assert_array_equal(borrower.run(x=[1, 1]), [1, 2])
+        lender.store.release("w")
+        for exe in (lender, borrower):
+            with pytest.raises(errors.MissingName, match="'w' was released"):
+                exe.run(x=[1, 1])
+        borrower.set_params(two)
+        np.testing.assert_array_equal(lender.run(x=[1, 1]), [1, 2])
 
 
 @on_both
@@ -178,7 +178,7 @@ def test_params_are_shared_without_copies(target: str) -> None:
     dev = device(target)
     x = rng.normal(size=(2, 8)).astype("f4")
     first = pm.compile(mlp, params=WEIGHTS, x=pm.spec("B", 8), device=dev)
-    second = pm.compile(mlp, params=SPECS, x=pm.spec("B", 8), device=dev, params_from=first)
+    second = pm.compile(mlp, params=SPECS, x=pm.spec("B", 8), store=first.store)
     np.testing.assert_allclose(second.run(x=x)["logits"], expected(x), rtol=1e-4, atol=1e-4)
     first.set_params({"w2": WEIGHTS["w2"] * 2}, partial=True)
     np.testing.assert_allclose(second.run(x=x)["logits"], expected(x) * 2, rtol=1e-4, atol=1e-4)
@@ -308,7 +308,7 @@ def test_states_are_shared_between_executables(target: str) -> None:
 
     dev = device(target)
     first = pm.compile(write, x=pm.spec("T", 3), at=pm.spec("T", dtype="i32"), max={"T": 4}, device=dev)
-    second = pm.compile(total, scale=pm.spec(), device=dev, state_from=first)
+    second = pm.compile(total, scale=pm.spec(), store=first.store)
     first.run(x=np.ones((2, 3), "f4"), at=np.int32([1, 3]))
     assert second.run(scale=2.0) == 12
     second.state["cache"].reset()
@@ -343,7 +343,7 @@ def test_executables_with_a_common_state_take_turns() -> None:
         return n + x
 
     first = pm.compile(add, x=pm.spec(1000), device="host")
-    second = pm.compile(add, x=pm.spec(1000), device="host", state_from=first)
+    second = pm.compile(add, x=pm.spec(1000), store=first.store)
 
     def work(exe: Any) -> None:
         for _ in range(50):

@@ -16,7 +16,7 @@ from pumice.sources.lock import exclusive
 
 from harness import device
 
-RUN = ("run/turns.py", "run/executable.py", "core/interrupts.py")
+RUN = ("run/turns.py", "run/executable.py", "run/store.py", "core/interrupts.py")
 GPU = tuple(f"backends/webgpu/{name}.py" for name in ("session", "device", "readback", "background", "encode", "results"))
 TARGETS = [pytest.param("host", RUN), pytest.param("webgpu", RUN + GPU, marks=pytest.mark.gpu)]
 WAIT = 60
@@ -79,21 +79,28 @@ def test_closing_after_an_interrupted_close(target: str, files: tuple[str, ...])
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as above
-def test_executables_that_share_after_an_interrupt() -> None:
+@pytest.mark.parametrize("call", ["open", "swap", "write"])
+def test_a_store_after_an_interrupt(call: str) -> None:
     def total(x: Any) -> Any:
         n = pm.state("n", (2,))
         pm.set_state(n, n + x)
         return n + x
 
-    exes = [pm.compile(total, x=pm.spec(2), device="host") for _ in range(2)]
-
-    def work() -> None:
-        exes[0].share_state(exes[1])
-
-    for where, _ in interrupts(work, sites(work, *RUN, "run/state.py")):
+    store = pm.Store("host")
+    exes = [pm.compile(total, x=pm.spec(2), store=store) for _ in range(2)]
+    store.add("other", [5.0, 5.0], like="n")
+    calls: dict[str, Callable[[], Any]] = {
+        "open": lambda: pm.compile(total, x=pm.spec(2), store=store).close(),
+        "swap": lambda: store.swap({"n": "other"}),
+        "write": lambda: store.write({"n": [0.0, 0.0], "other": [0.0, 0.0]}),
+    }
+    work = calls[call]
+    for where, _ in interrupts(work, sites(work, *RUN, "run/entry.py")):
         for exe in exes:
             elsewhere(lambda: exe.state["n"].write(np.zeros(2, "f4")), where)  # noqa: B023
             assert elsewhere(lambda: exe.run(x=[1.0, 2.0]).tolist(), where) == [1, 2]  # noqa: B023
+        assert elsewhere(lambda: store.read("other").shape, where) == (2,)
+    store.close()
 
 
 def test_the_thread_pool_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,9 +35,7 @@ def test_runs_change_the_params_in_place(device):
     with pm.compile(graph, device=device) as exe:
         assert exe.plan.copies == (), "an update that nothing reads afterwards needs no copy"
         exe.set_params(PARAMS)
-        forward = pm.compile(
-            lambda params, x: x @ params["w"] + params["b"], params=PARAMS, x=pm.spec("B", 5), device=device, params_from=exe
-        )
+        forward = pm.compile(lambda params, x: x @ params["w"] + params["b"], params=PARAMS, x=pm.spec("B", 5), store=exe.store)
         for _ in range(5):
             loss = exe.run(x=X, y=Y)
             expected = evaluate_graph(graph, {"x": X, "y": Y}, params, state)

@@ -1,15 +1,18 @@
-"""The interface of backends: a device that opens plans into sessions."""
+"""The interface of backends: a device that has memory for params and states, and opens plans into sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from pumice.core.caps import Caps
 from pumice.errors import ShapeError
+from pumice.ir.graph import ConstData
+from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -44,16 +47,116 @@ class Done:
         """There is nothing left to wait for."""
 
 
-@runtime_checkable
-class WritesTogether(Protocol):
-    """A session for which several writes at once are less work than one after the other."""
+@dataclass(frozen=True, slots=True)
+class ResidentSpec:
+    """A param or a state as a plan has it in memory.
 
-    def write_all(self, arrays: Mapping[int, Array]) -> None:
-        """As `Session.write` for each."""
+    `type` is static: symbols are at their maxima. `parts` are the row shards, each (bytes of its buffer, offset, bytes). `pack`
+    names the params that lie in one buffer, one after the other, itself among them; most lie there alone. `init` is what a state
+    starts with; without one it starts with zeros.
+    """
+
+    kind: str
+    name: str
+    type: TensorType
+    parts: tuple[tuple[int, int, int], ...]
+    pack: tuple[str, ...]
+    init: ConstData | None = None
+
+    def initial(self) -> Array:
+        """The first value of a state, as it is stored."""
+        shape, dtype = self.type.stored_shape, self.type.dtype.np
+        return np.zeros(shape, dtype) if self.init is None else self.init.array(dtype, shape)
+
+
+def resident_specs(plan: Plan) -> dict[int, ResidentSpec]:
+    """The params and states of a plan by node id.
+
+    >>> import pumice as pm
+    >>> from pumice.plan.build import build_plan
+    >>> plan = build_plan(pm.trace(lambda params: params["w"] * 2.0, params={"w": pm.spec(3)}), Caps.preset("host"))
+    >>> [(s.kind, s.name, s.type.static_shape, s.parts) for s in resident_specs(plan).values()]
+    [('param', 'w', (3,), ((16, 0, 16),))]
+    """
+    found: dict[int, ResidentSpec] = {}
+    packs = plan.packs
+    for kind in ("param", "state"):
+        for n in plan.graph.sources(kind):
+            value = plan.values.get(n.id)
+            if value is None:
+                continue
+            type = n.type if n.type.is_static else n.type.at(plan.maxima)
+            parts = tuple((plan.buffers[p.buffer].nbytes, p.offset, p.nbytes) for p in value.parts)
+            init = n.attr.get("init") if kind == "state" else None
+            pack = packs[n.name] if kind == "param" else (n.name,)
+            found[n.id] = ResidentSpec(kind, n.name, type, parts, pack, init if isinstance(init, ConstData) else None)
+    return found
+
+
+class Resident(Protocol):
+    """The memory of one param or state on a device. A store owns it, sessions bind it. Calls do not overlap with runs."""
+
+    spec: ResidentSpec
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes on the device, with copies in other layouts."""
+
+    @property
+    def places(self) -> Sequence[tuple[Any, int]]:
+        """For each part the device's memory, which those of one pack share, and the offset in it."""
+
+    def write(self, array: Array) -> None:
+        """Set it, streaming from the array without a second full copy."""
+
+    def read(self) -> Array:
+        """Its value on the host."""
+
+    def release(self) -> None:
+        """Free it, with the last of its pack; a second call does nothing. No session that binds it may run after this."""
+
+
+Allocate = Callable[[Sequence[ResidentSpec]], Sequence[Resident]]
+
+
+def own_residents(plan: Plan, allocate: Allocate) -> dict[int, Resident]:
+    """Memory for all params and states of a plan; states have their initial values."""
+    specs, found = resident_specs(plan), dict[int, Resident]()
+    nodes = {spec.name: node for node, spec in specs.items()}
+    for node, spec in specs.items():
+        if node not in found:
+            pack = [nodes[name] for name in spec.pack]
+            found.update(zip(pack, allocate([specs[i] for i in pack]), strict=True))
+            if spec.init is not None:
+                found[node].write(spec.initial())
+    return found
+
+
+def buffer_starts(plan: Plan, residents: Mapping[int, Resident]) -> dict[int, tuple[Any, int]]:
+    """Where each of a plan's buffers for params and states begins in the memory of residents.
+
+    Whole buffers are bound, and views of a param with it: params that the plan has packed must lie like that.
+    """
+    found: dict[int, tuple[Any, int]] = {}
+    for node, resident in residents.items():
+        for part, (memory, offset) in zip(plan.values[node].parts, resident.places, strict=True):
+            start = memory, offset - part.offset
+            if found.setdefault(part.buffer, start) != start or start[1] < 0:
+                raise packed_otherwise(plan.graph.nodes[node].name)
+    return found
+
+
+def packed_otherwise(name: str) -> ShapeError:
+    """The error of a plan whose packed params do not lie next to each other where they are."""
+    return ShapeError(
+        f"the param {name!r} is packed with others in this plan, and not so in the store",
+        hint="compile the graph with the store, so that it is planned for how the params lie, or use another store",
+        name=name,
+    )
 
 
 class Session(Protocol):
-    """A plan with its buffers on a device. Not thread-safe: the Executable serialises calls.
+    """A plan on a device, with buffers of its own and residents that it binds. Not thread-safe: the store orders all calls.
 
     Arrays have the exact static shape and NumPy dtype of their value; quantised params are uint8 block bytes.
     """
@@ -82,13 +185,16 @@ class Session(Protocol):
         """Make ready what a run with these symbols and outputs needs, as far as opening the plan has not done it."""
 
     def write(self, node: int, array: Array) -> None:
-        """Set a param or a state (by graph node id), streaming from the array without a second full copy."""
+        """Set a param or a state, by graph node id."""
 
     def read(self, node: int) -> Array:
         """A param or a state back on the host."""
 
-    def share(self, other: Session, nodes: Mapping[int, int]) -> None:
-        """Use the other session's params and states (own node id → other's node id) instead of own ones, reference-counted."""
+    def rebind(self, residents: Mapping[int, Resident | None]) -> None:
+        """Use other memory for some params and states from the next run on; without a resident the value is gone.
+
+        It cannot fail: what a device needs for it is made by the next run. A session that lacks a value is not run.
+        """
 
     def counters(self) -> dict[str, int]:
         """pipelines, buffers, buffer_bytes, submits, dispatches, uploads_bytes, uploads_skipped (inputs that were not
@@ -104,25 +210,13 @@ class Session(Protocol):
         """The bytes of a buffer of the plan, as the device holds them."""
 
 
-# A session that lends its params or states: own node id → the donor's node id.
-Donor = tuple[Session, Mapping[int, int]]
-
-
-def packed_otherwise(plan: Plan, node: int) -> ShapeError:
-    """The error of a plan whose packed params cannot be shared, as they do not lie next to each other elsewhere."""
-    name = plan.graph.nodes[node].name
-    return ShapeError(
-        f"the param {name!r} is packed with others in this plan, and not so where it is shared from",
-        hint="compile the graph with params_from, so that it is planned for how the params lie",
-        name=name,
-    )
-
-
 class Device(Protocol):
     """One device of a backend."""
 
     name: str
     caps: Caps
+    # Whether it has memory of its own, which is gone when it is lost.
+    volatile: bool
 
     @property
     def lost(self) -> bool:
@@ -132,15 +226,22 @@ class Device(Protocol):
         """Name, backend, driver, features and limits, as data."""
 
     def joins(self, other: Device) -> bool:
-        """Whether sessions on both can share params and states: two handles of one device are as good as one."""
+        """Whether sessions on both can use the same residents: two handles of one device are as good as one."""
 
     def renew(self) -> Device:
         """A working device: this one, or a new one if it was lost."""
 
-    def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> Session:
-        """Allocate buffers, compile kernels, upload constants, set states to their initial values.
+    def allocate(self, pack: Sequence[ResidentSpec]) -> Sequence[Resident]:
+        """Zeroed memory for a param or a state, or for all params of a pack."""
 
-        Params and states that `donors` give are shared with them from the start, and never allocated here.
+    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
+        """Set several residents of this device; they are taken one after the other, so that few arrays exist at a time."""
+
+    def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> Session:
+        """Allocate buffers, compile kernels, upload constants.
+
+        `residents` are the memory of all params and states by node id. Without them the session has memory of its own for them,
+        which goes when it closes, and states have their initial values.
         """
 
     def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:

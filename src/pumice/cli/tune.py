@@ -78,13 +78,14 @@ def _seconds(device: Device, tile: Tile, groups: int, k: int) -> float:
     import pumice as pm
     from pumice.plan.build import build_plan
     from pumice.run.executable import Executable
+    from pumice.run.store import Store
 
     down, across = grid(groups)
     shapes = {"a": (down * tile.bm, k), "b": (k, across * tile.bn)}
     params = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     only = Tuning("measured", (), 1, (1,), ((tile.key, (1.0,)),))
     graph = pm.trace(lambda params: (params["a"] @ params["b"],), params=params)
-    with Executable(build_plan(graph, device.caps.with_(tuning=only)), device) as exe:
+    with Executable(build_plan(graph, device.caps.with_(tuning=only)), Store.temporary(device)) as exe:
         exe.set_params(params)
         found = exe.profile(outputs=[], repeats=REPEATS).steps
     (step,) = (s for s in found if s.variant == tile.name)

@@ -181,7 +181,8 @@ class EmbeddingModel:
             length=pm.spec("B", dtype="i32"),
         )
         self._lock, self._closed = threading.Lock(), False
-        # Plans by the largest batch that they are for; the first one has the weights, the others share them.
+        # The weights, and plans that use them by the largest batch that they are for.
+        self._store = pm.Store(device)
         self._exes: dict[tuple[int, int], pm.Executable] = {}
         first = self._executable(1, 1)
         prepare_kernels(device, first.plan, progress)
@@ -196,9 +197,8 @@ class EmbeddingModel:
         with self._lock:
             self._require_open()
             if sizes not in self._exes:
-                first = next(iter(self._exes.values()), None)
                 maxima = dict(zip("BT", sizes, strict=True))
-                self._exes[sizes] = pm.compile(self._graph, device=self.device, max=maxima, params_from=first)
+                self._exes[sizes] = pm.compile(self._graph, max=maxima, store=self._store)
             return self._exes[sizes]
 
     def _require_open(self) -> None:
@@ -263,18 +263,15 @@ class EmbeddingModel:
         """Start over on a new device after this one was lost; the weights are read again from their files."""
         with self._lock:
             self._require_open()
-            first, *others = self._exes
-            for sizes in others:
-                self._exes.pop(sizes).close()
-            self._exes[first].reopen(device)
-            self.device = self._exes[first].device
+            self._store.reopen(device)
+            self.device = self._store.device
 
     def close(self) -> None:
         """Free the device memory; a second call does nothing."""
         with self._lock:
             self._closed = True
-            while self._exes:
-                self._exes.popitem()[1].close()
+            self._store.close()
+            self._exes.clear()
 
     def __enter__(self) -> EmbeddingModel:
         return self

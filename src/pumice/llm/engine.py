@@ -83,6 +83,8 @@ class Engine:
         self._chunks = (self.chunk,) if alike else (_SHORT, self.chunk)
         self._params = params
         self._slots = [CacheSlot(i) for i in range(slots)]
+        # Weights and caches; all executables work on it.
+        self._store = pm.Store(device)
         self._exes: dict[Any, Executable] = {}
         # A stream holds the turn while its consumer has it, and the device only during a token step: `close` need not wait for
         # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
@@ -133,16 +135,12 @@ class Engine:
         return self._exes[key]
 
     def _make_executable(self, chunk: int | None, sampling: Sampling) -> Executable:
-        sharing: dict[str, Any] = {
-            "params_from": next(iter(self._exes.values()), None),
-            "state_from": list(self._exes.values()),
-        }
         path = self._plan_path(chunk, sampling)
         plan = read_plan(path)
         if plan is not None:
-            return Executable(plan, self.device, **sharing, validate=config.validate)
+            return Executable(plan, self._store, validate=config.validate)
         graph = trace_token_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
-        made = pm.compile(graph, device=self.device, **sharing)
+        made = pm.compile(graph, store=self._store)
         keep_plan(path, made.plan)
         return made
 
@@ -471,7 +469,7 @@ class Engine:
             if "logits" not in self._exes:
                 sizes: dict[str, Any] = {"context": self.context, "rows": rows, "joined": self.layout.joined}
                 graph = trace_logits(self.arch, self.cfg, self._params.specs, **sizes)
-                self._exes["logits"] = pm.compile(graph, device=self.device, params_from=next(iter(self._exes.values())))
+                self._exes["logits"] = pm.compile(graph, store=self._store.child())
             return sequence_logits(self._exes["logits"], tokens, rows, self.cfg.vocab)
 
     def profile(self, *, repeats: int = 5) -> Profile:
@@ -490,9 +488,8 @@ class Engine:
         """Start over on a new device after this one was lost: the same plans and weights, an empty cache."""
         with self._step_lock:
             self._check_open()
-            for exe in self._exes.values():
-                exe.reopen(device)
-                device = self.device = exe.device  # one device for all of them, so that they share weights and cache
+            self._store.reopen(device)
+            self.device = self._store.device
             self._life += 1
             for slot in self._slots:
                 slot.tokens = []
@@ -505,8 +502,7 @@ class Engine:
         """Free the device memory, after the token step that runs now; open streams end with a ClosedError."""
         self._closed = True
         with self._step_lock:
-            for exe in self._exes.values():
-                exe.close()
+            self._store.close()
             self._exes.clear()
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pumice.backends.base import Device
-from pumice.backends.select import open_device
 from pumice.errors import InputError
 from pumice.ir.graph import Graph
 from pumice.plan.build import build_plan
 from pumice.run.convert import flatten
 from pumice.run.executable import Executable
 from pumice.run.feeds import feed_states
-from pumice.run.opening import open_plan, plan_options
+from pumice.run.opening import open_plan, plan_options, store_for
+from pumice.run.store import Store
 from pumice.tracing import Spec, trace
 
 
@@ -25,8 +25,7 @@ def compile(
     device: str | Device = "auto",
     max: Mapping[str, int] | None = None,
     params: Any = None,
-    params_from: Executable | None = None,
-    state_from: Executable | Sequence[Executable] = (),
+    store: Store | None = None,
     fuse: bool | None = None,
     arena: bool | None = None,
     check_indices: bool = True,
@@ -37,9 +36,9 @@ def compile(
     """Compile a graph, or trace and compile a function, for a device.
 
     `max` sets maxima of symbolic dims. `params` of a function may be arrays (uploaded at once) or specs (set later);
-    `params_from` and `state_from` share the weights and the states of other executables on the same device. `fuse` and
-    `arena` switch fusion and memory sharing off. Integer inputs that select rows are range-checked unless
-    `check_indices` is False.
+    `store` is the `Store` whose params and states it uses, on whose device it then is; executables of one store share those of
+    equal name. `fuse` and `arena` switch fusion and memory sharing off. Integer inputs that select rows are range-checked
+    unless `check_indices` is False.
 
     `feeds` maps states to outputs: after each run the state has the output's value, without leaving the device. An input
     named there becomes a state. Inputs of up to 4 KiB that have not changed since the last run are not uploaded again;
@@ -59,15 +58,12 @@ def compile(
         graph = trace(target, **({} if params is None else {"params": params}), **specs)
     if feeds:
         graph = feed_states(graph, feeds)
-    opened = open_device(device) if isinstance(device, str) else device
+    store, opened = store_for(device, store)
     began = time.perf_counter()
-    packs = None if params_from is None else params_from.plan.packs
-    plan = build_plan(graph, opened.caps, plan_options(fuse, arena), max=max, packs=packs)
+    plan = build_plan(graph, opened.caps, plan_options(fuse, arena), max=max, packs=store.packs())
     exe = open_plan(
         plan,
-        opened,
-        params_from=params_from,
-        state_from=state_from,
+        store,
         check_indices=check_indices,
         skip_unchanged=skip_unchanged,
         took={"planned in": time.perf_counter() - began},

@@ -97,6 +97,17 @@ def _check_range(array: Array, target: np.dtype[Any], name: str) -> None:
         )
 
 
+def check_stored(what: str, value: Any, t: TensorType) -> None:
+    """Refuses what `convert_stored` would refuse, without converting it: weights are large."""
+    array, expected = as_array(value, what), t.stored_shape
+    if array.shape != expected:
+        raise ShapeError(f"{what} must have shape {expected}, got {array.shape}", name=what, expected=expected, got=array.shape)
+    if array.dtype != t.dtype.np:
+        # Floats convert whatever they hold: to look at their dtype is enough.
+        plain = hasattr(value, "dtype") and array.dtype.kind not in "iu"
+        convert(np.empty(0, array.dtype) if plain else value, t.dtype, what)
+
+
 def convert_stored(value: Any, t: TensorType, what: str) -> Array:
     """`value` as the host array of a param or state of static type `t`; `what` names it in errors."""
     array = convert(value, t.dtype, what)

@@ -1,4 +1,4 @@
-"""Executable: a plan, its weights and its state on a device, and what a user can do with it."""
+"""Executable: a plan on a device, with params and states that it borrows from a store, and what a user can do with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from pumice import config
-from pumice.backends.base import Device, Done, Donor, Pending, Session, WritesTogether
+from pumice.backends.base import Device, Done, Pending, Resident, Session
 from pumice.backends.select import open_device
 from pumice.core.dims import evaluate
 from pumice.core.interrupts import SafeFuture
@@ -17,22 +17,22 @@ from pumice.errors import (
     DeviceError,
     DeviceLost,
     IndexRangeError,
-    InputError,
     LimitError,
     MissingName,
     OutOfMemory,
-    ShapeError,
+    UnknownName,
 )
 from pumice.ir.graph import Graph
 from pumice.ir.requirements import check_requirements, index_inputs, requirements
 from pumice.ir.symbols import infer_env
 from pumice.plan.plan import Plan
-from pumice.run.convert import Array, as_array, by_name, convert, convert_stored, flatten
+from pumice.run.convert import Array, as_array, by_name, convert, flatten
+from pumice.run.entry import Entry, RunCount, StateTable
 from pumice.run.inspection import Inspection
-from pumice.run.reopen import Reopened, reopen
-from pumice.run.request import RunRequest, check_indices, check_param, unknown_name
-from pumice.run.state import Cell, StateTable, changing_nodes, convert_saved, join_turns, sharing
-from pumice.run.turns import Job, Turns, hold
+from pumice.run.reopen import Reopened
+from pumice.run.request import RunRequest, check_indices, unknown_name
+from pumice.run.store import Store
+from pumice.run.turns import Job
 
 T = TypeVar("T")
 
@@ -49,59 +49,82 @@ class Executable(Inspection):
     def __init__(
         self,
         plan: Plan,
-        device: Device,
+        store: Store,
         *,
-        params_from: Executable | None = None,
-        state_from: Sequence[Executable] = (),
         check_indices: bool = True,
         skip_unchanged: bool | None = None,
         validate: bool = False,
     ) -> None:
-        self.plan, self.device = plan, device
+        self.plan, self.store = plan, store
         self.graph: Graph = plan.graph
-        self._turns = Turns()
+        self._turns = store._turns
+        self._session: Session | None = None
         self._closed = False
         self._skip_unchanged = False if config.nohash else skip_unchanged
         self._inputs = {n.name: n for n in self.graph.sources("input")}
-        self._params = {n.name: n for n in self.graph.sources("param")}
-        self._cells = {n.name: Cell() for op in ("param", "state") for n in self.graph.sources(op)}
+        # What it borrows from the store, by node id, and the memory of it that the session has bound.
+        self._nodes: dict[int, Entry] = {}
+        self._bound: dict[int, Resident | None] = {}
+        # Whether all of it is bound and has a value; the store says False before it changes anything, and a run looks again.
         self._complete = False
-        lenders = [(e, "state") for e in state_from] + ([(params_from, "param")] if params_from is not None else [])
-        self._changes = frozenset(changing_nodes(self))
-
-        def borrow(_: object) -> Session:
-            donors = [(e._require_open(), self._pairs(e, op)) for e, op in lenders]
-            session = self._open(device, donors)
-            for e, op in lenders:
-                self._share_cells(e, op)
-            return session
-
-        self._session: Session | None = hold([e._turns for e, _ in lenders], borrow)
-        with sharing:
-            for cell in self._cells.values():
-                cell.users.add(self)
-        for e, op in lenders:
-            join_turns(self, e, op)
+        self._count = RunCount()
         self._index_inputs = list(index_inputs(self.graph)) if check_indices else []
         self._requirements = requirements(self.graph)
         self._last_env: tuple[dict[str, tuple[int, ...]], dict[str, int]] | None = None
         self._validate = validate
         self._debug = config.debug >= 2
-        self.state = StateTable(self)
-
-    def _open(self, device: Device, donors: Sequence[Donor]) -> Session:
         try:
-            session = device.open(self.plan, donors)
-            session.skip_unchanged = self._skip_unchanged
-            return session
+            self._turns.do(lambda: store._admit(self))
         except MemoryError:
-            needed = sum(self.plan.memory.values())
+            needed = sum(plan.memory.values())
             raise LimitError(
-                f"the plan needs {needed} bytes, more than {device.name} can give",
+                f"the plan needs {needed} bytes, more than {store.device.name} can give",
                 hint="lower the maxima of symbolic dims, or use smaller or quantised weights",
                 nbytes=needed,
-                by_kind=self.plan.memory,
+                by_kind=plan.memory,
             ) from None
+        self._params = {e.name: e for e in self._nodes.values() if e.kind == "param"}
+        self.state = StateTable({e.name: e for e in self._nodes.values() if e.kind == "state"})
+
+    @property
+    def device(self) -> Device:
+        """The device of its store."""
+        return self.store.device
+
+    # -- for the store, under its lock ------------------------------------------------------------------------------
+    def _open(self, device: Device, residents: Mapping[int, Resident]) -> Session:
+        session = device.open(self.plan, residents)
+        session.skip_unchanged = self._skip_unchanged
+        return session
+
+    def _take(self, nodes: dict[int, Entry]) -> None:
+        """What the store lends when it admits the executable."""
+        self._nodes = nodes
+        updated = {target for target, _ in self.graph.updates}
+        self._updated = {entry for node, entry in nodes.items() if node in updated}
+        for entry in self._updated:
+            entry._updates.append(self._count)
+
+    def _rebind(self) -> None:
+        """Bind the memory that entries have now, where it is another one, or gone."""
+        moved = {node: e._resident for node, e in self._nodes.items() if e._resident is not self._bound.get(node)}
+        if moved and self._session is not None:
+            self._session.rebind(moved)
+            self._bound.update(moved)
+
+    def _replace_session(self, session: Session | None, bound: Mapping[int, Resident] | None = None) -> None:
+        """Another session over this memory in place of the old one, or none."""
+        old, self._session, self._bound = self._session, session, dict(bound or {})
+        self._complete = False
+        if old is not None:
+            old.close()
+
+    def _fold_count(self) -> None:
+        """The executable closes: versions keep what its runs have added."""
+        for entry in self._updated:
+            if self._count in entry._updates:
+                entry._updates.remove(self._count)
+                entry._writes += self._count.runs
 
     # -- parameters -------------------------------------------------------------------------------------------------
     def set_params(self, params: Any, *, partial: bool = False) -> None:
@@ -121,93 +144,31 @@ class Executable(Inspection):
                 names=missing,
             )
         for name, value in given.items():
-            check_param(name, value, self._params[name])
-        with sharing:
-            users = {self, *(u for name in given for u in self._cells[name].users)}
-        # Executables that share a param see all of the old values in a run, or all of the new ones.
-        hold([u._turns for u in users], lambda _: self._write_params(given))
-
-    def _write_params(self, given: Mapping[str, Any]) -> None:
-        session = self._require_open()
-        if isinstance(session, WritesTogether):
-            session.write_all({self._params[name].id: self._stored(name, value) for name, value in given.items()})
-        for name, value in given.items():
-            if not isinstance(session, WritesTogether):
-                session.write(self._params[name].id, self._stored(name, value))
-            self._cells[name].ready = True
-            if session.overlaps:  # a device of its own can be lost
-                self._cells[name].keep(value)
-
-    def _stored(self, name: str, value: Any) -> Array:
-        """A param's value as the device stores it."""
-        return convert_stored(value, self._params[name].type, f"param {name!r}")
+            self._params[name].check(value)
+        # Runs of executables that share a param see all of the old values, or all of the new ones.
+        self._in_turn(lambda _: self.store._write({self._params[name]: value for name, value in given.items()}))
 
     def params(self, only: Collection[str] | None = None) -> dict[str, Array]:
         """Every param that was set, or those of some names, read back from the device."""
-        wanted = {name: n for name, n in self._params.items() if only is None or name in only}
-        return self._in_turn(lambda s: {name: s.read(n.id) for name, n in wanted.items() if self._cells[name].ready})
+        wanted = [e for name, e in self._params.items() if only is None or name in only]
+        return self._in_turn(lambda _: {e.name: e._read() for e in wanted if e.ready})
 
-    def share_params(self, other: Executable) -> None:
-        """Use the weights of another executable on the same device instead of own ones, without copying.
-
-        Params of the same name must have the same type; later `set_params` on either is seen by both.
-        """
-        self._share(other, "param")
-
-    def _share_cells(self, other: Executable, op: str) -> None:
-        with sharing:
-            for name in {n.name for n in self.graph.sources(op)} & {n.name for n in other.graph.sources(op)}:
-                self._cells[name].users.discard(self)
-                self._cells[name] = other._cells[name]
-                self._cells[name].users.add(self)
-        self._complete = False
-
-    def _unset_params(self) -> list[str]:
-        if not self._complete:  # what is set stays set: a run of a complete model need not look again
-            unset = [name for name in self._params if not self._cells[name].ready]
-            self._complete = not unset
-            return unset
-        return []
-
-    def _check_params(self) -> None:
-        unset = self._unset_params()
-        if unset:
-            raise MissingName(f"{len(unset)} params were never set, e.g. {unset[0]!r}", hint="call set_params first", names=unset)
-
-    def share_state(self, other: Executable) -> None:
-        """Use the states of another executable on the same device: what one run leaves there, the other's next run finds."""
-        self._share(other, "state")
-
-    def _pairs(self, other: Executable, op: str) -> dict[int, int]:
-        """Own node id → the other's, for all params or states that both have; they must agree in type."""
-        if not self.device.joins(other.device):
-            raise InputError(
-                f"{op}s are shared between executables of one device only, not of {other.device.name} and {self.device.name}",
-                hint="compile both on one device",
+    def _check_complete(self, given: Collection[Entry] = ()) -> None:
+        """Refuses a run while something that it needs has no value, and is not given one either; binds what is new."""
+        self._check_bound(given)
+        unset = [e for e in self._nodes.values() if not e.ready]
+        missing = [e.name for e in unset if e not in given]
+        if missing:
+            raise MissingName(
+                f"{len(missing)} params were never set, e.g. {missing[0]!r}", hint="call set_params first", names=missing
             )
-        theirs = {n.name: n for n in other.graph.sources(op)}
-        pairs: dict[int, int] = {}
-        for node in self.graph.sources(op):
-            twin = theirs.get(node.name)
-            if twin is None:
-                continue
-            if twin.type != node.type:
-                raise ShapeError(
-                    f"{op} {node.name!r} is {node.type.describe()} here and {twin.type.describe()} there", name=node.name
-                )
-            pairs[node.id] = twin.id
-        return pairs
+        self._complete = not unset
 
-    def _share(self, other: Executable, op: str) -> None:
-        pairs = self._pairs(other, op)
-        join_turns(self, other, op)
-
-        def share(_: object) -> None:
-            self._require_open().share(other._require_open(), pairs)
-            self._share_cells(other, op)
-
-        hold((self._turns, other._turns), share)
-        join_turns(self, other, op)  # with those too that came to share the same values meanwhile
+    def _check_bound(self, given: Collection[Entry] = ()) -> None:
+        for e in self._nodes.values():
+            if e._resident is None and e not in given:
+                raise e._missing()
+        self._rebind()
 
     # -- running ----------------------------------------------------------------------------------------------------
     def run(
@@ -238,7 +199,12 @@ class Executable(Inspection):
         ...     exe.prepare({"x": [0.0, 0.0]})
         """
         call = self._call(by_name(arrays, {}), outputs, False)
-        self._in_turn(lambda session: session.prepare(call.env, call.wanted))
+
+        def work(session: Session) -> None:
+            self._check_bound()
+            session.prepare(call.env, call.wanted)
+
+        self._in_turn(work)
 
     def submit(
         self,
@@ -279,7 +245,7 @@ class Executable(Inspection):
 
     def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> RunRequest:
         """The checked request for a run."""
-        states = {self.state[n]._node.id: self.state[n].convert(v) for n, v in given.items() if n in self.state}
+        states = {self.state[n]: self.state[n].convert(v) for n, v in given.items() if n in self.state}
         env, converted = self._check_inputs({n: v for n, v in given.items() if n not in self.state})
         picked = self._pick_outputs(outputs)
         captured = list(self.graph.captures) if captures else []
@@ -289,17 +255,20 @@ class Executable(Inspection):
 
     def _begin(self, session: Session, call: RunRequest) -> Pending:
         """Start a run; the caller has the turn."""
-        self._check_params()
+        if not self._complete:
+            self._check_complete(call.states)
+        if call.states:
+            self.store._write(call.states)
+            self._rebind()
+        self._count.runs += 1
         try:
-            for node, array in call.states.items():
-                session.write(node, array)
             if not (self._validate or self._debug):
                 return session.start(call.env, call.inputs, call.wanted)
-            before = self._snapshot(session) if self._validate else None
+            before = self._snapshot() if self._validate else None
             plain = (call.env, call.inputs, call.wanted)
             results = self._explained(session, *plain) if self._debug else session.run(*plain)
             if before is not None:
-                self._compare(session, call.env, call.inputs, before, call.wanted, results)
+                self._compare(call.env, call.inputs, before, call.wanted, results)
             return Done(results)
         except MemoryError:
             raise OutOfMemory(f"{self.device.name} has no memory left for a run", hint="use smaller inputs") from None
@@ -355,13 +324,11 @@ class Executable(Inspection):
         return results
 
     # -- validation against the reference ---------------------------------------------------------------------------
-    def _snapshot(self, session: Session) -> tuple[dict[str, Array], dict[str, Array]]:
-        states = {name: session.read(h._node.id) for name, h in self.state.items()}
-        return {name: session.read(n.id) for name, n in self._params.items()}, states
+    def _snapshot(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        return {name: e._read() for name, e in self._params.items()}, {name: e._read() for name, e in self.state.items()}
 
     def _compare(
         self,
-        session: Session,
         env: Mapping[str, int],
         inputs: Mapping[str, Array],
         before: tuple[dict[str, Array], dict[str, Array]],
@@ -376,82 +343,81 @@ class Executable(Inspection):
             problem = mismatch(got, expected.nodes[node], self.graph.nodes[node].type.dtype)
             if problem:
                 raise DeviceError(f"%{node} {self.graph.nodes[node].op} differs from the reference: {problem}")
-        for name, n in changing_nodes(self).items():
-            want = (expected.state if n.op == "state" else expected.params)[name]
-            problem = mismatch(session.read(n.id), want, n.type.dtype)
+        for e in self._changing():
+            want = (expected.state if e.kind == "state" else expected.params)[e.name]
+            problem = mismatch(e._read(), want, e.type.dtype)
             if problem:
-                raise DeviceError(f"the {n.op} {name!r} differs from the reference: {problem}")
+                raise DeviceError(f"the {e.kind} {e.name!r} differs from the reference: {problem}")
 
     # -- life -------------------------------------------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
-        """What the device did for this executable so far: pipelines, buffers, submits, dispatches, bytes moved."""
+        """What the device did for this executable's runs so far: pipelines, buffers, submits, dispatches, bytes moved.
+
+        Params and states are counted by the store.
+        """
         return self._in_turn(lambda session: session.counters())
+
+    def _changing(self) -> list[Entry]:
+        """What runs leave behind: every state, and the params that the graph updates."""
+        return [*self.state.values(), *(e for e in self._params.values() if e in self._updated)]
 
     def save_state(self) -> dict[str, Array]:
         """What runs have left on the device, on the host: every state, and params that the graph itself updates."""
-        return self._in_turn(lambda session: {name: session.read(n.id) for name, n in changing_nodes(self).items()})
+        return self._in_turn(lambda _: {e.name: e._read() for e in self._changing()})
 
     def load_state(self, saved: Mapping[str, Any]) -> None:
         """Put back what `save_state` gave, all of it."""
-        arrays = convert_saved(self, saved)
+        arrays = self._convert_saved(saved)
+        self._in_turn(lambda _: self.store._write(arrays))
 
-        def write(session: Session) -> None:
-            for node, array in arrays.items():
-                session.write(node, array)
-                self._cells[self.graph.nodes[node].name].ready = True
-
-        self._in_turn(write)
+    def _convert_saved(self, saved: Mapping[str, Any]) -> dict[Entry, Array]:
+        """A saved state, complete and of the right types."""
+        entries = {e.name: e for e in self._changing()}
+        unknown = [name for name in saved if name not in entries]
+        if unknown:
+            raise UnknownName(f"the executable has no state {unknown[0]!r}", hint="there are: " + (" ".join(entries) or "none"))
+        missing = [name for name in entries if name not in saved]
+        if missing:
+            raise MissingName(
+                f"the saved state lacks {missing[0]!r}", hint="take what save_state() of the same graph gave", names=missing
+            )
+        return {e: e.convert(saved[name]) for name, e in entries.items()}
 
     def reopen(self, device: str | Device | None = None, *, state: Mapping[str, Any] | None = None) -> Reopened:
-        """Start over on a new device after this one was lost, or move to another one; nothing is planned anew.
+        """`Store.reopen` of its store: all executables of the store come back together.
 
-        Params are what they were last set to, read again from the arrays that were given (files stay mapped; arrays over
-        64 KiB must not have been changed since). States move along from a device that still works; from a lost one they
-        come back only as `state`, which `save_state` gave, and start over otherwise: the result says which.
+        `state` is what `save_state` gave. The result says what came along of this executable's params and states.
 
         >>> import pumice as pm
         >>> with pm.compile(lambda x: x * 2.0, x=pm.spec(1), device="host") as exe:
         ...     exe.reopen()
         Reopened(device='host', kept=(), reset=())
         """
-        return self._turns.do(lambda: self._reopen(device, state))
-
-    def _reopen(self, device: str | Device | None, state: Mapping[str, Any] | None) -> Reopened:
         if self._closed:
             raise _closed_error()
+        restored = {} if state is None else self._convert_saved(state)
         target = open_device(device) if isinstance(device, str) else device
-        try:
-            return reopen(self, target or self.device.renew(), state)
-        except DeviceLost:
-            if target is not None:
-                raise
-            # That the device was lost came out only now.
-            return reopen(self, self.device.renew(), state)
+        return self._turns.do(lambda: self.store._reopen(target, restored, list(self._nodes.values())))
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return self._closed or self.store.closed
 
     def close(self) -> None:
-        """Free the device memory; a second call does nothing. Futures that are still open end with a ClosedError."""
-        self._closed = True
-        self._turns.dismiss(self)
-        self._turns.do(self._free)
+        """End it; a second call does nothing. Futures that are still open end with a ClosedError.
 
-    def _free(self) -> None:
-        with sharing:
-            for cell in self._cells.values():
-                cell.users.discard(self)
-            self._cells = {name: Cell() for name in self._cells}
-            if self._session is not None:
-                self._session.close()
-            self._session = None
+        Params and states stay with the store, if somebody made one; that of an executable alone goes with it.
+        """
+        self._closed = True
+        self._turns.dismiss(lambda owner: owner is self)
+        self._turns.do(lambda: self.store._leave(self))
 
     def _require_open(self) -> Session:
-        if self._closed:
-            raise _closed_error()
-        if self._session is None:
-            raise DeviceLost(f"{self.device.name} was lost and has no successor yet", hint="reopen() the executable")
+        if self._session is None or self._closed:
+            if self._closed:
+                raise _closed_error()
+            self.store._require_open()
+            raise DeviceLost(f"{self.device.name} was lost and has no successor yet", hint="reopen() the executable or its store")
         return self._session
 
     def _in_turn(self, work: Callable[[Session], T]) -> T:

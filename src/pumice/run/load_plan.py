@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from pumice.backends.base import Device
@@ -13,21 +12,21 @@ from pumice.plan.file import plan_from_bytes, read_plan
 from pumice.plan.needs import check_device, needed_caps
 from pumice.plan.plan import Plan
 from pumice.run.executable import Executable
-from pumice.run.opening import open_plan
+from pumice.run.opening import open_plan, store_for
+from pumice.run.store import Store
 
 
 def load_plan(
     source: str | os.PathLike[str] | bytes | Plan,
     device: str | Device = "auto",
     *,
-    params_from: Executable | None = None,
-    state_from: Executable | Sequence[Executable] = (),
+    store: Store | None = None,
     check_indices: bool = True,
     skip_unchanged: bool | None = None,
 ) -> Executable:
     """Open a saved plan (a path, the bytes of a file, or a loaded `Plan`) on a device.
 
-    Weights are not in the file: `set_params` them afterwards, or share them by `params_from`. Refused: files that are
+    Weights are not in the file: `set_params` them afterwards, or use those of a `store`. Refused: files that are
     damaged or of a later version (FormatError), plans that need more than the device has (LimitError) or were made for
     another target (PlanError). `auto` takes the host for a host plan and the best GPU for a WebGPU plan. `check_indices` and
     `skip_unchanged` are those of `pm.compile`.
@@ -45,18 +44,13 @@ def load_plan(
         plan = plan_from_bytes(bytes(source))
     else:
         plan = read_plan(Path(source))
-    opened = _device(plan, device) if isinstance(device, str) else device
+    if store is None and isinstance(device, str):
+        device = _device(plan, device)
+    store, opened = store_for(device, store)
     # The caps of a plan from a file are its needs; those of a planner are all that it could have used.
     need = needed_caps(plan) if isinstance(source, Plan) else plan.caps
     check_device(plan, need, opened.caps, opened.name)
-    return open_plan(
-        plan,
-        opened,
-        params_from=params_from,
-        state_from=state_from,
-        check_indices=check_indices,
-        skip_unchanged=skip_unchanged,
-    )
+    return open_plan(plan, store, check_indices=check_indices, skip_unchanged=skip_unchanged)
 
 
 def _device(plan: Plan, spec: str) -> Device:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pumice.backends.base import resident_specs
 from pumice.core.blocks import dequantize_rows
 from pumice.core.dims import evaluate
 from pumice.core.dtypes import DType
@@ -15,10 +16,10 @@ from pumice.ir.graph import Node
 from pumice.ir.registry import Source, get_op
 from pumice.plan.build import build_plan
 from pumice.plan.plan import PlanOptions
-from pumice.run.profile import kept_states
+from pumice.run.profile import kept_values
 
 if TYPE_CHECKING:
-    from pumice.backends.base import Array, Session
+    from pumice.backends.base import Array
     from pumice.run.executable import Executable
 
 Kind = Literal["nan", "inf"]
@@ -93,12 +94,11 @@ def find_nan(exe: Executable, given: Mapping[str, Any], memory: int) -> NanRepor
     """Looks at every float value of a run in order; None if all are finite. The executable's states stay as they are."""
     call = exe._call(given, (), False)
 
-    def search(session: Session) -> NanReport | None:
-        exe._check_params()
-        with kept_states(session, call.states):
-            for state, array in call.states.items():
-                session.write(state, array)
-            return _Search(exe, session, call.env, call.inputs, memory).run()
+    def search(_: object) -> NanReport | None:
+        exe._check_complete(call.states)
+        with kept_values(call.states):
+            exe.store._write(call.states)
+            return _Search(exe, call.env, call.inputs, memory).run()
 
     return exe._in_turn(search)
 
@@ -110,10 +110,8 @@ def _is_computed(node: Node) -> bool:
 class _Search:
     """One search. Values come from debug plans that borrow params and states and write neither."""
 
-    def __init__(
-        self, exe: Executable, session: Session, env: Mapping[str, int], inputs: Mapping[str, Array], memory: int
-    ) -> None:
-        self._exe, self._session, self._env, self._inputs = exe, session, env, inputs
+    def __init__(self, exe: Executable, env: Mapping[str, int], inputs: Mapping[str, Array], memory: int) -> None:
+        self._exe, self._env, self._inputs = exe, env, inputs
         self._memory = memory
         self.graph = exe.graph
         self._names = {i: name for name, i in (*self.graph.outputs, *self.graph.captures)}
@@ -164,14 +162,9 @@ class _Search:
         fixed = set().union(*(n.type.symbols for op in ("param", "state") for n in graph.sources(op)))
         maxima = {s: own[s] if whole or s in fixed else max(1, self._env.get(s, own[s])) for s, _ in graph.symbols}
         plan = build_plan(graph, self._exe.plan.caps, PlanOptions(fuse=False, arena=not whole), max=maxima)
-        pairs = {
-            n.id: twin.id
-            for op in ("param", "state")
-            for n in plan.graph.sources(op)
-            for twin in self.graph.sources(op)
-            if n.name == twin.name and n.id in plan.values
-        }
-        session = self._exe.device.open(plan, [(self._session, pairs)])
+        known = {e.name: e for e in self._exe._nodes.values()}
+        residents = {node: known[spec.name]._memory() for node, spec in resident_specs(plan).items()}
+        session = self._exe.device.open(plan, residents)
         try:
             names = {n.name for n in plan.graph.sources("input")}
             inputs = {name: a for name, a in self._inputs.items() if name in names}
@@ -225,7 +218,7 @@ class _Search:
         if node.op == "constant":
             found: Array = node.attr["data"].array(node.type.dtype.np, node.type.stored_shape)
             return found
-        return self._session.read(node.id)
+        return self._exe._nodes[node.id]._read()
 
     def _report(self, node: Node, kind: Kind, array: Array) -> NanReport:
         operands = list(dict.fromkeys(j for i in self._computing(node).args for j in self._unpacked(i)))

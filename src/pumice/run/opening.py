@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pumice import config
 from pumice.backends.base import Device
+from pumice.backends.select import open_device
+from pumice.errors import InputError
 from pumice.plan.plan import Plan, PlanOptions
 from pumice.run.executable import Executable
+from pumice.run.store import Store
 
 
 def plan_options(fuse: bool | None = None, arena: bool | None = None) -> PlanOptions:
@@ -26,23 +29,41 @@ def plan_options(fuse: bool | None = None, arena: bool | None = None) -> PlanOpt
     )
 
 
+def store_for(device: str | Device, store: Store | None) -> tuple[Store, Device]:
+    """The store to open a plan on, for one executable alone if none is given, and the device to plan for.
+
+    >>> store, device = store_for("host", None)
+    >>> store_for("auto", store) == (store, device)
+    True
+    """
+    if store is None:
+        store = Store.temporary(device)
+        return store, store.device
+    if isinstance(device, str):
+        if device == "auto":
+            return store, store.device
+        device = open_device(device)
+    if not device.joins(store.device):
+        raise InputError(
+            f"the store is on {store.device.name}, which is not {device.name} as it is now",
+            hint="leave the device out, or use a store on it; reopen() a store whose device was lost",
+        )
+    return store, device
+
+
 def open_plan(
     plan: Plan,
-    device: Device,
+    store: Store,
     *,
-    params_from: Executable | None,
-    state_from: Executable | Sequence[Executable],
     check_indices: bool,
     skip_unchanged: bool | None,
     took: Mapping[str, float] | None = None,
 ) -> Executable:
-    """The plan on the device; PUMICE_DEBUG prints it, and how long this and what came before (`took`) took."""
+    """The plan on the device of the store; PUMICE_DEBUG prints it, and how long this and what came before (`took`) took."""
     began = time.perf_counter()
     exe = Executable(
         plan,
-        device,
-        params_from=params_from,
-        state_from=[state_from] if isinstance(state_from, Executable) else state_from,
+        store,
         check_indices=check_indices,
         skip_unchanged=skip_unchanged,
         validate=config.validate,
@@ -50,5 +71,5 @@ def open_plan(
     if config.debug:
         from pumice.run.debug import explain_compile
 
-        explain_compile(config.debug, plan.graph, plan, device, {**(took or {}), "opened in": time.perf_counter() - began})
+        explain_compile(config.debug, plan.graph, plan, store.device, {**(took or {}), "opened in": time.perf_counter() - began})
     return exe

@@ -18,6 +18,7 @@ from pumice.run.tables import quantity, table
 
 if TYPE_CHECKING:
     from pumice.backends.base import Array, Session
+    from pumice.run.entry import Entry
     from pumice.run.executable import Executable
 
 Order = Literal["run", "time"]
@@ -212,10 +213,9 @@ def profile_executable(exe: Executable, given: Mapping[str, Any], outputs: Seque
     whole: list[Timing] = []
 
     def measure(session: Session) -> None:
-        exe._check_params()
-        with kept_states(session, [*(s for s, _ in exe.graph.updates), *call.states]):
-            for state, array in call.states.items():
-                session.write(state, array)
+        exe._check_complete(call.states)
+        with kept_values([*exe._updated, *call.states]):
+            exe.store._write(call.states)
             session.run(*plain)  # drivers finish kernels when they first run
             for _ in range(repeats):
                 stepped.append(session.profile(*plain, True)[1])
@@ -226,22 +226,22 @@ def profile_executable(exe: Executable, given: Mapping[str, Any], outputs: Seque
 
 
 @contextmanager
-def kept_states(session: Session, states: Iterable[int]) -> Iterator[None]:
-    """Restores the current states after the enclosed code."""
-    kept = {state: session.read(state) for state in states}
+def kept_values(entries: Iterable[Entry]) -> Iterator[None]:
+    """Restores params and states after the enclosed code."""
+    kept = [(e, e._read()) for e in entries if e.ready]
     try:
         yield
     except DeviceLost:
         raise  # there is nothing left to put them back to
     except BaseException:
-        _write_back(session, kept)
+        _write_back(kept)
         raise
-    _write_back(session, kept)
+    _write_back(kept)
 
 
-def _write_back(session: Session, kept: Mapping[int, Array]) -> None:
-    for state, array in kept.items():
-        session.write(state, array)
+def _write_back(kept: Sequence[tuple[Entry, Array]]) -> None:
+    for entry, array in kept:
+        entry._memory().write(array)
 
 
 def profiled_run(

@@ -1,20 +1,20 @@
-"""Reopening: an executable on a new device, from the same plan, with its params and what was saved of its state."""
+"""Reopening: a store and all its executables on a new device, with the params and what was saved of the states."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pumice.backends.base import Device, Donor, Session
+from pumice.backends.base import Device, Resident, Session
 from pumice.errors import DeviceLost
-from pumice.ir.graph import Node
 from pumice.plan.needs import check_device, needed_caps
-from pumice.run.convert import Array, convert_stored
-from pumice.run.state import changing_nodes, convert_saved, sharing
+from pumice.run.convert import Array
+from pumice.run.entry import Entry
 
 if TYPE_CHECKING:
     from pumice.run.executable import Executable
+    from pumice.run.store import Store
 
 
 @dataclass(frozen=True)
@@ -25,76 +25,70 @@ class Reopened:
     kept: tuple[str, ...]
     reset: tuple[str, ...]
 
+    @staticmethod
+    def of(device: Device, entries: Sequence[Entry], reset: set[Entry]) -> Reopened:
+        kept = tuple(e.name for e in entries if e.ready and e not in reset)
+        return Reopened(device.name, kept, tuple(e.name for e in entries if e in reset))
 
-def reopen(exe: Executable, device: Device, saved: Mapping[str, Any] | None) -> Reopened:
-    """Give an executable a new session; the caller holds its turn. If that fails, the executable can be reopened again."""
-    check_device(exe.plan, needed_caps(exe.plan), device.caps, device.name)
-    restored = {} if saved is None else convert_saved(exe, saved)
-    old = exe._session
-    if old is not None and exe.device.lost:
+
+def reopen(store: Store, device: Device, restored: Mapping[Entry, Array]) -> set[Entry]:
+    """Move a root store; the caller has the turn. Gives the entries that could only be reset.
+
+    If it fails on a device that works nothing has changed; a store whose device was lost can be reopened again.
+    """
+    exes, entries = list(store._executables), list(store._all_entries())
+    for exe in exes:
+        check_device(exe.plan, needed_caps(exe.plan), device.caps, device.name)
+    if store.device.lost:
         # Its memory may be needed for what comes now.
-        _replace(exe, exe.device, None)
-        old = None
-    nodes = [*exe.graph.sources("param"), *exe.graph.sources("state")]
-    with sharing:
-        donors = _donors(exe, device, nodes)
-        lent = {own for _, pairs in donors for own in pairs}
-        rest = [n for n in nodes if n.id not in lent]
-        if old is not None and device.joins(exe.device):
-            donors.append((old, {n.id: n.id for n in rest}))
-            rest = []
-        session = exe._open(device, donors)
+        for exe in exes:
+            exe._replace_session(None)
+        for e in entries:
+            e._take(None)
+    residents: dict[Entry, Resident] = {}
+    sessions: list[tuple[Executable, Session, dict[int, Resident]]] = []
+    reset: set[Entry] = set()
+    moves = store.device.lost or not device.joins(store.device)
     try:
-        reset = _fill(exe, session, old, rest, restored)
+        for e in entries:
+            if e not in residents and (moves or e._resident is None):
+                residents.update(zip(e._pack, device.allocate([x._spec for x in e._pack]), strict=True))
+        if moves:
+            updated = {e for exe in exes for e in exe._updated}
+            reset = {e for e, r in residents.items() if not _fill(e, r, restored) and (e.kind == "state" or e in updated)}
+        for exe in exes:
+            held = {node: residents[e] if e in residents else e._memory() for node, e in exe._nodes.items()}
+            sessions.append((exe, exe._open(device, held), held))
     except BaseException:
-        session.close()
+        for _, session, _ in sessions:
+            session.close()
+        for resident in residents.values():
+            resident.release()
         raise
-    _replace(exe, device, session)
-    known = [n.name for n in nodes if n.name not in reset and (n.op == "state" or exe._cells[n.name].ready)]
-    return Reopened(device.name, tuple(known), tuple(reset))
-
-
-def _replace(exe: Executable, device: Device, session: Session | None) -> None:
-    """Replaces the old session, which is closed; nothing borrows from it meanwhile."""
-    with sharing:
-        old, exe._session, exe.device = exe._session, session, device
-        if old is not None:
-            old.close()
-
-
-def _donors(exe: Executable, device: Device, nodes: list[Node]) -> list[Donor]:
-    """Executables that shared values with this one and live on the new device already: they share them again."""
-    found: dict[int, tuple[Session, dict[int, int]]] = {}
-    for n in nodes:
-        for other in exe._cells[n.name].users:
-            if other is not exe and other._session is not None and not other.device.lost and device.joins(other.device):
-                theirs = next(t for t in other.graph.sources(n.op) if t.name == n.name)
-                found.setdefault(id(other), (other._session, {}))[1][n.id] = theirs.id
-                break
-    return list(found.values())
-
-
-def _fill(exe: Executable, session: Session, old: Session | None, rest: list[Node], restored: Mapping[int, Array]) -> list[str]:
-    """Bring values into a new session; the names of those that could only be reset."""
-    changing = changing_nodes(exe)
-    reset = []
-    for node, array in restored.items():
-        session.write(node, array)
-        exe._cells[exe.graph.nodes[node].name].ready = True
-    for n in rest:
-        cell = exe._cells[n.name]
-        if n.id in restored:
-            continue
-        if n.op == "param" and not cell.ready:
-            continue
-        if old is not None:
-            try:
-                session.write(n.id, old.read(n.id))
-                continue
-            except DeviceLost:
-                old = None
-        if n.op == "param":
-            session.write(n.id, convert_stored(cell.source, n.type, f"param {n.name!r}"))
-        if n.name in changing:
-            reset.append(n.name)
+    for exe, session, held in sessions:
+        exe._replace_session(session, held)
+    for e, resident in residents.items():
+        e._take(resident)
+    store._device = device
+    if not moves:
+        store._write(restored)
+    for e in [*restored, *reset]:
+        e._ready, e._writes = True, e._writes + 1
     return reset
+
+
+def _fill(entry: Entry, resident: Resident, restored: Mapping[Entry, Array]) -> bool:
+    """Bring an entry's value to its new memory; False if it could only be set to what it was once set to."""
+    if entry in restored:
+        resident.write(restored[entry])
+        return True
+    if not entry.ready:
+        return True
+    if entry._resident is not None:
+        try:
+            resident.write(entry._resident.read())
+            return True
+        except DeviceLost:
+            pass  # that the old device was lost came out only now; if it was the new one, the next write says so
+    resident.write(entry.convert(entry._source) if entry.kind == "param" else entry._spec.initial())
+    return False

@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.errors import IndexRangeError, ShapeError, UnknownName
-from pumice.ir.graph import Node
-from pumice.run.convert import Array, as_array, convert
+from pumice.errors import IndexRangeError, UnknownName
+from pumice.run.convert import Array
 from pumice.tracing import unflatten_outputs
+
+if TYPE_CHECKING:
+    from pumice.run.entry import Entry
 
 
 @dataclass
@@ -24,7 +26,7 @@ class RunRequest:
 
     env: Mapping[str, int]
     inputs: Mapping[str, Array]
-    states: Mapping[int, Array]
+    states: Mapping[Entry, Array]
     wanted: Sequence[int]
     picked: int
     tree: str | None
@@ -33,7 +35,7 @@ class RunRequest:
     def keep(self) -> None:
         """Copy the arrays: the run comes later, and the caller may change them until then."""
         self.inputs = {name: np.array(a) for name, a in self.inputs.items()}
-        self.states = {node: np.array(a) for node, a in self.states.items()}
+        self.states = {entry: np.array(a) for entry, a in self.states.items()}
 
     def finish(self, results: list[Array]) -> Any:
         """What the user gets."""
@@ -50,19 +52,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {' '.join(names[:20]) or 'none'}"
     return UnknownName(f"there is no {kind} {name!r}", hint=hint, name=name)
-
-
-def check_param(name: str, value: Any, node: Node) -> None:
-    """Refuses a param that is not what the graph declares: its shape, its dtype, or integers that do not fit."""
-    array, expected = as_array(value, f"param {name!r}"), node.type.stored_shape
-    if array.shape != expected:
-        raise ShapeError(
-            f"param {name!r} must have shape {expected}, got {array.shape}", name=name, expected=expected, got=array.shape
-        )
-    if array.dtype != node.type.dtype.np:
-        # Floats convert whatever they hold: to look at their dtype is enough, and weights are large.
-        plain = hasattr(value, "dtype") and array.dtype.kind not in "iu"
-        convert(np.empty(0, array.dtype) if plain else value, node.type.dtype, f"param {name!r}")
 
 
 def check_indices(name: str, array: Array, size: int, op: str) -> None:

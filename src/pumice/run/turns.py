@@ -1,13 +1,12 @@
-"""Turns: who may use an executable's session now, and the runs that wait for it or are under way."""
+"""Turns: whose call has a store and its sessions now, and the runs that wait for it or are under way."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from pumice.backends.base import Array, Pending
@@ -49,13 +48,11 @@ class Job:
 class Turns:
     """A lock for blocking calls and a queue for submitted ones: everything takes effect in the order in which it was asked for.
 
-    Executables that see each other's changes join their turns. The worker thread exists only while there is something to
-    wait for. Locks are taken by plain `with` statements around callbacks: see `pumice.core.interrupts`.
+    A store has one for all its executables. The worker thread exists only while there is something to wait for. Locks are taken
+    by plain `with` statements around callbacks: see `pumice.core.interrupts`.
     """
 
     def __init__(self) -> None:
-        # Turns that were joined have become part of these, and get no more jobs.
-        self._next: Turns | None = None
         self._lock: Any = threading.RLock()
         # Held by the submitted run that takes the lock next: what is submitted meanwhile queues behind it.
         self._door = threading.Lock()
@@ -66,25 +63,15 @@ class Turns:
         self._starting: Job | None = None
         self._worker: threading.Thread | None = None
 
-    def current(self) -> Turns:
-        """These, or what they have become part of."""
-        found = self
-        while found._next is not None:
-            found = found._next
-        return found
-
     # -- blocking calls ---------------------------------------------------------------------------------------------
     def do(self, work: Callable[[], T]) -> T:
         """Wait for what was submitted before and for the lock, then do some work; a thread that has the lock takes it again."""
-        while True:
-            turns = self.current()
-            turns._settle()
-            with turns._lock:
-                if turns._next is None:
-                    return work()
+        self._settle()
+        with self._lock:
+            return work()
 
-    def _settle(self, *, idle: bool = False) -> None:
-        """Wait until everything that was submitted so far has begun; with `idle`, until nothing waits any more."""
+    def _settle(self) -> None:
+        """Wait until everything that was submitted so far has begun."""
         if not (self._waiting or self._starting) or self._lock._is_owned():
             return
         # The worker itself, in a callback of a future, would wait for ever.
@@ -96,8 +83,6 @@ class Turns:
         def begun() -> bool:
             if self._waiting:
                 self._wake()  # an interrupted `submit` may have left its job without a worker
-            if idle:
-                return not self._waiting and self._starting is None
             return last is None or (last is not self._starting and last not in self._waiting)
 
         self._changed.wait_for(begun)
@@ -105,21 +90,15 @@ class Turns:
     # -- submitted runs ---------------------------------------------------------------------------------------------
     def submit(self, job: Job) -> None:
         """Start a run now if the device takes it without waiting, else when its turn comes."""
-        while True:
-            turns = self.current()
-            if job.overlaps and turns._starts_now():
-                with turns._door, turns._lock:
-                    now = turns._next is None
-                    error = turns._launch(job) if now else None
-                if now:
-                    _resolve(job, error)
-                    return
-            with turns._changed.lock:
-                if turns._next is None:
-                    job.keep()
-                    turns._waiting.append(job)
-                    turns._wake()
-                    return
+        if job.overlaps and self._starts_now():
+            with self._door, self._lock:
+                error = self._launch(job)
+            _resolve(job, error)
+            return
+        with self._changed.lock:
+            job.keep()
+            self._waiting.append(job)
+            self._wake()
 
     def _starts_now(self) -> bool:
         # A thread that has the lock must not wait at the door for one that waits for the lock.
@@ -192,17 +171,11 @@ class Turns:
             self._changed.notify_all()
         _resolve(job, error)
 
-    def dismiss(self, owner: object) -> None:
-        """Resolve the futures of an owner that closes; its runs that are under way end as soon as they look."""
-        turns: Turns | None = self
-        while turns is not None:  # runs that began before turns were joined are still with the old ones
-            turns._dismiss(owner)
-            turns = turns._next
-
-    def _dismiss(self, owner: object) -> None:
+    def dismiss(self, leaves: Callable[[Any], bool]) -> None:
+        """Resolve the futures of owners that leave; their runs that are under way end as soon as they look."""
         while True:
             with self._changed.lock:
-                job = next((j for j in self._waiting if j.owner is owner), None)
+                job = next((j for j in self._waiting if leaves(j.owner)), None)
                 if job is None:
                     break
                 self._waiting.remove(job)
@@ -213,11 +186,11 @@ class Turns:
                 )
         with self._changed.lock:
             for job in self._flying:
-                if job.owner is owner and job.pending is not None:
+                if leaves(job.owner) and job.pending is not None:
                     job.pending.abandon()
             self._changed.notify_all()
         if threading.current_thread() is not self._worker:
-            self._changed.wait_for(lambda: all(j is None or j.owner is not owner for j in (*self._flying, self._starting)))
+            self._changed.wait_for(lambda: all(j is None or not leaves(j.owner) for j in (*self._flying, self._starting)))
             self._stop()
 
     def _stop(self) -> None:
@@ -238,44 +211,3 @@ def _resolve(job: Job, error: BaseException | None) -> None:
         job.future.set_exception(error)
         if not isinstance(error, Exception):
             raise error
-
-
-def hold(several: Iterable[Turns], work: Callable[[tuple[Turns, ...]], T], *, idle: bool = False) -> T:
-    """Do some work with all these turns: waits for what was submitted to any before, then takes the locks in a fixed order."""
-    wanted = list(several)
-    while True:
-        found = tuple(sorted({t.current() for t in wanted}, key=id))
-        # Not under a lock: what waits here may have a callback that wants it.
-        for t in found:
-            t._settle(idle=idle)
-        done = _under([t._lock for t in found], partial(_unless_joined, found, work))
-        if done is not None:
-            return done[0]
-
-
-def _unless_joined(turns: tuple[Turns, ...], work: Callable[[tuple[Turns, ...]], T]) -> tuple[T] | None:
-    return (work(turns),) if all(t._next is None for t in turns) else None
-
-
-def _under(locks: Sequence[Any], work: Callable[[], T]) -> T:
-    """Do some work under all of several locks."""
-    if not locks:
-        return work()
-    with locks[0]:
-        return _under(locks[1:], work)
-
-
-def join(several: Iterable[Turns]) -> None:
-    """Make one of several turns: from now on all their calls take effect in one order. Waits until nothing waits in any."""
-    wanted = list(several)
-    while len({t.current() for t in wanted}) > 1:
-        hold(wanted, _merge, idle=True)
-
-
-def _merge(several: tuple[Turns, ...]) -> None:
-    first, *others = several
-    for t in others:
-        with t._changed.lock:
-            # Whatever was submitted meanwhile has to begin first; the next round sees to it.
-            if not t._waiting and not t._starting:
-                t._next = first

@@ -21,9 +21,11 @@ from pumice.optim.schedules import Schedule, as_schedule
 from pumice.run.compile import compile as compile_graph
 from pumice.run.convert import Array, convert_stored, flatten
 from pumice.run.device import Device
+from pumice.run.entry import Entry
 from pumice.run.executable import Executable
+from pumice.run.opening import store_for
 from pumice.run.profile import Profile
-from pumice.run.state import StateHandle
+from pumice.run.store import Store
 from pumice.train.checks import check_batch, label_checks
 from pumice.train.graphs import FIRST, KEY, LR, NUMBER, TrainStepGraphs
 from pumice.train.interrupts import WholeUpdate
@@ -44,6 +46,7 @@ def compile_step(
     max: Mapping[str, int] | int | None = None,
     params: Mapping[str, Any] | None = None,
     aux: bool = False,
+    store: Store | None = None,
 ) -> TrainStep:
     """Compile a training step for a device.
 
@@ -59,6 +62,8 @@ def compile_step(
     - `max`: the largest value of each symbol, as `{"B": 64}`, or of the only one; batches may be smaller
     - `params`: values to start from by path, as `train.load_params(path)` gives; the rest comes from the model's initialisers
     - `aux`: whether the loss function gives more than the loss
+    - `store`: the `pm.Store` that has the parameters; those that are set there stay as they are. Several steps, each with an
+      optimizer of its own, train parameters of one store by turns
 
     >>> import numpy as np, pumice as pm
     >>> from pumice import nn, optim
@@ -72,7 +77,7 @@ def compile_step(
     >>> losses[-1] < 1e-3 < losses[0], step.count
     (True, 200)
     """
-    return TrainStep(model, loss, optimizer, inputs, device, seed, precision, accumulate, max, params, aux)
+    return TrainStep(model, loss, optimizer, inputs, device, seed, precision, accumulate, max, params, aux, store)
 
 
 class TrainStep:
@@ -91,6 +96,7 @@ class TrainStep:
         max: Mapping[str, int] | int | None,
         params: Mapping[str, Any] | None,
         aux: bool,
+        store: Store | None = None,
     ) -> None:
         _check_parts(model, loss, optimizer, inputs)
         _check_settings(inputs, seed, precision, accumulate)
@@ -114,17 +120,15 @@ class TrainStep:
         self._max = _maxima(graph.symbols, max)
         self._given = _initial(self._named, params)
         self._evaluation: Executable | None = None
-        self.executable = compile_graph(graph, device=device, max=self._max)
+        # Parameters are the store's; the optimizer's states, which are called the same in every step, are the step's own.
+        parent, opened = store_for(device, store)
+        self.store = parent.child()
+        self.executable = compile_graph(graph, device=opened, max=self._max, store=self.store)
         self._apply: Executable | None = None
         try:
             if accumulate > 1:
-                self._apply = compile_graph(
-                    self._graphs.apply(),
-                    device=self.executable.device,
-                    params_from=self.executable,
-                    state_from=self.executable,
-                )
-            self.reset()
+                self._apply = compile_graph(self._graphs.apply(), device=opened, store=self.store)
+            self._initialise(only_unset=True)
         except BaseException:
             self.close()
             raise
@@ -250,7 +254,7 @@ class TrainStep:
     def _forward(self, graph: Any, max: Mapping[str, int] | None = None) -> Executable:
         known = dict(graph.symbols)
         limits = {s: m for s, m in (self._max or {}).items() if s in known} if max is None else max
-        return compile_graph(graph, device=self.executable.device, max=limits, params_from=self.executable)
+        return compile_graph(graph, max=limits, store=self.store.child())
 
     # -- where it stands --------------------------------------------------------------------------------------------
     @property
@@ -313,15 +317,21 @@ class TrainStep:
                         states[f"optim.ema.{name}"].write(np.asarray(given[name]).astype(np.float32))
 
     def reset(self) -> None:
-        """Back to the start: the first parameters, no state, step 0."""
+        """Back to the start: the first parameters, for all that share them, no state, step 0."""
         with self._lock:
-            for handle in self._states().values():
-                handle.reset()
-            for name in self._named:
-                # One after the other: all values at once would take as much memory again as the parameters.
-                first = {name: self._given[name]} if name in self._given else self.model.init(self.seed, (name,))
-                self.set_params(first, partial=True)
+            for entry in self._states().values():
+                entry.reset()
+            self._initialise()
             self._count = self._micro = 0
+
+    def _initialise(self, *, only_unset: bool = False) -> None:
+        """The first values of all parameters, or of those that nobody has set or given."""
+        for name in self._named:
+            # One after the other: all values at once would take as much memory again as the parameters.
+            if name in self._given:
+                self.set_params({name: self._given[name]}, partial=True)
+            elif not (only_unset and self.store[name].ready):
+                self.set_params(self.model.init(self.seed, (name,)), partial=True)
 
     # -- saving -----------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, dict[str, Any]]:
@@ -350,7 +360,7 @@ class TrainStep:
         types = {name: self._named[name].type for name in self._saved()}
         params = _matching("parameter", saved["params"], types)
         states = self._kept_states(meta["micro"])
-        values = _matching("optimizer state", saved["optim"], {name: h._node.type for name, h in states.items()})
+        values = _matching("optimizer state", saved["optim"], {name: h.type for name, h in states.items()})
         with self._lock:
             self.executable.set_params(params, partial=True)
             for name, handle in states.items():
@@ -358,7 +368,7 @@ class TrainStep:
             self._count, self._micro, self.seed = meta["count"], meta["micro"], meta["seed"]
             self.schedule = meta["schedule"]
 
-    def _states(self) -> dict[str, StateHandle]:
+    def _states(self) -> dict[str, Entry]:
         found = dict(self.executable.state.items())
         if self._apply is not None:
             found |= dict(self._apply.state.items())
@@ -367,7 +377,7 @@ class TrainStep:
     def _saved(self) -> set[str]:
         return {name for name, p in self._named.items() if p.saved}
 
-    def _kept_states(self, micro: int) -> dict[str, StateHandle]:
+    def _kept_states(self, micro: int) -> dict[str, Entry]:
         """The states that matter after `micro` micro-batches: before the first one, sums of gradients are stale."""
         return {n: h for n, h in self._states().items() if micro or not n.startswith("grad.")}
 

@@ -6,26 +6,23 @@ import os
 import platform
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.base import Device, Done, Donor, Session, packed_otherwise
-from pumice.backends.host.memory.arrays import numel
+from pumice.backends.base import Device, Done, Resident, ResidentSpec, buffer_starts, own_residents
 from pumice.backends.host.memory.buffers import aligned_bytes
-from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.native import jit
-from pumice.backends.host.native.kernel_tasks import Task, interleave, kernels_for
+from pumice.backends.host.native.kernel_tasks import kernels_for
 from pumice.backends.host.prepacked import Holder, held
 from pumice.backends.host.program import Program, ProgramLayout, storage_shape
+from pumice.backends.host.resident import HostResident, allocate, fill, stored_view, write_all
 from pumice.core.caps import Caps
 from pumice.core.threads import thread_count
-from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError, UnknownName
-from pumice.ir.graph import Node
+from pumice.errors import ClosedError, PlanError, UnknownName
 from pumice.ir.registry import Array
-from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 
 # Programs kept per session: one per set of symbol values and outputs that was run lately.
 _PROGRAMS = 8
-# Bytes of packed weights that are worth a kernel: their matmuls will need the others anyway.
-_LARGE = 1 << 16
 
 
 class HostDevice:
@@ -44,7 +39,7 @@ class HostDevice:
     'host'
     """
 
-    lost = False
+    lost = volatile = False
     name = "host"
 
     def __init__(self) -> None:
@@ -68,14 +63,22 @@ class HostDevice:
         }
 
     def joins(self, other: Device) -> bool:
-        """Whether the other is of this kind too: their sessions share memory."""
+        """Whether the other is of this kind too: their sessions use the same residents."""
         return isinstance(other, HostDevice)
 
     def renew(self) -> HostDevice:
         """Itself: it cannot be lost."""
         return self
 
-    def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> HostSession:
+    def allocate(self, pack: Sequence[ResidentSpec]) -> list[HostResident]:
+        """Zeroed memory for a param or a state, or for all params of a pack."""
+        return allocate(pack)
+
+    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
+        """Set several residents, packed ones in one call."""
+        write_all(values)
+
+    def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> HostSession:
         """Buffers for a plan made for the host."""
         if plan.caps.target != "host":
             raise PlanError(
@@ -83,7 +86,7 @@ class HostDevice:
                 hint="plan the graph for Caps.preset('host')",
                 target=plan.caps.target,
             )
-        return HostSession(plan, donors)
+        return HostSession(plan, residents)
 
     def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:
         """Compiles those that the plan's ops need, each on the first start only: later ones find them in the cache."""
@@ -100,18 +103,16 @@ class HostSession:
     overlaps = False
     skip_unchanged: bool | None = None  # nothing is ever uploaded: inputs are read where the caller has them
 
-    def __init__(self, plan: Plan, donors: Sequence[Donor] = ()) -> None:
+    def __init__(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> None:
         self.plan = plan
         self._layout = ProgramLayout(plan)
-        borrowed = {self._layout.parts[own].buffer for _, nodes in donors for own in nodes}
-        # Inputs are read where the caller has them, and what donors give is theirs: neither gets memory here.
+        self._residents: dict[int, Resident] = {}
+        # Prepacked copies of params, by the params' buffers.
+        self._holders: dict[int, Holder] = {}
+        # Inputs are read where the caller has them, and params and states are residents: neither gets memory here.
         self._buffers: list[Array | None] = [
-            None if b.kind == "input" or i in borrowed else aligned_bytes(b.nbytes) for i, b in enumerate(plan.buffers)
+            aligned_bytes(b.nbytes) if b.kind in ("arena", "constant") else None for b in plan.buffers
         ]
-        # Packed copies of params, by the params' buffers.
-        self._holders = {i: Holder() for i, b in enumerate(plan.buffers) if b.kind == "param"}
-        # Params that runs write: training steps do.
-        self._trained = self._layout.written & self._holders.keys()
         self._scratch = aligned_bytes(0)
         self._programs: OrderedDict[tuple[tuple[int, ...], tuple[int, ...]], Program] = OrderedDict()
         self._symbols = tuple(name for name, _ in plan.graph.symbols)
@@ -119,19 +120,14 @@ class HostSession:
         self._runs = 0
         self._uploaded = 0
         self._read_back = 0
-        self._initialise()
-        for donor, nodes in donors:
-            self.share(donor, nodes)
-
-    def _initialise(self) -> None:
-        for n in self.plan.graph.nodes:
-            if n.id not in self._layout.parts or self._buffers[self._layout.parts[n.id].buffer] is None:
-                continue
-            data = n.attr["data"] if n.op == "constant" else n.attr.get("init") if n.op == "state" else None
-            if data is not None:
-                stored = n.type.at(self.plan.maxima)
-                self.write(n.id, data.array(stored.dtype.np, storage_shape(stored)))
-        self._uploaded = 0  # it came with the plan
+        self.rebind(own_residents(plan, allocate) if residents is None else residents)
+        # Params that runs write: training steps do.
+        self._trained = self._layout.written & self._holders.keys()
+        for n in plan.graph.sources("constant"):
+            part = self._layout.parts.get(n.id)
+            buffer = None if part is None else self._buffers[part.buffer]
+            if part is not None and buffer is not None:
+                fill(stored_view(buffer, part.offset, n.type), n.attr["data"].array(n.type.dtype.np, storage_shape(n.type)))
 
     # --- the Session protocol ---
 
@@ -184,74 +180,26 @@ class HostSession:
         self._program(env, outputs)
 
     def write(self, node: int, array: Array) -> None:
-        """Sets a param or a state; the array is copied straight into the buffer."""
-        self.write_all({node: array})
-
-    def write_all(self, arrays: Mapping[int, Array]) -> None:
-        """Sets params and states, packed ones in a single call that the interpreter takes no part in."""
-        self._check_open()
-        left: list[Task] = []
-        for node, array in arrays.items():
-            source = self._node(node)
-            memory = self._memory(source, "write")
-            type = source.type.at(self.plan.maxima)
-            shape, dtype = storage_shape(type), type.dtype.np
-            if array.dtype != dtype:
-                raise DTypeError(
-                    f"{source.op} {source.name!r} is stored as {dtype}, the array has {array.dtype}",
-                    name=source.name,
-                    expected=str(dtype),
-                    got=str(array.dtype),
-                )
-            if array.shape != shape:
-                raise ShapeError(
-                    f"{source.op} {source.name!r} is stored with shape {shape}, the array has {array.shape}",
-                    name=source.name,
-                    expected=shape,
-                    got=array.shape,
-                )
-            left += _fill(memory, array)
-            self._spoil(self._layout.parts[node].buffer)
-            self._uploaded += array.nbytes
-        kernels = jit.kernels() if left else None
-        if kernels is not None:
-            kernels.run(left)
+        """Sets a param or a state."""
+        self._resident(node).write(array)
+        self._uploaded += array.nbytes
 
     def read(self, node: int) -> Array:
         """A copy of a param or a state."""
-        self._check_open()
-        memory = self._memory(self._node(node), "read")
-        found = memory.original() if isinstance(memory, Tiles) else memory.copy()
+        found = self._resident(node).read()
         self._read_back += found.nbytes
         return found
 
-    def share(self, other: Session, nodes: Mapping[int, int]) -> None:
-        """Uses the other session's param buffers in place of own ones; the last holder frees it."""
-        self._check_open()
-        if not isinstance(other, HostSession):
-            raise PlanError("params are shared between sessions of one device, the other one is not on the host")
-        other._check_open()
-        starts: dict[int, tuple[int, int]] = {}
-        for own, theirs in nodes.items():
-            mine, from_other = self._layout.parts[own], other._layout.parts[theirs]
-            same_type = self._node(own).type == other._node(theirs).type
-            buffer, start = other._buffers[from_other.buffer], from_other.offset - mine.offset
-            if starts.setdefault(mine.buffer, (id(buffer), start)) != (id(buffer), start) or start < 0:
-                raise packed_otherwise(self.plan, own)
-            if not same_type or buffer is None or len(buffer) < from_other.offset + mine.nbytes:
-                raise PlanError(
-                    f"param {self._node(own).name!r} is not laid out as {other._node(theirs).name!r} of the other session",
-                    hint="share params of equal type",
-                    own=own,
-                    other=theirs,
-                )
-            self._buffers[mine.buffer] = buffer[start:] if start else buffer
-            if from_other.buffer in other._holders:
-                self._holders[mine.buffer] = other._holders[from_other.buffer]
-        for params in self.plan.packing.values():
-            left = [i for i in params if i not in nodes]
-            if left and len(left) < len(params):
-                raise packed_otherwise(self.plan, left[0])
+    def rebind(self, residents: Mapping[int, Resident | None]) -> None:
+        """Uses other memory for some params and states; programs are bound again when they are next run."""
+        self._residents = {n: r for n, r in {**self._residents, **residents}.items() if r is not None}
+        starts = buffer_starts(self.plan, self._residents)
+        for k, b in enumerate(self.plan.buffers):
+            if b.kind in ("param", "state"):
+                memory, start = starts.get(k, (None, 0))
+                self._buffers[k] = memory.bytes[start:] if memory is not None else None
+                if b.kind == "param" and memory is not None:
+                    self._holders[k] = memory.holder
         self._programs.clear()
 
     def counters(self) -> dict[str, int]:
@@ -272,7 +220,7 @@ class HostSession:
         """Frees the buffers."""
         self._closed = True
         self._programs.clear()
-        self._buffers, self._holders = [], {}
+        self._buffers, self._holders, self._residents = [], {}, {}
         self._scratch = aligned_bytes(0)
 
     def fill_buffer(self, index: int, word: int) -> None:
@@ -318,36 +266,11 @@ class HostSession:
             self._programs.move_to_end(key)
         return found
 
-    def _node(self, node: int) -> Node:
-        nodes = self.plan.graph.nodes
-        if not 0 <= node < len(nodes) or node not in self._layout.parts:
-            raise UnknownName(f"the plan stores no value %{node}", node=node)
-        return nodes[node]
-
-    def _memory(self, node: Node, verb: str) -> Array | Tiles:
-        """A source's whole memory, symbols at their maxima."""
-        if node.op not in ("param", "state", "constant"):
-            raise UnknownName(f"cannot {verb} %{node.id}, a {node.op}", hint="params and states can be read and written")
-        type: TensorType = node.type.at(self.plan.maxima)
-        part = self._layout.parts[node.id]
-        buffer = self._buffers[part.buffer]
-        assert buffer is not None
-        memory = buffer[part.offset : part.offset + type.dtype.nbytes(numel(type.static_shape))]
-        if type.dtype.is_quant:
-            return Tiles(type.dtype, type.static_shape, memory)
-        found: Array = memory.view(type.dtype.np).reshape(type.static_shape)
-        return found
-
-
-def _fill(memory: Array | Tiles, array: Array) -> list[Task]:
-    """Copies an array to its place, or gives the tasks that do so."""
-    if not isinstance(memory, Tiles):
-        np.copyto(memory, array)
-    elif array.nbytes >= _LARGE and array.flags.c_contiguous and jit.kernels() is not None:
-        return interleave(memory, array)
-    else:
-        memory.fill(array)
-    return []
+    def _resident(self, node: int) -> Resident:
+        self._check_open()
+        if node not in self._residents:
+            raise UnknownName(f"%{node} is no param and no state of the plan", node=node)
+        return self._residents[node]
 
 
 def _cpu_model() -> str:

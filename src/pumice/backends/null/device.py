@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Device, Done, Donor, Session
+from pumice.backends.base import Array, Device, Done, Resident, ResidentSpec, own_residents
 from pumice.backends.timing import StepTime, Timing
 from pumice.core.caps import Caps
 from pumice.core.dims import evaluate
@@ -27,7 +27,7 @@ class NullDevice:
     ('h200', [])
     """
 
-    lost = False
+    lost = volatile = False
     name = "null"
 
     def __init__(self, caps: Caps | None = None) -> None:
@@ -39,20 +39,26 @@ class NullDevice:
         return {"name": self.name, "backend": "null", "caps": self.caps.name, "computes": False}
 
     def joins(self, other: Device) -> bool:
-        """Whether the other is of this kind too: their sessions share memory."""
+        """Whether the other is of this kind too: their sessions use the same residents."""
         return isinstance(other, NullDevice)
 
     def renew(self) -> NullDevice:
         """Itself: it cannot be lost."""
         return self
 
-    def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> NullSession:
+    def allocate(self, pack: Sequence[ResidentSpec]) -> list[NullResident]:
+        """Memory that keeps what is written to it."""
+        return [NullResident(spec) for spec in pack]
+
+    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
+        """Set several residents."""
+        for resident, array in values:
+            resident.write(array)
+
+    def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> NullSession:
         """A session that records into the device's `calls`."""
         self.calls.append(("open", {"steps": len(plan.steps), "kernels": len(plan.kernels), "buffers": len(plan.buffers)}))
-        session = NullSession(self, plan)
-        for donor, nodes in donors:
-            session.share(donor, nodes)
-        return session
+        return NullSession(self, plan, own_residents(plan, self.allocate) if residents is None else residents)
 
     def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:
         """Nothing is compiled."""
@@ -62,16 +68,43 @@ class NullDevice:
         return nullcontext()
 
 
+class NullResident:
+    """A param or a state that keeps what was written to it."""
+
+    def __init__(self, spec: ResidentSpec) -> None:
+        self.spec = spec
+        self._array = spec.initial()
+
+    @property
+    def nbytes(self) -> int:
+        return self._array.nbytes
+
+    @property
+    def places(self) -> tuple[tuple[object, int], ...]:
+        return tuple((self, offset) for _, offset, _ in self.spec.parts)
+
+    def write(self, array: Array) -> None:
+        """Keep a copy of the array."""
+        self._array = array.copy()
+
+    def read(self) -> Array:
+        """What was written, or the initial value."""
+        return self._array.copy()
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
 class NullSession:
     """A plan that is never run; params and states keep what was written to them."""
 
     overlaps = False
     skip_unchanged: bool | None = None
 
-    def __init__(self, device: NullDevice, plan: Plan) -> None:
+    def __init__(self, device: NullDevice, plan: Plan, residents: Mapping[int, Resident]) -> None:
         self.device, self.plan = device, plan
         self._closed = False
-        self._stored: dict[int, Array] = {}
+        self._residents = dict(residents)
         self._counters = {
             "pipelines": len(plan.kernels),
             "buffers": len(plan.buffers),
@@ -112,24 +145,22 @@ class NullSession:
         """Nothing is left to do."""
 
     def write(self, node: int, array: Array) -> None:
-        """Keep a copy of the array."""
+        """Set a param or a state."""
         self._record("write", node=node, shape=array.shape, dtype=str(array.dtype))
-        self._stored[node] = array.copy()
+        self._residents[node].write(array)
         self._count("uploads_bytes", array.nbytes)
 
     def read(self, node: int) -> Array:
-        """What was written, or zeros."""
+        """A param or a state."""
         self._record("read", node=node)
-        array = self._stored.get(node)
-        array = _zeros(self._type(node).at(self.plan.maxima)) if array is None else array.copy()
+        array = self._residents[node].read()
         self._count("readback_bytes", array.nbytes)
         return array
 
-    def share(self, other: Session, nodes: Mapping[int, int]) -> None:
-        """Recorded; what the other session holds now is what this one reads."""
-        self._record("share", nodes=dict(nodes))
-        if isinstance(other, NullSession):
-            self._stored.update({own: other._stored[theirs] for own, theirs in nodes.items() if theirs in other._stored})
+    def rebind(self, residents: Mapping[int, Resident | None]) -> None:
+        """Recorded."""
+        self._record("rebind", nodes=list(residents))
+        self._residents.update({node: r for node, r in residents.items() if r is not None})
 
     def counters(self) -> dict[str, int]:
         """As every session has them; sizes are those of the plan."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pumice.backends.base import Array
 from pumice.errors import DTypeError, PlanError, ShaderError, ShapeError
-from pumice.ir.graph import Node
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan, Step
 
@@ -42,8 +41,8 @@ def with_nodes(e: ShaderError, plan: Plan) -> ShaderError:
     return ShaderError(message, hint=e.hint, where=where, **{**e.fields, "nodes": nodes})
 
 
-def check_array(node: Node, type: TensorType, array: Array) -> None:
+def check_array(name: str, type: TensorType, array: Array) -> None:
     if array.dtype != type.dtype.np:
-        raise DTypeError(f"{node.name!r} is {type.describe()}, the array has dtype {array.dtype}", name=node.name)
+        raise DTypeError(f"{name!r} is {type.describe()}, the array has dtype {array.dtype}", name=name)
     if array.shape != type.stored_shape and not (type.dtype.is_quant and array.nbytes == type.max_nbytes({})):
-        raise ShapeError(f"{node.name!r} is {type.describe()}, the array has shape {array.shape}", name=node.name)
+        raise ShapeError(f"{name!r} is {type.describe()}, the array has shape {array.shape}", name=name)

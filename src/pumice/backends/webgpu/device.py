@@ -7,13 +7,13 @@ import contextlib
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Device, Donor
+from pumice.backends.base import Array, Device, Resident, ResidentSpec
 from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
 from pumice.backends.webgpu.background import BackgroundEncoder
 from pumice.backends.webgpu.faults import Faults
@@ -66,7 +66,7 @@ class Gpu:
         self.lost = self._hung = False
         self.ledger = Ledger()
         self.pipelines = Pipelines(self)
-        self._to_release: deque[list[DeviceBuffer]] = deque()
+        self._to_release: deque[tuple[list[DeviceBuffer], int]] = deque()
         self.faults: Faults | None = None
         self._in_flight = 0
         # The last results that were asked for.
@@ -183,19 +183,19 @@ class Gpu:
             raw = self.raw.create_buffer(label=label, size=size, usage=self._usage[use])
         return DeviceBuffer(raw, size, label, self.ledger)
 
-    def release_later(self, buffers: list[DeviceBuffer]) -> None:
-        """Take the buffers of a session that was dropped unclosed; safe from a finaliser, which may run anywhere."""
-        self._to_release.append(buffers)
+    def release_later(self, buffers: list[DeviceBuffer], sessions: int = 0) -> None:
+        """Take the buffers of a session or a resident that was dropped; safe from a finaliser, which may run anywhere."""
+        self._to_release.append((buffers, sessions))
 
     def settle(self) -> None:
         """Release what `release_later` took."""
         if self._to_release:
             self.background.wait()
         while self._to_release:
-            buffers = self._to_release.popleft()
-            self.ledger.sessions -= 1
-            for b in buffers:
-                b.release()
+            buffers, sessions = self._to_release.popleft()
+            self.ledger.sessions -= sessions
+            while buffers:
+                buffers.pop().release()
 
     def upload(self, places: Sequence[BufferRange], array: Array) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
@@ -390,6 +390,8 @@ def gpu_of(adapter: Adapter) -> Gpu:
 class WebGpuDevice:
     """A WebGPU device, perhaps one that promises less than it has (`caps`), as plans for smaller targets need."""
 
+    volatile = True
+
     def __init__(self, which: str = "", caps: Caps | None = None) -> None:
         self.gpu = gpu_of(find_adapter(which))
         self.caps = self.gpu.caps if caps is None else narrow(self.gpu.caps, caps)
@@ -421,11 +423,22 @@ class WebGpuDevice:
             self.gpu.settle()
             return self.gpu.ledger.snapshot()
 
-    def open(self, plan: Plan, donors: Sequence[Donor] = ()) -> Any:
-        """Allocate buffers, compile kernels, upload constants, set states to their initial values."""
+    def allocate(self, pack: Sequence[ResidentSpec]) -> Sequence[Resident]:
+        """Zeroed memory for a param or a state, or for all params of a pack."""
+        from pumice.backends.webgpu.resident import allocate
+
+        return allocate(self.gpu, pack)
+
+    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
+        """Set several residents, one after the other."""
+        for resident, array in values:
+            resident.write(array)
+
+    def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> Any:
+        """Allocate buffers, compile kernels, upload constants."""
         from pumice.backends.webgpu.session import WebGpuSession
 
-        return WebGpuSession(self.gpu, plan, donors)
+        return WebGpuSession(self.gpu, plan, residents)
 
     def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:
         """Opening a plan has compiled them all."""

@@ -1,4 +1,4 @@
-"""Device memory: reference-counted buffers, the ledger that counts them, and byte spans of values in several parts."""
+"""Device memory: buffers, the ledger that counts them, and byte spans of values in several parts."""
 
 from __future__ import annotations
 
@@ -38,35 +38,29 @@ class Ledger:
 
 
 class DeviceBuffer:
-    """A GPU buffer with an owner count. All calls are made under the device's lock.
+    """A GPU buffer. All calls are made under the device's lock.
 
-    Sessions own buffers one count each; the last to release it destroys the buffer, exactly once. A submit in flight
-    keeps its buffers alive; only a later one must not name a destroyed buffer, and closed sessions make none.
+    It has one owner, a session or a resident. A submit in flight keeps its buffers alive; only a later one must not name a
+    destroyed buffer, and what is closed or released makes none.
     """
 
-    __slots__ = ("_ledger", "handle", "label", "nbytes", "owners", "raw")
+    __slots__ = ("_ledger", "alive", "handle", "label", "nbytes", "raw")
 
     def __init__(self, raw: Any, nbytes: int, label: str, ledger: Ledger) -> None:
         self.raw, self.nbytes, self.label = raw, nbytes, label
         self.handle = raw._internal
-        self.owners = 1
+        self.alive = True
         self._ledger = ledger
         ledger.buffers += 1
         ledger.buffer_bytes += nbytes
 
-    def retain(self) -> None:
-        if not self.owners:
-            raise DeviceError(f"the buffer {self.label!r} was destroyed before it was shared")
-        self.owners += 1
-
     def release(self) -> None:
-        if not self.owners:
+        if not self.alive:
             raise DeviceError(f"the buffer {self.label!r} is released twice")
-        self.owners -= 1
-        if not self.owners:
-            self._ledger.buffers -= 1
-            self._ledger.buffer_bytes -= self.nbytes
-            self.raw.destroy()
+        self.alive = False
+        self._ledger.buffers -= 1
+        self._ledger.buffer_bytes -= self.nbytes
+        self.raw.destroy()
 
 
 @dataclass(frozen=True, slots=True)

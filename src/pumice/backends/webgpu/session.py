@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Donor, Session, packed_otherwise
+from pumice.backends.base import Array, Resident, buffer_starts, own_residents
 from pumice.backends.timing import Timing
 from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, with_nodes
 from pumice.backends.webgpu.counts import CLAMP, SLOT_BYTES, Clamps, StepGroups, clamp_steps
@@ -20,12 +20,13 @@ from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, rounded
 from pumice.backends.webgpu.parts import cut, first_update
 from pumice.backends.webgpu.pipelines import Pipeline
 from pumice.backends.webgpu.profile import Timer, profile_run
-from pumice.backends.webgpu.results import Results, Started, nbytes_of, shaped
+from pumice.backends.webgpu.resident import allocate
+from pumice.backends.webgpu.results import Results, Started, nbytes_of
 from pumice.backends.webgpu.uniforms import Sizes
-from pumice.errors import ClosedError, DeviceError, LimitError, MissingName, PlanError, ShaderError, ShapeError, UnknownName
+from pumice.errors import ClosedError, LimitError, MissingName, PlanError, ShaderError, UnknownName
 from pumice.ir.graph import ConstData, Node
 from pumice.ir.types import TensorType
-from pumice.plan.plan import DeviceCount, Plan, Step, Value, fold_grid
+from pumice.plan.plan import DeviceCount, Plan, Step, fold_grid
 
 _COUNTERS = (
     *("pipelines", "buffers", "buffer_bytes", "submits", "dispatches"),
@@ -40,7 +41,7 @@ class WebGpuSession:
 
     overlaps = True
 
-    def __init__(self, gpu: Gpu, plan: Plan, donors: Sequence[Donor] = ()) -> None:
+    def __init__(self, gpu: Gpu, plan: Plan, residents: Mapping[int, Resident] | None = None) -> None:
         self.plan = plan
         self.skip_unchanged: bool | None = None
         # What each input's buffer holds, as `_content` identifies it; an input that is not in it may hold anything.
@@ -48,8 +49,11 @@ class WebGpuSession:
         self._gpu = gpu
         self._closed = False
         self._timer: Timer | None = None
-        # Every buffer that this session owns a count of; one list object for life, the finaliser holds it too.
+        # Every buffer of this session's own; one list object for life, the finaliser holds it too.
         self._owned: list[DeviceBuffer] = []
+        # The memory of params and states, and what of it is the session's own.
+        self._residents: dict[int, Resident] = {}
+        self._own_residents: list[Resident] = []
         self._counters = dict.fromkeys(_COUNTERS, 0)
         check_kernels(plan)
         self._inputs = plan.graph.sources("input")
@@ -65,22 +69,30 @@ class WebGpuSession:
         with gpu.lock:
             gpu.settle()
             try:
-                self._allocate(pipelines, donors)
+                self._allocate(pipelines, residents)
             except BaseException:
                 self._release()
                 raise
             gpu.ledger.sessions += 1
-        self._finalizer = weakref.finalize(self, gpu.release_later, self._owned)
+        self._finalizer = weakref.finalize(self, gpu.release_later, self._owned, 1)
         self._finalizer.atexit = False
 
     # -- preparation ------------------------------------------------------------------------------------------------
-    def _allocate(self, pipelines: Sequence[Pipeline], donors: Sequence[Donor]) -> None:
+    def _allocate(self, pipelines: Sequence[Pipeline], residents: Mapping[int, Resident] | None) -> None:
         plan = self.plan
-        lent = self._borrow(donors)
-        own = {k: (self._own(b.nbytes, f"{b.kind} {b.name}"), 0) for k, b in enumerate(plan.buffers) if k not in lent}
-        where = {**own, **lent}
-        self._buffers = [where[k][0] for k in range(len(plan.buffers))]
-        self._places = {v.id: _ranges_in(v, where) for v in plan.values.values()}
+        if residents is None:
+            residents = own_residents(plan, partial(allocate, self._gpu))
+            self._own_residents += residents.values()
+            self._counters["buffers"] += len({id(m) for r in residents.values() for m, _ in r.places})
+            self._counters["buffer_bytes"] += sum(r.nbytes for r in residents.values())
+        self._residents = dict(residents)
+        starts = buffer_starts(plan, residents)
+        # Where each buffer of the plan begins; None where the memory of a param or a state is gone.
+        self._starts: list[tuple[DeviceBuffer, int] | None] = [
+            starts.get(k) or (self._own(b.nbytes, f"{b.kind} {b.name}"), 0) for k, b in enumerate(plan.buffers)
+        ]
+        self._places: dict[int, tuple[BufferRange, ...]] = {}
+        self._find_places()
         self._pipelines = [pipelines[s.kernel] for s in plan.steps]
         align = max(plan.caps.uniform_alignment, self._gpu.caps.uniform_alignment)
         self._limit = min(plan.caps.max_groups, self._gpu.caps.max_groups)
@@ -88,7 +100,8 @@ class WebGpuSession:
         self._sizes = Sizes((*plan.steps, *clamps.values()), plan.maxima, align)
         self._uniform = self._own(self._sizes.nbytes, "sizes", "uniform") if self._sizes.nbytes else None
         self._clamps = self._make_clamps(clamps)
-        self._groups = [self._bind(i, self._places) for i in range(len(plan.steps))]
+        # None where the memory of a param or a state has changed: the next run binds it.
+        self._groups: list[StepGroups | None] = [self._bind(i) for i in range(len(plan.steps))]
         self._copies = [self._copy(*pair) for pair in plan.copies]
         # The steps with work, and the same cut into submits for a run whose results are awaited.
         self._dispatches: list[Dispatch] = []
@@ -97,53 +110,20 @@ class WebGpuSession:
         self._updates: list[tuple[Any, int, Any, int, int]] = []
         self._wanted: tuple[dict[str, int], list[int], Results] | None = None
         with self._gpu.guard("the upload of constants"):
-            for node in plan.graph.sources("constant") + plan.graph.sources("state"):
-                data = node.attr.get("data" if node.op == "constant" else "init")
-                # Buffers start as zeros, which is what a state without a value of its own starts with.
-                place = self._places.get(node.id)
-                if isinstance(data, ConstData) and place is not None and plan.values[node.id].parts[0].buffer not in lent:
-                    self._upload(node.id, np.frombuffer(data.data, np.uint8))
+            for n in plan.graph.sources("constant"):
+                data = n.attr.get("data")
+                if isinstance(data, ConstData) and n.id in self._places:
+                    self._upload(n.id, np.frombuffer(data.data, np.uint8))
 
-    def _borrow(self, donors: Sequence[Donor]) -> dict[int, tuple[DeviceBuffer, int]]:
-        """Where own buffers begin in those of other sessions, by own buffer number: the weights exist once."""
-        lent = self._moved([self._shareable(donor, nodes) for donor, nodes in donors])
-        for buffer, _ in lent.values():
-            buffer.retain()
-            self._owned.append(buffer)
-        return lent
-
-    def _moved(self, found: Sequence[Mapping[int, tuple[BufferRange, ...]]]) -> dict[int, tuple[DeviceBuffer, int]]:
-        """Params and states have buffers of their own or share one with all that they are packed with: whole buffers move."""
-        places = {own: there for one in found for own, there in one.items()}
-        moved: dict[int, tuple[DeviceBuffer, int]] = {}
-        for own, there in places.items():
-            for part, place in zip(self.plan.values[own].parts, there, strict=True):
-                start = place.buffer, place.offset - part.offset
-                if moved.setdefault(part.buffer, start) != start:
-                    raise packed_otherwise(self.plan, own)
-        for params in self.plan.packing.values():
-            left = [i for i in params if i not in places]
-            if left and len(left) < len(params):
-                raise packed_otherwise(self.plan, left[0])
-        return moved
-
-    def _shareable(self, other: Session, nodes: Mapping[int, int]) -> dict[int, tuple[BufferRange, ...]]:
-        """The other session's places of the paired values, after checking that they fit."""
-        if not isinstance(other, WebGpuSession) or other._gpu is not self._gpu:
-            raise DeviceError("values can be shared between sessions on one device only", hint="compile both for one device")
-        other._check_open()
-        found: dict[int, tuple[BufferRange, ...]] = {}
-        for own, theirs in nodes.items():
-            mine, source = self._resident(own), other._resident(theirs)
-            parts, places = self.plan.values[own].parts, other._places[theirs]
-            cut_alike = len(parts) == len(places) == 1 or [p.nbytes for p in parts] == [p.nbytes for p in places]
-            if self._type(own) != other._type(theirs) or not cut_alike:
-                raise ShapeError(
-                    f"{mine.name!r} is {mine.type.describe()}, the shared {source.name!r} is {source.type.describe()}",
-                    hint="share params of equal shape and dtype, planned for the same caps",
-                )
-            found[own] = places
-        return found
+    def _find_places(self) -> None:
+        """Where values are; those whose buffer is gone are nowhere."""
+        for v in self.plan.values.values():
+            found = [(self._starts[p.buffer], p) for p in v.parts]
+            ranges = tuple(BufferRange(at[0], at[1] + p.offset, p.nbytes) for at, p in found if at is not None)
+            if len(ranges) == len(found):
+                self._places[v.id] = ranges
+            else:
+                self._places.pop(v.id, None)
 
     def _own(self, nbytes: int, label: str, use: str = "storage") -> DeviceBuffer:
         buffer = self._gpu.create_buffer(nbytes, label, use)
@@ -161,12 +141,12 @@ class WebGpuSession:
         uniforms = {i: self._sizes.slot(len(self.plan.steps) + k) for k, i in enumerate(steps)}
         return Clamps(pipeline, grids, {i: s.bindings[0].value for i, s in steps.items()}, uniforms)
 
-    def _bind(self, index: int, places: Mapping[int, tuple[BufferRange, ...]]) -> StepGroups:
+    def _bind(self, index: int) -> StepGroups:
         """The bind groups of a step, checked first: what WebGPU would refuse later gets a name here."""
         step, caps = self.plan.steps[index], self._gpu.caps
         ranges, use = [], dict[DeviceBuffer, bool]()
         for b in step.bindings:
-            place = places[b.value][b.part]
+            place = self._places[b.value][b.part]
             offset, size = place.binding
             if offset % caps.storage_alignment or offset + size > place.buffer.nbytes:
                 raise PlanError(f"{step.label}: value %{b.value} at byte {offset} is misaligned or outside its buffer")
@@ -182,7 +162,7 @@ class WebGpuSession:
         if not isinstance(step.groups, DeviceCount):
             return StepGroups(own)
         assert self._clamps is not None and self._uniform is not None
-        return StepGroups(own, *self._clamps.bind(self._gpu, index, places, self._uniform))
+        return StepGroups(own, *self._clamps.bind(self._gpu, index, self._places, self._uniform))
 
     def _copy(self, state: int, value: int) -> tuple[int, int]:
         to, source = self._places[state], self._places[value]
@@ -250,6 +230,8 @@ class WebGpuSession:
             if count <= 0:
                 continue
             free += i < self._first_update
+            if groups is None:
+                groups = self._groups[i] = self._bind(i)
             x, y, z = fold_grid(count, limit)
             if z > limit:
                 raise LimitError(f"{step.label} needs {count} workgroups, a grid holds {limit}³", wanted=count, limit=limit)
@@ -366,55 +348,38 @@ class WebGpuSession:
         return raw
 
     def write(self, node: int, array: Array) -> None:
-        """Set a param or a state, streaming from the array without a second full copy."""
-        n = self._resident(node)
-        check_array(n, self._type(node), array)
-        with self._gpu.lock:
-            self._check_open()
-            with self._gpu.guard(f"the upload of {n.name!r}"):
-                self._upload(node, array)
+        """Set a param or a state."""
+        self._resident(node).write(array)
+        self._counters["uploads_bytes"] += array.nbytes
 
     def read(self, node: int) -> Array:
         """A param or a state back on the host."""
-        n = self._resident(node)
-        type = self._type(node)
-        with self._gpu.lock:
-            self._check_open()
-            with self._gpu.guard(f"the read of {n.name!r}"):
-                raw = self._fetch(self._places[node], nbytes_of(type))
-        return shaped(raw, type)
+        found = self._resident(node).read()
+        self._counters["readback_bytes"] += found.nbytes
+        return found
 
-    def share(self, other: Session, nodes: Mapping[int, int]) -> None:
-        """Use the other session's buffers for some params; whichever session closes last frees them."""
+    def rebind(self, residents: Mapping[int, Resident | None]) -> None:
+        """Use other memory for some params and states; the next run makes the bind groups that name it."""
         with self._gpu.lock:
-            self._check_open()
-            self._repoint(self._moved([self._shareable(other, nodes)]))
+            if self._closed:
+                return
+            moved = {p.buffer for node in residents for p in self.plan.values[node].parts}
+            self._residents = {n: r for n, r in {**self._residents, **residents}.items() if r is not None}
+            starts = buffer_starts(self.plan, self._residents)
+            for k in moved:
+                self._starts[k] = starts.get(k)
+            self._find_places()
+            changed = {v.id for v in self.plan.values.values() if any(p.buffer in moved for p in v.parts)}
+            for i, step in enumerate(self.plan.steps):
+                if any(b.value in changed for b in step.bindings):
+                    self._groups[i] = None
+            self._forget_prepared()
+            self._sizes.bound = False
 
-    def _repoint(self, moved: Mapping[int, tuple[DeviceBuffer, int]]) -> None:
-        """Move own buffers to other places; views of a param lie in its buffer and move along."""
-        places = dict(self._places)
-        for value in self.plan.values.values():
-            if any(p.buffer in moved for p in value.parts):
-                old = zip(value.parts, places[value.id], strict=True)
-                kept = {p.buffer: (place.buffer, place.offset - p.offset) for p, place in old}
-                places[value.id] = _ranges_in(value, {**kept, **moved})
-        changed = {v for v, p in places.items() if p != self._places[v]}
-        groups = {i: self._bind(i, places) for i, s in enumerate(self.plan.steps) if any(b.value in changed for b in s.bindings)}
-        # From here on nothing fails: old buffers that hold no value any more are released, after the groups that name them.
-        fresh = {p.buffer for v in changed for p in places[v]} - set(self._owned)
-        for buffer in fresh:
-            buffer.retain()
-        self._owned.extend(fresh)
+    def _forget_prepared(self) -> None:
+        # What is recorded but not submitted names the old memory.
         self._gpu.background.wait()
-        left = {p.buffer for v in changed for p in self._places[v]}
-        self._places = places
-        for i, group in groups.items():
-            self._groups[i] = group
-        self._sizes.bound = False
         self._dispatches, self._parts, self._updates, self._wanted = [], [], [], None
-        for buffer in left - {p.buffer for parts in places.values() for p in parts}:
-            self._owned.remove(buffer)
-            buffer.release()
 
     def counters(self) -> dict[str, int]:
         """What this session made and moved; the liveness word of each run and the device's staging pool are not in it."""
@@ -432,11 +397,12 @@ class WebGpuSession:
 
     def _release(self) -> None:
         # A submit that names a destroyed buffer would end the process.
-        self._gpu.background.wait()
-        self._dispatches, self._parts, self._updates, self._wanted = [], [], [], None
+        self._forget_prepared()
         self._groups, self._held = [], {}
         while self._owned:
             self._owned.pop().release()
+        while self._own_residents:
+            self._own_residents.pop().release()
 
     # -- raw access, for tests and debugging ------------------------------------------------------------------------
     def fill_buffer(self, index: int, word: int) -> None:
@@ -456,10 +422,10 @@ class WebGpuSession:
 
     def _whole(self, index: int) -> BufferRange:
         self._check_open()
-        buffer = self._buffers[index]
-        if buffer not in self._owned:
-            raise PlanError(f"the buffer {buffer.label!r} gave way to a shared one")
-        return BufferRange(buffer, 0, buffer.nbytes)
+        start = self._starts[index]
+        if start is None:
+            raise PlanError(f"the memory of {self.plan.buffers[index].name!r} was released")
+        return BufferRange(*start, min(rounded(self.plan.buffers[index].nbytes), start[0].nbytes - start[1]))
 
     # -- checks -----------------------------------------------------------------------------------------------------
     def _check_open(self) -> None:
@@ -475,11 +441,11 @@ class WebGpuSession:
         resident = node < len(graph) and graph.nodes[node].op in ("param", "state")
         return value.type.at(self.plan.maxima) if resident else value.type
 
-    def _resident(self, node: int) -> Node:
-        graph = self.plan.graph
-        if not 0 <= node < len(graph) or graph.nodes[node].op not in ("param", "state"):
+    def _resident(self, node: int) -> Resident:
+        self._check_open()
+        if node not in self._residents:
             raise UnknownName(f"%{node} is no param and no state")
-        return graph.nodes[node]
+        return self._residents[node]
 
     def _check_inputs(self, env: Mapping[str, int], inputs: Mapping[str, Array]) -> list[tuple[int, Array]]:
         uploads = []
@@ -495,13 +461,7 @@ class WebGpuSession:
                 raise MissingName(f"the input {n.name!r} is missing")
             array = inputs[n.name]
             if array.dtype != dtype or array.shape != shape:
-                check_array(n, type, array)
+                check_array(n.name, type, array)
             if n.id in self._places:
                 uploads.append((n.id, array))
         return uploads
-
-
-def _ranges_in(value: Value, where: Mapping[int, tuple[DeviceBuffer, int]]) -> tuple[BufferRange, ...]:
-    """Where a value's parts are, by the device buffer and the offset at which each buffer of the plan begins."""
-    found = [(*where[p.buffer], p) for p in value.parts]
-    return tuple(BufferRange(buffer, start + p.offset, p.nbytes) for buffer, start, p in found)
