@@ -34,7 +34,7 @@ class Pending(Protocol):
 
 
 class Done:
-    """A run that was over when it came back from its start."""
+    """A run that was complete when `start` returned."""
 
     def __init__(self, results: list[Array]) -> None:
         self._results = results
@@ -169,8 +169,8 @@ class Session(Protocol):
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Upload the inputs, run every step, apply state updates, read the values `outputs` back.
 
-        `outputs` are graph node ids in the wanted order; nothing else travels. Results are fresh arrays. Without outputs the
-        call need not wait for the device: what went wrong then shows at the next read.
+        `outputs` are graph node ids in the wanted order; nothing else is read back. Results are new arrays. Without outputs the
+        call need not wait for the device: its errors are then raised by the next read.
         """
 
     def profile(

@@ -1,4 +1,4 @@
-"""Answers as they grow: the text of each request from the engine's tokens, in pieces that know which answer they belong to."""
+"""Answers as they are generated: the text of each request from the engine's tokens, in pieces labelled by answer."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Run:
         self._first: float | None = None
 
     def pieces(self) -> Iterator[Piece]:
-        """Text as it becomes certain, and the last piece of each answer, when the answer is complete."""
+        """Text as soon as it is final, and the last piece of each answer when the answer is complete."""
         open_requests = set(range(len(self.requests)))
         # Requests beyond the slots wait for their turn.
         slots = len(self.model.engine._slots)
@@ -120,7 +120,7 @@ class Run:
                     # By name: an error's traceback would keep the stream, and with it the engine, in use.
                     events.close()
             for i in sorted(open_requests):
-                # What might have become a stop string did not.
+                # Text held back as a possible stop string turned out not to be one.
                 rest = self._streams[i].finish()
                 self.answers[i].text += rest
                 self.answers[i].finish_reason = "cancelled"

@@ -27,7 +27,7 @@ _WHOLE = ("top_k", "max_tokens")
 
 
 def defaults_of_folder(folder: Path) -> dict[str, Any]:
-    """What generation_config.json asks for; `do_sample: false` is a temperature of 0. Empty without the file.
+    """The settings of generation_config.json; `do_sample: false` is a temperature of 0. Empty without the file.
 
     >>> defaults_of_folder(Path("nowhere"))
     {}
@@ -41,7 +41,7 @@ def defaults_of_folder(folder: Path) -> dict[str, Any]:
 
 
 def defaults_of_gguf(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a GGUF file's general.sampling.* keys ask for.
+    """The settings of a GGUF file's general.sampling.* keys.
 
     >>> defaults_of_gguf({"general.sampling.temp": 0.6, "general.sampling.top_k": 20})
     {'temperature': 0.6, 'top_k': 20}

@@ -27,7 +27,7 @@ from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
 
 Array = np.ndarray[Any, Any]
-# Batches that a GPU gets while it works on another, so that it need not wait for the host.
+# Batches that are queued on a GPU while it computes another, so that it need not wait for the host.
 _AHEAD = 2
 # Batches for which there are plans of their own on a GPU: up to so many texts, and texts of at least so many tokens.
 _ROWS, _LEAST_WIDTH = (1, 8), 32
@@ -117,7 +117,7 @@ def _pooling_mode(config: Mapping[str, Any], folder: Path) -> str:
 
 
 def encoder_graph(arch: EncoderArchitecture, cfg: ModelArchConfig, pooling: Pooling) -> Callable[..., Tensor]:
-    """(tokens [B,T], length [B]) → [B, hidden]: the encoder with pooling and normalisation behind it."""
+    """(tokens [B,T], length [B]) → [B, hidden]: the encoder followed by pooling and normalisation."""
 
     def embed(params: Any, tokens: Tensor, length: Tensor) -> Tensor:
         hidden = arch.hidden(cfg, params, tokens, length=length)
@@ -221,7 +221,7 @@ class EmbeddingModel:
         self._require_open()
         ids = [self._cut(_token_ids(k, text)) for k, text in enumerate(_several(texts))]
         out = np.zeros((len(ids), self.dim), np.float32)
-        # Neighbours of like length share a batch, so that little of it is padding.
+        # Texts of similar length share a batch, so that little of it is padding.
         order = sorted(range(len(ids)), key=lambda k: -len(ids[k]))
         overlaps = self.device.caps.overlaps_host
         most = self.device.caps.embedding_tokens
@@ -236,7 +236,7 @@ class EmbeddingModel:
                     tokens[r, : len(ids[k])] = ids[k]
                 lengths = np.array([max(1, len(ids[k])) for k in rows], np.int32)
                 exe, batch = self._executable(*tokens.shape), {"tokens": tokens, "length": lengths}
-                alone = len(rows) == len(order)  # nothing to overlap with, and waiting here is a little quicker
+                alone = len(rows) == len(order)  # nothing to overlap with: waiting here is a little faster
                 under_way.append((rows, exe.submit(batch).result if overlaps and not alone else partial(exe.run, batch)))
                 begun += len(rows)
                 continue
@@ -260,7 +260,7 @@ class EmbeddingModel:
         return {"name": self.device.name, "target": self.device.caps.target, "software": self.device.caps.software}
 
     def reopen(self, device: str | Device | None = None) -> None:
-        """Start over on a new device after this one was lost; the weights are read again from their files."""
+        """Reopen on a new device after this one was lost; the weights are read again from their files."""
         with self._lock:
             self._require_open()
             self._store.reopen(device)

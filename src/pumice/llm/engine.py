@@ -90,13 +90,13 @@ class Engine:
         # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
         self._turn = _Turn(ended=True)
         self._turns = Monitor()
-        # What the stream that has the turn, or had it last, was doing.
+        # The state of the stream that has the turn, or had it last.
         self._live: list[LiveSequence] = []
         self._step_lock = threading.RLock()
         self._closed = False
         # Counts reopenings: a stream from before one has lost its cache.
         self._life = 0
-        # Without overlap running ahead gains nothing, and tokens arrive sooner one by one.
+        # Without overlap running ahead gains nothing, and single token steps deliver tokens sooner.
         self._ahead, self._bursts = (_TOKEN_STEPS_PER_BURST, 2) if device.caps.overlaps_host else (1, 1)
         self._arrived = 0.0  # when the last burst did
         # Captured now, for executables that are made later or in another thread.
@@ -124,7 +124,7 @@ class Engine:
                 progress(Progress(params.nbytes, done, "upload"))
 
     def _executable(self, chunk: int | None, sampling: Sampling) -> Executable:
-        """The plan for parts of prompts of up to `chunk` tokens, or with None for the token sampled last.
+        """The plan for prefill chunks of up to `chunk` tokens, or with None for the token sampled last.
 
         Weights and cache are shared by all of them.
         """
@@ -151,7 +151,7 @@ class Engine:
     def _prepare_decode(self) -> None:
         """Reads the plan of the usual token step and binds its kernels, which the second token would wait for.
 
-        A plan that is not kept yet is left to that token: to make one would slow down the load.
+        A plan that is not cached yet is left to that token: planning would slow down the load.
         """
         with config.override(**self._switches):
             path = self._plan_path(None, _USUAL)
@@ -163,7 +163,7 @@ class Engine:
     def stream(
         self, requests: Sequence[Request], *, cancelled: Callable[[], bool] = lambda: False, timings: Timings | None = None
     ) -> Generator[TokenEvent, None, None]:
-        """Tokens of all requests as they come; closing the iterator, or `cancelled`, stops between steps."""
+        """Tokens of all requests as they come; closing the iterator, or `cancelled`, stops between token steps."""
         if len(requests) > len(self._slots):
             raise InputError(
                 f"{len(requests)} sequences at once, the engine has {len(self._slots)} slots",
@@ -236,7 +236,7 @@ class Engine:
     def _run(
         self, requests: Sequence[Request], cancelled: Callable[[], bool], timings: Timings
     ) -> Generator[TokenEvent, None, None]:
-        # An interrupted stream may not have come to leave its slots.
+        # An interrupted stream may not have released its slots.
         self._leave_slots(self._live)
         live: list[LiveSequence] = []
         self._live = live
@@ -276,12 +276,12 @@ class Engine:
             slot.busy = False
 
     def _claim(self, r: Request) -> CacheSlot:
-        """The free slot whose tokens the prompt continues furthest; the rest of what it held is forgotten."""
+        """The free slot with the longest common prefix with the prompt; tokens after that are dropped."""
 
         needed = rotary_regime(self.cfg, len(r.prompt))
 
         def common(slot: CacheSlot) -> int:
-            # Keys that turned under another regime are of no use. Regimes only grow with the length, so where the slot's
+            # Keys rotated under another rotary regime cannot be reused. Regimes only grow with the length, so where the slot's
             # prompt agrees, so do the decoded tokens within the new prompt.
             if rotary_regime(self.cfg, slot.length) != needed:
                 return 0
@@ -303,7 +303,7 @@ class Engine:
         )
 
     def _accept(self, s: LiveSequence, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
-        """The token that a token step made for a sequence, unless its logits were no numbers."""
+        """Takes a sampled token for a sequence; raises NotFinite if its logits were not finite."""
         if token == NOT_FINITE:
             position = len(s.request.prompt) + s.count
             raise NotFinite(
@@ -315,7 +315,7 @@ class Engine:
         s.take(token, logprobs)
 
     def _prefill(self, seq: LiveSequence, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
-        """Runs what the slot does not hold of a prompt, and samples the token that follows; False where it was cancelled."""
+        """Prefill: runs the tokens of a prompt that the slot lacks, and samples the next one; False if cancelled."""
         variant, slot = self._variant([seq]), seq.slot
         if variant.penalty:
             self._mark_seen(self._executable(self._chunk_for(len(prompt) - len(slot.tokens)), variant), seq)
@@ -347,7 +347,7 @@ class Engine:
         return number % RING * len(self._slots) + s.slot.index
 
     def _inputs(self, live: Sequence[LiveSequence], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
-        """The inputs of a token step: for a part of a prompt, or for the token that each sequence sampled last."""
+        """The inputs of a token step: for a prefill chunk, or for the token that each sequence sampled last."""
         length = 1 if part is None else len(part)
         out: dict[str, Array] = {
             "slot": np.array([s.slot.index for s in live], np.int32),
@@ -381,7 +381,7 @@ class Engine:
         s.slot.tokens, s.slot.length, s.restart = [], len(whole), None
         if self._prefill(s, whole, cancelled):
             return self._finished(s, live)
-        live.remove(s)  # cancelled half way: it has no token to go on from
+        live.remove(s)  # cancelled: it has no token to continue from
         return []
 
     def _decode(self, live: list[LiveSequence], bursts: deque[Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
@@ -443,7 +443,7 @@ class Engine:
         """The event of the token that a sequence just got; ended sequences leave."""
         finish = "stop" if s.last in s.request.stop_ids else "length" if s.count >= s.request.max_tokens else None
         if finish is not None:
-            # What ran past the end is cut off again: the next request overwrites those rows of the cache.
+            # Tokens computed past the end are cut off again: the next request overwrites those rows of the cache.
             s.forget_ahead()
             s.done = True
             s.slot.busy = False
@@ -454,7 +454,7 @@ class Engine:
 
     # -- whole sequences --------------------------------------------------------------------------------------------
     def logits(self, tokens: Sequence[int]) -> Array:
-        """Logits of every position, float32 [T, vocab]; the cache is not touched, another one of its size is made once."""
+        """Logits of every position, float32 [T, vocab]; the cache is not touched: a second one of its size is allocated once."""
         self._check_tokens(tokens)
         if len(tokens) > self.context:
             raise InputError(
@@ -485,7 +485,7 @@ class Engine:
             return self._executable(None, variant).profile(self._inputs([live], variant), outputs=["ring"], repeats=repeats)
 
     def reopen(self, device: Device | None = None) -> None:
-        """Start over on a new device after this one was lost: the same plans and weights, an empty cache."""
+        """Reopen on a new device after this one was lost: the same plans and weights, an empty cache."""
         with self._step_lock:
             self._check_open()
             self._store.reopen(device)

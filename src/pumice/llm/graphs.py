@@ -53,7 +53,7 @@ def cached_attention(layout: CacheLayout, rows: Tensor, slot: Tensor, start: Ten
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         dtype = "i8" if layout.dtype == "q8" else layout.dtype
         if layout.dtype == "q8":
-            # Eight bits and a factor for each vector, so that one large entry costs only its own vector precision.
+            # Eight bits and a scale per vector, so that one large entry costs only its own vector precision.
             k, k_top = _eight_bits(k)
             v, v_top = _eight_bits(v)
             options["k_scale"] = append(f"{layout.states}.{layer}.k_scale", k_top, "f32")
@@ -70,7 +70,7 @@ def cached_attention(layout: CacheLayout, rows: Tensor, slot: Tensor, start: Ten
 
 
 def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Whole numbers from -127 to 127 for each vector, and the factors that lead back."""
+    """Quantises each vector to integers from -127 to 127; gives these and the scales."""
     top = pm.maximum(pm.abs(x).max(axis=-1), 1e-30) / 127.0
     return pm.round(x / pm.expand_dims(top, -1)), top
 

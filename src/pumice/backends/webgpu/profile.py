@@ -1,9 +1,9 @@
-"""Times of steps on a WebGPU device: timestamp queries inside the run's own pass where the adapter has them, else the next best.
+"""Times of steps on a WebGPU device: timestamp queries inside the run's own pass where the adapter has them, else other clocks.
 
 Timestamps inside the pass do not change the run: one pass, the same barriers, one timestamp after each dispatch, taken when
 all earlier work is done. Without that feature each step gets a pass of its own with a timestamp at either end, and without
-timestamps a submit of its own that the host waits for. Each way makes steps look longer by about the same amount, as they can
-no longer start while the one before ends: it is measured once per device on a chain of tiny kernels, and taken off.
+timestamps a submit of its own that the host waits for. Each way makes steps look longer by about the same amount, as they no
+longer overlap: this overhead is measured once per device on a chain of tiny kernels, and subtracted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 INSIDE_PASSES = "timestamp-query-inside-passes"
 # What WebGPU allows a query set to hold.
 _SET_SIZE = 4096
-# Measurements of nothing, of which the median counts.
+# Empty measurements, of which the median is taken.
 _BLANKS = 33
 # The chain of tiny kernels that shows what measuring adds: its length, and how often it runs.
 _CHAIN, _CHAINS = 64, 7
@@ -99,7 +99,7 @@ class Queries:
 
 
 class Timer(ABC):
-    """Measures one run of a session: it encodes the steps in the session's stead. Subclasses know how to take the time.
+    """Measures one run of a session: it encodes the steps instead of the session. Subclasses take the time.
 
     `count` is the number of steps, for those that measure the whole that of its parts. `cut` says whether they take the parts
     one by one, and not all steps at once.
@@ -164,7 +164,7 @@ class _Stamps(Timer):
 
 
 class Whole(_Stamps):
-    """The run as it always is, with a timestamp before and after each part of it; between parts the device may wait for us."""
+    """The unchanged run, with a timestamp before and after each part of it; between parts the device may wait for the host."""
 
     method = "timestamps around the run"
 
@@ -304,7 +304,7 @@ def _measure(gpu: Gpu, timer: Timer, dispatches: Sequence[Dispatch]) -> tuple[li
 
 
 def choose_timers(session: WebGpuSession) -> tuple[type[Timer], type[Timer]]:
-    """The best that the device offers, for each step and for the whole.
+    """The best timers that the device offers, for each step and for the whole run.
 
     A plan for a target without timestamps is measured as that target could.
     """

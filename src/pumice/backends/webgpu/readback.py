@@ -39,7 +39,7 @@ _POLL_EAGERLY = _Polling(3e-3, 0.02, 200e-6)
 
 
 class StagingBuffer:
-    """A buffer that results arrive in, and which number its last readback had."""
+    """A buffer that receives results, and the index of its last liveness word."""
 
     __slots__ = ("handle", "index", "raw", "size")
 
@@ -84,12 +84,12 @@ class StagingPool:
             self._free.remove(max(self._free, key=lambda b: b.size))
 
     def record_stamp(self, commands: Commands, buffer: StagingBuffer) -> None:
-        """A new number for the first word of the buffer, behind all that was recorded before."""
+        """Copies a new liveness word to the first word of the buffer, after everything recorded before."""
         buffer.index = (buffer.index + 1) % _STAMPS
         commands.copy(self._stamps._internal, 4 * buffer.index, buffer.handle, 0, 4)
 
     def stamp(self, buffer: StagingBuffer) -> int:
-        """The number that is to arrive."""
+        """The liveness word that is expected."""
         return int(self._words[buffer.index])
 
 
@@ -108,7 +108,7 @@ class Readback:
         self.left: EncodeJob | None = None
 
     def request(self) -> None:
-        """Ask for the results, once the submit has left."""
+        """Request the results, once the submit was sent."""
         self._ticket = self._gpu.mapper.request(self.buffer.handle, self._total)
 
     def abandon(self) -> None:
@@ -158,5 +158,5 @@ class Readback:
             if gpu.lost:
                 return False
             # A blocking wait cannot be given a limit, and keeps other threads from submitting.
-            # A sleep of no time, some 50 µs on many systems, leaves the interpreter to threads that record meanwhile.
+            # A sleep of 0, some 50 µs on many systems, releases the GIL to threads that record meanwhile.
             time.sleep(min(waited * polling.share, polling.longest_sleep) if waited > polling.eager_seconds else 0)

@@ -22,7 +22,7 @@ def nbytes_of(type: TensorType) -> int:
 
 
 def shaped(raw: Array, type: TensorType) -> Array:
-    """Bytes as the array that they are."""
+    """Bytes as an array of a type."""
     return raw.view(type.dtype.np).reshape(type.stored_shape)
 
 
@@ -60,6 +60,6 @@ class Started:
         return [shaped(self._found[i], t) for i, t in enumerate(self._results.types)]
 
     def abandon(self) -> None:
-        """A `result()` that waits elsewhere ends with a ClosedError."""
+        """A `result()` that waits in another thread ends with a ClosedError."""
         if self._readback is not None:
             self._readback.abandon()

@@ -32,7 +32,7 @@ _COUNTERS = (
     *("pipelines", "buffers", "buffer_bytes", "submits", "dispatches"),
     *("uploads_bytes", "uploads_skipped", "readback_bytes"),
 )
-# Larger inputs are uploaded without a look: from here on to hash them may take longer than the upload.
+# Larger inputs are always uploaded: hashing them may take longer than the upload.
 _HASHED_BYTES = 4096
 
 
@@ -176,7 +176,7 @@ class WebGpuSession:
         self._counters["uploads_bytes"] += self._gpu.upload(self._places[node], array)
 
     def _upload_inputs(self, inputs: Sequence[tuple[int, Array]]) -> None:
-        """Bring inputs to the device, unless they are there."""
+        """Upload inputs that are not on the device yet."""
         for node, array in inputs:
             content = self._content(node, array)
             if content is not None and self._held.get(node) == content:
@@ -216,7 +216,7 @@ class WebGpuSession:
         return writes, changed
 
     def _prepare(self, env: Mapping[str, int]) -> None:
-        """Bring uniforms and grids to `env`; nothing to do when it is the env of the last run."""
+        """Update uniforms and grids for `env`; nothing to do when it is the env of the last run."""
         if not self._sizes.bind(env):
             return
         # A failure below must not leave old grids behind for a later run of the same env.
@@ -382,7 +382,7 @@ class WebGpuSession:
         self._dispatches, self._parts, self._updates, self._wanted = [], [], [], None
 
     def counters(self) -> dict[str, int]:
-        """What this session made and moved; the liveness word of each run and the device's staging pool are not in it."""
+        """Objects and bytes of this session; without the liveness word of each run and the device's staging pool."""
         return dict(self._counters)
 
     def close(self) -> None:

@@ -27,11 +27,11 @@ from pumice.plan.plan import Kernel
 if TYPE_CHECKING:
     from pumice.backends.webgpu.adapters import Adapter
 
-# How long a trial may take in all: to start a process and a device takes one or two seconds.
+# How long a trial may take in all; starting a process and a device takes one or two seconds.
 _SECONDS = 60.0
 _MEMORY = 4 << 30
 _LOOK_SECONDS = 0.02
-# What the child ends with where it could not try.
+# The child's exit code where it could not try.
 _NO_TRIAL = 3
 _SURVIVED = b"survived"
 
@@ -66,7 +66,7 @@ def try_kernels(kernels: Sequence[Kernel], adapter: Adapter) -> None:
 
 
 def _record(kernels: Sequence[Kernel], adapter: Adapter) -> Path | None:
-    """Where it is noted that these kernels came through a trial on this adapter and driver."""
+    """The file that records that these kernels passed a trial on this adapter and driver."""
     folder = kept_folder("trials")
     if folder is None:
         return None

@@ -59,7 +59,7 @@ class Sizes:
         return self._values[d] if isinstance(d, Expr) else d
 
     def bind(self, env: Mapping[str, int]) -> bool:
-        """Evaluate for `env`; False if that is how things stand already."""
+        """Evaluate for `env`; False if nothing changed."""
         if self.bound and env == self._env:
             return False
         for symbol, value in env.items():

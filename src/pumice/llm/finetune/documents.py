@@ -1,4 +1,4 @@
-"""Documents to learn from: lines of JSON with texts, prompts and completions, or chats, as tokens."""
+"""Training documents: lines of JSON with texts, prompts and completions, or chats, as tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HINT = 'a line is {"text": …}, {"prompt": …, "completion": …} or {"messag
 
 @dataclass(frozen=True)
 class Document:
-    """Tokens, and which of them the model is to learn to say. A `divisible` one may be cut into several."""
+    """Tokens, and which of them are trained on. A `divisible` document may be cut into several."""
 
     tokens: NDArray[np.int32]
     learned: NDArray[np.bool_]

@@ -149,7 +149,7 @@ class CausalModel(nn.Module):
                 tree, matrices = layers[int(index)], lora["layers"][int(index)][role]
             first, second = adapter_keys(path)
             added = {first: matrices["A"], second: matrices["B"] * scale}
-            # What is looked up has no elements to drop.
+            # A table lookup has no elements to drop.
             tree[role] = {**tree[role], **added, **({} if path == EMBED else {LORA_DROPOUT: self.dropout})}
         return {**base, "layers": layers}
 

@@ -1,4 +1,4 @@
-"""Documents in rows of one length: several in each, none of which sees another."""
+"""Packing: several documents per row of fixed length, none of which attends to another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IGNORED = -100
 @dataclass(frozen=True)
 class PackedRows:
     """Fields [rows, length]: `tokens`, `labels` (the next token where it is learned, else -100), `positions` that count from 0
-    in each document, `segments` that number a row's documents from 1, 0 where nothing is; and what became of the documents.
+    in each document, `segments` that number a row's documents from 1, 0 for padding; and statistics of the documents.
     """
 
     fields: dict[str, NDArray[np.int32]]
@@ -36,7 +36,7 @@ class PackedRows:
 
     @property
     def filled(self) -> float:
-        """The share of places that hold a token."""
+        """The share of positions that hold a token."""
         return float((self.fields["segments"] > 0).mean())
 
     def notes(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The recipe `finetune` of `pumice train`: a language model trained further, on lines of JSON."""
+"""The recipe `finetune` of `pumice train`: a language model fine-tuned on lines of JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pumice.train.step import TrainStep
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What is trained further: a name or a path from the configuration's folder; `rank` and what follows are for LoRA.
+    """The model to fine-tune: a name or a path from the configuration's folder; `rank` and the fields after it are for LoRA.
 
     An `adapter`, a path too, is trained further itself: its layers, ranks and scales count.
     """

@@ -1,4 +1,4 @@
-"""What fine-tuning leaves behind: an adapter's folder, or a whole model in the layout of the one it came from."""
+"""Saves fine-tuned weights: an adapter's folder, or a whole model in the layout of its base model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ALL_F32 = 0  # in GGUF's general.file_type
 
 
 def save_adapter(step: TrainStep, source: BaseModel, folder: Path) -> Path:
-    """Write the adapter that a step has trained, in PEFT's format."""
+    """Write the adapter that a train step has trained, in PEFT's format."""
     model = _model(step)
     if model.settings is None:
         raise InputError("the model was trained as a whole, it has no adapter", hint="save_model writes it")
@@ -45,7 +45,7 @@ def save_adapter(step: TrainStep, source: BaseModel, folder: Path) -> Path:
 
 
 def save_model(step: TrainStep, source: BaseModel, folder: Path) -> Path:
-    """Write a model that a step has trained as a whole, its weights in f32; what is returned can be loaded.
+    """Write all weights of a model that a train step has trained, in f32; returns a path that can be loaded.
 
     A model that came from a GGUF file becomes one, else a folder as Hugging Face has them.
     """
