@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pumice.core.caps import Caps
@@ -14,7 +15,7 @@ from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import lower_map, map_workgroup
-from pumice.kernels.routines import ROUTINES, attention_gradient_tiles
+from pumice.kernels.routines import ROUTINES, kernels_of
 from pumice.kernels.rows import ROWS
 
 _WIDE = {"f32": f32, "i32": i32, "u32": u32, "bool": u32}
@@ -22,9 +23,8 @@ _WIDE = {"f32": f32, "i32": i32, "u32": u32, "bool": u32}
 
 def has_kernel(caps: Caps, graph: Graph, node: Node) -> bool:
     """Whether a target has a kernel for a node whose op could be composed of others instead; the host has routines for all."""
-    if node.op == "attention_gradient" and caps.dispatches:
-        return attention_gradient_tiles.has_kernel(caps, graph, node)
-    return True
+    kernels = kernels_of(node) if caps.dispatches else None
+    return kernels is None or kernels.fits is None or kernels.fits(caps, graph, node)
 
 
 def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -34,11 +34,7 @@ def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
         return []
     if group.anchor is None:
         return lower_map(ctx, group)
-    lowering = get_op(ctx.graph.nodes[group.anchor].op).lowering
-    table = ROWS if isinstance(lowering, Row) else ROUTINES
-    if not isinstance(lowering, (Row, Routine)) or lowering.rule not in table:
-        raise PlanError(f"there is no kernel for {ctx.graph.nodes[group.anchor].op}")
-    lower = table[lowering.rule]
+    lower = _lowering(ctx.graph.nodes[group.anchor])
     if all(t.dtype.per_word == 1 for t in types) or group.inplace is not None:  # in place, packed values are written by words
         return lower(ctx, group)
     store = tuple(
@@ -47,6 +43,15 @@ def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
     )
     packed = [_pack(ctx, wide, v) for v, wide in zip(group.written, store, strict=True) if wide != v and ctx.type(v).numel != 0]
     return [*lower(ctx, replace(group, store=store)), *packed]
+
+
+def _lowering(node: Node) -> Callable[[LowerContext, Group], list[Lowered]]:
+    lowering = get_op(node.op).lowering
+    if isinstance(lowering, Row) and lowering.rule in ROWS:
+        return ROWS[lowering.rule]
+    if isinstance(lowering, Routine) and lowering.rule in ROUTINES:
+        return ROUTINES[lowering.rule].lower
+    raise PlanError(f"there is no kernel for {node.op}")
 
 
 def _pack(ctx: LowerContext, wide: int, root: int) -> Lowered:

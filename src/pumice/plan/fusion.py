@@ -10,7 +10,7 @@ from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, Source, get_op
 from pumice.kernels.context import Group, LowerContext, below_views, find_view
-from pumice.kernels.routines import MATMULS, pulled_operands
+from pumice.kernels.routines import pulled_operands
 from pumice.kernels.routines.scatter import words_after
 from pumice.kernels.routines.vectors import is_norm_of_rows
 from pumice.plan.gate_up import find_gate_up
@@ -131,25 +131,25 @@ class _Partition:
         if not isinstance(get_op(n.op).lowering, Routine):
             return
         pulled = self._pulled(n)
-        for k, arg in enumerate(n.inputs):
-            if arg is None or k in pulled:
+        for name, arg in n.operands.items():
+            if name in pulled:
                 continue
             base = below_views(self.graph, arg)
             self.must_store.add(arg if find_view(self.graph, arg, {base}) is None else base)
 
-    def _pulled(self, routine: Node) -> frozenset[int]:
+    def _pulled(self, routine: Node) -> frozenset[str]:
         """Operands of a routine that may be computed where they are read; the host's routines read memory only."""
         return pulled_operands(self.ctx, routine) if self.fuse and self.caps.generates_kernels else frozenset()
 
     def _is_pulled(self, n: Node, routine: Node) -> bool:
         """Whether a routine reads n in such operands alone."""
-        return {k for k, arg in enumerate(routine.inputs) if arg == n.id} <= self._pulled(routine)
+        return {name for name, arg in routine.operands.items() if arg == n.id} <= self._pulled(routine)
 
     def _is_recomputed(self, n: Node) -> bool:
         """Whether all readers of n are matmuls with few vectors that pull it, or nodes that such matmuls pull."""
 
         def pulls(c: Node) -> bool:
-            return c.id in self.recomputed or (c.op in MATMULS and n.id == c.args[0] and self._is_pulled(n, c))
+            return c.id in self.recomputed or (_computes_again(c, n) and self._is_pulled(n, c))
 
         readers = [self.graph.nodes[c] for c in self.graph.users[n.id]]
         return bool(readers) and n.id not in self.must_store and all(pulls(c) for c in readers)
@@ -160,7 +160,7 @@ class _Partition:
     def _is_prologue_norm(self, n: Node) -> bool:
         """Whether n is a norm of the vectors that its readers multiply."""
         readers = [self.graph.nodes[c] for c in self.graph.users[n.id]]
-        return is_norm_of_rows(n) and all(c.op in MATMULS and c.args[0] == n.id for c in readers)
+        return is_norm_of_rows(n) and all(_computes_again(c, n) for c in readers)
 
     def _reads_identically(self, consumer: int, n: Node) -> bool:
         c = self.graph.nodes[consumer]
@@ -243,6 +243,12 @@ class _Partition:
 
 def _is_wide(columns: int) -> bool:
     return columns >= WIDE_GATED
+
+
+def _computes_again(routine: Node, n: Node) -> bool:
+    """Whether every workgroup of a routine's kernel would compute n for itself, if it computed it at all."""
+    traits = get_op(routine.op).traits
+    return traits.pulls_again and any(routine.operands[name] == n.id for name in traits.pulls)
 
 
 def _is_anchor(n: Node) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pumice.ir.graph import Node
-from pumice.kernels.context import LowerContext, below_views, find_view
-from pumice.kernels.routines import matmul, qmatmul
+from pumice.kernels.context import LowerContext
+from pumice.kernels.routines import kernels_of
 
 
 def find_gate_up(ctx: LowerContext, node: Node) -> tuple[int, ...]:
@@ -32,14 +32,6 @@ def find_gate_up(ctx: LowerContext, node: Node) -> tuple[int, ...]:
     first, second = sorted(readers, key=lambda n: n.attr["starts"])
     if (first.attr["starts"], second.attr["starts"]) != ((*none, 0), (*none, size // 2)):
         return ()
-    return (first.id, second.id) if _reads_rows(ctx, node) else ()
-
-
-def _reads_rows(ctx: LowerContext, node: Node) -> bool:
-    """Whether the matmul's kernel reads whole rows of the weight for few vectors."""
-    if node.op == "qmatmul":
-        return qmatmul.pulls_left(ctx, node)
-    if node.op != "matmul" or not matmul.pulls_left(ctx, node):
-        return False
-    view = find_view(ctx.graph, node.args[1], {below_views(ctx.graph, node.args[1])})
-    return view is not None and view.strides[0] == 1
+    kernels = kernels_of(node)
+    joins = kernels is not None and kernels.reads_rows is not None and kernels.reads_rows(ctx, node)
+    return (first.id, second.id) if joins else ()

@@ -2,50 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from pumice.ir.graph import Node
+from pumice.core.caps import Caps
+from pumice.ir.graph import Graph, Node
+from pumice.ir.registry import Routine, get_op
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
-from pumice.kernels.routines import matmul, qmatmul
-from pumice.kernels.routines.attention import lower_attention
+from pumice.kernels.routines import attention, conv, grouped, matmul, qmatmul, scatter, sort
 from pumice.kernels.routines.attention_gradient import lower_attention_gradient
-from pumice.kernels.routines.conv import lower_conv
-from pumice.kernels.routines.grouped import lower_grouped_grad_weight, lower_grouped_matmul
-from pumice.kernels.routines.matmul import lower_matmul
+from pumice.kernels.routines.attention_gradient_tiles import has_kernel
 from pumice.kernels.routines.norm_parameter_gradient import lower_norm_parameter_gradient
-from pumice.kernels.routines.qmatmul import lower_qmatmul
-from pumice.kernels.routines.scatter import lower_scatter_add, lower_scatter_set
 from pumice.kernels.routines.scatter_along import lower_scatter_along_axis_add
-from pumice.kernels.routines.sort import lower_sort
 
-ROUTINES: dict[str, Callable[[LowerContext, Group], list[Lowered]]] = {
-    "matmul": lower_matmul,
-    "qmatmul": lower_qmatmul,
-    "grouped_matmul": lower_grouped_matmul,
-    "grouped_matmul_grad_weight": lower_grouped_grad_weight,
-    "attention": lower_attention,
-    "attention_gradient": lower_attention_gradient,
-    "norm_parameter_gradient": lower_norm_parameter_gradient,
-    "conv": lower_conv,
-    "conv_grad_input": lower_conv,
-    "conv_grad_weight": lower_conv,
-    "scatter_add": lower_scatter_add,
-    "scatter_set": lower_scatter_set,
-    "scatter_along_axis_add": lower_scatter_along_axis_add,
-    "sort": lower_sort,
-    "top_k": lower_sort,
+
+@dataclass(frozen=True, slots=True)
+class RoutineKernels:
+    """The kernels of a routine, and what planning and reports ask of them.
+
+    `lower(ctx, group)` makes them. `variants` says what each is for, by how its name begins.
+    `pulls(ctx, node)`: whether they can compute the operands that the op's traits name as they read them.
+    `reads_rows(ctx, node)`: whether they read whole rows of the weight for few vectors, so that one can compute gate and up.
+    `fits(caps, graph, node)`: whether the target can run them; else the op is composed of others.
+    """
+
+    lower: Callable[[LowerContext, Group], list[Lowered]]
+    variants: Mapping[str, str] = field(default_factory=dict)
+    pulls: Callable[[LowerContext, Node], bool] | None = None
+    reads_rows: Callable[[LowerContext, Node], bool] | None = None
+    fits: Callable[[Caps, Graph, Node], bool] | None = None
+
+
+_CONV = RoutineKernels(conv.lower_conv, conv.VARIANTS)
+_SORT = RoutineKernels(sort.lower_sort, sort.VARIANTS)
+ROUTINES: Mapping[str, RoutineKernels] = {
+    "matmul": RoutineKernels(matmul.lower_matmul, matmul.VARIANTS, matmul.pulls_left, matmul.reads_rows),
+    "qmatmul": RoutineKernels(qmatmul.lower_qmatmul, matmul.VARIANTS, qmatmul.pulls_left, qmatmul.pulls_left),
+    "grouped_matmul": RoutineKernels(grouped.lower_grouped_matmul, grouped.VARIANTS),
+    "grouped_matmul_grad_weight": RoutineKernels(grouped.lower_grouped_grad_weight, grouped.VARIANTS),
+    "attention": RoutineKernels(attention.lower_attention, attention.VARIANTS),
+    "attention_gradient": RoutineKernels(lower_attention_gradient, fits=has_kernel),
+    "norm_parameter_gradient": RoutineKernels(lower_norm_parameter_gradient),
+    "conv": _CONV,
+    "conv_grad_input": _CONV,
+    "conv_grad_weight": _CONV,
+    "scatter_add": RoutineKernels(scatter.lower_scatter_add, scatter.VARIANTS),
+    "scatter_set": RoutineKernels(scatter.lower_scatter_set, scatter.VARIANTS),
+    "scatter_along_axis_add": RoutineKernels(lower_scatter_along_axis_add),
+    "sort": _SORT,
+    "top_k": _SORT,
 }
 
-# Matmuls: with few vectors on the left, every workgroup may compute those itself.
-MATMULS = ("matmul", "qmatmul")
-# Operands of which a routine reads each element about once: they may be computed there instead of being stored first.
-_PULLED = {"scatter_set": frozenset({2}), "attention": frozenset({0})}
+
+def kernels_of(node: Node) -> RoutineKernels | None:
+    """The kernels of a node whose op is lowered to a routine."""
+    lowering = get_op(node.op).lowering
+    return ROUTINES[lowering.rule] if isinstance(lowering, Routine) else None
 
 
-def pulled_operands(ctx: LowerContext, node: Node) -> frozenset[int]:
+def pulled_operands(ctx: LowerContext, node: Node) -> frozenset[str]:
     """Which operands of a routine node its kernel can compute as it reads them."""
-    if node.op in MATMULS:
-        pulls = matmul.pulls_left if node.op == "matmul" else qmatmul.pulls_left
-        return frozenset({0}) if pulls(ctx, node) else frozenset()
-    return _PULLED.get(node.op, frozenset())
+    names, kernels = get_op(node.op).traits.pulls, kernels_of(node)
+    pulls = bool(names) and kernels is not None and (kernels.pulls is None or kernels.pulls(ctx, node))
+    return frozenset(names) if pulls else frozenset()

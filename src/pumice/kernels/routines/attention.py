@@ -16,6 +16,11 @@ from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
 from pumice.kernels.routines.attention_thread_groups import ThreadGroupKernel, ThreadGroups, decide_thread_groups, load_width
 
+# What each variant is for, by how its name begins; the longer beginnings first.
+VARIANTS = {
+    "flash": "blocks of queries and keys that fit the workgroup memory and give enough workgroups",
+    "join": "joins what several workgroups found for their part of the keys",
+}
 # Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART.
 _FEW_ROWS, _PART = 16, 32
 

@@ -23,6 +23,13 @@ from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, store_ti
 from pumice.kernels.rows.layout import RowThreads, RowTile, many_rows
 from pumice.kernels.rows.layout import decide as decide_rows
 
+# What each variant is for, by how its name begins; the longer beginnings first.
+VARIANTS = {
+    "tiled": "windows gathered into tiles, as a matmul",
+    "direct": "few channels or results: one thread for each result",
+    "dot": "few results of long sums: a thread group for each",
+    "combine": "adds up what several workgroups found for a result",
+}
 # From this length on, a whole workgroup shares a sum.
 _LONG_K = 256
 # The least length of a sum for each of the workgroups that share it.

@@ -19,11 +19,13 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Puller, plus
+from pumice.kernels.routines import matmul
 from pumice.kernels.routines.common import Side, divides, store_four, stores_fours
-from pumice.kernels.routines.matmul import TILES
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader
 from pumice.plan.plan import DeviceCount
 
+# What each variant is for, by how its name begins; the longer beginnings first.
+VARIANTS = {"table": "works out which rows each group has, for the matmul over them", "tiled": matmul.VARIANTS["tiled"]}
 # Padding of a tile: at most this many times the results that exist.
 _WASTE = 4
 # Words of a tile in the table: its group, its first row, and the end of the group's rows.
@@ -38,14 +40,14 @@ def decide(caps: Caps, rows: int, groups: int, n: int) -> Tile:
     ('tiled 128x128x16 8x8', 'tiled 16x64x32 4x4')
     """
     typical = max(1, rows // max(1, groups))
-    found = choose_tile(caps, TILES, typical, n, max(1, groups), waste=_WASTE)
-    return found or min(fitting(caps, TILES), key=lambda t: t.bm)
+    found = choose_tile(caps, matmul.TILES, typical, n, max(1, groups), waste=_WASTE)
+    return found or min(fitting(caps, matmul.TILES), key=lambda t: t.bm)
 
 
 def decide_weight(caps: Caps, k: int, n: int, groups: int) -> Tile:
     """The tile for the [K, N] matrix of each group."""
-    found = choose_tile(caps, TILES, k, n, max(1, groups), waste=_WASTE)
-    return found or min(fitting(caps, TILES), key=lambda t: t.bm * t.bn)
+    found = choose_tile(caps, matmul.TILES, k, n, max(1, groups), waste=_WASTE)
+    return found or min(fitting(caps, matmul.TILES), key=lambda t: t.bm * t.bn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
 from pumice.ir.graph import Node
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext, find_view
+from pumice.kernels.context import Group, LowerContext, below_views, find_view
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import ZERO, Index, Puller, plus, times
 from pumice.kernels.routines.common import (
@@ -23,6 +23,15 @@ from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_ma
 from pumice.kernels.routines.split_k import Split, decide_split, guess_parts, lower_split, most_parts
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader, tile_origin
 
+# What each variant is for, by how its name begins; the longer beginnings first.
+VARIANTS = {
+    "matvec groups": "few vectors, weights contiguous along K: thread groups take several rows each",
+    "matvec along": "few vectors, weights contiguous along K: threads share each row's sum",
+    "matvec across": "few vectors, weights contiguous along N: neighbouring threads take neighbouring columns",
+    "matvec": "few vectors: the weights are read once, thread groups share each row's blocks",
+    "tiled": "the largest tile that keeps the device busy without much padding",
+    "naive": "too small or too short a K for tiles: one thread for each result",
+}
 # Largest first: the first that fits the target, the shape and the number of workgroups wins.
 TILES = (
     Tile(128, 128, 16, 8, 8),
@@ -140,6 +149,13 @@ def pulls_left(ctx: LowerContext, node: Node) -> bool:
     if ctx.max(b.shape[1]) < 32 or ctx.max(b.shape[0]) < _SHORT_K:
         return False
     return ctx.at_most(node.id, product(node.type.shape[:-1]), MAX_VECTORS)
+
+
+def reads_rows(ctx: LowerContext, node: Node) -> bool:
+    """Whether its kernel reads whole rows of the weight for few vectors."""
+    weight = node.operands["b"]
+    view = find_view(ctx.graph, weight, {below_views(ctx.graph, weight)}) if pulls_left(ctx, node) else None
+    return view is not None and view.strides[0] == 1
 
 
 def decide(

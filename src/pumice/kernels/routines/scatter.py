@@ -15,7 +15,15 @@ from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.rows import layout
-from pumice.kernels.rows.layout import RowThreads, RowTile
+from pumice.kernels.rows.layout import ROW_VARIANTS, RowThreads, RowTile
+
+# What each variant is for, by how its name begins; the longer beginnings first.
+VARIANTS = {
+    "thread": "few updates: every thread scans all indices",
+    "group": "many updates: the threads of a workgroup look through the indices together",
+    "table": "many updates of a fresh result: a first kernel finds the last update of every row",
+    **ROW_VARIANTS,
+}
 
 Form = Literal["add", "set", "inplace"]
 _T = TypeVar("_T")

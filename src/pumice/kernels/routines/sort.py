@@ -16,6 +16,12 @@ from pumice.kernels.pull import Puller
 from pumice.kernels.rows.folds import order_key
 from pumice.kernels.rows.layout import Rows, power_of_two
 
+# What each variant is for, by how its name begins; the longer beginnings first.
+VARIANTS = {
+    "block": "a row fits the workgroup memory",
+    "rounds": "few of many wanted: rounds that keep the best of each block",
+    "merge": "rows longer than the workgroup memory: blocks are sorted, then merged",
+}
 # Sorts behind every element: positions are unique, and no row is this long.
 _PADDING = "0xffffffffu"
 _VALUES, _INDICES = 0, 1

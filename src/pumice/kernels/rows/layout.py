@@ -15,6 +15,14 @@ from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller, plus, times
 from pumice.kernels.rows.folds import combine, subgroup_fold
 
+# What each variant is for, by how its name begins; the longer beginnings first.
+ROW_VARIANTS = {
+    "combine": "adds up what several workgroups found for a row",
+    "thread": "short rows, or very many side by side: one thread for each",
+    "tile": "neighbours in memory are of different rows: a workgroup takes several rows side by side",
+    "row": "rows long enough for a workgroup each",
+    "window": "small windows: one thread for each result",
+}
 _REGISTERS = 16  # elements of a row that one lane may keep; more would spill on GPUs of today
 
 
