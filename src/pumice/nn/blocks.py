@@ -41,8 +41,8 @@ class MultiHeadAttention(Module):
     """Attention over x [B, T, width], of itself or of `memory`; fewer key heads than query heads are shared among them.
 
     The projections are `q`, `k`, `v` and `o`. With `packed` they have the names and shapes of PyTorch's MultiheadAttention:
-    in_proj_weight, in_proj_bias, out_proj. `rope` turns queries and keys by their positions. `dropout` is of what the heads give,
-    not of their probabilities, which are never all there.
+    in_proj_weight, in_proj_bias, out_proj. `rope` rotates queries and keys by their positions. `dropout` applies to the heads'
+    outputs, not to the probabilities, which are never materialised.
 
     - `width`: size of the last axis of x and of the result
     - `heads`: query heads, which divide the width
@@ -51,7 +51,7 @@ class MultiHeadAttention(Module):
     - `bias`: whether the projections have one
     - `rope`: rotary positions: True for a base of 10,000, or the base
     - `window`: how far back a position sees; without end by default
-    - `dropout`: rate of dropout of what the heads give
+    - `dropout`: rate of dropout of the heads' outputs
     - `packed`: one matmul for queries, keys and values, named as PyTorch's
 
     >>> sorted(MultiHeadAttention(8, 2, bias=False).named_parameters())
@@ -180,7 +180,7 @@ class GatedMLP(Module):
 
 
 class TransformerBlock(Module):
-    """x plus attention of its norm, plus a feed-forward network of that one's norm.
+    """Pre-norm: x + attention(norm(x)), then the same with a feed-forward network.
 
     - `width`: size of the last axis of x and of the result
     - `heads`: query heads

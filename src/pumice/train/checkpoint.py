@@ -123,7 +123,7 @@ class Checkpoints:
         self._held.close()
 
     def entries(self) -> list[CheckpointEntry]:
-        """The checkpoints whose manifest can be read and that `latest` did not find damaged, oldest first."""
+        """The checkpoints with a readable manifest that `latest` did not find damaged, oldest first."""
         found = []
         damaged = {name for name, _ in self.skipped}
         for path in (path for path in self._folders() if path.name not in damaged):
@@ -141,9 +141,9 @@ class Checkpoints:
         return min(rated, key=lambda entry: (entry.metric, entry.step), default=None)
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, None where there is none at all; damaged ones are passed over and named.
+        """The newest intact checkpoint, None where there are none; damaged ones are skipped and named.
 
-        If all are damaged, that is an error: to begin again from nothing is not what anybody wanted.
+        If all are damaged, that is an error: silently starting over would lose the run.
         """
         folders = self._folders()
         self.skipped = []
@@ -162,7 +162,7 @@ class Checkpoints:
         return None
 
     def save(self, step: int, state: Mapping[str, Any], run: Mapping[str, Any], metric: float | None = None) -> Path:
-        """Write a checkpoint, then delete those that are no longer kept; on a full disk nothing is lost but the new one."""
+        """Write a checkpoint, then delete those that are no longer kept; on a full disk only the new one is lost."""
         path = self.folder / f"step-{step:08d}"
         part = self.folder / f".{path.name}.{secrets.token_hex(4)}.part"
         rest = {"format": FORMAT, "step": step, "meta": state["meta"], "run": run}
@@ -191,7 +191,7 @@ class Checkpoints:
 
     def _publish(self, part: Path, path: Path) -> None:
         if path.exists():
-            # A run that went back behind this one, because it is damaged or an older one was asked for, got here again.
+            # An earlier attempt wrote this one, before the run was resumed from an older checkpoint.
             self._discard(path)
         os.rename(part, path)
         sync(self.folder)

@@ -49,7 +49,7 @@ class LabelCheck:
 
 
 def label_checks(graph: Graph, labels: Sequence[Labels]) -> tuple[LabelCheck, ...]:
-    """What can be checked of the labels that losses were given: those that depend on inputs and on nothing else."""
+    """Checks for the labels of losses that depend on inputs and on nothing else."""
     found: dict[LabelCheck, None] = {}
     for given in labels:
         part = ancestors(graph, given.node)

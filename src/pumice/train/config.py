@@ -40,7 +40,7 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """How the learning rate goes from the optimizer's `lr` on; `steps` is by default what the run has after the warm-up."""
+    """The learning rate's schedule, from the optimizer's `lr` on; `steps` is by default the run's length after warm-up."""
 
     kind: Literal["constant", "linear", "cosine", "step", "multi_step", "one_cycle"] = "constant"
     warmup: int = 0
@@ -56,7 +56,7 @@ class ScheduleSettings:
 class RunSettings:
     """How long, where and how a run goes; `out` starts from the current folder, `params` from the configuration's.
 
-    Without `validate` nothing is held against the data kept aside while it trains, and the best is by the training loss.
+    Without `validate` the held-out data is not used while it trains, and the best checkpoint is by the training loss.
     """
 
     name: str = ""
@@ -224,7 +224,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 
 
 def make_schedule(settings: ScheduleSettings, lr: float, updates: int) -> Schedule:
-    """The learning rate of a run that makes so many updates.
+    """The learning rate schedule of a run of `updates` updates.
 
     >>> make_schedule(ScheduleSettings("cosine", warmup=10), 0.1, 110).to_dict()
     {'kind': 'warmup', 'steps': 10, 'then': {'kind': 'cosine', 'lr': 0.1, 'steps': 100, 'end': 0.0}}

@@ -1,4 +1,4 @@
-"""Data by position: any batch of any epoch is a pure function of the seed, so that a run can go on exactly where it was."""
+"""Data by position: any batch of any epoch is a pure function of the seed, so that a run can resume exactly."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Position:
     index: int = 0
 
     def after(self, batches: int) -> Position:
-        """The position one batch further, with so many batches in an epoch."""
+        """The position one batch further, given the number of batches in an epoch."""
         return Position(self.epoch + 1, 0) if self.index + 1 >= batches else Position(self.epoch, self.index + 1)
 
 
 class Data(Protocol):
-    """What a Trainer takes: a number of batches per epoch, and every one of them by position."""
+    """The data of a Trainer: a number of batches per epoch, and each batch by position."""
 
     def __len__(self) -> int: ...
 
@@ -79,7 +79,7 @@ def permutation(count: int, seed: int, epoch: int = 0) -> NDArray[np.int64]:
 
 
 class Batches:
-    """The samples of a dataset in batches: shuffled anew in each epoch, or in their order.
+    """The samples of a dataset in batches: reshuffled in each epoch, or in order.
 
     - `dataset`: `Arrays`, `Tokens`, `ImageFolder`, a `Subset`, or anything with `len`, `take` and `describe`
     - `batch_size`: samples in a batch; the last one of an epoch has what is left
@@ -260,7 +260,7 @@ def check_finite(name: str, values: Array) -> None:
     """
     if (values.dtype.kind != "f" and values.dtype.name != "bfloat16") or not values.size:
         return
-    # A sum is not finite where a value is not, and costs no mask of the size of the data; an overflow is looked at again.
+    # The sum is finite only if all values are, and needs no mask of the data's size; an overflow is checked in full.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(np.sum(values, dtype=np.float64)):
             return
@@ -276,7 +276,7 @@ def check_finite(name: str, values: Array) -> None:
 
 
 def check_labels(name: str, labels: Array, classes: int, *, ignore: int | None = None) -> None:
-    """Refuse labels that are no class numbers, by name, row and value; `ignore` is a label that counts for nothing.
+    """Refuse labels that are no class numbers, by name, row and value; `ignore` is a label without loss.
 
     >>> check_labels("y", np.array([0, -1]), 2, ignore=-1)
     """

@@ -154,7 +154,7 @@ class ImageFolder:
         return found
 
     def describe(self) -> dict[str, Any]:
-        """What the data is, as JSON; the files' sizes stand for their content."""
+        """What the data is, as JSON; files are identified by their sizes."""
         sizes = np.array([file.stat().st_size for file in self.files])
         names = [str(file.relative_to(self.path)) for file in self.files]
         shape = [self.channels, *self.size]

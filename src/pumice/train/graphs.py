@@ -16,13 +16,13 @@ from pumice.tracing import Spec, set_param, set_state, spec, state, trace
 from pumice.train.checks import ancestors
 
 KEY, LR, NUMBER, FIRST = "step.key", "step.lr", "step.number", "step.first"
-# Loss scaling of half precision: where it starts, after how many good steps it doubles, and its bounds.
+# Loss scaling of half precision: where it starts, after how many good train steps it doubles, and its bounds.
 _FIRST_SCALE, _GROW_AFTER, _LEAST_SCALE, _MOST_SCALE = 2.0**15, 1000, 1.0, 2.0**24
 
 
 @dataclass
 class TrainStepGraphs:
-    """The graphs of one step: `main` does everything, or adds up gradients that `apply` then applies."""
+    """The graphs of one train step: `main` does everything, or accumulates gradients that `apply` then applies."""
 
     model: Module
     loss: Callable[..., Any]
@@ -45,7 +45,7 @@ class TrainStepGraphs:
         return None if self.precision == "f32" else self.precision
 
     def main(self) -> Graph:
-        """Loss and gradients of a batch; with one micro-batch a step the update too."""
+        """Loss and gradients of a batch; with one micro-batch per train step the update too."""
 
         def run(params: dict[str, Tensor], **given: Tensor) -> Any:
             batch = {name: given[name] for name in self.inputs}
@@ -68,14 +68,14 @@ class TrainStepGraphs:
         return graph
 
     def _check_depends(self, graph: Graph) -> None:
-        """Refuses a loss that no parameter has a part in: it would never change."""
+        """Refuses a loss that depends on no parameter: it would never change."""
         found = set(ancestors(graph, graph.outputs[0][1]))
         trained = {f"params.{name}" for name in self.trained} | set(self.trained)
         if not any(n.op == "param" and n.id in found and n.name in trained for n in graph):
             raise InputError("the loss depends on no parameter that is trained", hint="compute it from what the model gives")
 
     def apply(self) -> Graph:
-        """The update by the gradients that micro-batches have added up."""
+        """The update by the accumulated gradients of micro-batches."""
         named = self.model.named_parameters()
 
         def run(params: dict[str, Tensor], **given: Tensor) -> None:
@@ -138,7 +138,7 @@ class TrainStepGraphs:
         return loss, aux, gradients, buffers
 
     def _update(self, params: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr: Tensor, number: Tensor) -> Tensor | None:
-        """Traces the optimizer; gives what says whether the step counts, None where every one does."""
+        """Traces the optimizer; gives the flag whether the update is applied, None where every one is."""
         ok: Tensor | None = None
         norm: Tensor | None = None
         if self.scaled:
@@ -147,7 +147,7 @@ class TrainStepGraphs:
             norm = global_norm(list(gradients.values()))
             ok = self._finite(norm)
             skipped, good = state("amp.skipped", (), "i32"), state("amp.good", (), "i32")
-            # Updates that did not count must not count for the optimizer's corrections either.
+            # Skipped updates must not count in the optimizer's bias corrections either.
             number = number - skipped.astype("f32")
             grown = good + 1 >= _GROW_AFTER
             set_state(skipped, skipped + F.where(ok, 0, 1))

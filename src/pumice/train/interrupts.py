@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while training: they wait for the update at hand, and only a second Ctrl-C ends it at once."""
+"""Ctrl-C and SIGTERM while training: they wait for the current update; only a second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Interrupts:
 
 
 class WholeUpdate:
-    """Puts off Ctrl-C to the end of the enclosed update, so that parameters, moments and counts stay of one step.
+    """Delays Ctrl-C until the end of the enclosed update, so that parameters, moments and counts stay consistent.
 
-    A second Ctrl-C is not put off. Handlers of the user's own, or of a Trainer, stay as they are.
+    A second Ctrl-C is not delayed. Handlers of the user, or of a Trainer, stay in place.
 
     >>> try:
     ...     with WholeUpdate():

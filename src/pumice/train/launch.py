@@ -1,4 +1,4 @@
-"""A training run from its configuration: everything built, trained, measured, and left in one folder."""
+"""A training run from its configuration: build, train, measure, and write everything to one folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_VALIDATION = "validation is off: the best checkpoint is the one with the low
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave: how it ended, what the recipe measured (nothing if it was interrupted), and where things are."""
+    """The outcome of a run: how it ended, the recipe's metrics (none if it was interrupted), and the paths of its files."""
 
     result: Result
     measured: dict[str, Any]
@@ -40,7 +40,7 @@ class Outcome:
 
 
 class _WriteConfig(Callback):
-    """Leaves the settings in the run's folder, once it is sure that the run may go there, and says the recipe's notes."""
+    """Writes the settings to the run's folder, once the run has locked it, and prints the recipe's notes."""
 
     def __init__(self, config: Config, out: Path, notes: Sequence[str]) -> None:
         self.config, self.out, self.notes = config, out, notes

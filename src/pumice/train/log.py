@@ -19,8 +19,8 @@ Record = Mapping[str, Any]
 class Log:
     """Appends records to a file. Each line is flushed when `write` returns; None writes nothing.
 
-    `resumed_at` is the step that a run goes on from: what a killed run logged beyond it happens again, and is dropped. A run
-    that starts anew leaves an earlier log beside its own, as `.old`.
+    `resumed_at` is the train step that a run resumes from: what a killed run logged after it happens again, and is dropped. A run
+    that starts over keeps an earlier log next to its own, as `.old`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -146,7 +146,7 @@ def smoothed(points: Sequence[Point]) -> list[Point]:
 
 
 def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
-    """Fewer points of the same outline: the lowest and the highest of each piece, and both ends.
+    """Fewer points with the same outline: the lowest and the highest of each piece, and both ends.
 
     >>> thinned([(i, i % 2) for i in range(100)], most=4)
     [(0, 0), (1, 1), (50, 0), (51, 1), (99, 1)]

@@ -48,7 +48,7 @@ def compile_step(
     aux: bool = False,
     store: Store | None = None,
 ) -> TrainStep:
-    """Compile a training step for a device.
+    """Compile a train step for a device.
 
     - `model`: an `nn.Module`
     - `loss`: a function `loss(model, **batch)` that gives a scalar; with `aux` the pair of it and a dict of named tensors
@@ -81,7 +81,7 @@ def compile_step(
 
 
 class TrainStep:
-    """A compiled training step; `compile_step` makes it. Thread-safe: calls take turns, with its forward executables too."""
+    """A compiled train step; `compile_step` makes it. Thread-safe: calls take turns, with its forward executables too."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class TrainStep:
         return key | (self._applied() if self._apply is None else {FIRST: np.asarray(self._micro == 0, np.float32)})
 
     def profile(self, batch: Mapping[str, Any] | None = None, /, *others: Any, repeats: int = 5, **inputs: Any) -> Profile:
-        """Where the time of a step on this batch goes, kernel by kernel; parameters and states are put back afterwards.
+        """Where the time of a train step on this batch goes, kernel by kernel; parameters and states are restored afterwards.
 
         With `accumulate` it is the time of a micro-batch without the update.
 
@@ -200,7 +200,7 @@ class TrainStep:
             return self.executable.profile(arrays | self._numbers(), repeats=repeats)
 
     def check(self, batch: Mapping[str, Any]) -> None:
-        """Refuse a batch that the loss cannot be computed of: its names, shapes, labels, or numbers that are not finite."""
+        """Refuse a batch that the loss cannot be computed from: its names, shapes, labels, or numbers that are not finite."""
         self._checked(batch)
 
     def check_sizes(self, batch: Mapping[str, Any]) -> None:
@@ -256,7 +256,7 @@ class TrainStep:
         limits = {s: m for s, m in (self._max or {}).items() if s in known} if max is None else max
         return compile_graph(graph, max=limits, store=self.store.child())
 
-    # -- where it stands --------------------------------------------------------------------------------------------
+    # -- its state --------------------------------------------------------------------------------------------
     @property
     def count(self) -> int:
         """Updates done, skipped ones included."""
@@ -275,7 +275,7 @@ class TrainStep:
 
     @property
     def changing(self) -> frozenset[str]:
-        """The parameters and buffers that a step changes."""
+        """The parameters and buffers that a train step changes."""
         graphs = [exe.graph for exe in (self.executable, self._apply) if exe is not None]
         return frozenset(g.nodes[target].name for g in graphs for target, _ in g.updates if g.nodes[target].op == "param")
 
@@ -290,7 +290,7 @@ class TrainStep:
         return self.schedule(self._count)
 
     def set_lr(self, lr: float | Schedule) -> None:
-        """Another learning rate or schedule, from the next update on; schedules count from the first step."""
+        """Another learning rate or schedule, from the next update on; schedules count from the first train step."""
         self.schedule = as_schedule(lr)
 
     def params(self) -> dict[str, Array]:
@@ -317,7 +317,7 @@ class TrainStep:
                         states[f"optim.ema.{name}"].write(np.asarray(given[name]).astype(np.float32))
 
     def reset(self) -> None:
-        """Back to the start: the first parameters, for all that share them, no state, step 0."""
+        """Back to the start: the first parameters, for all that share them, no state, train step 0."""
         with self._lock:
             for entry in self._states().values():
                 entry.reset()
@@ -325,7 +325,7 @@ class TrainStep:
             self._count = self._micro = 0
 
     def _initialise(self, *, only_unset: bool = False) -> None:
-        """The first values of all parameters, or of those that nobody has set or given."""
+        """The first values of all parameters, or of those that were neither set nor given."""
         for name in self._named:
             # One after the other: all values at once would take as much memory again as the parameters.
             if name in self._given:

@@ -95,7 +95,7 @@ def _check_validate(validate: Any) -> None:
 class Trainer:
     """Runs a train step over data for a number of epochs or batches.
 
-    Ctrl-C and SIGTERM end the run after the batch at hand, with a checkpoint. A loss or a monitored number that is not finite
+    Ctrl-C and SIGTERM end the run after the current batch, with a checkpoint. A loss or a monitored number that is not finite
     ends it with `Diverged`.
 
     - `step`: what `compile_step` made
@@ -327,7 +327,7 @@ class Trainer:
                 raise self._diverged(f"{what}, with a learning rate of {self.step.lr:.3g}")
 
     def _check_params(self, params: Mapping[str, Any]) -> None:
-        """Refuses what must not become a checkpoint: numbers that a step has changed into NaN or infinity."""
+        """Refuses what must not become a checkpoint: parameters that a train step has turned into NaN or infinity."""
         for name in sorted(self.step.changing & params.keys()):
             bad = ~np.isfinite(params[name])
             if bad.any():
@@ -345,7 +345,7 @@ class Trainer:
         )
 
     def _explained(self, error: DiskFull) -> DiskFull:
-        """What a full disk means for this run: whether there is something to go on from."""
+        """Adds to a disk-full error whether there is a checkpoint to resume from."""
         if self._saved is None:
             hint, cli_hint = ("free some space and start again: no checkpoint was saved yet",) * 2
         else:
@@ -354,7 +354,7 @@ class Trainer:
         return DiskFull(error.message, hint=hint, cli_hint=cli_hint, **error.fields)
 
     def _milestone(self, kept: Checkpoints | None, log: Log) -> None:
-        """Validate and save, unless that was done at this very step."""
+        """Validate and save, unless that was done at this train step already."""
         if self.done == self._validated or not self.done:
             return
         self._validated = self.done
@@ -411,7 +411,7 @@ class Trainer:
             raise FormatError(f"{found.path} is no checkpoint of a Trainer: {error!r}", path=str(found.path)) from error
         self.step.load_state_dict(found.state_dict)
         if first != self._initial:
-            # What was set while running counts as long as the settings are the same; new settings are meant.
+            # Changes made while running are restored if the settings are the same; new settings take precedence.
             self.step.set_lr(self._initial)
             self.note(
                 f"the learning rate's schedule was changed: the new one is used from here on. It counts from the run's first "

@@ -1,4 +1,4 @@
-"""Recipes: a model, its loss and its data put together from settings, for `pumice train`."""
+"""Recipes: a model, its loss and its data, built from settings, for `pumice train`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECIPES = {
     "characters": "pumice.train.recipes.characters",
     "addition": "pumice.train.recipes.addition",
     "siren": "pumice.train.recipes.siren",
-    "finetune": "pumice.llm.finetune.recipe",  # stands above training: known by its name alone
+    "finetune": "pumice.llm.finetune.recipe",  # above training in the import order: known by name only
 }
 
 

@@ -72,13 +72,13 @@ def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRe
 
 
 def sample(step: TrainStep, letters: Characters, context: int, *, length: int, seed: int = 0, temperature: float = 0.8) -> str:
-    """A text of the model's own, one character after the other."""
+    """Sample a text from the model, one character after the other."""
     rng = np.random.default_rng(seed)
     ids = [int(rng.integers(len(letters)))]
     with step.forward(inputs={"x": spec(1, context, dtype="i32")}) as forward:
         for _ in range(length):
             window = ids[-context:]
-            # Places behind the text hold anything: the model is causal and does not see them.
+            # Positions after the text may hold anything: the model is causal and does not see them.
             x = np.zeros((1, context), np.int32)
             x[0, : len(window)] = window
             logits = np.float64(forward.run(x=x)[0, len(window) - 1]) / temperature

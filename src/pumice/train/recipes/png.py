@@ -1,4 +1,4 @@
-"""A PNG writer for results, so that looking at one needs no further package."""
+"""A small PNG writer, so that results need no image package."""
 
 from __future__ import annotations
 
