@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from pumice.core.caps import Caps
+from pumice.plan.build import build_plan
+
+from fuzz.merged_matmuls import matmuls_case
 from fuzz.random_graphs import random_case, shrink
 from fuzz.several_results import has_results, results_case
 from harness import Case, check
@@ -55,6 +59,25 @@ def test_backends_agree_on_more_nodes_with_several_results(chunk: int, request: 
 
 def test_graphs_have_nodes_with_several_results() -> None:
     assert sum(has_results(results_case(seed)) for seed in range(24)) > 18
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("chunk", range(2))
+def test_backends_agree_on_merged_matmuls(chunk: int) -> None:
+    _compare(matmuls_case, range(chunk, 12, 2))
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_backends_agree_on_more_merged_matmuls(chunk: int, request: pytest.FixtureRequest) -> None:
+    first, count = request.config.getoption("--graph-seed"), request.config.getoption("--graphs")
+    _compare(matmuls_case, range(1000 + first + chunk, 1000 + first + count, CHUNKS))
+
+
+def test_graphs_have_matmuls_to_merge() -> None:
+    merged = [len(build_plan(matmuls_case(seed).graph, Caps.preset("browser-baseline")).packing) for seed in range(12)]
+    assert sum(n > 0 for n in merged) > 6 and sum(n > 1 for n in merged) > 2
 
 
 def _compare(make: Callable[[int], Case], seeds: Iterable[int]) -> None:

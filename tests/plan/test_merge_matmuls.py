@@ -119,6 +119,14 @@ def test_low_rank_adapters_stand_beside_merged_weights() -> None:
     assert packs(found) == [["gate", "up"], ["gate_a", "up_a"]]
 
 
+def test_the_operand_may_be_a_transposed_param() -> None:
+    def gated_param(params: Any) -> Any:
+        x = params["x"].T
+        return pm.silu(x @ params["gate"].T) * (x @ params["up"].T)
+
+    assert packs(merged(gated_param, params={"x": pm.spec(64, 3), "gate": W, "up": W})) == [["gate", "up"]]
+
+
 def test_weights_of_two_formats_are_merged_in_parts() -> None:
     specs = {"q": pm.spec(128, 64, dtype="q4_0"), "k": Q4, "v": pm.spec(64, 64, dtype="q8_0")}
     assert packs(merged(heads, params=specs, x=X)) == [["q", "k"]]

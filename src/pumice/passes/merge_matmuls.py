@@ -61,7 +61,7 @@ def merge_matmuls(graph: Graph, caps: Caps, packs: Packs | None = None) -> Graph
             slices |= _merge(graph, r, first[n.id], caps, packs or {})
         if n.id in slices:
             r.ids[n.id] = slices[n.id].add(r)
-        elif n.id not in r.ids and n.id not in replaced and not _is_weight_of(graph, n, replaced):
+        elif n.id not in r.ids and n.id not in replaced:
             r.keep(n)
     return dce(r.finish())
 
@@ -86,11 +86,6 @@ class _Slice:
         if r.nodes[found].type == self.node.type:
             return found
         return r.add("reshape", [found], {"shape": self.node.type.shape}, self.node.where)
-
-
-def _is_weight_of(graph: Graph, n: Node, replaced: set[int]) -> bool:
-    """Whether n is the transposed weight of a merged matmul, which reads the pack instead."""
-    return n.op == "transpose" and bool(graph.users[n.id]) and set(graph.users[n.id]) <= replaced
 
 
 def _groups(graph: Graph, caps: Caps, packs: Packs) -> Iterator[list[_Matmul]]:
