@@ -77,6 +77,38 @@ def test_unary_ops(op: str) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-37)
 
 
+@pytest.mark.parametrize("op", UNARY)
+def test_nan_stays_whatever_its_bits(op: str) -> None:
+    bits = np.uint32([0x7F800001, 0x7FC00000, 0x7FC00155, 0x7FFFFFFF])
+    x = np.concatenate([bits, bits | np.uint32(1 << 31)]).view(np.float32)
+    assert np.isnan(compiled(op, x)).all()
+
+
+@pytest.mark.parametrize("op", ["exp", "tanh", "erf", "sigmoid", "silu", "gelu", "gelu_tanh"])
+def test_functions_down_to_denormal_results(op: str) -> None:
+    """As near to float64 as NumPy in float32, which runs the same definition, give or take two units in the last place."""
+    function = get_op(op).lowering.function
+    x = np.linspace(-110, 95, 100_001, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        got, plain, want = compiled(op, x), function(x), function(x.astype(np.float64))
+        finite = np.isfinite(want.astype(np.float32))
+    np.testing.assert_array_equal(np.isfinite(got), finite)
+    unit = np.spacing(np.abs(want[finite].astype(np.float32))).astype(np.float64)
+    ours, numpys = (np.max(np.abs(y[finite] - want[finite]) / unit) for y in (got, plain))
+    assert ours <= numpys + 2
+
+
+def test_functions_without_instructions_are_refused() -> None:
+    from llvmlite import ir
+
+    from pumice.backends.host.native.codegen.vectors import Vector
+
+    x = Vector(ir.IRBuilder(), ir.Constant(ir.VectorType(ir.FloatType(), 4), [1.0] * 4))
+    for function in (np.sin, np.sum):
+        with pytest.raises(TypeError):
+            function(x)
+
+
 @pytest.mark.parametrize("op", BINARY)
 def test_binary_ops(op: str) -> None:
     x, y = numbers(5003), numbers(5003, 1)[::-1].copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import subprocess
 import sys
@@ -13,12 +14,13 @@ import numpy as np
 import pytest
 
 from pumice import config
-from pumice.backends.host.native import jit, kernel_tasks
+from pumice.backends.host.native import fused, jit, kernel_tasks
 from pumice.backends.host.native.sizes import ROW_HEADER, bytes_known
 from pumice.backends.host.threads.pool import compiled_at
-from pumice.core import kept
+from pumice.core import kept, special
 from pumice.core.kept import keep, read_kept
 from pumice.errors import DeviceError, PumiceWarning
+from pumice.ir.registry import get_op
 
 pytestmark = pytest.mark.skipif(not jit.available(), reason="numba is not installed")
 if jit.available():
@@ -218,6 +220,13 @@ def test_the_digest_covers_all_that_is_compiled() -> None:
                 left += modules
     assert len(found) > 20
     assert found <= set(machine_code.sources())
+
+
+def test_the_digest_covers_the_functions_of_elementwise_ops() -> None:
+    sources = {str(path) for path in machine_code.sources()}
+    assert special.__file__ in sources
+    for op in {op for ops in fused.KNOWN.values() for op in ops}:
+        assert inspect.getsourcefile(get_op(op).infer) in sources, op
 
 
 def test_the_kernels_of_a_graph() -> None:

@@ -36,10 +36,13 @@ class Scalar:
     """Elementwise with NumPy broadcasting: a WGSL expression per compute kind, operands as {0}, {1}, ….
 
     Keys: "f" (computes in f32), "i" (i32), "u" (u32), "b" (bool), "*" for all; chosen by the compute kind of the first operand.
-    Attributes are available by name ({lo}); functions named pm_* come from the kernels' WGSL library.
+    Attributes are available by name ({lo}); functions named pm_* come from the kernels' WGSL library. `function` is the op over
+    arrays, written in NumPy's functions alone: the host calls it with arrays, and with vectors that emit machine code.
+    None if the op needs its attributes.
     """
 
     wgsl: Mapping[str, str]
+    function: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

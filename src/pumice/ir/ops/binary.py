@@ -86,7 +86,7 @@ def _op(
             operands=("a", "b"),
             infer=infer,
             reference=reference_of(fn),
-            lowering=Scalar(wgsl),
+            lowering=Scalar(wgsl, fn),
             samples=samples,
             gradient=BINARY.get(name),
             no_gradient="" if name in BINARY else _WITHOUT.get(family, STEPS),

@@ -61,7 +61,7 @@ register(
         operands=("cond", "a", "b"),
         infer=_where_infer,
         reference=reference_of(np.where),
-        lowering=Scalar({"*": "select({2}, {1}, {0})"}),
+        lowering=Scalar({"*": "select({2}, {1}, {0})"}, np.where),
         samples=_where_samples,
         gradient=gradients.where,
         rules="NaN and infinities on the side not taken have no effect",

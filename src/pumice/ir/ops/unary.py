@@ -90,7 +90,7 @@ def _op(
             operands=("x",),
             infer=infer,
             reference=reference_of(fn),
-            lowering=Scalar(table),
+            lowering=Scalar(table, fn),
             samples=samples,
             gradient=UNARY.get(name),
             no_gradient="" if name in UNARY else BOOLS if to_bool else STEPS,
@@ -145,7 +145,7 @@ _op("log2", "the logarithm to base 2", np.log2, "pm_log2({0})", (0.01, 10.0), (*
 _op("log1p", "log(1 + x), exact near 0", np.log1p, "pm_log1p({0})", (-0.9, 5.0), (*_POSITIVE, -1.0, -2.0), near_zero=True)
 _op("sqrt", "the square root", np.sqrt, "pm_sqrt({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
 _op("rsqrt", "1 / sqrt(x)", lambda x: 1 / np.sqrt(x), "pm_rsqrt({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
-_op("reciprocal", "1 / x", lambda x: 1 / x, "(1.0 / {0})", (0.25, 8.0))
+_op("reciprocal", "1 / x", np.reciprocal, "(1.0 / {0})", (0.25, 8.0))
 _op("sin", "the sine", np.sin, "pm_sin({0})", (-100.0, 100.0), _AT_ZERO, near_zero=True, rules=_REDUCED)
 _op("cos", "the cosine", np.cos, "pm_cos({0})", (-100.0, 100.0), _AT_ZERO, rules=_REDUCED)
 _op("tan", "the tangent", np.tan, "pm_tan({0})", (-1.4, 1.4), _AT_ZERO, near_zero=True, rules=_REDUCED)

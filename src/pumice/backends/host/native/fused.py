@@ -24,7 +24,7 @@ _FLOAT = ("neg", "abs", "sqrt", "rsqrt", "square", "reciprocal", "exp", "tanh", 
           "relu", "add", "sub", "mul", "div", "max", "min", "clamp", *_COMPARE, *_CHOICE)  # fmt: skip
 _INT = ("add", "sub", "mul", *_COMPARE, *_CHOICE)
 _BOOL = ("logical_and", "logical_or", "logical_xor", "logical_not", *_CHOICE)
-_OPS = {"float32": frozenset(_FLOAT), "int32": frozenset(_INT), "bool": frozenset(_BOOL)}
+KNOWN = {"float32": frozenset(_FLOAT), "int32": frozenset(_INT), "bool": frozenset(_BOOL)}
 # How a leaf spreads, by whether it has all rows and all columns.
 _SPREADS = {(False, False): "one", (True, False): "rows", (False, True): "columns", (True, True): "each"}
 
@@ -38,11 +38,11 @@ def is_known(op: str, operands: Sequence[NpDType | None], result: NpDType) -> bo
     (True, False, False)
     """
     names = {d.name for d in operands if d is not None} | {result.name}
-    if None in operands or not names <= _OPS.keys():
+    if None in operands or not names <= KNOWN.keys():
         return False
     if op == "cast":  # from floats to ints it saturates
         return operands[0] == result or result.name == "float32"
-    return all(op in _OPS[d.name] for d in operands[-1:] if d is not None)
+    return all(op in KNOWN[d.name] for d in operands[-1:] if d is not None)
 
 
 def native_region(dtypes: Sequence[NpDType], operations: Sequence[Operation]) -> Native:

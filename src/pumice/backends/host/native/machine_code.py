@@ -15,9 +15,10 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-from pumice.core import block_formats
+from pumice.core import block_formats, special
 from pumice.core.kept import keep, kept_folder, read_kept
 from pumice.errors import DeviceError
+from pumice.ir.ops import binary, ternary, unary
 
 _HERE = Path(__file__).parent
 # Files, and folders of them, whose text decides what the code is. numba's version is left out: what it made stays right.
@@ -25,8 +26,8 @@ _SOURCES = (
     *(_HERE / name for name in ("kernels", "codegen", "compiled.py", "machine_code.py", "region_kernel.py", "sizes.py")),
     *(_HERE.parent / name for name in ("threads/pool.py", "memory/scratch.py")),
 )
-# And that of the records of formats, from which some of them are generated.
-_RECORDS = Path(block_formats.__file__)
+# And those that kernels are generated from: the records of formats, and the functions of elementwise ops.
+_GENERATED_FROM = tuple(Path(str(module.__file__)) for module in (block_formats, special, unary, binary, ternary))
 
 # Called with the number of kernels that are compiled, and of those that have to be.
 Report = Callable[[int, int], None]
@@ -135,7 +136,7 @@ def sources() -> list[Path]:
     >>> {"lanes.py", "rowops.py", "block_formats.py"} <= {path.name for path in sources()}
     True
     """
-    return [_RECORDS, *(p for s in _SOURCES for p in (sorted(s.glob("*.py")) if s.is_dir() else [s]))]
+    return [*_GENERATED_FROM, *(p for s in _SOURCES for p in (sorted(s.glob("*.py")) if s.is_dir() else [s]))]
 
 
 def _digest(*parts: str) -> str:

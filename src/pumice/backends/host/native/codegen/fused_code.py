@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
-from pumice.backends.host.native.codegen import vector_math as vm
+from pumice.backends.host.native.codegen.vectors import Vector, emit_op
 from pumice.backends.host.native.region_kernel import Operation, RegionKernel
 
 _LANES = 16
 _LONG, _INT, _BYTE, _BIT, _FLOAT = ir.IntType(64), ir.IntType(32), ir.IntType(8), ir.IntType(1), ir.FloatType()
 _ELEMENT = {"float32": _FLOAT, "int32": _INT, "bool": _BYTE}
 _SIZE = {"float32": 4, "int32": 4, "bool": 1}
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_UNARY: dict[str, Callable[[Any, Any], Any]] = {
-    "neg": lambda b, x: b.fneg(x),
-    "abs": vm.absolute,
-    "sqrt": vm.sqrt,
-    "rsqrt": vm.rsqrt,
-    "square": lambda b, x: b.fmul(x, x, flags=vm.FUSED),
-    "reciprocal": lambda b, x: b.fdiv(vm.constant(x, 1.0), x),
-    "exp": vm.exp,
-    "tanh": vm.tanh,
-    "erf": vm.erf,
-    "sigmoid": vm.sigmoid,
-    "silu": vm.silu,
-    "gelu": vm.gelu,
-    "gelu_tanh": vm.gelu_tanh,
-    "relu": lambda b, x: vm.maximum(b, x, vm.constant(x, 0.0)),
-}
-_BINARY: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "add": lambda b, x, y: b.fadd(x, y, flags=vm.FUSED),
-    "sub": lambda b, x, y: b.fsub(x, y, flags=vm.FUSED),
-    "mul": lambda b, x, y: b.fmul(x, y, flags=vm.FUSED),
-    "div": lambda b, x, y: b.fdiv(x, y),
-    "max": vm.maximum,
-    "min": vm.minimum,
-}
-_INTS = {"add": "add", "sub": "sub", "mul": "mul"}
-_LOGIC = {"logical_and": "and_", "logical_or": "or_", "logical_xor": "xor"}
 
 
 def text_of(kernel: RegionKernel, symbol: str) -> str:
@@ -168,28 +141,13 @@ class _Kernel:
         self._store(out, kinds[-1], index, values[-1], mask)
 
     def _apply(self, o: Operation, x: list[Any], kinds: list[str]) -> Any:
-        b = self.b
-        if o.op == "where":
-            return b.select(x[0], x[1], x[2])
         if o.op == "cast":
             return self._cast(x[0], kinds[0], o.dtype)
-        if o.op in _COMPARE:
-            if kinds[0] == "int32":
-                return b.icmp_signed(_COMPARE[o.op], x[0], x[1])
-            compare = b.fcmp_unordered if o.op == "ne" else b.fcmp_ordered
-            return compare(_COMPARE[o.op], x[0], x[1])
-        if o.op in _LOGIC:
-            return getattr(b, _LOGIC[o.op])(x[0], x[1])
-        if o.op == "logical_not":
-            return b.not_(x[0])
-        if kinds[0] == "int32":
-            return getattr(b, _INTS[o.op])(x[0], x[1])
-        if o.op == "clamp":
-            value = x[0]
-            if o.low is not None:
-                value = vm.maximum(b, value, vm.constant(value, o.low))
-            return value if o.high is None else vm.minimum(b, value, vm.constant(value, o.high))
-        return _UNARY[o.op](b, x[0]) if len(x) == 1 else _BINARY[o.op](b, x[0], x[1])
+        if o.op != "clamp":
+            return emit_op(o.op)(self.b, *x)
+        value: Any = Vector(self.b, x[0])
+        value = value if o.low is None else np.maximum(value, o.low)
+        return (value if o.high is None else np.minimum(value, o.high)).value
 
     def _cast(self, x: Any, kind: str, to: str) -> Any:
         if kind == to:

@@ -17,8 +17,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-from pumice.backends.host.native.codegen import vector_math
 from pumice.backends.host.native.codegen.vector_math import FUSED
+from pumice.backends.host.native.codegen.vectors import emit_op
 
 LANES = 32
 
@@ -335,20 +335,18 @@ def largest_of(builder: Any, a: Any) -> Any:
     return call_named(builder, f"llvm.vector.reduce.fmax.v{LANES}f32", _FLOAT, [a], fastmath=("nnan",))
 
 
-@define(FLOATS, FLOATS)
-def exponential(builder: Any, x: Any) -> Any:
-    """exp(x), NaN for NaN; beyond the range of normal numbers, about the smallest or the greatest of them."""
-    return vector_math.exponential(builder, x)
+def _function(op: str) -> Any:
+    """An op of one operand for kernels to call."""
+    emit = emit_op(op)
+
+    def build(builder: Any, x: Any) -> Any:
+        return emit(builder, x)
+
+    build.__name__ = op
+    return define(FLOATS, FLOATS)(build)
 
 
-@define(FLOATS, FLOATS)
-def silu(builder: Any, x: Any) -> Any:
-    return vector_math.silu(builder, x)
-
-
-@define(FLOATS, FLOATS)
-def gelu_tanh(builder: Any, x: Any) -> Any:
-    return vector_math.gelu_tanh(builder, x)
+exp, silu, gelu_tanh = _function("exp"), _function("silu"), _function("gelu_tanh")
 
 
 # --- whole numbers, and dot products of bytes where the processor has an instruction for them ---

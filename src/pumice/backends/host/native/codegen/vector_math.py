@@ -8,15 +8,13 @@ from typing import Any
 
 from llvmlite import ir
 
-from pumice.backends.host.native.codegen.approximations import ERF_P, ERF_Q, ERFC, GELU_ZERO
-
 # A product and a sum may become one instruction that rounds once.
 FUSED = ("contract",)
-# exp(r) on [-ln 2 / 2, ln 2 / 2] to about one unit in the last place.
-_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
-# The powers of e that are normal numbers.
-_LEAST_POWER, _LARGEST_POWER = -87.3, 88.37
-_LN2, _LN2_HIGH, _LN2_LOW = math.log(2), 0.693359375, -2.12194440e-4
+# (exp(r) - 1 - r)/r² on [-ln 2, ln 2], fitted for the least error relative to exp(r), 3e-8; powers from the highest.
+_EXP = (1.961160e-4, 1.41044706e-3, 8.33610352e-3, 4.16612700e-2, 1.66666135e-1, 5.00000358e-1)
+# Beyond these exp is infinite, or rounds to 0.
+_LEAST_POWER, _LARGEST_POWER = -104.0, 89.0
+_LN4_HIGH, _LN4_LOW = 1.38671875, -4.24388880e-4  # ln 4; multiples of the first part are exact
 _ROUNDER = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits
 # tanh(x)/x - 1 in x² below _TANH_SMALL, by powers from the highest.
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
@@ -50,16 +48,6 @@ def below(builder: Any, x: Any, limit: float) -> Any:
     return builder.fcmp_ordered("<", x, constant(x, limit))
 
 
-def above(builder: Any, x: Any, limit: float) -> Any:
-    return builder.fcmp_ordered(">", x, constant(x, limit))
-
-
-def clamp(builder: Any, x: Any, low: float, high: float) -> Any:
-    """x within bounds; NaN stays."""
-    x = builder.select(above(builder, x, high), constant(x, high), x)
-    return builder.select(below(builder, x, low), constant(x, low), x)
-
-
 def call(builder: Any, name: str, *operands: Any) -> Any:
     """An intrinsic of LLVM's of vectors of one type."""
     kind = operands[0].type
@@ -70,28 +58,28 @@ def call(builder: Any, name: str, *operands: Any) -> Any:
     return builder.call(found, operands)
 
 
-def exponential(builder: Any, x: Any) -> Any:
-    """exp(x), NaN for NaN; beyond the range of normal numbers, about the smallest or the greatest of them."""
-    x = clamp(builder, x, _LEAST_POWER, _LARGEST_POWER)
-    shifted = builder.fadd(builder.fmul(x, constant(x, 1.4426950408889634)), constant(x, _ROUNDER))
-    whole = builder.fsub(shifted, constant(x, _ROUNDER))
-    rest = fused(builder, whole, constant(x, -_LN2_LOW), fused(builder, whole, constant(x, -_LN2_HIGH), x))
-    value = polynomial(builder, rest, _EXP)
-    value = fused(builder, builder.fmul(rest, rest), value, builder.fadd(rest, constant(x, 1.0)))
-    # The integer, still in the low bits, goes to the exponent.
-    power = builder.shl(builder.bitcast(shifted, ints(x)), ir.Constant(ints(x), [23] * x.type.count))
-    return builder.bitcast(builder.add(builder.bitcast(value, ints(x)), power), x.type)
-
-
 def exp(builder: Any, x: Any) -> Any:
     """exp(x) in the whole range, infinities and denormal results included."""
-    high, low = above(builder, x, 88.0), below(builder, x, -87.0)
-    nearer = builder.select(high, builder.fsub(x, constant(x, _LN2)), x)
-    nearer = builder.select(low, builder.fadd(x, constant(x, 24 * _LN2)), nearer)
-    factor = builder.select(high, constant(x, 2.0), constant(x, 1.0))
-    factor = builder.select(low, constant(x, 2.0**-24), factor)
-    found = builder.fmul(exponential(builder, nearer), factor)
-    return builder.select(below(builder, x, -104.0), constant(x, 0.0), found)
+    x = x if _is_negative(x) else minimum(builder, x, constant(x, _LARGEST_POWER))
+    return _power_of_e(builder, maximum(builder, x, constant(x, _LEAST_POWER)))
+
+
+def _is_negative(x: Any) -> bool:
+    """Whether x is computed as -|…|."""
+    inner = x.operands[0] if isinstance(x, ir.Instruction) and x.opname == "fneg" else None
+    return isinstance(inner, ir.CallInstr) and inner.callee.name.startswith("llvm.fabs")
+
+
+def _power_of_e(builder: Any, x: Any) -> Any:
+    """exp(x) within the bounds, as 4ⁿ exp(r) with |r| at most ln 2."""
+    shifted = fused(builder, x, constant(x, 0.5 / math.log(2)), constant(x, _ROUNDER))
+    n = builder.fsub(shifted, constant(x, _ROUNDER))
+    r = fused(builder, n, constant(x, -_LN4_LOW), fused(builder, n, constant(x, -_LN4_HIGH), x))
+    value = fused(builder, builder.fmul(r, r), polynomial(builder, r, _EXP), builder.fadd(r, constant(x, 1.0)))
+    # n is still in the low bits, from which it goes to an exponent. 4ⁿ itself may be no number, but 2ⁿ twice is.
+    bits = builder.shl(builder.bitcast(shifted, ints(x)), ir.Constant(ints(x), [23] * x.type.count))
+    power = builder.bitcast(builder.add(bits, ir.Constant(ints(x), [127 << 23] * x.type.count)), x.type)
+    return builder.fmul(builder.fmul(value, power), power, flags=FUSED)
 
 
 def sqrt(builder: Any, x: Any) -> Any:
@@ -102,62 +90,20 @@ def absolute(builder: Any, x: Any) -> Any:
     return call(builder, "fabs", x)
 
 
-def rsqrt(builder: Any, x: Any) -> Any:
-    return builder.fdiv(constant(x, 1.0), sqrt(builder, x))
-
-
-def sigmoid(builder: Any, x: Any) -> Any:
-    return builder.fdiv(constant(x, 1.0), builder.fadd(exp(builder, builder.fneg(x)), constant(x, 1.0)))
-
-
-def silu(builder: Any, x: Any) -> Any:
-    return _gated(builder, x, builder.fneg(x))
-
-
-def _gated(builder: Any, x: Any, power: Any) -> Any:
-    """x / (1 + exp(power)); where that overflows x times 0, however large x is."""
-    found = builder.fdiv(x, builder.fadd(exponential(builder, power), constant(x, 1.0)))
-    return builder.select(above(builder, power, _LARGEST_POWER), builder.fmul(x, constant(x, 0.0)), found)
-
-
 def tanh(builder: Any, x: Any) -> Any:
     """By exp(2|x|), and near 0, where that would cancel, by a polynomial."""
     size = absolute(builder, x)
-    grown = exponential(builder, builder.fadd(size, size))
-    large = builder.fsub(constant(x, 1.0), builder.fdiv(constant(x, 2.0), builder.fadd(grown, constant(x, 1.0))))
+    grown = _power_of_e(builder, minimum(builder, builder.fadd(size, size), constant(x, _LARGEST_POWER)))
+    large = builder.fsub(constant(x, 1.0), builder.fdiv(constant(x, 2.0), builder.fadd(grown, constant(x, 1.0), flags=FUSED)))
     large = call(builder, "copysign", large, x)
     square = builder.fmul(x, x)
     small = fused(builder, builder.fmul(x, square), polynomial(builder, square, _TANH), x)
     return builder.select(below(builder, size, _TANH_SMALL), small, large)
 
 
-def erf(builder: Any, x: Any) -> Any:
-    x = clamp(builder, x, -4.0, 4.0)
-    square = builder.fmul(x, x)
-    top = builder.fmul(polynomial(builder, square, ERF_P), x)
-    return builder.fdiv(top, polynomial(builder, square, ERF_Q))
-
-
-def gelu(builder: Any, x: Any) -> Any:
-    """x Φ(x), with Φ(-|x|) from the tail, which does not cancel for negative x."""
-    size = absolute(builder, x)
-    size = builder.select(above(builder, size, GELU_ZERO), constant(x, GELU_ZERO), size)
-    t = builder.fdiv(constant(x, 1.0), fused(builder, size, constant(x, 0.5 * math.sqrt(0.5)), constant(x, 1.0)))
-    power = builder.fsub(polynomial(builder, t, ERFC), builder.fmul(builder.fmul(size, size), constant(x, 0.5)))
-    tail = builder.fmul(exponential(builder, power), builder.fmul(t, constant(x, 0.5)))
-    tail = builder.select(below(builder, power, _LEAST_POWER), constant(x, 0.0), tail)
-    share = builder.select(below(builder, x, 0.0), tail, builder.fsub(constant(x, 1.0), tail))
-    return builder.fmul(x, share)
-
-
-def gelu_tanh(builder: Any, x: Any) -> Any:
-    """(1 + tanh u)/2 = 1/(1 + exp(-2u)), which does not cancel for negative x."""
-    scale = -2 * math.sqrt(2 / math.pi)
-    inner = fused(builder, builder.fmul(x, x), constant(x, 0.044715 * scale), constant(x, scale))
-    return _gated(builder, x, builder.fmul(x, inner))
-
-
 def _extreme(builder: Any, a: Any, b: Any, order: str) -> Any:
+    if isinstance(b, ir.Constant):  # a number: one instruction, which gives its second operand where there is a NaN
+        return builder.select(builder.fcmp_ordered(order[0], b, a), b, a)
     first = builder.or_(builder.fcmp_ordered(order, a, b), builder.fcmp_unordered("uno", a, a))
     return builder.select(first, a, b)
 

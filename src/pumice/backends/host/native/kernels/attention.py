@@ -17,7 +17,7 @@ from pumice.backends.host.native.codegen.lanes import (
     LANES,
     copy_bytes,
     everywhere,
-    exponential,
+    exp,
     float_at,
     int_at,
     keep_lanes,
@@ -171,7 +171,7 @@ def _exponentials(row: int, low: int, high: int, padded: int, scale: Any) -> Any
         top = larger(_inside(v, at, low, high, _F32(-math.inf)), top)
     lowered, sums = everywhere(-largest_of(top)), zeros()
     for at in range(begin, end, _VECTOR):
-        v = exponential(madd_scalar(load_f32(row + at), scale, lowered))
+        v = exp(madd_scalar(load_f32(row + at), scale, lowered))
         v = _inside(v, at, low, high, _F32(0))
         store_f32(row + at, v)
         sums = plus(sums, v)

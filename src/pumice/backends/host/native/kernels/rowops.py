@@ -17,7 +17,7 @@ from pumice.backends.host.native.codegen.lanes import (
     block_memory,
     copy_bytes,
     everywhere,
-    exponential,
+    exp,
     f16_at,
     float_at,
     gelu_tanh,
@@ -353,7 +353,7 @@ def _weights(scores: int, count: int, top: Any) -> Any:
     for j in range(count, (count + LANES - 1) // LANES * LANES):
         set_float(scores + 4 * j, _F32(-math.inf))
     for at in range(0, 4 * count, _VECTOR):
-        v = exponential(plus(load_f32(scores + at), lowered))
+        v = exp(plus(load_f32(scores + at), lowered))
         store_f32(scores + at, v)
         total = plus(total, v)
     return total_of(total)
