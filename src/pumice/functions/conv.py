@@ -308,7 +308,7 @@ def mean_pool2d(
 
 
 def adaptive_mean_pool(x: TensorLike, size: Sizes = 1) -> Tensor:
-    """The means of equal parts of the spatial axes of x [N, C, spatial…], so many that `size` are left; 1 is the global mean.
+    """The means of x [N, C, spatial…] over `size` equal parts of the spatial axes; 1 is the global mean.
 
     Sizes must divide the axes.
 

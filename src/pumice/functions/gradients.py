@@ -41,7 +41,7 @@ def grad(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
 def value_and_grad(fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The function that gives fn's scalar result and its gradient, see `grad`.
 
-    With `has_aux` fn returns the scalar and something else, which comes along: ((result, something), gradient).
+    With `has_aux` fn returns the scalar and auxiliary values: ((result, aux), gradient).
 
     >>> import pumice as pm
     >>> def loss(params, x):
@@ -142,10 +142,10 @@ def stop_gradient(x: TensorLike) -> Tensor:
 
 
 def checkpoint(fn: Callable[..., Any], *, save: Literal["nothing", "compute"] = "nothing") -> Callable[..., Any]:
-    """fn, whose inner values are not kept for the backward pass but computed again there, from its arguments.
+    """fn, whose inner values are not kept for the backward pass but recomputed there, from its arguments.
 
     It trades time for memory. With save="compute" the results of compute-bound ops (matmuls, attention, convolutions) are kept
-    and only what is cheap is computed again. At least one argument is a tensor.
+    and only cheap ops are recomputed. At least one argument is a tensor.
 
     >>> import pumice as pm
     >>> block = pm.checkpoint(lambda x: pm.tanh(pm.sin(x)))
@@ -179,7 +179,7 @@ def checkpoint(fn: Callable[..., Any], *, save: Literal["nothing", "compute"] = 
 
 
 def custom_gradient(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with a gradient of its own: fn returns its result and a function from the result's gradient to the arguments'.
+    """A function with a custom gradient: fn returns its result and a function from the result's gradient to the arguments'.
 
     That function gives one gradient for each argument, nested as the argument is, or None for none; for a single argument it may
     give the gradient alone.

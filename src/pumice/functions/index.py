@@ -1,4 +1,4 @@
-"""Reading and writing by index tensors, sorting, and the tensors that are made from nothing."""
+"""Reading and writing by index tensors, sorting, and constructors such as arange and zeros."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def rope(
     """Rotary position embedding of x [..., S, D].
 
     `positions` are integers that broadcast to x's shape without the last axis, by default offset, offset + 1, … along
-    the axis S; `offset` may be an int, a dim or a tensor. The first `rotary_dim` entries of D turn, by default all: pairs
+    the axis S; `offset` may be an int, a dim or a tensor. The first `rotary_dim` entries of D rotate, by default all: pairs
     (i, i + rotary_dim/2), or (2i, 2i + 1) where `interleaved`.
 
     >>> import pumice as pm

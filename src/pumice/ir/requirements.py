@@ -1,4 +1,4 @@
-"""What a graph asks of its inputs beyond their types: slices and indices inside what they select from, sizes that are not
+"""Requirements of a graph on its inputs beyond their types: slices and indices inside what they select from, sizes that are not
 negative, values of dims inside their dtype, no quotient by 0 that a state would keep."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Traits: what planning, checks and reports know of an op beyond its meaning, as data of its OpSpec.
+"""Traits: what planning, checks and reports use of an op beyond its meaning, as data of its OpSpec.
 
-Operands are named as the OpSpec names them. What is not said holds for most ops.
+Operands are named as in the OpSpec. The defaults hold for most ops.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def always(attrs: Attrs) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is particular about an op.
+    """The special properties of an op.
 
     Fusion:
     `view(base, attrs, shape)`: the strided view that it makes of its operand `base`, None where that takes a copy.

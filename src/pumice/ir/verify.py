@@ -179,7 +179,7 @@ def _verify_ends(graph: Graph) -> None:
 
 
 def _verify_packs(graph: Graph) -> None:
-    """A param lies in one place: in one pack at most. What a run updates lies alone."""
+    """A param has one place: in one pack at most. Updated params are in no pack."""
     updated, taken = {target for target, _ in graph.updates}, set[int]()
     for node in graph:
         for i in node.args if node.op == "pack_rows" else ():

@@ -1,4 +1,4 @@
-"""What an architecture offers: reading its configs, its params, and the functions to trace."""
+"""The interface of architectures: reading configs, params, and the functions to trace."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausalArchitecture(_Base):
-    """A language model that sees what came before."""
+    """A language model with causal attention."""
 
     kind: ClassVar[Literal["causal"]] = "causal"
 

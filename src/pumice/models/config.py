@@ -1,4 +1,4 @@
-"""ModelArchConfig: what an architecture needs to know of a model, read from config.json or from GGUF metadata."""
+"""ModelArchConfig: the configuration of a model, read from config.json or from GGUF metadata."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeConfig:
-    """A rotary embedding: the first `rotary_dim` entries of a head turn, in pairs (i, i + half) or, interleaved, (2i, 2i + 1)."""
+    """A rotary embedding of the first `rotary_dim` entries of a head, in pairs (i, i + half) or, interleaved, (2i, 2i + 1)."""
 
     theta: float
     rotary_dim: int
@@ -87,7 +87,7 @@ class ModelArchConfig:
     norm_eps: float
     norm_bias: bool = False
     norm_offset: float = 0.0  # added to the weights of norms
-    # Where norms stand: before each branch, behind it, both, or behind its sum with the residual.
+    # Where norms are: before each branch, after it, both, or after its sum with the residual.
     norms: Literal["pre", "post", "sandwich", "residual"] = "pre"
     embed_norm: bool = False
     first_norm: bool = True  # whether layer 0 has the norm before its attention

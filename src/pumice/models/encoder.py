@@ -1,4 +1,4 @@
-"""Encoders: every token sees the others, all of them or those near it, but no padding."""
+"""Encoders: bidirectional attention, global or windowed, with padding masked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the metadata of the architectures share in GGUF files: sizes, rotary embeddings, and what the tensors' shapes show."""
+"""GGUF metadata common to the architectures: sizes, rotary embeddings, and what the tensors' shapes show."""
 
 from __future__ import annotations
 

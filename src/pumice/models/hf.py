@@ -1,4 +1,4 @@
-"""What the config.json files of the architectures share: sizes, activations, windows, rotary embeddings."""
+"""config.json entries common to the architectures: sizes, activations, windows, rotary embeddings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SCALINGS: dict[str, ScalingKind] = {
 }
 
 
-# What transformers' config classes of llama and many after it say where a file says nothing.
+# The defaults of transformers' config classes for llama and many after it.
 LLAMA_DEFAULTS: dict[str, Any] = {
     "vocab_size": 32_000,
     "hidden_size": 4096,

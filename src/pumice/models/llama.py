@@ -1,4 +1,4 @@
-"""Llama, and what is built like it: SmolLM2, TinyLlama, Llama 3; in GGUF files Mistral too."""
+"""Llama, and models built like it: SmolLM2, TinyLlama, Llama 3; in GGUF files Mistral too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_hf(c: Fields) -> ModelArchConfig:
 
 
 def read_gguf(g: GgufFields) -> ModelArchConfig:
-    # The converter reorders the rows of q and k, so that the pairs which turn are neighbours.
+    # The converter reorders the rows of q and k, so that the rotated pairs are neighbours.
     return gguf.decoder_config(g, "llama", interleaved=True, windows=(gguf.window_size(g),) * gguf.layer_count(g))
 
 

@@ -23,7 +23,7 @@ F32 = NDArray[np.float32]
 
 # The default targets of adapters: attention's projections, however a model groups them.
 ATTENTION = ("q", "k", "v", "qkv", "o")
-# The table of tokens and the head, which stand outside of the layers and have adapters only where they are named.
+# The token table and the head, which are outside of the layers and get adapters only where they are named.
 EMBED, HEAD = "embed", "head"
 _TIED_HEAD = "lm_head"
 

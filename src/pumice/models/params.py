@@ -61,7 +61,7 @@ LLAMA_NAMES = HfNames(
     },
     prefixes=("model.", ""),
 )
-# Names for the layers with norms behind the branches, over those of llama.
+# Names for layers with norms after the branches, overriding those of llama.
 POST_NORMS = {
     "mlp_norm": "layers.{}.pre_feedforward_layernorm",
     "post_attn_norm": "layers.{}.post_attention_layernorm",

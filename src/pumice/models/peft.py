@@ -45,7 +45,7 @@ _FAN_IN_FAN_OUT = ("gpt2",)
 
 @dataclass(frozen=True)
 class _AdapterConfig:
-    """What of an adapter_config.json counts when its matrices are multiplied."""
+    """The entries of an adapter_config.json that affect the result."""
 
     rank: int
     alpha: float

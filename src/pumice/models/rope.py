@@ -23,7 +23,7 @@ def inverse_frequencies(rope: RopeConfig) -> F32:
     >>> inverse_frequencies(RopeConfig(theta=100.0, rotary_dim=4))
     array([1. , 0.1], dtype=float32)
     """
-    # Rounded where transformers rounds, as it computes in f32: a unit in the last place turns position 10,000 by 0.001.
+    # Rounded where transformers rounds, as it computes in f32: a unit in the last place rotates position 10,000 by 0.001.
     exponents = np.arange(0, rope.rotary_dim, 2, dtype=np.float32) / np.float32(rope.rotary_dim)
     wavelengths: F32 = (rope.theta ** exponents.astype(np.float64)).astype(np.float32)
     if rope.scaling.kind == "yarn":
@@ -40,7 +40,7 @@ def _yarn(rope: RopeConfig, wavelengths: F32) -> F32:
     s, dim = rope.scaling, rope.rotary_dim
 
     def pair_of(rotations: float) -> float:
-        """The pair, as a fractional index, that turns that often within the original positions."""
+        """The pair, as a fractional index, that makes that many rotations within the original positions."""
         return dim * math.log(s.original_positions / (rotations * 2 * math.pi)) / (2 * math.log(rope.theta))
 
     low, high = pair_of(s.beta_fast), pair_of(s.beta_slow)
@@ -66,7 +66,7 @@ def _llama3(rope: RopeConfig, inverse: F32) -> F32:
 
 
 class Rotary:
-    """cos and sin [B, T, 1, rotary_dim/2] for positions [B, T]; calling it turns x [B, T, heads, head_dim].
+    """cos and sin [B, T, 1, rotary_dim/2] for positions [B, T]; calling it rotates x [B, T, heads, head_dim].
 
     `length` [B] is how long the sequences are, for the scalings that depend on it: by default what their last position
     says. When a long prompt runs in chunks, each chunk gets the whole prompt's length, so that all keys rotate alike.
@@ -116,7 +116,7 @@ def _in_graph(rope: RopeConfig, params: Mapping[str, Any], positions: Tensor, le
     tokens = F.max(positions, axis=1) + 1 if length is None else length
     tokens = F.reshape(tokens, (positions.shape[0], 1, 1, 1))
     if s.kind == "dynamic":
-        # θ grows with the length L as (factor · L / original - (factor - 1))^(d/(d-2)); the pair i turns by θ^(-2i/d).
+        # θ grows with the length L as (factor · L / original - (factor - 1))^(d/(d-2)); pair i rotates by θ^(-2i/d).
         growth = F.clip(F.astype(tokens, "f32") * (s.factor / s.original_positions) - (s.factor - 1), 1.0, None)
         pairs = np.arange(0, rope.rotary_dim, 2, dtype=np.float32)
         return F.power(growth, -pairs / np.float32(rope.rotary_dim - 2)) * inverse

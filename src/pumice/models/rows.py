@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def interleaved_rows(heads: int, head_dim: int, rotary_dim: int) -> NDArray[np.intp]:
-    """For each row where the pairs that turn together are neighbours, the row of halves that it is.
+    """For each row of the interleaved layout (rotated pairs adjacent), its row in the split layout.
 
     >>> interleaved_rows(1, 6, 4).tolist()
     [0, 2, 1, 3, 4, 5]

@@ -24,7 +24,7 @@ _NAMES = {
     "gemma2": "gemma2", "gemma3": "gemma3", "gpt2": "gpt2", "gpt_neox": "gptneox", "granite": "granite", "llama": "llama",
     "mistral": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
 }  # fmt: skip
-# Where the pairs that turn together are neighbours in GGUF files.
+# Models whose rotated pairs are adjacent in GGUF files.
 _INTERLEAVED = ("llama", "granite")
 _TABLES = ("embed", "positions", "head")
 

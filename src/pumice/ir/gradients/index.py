@@ -1,4 +1,4 @@
-"""Gradients of reading and writing by index: what was read is added up where it came from, and the other way round."""
+"""Gradients of reading and writing by index: a gather's gradient is a scatter-add, and the other way round."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def take_along_axis(c: Backward) -> Gradients:
 
 
 def order(c: Backward) -> Gradients:
-    """Of sort and top_k: what came for a value goes to where it was. Their indices have no gradient."""
+    """Of sort and top_k: gradients are scattered back to the original positions. Their indices have no gradient."""
     dy, _ = c.dys
     if dy is None:
         return [None]
@@ -92,7 +92,7 @@ def scatter_add(c: Backward) -> Gradients:
 
 
 def scatter_set(c: Backward) -> Gradients:
-    """Of x all that was not overwritten, of the updates those that won."""
+    """For x the elements that were not overwritten, for the updates those that won."""
     x, indices, updates, axis = c.arg(0), c.arg(1), c.arg(2), c.attrs["axis"]
     size, count = x.shape[axis], indices.shape[0]
 

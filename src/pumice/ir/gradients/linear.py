@@ -23,7 +23,7 @@ def matmul(c: Backward) -> Gradients:
             flat = left.reshape((product(left.shape[:-1]), left.shape[-1]))
             rows = dy.reshape((product(dy.shape[:-1]), dy.shape[-1]))
             if dy.builder.nodes[right.id].op == "transpose":
-                # What comes next turns this round again: the gradient of the weight itself is made without a copy.
+                # The next transpose cancels this one: the gradient of the weight itself needs no copy.
                 return (rows.swap_last() @ flat).swap_last()
             return (flat.swap_last() @ rows).reshape(b.shape)
         return (left.swap_last() @ dy).sum_to(right.shape).reshape(b.shape)
@@ -36,7 +36,7 @@ def qmatmul(c: Backward) -> Gradients:
 
 
 def rope(c: Backward) -> Gradients:
-    """The rotation turned back; the tables get what each pair turned by."""
+    """The inverse rotation of dy; and the gradients of the tables."""
     x, cos, sin, dy = c.arg(0), c.arg(1), c.arg(2), c.dy
     rotary, interleaved = c.attrs["rotary_dim"], c.attrs["interleaved"]
 

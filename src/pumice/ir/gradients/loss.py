@@ -7,7 +7,7 @@ from pumice.ir.gradient import Backward, Gradients, Val
 
 def _picked(x: Val, targets: Val) -> Val:
     """The element of each row that its target names, in f32; any element where there is none."""
-    # Targets that are no class, such as those to be ignored, must not pass for indices.
+    # Targets that are no class, such as ignored ones, must not be used as indices.
     places = _valid(x, targets).choose(targets, 0).reshape((*targets.shape, 1))
     return x.op("take_along_axis", places, axis=x.rank - 1).wide().reshape(targets.shape)
 

@@ -1,4 +1,4 @@
-"""Gradients of layer_norm and rms_norm, as ops of their own and as what those are composed of."""
+"""Gradients of layer_norm and rms_norm, as ops of their own and as compositions of other ops."""
 
 from __future__ import annotations
 

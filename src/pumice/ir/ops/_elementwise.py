@@ -1,4 +1,4 @@
-"""What the elementwise families share: dtypes from the WGSL table, references without warnings, sample data."""
+"""Shared by the elementwise families: dtypes from the WGSL table, references without warnings, sample data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def dtypes_of(wgsl: Mapping[str, str]) -> tuple[DType, ...]:
 
 
 def reference_of(fn: Callable[..., Any]) -> Callable[[Sequence[Any], Attrs, TensorType], Array]:
-    """A function of arrays as an op's reference. Infinities and NaN are results here, not mishaps: nothing warns."""
+    """A function of arrays as an op's reference. Infinities and NaN are valid results: no warnings."""
 
     def reference(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
         with np.errstate(all="ignore"):

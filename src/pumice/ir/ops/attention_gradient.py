@@ -17,7 +17,7 @@ from pumice.ir.rules import given, require_kind, rng
 from pumice.ir.traits import Traits
 from pumice.ir.types import TensorType
 
-# Samples of attention that ask nothing of the gradient that others do not ask.
+# Samples of attention that add no coverage for the gradient.
 _LEFT_OUT = {
     "MQA",
     "causal, more keys",

@@ -1,4 +1,4 @@
-"""What attention, its gradient and their error models share: heads in groups, what is hidden, scores to probabilities."""
+"""Shared by attention, its gradient and their error models: grouped heads, masks, scores to probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What convolution and pooling share: how windows cover an axis, output sizes with symbols, NumPy views of the windows."""
+"""Shared by convolution and pooling: how windows cover an axis, output sizes with symbols, NumPy views of the windows."""
 
 from __future__ import annotations
 
