@@ -96,10 +96,11 @@ def test_validation_finds_one_wrong_element(monkeypatch: pytest.MonkeyPatch) -> 
     """PUMICE_VALIDATE compares by the same bounds."""
     compare = Executable._compare
 
-    def spoiled(self: Any, session: Any, env: Any, inputs: Any, before: Any, wanted: Any, results: Any) -> None:
+    def spoiled(self: Any, *known: Any) -> None:
+        *rest, results = known
         wrong = [a.copy() for a in results]
         wrong[0].flat[5] *= 1.001
-        compare(self, session, env, inputs, before, wanted, wrong)
+        compare(self, *rest, wrong)
 
     monkeypatch.setenv("PUMICE_VALIDATE", "1")
     monkeypatch.setattr(Executable, "_compare", spoiled)

@@ -200,7 +200,7 @@ SHAPE_ERRORS: list[tuple[str, Sequence[TensorType | None], dict[str, Any], type[
     ("concat", [tt()], {"axis": 0}, ShapeError, "0 axes"),
     ("flip", [tt(2, 3)], {"axes": (1, 0)}, ShapeError, "ascending"),
     ("flip", [tt(2, 3)], {"axes": (1, 1)}, ShapeError, "twice"),
-    ("slice", [tt(4)], {"starts": (0,), "stops": (5,), "steps": (1,)}, ShapeError, "axis 0 does not lie in 0…4"),
+    ("slice", [tt(4)], {"starts": (0,), "stops": (5,), "steps": (1,)}, ShapeError, "axis 0 is not within 0…4"),
     ("slice", [tt(4)], {"starts": (3,), "stops": (1,), "steps": (1,)}, ShapeError, "slice 3:1:1"),
     ("slice", [tt(4)], {"starts": (-1,), "stops": (4,), "steps": (1,)}, ShapeError, "slice -1:4:1"),
     ("slice", [tt(4)], {"starts": (4,), "stops": (-1,), "steps": (-1,)}, ShapeError, "slice 4:-1:-1"),

@@ -109,8 +109,8 @@ def test_plans_that_pack_share_with_plans_that_do_not(dtype: str, device: str) -
     first, second = weights(dtype), weights(dtype, 1)
     with pm.compile(packed(dtype), device=device) as exe:
         exe.set_params(first)
-        alone = pm.compile(plain(dtype), device=device, params_from=exe, fuse=False)
-        alike = pm.compile(packed(dtype), device=device, params_from=exe)
+        alone = pm.compile(plain(dtype), store=exe.store.child(), fuse=False)
+        alike = pm.compile(packed(dtype), store=exe.store.child())
         assert not alone.plan.packing and alike.plan.packing
         check(alone, dtype, first)
         check(alike, dtype, first)
@@ -127,11 +127,11 @@ def test_plans_that_pack_share_with_plans_that_do_not(dtype: str, device: str) -
 def test_params_that_lie_apart_are_not_packed_later(device: str) -> None:
     with pm.compile(plain("f32"), device=device, fuse=False) as exe:
         exe.set_params(weights("f32"))
-        with pm.compile(plain("f32"), device=device, params_from=exe) as later:
+        with pm.compile(plain("f32"), store=exe.store.child()) as later:
             assert not later.plan.packing
             check(later, "f32", weights("f32"))
         with pytest.raises(ShapeError, match="packed with others in this plan"):
-            pm.load_plan(build_plan(packed("f32"), exe.device.caps), exe.device, params_from=exe)
+            pm.load_plan(build_plan(packed("f32"), exe.device.caps), store=exe.store.child())
         check(exe, "f32", weights("f32"))
 
 
