@@ -109,6 +109,7 @@ class Entry:
 
     def _memory(self) -> Resident:
         if self._resident is None:
+            self._store._require_open()
             if self._store.device.lost:
                 raise DeviceLost(f"{self._store.device.name} was lost and has no successor yet", hint="reopen() the store")
             raise self._missing()

@@ -324,7 +324,7 @@ class Store:
         if entry.kind == "state":
             if entry._spec.init is not None:
                 entry._memory().write(entry._spec.initial())
-            entry._ready = True
+            entry._ready, entry._writes = True, entry._writes + 1
 
     def _stale(self) -> None:
         """To be called before the memory of entries changes: executables look again, even if an interrupt comes in between."""
