@@ -1,4 +1,4 @@
-"""Reverse-mode differentiation: the rules of the ops, put together for a whole graph."""
+"""Reverse-mode differentiation: the rules of the ops, applied to a whole graph."""
 
 from pumice.ad.graphs import gradient_graph
 from pumice.ad.reverse import CustomGradient, backward

@@ -127,14 +127,14 @@ class _Reverse:
 
     def _needed(self, node: Node, inputs: Sequence[int | None]) -> tuple[bool, ...]:
         passes = any(t.dtype.is_float for t in node.results) and get_op(node.op).differentiable
-        if node.op == "result":  # what it reads counts as a node, whatever its first result is
+        if node.op == "result":  # the node that it reads counts, whichever result is first
             return (passes and inputs[0] in self.reached,)
         return tuple(passes and i is not None and i in self.reached and self.builder.type(i).dtype.is_float for i in inputs)
 
     # --- the walk ---
 
     def _walk(self, steps: Iterable[_Step]) -> None:
-        """Steps in reverse order: each has its whole gradient when its turn comes."""
+        """Nodes in reverse order: each has its complete gradient when it is visited."""
         for step in steps:
             dy = self.grads.pop(step.out, None)
             others = self.further.pop(step.out, {})
@@ -184,7 +184,7 @@ class _Reverse:
                 self._add(value, gradient)
 
     def _expand(self, step: _Step, inputs: Sequence[Val | None], dys: Sequence[Val | None]) -> None:
-        """Differentiates what the op is composed of instead."""
+        """Differentiates the op's composition instead."""
         first = len(self.builder.nodes)
         values = compose_op(step.node, inputs)
         steps = [_Step(n, n.inputs, n.id) for n in self.builder.nodes[first:]]
@@ -195,7 +195,7 @@ class _Reverse:
         self._walk(reversed(steps))
 
     def _add(self, value: Val, gradient: Val) -> None:
-        """Adds to the gradient of a value what one of its readers gives."""
+        """Accumulates the gradient of a value from one of its readers."""
         fitted = gradient.sum_to(value.shape).cast(value.dtype)
         known = self.grads.get(value.id)
         self.grads[value.id] = fitted if known is None else known + fitted
@@ -221,7 +221,7 @@ class _Reverse:
                 self._add(replace(dy, id=i), replace(dy, id=gradient))
 
     def _checkpoint(self, node: Node, dy: Val) -> None:
-        """Computes a region again and differentiates that, so that nothing inside it is kept from the forward pass."""
+        """Recomputes a region and differentiates that, so that nothing inside it is kept from the forward pass."""
         results = self._results(node, dy)
         region = self.regions[node.attr["region"]]
         replay = _Replay(self, region)
@@ -233,7 +233,7 @@ class _Reverse:
 
 
 class _Replay:
-    """A region computed once more: its own nodes copied, what it reads from outside behind barriers."""
+    """A recomputed region: its own nodes copied, its inputs behind barriers."""
 
     def __init__(self, run: _Reverse, region: _Region) -> None:
         self.run, self.builder, self.save = run, run.builder, region.save

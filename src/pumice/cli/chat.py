@@ -90,7 +90,7 @@ def _edit_lines() -> None:
         return
     with suppress(ImportError):
         readline: Any = importlib.import_module("readline")
-        # A pasted text is one message, whatever line breaks it has.
+        # A pasted text is one message, with any line breaks.
         readline.parse_and_bind("set enable-bracketed-paste on")
 
 

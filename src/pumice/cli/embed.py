@@ -14,7 +14,7 @@ from pumice.cli.pull import progress_bar
 from pumice.cli.text_input import read_text
 from pumice.errors import InputError
 
-# Characters of a text beside its similarities.
+# Characters of a text shown next to its similarities.
 _SHOWN = 60
 
 
@@ -39,7 +39,7 @@ def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_
         out |= {"timings": {"embed_s": round(seconds, 6)}, "device": info, "model": loaded.info}
         print(json.dumps(out))
     elif npy is None and len(items) > 1 and sys.stdout.isatty():
-        # Someone is looking: what the texts have to do with each other says more than some hundred numbers each.
+        # On a terminal, similarities say more than some hundred numbers per text.
         for line in similarity_lines(items, vectors):
             print(line)
     elif npy is None:

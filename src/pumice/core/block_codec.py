@@ -1,4 +1,4 @@
-"""Blocks as bytes: reading and storing codes and scales where a format's record says, and what all codecs share."""
+"""Blocks as bytes: codes and scales at the places of a format's record, and code that all codecs share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BlockCodec:
     """How one format stores a block.
 
     `decode(blocks, out)` fills out [n, block] from blocks [n, block_bytes]; `encode(x, blocks)` the other way round,
-    rounding every step in float32 as ggml's reference quantisers do. Both write into what they are given, and `encode` may
+    rounding every step in float32 as ggml's reference quantisers do. Both write into their argument, and `encode` may
     use x as scratch.
     """
 
@@ -188,7 +188,7 @@ def get_scale(layout: BlockLayout, blocks: Bytes) -> Floats | None:
 
 
 def half_powers(exponents: Bytes) -> Floats:
-    """Half of the power of two that a biased exponent stands for; the smallest two are subnormal."""
+    """Half of the power of two of a biased exponent; the smallest two are subnormal."""
     wide = exponents.astype(np.uint32)
     return np.where(wide < 2, np.uint32(1 << 21) << wide, (wide - 1) << np.uint32(23)).astype(np.uint32).view(np.float32)
 

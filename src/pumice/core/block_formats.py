@@ -1,6 +1,6 @@
-"""One record for each GGUF block format: where the bits of its codes and scales are stored, what they stand for, and its names.
+"""One record for each GGUF block format: where the bits of its codes and scales are stored, their meaning, and its names.
 
-Everything that knows a format by itself is generated or chosen from its record: the codec (block_codec.py, block_encode.py), the
+All format-specific code is generated or chosen from its record: the codec (block_codec.py, block_encode.py), the
 search for better codes (formats/encode), the kernels of both backends, the numbers in GGUF files, and the text of the docs.
 
 A block holds `elements` numbers in `nbytes` bytes. The number of element k is `scale * sub-scale * code - least * sub-least`:

@@ -16,7 +16,7 @@ from pumice.core.blocks_group import group_codec
 from pumice.core.dtypes import DType, group_layout
 from pumice.errors import DTypeError, FormatError, ShapeError
 
-# Rows are encoded and decoded in slices of about this many elements, so that temporaries stay small whatever the tensor.
+# Rows are encoded and decoded in slices of about this many elements, so that temporaries stay small for any tensor.
 _SLICE = 1 << 20
 
 # The formats with fixed blocks; `codec_of` also knows the grouped ones.
@@ -47,7 +47,7 @@ def dequantize_rows(dtype: DType, data: NDArray[np.uint8], k: int) -> NDArray[np
         )
     out = np.empty((*data.shape[:-1], k), np.float32)
     source, target = data.reshape(-1, dtype.block_bytes), out.reshape(-1, dtype.block)
-    # Scales are whatever the file says: infinity times 0 is NaN, as on the device, and no reason for a warning.
+    # A file may hold any scale: infinity times 0 is NaN, as on the device, and not worth a warning.
     with np.errstate(invalid="ignore", over="ignore"):
         for part in _slices(len(source), dtype):
             codec.decode(source[part], target[part])

@@ -42,7 +42,7 @@ class Caps:
     timestamps: bool = False
     # Software rasterisers and CPUs: enough work in flight is a few threads, not thousands.
     software: bool = False
-    # What was measured on such a device; the device layer finds it.
+    # Measured rates of such a device; the device layer looks them up.
     tuning: Tuning | None = None
 
     @staticmethod
@@ -73,7 +73,7 @@ class Caps:
     def merges_matmuls(self) -> bool:
         """Whether one large matmul beats several of the same operand: dispatches cost, calls of host routines cost little.
 
-        The parts of a merged result lie apart, which costs the host more than it gains.
+        The parts of a merged result are strided, which costs the host more than merging gains.
         """
         return self.target == "webgpu"
 
@@ -125,7 +125,7 @@ class Caps:
 
     @property
     def serial_threads(self) -> bool:
-        """Whether the threads of a workgroup run in turns on one core: barriers are slow, sharing small work gains nothing."""
+        """Whether the threads of a workgroup run serially on one core: barriers are slow, sharing small work gains nothing."""
         return self.software
 
     @property
@@ -137,7 +137,7 @@ class Caps:
     def unrolls(self) -> bool:
         """Whether loops should be written out: the loads of several rounds are then in flight, as global memory is slow.
 
-        A software device waits for nothing, and takes long to compile long shaders.
+        A software device has no latency to hide, and compiles long shaders slowly.
         """
         return not self.software
 

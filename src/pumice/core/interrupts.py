@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-# An interrupt may come between a change and its notice: waits look again after this long.
+# An interrupt may come between a change and its notification: waits check again after this long.
 _LOOK_AGAIN_SECONDS = 0.5
 
 
@@ -87,7 +87,7 @@ class SafeFuture(Future[T]):
 
 
 class _Outcome(Generic[R]):
-    """What one of several jobs brought."""
+    """The result or error of one of several jobs."""
 
     __slots__ = ("error", "value")
 

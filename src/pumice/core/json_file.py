@@ -11,7 +11,7 @@ from typing import Any
 from pumice.errors import FormatError
 
 # Bytes of a file, and values in it: the largest settings files in use have a tenth. A small value takes some hundred bytes
-# of memory, whatever few it takes in the file.
+# of memory, however few bytes it has in the file.
 MAX_BYTES = 64 << 20
 MAX_PARTS = 1 << 20
 # Code that walks or prints a value recurses once a level; Python stops it at a thousand.

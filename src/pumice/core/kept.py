@@ -1,6 +1,6 @@
 """Entries of the user's cache that can be made again: compiled kernels and plans.
 
-What protects them: the folder and the file must belong to this user and be closed to others' writes, the file must be a plain
+Protection: the folder and the file must belong to this user and be closed to others' writes, the file must be a plain
 one, and its digest covers its name as well as its content. The name says what it was made from (sources, versions, processor),
 so that an entry is never used for anything else. Machine code is as trustworthy as that folder; plans are also verified.
 """

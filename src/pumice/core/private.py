@@ -26,7 +26,7 @@ class Untrusted(InputError):
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, and those above it that are missing, for their owner alone, whatever the umask.
+    """Makes a folder, and those above it that are missing, readable by their owner only, regardless of the umask.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as d:
@@ -111,7 +111,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def read_plain(path: Path, limit: int) -> bytes:
-    """The content of a plain file of any owner: for data that is checked, and decides nothing but itself."""
+    """The content of a plain file of any owner: for data that is checked on reading."""
     fd = os.open(path, os.O_RDONLY | (_PLAIN & ~getattr(os, "O_NOFOLLOW", 0)))
     try:
         return _content(fd, path, limit)

@@ -5,7 +5,7 @@ An entry is plain data, the same in `SHIPPED` here and in the user's file (backe
     {"nvidia-hopper": {"names": ["NVIDIA H200"], "cores": 132, "groups": [1, 2, 4],
                        "tiles": {"128x128x16 8x8": [200.0, 300.0, 320.0], …}}}
 
-An adapter has the entry that lists its own name, whatever the case. `cores` is how many multiprocessors it has. For each tile,
+An adapter has the entry that lists its own name, ignoring case. `cores` is how many multiprocessors it has. For each tile,
 by its name without the word "tiled", the table has the rate in GFLOP/s of one core that has 1, 2, 4… workgroups of it to do,
 the numbers listed in `groups`: the rate of a matmul of so many times `cores` whole tiles (f32, K = 512), divided by `cores`.
 Which tile a matmul gets follows from those numbers, see `Tuning.seconds`; a tile that the table lacks is never chosen there.

@@ -1,4 +1,4 @@
-"""The GGUF writer: version 3, written beside its place and renamed into it when whole, so that no reader sees half a file."""
+"""The GGUF writer: version 3, written to a temporary file and renamed when complete, so that no reader sees half a file."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def _gptq_layer(r: _LayerReader, layer: str) -> tuple[str, _QuantizedWeight]:
 
 
 def _sorted_columns(r: _LayerReader, layer: str, part: str, k: int, size: int) -> Array | None:
-    """The columns by group, None if they stand so already."""
+    """The columns sorted by group, None if they are already."""
     if not r.has(layer, part):
         return None
     r.require_shape(layer, part, k)

@@ -1,4 +1,4 @@
-"""What every weight file offers, the memory map that all readers share, and the join of shards into one file."""
+"""The interface of weight files, the memory map that all readers share, and shards joined into one file."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def refuse_foreign_file(file: MappedFile) -> None:
 
 
 class OpenFile:
-    """What the concrete weight files share: name lookup, closing, and use in a `with` statement."""
+    """Base of the weight files: name lookup, closing, and use in a `with` statement."""
 
     kind: Kind
     path: Path

@@ -253,7 +253,7 @@ def _targets(layers: Mapping[str, LinearLayer], adapter: Adapter) -> list[str]:
 
 
 def _replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """A file written beside its place and renamed into it, so that no reader sees half of it."""
+    """Writes a temporary file and renames it, so that no reader sees half of it."""
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:

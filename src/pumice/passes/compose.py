@@ -11,7 +11,7 @@ from pumice.passes.rebuild import Rebuilder
 
 
 def compose(graph: Graph, has_kernel: Callable[[Node], bool]) -> Graph:
-    """The graph without ops that say what they are composed of, but for those with a kernel."""
+    """The graph with composed ops expanded, except those with a kernel."""
     replaced = {n.id for n in graph if get_op(n.op).composed is not None and not has_kernel(n)}
     if not replaced:
         return graph

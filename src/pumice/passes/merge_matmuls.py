@@ -12,7 +12,7 @@ from pumice.ir.registry import Routine, get_op
 from pumice.passes.dce import dce
 from pumice.passes.rebuild import Rebuilder
 
-# For params that have memory already: the names of those that lie together with it, in order.
+# For params that have memory already: the names of those in the same pack, in order.
 Packs = Mapping[str, tuple[str, ...]]
 
 
@@ -39,7 +39,7 @@ def merge_matmuls(graph: Graph, caps: Caps, packs: Packs | None = None) -> Graph
 
     Fewer steps read the same weights. The weights stay params of their own names; a `pack_rows` node puts them next to each
     other in memory. Left alone are weights that something else reads or updates, weights of other dtypes, and results that
-    a run hands out or reads in a way that would have to copy them. `packs` says how params lie that have memory already.
+    a run hands out or reads in a way that would have to copy them. `packs` says how params that have memory already are packed.
 
     >>> import pumice as pm
     >>> def gated(params, x):
@@ -146,7 +146,7 @@ def _only_reader(graph: Graph, node: int, exposed: set[int]) -> bool:
 
 
 def _slices_are_free(graph: Graph, result: int, exposed: set[int]) -> bool:
-    """Whether all that reads a result can read a slice of a wider one where it lies, so that nothing is copied.
+    """Whether all readers of a result can read a slice of a wider one in place, so that nothing is copied.
 
     Kernels that compute elements can. Routines read memory by strides: views before them must keep the rows apart.
     """
@@ -210,7 +210,7 @@ def _merge(graph: Graph, r: Rebuilder, group: list[_Matmul], caps: Caps, packs: 
 
 
 def _pack_together(params: Sequence[Node], caps: Caps, packs: Packs) -> bool:
-    """Whether params of one kind may lie next to each other."""
+    """Whether params of one kind may be adjacent."""
     names = tuple(p.name for p in params)
     alike = len({p.type.dtype for p in params}) == 1 and all(_may_be_followed(p, caps) for p in params[:-1])
     return alike and all(packs.get(name, names) == names for name in names)

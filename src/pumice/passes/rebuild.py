@@ -1,4 +1,4 @@
-"""Rebuilder: the one way in which passes make a new graph from an old one."""
+"""Rebuilder: used by all passes to make a new graph from an old one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last pass before planning: what a target's limits and the order of state updates ask of the graph."""
+"""The last pass before planning: fits the graph to the target's limits and to the order of state updates."""
 
 from __future__ import annotations
 

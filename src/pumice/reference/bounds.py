@@ -1,4 +1,4 @@
-"""What a graph's values may be on a backend: each element's least and greatest, from the ops' error models.
+"""Bounds of a graph's values on a backend: each element's least and greatest, from the ops' error models.
 
 A node whose operands are exact is bounded by its own model, element by element. Errors of earlier nodes are not bounded in
 theory but probed: the graph is evaluated again with every node off by its bound, all upward once and up or down at random

@@ -1,4 +1,4 @@
-"""Arrays at the border: what users pass becomes exactly the dtype a graph declares, or a typed error."""
+"""Conversion of users' arrays to exactly the dtype that a graph declares, or a typed error."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def check_stored(what: str, value: Any, t: TensorType) -> None:
     if array.shape != expected:
         raise ShapeError(f"{what} must have shape {expected}, got {array.shape}", name=what, expected=expected, got=array.shape)
     if array.dtype != t.dtype.np:
-        # Floats convert whatever they hold: to look at their dtype is enough.
+        # Floats of any value convert: checking the dtype is enough.
         plain = hasattr(value, "dtype") and array.dtype.kind not in "iu"
         convert(np.empty(0, array.dtype) if plain else value, t.dtype, what)
 
@@ -118,7 +118,7 @@ def convert_stored(value: Any, t: TensorType, what: str) -> Array:
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts, lists and tuples as {dotted path: leaf}; None leaves stand for nothing and are left out.
+    """Nested dicts, lists and tuples as {dotted path: leaf}; None leaves are left out.
 
     >>> flatten({"a": {"w": 1}, "b": [2, 3]})
     {'a.w': 1, 'b.0': 2, 'b.1': 3}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def explain_compile(level: int, graph: Graph, plan: Plan, device: Device, seconds: Mapping[str, float]) -> None:
-    """What was compiled, for which device, and how long that took."""
+    """Prints what was compiled, for which device, and how long that took."""
     out: list[str] = []
     if level >= 1:
         about = device.describe()

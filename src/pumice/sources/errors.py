@@ -1,4 +1,4 @@
-"""What can go wrong between a model's name and its files; all are the caller's to fix, hence `InputError`."""
+"""Errors between a model's name and its files; all are `InputError`, as the caller can fix them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pumice.errors import InputError
 
 
 def plain(text: object) -> str:
-    """What a server or an archive says as a message may show it: one line that steers no terminal, and cut.
+    """A server's or archive's message made safe to show: one line, shortened, without terminal escapes.
 
     >>> plain("no\\x1b[2J\\nway"), len(plain("x" * 1000))
     ('no?[2J?way', 301)
@@ -45,14 +45,14 @@ class NoNetwork(SourceError):
 
 
 class WrongHash(SourceError):
-    """What arrived is not what was pinned; it has been deleted."""
+    """The downloaded file is not the pinned one; it has been deleted."""
 
     code = "wrong-hash"
     exit_code = 4
 
 
 class TooLarge(SourceError):
-    """A server sends more than what is asked for can have."""
+    """A server sends more than the requested file can have."""
 
     code = "too-large"
 

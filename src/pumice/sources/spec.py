@@ -138,6 +138,6 @@ def _inner_path(text: str, path: str) -> str:
 
 
 def _folder(readable: str, text: str) -> str:
-    # The hash keeps apart what reads alike: other paths in the same wheel, names that differ in odd characters only.
+    # The hash distinguishes similar names: other paths in the same wheel, names that differ in odd characters only.
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", readable)[:80]
     return f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"

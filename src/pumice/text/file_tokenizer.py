@@ -1,4 +1,4 @@
-"""Reads tokenisers in Hugging Face's files: `tokenizer.json` and the settings beside it."""
+"""Reads tokenisers in Hugging Face's files: `tokenizer.json` and the settings next to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 def read_files(
     path: Path, tokenizer_config: Path | None, special_map: Path | None, generation: Path | None, model: Path | None
 ) -> Parts:
-    """The tokeniser of a `tokenizer.json` and the optional files beside it, taken apart."""
+    """The parts of the tokeniser in a `tokenizer.json` and the optional files next to it."""
     import tokenizers
 
     if not path.is_file():

@@ -146,7 +146,7 @@ def table(current: Callable[[], RenderMeter]) -> dict[str, Callable[..., Any]]:
 
     def lazy(value: Any, *others: Any) -> Any:
         check_items(current(), (), *others)
-        # Those that give up on what is empty or no sequence see it as it is.
+        # Filters that fail on empty values or non-sequences get the value unchanged.
         return current().walk(value) if value and isinstance(value, Iterable) else value
 
     def eager(value: Any, *others: Any) -> Any:

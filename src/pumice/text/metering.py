@@ -37,7 +37,7 @@ class LimitReached(Exception):
 
 
 class RenderMeter:
-    """Counts what one rendering uses up, and stops it.
+    """Counts the work of one rendering, and stops it at the limits.
 
     >>> meter = RenderMeter(Limits(steps=2))
     >>> meter.step(), meter.step()

@@ -21,7 +21,7 @@ class Tokenizer:
     """Text to token ids and back.
 
     `eos_ids` are all ids that end a turn, `bos_id` the one that starts a text (None if the model has none), and
-    `special_ids` those that stand for no text.
+    `special_ids` those without text.
 
     >>> tokenizer = Tokenizer.from_gguf({
     ...     "tokenizer.ggml.model": "gpt2",
@@ -57,7 +57,7 @@ class Tokenizer:
         generation_config: Path | None = None,
         config: Path | None = None,
     ) -> Tokenizer:
-        """The tokeniser of a `tokenizer.json`, completed by what the files beside it say.
+        """The tokeniser of a `tokenizer.json`, completed by the files next to it.
 
         >>> Tokenizer.from_file(Path("no/tokenizer.json"))
         Traceback (most recent call last):

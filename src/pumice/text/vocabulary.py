@@ -1,4 +1,4 @@
-"""What tokenisers of every origin share: the bytes behind a token, and the names of tokens that end a turn."""
+"""Shared by all tokenisers: the bytes of a token, and the names of tokens that end a turn."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _byte_of() -> Mapping[str, int]:
 
 
 def piece_bytes(piece: str, kind: Kind) -> bytes:
-    """The bytes that a piece of the vocabulary stands for.
+    """The bytes of a piece of the vocabulary.
 
     >>> piece_bytes("ĠparÃ©", "byte-level"), piece_bytes("▁a", "metaspace"), piece_bytes("<0x0A>", "metaspace")
     (b' par\\xc3\\xa9', b' a', b'\\n')

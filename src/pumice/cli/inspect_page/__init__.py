@@ -1,1 +1,1 @@
-"""What `pumice inspect` shows: the data behind the summary and the page, and the page itself."""
+"""The output of `pumice inspect`: the data of the summary and the page, and the page itself."""

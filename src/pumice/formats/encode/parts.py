@@ -26,7 +26,7 @@ _FINE_NUDGES = tuple(n / 4 for n in range(-4, 5))
 
 
 def _importance(x: Floats) -> Floats:
-    """What an error of each element costs: large ones matter more to a matmul, small ones are not free."""
+    """The cost of an error in each element: large ones matter more to a matmul, small ones are not free."""
     found: Floats = np.abs(x) + np.sqrt(np.mean(np.square(x), axis=0))
     return found
 

@@ -50,7 +50,7 @@ def nearest(x: Floats, d: Floats, low: int, high: int) -> Floats:
 
 
 def squared_error(x: Floats, levels: Floats, d: Floats, start: Floats | float = 0.0) -> Floats:
-    """What d · levels + start misses of x, squared and summed over each column."""
+    """The squared error of d · levels + start against x, summed over each column."""
     missed = levels * d
     missed += start
     missed -= x
