@@ -11,7 +11,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim
 from pumice.core.domain import Domain, Limit, normal_limit
 from pumice.errors import LimitError, PlanError
-from pumice.ir.graph import Graph
+from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import RESIDENT_OPS, get_op
 from pumice.ir.types import TensorType
 from pumice.ir.views import View, contiguous_strides
@@ -221,6 +221,11 @@ class LowerContext:
         """The sizes that a value has its memory for: sources have one place for all."""
         is_source = value < len(self.graph) and self.graph.nodes[value].op in RESIDENT_OPS
         return Domain(self.maxima) if is_source else self.domain
+
+    def operand(self, node: Node, name: str, leaves: Sequence[int]) -> View | None:
+        """An operand by name as a strided view of one of the stored `leaves`, None where it is absent."""
+        found = node.operands.get(name)
+        return None if found is None else self.view(found, leaves)
 
     def view(self, node: int, leaves: Sequence[int]) -> View:
         """The node as a strided view of one of the stored `leaves`."""

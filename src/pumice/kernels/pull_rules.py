@@ -14,24 +14,24 @@ Rule = Callable[[Puller, Node, Index], str]
 
 
 def _reshape(p: Puller, n: Node, idx: Index) -> str:
-    source = p.ctx.type(n.args[0]).shape
+    source = p.ctx.type(n.operands["x"]).shape
     wide_out = [(d, i) for d, i in zip(n.type.shape, idx, strict=True) if d != 1]
     wide_in = [d for d in source if d != 1]
     if [d for d, _ in wide_out] == wide_in:  # only dims of size 1 come or go: no arithmetic
         taken = iter(i for _, i in wide_out)
-        return p.value(n.args[0], tuple("0u" if d == 1 else next(taken) for d in source))
-    return p.value(n.args[0], p.split(p.linear(n.type.shape, idx), source))
+        return p.value(n.operands["x"], tuple("0u" if d == 1 else next(taken) for d in source))
+    return p.value(n.operands["x"], p.split(p.linear(n.type.shape, idx), source))
 
 
 def _identity(p: Puller, n: Node, idx: Index) -> str:
-    return p.value(n.args[0], idx)
+    return p.value(n.operands["x"], idx)
 
 
 def _transpose(p: Puller, n: Node, idx: Index) -> str:
     source = ["0u"] * len(idx)
     for out_axis, in_axis in enumerate(n.attr["perm"]):
         source[in_axis] = idx[out_axis]
-    return p.value(n.args[0], tuple(source))
+    return p.value(n.operands["x"], tuple(source))
 
 
 def _slice(p: Puller, n: Node, idx: Index) -> str:
@@ -39,17 +39,17 @@ def _slice(p: Puller, n: Node, idx: Index) -> str:
     for i, start, step in zip(idx, n.attr["starts"], n.attr["steps"], strict=True):
         first = p.kb.dim(start)
         source.append(plus(first, times(i, f"{step}u")) if step > 0 else minus(first, times(i, f"{-step}u")))
-    return p.value(n.args[0], tuple(source))
+    return p.value(n.operands["x"], tuple(source))
 
 
 def _expand(p: Puller, n: Node, idx: Index) -> str:
-    return p.value(n.args[0], p.operand_index(n, 0, idx))
+    return p.value(n.operands["x"], p.operand_index(n, 0, idx))
 
 
 def _flip(p: Puller, n: Node, idx: Index) -> str:
     axes = set(n.attr["axes"])
     return p.value(
-        n.args[0],
+        n.operands["x"],
         tuple(minus(p.kb.dim(d - 1), i) if a in axes else i for a, (d, i) in enumerate(zip(n.type.shape, idx, strict=True))),
     )
 
@@ -60,7 +60,7 @@ def _concat(p: Puller, n: Node, idx: Index) -> str:
     target = kb.fresh("c")
     kb.emit(f"var {target}: {compute} = {ZERO[compute]};")
     along = idx[axis]
-    start = p.ctx.type(n.args[0]).shape[axis] * 0
+    start = p.ctx.type(n.operands["x"]).shape[axis] * 0
     for arg in n.args:
         size = p.ctx.type(arg).shape[axis]
         if size == 0:
@@ -79,12 +79,12 @@ def _pad(p: Puller, n: Node, idx: Index) -> str:
     target = kb.fresh("c")
     kb.emit(f"var {target}: {compute} = {str(bool(value)).lower() if compute == 'bool' else fill[compute]()};")
     tests, source = [], []
-    for i, lo, hi, d in zip(idx, n.attr["lo"], n.attr["hi"], p.ctx.type(n.args[0]).shape, strict=True):
+    for i, lo, hi, d in zip(idx, n.attr["lo"], n.attr["hi"], p.ctx.type(n.operands["x"]).shape, strict=True):
         local = minus(i, kb.dim(lo))
         source.append(local)
         if lo != 0 or hi != 0:
             tests.append(f"{local} < {kb.dim(d)}")
-    p.branch(" && ".join(tests) or "true", n.args[0], tuple(source), target)
+    p.branch(" && ".join(tests) or "true", n.operands["x"], tuple(source), target)
     return target
 
 
@@ -115,21 +115,21 @@ def _select_row(p: Puller, n: Node, indices: int, at: Index, size: Dim, pull: Ca
 
 
 def _gather(p: Puller, n: Node, idx: Index) -> str:
-    x, indices = n.args
+    x, indices = n.operands["x"], n.operands["indices"]
     axis, rank = n.attr["axis"], p.ctx.type(indices).rank
     size = p.ctx.type(x).shape[axis]
     return _select_row(p, n, indices, idx[axis : axis + rank], size, lambda j: p.value(x, (*idx[:axis], j, *idx[axis + rank :])))
 
 
 def _take_along_axis(p: Puller, n: Node, idx: Index) -> str:
-    x, indices = n.args
+    x, indices = n.operands["x"], n.operands["indices"]
     axis = n.attr["axis"]
     size = p.ctx.type(x).shape[axis]
     return _select_row(p, n, indices, idx, size, lambda j: p.value(x, (*idx[:axis], j, *idx[axis + 1 :])))
 
 
 def _embedding(p: Puller, n: Node, idx: Index) -> str:
-    table, ids = n.args
+    table, ids = n.operands["table"], n.operands["ids"]
     t = p.ctx.type(table)
 
     def pull(row: str) -> str:
@@ -139,13 +139,13 @@ def _embedding(p: Puller, n: Node, idx: Index) -> str:
 
 
 def _dequantize(p: Puller, n: Node, idx: Index) -> str:
-    t = p.ctx.type(n.args[0])
+    t = p.ctx.type(n.operands["w"])
     row = p.linear(t.shape[:-1], idx[:-1]) if t.rank > 1 else "0u"
-    return dequantized_element(p, n.args[0], row, idx[-1])
+    return dequantized_element(p, n.operands["w"], row, idx[-1])
 
 
 def _one_hot(p: Puller, n: Node, idx: Index) -> str:
-    (ids,) = n.args
+    ids = n.operands["ids"]
     p.kb.function("fn one_hot_hit(i: i32, n: u32, k: u32) -> bool { return u32(select(i, i + i32(n), i < 0i)) == k; }")
     hit = f"one_hot_hit({index_value(p, ids, idx[:-1])}, {p.kb.dim(n.attr['depth'])}, {idx[-1]})"
     one = {"f32": "1.0", "i32": "1i", "u32": "1u", "bool": "true"}[n.type.dtype.compute]
@@ -164,7 +164,7 @@ def _arange(p: Puller, n: Node, idx: Index) -> str:
 
 
 def _threefry(p: Puller, n: Node, idx: Index, stream: int) -> str:
-    key = n.args[0]
+    key = n.operands["key"]
     k0, k1 = p.value(key, ("0u",)), p.value(key, ("1u",))
     return p.kb.let(f"pm_threefry({k0}, {k1}, {p.linear(n.type.shape, idx)}, {stream}u)", "r")
 
@@ -188,8 +188,8 @@ def _random_normal(p: Puller, n: Node, idx: Index) -> str:
 
 
 def _cast(p: Puller, n: Node, idx: Index) -> str:
-    v = p.value(n.args[0], idx)
-    source, target = p.ctx.type(n.args[0]).dtype, n.type.dtype
+    v = p.value(n.operands["x"], idx)
+    source, target = p.ctx.type(n.operands["x"]).dtype, n.type.dtype
     if source == target:
         return v
     if target.kind == "bool":
@@ -208,7 +208,7 @@ def _cast(p: Puller, n: Node, idx: Index) -> str:
 
 
 def _cross_entropy_gradient(p: Puller, n: Node, idx: Index) -> str:
-    x, targets, picked, loss, dy = n.args
+    x, targets, picked, loss, dy = (n.operands[name] for name in ("logits", "targets", "picked", "loss", "dy"))
     row = idx[:-1]
     # A negative target becomes one beyond every class.
     target = p.kb.let(f"u32({p.value(targets, row)})", "t")
@@ -222,7 +222,7 @@ def _cross_entropy_gradient(p: Puller, n: Node, idx: Index) -> str:
 
 
 def _rope(p: Puller, n: Node, idx: Index) -> str:
-    x, cos, sin = n.args
+    x, cos, sin = (n.operands[name] for name in ("x", "cos", "sin"))
     kb, rotary, d = p.kb, n.attr["rotary_dim"], idx[-1]
     half = rotary // 2
     out = kb.fresh("c")

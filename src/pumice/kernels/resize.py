@@ -29,7 +29,7 @@ def _between(p: Puller, n: Node, o: str, size: Dim, out: Dim) -> tuple[str, str,
 
 def upsample(p: Puller, n: Node, idx: Index) -> str:
     """The index rule of upsample."""
-    kb, x = p.kb, n.args[0]
+    kb, x = p.kb, n.operands["x"]
     axes = list(zip(idx[2:], p.ctx.type(x).shape[2:], n.type.shape[2:], strict=True))
     if n.attr["mode"] == "nearest":
         source = (o if size == out else kb.let(f"{o} * {kb.dim(size)} / {p.divisor(out)}", "j") for o, size, out in axes)

@@ -322,10 +322,11 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     """attention with its epilogue as one kernel, or as two where several workgroups share the keys of a row."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
-    q, k, v = (ctx.type(i).shape for i in node.args[:3])
+    q, k, v = (ctx.type(node.operands[name]).shape for name in "qkv")
     heads, sequence = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
     rows = q[heads] // k[heads] * q[sequence]
-    stored, width = find_view(ctx.graph, node.args[0], set(group.leaves)) is not None, load_width(ctx, group, node)
+    stored = find_view(ctx.graph, node.operands["q"], set(group.leaves)) is not None
+    width = load_width(ctx, group, node)
 
     def chosen(rows: int, keys: int, entries: int) -> Flash | AttentionBlocks | ThreadGroups:
         depths = static_size(q[3]), static_size(v[3])

@@ -235,7 +235,7 @@ def lower_attention_gradient(ctx: LowerContext, group: Group) -> list[Lowered]:
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
     heads, sequence = (2, 1) if node.attr["layout"] == "bshd" else (1, 2)
-    q, k, v = (ctx.type(i).shape for i in node.args[:3])
+    q, k, v = (ctx.type(node.operands[name]).shape for name in "qkv")
     blocks = decide(ctx.caps, static_size(q[3]), static_size(v[3]))
     assert blocks is not None, "a pass has written it in other ops"
     statistics = ctx.temp(TensorType(f32, (q[0], k[heads], q[heads] // k[heads] * q[sequence], STATISTICS)))

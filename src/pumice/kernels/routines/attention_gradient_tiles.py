@@ -87,7 +87,7 @@ def decide(caps: Caps, depth: int, depth_v: int) -> GradientTiles | None:
 
 def has_kernel(caps: Caps, graph: Graph, node: Node) -> bool:
     """Whether the target can run this attention_gradient: heads may be too deep, or the operands too many."""
-    q, _, v = (graph.nodes[i].type.shape for i in node.args[:3])
+    q, v = (graph.nodes[node.operands[name]].type.shape for name in "qv")
     return decide(caps, static_size(q[3]), static_size(v[3])) is not None and len(node.args) + 2 <= caps.max_storage_buffers
 
 
@@ -103,12 +103,13 @@ class GradientKernel(HeadsOfKeys):
         self.results, self.types = results, node.results
         ctx, leaves = p.ctx, p.group.leaves
         self.bshd = self.attrs["layout"] == "bshd"
-        views = [None if i is None else ctx.view(i, leaves) for i in node.inputs]
-        ordered = [View(v.leaf, self.reordered(v.shape), self.reordered(v.strides), v.offset) for v in views[:4] if v is not None]
+        views = [ctx.view(node.operands[name], leaves) for name in ("q", "k", "v", "dy")]
+        ordered = [View(v.leaf, self.reordered(v.shape), self.reordered(v.strides), v.offset) for v in views]
         self.q, self.k, self.v, self.dy = (
             Side(v.leaf, (v.shape[2],), (v.strides[2],), v.strides[3], v.strides[:2], v.offset) for v in ordered
         )
-        self.mask, self.bias, self.offset, self.kv_len = views[4:]
+        self.mask, self.bias = (ctx.operand(node, name, leaves) for name in ("mask", "bias"))
+        self.offset, self.kv_len = (ctx.operand(node, name, leaves) for name in ("offset", "kv_len"))
         self.batch, self.heads, self.sq, depth = ordered[0].shape
         _, self.kv_heads, self.sk, depth_v = ordered[2].shape
         self.depth, self.depth_v = static_size(depth), static_size(depth_v)

@@ -73,14 +73,15 @@ class AttentionOperands(HeadsOfKeys):
         self.attrs = node.attr
         ctx, leaves = p.ctx, p.group.leaves
         self.bshd = self.attrs["layout"] == "bshd"
-        views = [None if i is None else ctx.view(i, leaves) for i in node.inputs[1:]]
-        k, v = (self._ordered(view) for view in views[:2] if view is not None)
-        self.mask, self.bias, self.offset, self.kv_len, self.kv_index, self.k_scale, self.v_scale = views[2:]
+        k, v = (self._ordered(ctx.view(node.operands[name], leaves)) for name in "kv")
+        self.mask, self.bias = (ctx.operand(node, name, leaves) for name in ("mask", "bias"))
+        self.offset, self.kv_len, self.kv_index = (ctx.operand(node, name, leaves) for name in ("offset", "kv_len", "kv_index"))
+        self.k_scale, self.v_scale = (ctx.operand(node, name, leaves) for name in ("k_scale", "v_scale"))
         # Queries are read once, so that they may be computed here; a view of what is stored loads by vectors.
-        stored_q = find_view(ctx.graph, node.args[0], set(leaves))
+        stored_q = find_view(ctx.graph, node.operands["q"], set(leaves))
         self.q = None if stored_q is None else _side(self._ordered(stored_q))
         self.entry = "batch" if self.kv_index is None else "entry"  # of keys and values
-        self.batch, self.heads, self.sq, self.depth = self.reordered(ctx.type(node.args[0]).shape)
+        self.batch, self.heads, self.sq, self.depth = self.reordered(ctx.type(node.operands["q"]).shape)
         self.entries, self.kv_heads, self.sk, self.depth_v = v.shape
         self.k, self.v = _side(k), _side(v)
         self.group = self.heads // self.kv_heads
@@ -205,7 +206,7 @@ class AttentionOperands(HeadsOfKeys):
     def _computed_query(self, head: str, query: str, at: str) -> str:
         """One element of a query that is computed here."""
         where = self.reordered(("batch", head, query, self.kb.let(at, "at")))
-        return self.p.value(self.node.args[0], where)
+        return self.p.value(self.node.operands["q"], where)
 
     def key_slot(self, base: str, e: str) -> tuple[str, str]:
         """Where slot `e` of the chunk's keys goes, and the name of its vec4."""

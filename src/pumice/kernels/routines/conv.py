@@ -148,7 +148,7 @@ def _channel(space_channel: Term, per_group: int, stride: Dim) -> OperandAxis:
 
 
 def _conv(ctx: LowerContext, group: Group, node: Node) -> ConvProblem:
-    x, w = (ctx.view(i, group.leaves) for i in node.args[:2])
+    x, w = (ctx.view(node.operands[name], group.leaves) for name in ("x", "w"))
     groups, kernel = node.attr["groups"], w.shape[2:]
     cout, cin = ctx.max(w.shape[0]) // groups, w.shape[1]
     out = node.type.shape
@@ -169,7 +169,7 @@ def _conv(ctx: LowerContext, group: Group, node: Node) -> ConvProblem:
         OperandAxis((Term("batch", 0, cout), Term("row", 0)), w.strides[0]),
         *(OperandAxis((Term("k", a),), w.strides[1 + a]) for a in range(len(k))),
     )
-    bias = ctx.view(node.args[2], group.leaves) if len(node.args) > 2 else None
+    bias = ctx.operand(node, "bias", group.leaves)
     return ConvProblem(
         Gathered(w.leaf, w.offset, left, batch, (cout,), k, k_fast=True),
         Gathered(x.leaf, x.offset, right, batch, rows, k, k_fast=False),
@@ -191,7 +191,7 @@ def _pixel_index(rows: tuple[Dim, ...], per_group: int) -> Callable[[Puller, Ind
 
 
 def _grad_input(ctx: LowerContext, group: Group, node: Node) -> ConvProblem:
-    grad, w = (ctx.view(i, group.leaves) for i in node.args)
+    grad, w = (ctx.view(node.operands[name], group.leaves) for name in ("grad", "w"))
     if max(node.attr["strides"]) > 1 and set(node.attr["dilation"]) == {1}:
         return _phases(ctx, node, grad, w)
     groups, kernel = node.attr["groups"], w.shape[2:]
@@ -290,7 +290,7 @@ def _phases(ctx: LowerContext, node: Node, grad: View, w: View) -> ConvProblem:
 
 
 def _grad_weight(ctx: LowerContext, group: Group, node: Node) -> ConvProblem:
-    x, grad = (ctx.view(i, group.leaves) for i in node.args)
+    x, grad = (ctx.view(node.operands[name], group.leaves) for name in ("x", "grad"))
     groups, kernel = node.attr["groups"], node.attr["kernel"]
     cout, cin = ctx.max(grad.shape[1]) // groups, ctx.max(node.type.shape[1])
     places = [

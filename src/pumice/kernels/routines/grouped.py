@@ -150,7 +150,7 @@ def lower_grouped_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     """The table of tiles, then the matmul with its epilogue over as many tiles as there are."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
-    x, w, given = (ctx.view(i, group.leaves) for i in node.args)
+    x, w, given = (ctx.view(node.operands[name], group.leaves) for name in ("x", "w", "sizes"))
     (m, k), (groups, _, n) = x.shape, w.shape
     sizes = GroupSizes(given, groups, m)
     tile = ctx.choose(group.root, partial(decide, ctx.caps), m, groups, n)
@@ -183,7 +183,7 @@ def lower_grouped_grad_weight(ctx: LowerContext, group: Group) -> list[Lowered]:
     """The first row of every group, then a matmul for each group over its own rows."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
-    x, dy, given = (ctx.view(i, group.leaves) for i in node.args)
+    x, dy, given = (ctx.view(node.operands[name], group.leaves) for name in ("x", "dy", "sizes"))
     (m, k), n, groups = x.shape, dy.shape[1], given.shape[0]
     tile = ctx.choose(group.root, partial(decide_weight, ctx.caps), k, n, groups)
     label = ctx.label(group)

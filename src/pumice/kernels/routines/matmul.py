@@ -104,9 +104,9 @@ def problem(ctx: LowerContext, group: Group) -> MatmulProblem:
     """The anchor's operands as rows of K. A batch over a single right operand becomes more rows of the left one."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
-    if find_view(ctx.graph, node.args[0], set(group.leaves)) is None:
+    if find_view(ctx.graph, node.operands["a"], set(group.leaves)) is None:
         return _computed(ctx, group, node)
-    a, b = (ctx.view(i, group.leaves) for i in node.args)
+    a, b = (ctx.view(node.operands[name], group.leaves) for name in "ab")
     rows, columns = len(a.shape) > 1, len(b.shape) > 1
     out = node.type.shape
     lead = out[: len(out) - 1] if columns else out
@@ -129,7 +129,7 @@ def problem(ctx: LowerContext, group: Group) -> MatmulProblem:
 
 def _computed(ctx: LowerContext, group: Group, node: Node) -> MatmulProblem:
     """The problem where the left operand is not stored: see `pulls_left` for when that is."""
-    b = ctx.view(node.args[1], group.leaves)
+    b = ctx.view(node.operands["b"], group.leaves)
     lead, n = node.type.shape[:-1], node.type.shape[-1]
     right = Side(b.leaf, (n,), (b.strides[-1],), b.strides[-2], (), b.offset)
     return MatmulProblem(None, right, node.args, (), lead, product(lead), n, b.shape[0], node.type.dtype.compute, True)
@@ -143,8 +143,8 @@ def pulls_left(ctx: LowerContext, node: Node) -> bool:
     >>> pulls_left(LowerContext(g, Caps.preset("h200"), {}), g.nodes[-1])
     True
     """
-    a, b = (ctx.graph.nodes[i].type for i in node.args)
-    if b.rank != 2 or a.rank < 2 or node.args[0] == node.args[1] or b.dtype.compute != "f32":
+    a, b = (ctx.type(node.operands[name]) for name in "ab")
+    if b.rank != 2 or a.rank < 2 or node.operands["a"] == node.operands["b"] or b.dtype.compute != "f32":
         return False
     if ctx.max(b.shape[1]) < 32 or ctx.max(b.shape[0]) < _SHORT_K:
         return False

@@ -50,7 +50,7 @@ def lower_norm_parameter_gradient(ctx: LowerContext, group: Group) -> list[Lower
     """Two kernels: sums over slices of the rows, then their sums with an epilogue."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
-    shape, axes = ctx.type(node.args[1]).shape, node.attr["axes"]
+    shape, axes = ctx.type(node.operands["x"]).shape, node.attr["axes"]
     rows = Rows(shape, tuple(range(len(shape) - axes, len(shape))))
     choice = ctx.choose(group.root, lambda count: decide(ctx.caps, count), rows.count)
     slices, wanted = ceildiv(rows.count, choice.rows), sorted(ctx.wanted(group))
@@ -64,7 +64,7 @@ def lower_norm_parameter_gradient(ctx: LowerContext, group: Group) -> list[Lower
 def _sums(ctx: LowerContext, group: Group, node: Node, rows: Rows, choice: Slices, partial: int, slices: Dim) -> Lowered:
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p, out = Puller(ctx, group, kb), kb.write(partial, f32)
-    dy, x = (ctx.view(i, group.leaves) for i in node.args)
+    dy, x = (ctx.view(node.operands[name], group.leaves) for name in ("dy", "x"))
     lanes, threads = choice.lanes, choice.threads
     length = kb.dim(rows.length)
     kb.shared("means", "f32", choice.rows)

@@ -40,15 +40,16 @@ def problem(ctx: LowerContext, group: Group) -> QMatmulProblem:
     """The anchor's operands; the leading axes of x are one row number."""
     assert group.anchor is not None
     node = ctx.graph.nodes[group.anchor]
-    view = find_view(ctx.graph, node.args[0], set(group.leaves))
+    x, w = node.operands["x"], node.operands["w"]
+    view = find_view(ctx.graph, x, set(group.leaves))
     side = None
     if view is not None:
         shape, strides = merged_rows(view.shape[:-1], view.strides[:-1])
         side = Side(view.leaf, shape, strides, view.strides[-1], (), view.offset)
-    n, k = ctx.type(node.args[1]).shape
+    n, k = ctx.type(w).shape
     assert isinstance(k, int)
     lead = node.type.shape[:-1]
-    return QMatmulProblem(side, node.args[0], node.args[1], lead, product(lead), n, k, gate_up_slices(ctx, group))
+    return QMatmulProblem(side, x, w, lead, product(lead), n, k, gate_up_slices(ctx, group))
 
 
 def pulls_left(ctx: LowerContext, node: Node) -> bool:

@@ -98,7 +98,7 @@ def _choose(ctx: LowerContext, group: Group, form: Form) -> Scatter:
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
     width = product(d for a, d in enumerate(n.type.shape) if a != n.attr["axis"])
-    return ctx.choose(group.root, partial(decide, ctx.caps, form), ctx.type(n.args[1]).shape[0], width)
+    return ctx.choose(group.root, partial(decide, ctx.caps, form), ctx.type(n.operands["indices"]).shape[0], width)
 
 
 class _ScatterKernel:
@@ -113,7 +113,7 @@ class _ScatterKernel:
         self.axis: int = self.n.attr["axis"]
         shape = self.n.type.shape
         self.size = shape[self.axis]
-        self.count: Dim = ctx.type(self.n.args[1]).shape[0]
+        self.count: Dim = ctx.type(self.n.operands["indices"]).shape[0]
         # In place, packed dtypes move by whole words: what follows the axis counts in words, what precedes it is one axis.
         self.per_word = 1 if group.inplace is None else self.n.type.dtype.per_word
         if self.per_word > 1:
@@ -123,17 +123,17 @@ class _ScatterKernel:
         self.row_shape = shape[: self.axis] + shape[self.axis + 1 :]
         self.update_shape = self.at(self.row_shape, self.count)
 
-    def load(self, operand: int, at: Index) -> str:
-        """WGSL of an element of x (0), the indices (1) or the updates (2), which may be computed here."""
-        node = self.n.args[operand]
-        if operand == 2 and find_view(self.ctx.graph, node, set(self.group.leaves)) is None:
+    def load(self, operand: str, at: Index) -> str:
+        """WGSL of an element of an operand; the updates may be computed here."""
+        node = self.n.operands[operand]
+        if operand == "updates" and find_view(self.ctx.graph, node, set(self.group.leaves)) is None:
             return self.p.value(node, at)
         return self.p.load_view(self.ctx.view(node, self.group.leaves), at)
 
     def named_row(self, t: str) -> str:
         """WGSL of the row that index t names; not below the axis's size if there is no such row."""
-        v = self.load(1, (t,))
-        if self.ctx.type(self.n.args[1]).dtype.compute == "u32":
+        v = self.load("indices", (t,))
+        if self.ctx.type(self.n.operands["indices"]).dtype.compute == "u32":
             return v
         self.kb.function("fn named_row(i: i32, n: u32) -> u32 { return u32(select(i, i + i32(n), i < 0i)); }")
         return f"named_row({v}, {self.kb.dim(self.size)})"
@@ -156,13 +156,13 @@ class _ScatterKernel:
 
     def _overwrite(self, at: Index, update: Index) -> None:
         if self.per_word == 1:
-            self.p.store(at, self.load(2, update))
+            self.p.store(at, self.load("updates", update))
             return
         shape, axis = self.n.type.shape, self.n.attr["axis"]
         outer, t, word = update
         before = self.p.split(outer, shape[:axis])
         places = [self.p.split(f"{word} * {self.per_word}u + {lane}u", shape[axis + 1 :]) for lane in range(self.per_word)]
-        lanes = [self.load(2, (*before, t, *after)) for after in places]
+        lanes = [self.load("updates", (*before, t, *after)) for after in places]
         target = self.p.linear(self.at(self.row_shape, self.size), at)
         self.kb.emit(self.p.out().store_word(target, lanes))
 
@@ -199,10 +199,10 @@ class _ScatterKernel:
 def _add_by_thread(k: _ScatterKernel, choice: Scatter) -> Lowered:
     kb = k.kb
     at = k.open_thread(k.n.type.shape)
-    kb.emit(f"var sum = {k.load(0, at)};")
+    kb.emit(f"var sum = {k.load('x', at)};")
     kb.open(f"for (var t = 0u; t < {kb.dim(k.count)}; t++)")
     kb.open(f"if ({k.named_row('t')} == {at[k.axis]})")
-    kb.emit(f"sum = {k.added('sum', k.load(2, k.at(k.others(at), 't')))};")
+    kb.emit(f"sum = {k.added('sum', k.load('updates', k.at(k.others(at), 't')))};")
     kb.close()
     kb.close()
     k.store(at, "sum")
@@ -219,7 +219,7 @@ def _add_by_group(k: _ScatterKernel, choice: Scatter) -> Lowered:
     compute = k.n.type.dtype.compute
     for part, (exists, others) in enumerate(own):
         kb.emit(f"var sum{part}: {compute};")
-        kb.emit(f"if ({exists}) {{ sum{part} = {k.load(0, k.at(others, 'row'))}; }}")
+        kb.emit(f"if ({exists}) {{ sum{part} = {k.load('x', k.at(others, 'row'))}; }}")
     kb.open(f"for (var base = 0u; base < {count}; base += {words * 32}u)")
     kb.emit(f"if (lid < {words}u) {{ atomicStore(&{hits}[lid], 0u); }}\nworkgroupBarrier();")
     kb.open(f"for (var j = lid; j < min({words * 32}u, {count} - base); j += {k.threads}u)")
@@ -231,7 +231,7 @@ def _add_by_group(k: _ScatterKernel, choice: Scatter) -> Lowered:
     kb.open("while (left != 0u)")
     kb.emit("let t = base + w * 32u + countTrailingZeros(left);\nleft &= left - 1u;")
     for part, (exists, others) in enumerate(own):
-        update = k.load(2, k.at(others, "t"))
+        update = k.load("updates", k.at(others, "t"))
         kb.emit(f"if ({exists}) {{ sum{part} = {k.added(f'sum{part}', update)}; }}")
     kb.close()
     kb.close()
@@ -258,7 +258,7 @@ def _last_updates(ctx: LowerContext, group: Group, last: int) -> Lowered:
     """For every row one more than the number of the last update that names it, 0 if none does."""
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
-    rows, count = n.type.shape[n.attr["axis"]], ctx.type(n.args[1]).shape[0]
+    rows, count = n.type.shape[n.attr["axis"]], ctx.type(n.operands["indices"]).shape[0]
     # Neighbouring rows read the same index at a time: one broadcast load.
     tile = layout.decide(ctx.caps, ctx.max(rows), ctx.max(count), strided=True)
     k = _ScatterKernel(ctx, group, tile.workgroup)
@@ -285,10 +285,10 @@ def _pick(k: _ScatterKernel, at: Index) -> None:
     kb = k.kb
     kb.emit(f"var value: {k.n.type.dtype.compute};")
     kb.open("if (last == 0u)")
-    kb.emit(f"value = {k.load(0, at)};")
+    kb.emit(f"value = {k.load('x', at)};")
     kb.orelse()
     k.p.push()
-    kb.emit(f"value = {k.load(2, k.at(k.others(at), '(last - 1u)'))};")
+    kb.emit(f"value = {k.load('updates', k.at(k.others(at), '(last - 1u)'))};")
     k.p.pop()
     kb.close()
     k.store(at, "value")

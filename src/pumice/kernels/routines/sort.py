@@ -64,7 +64,7 @@ def lower_sort(ctx: LowerContext, group: Group) -> list[Lowered]:
     """sort and top_k; a row that fits takes one kernel."""
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
-    rows = Rows(ctx.type(n.args[0]).shape, (n.attr["axis"],))
+    rows = Rows(ctx.type(n.operands["x"]).shape, (n.attr["axis"],))
     take: Dim = n.attr["k"] if n.op == "top_k" else rows.length
     plan = ctx.choose(group.root, partial(decide, ctx.caps), rows.length, take)
     sorter = _Sorter(ctx, group, rows, take, plan)
@@ -143,7 +143,7 @@ class _SortKernel:
     def element(self, at: str) -> str:
         """The element at a position of the row."""
         p, s = self.p, self.s
-        view = s.ctx.view(s.n.args[0], s.group.leaves)
+        view = s.ctx.view(s.n.operands["x"], s.group.leaves)
         return self.kb.let(p.load_view(view, s.rows.index(p, "row", p.split("row", s.rows.other_shape), at)), "v")
 
     def sort(self, first: str, last: str, ascending: str) -> None:
@@ -183,7 +183,7 @@ class _Sorter:
 
     def key(self, kb: KernelBuilder, value: str) -> str:
         """The key by which ascending order is the op's order."""
-        dtype = self.ctx.type(self.n.args[0]).dtype
+        dtype = self.ctx.type(self.n.operands["x"]).dtype
         if self.n.op == "top_k":
             return order_key(kb, dtype, value, reverse=True, nan_last=False)
         return order_key(kb, dtype, value, reverse=self.n.attr["descending"])

@@ -123,17 +123,16 @@ class Vectors:
         places = [p.split(name, n.type.shape[:-1]) for name in self.names]
 
         def weighted(at: Index) -> str:
-            x = p.value(n.args[0], (*places[self._current], at[-1]))
+            x = p.value(n.operands["x"], (*places[self._current], at[-1]))
             kb.emit(f"{self.squares[self._current]} += {x} * {x};")
-            return f"{x} * {p.value(n.args[1], (at[-1],))}" if len(n.args) > 1 else x
+            return f"{x} * {p.value(n.operands['weight'], (at[-1],))}" if "weight" in n.operands else x
 
         p.rules[n.id] = weighted
 
     def _prepare(self, n: Node) -> None:
         """Computes mean and scale of every vector, and gives the Puller a rule that normalises an element by them."""
         kb, p = self.p.kb, self.p
-        x, *affine = n.inputs
-        assert x is not None
+        x = n.operands["x"]
         length = n.type.shape[-1]
         scratch = kb.shared(kb.fresh("norm"), "f32", kb.workgroup)
         places = [p.split(name, n.type.shape[:-1]) for name in self.names]
@@ -160,9 +159,9 @@ class Vectors:
             v = self._current
             value = p.value(x, (*places[v], at[-1]))
             result = f"({value} - {means[v]}) * {scales[v]}" if means[v] else f"{value} * {scales[v]}"
-            for operand, sign in zip(affine, "*+", strict=False):
-                if operand is not None:
-                    result = f"{result} {sign} {p.value(operand, (at[-1],))}"
+            for operand, sign in (("weight", "*"), ("bias", "+")):
+                if operand in n.operands:
+                    result = f"{result} {sign} {p.value(n.operands[operand], (at[-1],))}"
             return result
 
         p.rules[n.id] = normalised

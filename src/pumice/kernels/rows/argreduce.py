@@ -20,7 +20,7 @@ def lower_argreduce(ctx: LowerContext, group: Group) -> list[Lowered]:
     """One kernel, or two where several workgroups share a row: the best of each slice, then the best of those."""
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
-    rows = Rows(ctx.type(n.args[0]).shape, (n.attr["axis"],))
+    rows = Rows(ctx.type(n.operands["x"]).shape, (n.attr["axis"],))
     tile = choose_tile(ctx, group, rows, split=True)
     if tile.slices == 1:
         return [_search(ctx, group, n, rows, tile, None)]
@@ -49,10 +49,10 @@ def _search(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile,
     threads = RowThreads(kb, tile, rows.count, rows.length)
     at = p.split("row", n.type.shape)
     others = tuple(at[a] for a in rows.others) if n.attr["keepdims"] else at
-    source = ctx.type(n.args[0]).dtype
+    source = ctx.type(n.operands["x"]).dtype
 
     def element(j: str) -> tuple[str, str]:
-        v = p.value(n.args[0], rows.index(p, "row", others, j))
+        v = p.value(n.operands["x"], rows.index(p, "row", others, j))
         return kb.let(order_key(kb, source, v, reverse=n.op == "argmin"), "key"), j
 
     key, place = _best(p, threads, element)

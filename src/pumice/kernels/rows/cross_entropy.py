@@ -13,7 +13,7 @@ def lower_cross_entropy(ctx: LowerContext, group: Group) -> list[Lowered]:
     """One kernel; rows short enough for registers are read once, others with a running maximum."""
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
-    logits, targets = n.args
+    logits, targets = n.operands["logits"], n.operands["targets"]
     shape = ctx.type(logits).shape
     rows = Rows(shape, (len(shape) - 1,))
     length = ctx.max(rows.length)

@@ -21,8 +21,7 @@ def lower_norm(ctx: LowerContext, group: Group) -> list[Lowered]:
     p = Puller(ctx, group, kb)
     threads = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
-    x, *affine = n.inputs
-    assert x is not None
+    x = n.operands["x"]
     values = RowValues(p, threads, "f32", keep, lambda j: p.value(x, rows.index(p, "row", others, j)))
     count = f"f32({p.divisor(rows.length)})"
     mean = ""
@@ -41,9 +40,9 @@ def lower_norm(ctx: LowerContext, group: Group) -> list[Lowered]:
         at = rows.index(p, "row", others, j)
         result = f"({v} - {mean}) * {scale}" if mean else f"{v} * {scale}"
         along = p.split(j, shape[len(shape) - axes :])
-        for operand, sign in zip(affine, "*+", strict=False):
-            if operand is not None:
-                result = f"{result} {sign} {p.value(operand, along)}"
+        for operand, sign in (("weight", "*"), ("bias", "+")):
+            if operand in n.operands:
+                result = f"{result} {sign} {p.value(n.operands[operand], along)}"
         p.store(at, p.root_value(at, kb.let(result, "y")))
     passes = "once" if keep else "thrice" if mean else "twice"
     return [kb.finish(groups=threads.groups, label=ctx.label(group), variant=f"{tile}/{passes}")]

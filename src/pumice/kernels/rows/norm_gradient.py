@@ -21,8 +21,7 @@ def lower_norm_gradient(ctx: LowerContext, group: Group) -> list[Lowered]:
     p = Puller(ctx, group, kb)
     threads = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
-    dy, x, weight = n.inputs
-    assert dy is not None and x is not None
+    dy, x, weight = n.operands["dy"], n.operands["x"], n.operands.get("weight")
 
     def pull(j: str) -> str:
         """An element of x and its dn."""

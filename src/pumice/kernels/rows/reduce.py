@@ -30,7 +30,7 @@ def lower_reduce(ctx: LowerContext, group: Group) -> list[Lowered]:
     """One kernel, or two where several workgroups share a row: partial results, then their combination."""
     assert group.anchor is not None
     n = ctx.graph.nodes[group.anchor]
-    rows = Rows(ctx.type(n.args[0]).shape, n.attr["axes"])
+    rows = Rows(ctx.type(n.operands["x"]).shape, n.attr["axes"])
     tile = choose_tile(ctx, group, rows, split=True)
     if tile.slices == 1:
         return [_reduce(ctx, group, n, rows, tile, None)]
@@ -67,10 +67,10 @@ def _reduce(ctx: LowerContext, group: Group, n: Node, rows: Rows, tile: RowTile,
     threads = RowThreads(kb, tile, rows.count, rows.length)
     at = p.split("row", n.type.shape)
     others = tuple(at[a] for a in rows.others) if n.attr["keepdims"] else at
-    source, acc = ctx.type(n.args[0]).dtype, _accumulator(n)
+    source, acc = ctx.type(n.operands["x"]).dtype, _accumulator(n)
 
     def element(j: str) -> str:
-        return _flagged(source, acc, p.value(n.args[0], rows.index(p, "row", others, j)))
+        return _flagged(source, acc, p.value(n.operands["x"], rows.index(p, "row", others, j)))
 
     result = _fold(p, threads, n, element)
     label = ctx.label(group)

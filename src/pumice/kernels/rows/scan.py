@@ -70,7 +70,7 @@ class _Scan:
         kb.emit(f"var sum: {self.compute} = {self.zero};")
         with self.threads.elements(self.p) as i:
             at = self._index(i)
-            v = self.p.value(self.n.args[0], at)
+            v = self.p.value(self.n.operands["x"], at)
             if self.n.attr["exclusive"]:
                 self._store(at, "sum")
                 kb.emit(f"sum += {v};")
@@ -84,7 +84,7 @@ class _Scan:
         kb.open(f"for (var base = 0u; base < {length}; base += {self.tile.lanes * _EACH}u)")
         kb.emit(f"var sums: array<{self.compute}, {_EACH}>;\nvar sum: {self.compute} = {self.zero};")
         with self._own_elements(length) as i:
-            v = self.p.value(self.n.args[0], self._index(i))
+            v = self.p.value(self.n.operands["x"], self._index(i))
             kb.emit(f"sums[k] = sum;\nsum += {v};" if self.n.attr["exclusive"] else f"sum += {v};\nsums[k] = sum;")
         self._scan_lanes()
         start = kb.let("carry + before", "start")

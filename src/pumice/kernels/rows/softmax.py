@@ -23,7 +23,7 @@ def lower_softmax(ctx: LowerContext, group: Group) -> list[Lowered]:
     p = Puller(ctx, group, kb)
     threads = RowThreads(kb, tile, rows.count, rows.length)
     others = p.split("row", rows.other_shape)
-    values = RowValues(p, threads, "f32", keep, lambda j: p.value(n.args[0], rows.index(p, "row", others, j)))
+    values = RowValues(p, threads, "f32", keep, lambda j: p.value(n.operands["x"], rows.index(p, "row", others, j)))
     soft = n.op == "softmax"
     top, total = top_and_total(values, threads, keep_exponentials=soft)
     # A row of -inf only sums to 0; infinities and NaN have made the sum NaN.

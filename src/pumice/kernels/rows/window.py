@@ -74,7 +74,7 @@ def _covering(p: Puller, n: Node, counts: Sequence[Dim], at: Index) -> list[tupl
 
 
 def _max_pool(p: Puller, n: Node, idx: Index) -> str:
-    kb, x = p.kb, n.args[0]
+    kb, x = p.kb, n.operands["x"]
     best = kb.fresh("best")
     kb.emit(f"var {best} = -{kb.inf()};")
     with _loops(p, _window(p, n, p.ctx.type(x).shape[2:], idx[2:])) as at:
@@ -99,7 +99,7 @@ def _divisor(p: Puller, n: Node, size: Sequence[Dim], at: Index) -> str:
 
 
 def _mean_pool(p: Puller, n: Node, idx: Index) -> str:
-    kb, x = p.kb, n.args[0]
+    kb, x = p.kb, n.operands["x"]
     size = p.ctx.type(x).shape[2:]
     total = kb.fresh("sum")
     kb.emit(f"var {total} = 0.0;")
@@ -109,7 +109,7 @@ def _mean_pool(p: Puller, n: Node, idx: Index) -> str:
 
 
 def _mean_pool_grad(p: Puller, n: Node, idx: Index) -> str:
-    kb, grad = p.kb, n.args[0]
+    kb, grad = p.kb, n.operands["grad"]
     total = kb.fresh("sum")
     kb.emit(f"var {total} = 0.0;")
     with _loops(p, _covering(p, n, p.ctx.type(grad).shape[2:], idx[2:])) as at:
@@ -119,7 +119,7 @@ def _mean_pool_grad(p: Puller, n: Node, idx: Index) -> str:
 
 def _max_pool_grad(p: Puller, n: Node, idx: Index) -> str:
     """An element gets the gradient of each window of which it is the first maximum; only ties look at the others."""
-    kb, (x, y, grad) = p.kb, n.args
+    kb, (x, y, grad) = p.kb, (n.operands[name] for name in ("x", "y", "grad"))
     kb.function("fn same_value(a: f32, b: f32) -> bool { return a == b || (pm_isnan(a) && pm_isnan(b)); }")
     own = p.value(x, idx)
     total = kb.fresh("sum")
@@ -150,7 +150,7 @@ def _precedes(a: Index, b: Index) -> str:
 
 
 def _upsample_grad(p: Puller, n: Node, idx: Index) -> str:
-    kb, grad = p.kb, n.args[0]
+    kb, grad = p.kb, n.operands["grad"]
     old, new = n.type.shape[2:], p.ctx.type(grad).shape[2:]
     ranges = [axis_sources(p, n, i, size, out) for i, size, out in zip(idx[2:], old, new, strict=True)]
     total = kb.fresh("sum")
