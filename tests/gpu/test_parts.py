@@ -222,7 +222,7 @@ def test_a_run_that_is_broken_off_changes_nothing_where_it_lies(monkeypatch: pyt
 
     (x, *_) = inputs()
     with pm.compile(f, x=pm.spec(4, 8), device=device("webgpu")) as exe:
-        assert exe.plan.copies == () and 4 <= first_update(exe.plan) < len(exe.plan.steps)
+        assert exe.plan.copies == () and 4 <= first_update(exe.plan, exe.plan.regimes[-1]) < len(exe.plan.steps)
         finish, left = Commands.finish, [0]
 
         def interrupted(self: Commands) -> Any:
@@ -234,7 +234,7 @@ def test_a_run_that_is_broken_off_changes_nothing_where_it_lies(monkeypatch: pyt
         exe.run(x=x)
         held = exe.state["total"].read()
         assert held.any()
-        submits = first_update(exe.plan) + 1
+        submits = first_update(exe.plan, exe.plan.regimes[-1]) + 1
         for stop in range(1, submits + 1):
             left[0] = stop
             with monkeypatch.context() as patch:

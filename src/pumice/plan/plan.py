@@ -158,7 +158,7 @@ class PlanOptions:
 
     fuse: bool = True
     arena: bool = True
-    regimes: bool = False
+    regimes: bool = True
     guard: int = 0
     default_max: int = 1024
     check: bool = field(default=False, compare=False)

@@ -431,7 +431,7 @@ class Executable(Inspection):
         self.close()
 
     def __repr__(self) -> str:
-        steps = len(self.plan.steps)
+        steps = " or ".join(str(len(r.steps)) for r in self.plan.regimes)
         return f"<executable on {self.device.name}: {steps} steps, {'closed' if self.closed else 'open'}>"
 
 

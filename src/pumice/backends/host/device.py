@@ -28,7 +28,10 @@ from pumice.plan.plan import Plan
 if TYPE_CHECKING:
     from pumice.backends.timing import Timing
 
-# Programs kept per session: one per set of symbol values and outputs that was run lately.
+# Bound programs that a session keeps, by the sizes and outputs of the run. A regime is not enough here: native calls are bound to
+# the addresses and sizes of their operands, which is what makes a step cost a microsecond. A decoding batch shrinks by one
+# sequence at a time, the last chunk of a prompt is shorter, and every burst ends with a run that has other outputs: those
+# alternate, and binding a model's steps again would take as long as to run them.
 _PROGRAMS = 8
 
 
@@ -105,7 +108,7 @@ class HostSession:
 
     def __init__(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> None:
         self.plan = plan
-        self._layout = ProgramLayout(plan)
+        self._layouts = [ProgramLayout(plan, regime) for regime in plan.regimes]
         self._residents: dict[int, Resident] = {}
         # Prepacked copies of params, by the params' buffers.
         self._holders: dict[int, Holder] = {}
@@ -118,13 +121,14 @@ class HostSession:
         self._symbols = tuple(name for name, _ in plan.graph.symbols)
         self._closed = False
         self._runs = 0
+        self._dispatches = 0
         self._uploaded = 0
         self._read_back = 0
         self.rebind(own_residents(plan, allocate) if residents is None else residents)
         # Params that runs write: training steps do.
-        self._trained = self._layout.written & self._holders.keys()
+        self._trained = {i for layout in self._layouts for i in layout.written} & self._holders.keys()
         for n in plan.graph.sources("constant"):
-            part = self._layout.parts.get(n.id)
+            part = self._layouts[-1].parts.get(n.id)
             buffer = None if part is None else self._buffers[part.buffer]
             if part is not None and buffer is not None:
                 fill(stored_view(buffer, part.offset, n.type), n.attr["data"].array(n.type.dtype.np, storage_shape(n.type)))
@@ -152,6 +156,7 @@ class HostSession:
             for buffer in self._trained:
                 self._spoil(buffer)
         self._runs += 1
+        self._dispatches += len(program.layout.regime.steps)
         self._uploaded += sum(a.nbytes for a in inputs.values())
         self._read_back += sum(a.nbytes for a in results)
         return results
@@ -210,7 +215,7 @@ class HostSession:
             "buffers": len(own),
             "buffer_bytes": sum(len(b) for b in own) + len(self._scratch) + held(self._holders.values()),
             "submits": self._runs,
-            "dispatches": self._runs * len(self.plan.steps),
+            "dispatches": self._dispatches,
             "uploads_bytes": self._uploaded,
             "uploads_skipped": 0,
             "readback_bytes": self._read_back,
@@ -253,7 +258,7 @@ class HostSession:
         found = self._programs.get(key)
         if found is None:
             resident = {i: h for i, h in self._holders.items() if i not in self._trained}
-            found = Program(self._layout, self._buffers, dict(env), outputs, resident)
+            found = Program(self._layouts[self.plan.pick(env)], self._buffers, dict(env), outputs, resident)
             if found.scratch_bytes > len(self._scratch):
                 # Older programs look at the smaller scratch; they are bound again when they are next run.
                 self._programs.clear()

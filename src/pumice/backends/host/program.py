@@ -21,7 +21,7 @@ from pumice.errors import PlanError
 from pumice.ir.graph import bind_attrs
 from pumice.ir.registry import SOURCE_OPS, Array, Attrs
 from pumice.ir.types import TensorType
-from pumice.plan.plan import DeviceCount, Part, Plan, Step
+from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step
 
 # Inputs and outputs up to this size are copied: compiled calls know arrays by their place in memory.
 _SMALL = 1 << 16
@@ -34,18 +34,18 @@ def storage_shape(type: TensorType) -> tuple[int, ...]:
 
 
 class ProgramLayout:
-    """What a plan says about memory, worked out once per session."""
+    """What a regime of a plan says about memory, worked out once per session."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.graph = plan, plan.graph
+    def __init__(self, plan: Plan, regime: Regime) -> None:
+        self.regime, self.graph = regime, plan.graph
         self.parts: dict[int, Part] = {}
-        for v in plan.values.values():
+        for v in regime.values.values():
             if len(v.parts) != 1:
                 raise PlanError(f"value %{v.id} has {len(v.parts)} parts, a host plan keeps each value in one", value=v.id)
             self.parts[v.id] = v.parts[0]
-        self.roots = {n: s for s in plan.steps for n in self.stored(s)}
+        self.roots = {n: s for s in regime.steps for n in self.stored(s)}
         # Buffers that runs write.
-        self.written = {self.parts[n].buffer for n in (*self.roots, *(to for to, _ in plan.copies))}
+        self.written = {self.parts[n].buffer for n in (*self.roots, *(to for to, _ in regime.copies))}
         inputs = {i for i, b in enumerate(plan.buffers) if b.kind == "input"}
         self.inputs = {n.name: n.id for n in self.graph.sources("input") if n.id in self.parts}
         # Values that live in the memory of an input without being one: views that needed no step.
@@ -54,7 +54,7 @@ class ProgramLayout:
             for v, p in self.parts.items()
             if p.buffer in inputs and self.graph.nodes[v].op != "input"
         ]
-        for s in plan.steps:
+        for s in regime.steps:
             if any(self.parts[n].buffer in inputs for n in self.stored(s)):
                 raise PlanError(f"the step {s.label!r} writes into an input", hint="the host reads inputs in place", step=s.label)
 
@@ -122,7 +122,7 @@ class Program:
         self.dynamic |= {v[0] for v in self._views} | {f[0] for f in self._fresh}
         self.code: Code = []
         self._ends: list[int] = []
-        for step in layout.plan.steps:
+        for step in layout.regime.steps:
             self._used = 0
             code = compile_step(self, step)
             self.code += [self._counted(step.groups, code)] if isinstance(step.groups, DeviceCount) else code
@@ -211,7 +211,7 @@ class Program:
 
     def _bind_copies(self) -> list[tuple[int, int, bool]]:
         """State updates (to, from, whether the source is itself overwritten by another of them)."""
-        copies = self.layout.plan.copies
+        copies = self.layout.regime.copies
         parts = self.layout.parts
         written = [parts[state] for state, _ in copies]
         out = []

@@ -119,8 +119,9 @@ class NullSession:
 
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Zeros of the outputs' types at `env`."""
-        labels = [s.label for s in self.plan.steps if evaluate(s.most_groups, env) > 0]
-        counts = {s.label: s.groups for s in self.plan.steps if isinstance(s.groups, DeviceCount)}
+        steps = self.plan.regime(env).steps
+        labels = [s.label for s in steps if evaluate(s.most_groups, env) > 0]
+        counts = {s.label: s.groups for s in steps if isinstance(s.groups, DeviceCount)}
         shapes = {k: v.shape for k, v in inputs.items()}
         self._record("run", env=dict(env), inputs=shapes, outputs=list(outputs), steps=labels, counts=counts)
         results = [_zeros(self._type(node).at(env)) for node in outputs]
@@ -134,7 +135,8 @@ class NullSession:
         self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], each: bool = True
     ) -> tuple[list[Array], Timing]:
         """As `run`; nothing took any time."""
-        steps = [StepTime(i, 0.0, 0.0) for i, s in enumerate(self.plan.steps) if each and evaluate(s.most_groups, env) > 0]
+        run = enumerate(self.plan.regime(env).steps)
+        steps = [StepTime(i, 0.0, 0.0) for i, s in run if each and evaluate(s.most_groups, env) > 0]
         return self.run(env, inputs, outputs), Timing("none", "nothing is computed", tuple(steps), 0.0, ())
 
     def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Done:

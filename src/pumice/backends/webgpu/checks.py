@@ -18,22 +18,24 @@ def check_kernels(plan: Plan) -> None:
         kernel = plan.kernels[step.kernel]
         return kernel.access == tuple(b.access for b in step.bindings) and kernel.uniform_words == len(step.uniforms)
 
-    for step in plan.steps:
+    for step in (s for regime in plan.regimes for s in regime.steps):
         if not fits(step):
             raise PlanError(f"{step.label}: the step does not fit its kernel {step.kernel}", hint="plan for a webgpu target")
 
 
 def overwritten_inputs(plan: Plan) -> set[int]:
     """Inputs in whose buffers a step writes: what was uploaded need not be there after the run. Our planner makes none."""
-    written = {plan.values[b.value].parts[b.part].buffer for s in plan.steps for b in s.bindings if b.access != "read"}
-    written |= {p.buffer for state, _ in plan.copies for p in plan.values[state].parts}
+    written: set[int] = set()
+    for r in plan.regimes:
+        written |= {r.values[b.value].parts[b.part].buffer for s in r.steps for b in s.bindings if b.access != "read"}
+        written |= {p.buffer for state, _ in r.copies for p in r.values[state].parts}
     inputs = [plan.values[n.id] for n in plan.graph.sources("input") if n.id in plan.values]
     return {v.id for v in inputs if any(p.buffer in written for p in v.parts)}
 
 
 def with_nodes(e: ShaderError, plan: Plan) -> ShaderError:
     """The error of a kernel with the graph nodes that it was to compute."""
-    steps = [s for s in plan.steps if plan.kernels[s.kernel].name == e.fields["kernel"]]
+    steps = [s for r in plan.regimes for s in r.steps if plan.kernels[s.kernel].name == e.fields["kernel"]]
     nodes = sorted({n for s in steps for n in s.nodes})
     ops = ", ".join(f"%{n} {plan.graph.nodes[n].op}" for n in nodes[:_SHOWN_NODES]) + (", …" if len(nodes) > _SHOWN_NODES else "")
     where = next((plan.graph.nodes[n].where for n in reversed(nodes) if plan.graph.nodes[n].where), "")

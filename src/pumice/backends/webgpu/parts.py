@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pumice.plan.plan import Plan
+from pumice.plan.plan import Plan, Regime
 
 if TYPE_CHECKING:
     from pumice.backends.webgpu.encode import Dispatch
@@ -32,17 +32,17 @@ def part_sizes(count: int, free: int) -> list[int]:
     return [*sizes, count - at]
 
 
-def first_update(plan: Plan) -> int:
+def first_update(plan: Plan, regime: Regime) -> int:
     """The first step that updates a param or a state in place.
 
     It and all later steps go in one submit, so that an interrupted run has changed nothing.
     """
     sources = [*plan.graph.sources("param"), *plan.graph.sources("state")]
     resident = {p.buffer for n in sources if n.id in plan.values for p in plan.values[n.id].parts}
-    for i, step in enumerate(plan.steps):
-        if any(b.access != "read" and plan.values[b.value].parts[b.part].buffer in resident for b in step.bindings):
+    for i, step in enumerate(regime.steps):
+        if any(b.access != "read" and regime.values[b.value].parts[b.part].buffer in resident for b in step.bindings):
             return i
-    return len(plan.steps)
+    return len(regime.steps)
 
 
 def cut(dispatches: Sequence[Dispatch], free: int) -> list[list[Dispatch]]:

@@ -322,11 +322,12 @@ def profile_run(
     with gpu.lock:
         session._check_open()
         with gpu.guard("a measured run"):
-            session._prepare(env)
-            numbers = [i for i, s in enumerate(session.plan.steps) if session._sizes.value(s.most_groups) > 0]
+            steps = session._steps_at(env)
+            steps.prepare(env, session._type)
+            numbers = steps.steps_with_work()
             kind, whole = choose_timers(session)
             overhead = _overhead(gpu, kind, whole) if each else 0.0
-            timer = kind(gpu, len(numbers)) if each else whole(gpu, len(session._parts) if outputs else 1)
+            timer = kind(gpu, len(numbers)) if each else whole(gpu, len(steps.parts) if outputs else 1)
             watch, before = Stopwatch(), gpu.mark
             # Large uploads have submits of their own, whose phases are of no interest.
             session._timer, gpu.mark = timer, lambda name: watch.sum_up(name) if name == "upload" else watch.mark(name)
@@ -340,6 +341,6 @@ def profile_run(
             finally:
                 session._timer, gpu.mark = None, before
                 timer.close()
-    steps = [StepTime(n, at, max(0.0, took - overhead)) for n, (at, took) in zip(numbers, spans, strict=False)]
-    steps += [StepTime(COPIES, at, took) for at, took in spans[len(numbers) :]]
-    return results, Timing(timer.clock, timer.method, tuple(steps), total, watch.spans(), overhead)
+    times = [StepTime(n, at, max(0.0, took - overhead)) for n, (at, took) in zip(numbers, spans, strict=False)]
+    times += [StepTime(COPIES, at, took) for at, took in spans[len(numbers) :]]
+    return results, Timing(timer.clock, timer.method, tuple(times), total, watch.spans(), overhead)

@@ -13,20 +13,18 @@ import numpy as np
 from pumice.backends.base import Array, Resident, buffer_starts, own_residents
 from pumice.backends.timing import Timing
 from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, with_nodes
-from pumice.backends.webgpu.counts import CLAMP, SLOT_BYTES, Clamps, StepGroups, clamp_steps
 from pumice.backends.webgpu.device import Gpu, Record, Write
-from pumice.backends.webgpu.encode import Commands, Dispatch
+from pumice.backends.webgpu.encode import Commands
 from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, rounded
-from pumice.backends.webgpu.parts import cut, first_update
 from pumice.backends.webgpu.pipelines import Pipeline
 from pumice.backends.webgpu.profile import Timer, profile_run
+from pumice.backends.webgpu.regime_steps import RegimeSteps
 from pumice.backends.webgpu.resident import allocate
-from pumice.backends.webgpu.results import Results, Started, nbytes_of
-from pumice.backends.webgpu.uniforms import Sizes
-from pumice.errors import ClosedError, LimitError, MissingName, PlanError, ShaderError, UnknownName
+from pumice.backends.webgpu.results import Results, Started
+from pumice.errors import ClosedError, MissingName, PlanError, ShaderError, UnknownName
 from pumice.ir.graph import ConstData, Node
 from pumice.ir.types import TensorType
-from pumice.plan.plan import DeviceCount, Plan, Step, fold_grid
+from pumice.plan.plan import Plan
 
 _COUNTERS = (
     *("pipelines", "buffers", "buffer_bytes", "submits", "dispatches"),
@@ -55,21 +53,22 @@ class WebGpuSession:
         self._residents: dict[int, Resident] = {}
         self._own_residents: list[Resident] = []
         self._counters = dict.fromkeys(_COUNTERS, 0)
+        self._handles: set[Any] = set()
         check_kernels(plan)
         self._inputs = plan.graph.sources("input")
         # What inputs must be for the env of the last run.
         self._expected: tuple[dict[str, int], list[tuple[Node, TensorType, Any, tuple[int, ...]]]] | None = None
         self._overwritten = overwritten_inputs(plan)
-        self._first_update = first_update(plan)
-        try:
-            pipelines = gpu.pipelines.compile(plan.kernels, trial=True)
-        except ShaderError as e:
-            raise with_nodes(e, plan) from e.__cause__
-        self._counters["pipelines"] = len({p.handle for p in pipelines})
+        # The regimes that were used so far, by their number; the widest one is there from the start.
+        self._regimes: dict[int, RegimeSteps] = {}
+        widest = len(plan.regimes) - 1
+        pipelines = self._compile(widest)
         with gpu.lock:
             gpu.settle()
             try:
-                self._allocate(pipelines, residents)
+                self._allocate(residents)
+                self._regimes[widest] = RegimeSteps(gpu, plan, plan.regimes[widest], pipelines, self._starts, self._own)
+                self._upload_constants()
             except BaseException:
                 self._release()
                 raise
@@ -78,7 +77,31 @@ class WebGpuSession:
         self._finalizer.atexit = False
 
     # -- preparation ------------------------------------------------------------------------------------------------
-    def _allocate(self, pipelines: Sequence[Pipeline], residents: Mapping[int, Resident] | None) -> None:
+    def _compile(self, regime: int) -> dict[int, Pipeline]:
+        """The pipelines of a regime's kernels, by the kernel's number; without the lock, as it may take long."""
+        used = sorted({s.kernel for s in self.plan.regimes[regime].steps})
+        try:
+            found = self._gpu.pipelines.compile([self.plan.kernels[k] for k in used], trial=True)
+        except ShaderError as e:
+            raise with_nodes(e, self.plan) from e.__cause__
+        self._handles |= {p.handle for p in found}
+        self._counters["pipelines"] = len(self._handles)
+        return dict(zip(used, found, strict=True))
+
+    def _steps_at(self, env: Mapping[str, int]) -> RegimeSteps:
+        """What runs at some sizes; the pipelines and bind groups of a regime are made when it is first used."""
+        number = self.plan.pick(env)
+        found = self._regimes.get(number)
+        if found is None:
+            pipelines = self._compile(number)
+            with self._gpu.lock:
+                self._check_open()
+                with self._gpu.guard("the first run of a regime"):
+                    found = RegimeSteps(self._gpu, self.plan, self.plan.regimes[number], pipelines, self._starts, self._own)
+            self._regimes[number] = found
+        return found
+
+    def _allocate(self, residents: Mapping[int, Resident] | None) -> None:
         plan = self.plan
         if residents is None:
             residents = own_residents(plan, partial(allocate, self._gpu))
@@ -91,39 +114,20 @@ class WebGpuSession:
         self._starts: list[tuple[DeviceBuffer, int] | None] = [
             starts.get(k) or (self._own(b.nbytes, f"{b.kind} {b.name}"), 0) for k, b in enumerate(plan.buffers)
         ]
-        self._places: dict[int, tuple[BufferRange, ...]] = {}
-        self._find_places()
-        self._pipelines = [pipelines[s.kernel] for s in plan.steps]
-        align = max(plan.caps.uniform_alignment, self._gpu.caps.uniform_alignment)
-        self._limit = min(plan.caps.max_groups, self._gpu.caps.max_groups)
-        clamps = clamp_steps(plan.steps, self._limit)
-        self._sizes = Sizes((*plan.steps, *clamps.values()), plan.maxima, align)
-        self._uniform = self._own(self._sizes.nbytes, "sizes", "uniform") if self._sizes.nbytes else None
-        self._clamps = self._make_clamps(clamps)
-        # None where the memory of a param or a state has changed: the next run binds it.
-        self._groups: list[StepGroups | None] = [self._bind(i) for i in range(len(plan.steps))]
-        self._copies = [self._copy(*pair) for pair in plan.copies]
-        # The steps with work, and the same cut into submits for a run whose results are awaited.
-        self._dispatches: list[Dispatch] = []
-        self._parts: list[list[Dispatch]] = []
-        # Copies to states, as (source, offset, target, offset, bytes), and the outputs that the last run was asked for.
-        self._updates: list[tuple[Any, int, Any, int, int]] = []
+        # The outputs that the last run was asked for.
         self._wanted: tuple[dict[str, int], list[int], Results] | None = None
+
+    def _upload_constants(self) -> None:
         with self._gpu.guard("the upload of constants"):
-            for n in plan.graph.sources("constant"):
+            for n in self.plan.graph.sources("constant"):
                 data = n.attr.get("data")
                 if isinstance(data, ConstData) and n.id in self._places:
                     self._upload(n.id, np.frombuffer(data.data, np.uint8))
 
-    def _find_places(self) -> None:
-        """Where values are; those whose buffer is gone are nowhere."""
-        for v in self.plan.values.values():
-            found = [(self._starts[p.buffer], p) for p in v.parts]
-            ranges = tuple(BufferRange(at[0], at[1] + p.offset, p.nbytes) for at, p in found if at is not None)
-            if len(ranges) == len(found):
-                self._places[v.id] = ranges
-            else:
-                self._places.pop(v.id, None)
+    @property
+    def _places(self) -> Mapping[int, tuple[BufferRange, ...]]:
+        """Where values are in the widest regime; inputs, params, states and constants are there in all of them."""
+        return self._regimes[len(self.plan.regimes) - 1].places
 
     def _own(self, nbytes: int, label: str, use: str = "storage") -> DeviceBuffer:
         buffer = self._gpu.create_buffer(nbytes, label, use)
@@ -131,46 +135,6 @@ class WebGpuSession:
         self._counters["buffers"] += 1
         self._counters["buffer_bytes"] += buffer.nbytes
         return buffer
-
-    def _make_clamps(self, steps: Mapping[int, Step]) -> Clamps | None:
-        """What clamps the counts of steps whose grids come from the device; None if there are none."""
-        if not steps:
-            return None
-        (pipeline,) = self._gpu.pipelines.compile([CLAMP])
-        grids = self._own(SLOT_BYTES * len(steps), "grids", "indirect")
-        uniforms = {i: self._sizes.slot(len(self.plan.steps) + k) for k, i in enumerate(steps)}
-        return Clamps(pipeline, grids, {i: s.bindings[0].value for i, s in steps.items()}, uniforms)
-
-    def _bind(self, index: int) -> StepGroups:
-        """The bind groups of a step, checked first: what WebGPU would refuse later gets a name here."""
-        step, caps = self.plan.steps[index], self._gpu.caps
-        ranges, use = [], dict[DeviceBuffer, bool]()
-        for b in step.bindings:
-            place = self._places[b.value][b.part]
-            offset, size = place.binding
-            if offset % caps.storage_alignment or offset + size > place.buffer.nbytes:
-                raise PlanError(f"{step.label}: value %{b.value} at byte {offset} is misaligned or outside its buffer")
-            if size > caps.max_binding_bytes:
-                raise LimitError(f"{step.label}: value %{b.value} binds {size} bytes, the device allows {caps.max_binding_bytes}")
-            writes = b.access != "read"
-            if use.setdefault(place.buffer, writes) != writes:
-                raise PlanError(f"{step.label} reads and writes the buffer {place.buffer.label!r} in one dispatch")
-            ranges.append((place.buffer, offset, size))
-        if step.uniforms and self._uniform is not None:
-            ranges.append((self._uniform, *self._sizes.slot(index)))
-        own = self._gpu.pipelines.bind(self._pipelines[index], ranges, step.label)
-        if not isinstance(step.groups, DeviceCount):
-            return StepGroups(own)
-        assert self._clamps is not None and self._uniform is not None
-        return StepGroups(own, *self._clamps.bind(self._gpu, index, self._places, self._uniform))
-
-    def _copy(self, state: int, value: int) -> tuple[int, int]:
-        to, source = self._places[state], self._places[value]
-        if len(to) != 1 or len(source) != 1:
-            raise PlanError(f"the update of state %{state} from %{value} would copy sharded values")
-        if to[0].buffer is source[0].buffer and to[0] != source[0]:
-            raise PlanError(f"the update of state %{state} from %{value} would copy within one buffer")
-        return state, value
 
     def _upload(self, node: int, array: Array) -> None:
         self._counters["uploads_bytes"] += self._gpu.upload(self._places[node], array)
@@ -215,71 +179,41 @@ class WebGpuSession:
                 changed[node] = content
         return writes, changed
 
-    def _prepare(self, env: Mapping[str, int]) -> None:
-        """Update uniforms and grids for `env`; nothing to do when it is the env of the last run."""
-        if not self._sizes.bind(env):
-            return
-        # A failure below must not leave old grids behind for a later run of the same env.
-        self._sizes.bound = False
-        limit = self._limit
-        dispatches: list[Dispatch] = []
-        current: Any = None
-        free = 0
-        for i, (step, pipeline, groups) in enumerate(zip(self.plan.steps, self._pipelines, self._groups, strict=True)):
-            count = self._sizes.value(step.most_groups)
-            if count <= 0:
-                continue
-            free += i < self._first_update
-            if groups is None:
-                groups = self._groups[i] = self._bind(i)
-            x, y, z = fold_grid(count, limit)
-            if z > limit:
-                raise LimitError(f"{step.label} needs {count} workgroups, a grid holds {limit}³", wanted=count, limit=limit)
-            if groups.grid is not None:
-                dispatches.append((pipeline.handle, groups.own._internal, groups.grid, 0, 0))
-            else:
-                dispatches.append((None if pipeline is current else pipeline.handle, groups.own._internal, x, y, z))
-            current = pipeline
-        if self._uniform is not None:
-            self._gpu.background.drain()
-            self._gpu.write(self._uniform, 0, self._sizes.words.view(np.uint8))
-            self._counters["uploads_bytes"] += self._sizes.words.nbytes
-        self._dispatches, self._parts = dispatches, cut(dispatches, free)
-        self._updates = self._updates_at(env)
-        self._sizes.bound = True
-
     # -- Session ----------------------------------------------------------------------------------------------------
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Upload the inputs, run every step, apply state updates, read the values `outputs` back."""
         return self.start(env, inputs, outputs).result()
 
     def prepare(self, env: Mapping[str, int], outputs: Sequence[int]) -> None:
-        """Pipelines and buffers are there since the plan was opened."""
+        """Makes the pipelines and bind groups of the regime for these sizes; buffers are there since the plan was opened."""
+        self._check_open()
+        self._steps_at(env)
 
     def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Started:
         """As `run`, without waiting for the outputs, unless they are too large to leave in one piece."""
         self._check_open()
         uploads = self._check_inputs(env, inputs)
+        steps = self._steps_at(env)
         with self._gpu.lock:
             self._check_open()
             with self._gpu.guard("a run"):
-                results = self._results(env, outputs)
-                self._prepare(env)
+                results = self._results(env, outputs, steps)
+                self._counters["uploads_bytes"] += steps.prepare(env, self._type)
                 # Encode in the background only when no output is read, or other such runs are still queued.
                 ahead = not (self._gpu.watched or self._timer) and (not outputs or self._gpu.background.busy)
                 writes, changed = (self._small_writes(uploads) if ahead else None) or (None, {})
                 if writes is None:
                     self._upload_inputs(uploads)
-                started = self._submit(results, writes)
+                started = self._submit(steps, results, writes)
                 self._held.update(changed)
                 self._counters["uploads_bytes"] += sum(len(content) for content in changed.values())
-            self._counters["dispatches"] += len(self._dispatches)
+            self._counters["dispatches"] += len(steps.dispatches)
         return started
 
-    def _results(self, env: Mapping[str, int], outputs: Sequence[int]) -> Results:
+    def _results(self, env: Mapping[str, int], outputs: Sequence[int], steps: RegimeSteps) -> Results:
         wanted = list(outputs)
         if self._wanted is None or self._wanted[0] != env or self._wanted[1] != wanted:
-            values = [(self._type(node).at(env), self._places[node]) for node in wanted]
+            values = [(self._type(node).at(env), steps.places[node]) for node in wanted]
             self._wanted = dict(env), wanted, Results(values)
         return self._wanted[2]
 
@@ -289,48 +223,40 @@ class WebGpuSession:
         """As `run`, measured: each step, or the whole as it always runs."""
         return profile_run(self, env, inputs, outputs, each)
 
-    def _recorders(self, waited: bool) -> list[Record]:
+    def _recorders(self, steps: RegimeSteps, waited: bool) -> list[Record]:
         """What records the steps, part by part."""
         if self._timer is not None:
-            return [partial(self._timer.encode, dispatches=p) for p in (self._parts if self._timer.cut else [self._dispatches])]
+            return [partial(self._timer.encode, dispatches=p) for p in (steps.parts if self._timer.cut else [steps.dispatches])]
         # Submit in parts only when the device is idle; a busy one has work until everything is recorded.
-        parts = self._parts if waited and self._gpu.idle else [self._dispatches]
+        parts = steps.parts if waited and self._gpu.idle else [steps.dispatches]
         return [partial(Commands.steps, prepared=p) for p in parts if p]
 
-    def _updates_at(self, env: Mapping[str, int]) -> list[tuple[Any, int, Any, int, int]]:
-        found = []
-        for state, value in self._copies:
-            to, source = self._places[state][0], self._places[value][0]
-            nbytes = rounded(nbytes_of(self._type(value).at(env)), 4)
-            if to != source and nbytes:
-                found.append((source.buffer.handle, source.offset, to.buffer.handle, to.offset, nbytes))
-        return found
-
-    def _record_updates(self, commands: Commands) -> None:
-        for update in self._updates:
+    def _record_updates(self, copies: Sequence[tuple[Any, int, Any, int, int]], commands: Commands) -> None:
+        for update in copies:
             commands.copy(*update)
         if self._timer is not None:
             self._timer.finish(commands)
 
-    def _submit(self, results: Results, writes: Sequence[Write] | None) -> Started:
+    def _submit(self, steps: RegimeSteps, results: Results, writes: Sequence[Write] | None) -> Started:
         """One submit, or more where steps are many or outputs large; with `writes` of inputs another thread sees to it."""
         gpu, reads = self._gpu, results.reads
         # Outputs leave before the updates: an output that is a state shows the value from before the run.
-        updates = None if results.large else self._record_updates
-        steps = self._recorders(bool(results.types))
+        after = partial(self._record_updates, steps.updates)
+        updates = None if results.large else after
+        recorders = self._recorders(steps, bool(results.types))
         gpu.mark("upload")
         if writes is not None and updates is not None:
-            readback = gpu.execute_in_background(writes, reads, steps, updates)
+            readback = gpu.execute_in_background(writes, reads, recorders, updates)
         else:
             self._write(writes or ())
-            readback = gpu.begin(reads, steps, updates) if reads else None
+            readback = gpu.begin(reads, recorders, updates) if reads else None
             if readback is None:
-                gpu.execute((), steps, updates)
-        self._counters["submits"] += max(1, len(steps))
+                gpu.execute((), recorders, updates)
+        self._counters["submits"] += max(1, len(recorders))
         self._counters["readback_bytes"] += results.nbytes
         found = {i: self._fetch(places, nbytes) for i, (places, nbytes) in results.large.items()}
         if updates is None:
-            gpu.execute((), [self._record_updates])
+            gpu.execute((), [after])
             self._counters["submits"] += 1
         return Started(results, readback, found)
 
@@ -368,18 +294,14 @@ class WebGpuSession:
             starts = buffer_starts(self.plan, self._residents)
             for k in moved:
                 self._starts[k] = starts.get(k)
-            self._find_places()
-            changed = {v.id for v in self.plan.values.values() if any(p.buffer in moved for p in v.parts)}
-            for i, step in enumerate(self.plan.steps):
-                if any(b.value in changed for b in step.bindings):
-                    self._groups[i] = None
             self._forget_prepared()
-            self._sizes.bound = False
+            for steps in self._regimes.values():
+                steps.rebind(moved)
 
     def _forget_prepared(self) -> None:
         # What is recorded but not submitted names the old memory.
         self._gpu.background.wait()
-        self._dispatches, self._parts, self._updates, self._wanted = [], [], [], None
+        self._wanted = None
 
     def counters(self) -> dict[str, int]:
         """Objects and bytes of this session; without the liveness word of each run and the device's staging pool."""
@@ -398,7 +320,7 @@ class WebGpuSession:
     def _release(self) -> None:
         # A submit that names a destroyed buffer would end the process.
         self._forget_prepared()
-        self._groups, self._held = [], {}
+        self._regimes, self._held = {}, {}
         while self._owned:
             self._owned.pop().release()
         while self._own_residents:
