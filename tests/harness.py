@@ -128,10 +128,11 @@ def run_plan(
 
 def _broken_guards(session: Session, plan: Plan, env: Mapping[str, int]) -> list[str]:
     broken = []
-    written = {b.value for s in plan.steps for b in s.bindings if b.access == "write"}
+    regime = plan.regime(env)
+    written = {b.value for s in regime.steps for b in s.bindings if b.access == "write"}
     for value in sorted(written):
-        t = plan.values[value].type.at(env)
-        (part,) = plan.values[value].parts
+        t = regime.values[value].type.at(env)
+        (part,) = regime.values[value].parts
         used = -(-t.max_nbytes({}) // 4) * 4
         if not np.all(session.dump_buffer(part.buffer)[part.offset + used : part.offset + part.nbytes] == 0xFF):
             broken.append(f"value {value} {t}")
