@@ -33,6 +33,7 @@ class Domain:
         self.maxima: Mapping[str, int] = own
         self.limits = tuple(limits)
         self._products = products
+        self._uppers: dict[Expr, int] = {}
 
     def narrowed(self, d: Expr, most: int) -> Domain:
         """This domain with one more bound."""
@@ -40,7 +41,14 @@ class Domain:
 
     def upper(self, d: Dim) -> int:
         """The greatest value of a dim, never below 0 (sound, perhaps not tight)."""
-        if not self._products or isinstance(d, int):
+        if isinstance(d, int):
+            return max(0, d)
+        if d not in self._uppers:
+            self._uppers[d] = self._upper(d)
+        return self._uppers[d]
+
+    def _upper(self, d: Expr) -> int:
+        if not self._products:
             return upper(d, self.maxima)
         total = 0
         for mono, coef in d.terms:
