@@ -67,14 +67,15 @@ def test_several_steps_in_flight_change_nothing(target: str, engine: Callable[..
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("penalty", [1.0, 1.3])
-def test_short_parts_of_prompts_have_a_plan_of_their_own(penalty: float, engine: Callable[..., Engine]) -> None:
-    """As GPUs have it: prompts that fit the small plan, the large one, both of them one after the other, and their cache."""
+def test_prompts_of_every_regime_share_one_executable(penalty: float, engine: Callable[..., Engine]) -> None:
+    """Prefill in one regime, in several one after the other, and decoding what they left in the cache."""
     sampling = SamplingParams(temperature=0, repeat_penalty=penalty)
-    plain, split = engine("llama", chunk=8), engine("llama", "webgpu", chunk=8)
-    split._chunks = (4, 8)
-    for length in (3, 8, 9, 13):
+    plain, split = engine("llama", chunk=12), engine("llama", "webgpu", chunk=12)
+    for length in (1, 3, 4, 5, 8, 9, 12, 13):
         assert tokens_of(split, PROMPT[:length], 4, sampling) == tokens_of(plain, PROMPT[:length], 4, sampling)
-    assert {key[1] for key in split._exes} == {None, 4, 8}
+    plan = next(e.plan for (decoding, *_), e in reversed(split._exes.items()) if not decoding)
+    assert {chunk for _, chunk, _ in split._exes} == {None, 12}
+    assert {plan.pick({"T": t}) for t in (1, 4, 8, 12)} == set(range(len(plan.regimes))) and len(plan.regimes) > 2
 
 
 def test_a_longer_prompt_reuses_what_the_cache_holds(engine: Callable[..., Engine]) -> None:

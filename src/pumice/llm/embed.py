@@ -29,8 +29,6 @@ from pumice.text.tokenizer import Tokenizer
 Array = np.ndarray[Any, Any]
 # Batches that are queued on a GPU while it computes another, so that it need not wait for the host.
 _AHEAD = 2
-# Batches for which there are plans of their own on a GPU: up to so many texts, and texts of at least so many tokens.
-_ROWS, _LEAST_WIDTH = (1, 8), 32
 # By llama.cpp's numbers, from 1 on.
 _GGUF_POOLING = ("mean", "cls", "last")
 
@@ -174,32 +172,17 @@ class EmbeddingModel:
         self.tokenizer, self.pooling, self.device = tokenizer, pooling, device
         self.info, self.dim, self.batch_size = dict(info), cfg.hidden, batch_size
         self.max_tokens = min(pooling.max_tokens or cfg.max_positions, cfg.max_positions)
-        self._graph = pm.trace(
+        graph = pm.trace(
             encoder_graph(arch, cfg, pooling),
             params=params.specs,
             tokens=pm.spec("B", "T", dtype="i32"),
             length=pm.spec("B", dtype="i32"),
         )
         self._lock, self._closed = threading.Lock(), False
-        # The weights, and plans that use them by the largest batch that they are for.
         self._store = pm.Store(device)
-        self._exes: dict[tuple[int, int], pm.Executable] = {}
-        first = self._executable(1, 1)
-        prepare_kernels(device, first.plan, progress)
-        first.set_params(dict(params.arrays))
-
-    def _executable(self, rows: int, width: int) -> pm.Executable:
-        """The plan for a batch of so many texts and tokens. What is best on a GPU depends on that; on the host one will do."""
-        sizes = self.batch_size, self.max_tokens
-        if self.device.caps.splits_sums:
-            width = min(self.max_tokens, 1 << (max(_LEAST_WIDTH, width) - 1).bit_length())
-            sizes = next((n for n in _ROWS if rows <= n < self.batch_size), self.batch_size), width
-        with self._lock:
-            self._require_open()
-            if sizes not in self._exes:
-                maxima = dict(zip("BT", sizes, strict=True))
-                self._exes[sizes] = pm.compile(self._graph, max=maxima, store=self._store)
-            return self._exes[sizes]
+        self._exe = pm.compile(graph, max={"B": batch_size, "T": self.max_tokens}, store=self._store)
+        prepare_kernels(device, self._exe.plan, progress)
+        self._exe.set_params(dict(params.arrays))
 
     def _require_open(self) -> None:
         if self._closed:
@@ -235,7 +218,7 @@ class EmbeddingModel:
                 for r, k in enumerate(rows):
                     tokens[r, : len(ids[k])] = ids[k]
                 lengths = np.array([max(1, len(ids[k])) for k in rows], np.int32)
-                exe, batch = self._executable(*tokens.shape), {"tokens": tokens, "length": lengths}
+                exe, batch = self._exe, {"tokens": tokens, "length": lengths}
                 alone = len(rows) == len(order)  # nothing to overlap with: waiting here is a little faster
                 under_way.append((rows, exe.submit(batch).result if overlaps and not alone else partial(exe.run, batch)))
                 begun += len(rows)
@@ -271,7 +254,6 @@ class EmbeddingModel:
         with self._lock:
             self._closed = True
             self._store.close()
-            self._exes.clear()
 
     def __enter__(self) -> EmbeddingModel:
         return self

@@ -78,9 +78,6 @@ class Engine:
         self.context = min(context, cfg.max_positions)
         self.layout = CacheLayout(slots, self.context, cache_dtype, joined=device.caps.joined_cache)
         self.chunk = min(chunk, self.context)
-        # Parts of a prompt by which there are plans. Where workgroups are many, few tokens want them shared out otherwise.
-        alike = not device.caps.splits_sums or self.chunk <= _SHORT
-        self._chunks = (self.chunk,) if alike else (_SHORT, self.chunk)
         self._params = params
         self._slots = [CacheSlot(i) for i in range(slots)]
         # Weights and caches; all executables work on it.
@@ -101,9 +98,9 @@ class Engine:
         self._arrived = 0.0  # when the last burst did
         # Captured now, for executables that are made later or in another thread.
         self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}
-        exe = self._executable(self._chunks[0], _USUAL)
+        exe = self._executable(self.chunk, _USUAL)
         prepare_kernels(device, exe.plan, progress)
-        with in_background(self._prepare_decode):
+        with in_background(self._prepare_steps):
             self._upload(exe, params, progress)
 
     @staticmethod
@@ -148,15 +145,18 @@ class Engine:
         """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
         return None if self._adapted else plan_path(self.device.caps, self.cfg, self._params.specs, self.layout, sampling, chunk)
 
-    def _prepare_decode(self) -> None:
-        """Reads the plan of the usual token step and binds its kernels, which the second token would wait for.
+    def _prepare_steps(self) -> None:
+        """Binds the kernels that the first tokens would wait for: those of a short prompt, and of the usual token step.
 
-        A plan that is not cached yet is left to that token: planning would slow down the load.
+        A plan of the token step that is not cached yet is left to the second token: planning would slow down the load.
         """
+        live = LiveSequence(0, Request([0], SamplingParams(), 1), CacheSlot(0, [0]), last=0, count=1)
+        prefill = self._executable(self.chunk, _USUAL)
+        if len(prefill.plan.regimes) > 1:
+            prefill.prepare(self._inputs([live], _USUAL, [0] * min(_SHORT_PROMPT, self.chunk)), outputs=["token"])
         with config.override(**self._switches):
             path = self._plan_path(None, _USUAL)
         if path is not None and path.exists():
-            live = LiveSequence(0, Request([0], SamplingParams(), 1), CacheSlot(0, [0]), last=0, count=1)
             self._executable(None, _USUAL).prepare(self._inputs([live], _USUAL), outputs=["ring"])
 
     # -- generation -------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class Engine:
         """Prefill: runs the tokens of a prompt that the slot lacks, and samples the next one; False if cancelled."""
         variant, slot = self._variant([seq]), seq.slot
         if variant.penalty:
-            self._mark_seen(self._executable(self._chunk_for(len(prompt) - len(slot.tokens)), variant), seq)
+            self._mark_seen(self._executable(self.chunk, variant), seq)
         while len(slot.tokens) < len(prompt):
             if cancelled():
                 return False
@@ -326,14 +326,10 @@ class Engine:
             inputs = self._inputs([seq], variant, part)
             last = len(slot.tokens) + len(part) == len(prompt)
             wanted = ["token", *(_LOGPROB_OUTPUTS if variant.logprobs else ())] if last else []
-            results = self._executable(self._chunk_for(len(part)), variant).run(inputs, outputs=wanted)
+            results = self._executable(self.chunk, variant).run(inputs, outputs=wanted)
             slot.tokens += part
         self._accept(seq, int(results[0][0]), logprobs_in(results[1:], 0))
         return True
-
-    def _chunk_for(self, tokens: int) -> int:
-        """The plan's size for so many tokens of a prompt, or for as many of them as fit the largest."""
-        return next((n for n in self._chunks if tokens <= n), self._chunks[-1])
 
     def _mark_seen(self, exe: Executable, seq: LiveSequence) -> None:
         """The repeat penalty counts tokens that are already in the cache too."""
@@ -496,7 +492,7 @@ class Engine:
 
     def report(self) -> Mapping[str, Any]:
         """Steps and memory of each plan in use, as data."""
-        return {str(k): {"steps": len(e.plan.steps), "memory": e.plan.memory} for k, e in self._exes.items()}
+        return {str(k): {"steps": [len(r.steps) for r in e.plan.regimes], "memory": e.plan.memory} for k, e in self._exes.items()}
 
     def close(self) -> None:
         """Free the device memory, after the token step that runs now; open streams end with a ClosedError."""
@@ -508,8 +504,8 @@ class Engine:
 
 # The default sampling of requests; its plans are prepared at load.
 _USUAL = Sampling(greedy=False)
-# Tokens up to which a part of a prompt has a plan of its own on a GPU.
-_SHORT = 64
+# Tokens of a prompt as chats begin with; the kernels for so many are made ready at load.
+_SHORT_PROMPT = 32
 # Weights that are uploaded together.
 _UPLOAD_BYTES = 1 << 23
 # Steps in a burst at first and at most, and how long one may take to have more than that.
