@@ -39,7 +39,7 @@ _HOMES = {
     "pumice.errors": "PumiceError",
     "pumice.functions": """
         abs absolute adaptive_mean_pool add all any arange arccos arcsin arctan arctan2 argmax argmin argsort asarray astype
-        attention batch_norm bitwise_and bitwise_or bitwise_xor broadcast_to cast ceil checkpoint clip concat concatenate
+        attention batch_norm bitwise_and bitwise_or bitwise_xor broadcast_to cast ceil checkpoint clip compact concat concatenate
         conv1d conv2d conv3d conv_transpose1d conv_transpose2d cos cosh cross_entropy cumsum custom_gradient dequantize divide
         dot_general dropout einsum embedding equal erf exp exp2 expand_dims expm1 flatten flip floor floor_divide full
         full_like gather gelu grad greater greater_equal group_norm grouped_matmul invert isinf isnan layer_norm left_shift less

@@ -31,14 +31,19 @@ class ResultsGenerator(Generator):
         for _ in range(self.choose.randint(1, 3)):
             self.source()
         count, several = self.choose.randint(4, 14), self.choose.randint(1, 3)
-        growers = [*self.choose.choices(GROWERS, k=count), *self.choose.choices(_SEVERAL, k=several)]
+        growers = [*self.choose.choices(GROWERS, k=count), *self.choose.choices(self.several, k=several)]
         self.choose.shuffle(growers)
         while growers or not self.results:
-            grow = growers.pop() if growers else self.choose.choice(_SEVERAL)
+            grow = growers.pop() if growers else self.choose.choice(self.several)
             grow(self)  # type: ignore[arg-type]
         outputs = {*self._few(self._floats(), 2), *self._few(self.results, 3)}
         graph = self.builder.build([(f"o{i}", i) for i in sorted(outputs)], updates=self.states, maxima={"B": 6})
         return Case(dce(graph), self.inputs, self.params)
+
+    @property
+    def several(self) -> tuple[Callable[..., None], ...]:
+        """Growers of which the graph gets at least one."""
+        return _SEVERAL
 
     def _few(self, values: list[int], most: int) -> list[int]:
         return self.choose.sample(values, k=min(len(values), self.choose.randint(1, most)))
@@ -82,6 +87,24 @@ class ResultsGenerator(Generator):
         if n := self.pick(lambda n: n.type.rank >= 1):
             self.keep(self.add("sort", [n.id], axis=self.choose.randrange(n.type.rank)))
 
+    def compact(self) -> None:
+        """None, some or all rows; their number may be the sizes of a grouped matmul."""
+        flags = self.pick(lambda n: n.op == "input" and n.type.rank >= 1)
+        n = flags and self.pick(lambda n: n.type.rank >= 1 and n.type.shape[0] == flags.type.shape[0])
+        if flags is None or n is None:
+            return
+        rank = flags.type.rank
+        # The greatest of a row is exact: rounding decides nothing. All of them are between -2 and 2.
+        top = self.add("reduce_max", [flags.id], axes=tuple(range(1, rank)), keepdims=False) if rank > 1 else flags.id
+        level = np.float32(self.choose.choice([-3.0, 0.0, 1.5, 3.0]))
+        keep = self.add("lt", [top, self.builder.constant(level, dtypes.f32)])
+        values, count = self.builder.add_all("compact", [n.id, keep])
+        if n.type.rank == 2 and isinstance(n.type.shape[1], int) and self.choose.random() < 0.6:
+            weights = self._leaf("param", (1, n.type.shape[1], self.choose.choice([1, 8, 17])), self.params)
+            scale = self.builder.constant(np.float32(0.25), dtypes.f32)
+            self.add("mul", [self.add("grouped_matmul", [values, weights, count]), scale])
+        self.keep(values, count)
+
     def norm_parameters(self) -> None:
         n = self.pick(lambda n: n.type.rank >= 2 and isinstance(n.type.shape[-1], int) and n.type.shape[-1] >= 2)
         if n is None:
@@ -110,6 +133,16 @@ class ResultsGenerator(Generator):
             y = self.add("mul", [y, self.add("cast", [indices], dtype="f32")])
         self.gradients(y, self._leaf("input", shape, self.inputs), x)
 
+    def gradient_of_compact(self) -> None:
+        shape = (self.choose.randint(1, 40), self.choose.choice([1, 5]))
+        x, dy = (self._leaf("input", shape, self.inputs) for _ in range(2))
+        first = self.add("reduce_max", [dy], axes=(1,), keepdims=False)
+        keep = self.add("lt", [first, self.builder.constant(np.float32(0.5), dtypes.f32)])
+        values, count = self.builder.add_all("compact", [x, keep])
+        weights = self._leaf("param", (1, shape[1], 8), self.params)
+        y = self.add("grouped_matmul", [self.add("tanh", [values]), weights, count])
+        self.gradients(y, self._leaf("input", (shape[0], 8), self.inputs), x, weights)
+
     def gradient_of_norm(self) -> None:
         shape = (self.choose.randint(1, 40), self.choose.choice([2, 9, 33]))
         x, dy = (self._leaf("input", shape, self.inputs) for _ in range(2))
@@ -128,9 +161,12 @@ _SEVERAL: tuple[Callable[[ResultsGenerator], None], ...] = (
     ResultsGenerator.order,
     ResultsGenerator.order_of_halves,
     ResultsGenerator.sorted_values,
+    ResultsGenerator.compact,
+    ResultsGenerator.compact,
     ResultsGenerator.norm_parameters,
     ResultsGenerator.attention,
     ResultsGenerator.gradient_of_order,
+    ResultsGenerator.gradient_of_compact,
     ResultsGenerator.gradient_of_norm,
 )
 

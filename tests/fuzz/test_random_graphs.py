@@ -13,7 +13,9 @@ import pytest
 
 from pumice.core.caps import Caps
 from pumice.plan.build import build_plan
+from pumice.plan.plan import DeviceCount
 
+from fuzz.device_counts import counts_case
 from fuzz.merged_matmuls import matmuls_case
 from fuzz.random_graphs import random_case, shrink
 from fuzz.several_results import has_results, results_case
@@ -78,6 +80,28 @@ def test_backends_agree_on_more_merged_matmuls(chunk: int, request: pytest.Fixtu
 def test_graphs_have_matmuls_to_merge() -> None:
     merged = [len(build_plan(matmuls_case(seed).graph, Caps.preset("browser-baseline")).packing) for seed in range(12)]
     assert sum(n > 0 for n in merged) > 6 and sum(n > 1 for n in merged) > 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("chunk", range(2))
+def test_backends_agree_on_grids_from_the_device(chunk: int) -> None:
+    _compare(counts_case, range(chunk, 16, 2))
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_backends_agree_on_more_grids_from_the_device(chunk: int, request: pytest.FixtureRequest) -> None:
+    first, count = request.config.getoption("--graph-seed"), request.config.getoption("--graphs")
+    _compare(counts_case, range(1000 + first + chunk, 1000 + first + count, CHUNKS))
+
+
+def test_graphs_have_grids_from_the_device() -> None:
+    def counted(case: Case) -> bool:
+        plan = build_plan(case.graph, Caps.preset("browser-baseline"))
+        return any(isinstance(s.groups, DeviceCount) for s in plan.steps)
+
+    assert sum(counted(counts_case(seed)) for seed in range(16)) > 9
 
 
 def _compare(make: Callable[[int], Case], seeds: Iterable[int]) -> None:

@@ -97,6 +97,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "depthwise conv": _sample("conv", "depthwise"),
     "scatter": _sample("scatter_add", "many duplicates"),
     "scatter along": _sample("scatter_along_axis_add", "many duplicates"),
+    "compact": _traced(lambda x, keep: pm.compact(x, keep), x=numbers(3000), keep=np.arange(3000) % 9 != 4),
     "grouped matmul": _sample("grouped_matmul", "three groups"),
     "grouped weight gradient": _sample("grouped_matmul_grad_weight", "three groups"),
     "sort": _sample("sort", "long rows, descending"),

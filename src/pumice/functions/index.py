@@ -152,6 +152,20 @@ def top_k(x: TensorLike, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     return values, further_result(values, 1)
 
 
+def compact(x: TensorLike, keep: TensorLike) -> tuple[Tensor, Tensor]:
+    """The rows of x [M, ...] whose flag in keep [M] is set, packed to the front of [M, ...], and their number, [1] in i32.
+
+    The rest of the rows are zeros. Shapes stay static, and the work that follows need not: pass the count on as the sizes of
+    `grouped_matmul`, which then multiplies those rows alone.
+
+    >>> import pumice as pm
+    >>> pm.interpret(pm.compact, [5, 6, 7, 8], [True, False, True, False])
+    (array([5, 7, 0, 0], dtype=int32), array([2], dtype=int32))
+    """
+    values = emit("compact", [as_tensor(x), as_tensor(keep)])
+    return values, further_result(values, 1)
+
+
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Tensor:
     """start, start + step, … up to but without stop; start and stop may be symbolic dims. i32 unless a number is fractional.
 

@@ -109,3 +109,13 @@ def scatter_set(c: Backward) -> Gradients:
         lambda: None,
         of_updates,
     )
+
+
+def compact(c: Backward) -> Gradients:
+    """What came for a packed row goes to where it was; rows that were left out get zeros. The count has no gradient."""
+    dy, _ = c.dys
+    if dy is None or not c.needed[0]:
+        return [None, None]
+    keep = c.arg(1)
+    place = keep.cast(dtypes.i32).op("cumsum", axis=0, exclusive=True, reverse=False)
+    return [_along(keep, dy.rank, 0).choose(dy.op("gather", place, axis=0), 0.0), None]

@@ -4,6 +4,7 @@ from pumice.ir.ops import (  # noqa: F401
     attention,
     attention_gradient,
     binary,
+    compact,
     conv,
     grouped,
     index,

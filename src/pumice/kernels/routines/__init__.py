@@ -10,7 +10,7 @@ from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, get_op
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
-from pumice.kernels.routines import attention, conv, grouped, matmul, qmatmul, scatter, sort
+from pumice.kernels.routines import attention, compact, conv, grouped, matmul, qmatmul, scatter, sort
 from pumice.kernels.routines.attention_gradient import lower_attention_gradient
 from pumice.kernels.routines.attention_gradient_tiles import has_kernel
 from pumice.kernels.routines.norm_parameter_gradient import lower_norm_parameter_gradient
@@ -44,6 +44,7 @@ ROUTINES: Mapping[str, RoutineKernels] = {
     "attention": RoutineKernels(attention.lower_attention, attention.VARIANTS),
     "attention_gradient": RoutineKernels(lower_attention_gradient, fits=has_kernel),
     "norm_parameter_gradient": RoutineKernels(lower_norm_parameter_gradient),
+    "compact": RoutineKernels(compact.lower_compact, compact.VARIANTS),
     "conv": _CONV,
     "conv_grad_input": _CONV,
     "conv_grad_weight": _CONV,
