@@ -74,7 +74,7 @@ def plan_file(plan: Plan, tmp_path: Path) -> Path:
 # -- what is said ---------------------------------------------------------------------------------------------------
 def test_a_models_decode_step(look: Look) -> None:
     found = look(GOLDENS / "llama")
-    assert found["kind"] == "model" and found["step"] == "decode step, context 64"
+    assert found["kind"] == "model" and found["step"] == "token step, context 64"
     assert found["model"]["model_type"] == "llama" and found["model"]["layers"] == 2
     p = found["plan"]
     assert [part["count"] for part in p["parts"]] == [1, 2, 1]

@@ -75,7 +75,7 @@ def test_no_memory_in_the_middle_of_an_answer(model: Any, want: Any, after: int)
 def test_a_kernel_that_does_not_compile_in_the_middle_of_an_answer(model: Any, want: Any) -> None:
     stream = model.stream(PROMPT, **TURN)
     next(stream)
-    inject(model.engine.device, "shader")  # the plan of the decode steps is opened now
+    inject(model.engine.device, "shader")  # the plan of the token steps is opened now
     with pytest.raises(errors.ShaderError, match="no_such_name"):
         list(stream)
     assert model.generate(PROMPT, **TURN).tokens == want.tokens

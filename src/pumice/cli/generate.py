@@ -107,7 +107,7 @@ def run(
         if profile is not None and not pressed():
             found = loaded.engine.profile()
             found.save_trace(profile)
-            print(f"{found}\nthe trace of a decode step is in {profile}; ui.perfetto.dev shows it", file=sys.stderr)
+            print(f"{found}\nthe trace of a token step is in {profile}; ui.perfetto.dev shows it", file=sys.stderr)
         return INTERRUPTED if pressed() else 0
 
 

@@ -165,7 +165,7 @@ def run(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a --max-tokens that the context has no room for.")] = False,
     profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one decode step, its times to stderr.")
+        Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one token step, its times to stderr.")
     ] = None,
 ) -> None:
     """One answer, streamed; speed and device on stderr."""
@@ -287,7 +287,7 @@ def inspect(
     html: Annotated[Path | None, typer.Option(metavar="OUT", help="Write a page with graph, memory, kernels and times.")] = None,
     run: Annotated[bool, typer.Option("--run", help="Run it, and show where the time goes.")] = False,
     device: Device = "auto",
-    prefill: Annotated[bool, typer.Option("--prefill", help="The graph for prompts instead of the decode step.")] = False,
+    prefill: Annotated[bool, typer.Option("--prefill", help="The graph for prompts instead of the token step.")] = False,
     weights: Annotated[bool, typer.Option("--weights", help="Only metadata and tensors; plan nothing.")] = False,
     context: Context = 2048,
     at: Annotated[list[str] | None, typer.Option(metavar="SYMBOL=N", help="A size to look at; else the largest.")] = None,

@@ -396,7 +396,7 @@ class TrainStep:
 
     def __repr__(self) -> str:
         trained = sum(math.prod(self._named[n].shape) for n in self._graphs.trained)
-        return f"<training step on {self.executable.device.name}: {trained} trained elements, {self._count} steps done>"
+        return f"<train step on {self.executable.device.name}: {trained} trained elements, {self._count} steps done>"
 
 
 def _check_parts(model: Any, loss: Any, optimizer: Any, inputs: Any) -> None:
@@ -430,7 +430,7 @@ def _check_parts(model: Any, loss: Any, optimizer: Any, inputs: Any) -> None:
 
 def _check_settings(inputs: Mapping[str, Any], seed: int, precision: str, accumulate: int) -> None:
     if not inputs:
-        raise InputError("a training step needs inputs", hint="inputs={'x': pm.spec('B', 64)}")
+        raise InputError("a train step needs inputs", hint="inputs={'x': pm.spec('B', 64)}")
     for name in inputs:
         if name in _RESERVED or name.startswith("step."):
             raise InputError(f"an input cannot be called {name!r}", hint="give it another name", name=name)

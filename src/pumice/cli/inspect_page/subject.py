@@ -36,7 +36,7 @@ from pumice.tracing import spec, trace
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["model", "plan", "weights"]
-# Tokens of a prompt that is measured, and those before a decode step that is.
+# Tokens of a prompt that is measured, and those before a token step that is.
 _PROMPT = 256
 _TEXT = 128
 _CHUNK = 512
@@ -143,8 +143,8 @@ def _model(
         maxima = {}
         if chunk is None:
             before = min(_PROMPT, context - 1)
-            step, sizes = f"decode step, context {context}", {}
-            inputs, measured = {"start": before, "length": 1, "total": before + 1}, f"a decode step after {before} tokens"
+            step, sizes = f"token step, context {context}", {}
+            inputs, measured = {"start": before, "length": 1, "total": before + 1}, f"a token step after {before} tokens"
         else:
             tokens = min(_PROMPT, chunk)
             step, sizes = f"prompt of up to {chunk} tokens, context {context}", {"T": tokens}
