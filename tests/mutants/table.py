@@ -30,12 +30,14 @@ def mutate(plan: Plan, mutant: Mutant) -> Plan:
     return _with_entry(plan, mutant.step, changed)
 
 
-def scale_one_element(plan: Plan, element: int, factor: float) -> Plan:
-    """The plan whose last kernel stores one element of its result, or the vector that it is in, times a factor."""
-    written = [k for k, b in enumerate(plan.steps[-1].bindings) if b.access == "write"][-1]
-    pattern = rf"\b(b{written})\[(.+)\] = (.+);"
+def scale_one_element(plan: Plan, value: int, element: int, factor: float) -> Plan:
+    """The plan whose last kernel stores one element of a value, or the vector that it is in, times a factor."""
+    written = [k for k, b in enumerate(plan.steps[-1].bindings) if b.access == "write"]
+    # Of a value that it writes by way of a temporary, that is the one.
+    written = [k for k in written if plan.steps[-1].bindings[k].value == value][:1] or written[-1:]
+    pattern = rf"\b(b{written[0]})\[(.+)\] = (.+);"
     functions, entry = _entry(plan, -1)
-    at = element // 4 if re.search(rf"\bb{written}: array<vec4<f32>>", functions) else element
+    at = element // 4 if re.search(rf"\bb{written[0]}: array<vec4<f32>>", functions) else element
     scaled = rf"\1[\2] = (\3) * select(1.0, {factor}, (\2) == {at}u);"
     changed, count = re.subn(pattern, scaled, entry)
     assert count, "the last kernel has no store"
@@ -167,7 +169,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("attention blocks", "a value is dropped", r"sum1 \+= w1\.w \* v79;", ""),
     Mutant("attention gradient", "the last query is dropped", r"row_end = select\(0u, 12u", "row_end = select(0u, 11u"),
     Mutant("attention gradient", "the total of dy is not subtracted", r"\(dp_0 - of_row52\)", "(dp_0 - of_row52 * 0.999)"),
-    Mutant("attention gradient", "one key's row", r"let found97 = sum_a1_0", "let found97 = sum_a1_0 * 1.001"),
+    Mutant("attention gradient", "one key's row", r"(let found\d+) = sum_a1_0", r"\1 = sum_a1_0 * 1.001"),
+    Mutant("attention gradient", "one value's row", r"(let found\d+) = sum_b1_0", r"\1 = sum_b1_0 * 1.001"),
+    Mutant("attention gradient", "keys get what is due to values", r"(let found\d+) = sum_a0_0", r"\1 = sum_b0_0"),
     Mutant("conv", "the padding is one off", r"4294967295u \+ i4", "0u + i4"),
     Mutant("conv", "the last tap is dropped", r"k13 < 3u", "k13 < 2u"),
     Mutant("conv", "the edge reads beyond x", r"\(at9 \+ k13\) < 8u", "(at9 + k13) <= 8u"),
@@ -195,12 +199,20 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("grouped weight gradient", "the last row of a group is dropped", r"1u\] - start", "1u] - start - 1u"),
     Mutant("grouped weight gradient", "a group begins a row early", r"\(start \* 12u\)", "((max(start, 1u) - 1u) * 12u)"),
     Mutant("sort", "ties and neighbours in the last block", r"places\[i\]\)", "places[i ^ select(0u, 1u, i == 1000u)])"),
+    Mutant(
+        "sort",
+        "a value is its neighbour's",
+        r"= places\[i\];\n      let v",
+        "= places[i ^ select(0u, 1u, i == 1000u)];\n      let v",
+    ),
     Mutant("sort", "one comparison is skipped", r"t < 512u", "t < 511u"),
     Mutant("top k", "one of the first round's best is lost", r"at < 80u", "at < 80u && at != 3u"),
+    Mutant("top k", "values are those one place on", r"= places\[i\];\n      let v", "= places[i + 1u];\n      let v"),
     Mutant("norm gradient", "one term is dropped", r"along \+= (.+);", r"if (j2 != 1000u) { along += \1; }"),
     Mutant("norm gradient", "the mean counts one too few", r"\* all11 / f32\(1031u\)", "* all11 / f32(1030u)"),
     Mutant("norm parameter gradient", "the last slice of rows is dropped", r"select\(0u, 9u, ", "select(0u, 8u, "),
     Mutant("norm parameter gradient", "the last row of a slice is dropped", r"r < count", "r + 1u < count", step=-2),
+    Mutant("norm parameter gradient", "a column of the bias is its neighbour's", r"row - 24u", "max(row, 25u) - 24u"),
     Mutant("mean pool", "the window's last column is dropped", r"j15 < end13", "j15 + 1u < end13"),
     Mutant("mean pool", "the divisor is one off", r"f32\(9u\)", "f32(8u)"),
     Mutant("max pool gradient", "ties all get it", r"select\(0\.0, (\w+), first17\)", r"\1"),

@@ -26,12 +26,22 @@ def _infer_sort(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType]:
     return x, TensorType(dtypes.i32, x.shape)
 
 
+def reversible(x: Array, descending: bool) -> Array:
+    """x such that ascending order is the order wanted; applied again, it gives x back.
+
+    Both ways to reverse keep ties as ties: ~ has no overflow, and -NaN still sorts last.
+    """
+    return x if not descending else -x if x.dtype.kind == "f" else ~x
+
+
+def sorted_order(x: Array, axis: int, descending: bool) -> Array:
+    """The indices that sort an axis."""
+    return np.argsort(reversible(x, descending), axis=axis, kind="stable")
+
+
 def _sort(arrays: Sequence[Any], attrs: Attrs, out: object) -> tuple[Array, Array]:
-    (x,), key = arrays, arrays[0]
-    if attrs["descending"]:
-        # Both reverse the order and keep ties as ties: ~ has no overflow, and -NaN still sorts last.
-        key = -x if x.dtype.kind == "f" else ~x
-    order = np.argsort(key, axis=attrs["axis"], kind="stable")
+    (x,) = arrays
+    order = sorted_order(x, attrs["axis"], attrs["descending"])
     return np.take_along_axis(x, order, attrs["axis"]), order
 
 

@@ -18,6 +18,7 @@ from pumice.backends.host.routines.linear import LINEAR
 from pumice.backends.host.routines.losses import LOSSES
 from pumice.backends.host.routines.norm_gradients import NORM_GRADIENTS
 from pumice.core.blocks import codec_of
+from pumice.ir.ops.sort import reversible, sorted_order
 from pumice.ir.registry import Array
 
 # Partial sums of this many rows keep a float32 sum over a long leading axis as accurate as NumPy's pairwise one over the last.
@@ -230,19 +231,37 @@ def _bind_arg(pick: Callable[..., Any]) -> Binder:
     return bind
 
 
-def _bind_sort(call: NodeCall) -> HostRoutine | None:
-    """Values alone need no order of indices."""
-    if call.wanted != (True, False):
-        return None
-    axis, reverse = call.attrs["axis"], call.attrs["descending"]
+def _bind_sort(call: NodeCall) -> HostRoutine:
+    axis, descending = call.attrs["axis"], call.attrs["descending"]
+    by_words = axis == len(_shape(call, 0)) - 1 and _dtype(call, 0) == np.float32
 
-    def run(operands: list[Any], outs: tuple[Array, None]) -> None:
-        (x,), (out, _) = operands, outs
-        invert = np.positive if not reverse else np.negative if x.dtype.kind == "f" else np.invert
-        # Stable, as equal elements need not be the same: -0 and 0.
-        invert(np.sort(invert(x), axis=axis, kind="stable"), out=out)
+    def run(operands: list[Any], outs: Sequence[Array | None]) -> None:
+        (x,), (values, indices) = operands, outs
+        if indices is None and values is not None:
+            # Equal elements need not be the same, -0 and 0: even values alone are sorted stably.
+            found = np.sort(reversible(x, descending), axis=axis, kind="stable")
+            np.copyto(values, reversible(found, descending))
+            return
+        order = _word_order(x, descending) if by_words else sorted_order(x, axis, descending)
+        if indices is not None:
+            np.copyto(indices, order, casting="unsafe")
+        if values is not None:
+            np.copyto(values, np.take_along_axis(x, order, axis))
 
     return HostRoutine(run, call.out.dtype.compute_np)
+
+
+def _word_order(x: Array, descending: bool, nan_first: bool = False) -> Array:
+    """The order of float32 rows by one sort of words that hold key and position, faster than a stable sort of positions."""
+    bits, sign = (x + np.float32(0)).view(np.uint32), np.uint32(1 << 31)  # one zero: -0 and 0 are equal
+    # Floats order as integers once negative ones are flipped.
+    keys = np.where(bits & sign, ~bits, bits | sign)
+    if descending:
+        np.invert(keys, out=keys)
+    keys[np.isnan(x)] = 0 if nan_first else np.uint32(0xFFFFFFFF)
+    words = keys.astype(np.uint64) << np.uint64(32) | np.arange(x.shape[-1], dtype=np.uint64)
+    words.sort(axis=-1)
+    return np.asarray((words & np.uint64(0xFFFFFFFF)).astype(np.intp))
 
 
 def _bind_top_k(call: NodeCall) -> HostRoutine | None:
@@ -253,7 +272,9 @@ def _bind_top_k(call: NodeCall) -> HostRoutine | None:
         return None
     if k * 8 > size and call.dtype("x") != np.float32:
         return None
-    best = partial(_best_sorted if k * 8 > size else _best_selected, k)
+
+    def best(row: Array) -> Array:
+        return _word_order(row, True, nan_first=True)[:k] if k * 8 > size else _select(k, row)
 
     def run(operands: list[Any], outs: Sequence[Array | None]) -> None:
         values, indices = (None if out is None else out.reshape(-1, k) for out in outs)
@@ -262,31 +283,19 @@ def _bind_top_k(call: NodeCall) -> HostRoutine | None:
             if indices is not None:
                 indices[i] = found
             if values is not None:
-                np.take(row, found, out=values[i], mode="clip")
+                values[i] = row[found]
 
     return HostRoutine(run, call.out.dtype.compute_np)
 
 
-def _best_selected(k: int, row: Array) -> Array:
-    """The places of the k greatest elements, by a selection and a sort of what it leaves."""
+def _select(k: int, row: Array) -> Array:
+    """The places of the k greatest elements of a row."""
     least = np.partition(row, row.size - k)[row.size - k]
     # "Not less" keeps NaN, which counts as greatest, and all ties with the last place.
     candidates = np.flatnonzero(~(row < least))
     # Read backwards, a stable ascending order has the smaller index first among ties, and NaN in front.
     ascending = np.argsort(row[candidates][::-1], kind="stable")
     return np.asarray(candidates[len(candidates) - 1 - ascending[::-1][:k]])
-
-
-def _best_sorted(k: int, row: Array) -> Array:
-    """The same by one sort of words that hold key and position: several times as fast as a stable sort of positions."""
-    sign, places = np.uint32(1 << 31), np.arange(row.size, dtype=np.uint64)
-    bits = (row + np.float32(0)).view(np.uint32)  # one zero: -0 and 0 are equal
-    # Floats order as integers once negative ones are flipped; the greatest must come first here.
-    keys = np.where(bits & sign, bits, ~bits & ~sign)
-    keys[np.isnan(row)] = 0
-    words = keys.astype(np.uint64) << np.uint64(32) | places
-    words.sort()
-    return np.asarray((words[:k] & np.uint64(0xFFFFFFFF)).astype(np.intp))
 
 
 # --- norms and scans ---
