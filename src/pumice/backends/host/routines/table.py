@@ -237,7 +237,7 @@ def _bind_sort(call: NodeCall) -> HostRoutine:
 
     def run(operands: list[Any], outs: Sequence[Array | None]) -> None:
         (x,), (values, indices) = operands, outs
-        if indices is None and values is not None:
+        if not by_words and indices is None and values is not None:
             # Equal elements need not be the same, -0 and 0: even values alone are sorted stably.
             found = np.sort(reversible(x, descending), axis=axis, kind="stable")
             np.copyto(values, reversible(found, descending))
