@@ -233,7 +233,7 @@ def _bind_arg(pick: Callable[..., Any]) -> Binder:
 
 def _bind_sort(call: NodeCall) -> HostRoutine:
     axis, descending = call.attrs["axis"], call.attrs["descending"]
-    by_words = axis == len(_shape(call, 0)) - 1 and _dtype(call, 0) == np.float32
+    by_words = axis == len(call.shape("x")) - 1 and call.dtype("x") == np.float32
 
     def run(operands: list[Any], outs: Sequence[Array | None]) -> None:
         (x,), (values, indices) = operands, outs
