@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,26 +146,28 @@ def bind_many_queries(call: NodeCall) -> HostRoutine | None:
 def bind_attention_gradient(call: NodeCall) -> HostRoutine:
     """dq, dk and dv in one pass."""
     many = ManyQueries(call)
-    plain = call.ins[4] is None and call.ins[5] is None and many.softcap is None
+    plain = not call.has("mask") and not call.has("bias") and many.softcap is None
 
     heavy = plain and many.scores >= _LEAST_SCORES
 
-    def views(operands: Sequence[Any], outs: Sequence[Array]) -> list[Array]:
+    def views(of: Mapping[str, Any], outs: Sequence[Array]) -> list[Array]:
         """q, k, v and dy, then their gradients but the last one's."""
-        return [many.heads_first(a) for a in (*operands[:4], *outs)]
+        return [many.heads_first(a) for a in (of["q"], of["k"], of["v"], of["dy"], *outs)]
 
     def make(operands: Sequence[Any], outs: Any) -> list[kernel_tasks.Task] | None:
-        return many.tasks(views(operands, outs), operands[6], operands[7])
+        of = call.named(operands)
+        return many.tasks(views(of, outs), of["offset"], of["kv_len"])
 
     def run(operands: list[Any], outs: Sequence[Array]) -> None:
         if heavy and _run(make(operands, outs)):
             return
-        q, k, v, dy, dq, dk, dv = views(operands, outs)
+        of = call.named(operands)
+        q, k, v, dy, dq, dk, dv = views(of, outs)
         q, dy, dq = many.grouped(q), many.grouped(dy), many.grouped(dq)
         k, v, dk, dv = k[:, :, None], v[:, :, None], dk[:, :, None], dv[:, :, None]
-        limits = many.limits(operands[6], operands[7]) if plain else None
-        unseen = None if plain else _unseen(many, operands)
-        bias = None if operands[5] is None else np.broadcast_to(operands[5], (many.batch, many.heads, many.sq, many.sk))
+        limits = many.limits(of["offset"], of["kv_len"]) if plain else None
+        unseen = None if plain else _unseen(many, of)
+        bias = None if of["bias"] is None else np.broadcast_to(of["bias"], (many.batch, many.heads, many.sq, many.sk))
         for b, h, s in many.blocks():
             queries, keys, grads = q[b, h, :, s], k[b, h], dy[b, h, :, s]
             factor: Array | None = None
@@ -186,9 +188,10 @@ def bind_attention_gradient(call: NodeCall) -> HostRoutine:
     return HostRoutine(run, call.out.dtype.compute_np, native=make if plain else None, heavy=heavy, needs_all=True)
 
 
-def _unseen(many: ManyQueries, operands: list[Any]) -> Array:
+def _unseen(many: ManyQueries, of: Mapping[str, Any]) -> Array:
     full = (many.batch, many.heads, many.sq, many.sk)
-    return np.broadcast_to(hidden(many.attrs, many.batch, many.sq, many.sk, operands[4], operands[6], operands[7]), full)
+    found = hidden(many.attrs, many.batch, many.sq, many.sk, of["mask"], of["offset"], of["kv_len"])
+    return np.broadcast_to(found, full)
 
 
 def _general(many: ManyQueries, q: Array, k: Array, bias: Array | None, unseen: Array | None) -> tuple[Array, Array | None]:

@@ -155,42 +155,40 @@ def _shape_of(call: NodeCall, x: tuple[int, ...], w: tuple[int, ...], counts: tu
     return _Shape(x[2:], w[2:], counts, attrs["strides"], attrs["dilation"], low, x[0], groups, w[1], w[0] // groups)
 
 
-def _sizes(call: NodeCall) -> list[tuple[int, ...]]:
-    return [t.static_shape for t in call.ins if t is not None]
-
-
 def _bind_conv(call: NodeCall) -> HostRoutine:
-    x, w, *_ = _sizes(call)
-    s = _shape_of(call, x, w, call.out.static_shape[2:])
+    s = _shape_of(call, call.shape("x"), call.shape("w"), call.out.static_shape[2:])
 
     def run(operands: list[Any], out: Array) -> None:
-        _forward(s, operands[0], operands[1], operands[2], out)
+        x, w, bias = operands
+        _forward(s, x, w, bias, out)
 
     return HostRoutine(run, call.out.dtype.compute_np)
 
 
 def _bind_grad_input(call: NodeCall) -> HostRoutine:
-    grad, w = _sizes(call)
+    grad, w = call.shape("grad"), call.shape("w")
     s = _shape_of(call, call.out.static_shape, w, grad[2:])
 
     def run(operands: list[Any], out: Array) -> None:
-        _by_input(s, operands[0], operands[1], out)
+        grad, w = operands
+        _by_input(s, grad, w, out)
 
     return HostRoutine(run, call.out.dtype.compute_np)
 
 
 def _bind_grad_weight(call: NodeCall) -> HostRoutine:
-    x, grad = _sizes(call)
+    x, grad = call.shape("x"), call.shape("grad")
     s = _shape_of(call, x, call.out.static_shape, grad[2:])
 
     def run(operands: list[Any], out: Array) -> None:
-        _by_weight(s, operands[0], operands[1], out)
+        x, grad = operands
+        _by_weight(s, x, grad, out)
 
     return HostRoutine(run, call.out.dtype.compute_np)
 
 
 def _bind_pool(call: NodeCall) -> HostRoutine:
-    (x,) = _sizes(call)
+    x = call.shape("x")
     attrs, counts, ones = call.attrs, call.out.static_shape[2:], (1,) * (len(x) - 2)
     low = tuple(lo for lo, _ in attrs["padding"])
     s = _Windows(x[2:], attrs["kernel"], counts, attrs["strides"], ones, low)

@@ -13,8 +13,8 @@ from pumice.ir.registry import Array
 
 def _bind_cross_entropy(call: NodeCall) -> HostRoutine:
     def run(operands: list[Any], out: Array) -> None:
-        x = operands[0].reshape(-1, operands[0].shape[-1])
-        targets, losses = operands[1].reshape(-1), out.reshape(-1)
+        logits, targets = operands
+        x, targets, losses = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), out.reshape(-1)
         for part in row_blocks(*x.shape):
             losses[part] = call.spec.reference([as_f32(x[part]), targets[part]], call.attrs, call.out)
 
@@ -23,8 +23,9 @@ def _bind_cross_entropy(call: NodeCall) -> HostRoutine:
 
 def _bind_gradient(call: NodeCall) -> HostRoutine:
     def run(operands: list[Any], out: Array) -> None:
-        x = operands[0].reshape(-1, operands[0].shape[-1])
-        targets, picked, loss, dy = (o.reshape(-1) for o in operands[1:])
+        logits, *of_rows = operands
+        x = logits.reshape(-1, logits.shape[-1])
+        targets, picked, loss, dy = (o.reshape(-1) for o in of_rows)
         target = out.reshape(x.shape)
         for part in row_blocks(*x.shape):
             rows, places = target[part], targets[part].astype(np.int64)

@@ -15,9 +15,8 @@ _VECTOR = 32
 
 
 def _bind(call: NodeCall) -> HostRoutine:
-    source = call.ins[1]
-    assert source is not None
-    columns = numel(source.static_shape[len(source.static_shape) - call.attrs["axes"] :])
+    shape = call.shape("x")
+    columns = numel(shape[len(shape) - call.attrs["axes"] :])
     settings = (kernel_tasks.bits(call.attrs["eps"]), int(call.attrs["centred"]))
     whole = call.spec.name == "norm_gradient"
 
@@ -28,8 +27,9 @@ def _bind(call: NodeCall) -> HostRoutine:
                 np.copyto(to, found)
 
     def tasks(operands: Sequence[Any], out: Any) -> list[kernel_tasks.Task] | None:
-        dy, x = operands[:2]
-        weight, first, bias = (operands[2], out, None) if whole else (None, *out)
+        of = call.named(operands)
+        dy, x, weight = of["dy"], of["x"], of.get("weight")
+        first, bias = (out, None) if whole else out
         arrays = (dy, x, weight, first, bias)
         if not all(a is None or kernel_tasks.is_dense(a) for a in arrays) or columns == 0:
             return None
