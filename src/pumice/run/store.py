@@ -285,8 +285,8 @@ class Store:
         specs = resident_specs(exe.plan)
         fresh: list[Entry] = []
         try:
-            self._borrow({spec.name: spec for spec in specs.values()}, fresh)
-            nodes = {node: self[spec.name] for node, spec in specs.items()}
+            entries = self._borrow({spec.name: spec for spec in specs.values()}, fresh)
+            nodes = {node: entries[spec.name] for node, spec in specs.items()}
             residents = {node: entry._memory() for node, entry in nodes.items()}
             session = exe._open(self.device, residents)
         except BaseException:
@@ -297,34 +297,37 @@ class Store:
         for store in (self, self._root):
             store._executables.add(exe)
 
-    def _borrow(self, specs: Mapping[str, ResidentSpec], fresh: list[Entry]) -> None:
+    def _borrow(self, specs: Mapping[str, ResidentSpec], fresh: list[Entry]) -> dict[str, Entry]:
         """Entries with memory for all that a plan wants; `fresh` gets those that were not there."""
-        for spec in specs.values():
-            entry = self._find(spec.name)
-            if entry is not None:
-                _check_alike(spec, entry)
-            else:
-                if any(self._find(name) is not None for name in spec.pack):
-                    raise packed_otherwise(spec.name)
+        found: dict[str, Entry] = {}
+        for name, spec in specs.items():
+            entry = found.get(name) or self._find(name)
+            if entry is None:
+                if len(spec.pack) > 1 and any(self._find(other) is not None for other in spec.pack):
+                    raise packed_otherwise(name)
                 home = self._root if spec.kind == "param" else self
-                pack = [Entry(home, specs[name]) for name in spec.pack]
+                pack = [Entry(home, specs[other]) for other in spec.pack]
+                fresh += pack
                 for entry in pack:
                     entry._pack = pack
-                    home._entries[entry.name] = entry
-                fresh += pack
-            if entry is not None and entry._resident is None and not self.device.lost:
-                self._allocate(entry)
+                    found[entry.name] = home._entries[entry.name] = entry
+                self._allocate(pack)
+                continue
+            found[name] = entry
+            _check_alike(spec, entry)
+            if entry._resident is None and not self.device.lost:
+                self._stale()
+                self._allocate(entry._pack)
+        return found
 
-    def _allocate(self, entry: Entry) -> None:
-        """Memory for an entry and all of its pack; states get their initial values."""
-        self._stale()
-        residents = self.device.allocate([e._spec for e in entry._pack])
-        for e, resident in zip(entry._pack, residents, strict=True):
-            e._resident = resident
-        if entry.kind == "state":
-            if entry._spec.init is not None:
-                entry._memory().write(entry._spec.initial())
-            entry._ready, entry._writes = True, entry._writes + 1
+    def _allocate(self, pack: list[Entry]) -> None:
+        """Memory for all of a pack; states get their initial values."""
+        for entry, resident in zip(pack, self.device.allocate([e._spec for e in pack]), strict=True):
+            entry._resident = resident
+            if entry.kind == "state":
+                if entry._spec.init is not None:
+                    resident.write(entry._spec.initial())
+                entry._ready, entry._writes = True, entry._writes + 1
 
     def _stale(self) -> None:
         """To be called before the memory of entries changes: executables look again, even if an interrupt comes in between."""
@@ -341,8 +344,9 @@ class Store:
         self._require_open()
         for entry in given:
             if entry._resident is None and not self.device.lost:
+                self._stale()
                 try:
-                    self._allocate(entry)
+                    self._allocate(entry._pack)
                 except MemoryError:
                     raise OutOfMemory(
                         f"{self.device.name} has no memory left for the {entry.kind} {entry.name!r}", hint="release others first"
