@@ -85,9 +85,9 @@ def test_feeds_apply_to_runs_that_read_little_or_nothing(target: str) -> None:
         assert exe.run(x=[0, 0], outputs=["kv"])[0].tolist() == [3, 6]
 
 
-# 1.1: feeds were not applied when the schedule ended in a host step, here a product with packed weights as the last op.
+# 1.1: feeds were not applied when the schedule ended in a host step, here a matmul with packed weights as the last op.
 @on_all
-def test_feeds_apply_behind_a_quantised_product(target: str) -> None:
+def test_feeds_apply_after_a_quantised_matmul(target: str) -> None:
     w = encode_rows(dtypes.q8_0, np.eye(32, dtype="f4"))
 
     def f(params: Any, kv: Any) -> Any:
@@ -333,7 +333,7 @@ def test_steps_without_work_are_passed_over(target: str) -> None:
     close(got[2], y @ y.T)
 
 
-# 7.2: behind a flush (a cast or a product after an activation) the rest of the schedule was dropped.
+# 7.2: after a flush (a cast or a matmul after an activation) the rest of the schedule was dropped.
 @on_all
 def test_everything_runs_behind_casts_and_activations(target: str) -> None:
     w = floats(16, 16) / 4
@@ -358,9 +358,9 @@ def test_everything_runs_behind_casts_and_activations(target: str) -> None:
         close(a, b, atol=2e-2)
 
 
-# 7.3, 7.4: values of a step were stored in parallel lists, counted apart; after a packed product steps got each other's numbers.
+# 7.3, 7.4: values of a step were stored in parallel lists, counted apart; after a packed matmul steps got each other's numbers.
 @on_all
-def test_steps_keep_their_own_numbers_around_packed_products(target: str) -> None:
+def test_steps_keep_their_own_numbers_around_packed_matmuls(target: str) -> None:
     q = {f"q{k}": encode_rows(dtypes.q8_0, np.eye(n, 32, dtype="f4")) for k, n in enumerate((5, 32, 7))}
     specs = {f"q{k}": pm.spec(n, 32, dtype="q8_0") for k, n in enumerate((5, 32, 7))}
 

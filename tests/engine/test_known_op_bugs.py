@@ -89,7 +89,7 @@ def test_scatter_add_of_many_updates_to_few_rows(target: str) -> None:
     close(once(target, lambda x, ids, u: pm.scatter_add(x, ids, u), x=x, ids=ids, u=updates), want, atol=1e-4)
 
 
-# Appendix C: nobody had decided what an empty reduction or an index out of range gives.
+# Appendix C: the results of empty reductions and of indices out of range were undefined.
 @on_all
 def test_empty_reductions_and_indices_out_of_range_are_defined(target: str) -> None:
     def f(x: Any, ids: Any) -> Any:
@@ -103,8 +103,8 @@ def test_empty_reductions_and_indices_out_of_range_are_defined(target: str) -> N
 
 
 # -- dot products -------------------------------------------------------------------------------------------------------
-# 2.3: the inner sizes of a product were not compared.
-def test_products_of_unfitting_sizes_are_refused_with_both_shapes() -> None:
+# 2.3: the inner sizes of a matmul were not compared.
+def test_matmuls_of_unfitting_sizes_are_refused_with_both_shapes() -> None:
     for a, b in (((2, 3), (4, 5)), ((2, 3, 4), (3, 3, 5)), ((3,), (4,)), ((2, 5, 4), (2, 5, 4))):
         with pytest.raises(errors.ShapeError) as e:
             pm.trace(lambda a, b: a @ b, a=pm.spec(*a), b=pm.spec(*b))
@@ -314,7 +314,7 @@ def test_gelu_is_exact_and_halves_round_to_even(target: str) -> None:
     assert rounded.tolist() == [-3, -2, -0.0, 0, 2, 2, 3]
 
 
-# 2.2: the seed was part of the graph: every run drew the same numbers, or nobody could draw them again.
+# 2.2: the seed was part of the graph: every run drew the same numbers, or numbers that could not be reproduced.
 @on_all
 def test_random_numbers_follow_their_key_and_nothing_else(target: str) -> None:
     def f(key: Any) -> Any:

@@ -116,7 +116,7 @@ def test_values_take_the_bytes_of_their_dtype_and_nothing_is_reserved(preset: st
 
 
 # -- 4: fusion ---------------------------------------------------------------------------------------------------------
-# 4.1, 4.2: a packed projection whose parts, or which itself, are results: an index panic, or values that nobody wrote.
+# 4.1, 4.2: a packed projection whose parts, or which itself, are results: an index panic, or values that were never written.
 @on_all
 @pytest.mark.parametrize("asked", ["parts and parent", "attention, parts and parent", "unequal parts"])
 def test_parts_of_a_packed_projection_may_be_results(target: str, asked: str) -> None:

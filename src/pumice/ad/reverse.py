@@ -266,7 +266,7 @@ class _Replay:
             return self._barrier(node.args[0])
         inputs = tuple(None if i is None else self.value(i) for i in node.inputs)
         if self.save == "compute" and get_op(node.op).cost == "compute":
-            # Kept from the forward pass, differentiated by the operands that are computed anew.
+            # Kept from the forward pass, differentiated by the recomputed operands.
             self._record(_Step(node, inputs, node.id))
             return node.id
         attrs = dict(node.attr)

@@ -52,7 +52,7 @@ class ResidentSpec:
     """A param or a state as a plan has it in memory.
 
     `type` is static: symbols are at their maxima. `parts` are the row shards, each (bytes of its buffer, offset, bytes). `pack`
-    names the params that lie in one buffer, one after the other, itself among them; most lie there alone. `init` is what a state
+    names the params that share its buffer, in order, itself included; most have a buffer alone. `init` is what a state
     starts with; without one it starts with zeros.
     """
 
@@ -135,7 +135,7 @@ def own_residents(plan: Plan, allocate: Allocate) -> dict[int, Resident]:
 def buffer_starts(plan: Plan, residents: Mapping[int, Resident]) -> dict[int, tuple[Any, int]]:
     """Where each of a plan's buffers for params and states begins in the memory of residents.
 
-    Whole buffers are bound, and views of a param with it: params that the plan has packed must lie like that.
+    Whole buffers are bound, and views of a param with it: params that the plan has packed must be packed the same way.
     """
     found: dict[int, tuple[Any, int]] = {}
     for node, resident in residents.items():
@@ -147,10 +147,10 @@ def buffer_starts(plan: Plan, residents: Mapping[int, Resident]) -> dict[int, tu
 
 
 def packed_otherwise(name: str) -> ShapeError:
-    """The error of a plan whose packed params do not lie next to each other where they are."""
+    """The error of a plan whose packed params are not adjacent in the store."""
     return ShapeError(
         f"the param {name!r} is packed with others in this plan, and not so in the store",
-        hint="compile the graph with the store, so that it is planned for how the params lie, or use another store",
+        hint="compile the graph with the store, so that it is planned for the params' packing, or use another store",
         name=name,
     )
 

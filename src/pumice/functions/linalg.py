@@ -22,7 +22,7 @@ def _operands(a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
 
 
 def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
-    """The matrix product with NumPy's rules: leading axes broadcast, vectors count as one row or column.
+    """Matmul with NumPy's rules: leading axes broadcast, vectors count as one row or column.
 
     Float dtypes may differ: f32 by f16 or bf16 weights gives f32 without a widened copy of the weights.
 

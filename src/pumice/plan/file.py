@@ -27,7 +27,7 @@ _FRAME = struct.Struct("<8sII")
 _ALIGNMENT = 8
 _DIGEST = 32
 _SHOWN = 500
-_AGAIN = "the file is damaged: copy it again, or save the plan anew"
+_AGAIN = "the file is damaged: copy it again, or save the plan again"
 
 
 def plan_to_bytes(plan: Plan) -> bytes:
@@ -83,7 +83,7 @@ def plan_from_bytes(data: bytes, path: Path = Path("plan")) -> Plan:
         # The message may repeat labels and names of the file: no terminal escapes, and no more than a few lines.
         what = e.message if e.message.isprintable() else repr(e.message)[1:-1]
         what = what if len(what) <= _SHOWN else what[:_SHOWN] + "…"
-        raise malformed(path, what, hint="the file was not written by Pumice: save the plan anew", **e.fields) from e
+        raise malformed(path, what, hint="the file was not written by Pumice: save the plan again", **e.fields) from e
 
 
 def plan_digest(data: bytes) -> str:

@@ -122,7 +122,7 @@ def _check_values(plan: Plan, regime: Regime) -> None:
         if not plan.caps.dispatches and any(p.offset % plan.caps.storage_alignment for p in v.parts):
             raise _fail("alignment", f"value {v.id} starts at no multiple of {plan.caps.storage_alignment} bytes")
         if len(v.parts) > 1 and (op != "param" or not plan.caps.splits_params):
-            raise _fail("values", f"value {v.id} lies in {len(v.parts)} parts, only params of webgpu plans may")
+            raise _fail("values", f"value {v.id} is in {len(v.parts)} parts, only params of webgpu plans may be")
     _check_owners(plan, regime)
 
 
@@ -158,7 +158,7 @@ def _check_owners(plan: Plan, regime: Regime) -> None:
                 continue
             owner = owners.get(p.buffer)
             if owner is None or p.offset < owner[1].offset or p.offset + p.nbytes > owner[1].offset + owner[1].nbytes:
-                raise _fail("values", f"value {v.id} lies in buffer {p.buffer} outside of what the buffer is for")
+                raise _fail("values", f"value {v.id} is in buffer {p.buffer}, outside of the buffer's use")
     constants = (n.id for n in plan.graph.sources("constant") if n.id in regime.values)
     parts = sorted((p.buffer, p.offset, p.nbytes, i) for i in constants for p in regime.values[i].parts)
     for (buffer, offset, nbytes, i), (other, start, _, k) in pairwise(parts):
@@ -230,7 +230,7 @@ def _check_copies(plan: Plan, regime: Regime) -> None:
         if (to, value) not in graph.updates:
             raise _fail("copies", f"value {value} is copied to {to}, which is no update of the graph")
         if any(i not in regime.values or len(regime.values[i].parts) != 1 for i in (to, value)):
-            raise _fail("copies", f"value {value} is copied to {to}, and one of them does not lie in one piece of memory")
+            raise _fail("copies", f"value {value} is copied to {to}, and one of them is not in one piece of memory")
 
 
 def _check_work(plan: Plan) -> None:

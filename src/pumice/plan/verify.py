@@ -80,7 +80,7 @@ def _fail(k: int, step: Step, rule: str, text: str) -> PlanError:
 
 def _check_part(plan: Plan, value: int, part: Part) -> None:
     if not 0 <= part.buffer < len(plan.buffers):
-        raise PlanError(f"value {value} lies in buffer {part.buffer}, which does not exist", rule="range")
+        raise PlanError(f"value {value} is in buffer {part.buffer}, which does not exist", rule="range")
     size = plan.buffers[part.buffer].nbytes
     if part.offset < 0 or part.nbytes <= 0 or part.offset + part.nbytes > size:
         raise PlanError(
@@ -93,7 +93,7 @@ def _check_packing(plan: Plan) -> None:
     for pack, params in plan.packing.items():
         for i in (pack, *params):
             if i not in plan.values or len(plan.values[i].parts) != 1:
-                raise PlanError(f"value {i} of the packing of {pack} does not lie in one piece of memory", rule="packing")
+                raise PlanError(f"value {i} of the packing of {pack} is not in one piece of memory", rule="packing")
         whole = plan.values[pack].parts[0]
         offset = whole.offset
         for i in params:

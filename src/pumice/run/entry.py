@@ -33,7 +33,7 @@ class Entry:
 
     def __init__(self, store: Store, spec: ResidentSpec) -> None:
         self._store, self._spec = store, spec
-        # All that lie in one buffer with it, itself among them: either all of them have memory, or none.
+        # All entries in its buffer, itself included: either all of them have memory, or none.
         self._pack = [self]
         self._resident: Resident | None = None
         # Whether it has a value, what it was set to where the device may lose it, and how often it was set.
@@ -96,7 +96,7 @@ class Entry:
         return f"<{self.kind} {self.name} {self.type}>"
 
     def _twin(self, name: str) -> Entry:
-        """Another entry of the same store and type, which lies alone."""
+        """Another entry of the same store and type, which is not packed."""
         spec, nbytes = self._spec, self.type.max_nbytes({})
         parts = spec.parts if len(self._pack) == 1 else ((nbytes, 0, nbytes),)
         return Entry(self._store, ResidentSpec(spec.kind, name, spec.type, parts, (name,), spec.init))

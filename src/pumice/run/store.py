@@ -200,7 +200,7 @@ class Store:
         self._in_turn(lambda: self._swap(pairs))
 
     def packs(self) -> dict[str, tuple[str, ...]]:
-        """For each param the names of all that lie together with it in memory, in order: plans for the store keep to it."""
+        """For each param the names of all params in its pack, in order: plans for the store keep to it."""
         params = [e for e in self._in_turn(lambda: list(self._root._entries.values())) if e.kind == "param"]
         return {e.name: tuple(x.name for x in e._pack) for e in params}
 
@@ -225,7 +225,7 @@ class Store:
     def reopen(self, device: str | Device | None = None, *, state: Mapping[str, Any] | None = None) -> Reopened:
         """Start over on a new device after this one was lost, or move to another one, with all executables.
 
-        Nothing is planned anew. Params are what they were last set to, read again from the arrays that were given (files stay
+        Nothing is planned again. Params are what they were last set to, read again from the arrays that were given (files stay
         mapped; arrays over 64 KiB must not have been changed since). States move along from a device that still works; from a
         lost one they come back only as `state` gives them by name, and start over otherwise: the result says which.
         """

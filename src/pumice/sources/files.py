@@ -25,7 +25,7 @@ _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One file of a model: its path below the model's folder; `sha256` is None for a user's own file that nobody hashed."""
+    """One file of a model: its path below the model's folder; `sha256` is None for a user's own file that was not hashed."""
 
     path: str
     size: int

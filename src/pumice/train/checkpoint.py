@@ -155,7 +155,7 @@ class Checkpoints:
         if folders:
             raise FormatError(
                 f"all {len(folders)} checkpoints in {self.folder} are damaged: {self.skipped[0][0]}: {self.skipped[0][1]}",
-                hint="restore the folder from a copy, or start anew in another one",
+                hint="restore the folder from a copy, or start over in another one",
                 path=str(self.folder),
                 skipped=self.skipped,
             )

@@ -108,7 +108,7 @@ class Trainer:
       the mean training loss
     - `checkpoints`: the folder to save to; None saves nothing
     - `keep`: how many of the latest checkpoints stay, beside the best
-    - `resume`: "auto" goes on from the newest whole checkpoint if there is one, True insists on one, False starts anew and
+    - `resume`: "auto" goes on from the newest whole checkpoint if there is one, True requires one, False starts over and
       refuses a folder that has some, a path names one
     - `log`: the file that gets a line of JSON a step
     - `log_every`: steps a line
@@ -451,7 +451,7 @@ class Trainer:
         for name, why in kept.skipped if kept is not None else ():
             self.note(f"passed over {name}, which is damaged: {why}")
         if latest is None and self.resume is True:
-            raise InputError(f"there is no checkpoint in {self.folder}", hint="resume='auto' starts anew then")
+            raise InputError(f"there is no checkpoint in {self.folder}", hint="resume='auto' starts over then")
         return latest
 
     def _describe_data(self) -> dict[str, Any]:

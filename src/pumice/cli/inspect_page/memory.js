@@ -1,5 +1,5 @@
 "use strict";
-// Memory: what lies there all the time, and the arenas over the steps of a run.
+// Memory: buffers that live all the time, and the arenas over the steps of a run.
 
 const ABOUT_ARENAS =
   "across: steps; down: the place in each arena. Point at a value for its bytes and lifetime, click it for its node.";
@@ -46,7 +46,7 @@ function memorySection() {
     const x = (k) => left + ((width - left - 4) * k) / (steps + 1);
     const kept = arenas.length
       ? [alive(width, left, x), ...arenas.map((a) => band(a, width, left, x)), ruler(width, left, x)]
-      : [h("p", {}, "No value lies between two steps.")];
+      : [h("p", {}, "No value lives between two steps.")];
     pictures.replaceChildren(...kept);
   }
 

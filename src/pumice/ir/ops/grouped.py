@@ -153,7 +153,7 @@ register(
     OpSpec(
         name="grouped_matmul",
         family="matmul",
-        summary="rows sorted by group, each group times a matrix of its own",
+        summary="rows sorted by group, each group times its own matrix",
         operands=("x", "w", "sizes"),
         infer=_infer_grouped,
         reference=_grouped_matmul,

@@ -265,7 +265,7 @@ register(
     OpSpec(
         name="matmul",
         family="matmul",
-        summary="matrix product over the last two axes",
+        summary="matmul over the last two axes",
         operands=("a", "b"),
         infer=_infer_matmul,
         reference=_matmul,
