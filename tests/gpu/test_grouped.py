@@ -117,3 +117,19 @@ def test_a_corrupted_table_writes_nothing_outside(word: int) -> None:
     assert written.size == 50 * 24 + GUARD // 4
     assert (written[50 * 24 :] == word).all()
     session.close()
+
+
+def test_equal_layers_share_kernels_and_have_tables_of_their_own() -> None:
+    def fn(x: Any, w: Any, sizes: Any) -> Any:
+        for k in range(3):
+            x = pm.grouped_matmul(x, w[k], sizes)
+        return x
+
+    arrays = {"x": normal(40, 24), "w": normal(3, 4, 24, 24, seed=1) / 4, "sizes": np.int32([9, 0, 20, 3])}
+    graph = pm.trace(fn, **{name: pm.spec(*a.shape, dtype=a.dtype) for name, a in arrays.items()})
+    plan = build_plan(graph, Caps.preset("browser-baseline"))
+    counts = [s.groups for s in plan.steps if isinstance(s.groups, DeviceCount)]
+    assert len({c.value for c in counts}) == 3
+    for step in plan.steps:
+        assert not isinstance(step.groups, DeviceCount) or step.bindings[0].value == step.groups.value
+    check(fn, **arrays)

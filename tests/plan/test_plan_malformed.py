@@ -49,6 +49,11 @@ def host() -> bytes:
     return CASES["several_results"]().plan("host").to_bytes()
 
 
+@cache
+def counted() -> bytes:
+    return counted_plan().to_bytes()
+
+
 def refused(data: bytes, match: str | None = None) -> FormatError:
     with pytest.raises(FormatError, match=match) as caught:
         plan_from_bytes(data, Path("some.plan"))
@@ -426,7 +431,7 @@ COUNT_ATTACKS: dict[str, Callable[[Header], None]] = {
 
 @pytest.mark.parametrize("name", COUNT_ATTACKS)
 def test_attacks_on_grids_from_the_device_are_refused(name: str) -> None:
-    header, blobs = opened(counted_plan().to_bytes())
+    header, blobs = opened(counted())
     assert set(last(header)["steps"]["groups"][1]) == {"value", "word", "most"}
     COUNT_ATTACKS[name](header)
     refused(sealed(header, blobs))
@@ -518,7 +523,7 @@ def harmed(header: Header, choose: random.Random) -> Header:
     return found
 
 
-@pytest.mark.parametrize("source", [small, rich, host], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("source", [small, rich, host, counted], ids=lambda f: f.__name__)
 def test_random_harm_to_the_header_is_refused_or_harmless(source: Callable[[], bytes]) -> None:
     header, blobs = opened(source())
     choose, accepted = random.Random(5), 0

@@ -46,16 +46,21 @@ def encode_steps(pass_handle: Any, prepared: Iterable[Dispatch]) -> None:
     """Encode every dispatch into the open compute pass `pass_handle`."""
     for pipeline, group, x, y, z in prepared:
         if not z:
-            _set_pipeline(pass_handle, x.pipeline)
-            _set_bind_group(pass_handle, 0, x.group, 0, _NULL)
-            _dispatch(pass_handle, 1, 1, 1)
+            _encode_indirect(pass_handle, pipeline, group, x)
+            continue
         if pipeline is not None:
             _set_pipeline(pass_handle, pipeline)
         _set_bind_group(pass_handle, 0, group, 0, _NULL)
-        if z:
-            _dispatch(pass_handle, x, y, z)
-        else:
-            _dispatch_indirect(pass_handle, x.buffer, x.offset)
+        _dispatch(pass_handle, x, y, z)
+
+
+def _encode_indirect(pass_handle: Any, pipeline: Any, group: Any, grid: IndirectGrid) -> None:
+    _set_pipeline(pass_handle, grid.pipeline)
+    _set_bind_group(pass_handle, 0, grid.group, 0, _NULL)
+    _dispatch(pass_handle, 1, 1, 1)
+    _set_pipeline(pass_handle, pipeline)
+    _set_bind_group(pass_handle, 0, group, 0, _NULL)
+    _dispatch_indirect(pass_handle, grid.buffer, grid.offset)
 
 
 class Commands:
