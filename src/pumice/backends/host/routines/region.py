@@ -6,19 +6,16 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from pumice.backends.host.memory.arrays import CHUNK, NpDType, is_half, numel, widen
 from pumice.backends.host.native.fused import is_known, native_region
+from pumice.backends.host.native.kernel_tasks import Native
 from pumice.backends.host.native.region_kernel import Operation
 from pumice.backends.host.routines.calls import Bound
 from pumice.ir.registry import Array
-
-if TYPE_CHECKING:
-    from pumice.backends.host.native.kernel_tasks import Native
-    from pumice.backends.host.program import Program
 
 Thunk = Callable[[], None]
 # Names a value of a region: a node, or the f32 twin of a node that is stored as f16 or bf16.
@@ -30,6 +27,15 @@ Chunk = tuple[Index, list[Index | None], int]
 _MIN_CHUNKS = 2
 # Elements from which on a kernel of its own keeps the calls before and after it together, where kernels are used at all.
 _LEAST_FUSED = 1 << 10
+
+
+class Slots(Protocol):
+    """What a region needs of the program it becomes part of: the arrays by slot, and slots for temporaries."""
+
+    @property
+    def slots(self) -> list[Any]: ...
+
+    def temporary(self, shape: tuple[int, ...], dtype: NpDType) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class Region:
             self.add(Instruction(widen, (name,), twin, np.dtype(np.float32), in_place=False))
         return twin
 
-    def emit(self, program: Program, out: int, dtype: NpDType, shared: Collection[Name] = ()) -> list[Thunk | Bound]:
+    def emit(self, program: Slots, out: int, dtype: NpDType, shared: Collection[Name] = ()) -> list[Thunk | Bound]:
         """The calls that compute the last instruction's value into the slot `out`, an array of that dtype.
 
         `shared` names the leaves in the memory of `out`.
@@ -166,7 +172,7 @@ class Region:
             placed.append(_Placed(i.run, operands, out, i.native))
         return placed, temporaries
 
-    def _chunked(self, program: Program, placed: list[_Placed], temporaries: list[NpDType], out: int) -> Thunk:
+    def _chunked(self, program: Slots, placed: list[_Placed], temporaries: list[NpDType], out: int) -> Thunk:
         shape, leaf_shapes = _collapse(self.shape, [leaf.shape for leaf in self.leaves], all(leaf.dense for leaf in self.leaves))
         axis, rows = _split(shape)
         chunks = _chunk_indices(shape, leaf_shapes, axis, rows)
