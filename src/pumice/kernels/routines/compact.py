@@ -49,7 +49,7 @@ def decide(caps: Caps) -> Blocks:
 def lower_compact(ctx: LowerContext, group: Group) -> list[Lowered]:
     """Up to three kernels: counts of the blocks, the list of rows with its length, and what is kept of x."""
     assert group.anchor is not None
-    x = ctx.type(ctx.graph.nodes[group.anchor].args[0])
+    x = ctx.type(ctx.graph.nodes[group.anchor].operands["x"])
     lowering = _Compaction(ctx, group, decide(ctx.caps), x.shape[0])
     return lowering.lower(copies=_VALUES in ctx.wanted(group) and x.numel != 0)
 
@@ -78,7 +78,7 @@ class _Compaction:
 
     def _flags(self, kb: KernelBuilder, p: Puller) -> None:
         """The flags of the thread's rows from `first` on, as bits; `totals` has how many this thread and those before it have."""
-        keep = self.ctx.view(self.node.args[1], self.group.leaves)
+        keep = self.ctx.view(self.node.operands["keep"], self.group.leaves)
         kb.emit(f"let first = wg * {self.choice.rows}u + lid * {self.choice.each}u;")
         kb.emit("var flags = 0u;")
         kb.open(f"for (var r = 0u; r < {self.choice.each}u; r++)")
@@ -129,8 +129,8 @@ class _Compaction:
     def _copy_rows(self, listed: int) -> Lowered:
         """One thread for each element of the values, which are zeros behind the last row that is kept."""
         kb, p = self._kernel()
-        threads, x = self.choice.threads, self.ctx.view(self.node.args[0], self.group.leaves)
-        found, type = kb.read(listed, u32), self.ctx.type(self.node.args[0])
+        threads, x = self.choice.threads, self.ctx.view(self.node.operands["x"], self.group.leaves)
+        found, type = kb.read(listed, u32), self.ctx.type(self.node.operands["x"])
         kb.emit(f"let i = wg * {threads}u + lid;")
         kb.open(f"if (i < {kb.dim(type.numel)})")
         idx = p.split("i", type.shape)
