@@ -79,17 +79,19 @@ def resident_specs(plan: Plan) -> dict[int, ResidentSpec]:
     [('param', 'w', (3,), ((16, 0, 16),))]
     """
     found: dict[int, ResidentSpec] = {}
-    packs = plan.packs
+    packs, values = plan.packs, plan.values
     for kind in ("param", "state"):
         for n in plan.graph.sources(kind):
-            value = plan.values.get(n.id)
+            value = values.get(n.id)
             if value is None:
                 continue
             type = n.type if n.type.is_static else n.type.at(plan.maxima)
             parts = tuple((plan.buffers[p.buffer].nbytes, p.offset, p.nbytes) for p in value.parts)
-            init = n.attr.get("init") if kind == "state" else None
-            pack = packs[n.name] if kind == "param" else (n.name,)
-            found[n.id] = ResidentSpec(kind, n.name, type, parts, pack, init if isinstance(init, ConstData) else None)
+            if kind == "param":
+                found[n.id] = ResidentSpec(kind, n.name, type, parts, packs[n.name])
+            else:
+                init = n.attr.get("init")
+                found[n.id] = ResidentSpec(kind, n.name, type, parts, (n.name,), init if isinstance(init, ConstData) else None)
     return found
 
 
@@ -138,8 +140,9 @@ def buffer_starts(plan: Plan, residents: Mapping[int, Resident]) -> dict[int, tu
     Whole buffers are bound, and views of a param with it: params that the plan has packed must be packed the same way.
     """
     found: dict[int, tuple[Any, int]] = {}
+    values = plan.values
     for node, resident in residents.items():
-        for part, (memory, offset) in zip(plan.values[node].parts, resident.places, strict=True):
+        for part, (memory, offset) in zip(values[node].parts, resident.places, strict=True):
             start = memory, offset - part.offset
             if found.setdefault(part.buffer, start) != start or start[1] < 0:
                 raise packed_otherwise(plan.graph.nodes[node].name)
