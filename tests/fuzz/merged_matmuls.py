@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from harness import Case
 
 @dataclass
 class MatmulGenerator(Generator):
-    """Grows a graph with a few groups of matmuls of one operand."""
+    """Grows a graph with a few groups of matmuls of one operand; what each group is joined to is an output."""
+
+    joined: list[int] = field(default_factory=list)
 
     def case(self) -> Case:
         for _ in range(self.choose.randint(1, 2)):
@@ -27,7 +29,7 @@ class MatmulGenerator(Generator):
             for _ in range(self.choose.randint(0, 4)):
                 self.choose.choice(GROWERS)(self)
         outputs = self.choose.sample(self._floats(), k=min(len(self._floats()), self.choose.randint(1, 2)))
-        outputs = list({*outputs, self._floats()[-1]})
+        outputs = list({*outputs, *self.joined, self._floats()[-1]})
         graph = self.builder.build([(f"o{i}", n) for i, n in enumerate(sorted(outputs))], maxima={"B": 6})
         return Case(dce(graph), self.inputs, self.params)
 
@@ -52,6 +54,7 @@ class MatmulGenerator(Generator):
             a, b = made.pop(), made.pop()
             same = self.builder.type(a).shape == self.builder.type(b).shape
             made.append(self.add(self.choose.choice(("add", "mul")), [self._flat(a, same), self._flat(b, same)]))
+        self.joined += made
 
     def _read(self, y: int, rows: int, scale: int) -> int:
         """What a result is for: a function of its elements, its heads, a norm of its rows, or another matmul."""
