@@ -51,8 +51,14 @@ def _of_input(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
 
 def _of_parameters(arrays: Sequence[Any], attrs: Attrs, out: object) -> tuple[Array, Array]:
     dy, x = arrays
-    rows = tuple(range(x.ndim - attrs["axes"]))
-    return np.sum(dy * _normal(x, attrs)[0], axis=rows), np.sum(dy, axis=rows)
+    return _over_rows(dy * _normal(x, attrs)[0], attrs["axes"]), _over_rows(dy, attrs["axes"])
+
+
+def _over_rows(a: Array, axes: int) -> Array:
+    """Sums over the rows, along the last axis of memory: there NumPy adds pairwise, elsewhere float32 sums of many rows drift."""
+    lead, row = a.shape[: a.ndim - axes], a.shape[a.ndim - axes :]
+    flat = a.reshape(int(np.prod(lead, dtype=np.int64)), int(np.prod(row, dtype=np.int64)))
+    return np.asarray(np.ascontiguousarray(flat.T).sum(axis=1)).reshape(row)
 
 
 def _of_input_error(e: Evaluation) -> Array:
