@@ -49,7 +49,7 @@ class Group:
 
 T = TypeVar("T")
 # The sizes at which choices are compared. Few and far apart: between two of them no kernel is much better than those at both.
-SIZES = (1, 4, 8, 32, 128, 512, 2048, 8192)
+SIZES = (1, 4, 8, 32, 128, 512, 2048, 4096, 8192)
 
 
 @dataclass(slots=True)
@@ -66,6 +66,15 @@ class Asked:
 
 def _itself(n: int) -> int:
     return n
+
+
+def shared_size(size: int, other: int, work: int) -> int:
+    """What a size comes to when `other` is at its greatest: a bound on their product, `work`, is less than both allow.
+
+    >>> shared_size(32, 128, 4096), shared_size(32, 512, 4096)
+    (32, 8)
+    """
+    return min(size, max(1, work // max(1, other)))
 
 
 @cache

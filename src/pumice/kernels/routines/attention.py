@@ -9,7 +9,7 @@ from pumice.core.dims import Dim
 from pumice.errors import LimitError
 from pumice.ir.graph import Node
 from pumice.kernels.builder import KernelBuilder, Lowered
-from pumice.kernels.context import Group, LowerContext, find_view
+from pumice.kernels.context import Group, LowerContext, find_view, shared_size
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.attention_blocks import AttentionBlocks, BlockKernel, decide_blocks
 from pumice.kernels.routines.attention_operands import AttentionOperands
@@ -328,11 +328,12 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     stored = find_view(ctx.graph, node.operands["q"], set(group.leaves)) is not None
     width = load_width(ctx, group, node)
 
-    def chosen(rows: int, keys: int, entries: int) -> Flash | AttentionBlocks | ThreadGroups:
+    def chosen(rows: int, keys: int, entries: int, work: int) -> Flash | AttentionBlocks | ThreadGroups:
         depths = static_size(q[3]), static_size(v[3])
-        return decide(ctx.caps, rows, keys, *depths, entries, stored=stored, width=width)
+        return decide(ctx.caps, rows, keys, *depths, shared_size(entries, rows, work), stored=stored, width=width)
 
-    choice = ctx.choose(group.root, chosen, rows, k[sequence], q[0] * k[heads])
+    entries = q[0] * k[heads]
+    choice = ctx.choose(group.root, chosen, rows, k[sequence], entries, entries * rows)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p, label = Puller(ctx, group, kb), ctx.label(group)
     if isinstance(choice, AttentionBlocks):

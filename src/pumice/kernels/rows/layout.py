@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, product
 from pumice.kernels.builder import KernelBuilder
-from pumice.kernels.context import Group, LowerContext
+from pumice.kernels.context import Group, LowerContext, shared_size
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller, plus, times
 from pumice.kernels.rows.folds import combine, subgroup_fold
@@ -125,7 +124,11 @@ def is_short(caps: Caps, rows: int, length: int) -> bool:
 
 def choose_tile(ctx: LowerContext, group: Group, rows: Rows, *, split: bool = False) -> RowTile:
     """The tile for the rows of a group at the sizes that it is lowered for."""
-    return ctx.choose(group.root, partial(decide, ctx.caps, strided=rows.strided, split=split), rows.count, rows.length)
+
+    def chosen(count: int, length: int, work: int) -> RowTile:
+        return decide(ctx.caps, shared_size(count, length, work), length, strided=rows.strided, split=split)
+
+    return ctx.choose(group.root, chosen, rows.count, rows.length, rows.count * rows.length)
 
 
 def decide(caps: Caps, rows: int, length: int, *, strided: bool, split: bool = False) -> RowTile:
