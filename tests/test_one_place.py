@@ -82,6 +82,17 @@ def test_kernels_and_routines_take_operands_by_name(path: Path) -> None:
     assert [n for n in _numbered(path) if not (first_alone and "[0]" in n)] == []
 
 
+GRADIENTS = sorted((SOURCE / "ir" / "gradients").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", GRADIENTS, ids=lambda p: p.name)
+def test_gradient_rules_take_operands_by_name(path: Path) -> None:
+    # `inputs` and `needed` of a Backward are in the order of the operands; that rules return mappings, its types say.
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    ordered = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in ("inputs", "needed", "arg", "args")]
+    assert [f"{n.lineno}: {ast.unparse(n)}" for n in ordered] == []
+
+
 def test_a_target_is_known_by_its_properties() -> None:
     """Only `Caps` and the backends know what a software device or a target's name means; reports may show both."""
     for path in sorted(SOURCE.rglob("*.py")):

@@ -15,7 +15,7 @@ from pumice.ad.graphs import gradient_graph
 from pumice.core import dtypes
 from pumice.errors import FormatError, GraphError
 from pumice.ir import registry
-from pumice.ir.gradient import Backward
+from pumice.ir.gradient import Backward, Gradients
 from pumice.ir.graph import Graph, GraphBuilder
 from pumice.ir.precision import Evaluation
 from pumice.ir.registry import OpSpec, Routine
@@ -42,8 +42,8 @@ def _reference(arrays: Any, attrs: Any, out: Any) -> tuple[Any, ...]:
     return np.sin(x), np.cos(x) * attrs["factor"], np.sign(x).astype(np.int32)
 
 
-def _gradient(c: Backward) -> list[Any]:
-    x = c.arg(0)
+def _gradient(c: Backward) -> Gradients:
+    x = c.operands["x"]
     of_sine, of_cosine, of_sign = c.dys
     assert of_sign is None
     found = None
@@ -53,7 +53,7 @@ def _gradient(c: Backward) -> list[Any]:
         # By its own first result: the rule may use what the node computed.
         term = -(of_cosine * c.out) * c.attrs["factor"]
         found = term if found is None else found + term
-    return [found]
+    return {"x": found}
 
 
 def _error(e: Evaluation) -> tuple[Any, ...]:
@@ -164,7 +164,7 @@ def test_constant_operands_fold_into_constants_of_all_results() -> None:
 
 def test_an_op_without_a_kernel_is_composed_result_by_result(monkeypatch: pytest.MonkeyPatch) -> None:
     def composed(attrs: Any, operands: Any) -> tuple[Any, ...]:
-        (x,) = operands
+        x = operands["x"]
         return x.op("sin"), x.op("cos") * attrs["factor"], x.op("sign").cast(dtypes.i32)
 
     monkeypatch.setitem(registry._REGISTRY, SPEC.name, replace(SPEC, composed=composed, gradient=None))

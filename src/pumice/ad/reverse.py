@@ -167,8 +167,9 @@ class _Reverse:
         here = Val(self.builder, step.out, node.where)
         inputs = tuple(None if i is None else replace(here, id=i) for i in step.inputs)
         dys = tuple(None if dy is None else replace(dy, where=node.where) for dy in dys)
+        call = Backward(node.op, dys, inputs, here, node.attr, self._needed(node, step.inputs))
         if spec.gradient is None and spec.composed is not None:
-            self._expand(step, inputs, dys)
+            self._expand(node, call)
             return
         if spec.gradient is None:
             raise GraphError(
@@ -177,19 +178,16 @@ class _Reverse:
                 where=node.where,
                 op=node.op,
             )
-        needed = self._needed(node, step.inputs)
-        call = Backward(dys, inputs, here, node.attr, needed)
-        for value, need, gradient in zip(inputs, needed, spec.gradient(call), strict=True):
-            if value is not None and need and gradient is not None:
-                self._add(value, gradient)
+        for value, gradient in call.in_order(spec.gradient(call)):
+            self._add(value, gradient)
 
-    def _expand(self, step: _Step, inputs: Sequence[Val | None], dys: Sequence[Val | None]) -> None:
+    def _expand(self, node: Node, call: Backward) -> None:
         """Differentiates the op's composition instead."""
         first = len(self.builder.nodes)
-        values = compose_op(step.node, inputs)
+        values = compose_op(node, call.operands)
         steps = [_Step(n, n.inputs, n.id) for n in self.builder.nodes[first:]]
         self.reached.update(s.out for s in steps if self._flows(s.node, s.inputs))
-        for value, dy in zip(values, dys, strict=True):
+        for value, dy in zip(values, call.dys, strict=True):
             if dy is not None:
                 self._add(value, dy)
         self._walk(reversed(steps))

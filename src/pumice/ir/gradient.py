@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Expr, Shape
 from pumice.core.dtypes import DType
+from pumice.errors import GraphError, UnknownName
 from pumice.ir.graph import GraphBuilder, Node
 from pumice.ir.registry import Attrs, get_op
 from pumice.ir.types import TensorType
@@ -224,11 +225,21 @@ class Val:
 class Backward:
     """One node to differentiate: the gradients of its results, None where none came, its operands and its first result.
 
-    Rules of ops with one result use `dy`. `needed` says for which operands a gradient is wanted. A rule returns one gradient per
-    operand, None where it has none or none is needed. A gradient may have the shape of the node's value where the operand was
-    broadcast to it, and any float dtype: the caller sums and casts it to the operand's type.
+    Rules of ops with one result use `dy`. A rule takes operands by the names that the op gives them, and returns gradients by
+    these names: one for each operand that needs it, None where there is none. A gradient may have the shape of the node's value
+    where the operand was broadcast to it, and any float dtype: the caller sums and casts it to the operand's type.
+
+    >>> b = GraphBuilder()
+    >>> x, w = (Val(b, b.source("input", name, TensorType(dtypes.f32, (2, 2)))) for name in "xw")
+    >>> y = x @ w
+    >>> c = Backward("matmul", (y,), (x, w), y, {}, needed=(True, False))
+    >>> c.operands["b"] is w, c.needs("a"), c.needs("b")
+    (True, True, False)
+    >>> c.each(a=lambda: y @ w.swap_last(), b=lambda: x.swap_last() @ y)
+    {'a': Val(%4: f32[2,2])}
     """
 
+    op: str
     dys: tuple[Val | None, ...]
     inputs: tuple[Val | None, ...]
     out: Val
@@ -242,15 +253,29 @@ class Backward:
         assert found is not None
         return found
 
-    def arg(self, position: int) -> Val:
-        """An operand that must be there."""
-        found = self.inputs[position]
-        assert found is not None
-        return found
+    @cached_property
+    def _places(self) -> Mapping[str, range]:
+        """Which inputs a name stands for: one, but for a last operand of any number."""
+        names = get_op(self.op).operand_names
+        return {name: range(k, len(self.inputs) if k + 1 == len(names) else k + 1) for k, name in enumerate(names)}
 
-    def each(self, *makers: Callable[[], Val | None]) -> list[Val | None]:
+    @cached_property
+    def operands(self) -> Mapping[str, Val]:
+        """The operands that are there by name, as `Node.operands`; see `every` for one of any number."""
+        firsts = ((name, self.inputs[places.start]) for name, places in self._places.items())
+        return {name: v for name, v in firsts if v is not None}
+
+    def every(self, name: str) -> list[tuple[Val, bool]]:
+        """The values of an operand of any number, each with whether its gradient is needed."""
+        return [(v, self.needed[k]) for k in self._places[name] if (v := self.inputs[k]) is not None]
+
+    def needs(self, name: str) -> bool:
+        """Whether a gradient of that operand is wanted."""
+        return any(self.needed[k] for k in self._places[name])
+
+    def each(self, **makers: Callable[[], Val]) -> dict[str, Val]:
         """Gradients made only for operands that need one, so that the others leave no nodes behind."""
-        return [make() if need else None for make, need in zip(makers, self.needed, strict=True)]
+        return {name: make() for name, make in makers.items() if self.needs(name)}
 
     def wide(self) -> Backward:
         """The same in f32 where it is f16 or bf16: rules of several steps must not round after each of them."""
@@ -258,8 +283,43 @@ class Backward:
         dys = tuple(None if v is None else v.wide() for v in self.dys)
         return replace(self, dys=dys, inputs=inputs, out=self.out.wide())
 
+    def in_order(self, found: Gradients) -> Iterator[tuple[Val, Val]]:
+        """The inputs that need a gradient, each with the one that the op's rule found, where there is one.
 
-Gradients = Sequence[Val | None]
+        >>> b = GraphBuilder()
+        >>> x = Val(b, b.source("input", "x", TensorType(dtypes.f32, (2,))))
+        >>> c = Backward("concat", (x,), (x, x), x, {"axis": 0}, needed=(False, True))
+        >>> list(c.in_order({"x": [None, -x]}))
+        [(Val(%0: f32[2]), Val(%1: f32[2]))]
+        >>> list(c.in_order({"y": x}))
+        Traceback (most recent call last):
+        ...
+        pumice.errors.UnknownName: [unknown-name] the gradient rule of concat names y, no operand; it has x
+        >>> list(c.in_order({}))
+        Traceback (most recent call last):
+        ...
+        pumice.errors.GraphError: [graph] the gradient rule of concat leaves out x, whose gradient is needed
+        """
+        if unknown := found.keys() - self._places.keys():
+            names = ", ".join(sorted(unknown))
+            raise UnknownName(
+                f"the gradient rule of {self.op} names {names}, no operand", hint="it has " + " ".join(self._places)
+            )
+        for name, places in self._places.items():
+            if not self.needs(name):
+                continue
+            if name not in found:
+                raise GraphError(f"the gradient rule of {self.op} leaves out {name}, whose gradient is needed", op=self.op)
+            given = found[name]
+            gradients = given if isinstance(given, Sequence) else (given,)
+            for k, gradient in zip(places, gradients, strict=True):
+                value = self.inputs[k]
+                if value is not None and self.needed[k] and gradient is not None:
+                    yield value, gradient
+
+
+# By operand; a sequence for an operand of any number.
+Gradients = Mapping[str, Val | Sequence[Val | None] | None]
 Rule = Callable[[Backward], Gradients]
 
 
@@ -273,8 +333,8 @@ def in_f32(rule: Rule) -> Rule:
     return widened
 
 
-def compose_op(node: Node, operands: Sequence[Val | None]) -> tuple[Val, ...]:
-    """All results of a node in the ops that its op is composed of."""
+def compose_op(node: Node, operands: Mapping[str, Val]) -> tuple[Val, ...]:
+    """All results of a node in the ops that its op is composed of, from the operands that are there."""
     composed = get_op(node.op).composed
     assert composed is not None
     found = composed(node.attr, operands)

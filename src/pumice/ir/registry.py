@@ -120,7 +120,8 @@ class OpSpec:
     `gradient`: the reverse-mode rule (see ir/gradient.py); an op without one says why in `no_gradient`. Where `differentiable` is
     False the derivative is zero or means nothing, and nothing flows back; elsewhere asking for a missing rule is an error.
     `traits`: what planning, checks and reports know of it beyond its meaning (see ir/traits.py).
-    `composed(attrs, operands)`: the same in other ops, for targets without a kernel of this one; it has that one's gradient.
+    `composed(attrs, operands)`: the same in other ops, from the operands that are there by name, for targets without a kernel of
+    this one; it has that one's gradient.
 
     >>> get_op("relu").family
     'unary'

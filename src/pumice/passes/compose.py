@@ -20,7 +20,7 @@ def compose(graph: Graph, has_kernel: Callable[[Node], bool]) -> Graph:
     results: dict[int, tuple[Val, ...]] = {}
     for n in graph:
         if n.id in replaced:
-            operands = [None if i is None else Val(builder, r.ids[i], n.where) for i in n.inputs]
+            operands = {name: Val(builder, r.ids[i], n.where) for name, i in n.operands.items()}
             results[n.id] = compose_op(n, operands)
             r.ids[n.id] = results[n.id][0].id
         elif n.op == "result" and n.args[0] in replaced:

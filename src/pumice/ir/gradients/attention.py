@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,72 +20,62 @@ _SCORES, _MAX_BLOCKS = 1 << 23, 16
 
 def attention(c: Backward) -> Gradients:
     """In one op, unless more is wanted than the gradients of q, k and v."""
-    q, k, v, mask, bias, offset, kv_len, *stored = c.inputs
-    assert q is not None and k is not None and v is not None
-    if not any(c.needed[:3]) or c.needed[4] or any(t is not None for t in stored):
-        return composed(c)
-    found = q.ops("attention_gradient", k, v, c.dy, mask, bias, offset, kv_len, **c.attrs)
-    return [*(t if need else None for t, need in zip(found, c.needed, strict=False)), *[None] * 7]
+    given, wanted = c.operands, {name for name in c.operands if c.needs(name)}
+    if not wanted <= {"q", "k", "v"} or given.keys() & {"kv_index", "k_scale", "v_scale"}:
+        return _composed(c.attrs, given, c.dy, wanted)
+    extras = (given.get(name) for name in ("mask", "bias", "offset", "kv_len"))
+    dq, dk, dv = given["q"].ops("attention_gradient", given["k"], given["v"], c.dy, *extras, **c.attrs)
+    return {"q": dq, "k": dk, "v": dv}
 
 
-def composed_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> tuple[Val, ...]:
+def composed_gradient(attrs: Mapping[str, Any], operands: Mapping[str, Val]) -> tuple[Val, ...]:
     """What attention_gradient is composed of."""
-    q, k, v, dy, *extras = operands
-    assert q is not None and k is not None and v is not None and dy is not None
-    needed = (True, True, True, *[False] * 7)
-    # The rule has no use for attention's own result, only for its gradient.
-    found = composed(Backward((dy,), (q, k, v, *extras, None, None, None), dy, attrs, needed))
-    return tuple(t.wide() for t in found if t is not None)
+    found = _composed(attrs, operands, operands["dy"], {"q", "k", "v"})
+    return tuple(found[name].wide() for name in ("q", "k", "v"))
 
 
-def composed(c: Backward) -> Gradients:
+def _composed(attrs: Mapping[str, Any], given: Mapping[str, Val], dy: Val, wanted: Set[str]) -> dict[str, Val]:
     """One block after the other, so that the scores of all queries never exist together."""
-    q, k, v, _, _, _, _, kv_index, k_scale, v_scale = c.inputs
-    assert q is not None and k is not None and v is not None
-    swapped = c.attrs["layout"] == "bshd"
-    keys, values = (_entries(c, t, s) for t, s in ((k, k_scale), (v, v_scale)))
-    queries, dy = (_heads_first(t.wide(), swapped) for t in (q, c.dy))
-    need_q, need_k, need_v, need_bias = (c.needed[0], c.needed[1] or c.needed[8], c.needed[2] or c.needed[9], c.needed[4])
+    kv_index, swapped = given.get("kv_index"), attrs["layout"] == "bshd"
+
+    def entries(t: Val, scale: Val | None) -> Val:
+        """Keys or values as floats, [B, Hkv, Sk, depth], one entry for each of q."""
+        full = t.wide() if scale is None else t.cast(dtypes.f32) * scale.reshape((*scale.shape, 1))
+        return _heads_first(full if kv_index is None else full.op("gather", kv_index, axis=0), swapped)
+
+    keys, values = (entries(given[t], given.get(scale)) for t, scale in (("k", "k_scale"), ("v", "v_scale")))
+    queries, dy = (_heads_first(t.wide(), swapped) for t in (given["q"], dy))
     parts: list[Val] = []
-    dk: Val | None = None
-    dv: Val | None = None
-    db: Val | None = None
-    for start, stop in _blocks(queries.shape, keys.shape[2], whole=need_bias):
-        block = _Block(c, queries, keys, values, dy, start, stop)
-        if need_bias:
-            db = block.ds
-        if need_q:
+    found: dict[str, Val] = {}
+
+    def add(name: str, t: Val) -> None:
+        found[name] = found[name] + t if name in found else t
+
+    for start, stop in _blocks(queries.shape, keys.shape[2], whole="bias" in wanted):
+        block = _Block(attrs, given, queries, keys, values, dy, start, stop)
+        if "bias" in wanted:
+            found["bias"] = block.ds
+        if "q" in wanted:
             parts.append(block.of_queries())
-        if need_k:
-            dk = block.of_keys() if dk is None else dk + block.of_keys()
-        if need_v:
-            dv = block.of_values() if dv is None else dv + block.of_values()
-
-    def back(t: Val | None, stored: Val) -> Val | None:
-        """A gradient of [B, Hkv, Sk, depth] in the layout and entries of k or v."""
-        if t is None:
-            return None
-        t = _heads_first(t, swapped)
-        return t if kv_index is None else read_back(t, stored.shape, kv_index, 0)
-
-    def of_scale(t: Val | None, stored: Val) -> Val | None:
-        return None if t is None else (t * stored.cast(dtypes.f32)).sum((3,))
-
-    dk, dv = back(dk, k), back(dv, v)
-    dq = None if not parts else _heads_first(parts[0] if len(parts) == 1 else parts[0].op("concat", *parts[1:], axis=2), swapped)
-    of_scales = [of_scale(t, stored) if need else None for t, stored, need in ((dk, k, c.needed[8]), (dv, v, c.needed[9]))]
-    return [dq, dk, dv, None, db, None, None, None, *of_scales]
+        if wanted & {"k", "k_scale"}:
+            add("k", block.of_keys())
+        if wanted & {"v", "v_scale"}:
+            add("v", block.of_values())
+    for name in ("k", "v"):
+        if name in found:
+            # From [B, Hkv, Sk, depth] to the layout and entries of k or v.
+            t = _heads_first(found[name], swapped)
+            found[name] = t if kv_index is None else read_back(t, given[name].shape, kv_index, 0)
+    if parts:
+        found["q"] = _heads_first(parts[0] if len(parts) == 1 else parts[0].op("concat", *parts[1:], axis=2), swapped)
+    for name, scale in (("k", "k_scale"), ("v", "v_scale")):
+        if scale in wanted:
+            found[scale] = (found[name] * given[name].cast(dtypes.f32)).sum((3,))
+    return found
 
 
 def _heads_first(t: Val, swapped: bool) -> Val:
     return t.transpose((0, 2, 1, 3)) if swapped else t
-
-
-def _entries(c: Backward, t: Val, scale: Val | None) -> Val:
-    """Keys or values as floats, [B, Hkv, Sk, depth], one entry for each of q."""
-    full = t.wide() if scale is None else t.cast(dtypes.f32) * scale.reshape((*scale.shape, 1))
-    kv_index = c.inputs[7]
-    return _heads_first(full if kv_index is None else full.op("gather", kv_index, axis=0), c.attrs["layout"] == "bshd")
 
 
 def _blocks(queries: Shape, sk: Dim, *, whole: bool) -> list[tuple[Dim, Dim]]:
@@ -106,7 +96,8 @@ class _Block:
     Heads that share keys are stacked along the queries, [B, Hkv, G·Sq, …], so that everything is a batched matmul.
     """
 
-    c: Backward
+    attrs: Mapping[str, Any]
+    given: Mapping[str, Val]
     all_queries: Val
     keys: Val
     values: Val
@@ -115,7 +106,7 @@ class _Block:
     stop: Dim
 
     def __post_init__(self) -> None:
-        attrs, keys = self.c.attrs, self.keys
+        attrs, keys = self.attrs, self.keys
         queries, dy = (self._rows(t, 2) for t in (self.all_queries, self.all_dy))
         self.shape = batch, heads, sq, depth = queries.shape
         kv_heads, sk = keys.shape[1:3]
@@ -128,7 +119,7 @@ class _Block:
         if attrs["softcap"] is not None:
             capped = (s * (1 / attrs["softcap"])).op("tanh")
             s = capped * attrs["softcap"]
-        if (bias := self._extra(4)) is not None:
+        if (bias := self._extra("bias")) is not None:
             s = s + bias.wide()
         shown = self._shown(s)
         if shown is None:
@@ -156,18 +147,19 @@ class _Block:
             return t
         return t.slice_axis(axis, self.start, self.stop)
 
-    def _extra(self, position: int) -> Val | None:
-        """The mask (3) or the bias (4)."""
-        t = self.c.inputs[position]
+    def _extra(self, name: str) -> Val | None:
+        """The mask or the bias."""
+        t = self.given.get(name)
         return t if t is None or t.rank < 2 else self._rows(t, t.rank - 2)
 
     def _shown(self, s: Val) -> Val | None:
         """Where a query sees a key, broadcastable to the scores [B, H, Sq, Sk]; None where it sees all."""
-        causal, window, offset, kv_len = self.c.attrs["causal"], self.c.attrs["window"], self.c.inputs[5], self.c.inputs[6]
+        causal, window = self.attrs["causal"], self.attrs["window"]
+        offset, kv_len = self.given.get("offset"), self.given.get("kv_len")
         sk = s.shape[3]
-        mask = self._extra(3)
+        mask = self._extra("mask")
         conditions = [] if mask is None else [mask]
-        if self.c.inputs[4] is not None:
+        if "bias" in self.given:
             conditions.append(s.gt(float("-inf")))
         key = s.arange(0, sk)
         if kv_len is not None:

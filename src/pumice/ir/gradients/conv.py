@@ -11,45 +11,45 @@ def _without(attrs: Attrs, name: str) -> dict[str, object]:
 
 
 def conv(c: Backward) -> Gradients:
-    x, w, dy = c.arg(0), c.arg(1), c.dy
+    x, w, dy = c.operands["x"], c.operands["w"], c.dy
     return c.each(
-        lambda: dy.op("conv_grad_input", w, size=x.shape[2:], **c.attrs),
-        lambda: x.op("conv_grad_weight", dy, kernel=w.shape[2:], **c.attrs),
-        lambda: dy.sum([0, *range(2, dy.rank)]),
+        x=lambda: dy.op("conv_grad_input", w, size=x.shape[2:], **c.attrs),
+        w=lambda: x.op("conv_grad_weight", dy, kernel=w.shape[2:], **c.attrs),
+        bias=lambda: dy.sum([0, *range(2, dy.rank)]),
     )
 
 
 def conv_grad_input(c: Backward) -> Gradients:
-    grad, w, dy, attrs = c.arg(0), c.arg(1), c.dy, _without(c.attrs, "size")
+    grad, w, dy, attrs = c.operands["grad"], c.operands["w"], c.dy, _without(c.attrs, "size")
     return c.each(
-        lambda: dy.op("conv", w, **attrs),
-        lambda: dy.op("conv_grad_weight", grad, kernel=w.shape[2:], **attrs),
+        grad=lambda: dy.op("conv", w, **attrs),
+        w=lambda: dy.op("conv_grad_weight", grad, kernel=w.shape[2:], **attrs),
     )
 
 
 def conv_grad_weight(c: Backward) -> Gradients:
-    x, grad, dy, attrs = c.arg(0), c.arg(1), c.dy, _without(c.attrs, "kernel")
+    x, grad, dy, attrs = c.operands["x"], c.operands["grad"], c.dy, _without(c.attrs, "kernel")
     return c.each(
-        lambda: grad.op("conv_grad_input", dy, size=x.shape[2:], **attrs),
-        lambda: x.op("conv", dy, **attrs),
+        x=lambda: grad.op("conv_grad_input", dy, size=x.shape[2:], **attrs),
+        grad=lambda: x.op("conv", dy, **attrs),
     )
 
 
 def max_pool(c: Backward) -> Gradients:
-    return [c.arg(0).op("max_pool_grad", c.out, c.dy, **c.attrs)]
+    return {"x": c.operands["x"].op("max_pool_grad", c.out, c.dy, **c.attrs)}
 
 
 def mean_pool(c: Backward) -> Gradients:
-    return [c.dy.op("mean_pool_grad", size=c.arg(0).shape[2:], **c.attrs)]
+    return {"x": c.dy.op("mean_pool_grad", size=c.operands["x"].shape[2:], **c.attrs)}
 
 
 def mean_pool_grad(c: Backward) -> Gradients:
-    return [c.dy.op("mean_pool", **_without(c.attrs, "size"))]
+    return {"grad": c.dy.op("mean_pool", **_without(c.attrs, "size"))}
 
 
 def upsample(c: Backward) -> Gradients:
-    return [c.dy.op("upsample_grad", size=c.arg(0).shape[2:], **_without(c.attrs, "size"))]
+    return {"x": c.dy.op("upsample_grad", size=c.operands["x"].shape[2:], **_without(c.attrs, "size"))}
 
 
 def upsample_grad(c: Backward) -> Gradients:
-    return [c.dy.op("upsample", size=c.arg(0).shape[2:], **_without(c.attrs, "size"))]
+    return {"grad": c.dy.op("upsample", size=c.operands["grad"].shape[2:], **_without(c.attrs, "size"))}

@@ -63,7 +63,7 @@ _UNARY: dict[str, Callable[[Val, Val, Val], Val]] = {
 
 
 def _of_one(gradient: Callable[[Val, Val, Val], Val]) -> Rule:
-    return in_f32(lambda c: [gradient(c.dy, c.arg(0), c.out)])
+    return in_f32(lambda c: {"x": gradient(c.dy, c.operands["x"], c.out)})
 
 
 UNARY: dict[str, Rule] = {name: _of_one(gradient) for name, gradient in _UNARY.items()}
@@ -73,32 +73,32 @@ UNARY: dict[str, Rule] = {name: _of_one(gradient) for name, gradient in _UNARY.i
 
 
 def _add(c: Backward) -> Gradients:
-    return c.each(lambda: c.dy, lambda: c.dy)
+    return c.each(a=lambda: c.dy, b=lambda: c.dy)
 
 
 def _sub(c: Backward) -> Gradients:
-    return c.each(lambda: c.dy, lambda: -c.dy.sum_to(c.arg(1).shape))
+    return c.each(a=lambda: c.dy, b=lambda: -c.dy.sum_to(c.operands["b"].shape))
 
 
 @in_f32
 def _mul(c: Backward) -> Gradients:
-    return c.each(lambda: c.dy * c.arg(1), lambda: c.dy * c.arg(0))
+    return c.each(a=lambda: c.dy * c.operands["b"], b=lambda: c.dy * c.operands["a"])
 
 
 @in_f32
 def _div(c: Backward) -> Gradients:
-    b = c.arg(1)
-    return c.each(lambda: c.dy / b, lambda: -(c.dy * c.out / b))
+    b = c.operands["b"]
+    return c.each(a=lambda: c.dy / b, b=lambda: -(c.dy * c.out / b))
 
 
 @in_f32
 def _mod(c: Backward) -> Gradients:
-    return c.each(lambda: c.dy, lambda: -(c.dy * c.arg(0).op("floor_div", c.arg(1))))
+    return c.each(a=lambda: c.dy, b=lambda: -(c.dy * c.operands["a"].op("floor_div", c.operands["b"])))
 
 
 @in_f32
 def _pow(c: Backward) -> Gradients:
-    a, b = c.arg(0), c.arg(1)
+    a, b = c.operands["a"], c.operands["b"]
 
     def of_exponent() -> Val:
         # 0 to any power from 0 on has no slope in the exponent; log(0) would make it NaN.
@@ -106,31 +106,31 @@ def _pow(c: Backward) -> Gradients:
         return flat.choose(0.0, c.dy * c.out * flat.choose(1.0, a).op("log"))
 
     # Where the exponent is 0 the slope is 0 for any base: 0 to the power -1 must not be computed.
-    return c.each(lambda: b.eq(0.0).choose(0.0, c.dy * b * a.op("pow", b - 1.0)), of_exponent)
+    return c.each(a=lambda: b.eq(0.0).choose(0.0, c.dy * b * a.op("pow", b - 1.0)), b=of_exponent)
 
 
 def _extreme(greater: bool) -> Rule:
     @in_f32
     def rule(c: Backward) -> Gradients:
-        a, b = c.arg(0), c.arg(1)
+        a, b = c.operands["a"], c.operands["b"]
 
         def share(mine: Val, other: Val) -> Val:
             """All where mine is the extreme, half where both are."""
             beaten = mine.lt(other) if greater else mine.gt(other)
             return beaten.choose(0.0, mine.eq(other).choose(c.dy * 0.5, c.dy))
 
-        return c.each(lambda: share(a, b), lambda: share(b, a))
+        return c.each(a=lambda: share(a, b), b=lambda: share(b, a))
 
     return rule
 
 
 @in_f32
 def _atan2(c: Backward) -> Gradients:
-    a, b = c.arg(0), c.arg(1)
+    a, b = c.operands["a"], c.operands["b"]
     squares = a * a + b * b
     origin = squares.eq(0.0)
     scaled = origin.choose(0.0, c.dy / origin.choose(1.0, squares))
-    return c.each(lambda: scaled * b, lambda: -(scaled * a))
+    return c.each(a=lambda: scaled * b, b=lambda: -(scaled * a))
 
 
 BINARY: dict[str, Rule] = {
@@ -149,23 +149,23 @@ BINARY: dict[str, Rule] = {
 
 
 def where(c: Backward) -> Gradients:
-    cond = c.arg(0)
-    return c.each(lambda: None, lambda: cond.choose(c.dy, 0.0), lambda: cond.choose(0.0, c.dy))
+    cond = c.operands["cond"]
+    return c.each(a=lambda: cond.choose(c.dy, 0.0), b=lambda: cond.choose(0.0, c.dy))
 
 
 @in_f32
 def clamp(c: Backward) -> Gradients:
     """All of it within the bounds and on them, nothing beyond."""
-    x, dy = c.arg(0), c.dy
+    x, dy = c.operands["x"], c.dy
     for bound, inside in ((c.attrs["lo"], x.ge), (c.attrs["hi"], x.le)):
         if bound is not None:
             dy = inside(float(bound)).choose(dy, 0.0)
-    return [dy]
+    return {"x": dy}
 
 
 def cast(c: Backward) -> Gradients:
-    return [c.dy]
+    return {"x": c.dy}
 
 
 def identity(c: Backward) -> Gradients:
-    return [c.dy]
+    return {"x": c.dy}

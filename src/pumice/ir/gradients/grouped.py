@@ -1,27 +1,21 @@
-"""Gradients of matmuls over groups of rows: matmuls over the same groups."""
+"""Gradients of matmuls over groups of rows: matmuls over the same groups. Their sizes have none."""
 
 from __future__ import annotations
 
 from pumice.ir.gradient import Backward, Gradients
 
 
-def _nothing() -> None:
-    """Sizes have no gradient."""
-
-
 def grouped_matmul(c: Backward) -> Gradients:
-    x, w, sizes, dy = c.arg(0), c.arg(1), c.arg(2), c.dy
+    x, w, sizes, dy = c.operands["x"], c.operands["w"], c.operands["sizes"], c.dy
     return c.each(
-        lambda: dy.op("grouped_matmul", w.swap_last(), sizes),
-        lambda: x.op("grouped_matmul_grad_weight", dy, sizes),
-        _nothing,
+        x=lambda: dy.op("grouped_matmul", w.swap_last(), sizes),
+        w=lambda: x.op("grouped_matmul_grad_weight", dy, sizes),
     )
 
 
 def grad_weight(c: Backward) -> Gradients:
-    x, of_result, sizes, dy = c.arg(0), c.arg(1), c.arg(2), c.dy
+    x, of_result, sizes, dy = c.operands["x"], c.operands["dy"], c.operands["sizes"], c.dy
     return c.each(
-        lambda: of_result.op("grouped_matmul", dy.swap_last(), sizes),
-        lambda: x.op("grouped_matmul", dy, sizes),
-        _nothing,
+        x=lambda: of_result.op("grouped_matmul", dy.swap_last(), sizes),
+        dy=lambda: x.op("grouped_matmul", dy, sizes),
     )

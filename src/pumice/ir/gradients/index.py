@@ -46,54 +46,54 @@ def read_back(dy: Val, shape: Shape, indices: Val, axis: int) -> Val:
 
 
 def gather(c: Backward) -> Gradients:
-    return [read_back(c.dy, c.arg(0).shape, c.arg(1), c.attrs["axis"]), None]
+    return {"x": read_back(c.dy, c.operands["x"].shape, c.operands["indices"], c.attrs["axis"])}
 
 
 def embedding(c: Backward) -> Gradients:
-    return [read_back(c.dy, c.arg(0).shape, c.arg(1), 0), None]
+    return {"table": read_back(c.dy, c.operands["table"].shape, c.operands["ids"], 0)}
 
 
 def take_along_axis(c: Backward) -> Gradients:
-    x, indices, axis = c.arg(0), c.arg(1), c.attrs["axis"]
+    x, indices, axis = c.operands["x"], c.operands["indices"], c.attrs["axis"]
     places = _read_index(indices, x.shape[axis])
-    return [c.dy.full(0.0, x.shape).op("scatter_along_axis_add", places, c.dy, axis=axis), None]
+    return {"x": c.dy.full(0.0, x.shape).op("scatter_along_axis_add", places, c.dy, axis=axis)}
 
 
 def order(c: Backward) -> Gradients:
     """Of sort and top_k: gradients are scattered back to the original positions. Their indices have no gradient."""
     dy, _ = c.dys
     if dy is None:
-        return [None]
+        return {"x": None}
     _, indices = c.out.results
-    return [dy.full(0.0, c.arg(0).shape).op("scatter_along_axis_add", indices, dy, axis=c.attrs["axis"])]
+    return {"x": dy.full(0.0, c.operands["x"].shape).op("scatter_along_axis_add", indices, dy, axis=c.attrs["axis"])}
 
 
 def scatter_along_axis_add(c: Backward) -> Gradients:
-    x, indices, axis = c.arg(0), c.arg(1), c.attrs["axis"]
+    x, indices, axis = c.operands["x"], c.operands["indices"], c.attrs["axis"]
 
     def of_updates() -> Val:
         if x.shape[axis] == 0:
             return c.dy.full(0.0, indices.shape)
         return _written(indices, x.shape[axis]).choose(c.dy.op("take_along_axis", indices, axis=axis), 0.0)
 
-    return c.each(lambda: c.dy, lambda: None, of_updates)
+    return c.each(x=lambda: c.dy, updates=of_updates)
 
 
 def scatter_add(c: Backward) -> Gradients:
-    x, indices, axis = c.arg(0), c.arg(1), c.attrs["axis"]
+    x, indices, axis = c.operands["x"], c.operands["indices"], c.attrs["axis"]
 
     def of_updates() -> Val:
         if x.shape[axis] == 0:
-            return c.dy.full(0.0, c.arg(2).shape)
+            return c.dy.full(0.0, c.operands["updates"].shape)
         hit = _along(_written(indices, x.shape[axis]), x.rank, axis)
         return hit.choose(c.dy.op("gather", indices, axis=axis), 0.0)
 
-    return c.each(lambda: c.dy, lambda: None, of_updates)
+    return c.each(x=lambda: c.dy, updates=of_updates)
 
 
 def scatter_set(c: Backward) -> Gradients:
     """For x the elements that were not overwritten, for the updates those that won."""
-    x, indices, updates, axis = c.arg(0), c.arg(1), c.arg(2), c.attrs["axis"]
+    x, indices, updates, axis = c.operands["x"], c.operands["indices"], c.operands["updates"], c.attrs["axis"]
     size, count = x.shape[axis], indices.shape[0]
 
     def of_updates() -> Val:
@@ -105,17 +105,16 @@ def scatter_set(c: Backward) -> Gradients:
         return _along(won, x.rank, axis).choose(c.dy.op("gather", indices, axis=axis), 0.0)
 
     return c.each(
-        lambda: c.dy.op("scatter_set", indices, c.dy.full(0.0, updates.shape), axis=axis),
-        lambda: None,
-        of_updates,
+        x=lambda: c.dy.op("scatter_set", indices, c.dy.full(0.0, updates.shape), axis=axis),
+        updates=of_updates,
     )
 
 
 def compact(c: Backward) -> Gradients:
     """What came for a packed row goes to where it was; rows that were left out get zeros. The count has no gradient."""
     dy, _ = c.dys
-    if dy is None or not c.needed[0]:
-        return [None, None]
-    keep = c.arg(1)
+    if dy is None or not c.needs("x"):
+        return {"x": None}
+    keep = c.operands["keep"]
     place = keep.cast(dtypes.i32).op("cumsum", axis=0, exclusive=True, reverse=False)
-    return [_along(keep, dy.rank, 0).choose(dy.op("gather", place, axis=0), 0.0), None]
+    return {"x": _along(keep, dy.rank, 0).choose(dy.op("gather", place, axis=0), 0.0)}

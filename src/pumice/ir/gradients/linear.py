@@ -7,7 +7,7 @@ from pumice.ir.gradient import Backward, Gradients, Val
 
 
 def matmul(c: Backward) -> Gradients:
-    a, b, dy = c.arg(0), c.arg(1), c.dy
+    a, b, dy = c.operands["a"], c.operands["b"], c.dy
     # Vectors become matrices of one row or column, and so does the gradient of the result.
     left = a.reshape((1, *a.shape)) if a.rank == 1 else a
     right = b.reshape((*b.shape, 1)) if b.rank == 1 else b
@@ -28,16 +28,16 @@ def matmul(c: Backward) -> Gradients:
             return (flat.swap_last() @ rows).reshape(b.shape)
         return (left.swap_last() @ dy).sum_to(right.shape).reshape(b.shape)
 
-    return c.each(of_left, of_right)
+    return c.each(a=of_left, b=of_right)
 
 
 def qmatmul(c: Backward) -> Gradients:
-    return [c.dy @ c.arg(1).op("dequantize"), None]
+    return {"x": c.dy @ c.operands["w"].op("dequantize")}
 
 
 def rope(c: Backward) -> Gradients:
     """The inverse rotation of dy; and the gradients of the tables."""
-    x, cos, sin, dy = c.arg(0), c.arg(1), c.arg(2), c.dy
+    x, cos, sin, dy = c.operands["x"], c.operands["cos"], c.operands["sin"], c.dy
     rotary, interleaved = c.attrs["rotary_dim"], c.attrs["interleaved"]
 
     def pair(v: Val) -> tuple[Val, Val]:
@@ -54,4 +54,4 @@ def rope(c: Backward) -> Gradients:
         (a, b), (da, db) = pair(x), pair(dy)
         return a * db - b * da
 
-    return c.each(lambda: dy.op("rope", cos, -sin, rotary_dim=rotary, interleaved=interleaved), of_cos, of_sin)
+    return c.each(x=lambda: dy.op("rope", cos, -sin, rotary_dim=rotary, interleaved=interleaved), cos=of_cos, sin=of_sin)

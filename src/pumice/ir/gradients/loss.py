@@ -19,12 +19,13 @@ def _valid(x: Val, targets: Val) -> Val:
 
 def cross_entropy(c: Backward) -> Gradients:
     """In one pass: loss + target logit is the log-sum-exp of the row."""
-    x, targets = c.arg(0), c.arg(1)
-    return [x.op("cross_entropy_gradient", targets, _picked(x, targets), c.out, c.dy), None]
+    x, targets = c.operands["logits"], c.operands["targets"]
+    return {"logits": x.op("cross_entropy_gradient", targets, _picked(x, targets), c.out, c.dy)}
 
 
 def cross_entropy_gradient(c: Backward) -> Gradients:
-    x, targets, picked, loss, dy, dz = c.arg(0), c.arg(1), c.arg(2), c.arg(3), c.arg(4), c.dy.wide()
+    x, targets, dz = c.operands["logits"], c.operands["targets"], c.dy.wide()
+    picked, loss, dy = c.operands["picked"], c.operands["loss"], c.operands["dy"]
     row = (x.rank - 1,)
     valid = _valid(x, targets)
 
@@ -44,4 +45,4 @@ def cross_entropy_gradient(c: Backward) -> Gradients:
     def of_dy() -> Val:
         return valid.choose((dz * probability()).sum(row) - _picked(dz, targets), 0.0)
 
-    return c.each(weighted, lambda: None, of_row, of_row, of_dy)
+    return c.each(logits=weighted, picked=of_row, loss=of_row, dy=of_dy)

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pumice.ir.gradient import Backward, Gradients, Val
 
 
 def layer_norm(c: Backward) -> Gradients:
-    return _norm(c, centred=True)
+    return _norm(c, centred=True, bias=c.needs("bias"))
 
 
 def rms_norm(c: Backward) -> Gradients:
-    return _norm(c, centred=False)
+    return _norm(c, centred=False, bias=False)
 
 
-def _norm(c: Backward, *, centred: bool) -> Gradients:
-    x, weight = c.arg(0), c.inputs[1]
+def _norm(c: Backward, *, centred: bool, bias: bool) -> Gradients:
+    x = c.operands["x"]
     attrs = {"axes": c.attrs["axes"], "eps": c.attrs["eps"], "centred": centred}
-    of_weight: Val | None = None
-    of_bias: Val | None = None
-    need_bias = len(c.needed) > 2 and c.needed[2]
-    if c.needed[1]:
-        of_weight, of_bias = c.dy.ops("norm_parameter_gradient", x, **attrs)
-    elif need_bias:
-        of_bias = c.dy.wide().sum(range(c.dy.rank - c.attrs["axes"]))
-    of_x = c.dy.op("norm_gradient", x, weight, **attrs) if c.needed[0] else None
-    return [of_x, of_weight, of_bias if need_bias else None][: len(c.inputs)]
+    found: dict[str, Val] = {}
+    if c.needs("weight"):
+        found["weight"], of_bias = c.dy.ops("norm_parameter_gradient", x, **attrs)
+        if bias:
+            found["bias"] = of_bias
+    elif bias:
+        found["bias"] = c.dy.wide().sum(range(c.dy.rank - c.attrs["axes"]))
+    if c.needs("x"):
+        found["x"] = c.dy.op("norm_gradient", x, c.operands.get("weight"), **attrs)
+    return found
 
 
 def _normal(x: Val, attrs: Mapping[str, Any]) -> tuple[Val, Val]:
@@ -38,10 +39,9 @@ def _normal(x: Val, attrs: Mapping[str, Any]) -> tuple[Val, Val]:
     return centred * scale, scale
 
 
-def norm_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> Val:
+def norm_gradient(attrs: Mapping[str, Any], operands: Mapping[str, Val]) -> Val:
     """What norm_gradient is composed of."""
-    dy, x, weight = operands
-    assert dy is not None and x is not None
+    dy, x, weight = operands["dy"], operands["x"], operands.get("weight")
     wide, row = x.wide(), tuple(range(x.rank - attrs["axes"], x.rank))
     normal, scale = _normal(wide, attrs)
     dn = dy.wide() if weight is None else dy.wide() * weight.wide()
@@ -49,10 +49,9 @@ def norm_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> V
     return scale * (kept - normal * (dn * normal).mean(row, keep=True))
 
 
-def norm_parameter_gradient(attrs: Mapping[str, Any], operands: Sequence[Val | None]) -> tuple[Val, Val]:
+def norm_parameter_gradient(attrs: Mapping[str, Any], operands: Mapping[str, Val]) -> tuple[Val, Val]:
     """What norm_parameter_gradient is composed of."""
-    dy, x = operands
-    assert dy is not None and x is not None
+    dy, x = operands["dy"], operands["x"]
     normal, _ = _normal(x.wide(), attrs)
     rows = range(x.rank - attrs["axes"])
     return (dy.wide() * normal).sum(rows), dy.wide().sum(rows)

@@ -7,41 +7,41 @@ from pumice.ir.gradient import Backward, Gradients, Val
 
 
 def reshape(c: Backward) -> Gradients:
-    return [c.dy.reshape(c.arg(0).shape)]
+    return {"x": c.dy.reshape(c.operands["x"].shape)}
 
 
 def expand(c: Backward) -> Gradients:
-    return [c.dy.sum_to(c.arg(0).shape)]
+    return {"x": c.dy.sum_to(c.operands["x"].shape)}
 
 
 def transpose(c: Backward) -> Gradients:
     perm: tuple[int, ...] = c.attrs["perm"]
-    return [c.dy.transpose([perm.index(i) for i in range(len(perm))])]
+    return {"x": c.dy.transpose([perm.index(i) for i in range(len(perm))])}
 
 
 def flip(c: Backward) -> Gradients:
-    return [c.dy.op("flip", axes=c.attrs["axes"])]
+    return {"x": c.dy.op("flip", axes=c.attrs["axes"])}
 
 
 def concat(c: Backward) -> Gradients:
-    axis, start, found = c.attrs["axis"], 0, []
-    place: Dim = start
-    for position, need in enumerate(c.needed):
-        size = c.arg(position).shape[axis]
-        found.append(c.dy.slice_axis(axis, place, place + size) if need else None)
-        place = place + size
-    return found
+    axis, found = c.attrs["axis"], []
+    start: Dim = 0
+    for x, needed in c.every("x"):
+        stop = start + x.shape[axis]
+        found.append(c.dy.slice_axis(axis, start, stop) if needed else None)
+        start = stop
+    return {"x": found}
 
 
 def pad(c: Backward) -> Gradients:
-    lo, shape = c.attrs["lo"], c.arg(0).shape
+    lo, shape = c.attrs["lo"], c.operands["x"].shape
     stops = tuple(a + d for a, d in zip(lo, shape, strict=True))
-    return [c.dy.op("slice", starts=lo, stops=stops, steps=(1,) * len(lo))]
+    return {"x": c.dy.op("slice", starts=lo, stops=stops, steps=(1,) * len(lo))}
 
 
 def slice_(c: Backward) -> Gradients:
     """Each axis in turn: zeros between the elements for a step, zeros around them for the rest."""
-    dy, shape = c.dy, c.arg(0).shape
+    dy, shape = c.dy, c.operands["x"].shape
     rows = zip(c.attrs["starts"], c.attrs["steps"], shape, strict=True)
     backwards = tuple(i for i, step in enumerate(c.attrs["steps"]) if step < 0)
     lo: list[Dim] = []
@@ -50,7 +50,7 @@ def slice_(c: Backward) -> Gradients:
         lo.append(start if step > 0 else size - 1 - start)
         dy = _dilate(dy, axis, abs(step))
     dy = _place(dy, lo, shape)
-    return [dy.op("flip", axes=backwards) if backwards else dy]
+    return {"x": dy.op("flip", axes=backwards) if backwards else dy}
 
 
 def _dilate(x: Val, axis: int, step: int) -> Val:
