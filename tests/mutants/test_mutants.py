@@ -65,6 +65,8 @@ def test_every_wrong_kernel_is_caught(capsys: pytest.CaptureFixture[str]) -> Non
 
 # The same faults in what a routine of the host leaves; each takes a copy of the result and where to begin.
 HOST_FAULTS: dict[str, Callable[[Array, int], None]] = {}
+# Those that put one element in the place of another: a single number has no other.
+AMONG_ELEMENTS = ("lanes swapped", "a stale element", "the last quarter one element late")
 
 
 def host_fault(name: str) -> Callable[[Callable[[Array, int], None]], Callable[[Array, int], None]]:
@@ -113,6 +115,8 @@ def test_every_wrong_result_of_the_host_is_caught(capsys: pytest.CaptureFixture[
         for k, result in enumerate(results):
             at = int(np.argmax(np.abs(result.ravel().astype(np.float64))))
             for fault, change in HOST_FAULTS.items():
+                if result.size == 1 and fault in AMONG_ELEMENTS:
+                    continue
                 changed = result.copy()
                 change(changed.reshape(-1), at)
                 wrong = wrong_outputs(case, [*results[:k], changed, *results[k + 1 :]])

@@ -218,8 +218,10 @@ def register(spec: OpSpec) -> OpSpec:
 
 def get_op(name: str) -> OpSpec:
     """The OpSpec of that name."""
-    _load()
     spec = _REGISTRY.get(name)
+    if spec is None:
+        _load()
+        spec = _REGISTRY.get(name)
     if spec is None:
         import difflib
 
