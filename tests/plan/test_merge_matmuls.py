@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from gpu.plans import with_regime
 from plan.plan_bytes import opened, sealed
 from pumice.core.caps import Caps
 from pumice.errors import FormatError, GraphError, PlanError
@@ -232,8 +231,10 @@ def test_files_and_texts_hold_the_packing(preset: str) -> None:
 
 
 def moved(plan: Plan, node: int, **changes: int) -> Plan:
+    """A plan in which a param has another place, in all regimes."""
     v = plan.values[node]
-    return with_regime(plan, values={**plan.values, node: Value(v.id, v.type, (replace(v.parts[0], **changes),))})
+    harmed = Value(v.id, v.type, (replace(v.parts[0], **changes),))
+    return replace(plan, regimes=tuple(replace(r, values={**r.values, node: harmed}) for r in plan.regimes))
 
 
 @pytest.mark.parametrize("harm", [{"offset": 0}, {"offset": 4096}, {"nbytes": 16}, {"buffer": 0}], ids=str)

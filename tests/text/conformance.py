@@ -14,7 +14,7 @@ from pumice.sources import index, pip_client
 from pumice.sources.files import file_sha256
 from pumice.sources.http import Http
 from pumice.sources.lock import exclusive
-from pumice.sources.progress import RenderMeter
+from pumice.sources.progress import FetchMeter
 
 PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
 ARCHIVE = "llama_cpp_python-0.3.36.tar.gz"
@@ -53,7 +53,7 @@ def _fetch(folder: Path) -> None:
     if not links:
         pytest.skip(f"the package index has no {ARCHIVE}; run where PyPI can be reached")
     archive = folder.parent / ARCHIVE
-    http.download(links[0].url, archive, RenderMeter(None))
+    http.download(links[0].url, archive, FetchMeter(None))
     assert file_sha256(archive) == SHA256
     partial = folder.with_name(folder.name + ".part")
     partial.mkdir(exist_ok=True)
