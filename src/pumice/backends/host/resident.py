@@ -90,7 +90,7 @@ class HostResident:
 def allocate(pack: Sequence[ResidentSpec]) -> list[HostResident]:
     """Zeroed memory for a param or a state, or for all params of a pack."""
     if len(pack[0].parts) != 1:
-        raise PlanError(f"{pack[0].kind} {pack[0].name!r} lies in several parts, on the host it has one", name=pack[0].name)
+        raise PlanError(f"{pack[0].kind} {pack[0].name!r} has several parts; on the host it has one", name=pack[0].name)
     memory = HostMemory(pack[0].parts[0][0])
     return [HostResident(memory, spec) for spec in pack]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pumice.backends.webgpu.encode import Dispatch
 
 # A submit costs the host as much as to record several steps. So the first part is just long enough to keep the device at work
-# until the second is there, each further one may be longer, and runs that are over soon anyhow stay in one piece.
+# until the second is there, each further one may be longer, and short runs stay in one piece.
 LEAST, FIRST, GROWTH = 32, 8, 2
 
 

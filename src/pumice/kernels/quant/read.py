@@ -52,7 +52,7 @@ def read_words(kb: KernelBuilder, operand: Operand, at: str, count: int, *, alig
     raw = [kb.let(operand.word(f"{start} + {i}u" if i else start), "w") for i in range(count if aligned else count + 1)]
     if aligned:
         return raw
-    # In formats with an odd number of 16-bit words half of the threads are off by two bytes: a branch would run both ways anyhow.
+    # Where a block is an odd number of 16-bit words, every other block starts two bytes off: a branch would run both ways.
     odd = kb.let(f"(({at}) & 2u) != 0u", "odd")
     return [kb.let(f"select({a}, ({a} >> 16u) | ({b} << 16u), {odd})", "q") for a, b in pairwise(raw)]
 
