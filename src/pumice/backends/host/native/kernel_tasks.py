@@ -15,6 +15,7 @@ import numpy as np
 from pumice.backends.host.memory.tiles import TILE_ROWS, Tiles
 from pumice.backends.host.native.sizes import (
     BLOCK_BYTES,
+    LANES,
     SLAB,
     SLAB_PITCH,
     UNPACKED_BYTES,
@@ -31,7 +32,6 @@ _MAP_PART = 4096
 # Attention with more queries is a matmul, for which BLAS is better; so are dense matmuls with more rows.
 FEW_QUERIES = 8
 FEW_ROWS = 8
-_VECTOR = 32
 # Elementwise ops that have a compiled kernel for float32, and the kernels of other ops, by name.
 MAPS = ("add", "sub", "mul", "silu", "gelu_tanh")
 _KERNELS = {"rms_norm": "norm_f32", "layer_norm": "norm_f32", "rope": "rope_f32", "scatter_set": "scatter_rows",
@@ -188,7 +188,7 @@ def many_queries(arrays: Sequence[Array | None], seen: Seen, scale: float) -> li
     q, k, v = arrays[:3]
     assert q is not None and k is not None and v is not None
     given = [a for a in arrays if a is not None]
-    if any(a.dtype != np.float32 or a.strides[3] != 4 or a.shape[3] % _VECTOR for a in given):
+    if any(a.dtype != np.float32 or a.strides[3] != 4 or a.shape[3] % LANES for a in given):
         return None
     (batch, heads, queries, depth), (_, kv_heads, keys, value_depth) = q.shape, v.shape
     places = (seen.offset, seen.length)

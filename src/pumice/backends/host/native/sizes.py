@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Numbers of a vector: the rows that packed weights hold side by side, and the bytes of as many float32.
+LANES = 32
+VECTOR_BYTES = 4 * LANES
 # Rows of a slab, numbers of a column that are packed together, and tiles of columns that a thread packs at once. Quantised
 # columns are unpacked by whole blocks of up to 256; dense ones by as many as leave room for a slab in the first cache.
 SLAB, DEEP, DENSE_DEEP, TILES_AT_ONCE = 14, 256, 384, 4
@@ -21,14 +24,13 @@ def bytes_known(k: int) -> int:
 # --- work memory: what each thread that takes part in a task may write to. Kernels never ask the system for memory: it comes
 # with the task, so that a system that has none left raises an error in Python. ---
 
-_VECTOR = 128
 # A slab of dense matmuls, and results of one that do not fill it.
 SLAB_PITCH = 64
-SLAB_BYTES, BLOCK_BYTES = DENSE_DEEP * SLAB_PITCH, SLAB * _VECTOR
+SLAB_BYTES, BLOCK_BYTES = DENSE_DEEP * SLAB_PITCH, SLAB * VECTOR_BYTES
 # A tile of f16 or bf16 columns as float32.
-WIDENED_BYTES = _VECTOR * DENSE_DEEP
+WIDENED_BYTES = VECTOR_BYTES * DENSE_DEEP
 # Unpacked tiles of quantised columns, and packed ones of dense columns.
-UNPACKED_BYTES, PACKED_BYTES = TILES_AT_ONCE * DEEP * _VECTOR, TILES_AT_ONCE * DENSE_DEEP * _VECTOR
+UNPACKED_BYTES, PACKED_BYTES = TILES_AT_ONCE * DEEP * VECTOR_BYTES, TILES_AT_ONCE * DENSE_DEEP * VECTOR_BYTES
 # Rows of scores of attention that are computed together, and queries whose scores exist at a time in its gradient.
 ATTENTION_ROWS, GRADIENT_QUERIES = 6, 128
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.native import kernel_tasks
+from pumice.backends.host.native.sizes import LANES
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
-
-_VECTOR = 32
 
 
 def _bind(call: NodeCall) -> HostRoutine:
@@ -40,7 +39,7 @@ def _bind(call: NodeCall) -> HostRoutine:
         factors = kernel_tasks.Task("norm_factors_f32", words, rows, 2 * x.size, arrays, scratch=8 * rows)
         return [
             factors,
-            kernel_tasks.Task("norm_parameters_f32", words, -(-columns // _VECTOR), 2 * x.size, arrays, scratch=8 * rows),
+            kernel_tasks.Task("norm_parameters_f32", words, -(-columns // LANES), 2 * x.size, arrays, scratch=8 * rows),
         ]
 
     # The kernel leaves out the second result, but not the first.

@@ -10,10 +10,10 @@ import numpy as np
 
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.native.kernel_tasks import FEW_QUERIES, Native, Task, address, bits, is_dense
+from pumice.backends.host.native.sizes import LANES
 from pumice.backends.host.routines.calls import NodeCall
 from pumice.ir.registry import Array
 
-_VECTOR = 32
 # Elements that are worth a kernel to be added up.
 _LEAST_SUMMED = 1 << 14
 
@@ -48,7 +48,7 @@ def sums(call: NodeCall) -> Native | None:
             return None
         rows, columns = (count, x.size // count) if leading else (x.size // count, count)
         words = (address(x), address(out), rows, columns, bits(factor))
-        name, parts = ("column_sums_f32", -(-columns // _VECTOR)) if leading else ("row_sums_f32", rows)
+        name, parts = ("column_sums_f32", -(-columns // LANES)) if leading else ("row_sums_f32", rows)
         return [Task(name, words, parts, x.size)]
 
     return make
@@ -98,7 +98,7 @@ def attention(call: NodeCall) -> Native | None:
         if swap:
             q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
         batch, heads, queries, depth = q.shape
-        plain = all(a.dtype == np.float32 and a.strides[-1] == 4 and a.shape[-1] % _VECTOR == 0 for a in (q, k, v, out))
+        plain = all(a.dtype == np.float32 and a.strides[-1] == 4 and a.shape[-1] % LANES == 0 for a in (q, k, v, out))
         known = all(p is None or (is_dense(p, np.int32) and p.size == batch) for p in places)
         if queries > FEW_QUERIES or not plain or not known or any(a is not None for a in (mask, bias, *scales)):
             return None

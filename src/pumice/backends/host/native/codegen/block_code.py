@@ -16,7 +16,6 @@ from pumice.backends.host.native.codegen import small_floats
 from pumice.backends.host.native.codegen.lanes import (
     FLOATS,
     INTS,
-    LANES,
     call_named,
     fetch_for_reading,
     has_feature,
@@ -24,11 +23,11 @@ from pumice.backends.host.native.codegen.lanes import (
     turned,
 )
 from pumice.backends.host.native.codegen.vector_math import FUSED, fused
+from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 from pumice.core.block_formats import Bits, BlockLayout, Plane, SubScales
 
 _BYTE, _SHORT, _LONG = (ir.IntType(bits) for bits in (8, 16, 64))
 _BYTES = ir.VectorType(_BYTE, LANES)
-_VECTOR = 4 * LANES
 _EVERY_BYTE = 0x01010101
 # Bytes between what is computed and what is fetched: enough for memory to answer, few enough to stay in the first cache.
 AHEAD = 4096
@@ -267,7 +266,7 @@ def emit_values(builder: Any, layout: BlockLayout, w: Any, values: Any) -> None:
                 value = builder.fmul(reader.number(start + i), steps[start // size], flags=FUSED)
                 low = lows[start // size]
                 value = value if low is None else builder.fadd(value, low, flags=FUSED)
-                to = builder.add(values, builder.mul(builder.add(n, _LONG(start + i)), _LONG(_VECTOR)))
+                to = builder.add(values, builder.mul(builder.add(n, _LONG(start + i)), _LONG(VECTOR_BYTES)))
                 builder.store(value, pointer(builder, to, FLOATS.vector)).align = 4
             return []
 

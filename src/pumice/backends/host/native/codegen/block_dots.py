@@ -14,8 +14,9 @@ from typing import Any
 from llvmlite import ir
 
 from pumice.backends.host.native.codegen.block_code import STEP, BlockReader, add_scaled, loop
-from pumice.backends.host.native.codegen.lanes import FLOATS, INTS, LANES, byte_dots, pointer, spread
+from pumice.backends.host.native.codegen.lanes import FLOATS, INTS, byte_dots, pointer, spread
 from pumice.backends.host.native.codegen.vector_math import FUSED, fused
+from pumice.backends.host.native.sizes import LANES
 from pumice.core.block_formats import BlockLayout, Stretch
 
 _LONG = ir.IntType(64)

@@ -14,7 +14,6 @@ from pumice.backends.host.native.codegen.block_code import look_up
 from pumice.backends.host.native.codegen.lanes import (
     FLOATS,
     INTS,
-    LANES,
     band,
     bor,
     define,
@@ -32,11 +31,11 @@ from pumice.backends.host.native.codegen.lanes import (
     to_floats,
     zeros,
 )
+from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 from pumice.core.block_formats import DOUBLED_E2M1
 from pumice.core.dtypes import GroupLayout
 
 _F32, _I32 = np.float32, np.int32
-_VECTOR = 4 * LANES
 _inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
@@ -78,7 +77,7 @@ def _f32(w: int, stride: int, byte: int) -> Any:
 
 @_inlined
 def _put(values: int, k: int, numbers: Any, scale: Any, least: Any) -> None:
-    store_f32(values + k * _VECTOR, madd(numbers, scale, least))
+    store_f32(values + k * VECTOR_BYTES, madd(numbers, scale, least))
 
 
 @_inlined
@@ -174,4 +173,4 @@ def _decode_nvfp4_part(w: int, inside: int, stride: int, values: int) -> None:
     whole, at = scaled(_f32(w, stride, 0), _F32(0.5)), w + (4 + inside // 64 * 36) * stride
     for part in range(4):
         scale = times(whole, _from_e4m3(load_u8(at + part * stride)))
-        _put_sixteen(at + (4 + part * 8) * stride, stride, values + part * 16 * _VECTOR, scale)
+        _put_sixteen(at + (4 + part * 8) * stride, stride, values + part * 16 * VECTOR_BYTES, scale)

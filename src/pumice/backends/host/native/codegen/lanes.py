@@ -19,8 +19,7 @@ from numba.extending import intrinsic, models, register_model
 
 from pumice.backends.host.native.codegen.vector_math import FUSED
 from pumice.backends.host.native.codegen.vectors import emit_op
-
-LANES = 32
+from pumice.backends.host.native.sizes import LANES
 
 _BYTE, _SHORT, _WORD, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _FLOAT = ir.FloatType()

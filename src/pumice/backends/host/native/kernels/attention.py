@@ -14,7 +14,6 @@ import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
-    LANES,
     copy_bytes,
     everywhere,
     exp,
@@ -38,10 +37,9 @@ from pumice.backends.host.native.codegen.lanes import (
 )
 from pumice.backends.host.native.kernels.matmul import SQUARE, turn_square
 from pumice.backends.host.native.kernels.work import give_work, take_work
-from pumice.backends.host.native.sizes import ATTENTION_ROWS, GRADIENT_QUERIES, padded_keys
+from pumice.backends.host.native.sizes import ATTENTION_ROWS, GRADIENT_QUERIES, LANES, VECTOR_BYTES, padded_keys
 
 _F32 = np.float32
-_VECTOR = 4 * LANES
 
 (
     MANY_Q,
@@ -97,7 +95,7 @@ def _matmul(
     a4, a5 = a + a_row * min(4, last), a + a_row * min(5, last)
     o1, o2, o3 = out + out_row * min(1, last), out + out_row * min(2, last), out + out_row * min(3, last)
     o4, o5 = out + out_row * min(4, last), out + out_row * min(5, last)
-    for at in range(4 * (left // LANES * LANES), 4 * right, _VECTOR):
+    for at in range(4 * (left // LANES * LANES), 4 * right, VECTOR_BYTES):
         s0, s1, s2, s3, s4, s5 = zeros(), zeros(), zeros(), zeros(), zeros(), zeros()
         if add:
             s0, s1, s2 = load_f32(out + at), load_f32(o1 + at), load_f32(o2 + at)
@@ -147,7 +145,7 @@ def _clear(row: int, low: int, high: int, padded: int) -> None:
 
 @_inlined
 def _scale_row(row: int, count: int, factor: Any) -> None:
-    for at in range(0, 4 * count, _VECTOR):
+    for at in range(0, 4 * count, VECTOR_BYTES):
         store_f32(row + at, scaled(load_f32(row + at), factor))
 
 
@@ -166,11 +164,11 @@ def _exponentials(row: int, low: int, high: int, padded: int, scale: Any) -> Any
     _clear(row, low, high, padded)
     begin, end = 4 * (low // LANES * LANES), 4 * high
     top = everywhere(_F32(-math.inf))
-    for at in range(begin, end, _VECTOR):
+    for at in range(begin, end, VECTOR_BYTES):
         v = scaled(load_f32(row + at), scale)
         top = larger(_inside(v, at, low, high, _F32(-math.inf)), top)
     lowered, sums = everywhere(-largest_of(top)), zeros()
-    for at in range(begin, end, _VECTOR):
+    for at in range(begin, end, VECTOR_BYTES):
         v = exp(madd_scalar(load_f32(row + at), scale, lowered))
         v = _inside(v, at, low, high, _F32(0))
         store_f32(row + at, v)
@@ -194,10 +192,10 @@ def _softmax_gradient(p: int, d: int, low: int, high: int, padded: int, scale: A
         low = high = 0
     _clear(d, low, high, padded)
     begin, end, sums = 4 * (low // LANES * LANES), 4 * high, zeros()
-    for at in range(begin, end, _VECTOR):
+    for at in range(begin, end, VECTOR_BYTES):
         sums = madd(load_f32(p + at), load_f32(d + at), sums)
     total = everywhere(total_of(sums))
-    for at in range(begin, end, _VECTOR):
+    for at in range(begin, end, VECTOR_BYTES):
         store_f32(d + at, scaled(times(less(load_f32(d + at), total), load_f32(p + at)), scale))
 
 

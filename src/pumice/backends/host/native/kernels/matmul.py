@@ -16,7 +16,6 @@ from numba import types
 from pumice.backends.host.native.codegen.lanes import (
     ADDRESS,
     FLOATS,
-    LANES,
     bf16_at,
     copy_bytes,
     define,
@@ -35,7 +34,17 @@ from pumice.backends.host.native.codegen.lanes import (
 )
 from pumice.backends.host.native.codegen.vector_math import FUSED
 from pumice.backends.host.native.kernels.work import give_work, take_work
-from pumice.backends.host.native.sizes import BLOCK_BYTES, DENSE_DEEP, PACKED_BYTES, SLAB, SLAB_BYTES, SLAB_PITCH, TILES_AT_ONCE
+from pumice.backends.host.native.sizes import (
+    BLOCK_BYTES,
+    DENSE_DEEP,
+    LANES,
+    PACKED_BYTES,
+    SLAB,
+    SLAB_BYTES,
+    SLAB_PITCH,
+    TILES_AT_ONCE,
+    VECTOR_BYTES,
+)
 
 # The words of a task. Strides are bytes: of the left operand from row to row and from k to k, of the right one from k to k and
 # from column to column, of the result from row to row, then of all three from one entry of a batch to the next. Then where the
@@ -59,7 +68,6 @@ from pumice.backends.host.native.sizes import BLOCK_BYTES, DENSE_DEEP, PACKED_BY
     PACKED,
 ) = (8 * i for i in range(16))
 
-_VECTOR = 4 * LANES
 SQUARE = 16
 # Tiles that are in cache at a time: 576 KiB of a packed operand.
 _TILES = 12
@@ -91,7 +99,7 @@ def _multiplier(rows: int) -> Any:
             value.add_incoming(start, entry)
         totals: list[Any] = list(sums)
         for step in range(2):
-            weights = builder.load(pointer(builder, builder.add(to, _LONG(step * _VECTOR)), vector))
+            weights = builder.load(pointer(builder, builder.add(to, _LONG(step * VECTOR_BYTES)), vector))
             weights.align = 64
             for r in range(rows):
                 x = builder.load(pointer(builder, builder.add(at, _LONG(step * SLAB_PITCH + 4 * r)), _FLOAT))
@@ -100,7 +108,7 @@ def _multiplier(rows: int) -> Any:
         rest = builder.sub(left, _LONG(2))
         left.add_incoming(rest, loop)
         at.add_incoming(builder.add(at, _LONG(2 * SLAB_PITCH)), loop)
-        to.add_incoming(builder.add(to, _LONG(2 * _VECTOR)), loop)
+        to.add_incoming(builder.add(to, _LONG(2 * VECTOR_BYTES)), loop)
         for value, total in zip(sums, totals, strict=True):
             value.add_incoming(total, loop)
         ended = builder.append_basic_block("ended")
@@ -176,9 +184,9 @@ def _pack_one(source: int, step: int, column: int, count: int, width: int, to: i
     """A tile of any strides, or one that is not full."""
     for k in range(count):
         if width < LANES:
-            store_f32(to + k * _VECTOR, zeros())
+            store_f32(to + k * VECTOR_BYTES, zeros())
         for j in range(width):
-            set_float(to + k * _VECTOR + 4 * j, one(source + k * step + j * column))
+            set_float(to + k * VECTOR_BYTES + 4 * j, one(source + k * step + j * column))
 
 
 @_inlined
@@ -201,12 +209,12 @@ def _pack_tiles(
 
     `room` is memory for a tile of numbers that are not float32.
     """
-    whole, tiles, pitch = columns // LANES, (columns + LANES - 1) // LANES, _even(count) * _VECTOR
+    whole, tiles, pitch = columns // LANES, (columns + LANES - 1) // LANES, _even(count) * VECTOR_BYTES
     begin = 0
     if column == size:
         for k in range(count):
             for t in range(whole):
-                store_f32(to + t * pitch + k * _VECTOR, load(source + k * step + t * LANES * size))
+                store_f32(to + t * pitch + k * VECTOR_BYTES, load(source + k * step + t * LANES * size))
         begin = whole
     elif step == size:
         for t in range(whole):
@@ -217,17 +225,17 @@ def _pack_tiles(
                 at, row = room, DENSE_DEEP * 4
             k = 0
             while k + SQUARE <= count:
-                turn_square(at + 4 * k, row, SQUARE, tile + k * _VECTOR, _VECTOR)
-                turn_square(at + 4 * k + SQUARE * row, row, SQUARE, tile + k * _VECTOR + 4 * SQUARE, _VECTOR)
+                turn_square(at + 4 * k, row, SQUARE, tile + k * VECTOR_BYTES, VECTOR_BYTES)
+                turn_square(at + 4 * k + SQUARE * row, row, SQUARE, tile + k * VECTOR_BYTES + 4 * SQUARE, VECTOR_BYTES)
                 k += SQUARE
-            _pack_one(at + 4 * k, 4, row, count - k, LANES, tile + k * _VECTOR, float_at)
+            _pack_one(at + 4 * k, 4, row, count - k, LANES, tile + k * VECTOR_BYTES, float_at)
         begin = whole
     for t in range(begin, tiles):
         width = min(LANES, columns - t * LANES)
         _pack_one(source + t * LANES * column, step, column, count, width, to + t * pitch, one)
     if count % 2:
         for t in range(tiles):
-            store_f32(to + t * pitch + count * _VECTOR, zeros())
+            store_f32(to + t * pitch + count * VECTOR_BYTES, zeros())
 
 
 @_inlined
@@ -273,7 +281,7 @@ def _pack_right(job: int, first: int, last: int, load: Any, one: Any, size: int)
     for part in range(first, last):
         entry, start = part // blocks, part % blocks * DENSE_DEEP
         source = long_at(job + RIGHT) + entry * long_at(job + RIGHT_ENTRY) + start * step
-        to = long_at(job + PACKED) + (entry * _even(depth) + start) * tiles * _VECTOR
+        to = long_at(job + PACKED) + (entry * _even(depth) + start) * tiles * VECTOR_BYTES
         count = min(DENSE_DEEP, depth - start)
         _pack_tiles(source, step, long_at(job + RIGHT_COLUMN), count, columns, to, load, one, size, room)
     if size != 4:
@@ -302,15 +310,15 @@ def multiply_slab(
         return
     if more:
         for r in range(rows):
-            copy_bytes(block + r * _VECTOR, out + r * out_row, 4 * width)
+            copy_bytes(block + r * VECTOR_BYTES, out + r * out_row, 4 * width)
     if rows > 8:
-        _multiply_all(slab, tile, _even(count), block, _VECTOR, more)
+        _multiply_all(slab, tile, _even(count), block, VECTOR_BYTES, more)
     elif rows > 4:
-        _multiply_8(slab, tile, _even(count), block, _VECTOR, more)
+        _multiply_8(slab, tile, _even(count), block, VECTOR_BYTES, more)
     else:
-        _multiply_4(slab, tile, _even(count), block, _VECTOR, more)
+        _multiply_4(slab, tile, _even(count), block, VECTOR_BYTES, more)
     for r in range(rows):
-        copy_bytes(out + r * out_row, block + r * _VECTOR, 4 * width)
+        copy_bytes(out + r * out_row, block + r * VECTOR_BYTES, 4 * width)
 
 
 def matmul_f32(job: int, first: int, last: int) -> None:
@@ -325,7 +333,7 @@ def matmul_f32(job: int, first: int, last: int) -> None:
         left, out = long_at(job + LEFT) + entry * long_at(job + LEFT_ENTRY), long_at(job + OUT) + entry * long_at(job + OUT_ENTRY)
         packed = long_at(job + PACKED)
         if long_at(job + RIGHT_ENTRY):
-            packed += entry * _even(depth) * tiles * _VECTOR
+            packed += entry * _even(depth) * tiles * VECTOR_BYTES
         for start in range(0, depth, DENSE_DEEP):
             count = min(DENSE_DEEP, depth - start)
             for group in range(0, tiles, _TILES):
@@ -334,7 +342,8 @@ def matmul_f32(job: int, first: int, last: int) -> None:
                     high = min(SLAB, rows - r)
                     pack_slab(left + r * left_row + start * left_step, left_row, left_step, high, count, slab)
                     for t in range(group, min(tiles, group + _TILES)):
-                        tile, to = packed + (start * tiles + t * _even(count)) * _VECTOR, out + r * out_row + t * _VECTOR
+                        tile = packed + (start * tiles + t * _even(count)) * VECTOR_BYTES
+                        to = out + r * out_row + t * VECTOR_BYTES
                         wide = min(LANES, columns - t * LANES)
                         multiply_slab(slab, tile, count, to, out_row, start > 0, high, wide, slab + SLAB_BYTES)
         first += end - begin
@@ -376,7 +385,7 @@ def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size
         for start in range(0, depth, DENSE_DEEP):
             count, at = min(DENSE_DEEP, depth - start), packed
             if kept:
-                at = kept + (start * _tiles(job) + first * _even(count)) * _VECTOR
+                at = kept + (start * _tiles(job) + first * _even(count)) * VECTOR_BYTES
             else:
                 source = long_at(job + RIGHT) + start * step + begin * column
                 _pack_tiles(source, step, column, count, mine, packed, load, one, size, block + BLOCK_BYTES)
@@ -384,8 +393,8 @@ def _multiply_columns(job: int, first: int, last: int, load: Any, one: Any, size
                 slab = long_at(job + PACKED) + (start * slabs + s * _even(count)) * SLAB_PITCH
                 out, high = long_at(job + OUT) + s * SLAB * out_row + 4 * begin, min(SLAB, rows - s * SLAB)
                 for t in range(tiles):
-                    tile, wide = at + t * _even(count) * _VECTOR, min(LANES, mine - t * LANES)
-                    multiply_slab(slab, tile, count, out + t * _VECTOR, out_row, start > 0, high, wide, block)
+                    tile, wide = at + t * _even(count) * VECTOR_BYTES, min(LANES, mine - t * LANES)
+                    multiply_slab(slab, tile, count, out + t * VECTOR_BYTES, out_row, start > 0, high, wide, block)
         first += tiles
     give_work(job, packed)
 

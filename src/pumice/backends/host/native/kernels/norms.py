@@ -9,7 +9,6 @@ import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
-    LANES,
     everywhere,
     float_at,
     less,
@@ -25,9 +24,9 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.rowops import TOTAL_BLOCK, sum_row, sum_squares
+from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 
 _F32 = np.float32
-_VECTOR = 4 * LANES
 # The words of a task. BIAS is where the sums of dy go, or 0; FACTORS are a mean and a factor for each row.
 DY, X, WEIGHT, OUT, BIAS, ROWS, COLUMNS, EPS, CENTRED, FACTORS = (8 * i for i in range(10))
 
@@ -99,7 +98,7 @@ def norm_parameters_f32(job: int, first: int, last: int) -> None:
     """By weight and bias; a part is a vector of columns, or what is left of one."""
     rows, k, bias = long_at(job + ROWS), long_at(job + COLUMNS), long_at(job + BIAS)
     for part in range(first, last):
-        place = _VECTOR * part
+        place = VECTOR_BYTES * part
         if LANES * (part + 1) > k:
             for j in range(LANES * part, k):
                 weighed, plain = 0.0, 0.0

@@ -12,7 +12,6 @@ import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
-    LANES,
     bf16_at,
     block_memory,
     copy_bytes,
@@ -39,9 +38,9 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.tiled import OUT, K, M, N, W, X
+from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 
 _F32 = np.float32
-_VECTOR = 4 * LANES
 # Elements of one part of an elementwise task.
 MAP_PART = 4096
 # The words of other tasks than matmuls. A row of x is D elements; COSINES has for each row where its cosines begin.
@@ -182,7 +181,7 @@ def row_sums_f32(job: int, first: int, last: int) -> None:
 def column_sums_f32(job: int, first: int, last: int) -> None:
     rows, columns, factor = long_at(job + TOTAL_ROWS), long_at(job + TOTAL_COLUMNS), float_at(job + TOTAL_FACTOR)
     for part in range(first, last):
-        x, out = long_at(job + TOTAL_X) + _VECTOR * part, long_at(job + TOTAL_OUT) + _VECTOR * part
+        x, out = long_at(job + TOTAL_X) + VECTOR_BYTES * part, long_at(job + TOTAL_OUT) + VECTOR_BYTES * part
         if LANES * (part + 1) <= columns:
             total = zeros()
             for block in range(0, rows, TOTAL_BLOCK):
@@ -248,8 +247,8 @@ def _map(job: int, first: int, last: int, function: Any) -> None:
     if at < stop:
         rest, memory = 4 * (stop - at), block_memory()
         copy_bytes(memory, a + 4 * at, rest)
-        copy_bytes(memory + _VECTOR, b + 4 * at, rest)
-        store_f32(memory, function(load_f32(memory), load_f32(memory + _VECTOR)))
+        copy_bytes(memory + VECTOR_BYTES, b + 4 * at, rest)
+        store_f32(memory, function(load_f32(memory), load_f32(memory + VECTOR_BYTES)))
         copy_bytes(out + 4 * at, memory, rest)
 
 
@@ -352,7 +351,7 @@ def _weights(scores: int, count: int, top: Any) -> Any:
     total, lowered = zeros(), everywhere(-top)
     for j in range(count, (count + LANES - 1) // LANES * LANES):
         set_float(scores + 4 * j, _F32(-math.inf))
-    for at in range(0, 4 * count, _VECTOR):
+    for at in range(0, 4 * count, VECTOR_BYTES):
         v = exp(plus(load_f32(scores + at), lowered))
         store_f32(scores + at, v)
         total = plus(total, v)
@@ -377,7 +376,7 @@ def attend_f32(job: int, first: int, last: int) -> None:
         out += query * long_at(job + ATT_OUT_QUERY)
         keys = long_at(job + ATT_K) + entry * long_at(job + ATT_K_BATCH) + kv_head * long_at(job + ATT_K_HEAD)
         values = long_at(job + ATT_V) + entry * long_at(job + ATT_V_BATCH) + kv_head * long_at(job + ATT_V_HEAD)
-        for at in range(0, 4 * value_depth, _VECTOR):
+        for at in range(0, 4 * value_depth, VECTOR_BYTES):
             store_f32(out + at, zeros())
         begin, end = _seen(job, b, query)
         top, weight = _F32(-math.inf), _F32(0)
@@ -392,16 +391,16 @@ def attend_f32(job: int, first: int, last: int) -> None:
                 # exp(-inf) of the first block is 0 times nothing.
                 shrink = _F32(math.exp(top - highest))
                 weight *= shrink
-                for at in range(0, 4 * value_depth, _VECTOR):
+                for at in range(0, 4 * value_depth, VECTOR_BYTES):
                     store_f32(out + at, scaled(load_f32(out + at), shrink))
                 top = highest
             weight += _weights(scores, count, top)
-            for at in range(0, 4 * value_depth, _VECTOR):
+            for at in range(0, 4 * value_depth, VECTOR_BYTES):
                 total = load_f32(out + at)
                 for j in range(count):
                     v = values + (block + j) * v_step + at
                     total = madd_scalar(load_f32(v), float_at(scores + 4 * j), total)
                 store_f32(out + at, total)
         if weight:
-            for at in range(0, 4 * value_depth, _VECTOR):
+            for at in range(0, 4 * value_depth, VECTOR_BYTES):
                 store_f32(out + at, scaled(load_f32(out + at), _F32(1) / weight))

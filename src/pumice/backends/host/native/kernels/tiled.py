@@ -11,7 +11,6 @@ import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
-    LANES,
     block_memory,
     copy_bytes,
     copy_lanes,
@@ -23,6 +22,7 @@ from pumice.backends.host.native.codegen.lanes import (
     turn_bytes,
     zeros,
 )
+from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
 
 _F32, _I32 = np.float32, np.int32
 # The words of a task: addresses of x [M, K], of the tiles, of out [M, N] and of what is known of a single row, then the sizes.
@@ -31,7 +31,6 @@ X, W, OUT, KNOWN, M, K, N, MORE = (8 * i for i in range(8))
 # For more rows than one, the last word is the address of slabs of x instead.
 PACKED = MORE
 _TASK_BYTES = 64
-_VECTOR = 4 * LANES
 _inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
@@ -94,7 +93,7 @@ def run_unpack(job: int, first: int, last: int, decode: Any, block: int, size: i
             for r in range(stride):
                 to, lane = out + 4 * (r * k + b * block), values + 4 * r
                 for j in range(block):
-                    set_float(to + 4 * j, float_at(lane + j * _VECTOR))
+                    set_float(to + 4 * j, float_at(lane + j * VECTOR_BYTES))
 
 
 # --- packing: a part is a tile ---

@@ -10,7 +10,6 @@ from typing import Any
 import numba
 
 from pumice.backends.host.native.codegen.lanes import (
-    LANES,
     block_memory,
     copy_bytes,
     float_at,
@@ -25,9 +24,8 @@ from pumice.backends.host.native.codegen.lanes import (
 from pumice.backends.host.native.kernels.matmul import multiply_slab, pack_slabs
 from pumice.backends.host.native.kernels.tiled import OUT, PACKED, K, M, N, W, X, unpack_block
 from pumice.backends.host.native.kernels.work import give_work, take_work
-from pumice.backends.host.native.sizes import DEEP, SLAB, SLAB_PITCH, TILES_AT_ONCE, UNPACKED_BYTES
+from pumice.backends.host.native.sizes import DEEP, LANES, SLAB, SLAB_PITCH, TILES_AT_ONCE, UNPACKED_BYTES, VECTOR_BYTES
 
-_VECTOR = 4 * LANES
 _MANY_REGISTERS = has_feature("avx512f")
 # Rows of x that pass together where slabs do not: the first cache holds them.
 _ROWS_AT_A_TIME = 16
@@ -64,7 +62,7 @@ def _add_one(x: int, values: int, count: int, to: int, more: bool) -> None:
     even, odd = _begin(to, more), zeros()
     for j in range(0, 4 * count, 8):
         even = madd_scalar(load_f32(values + j * LANES), float_at(x + j), even)
-        odd = madd_scalar(load_f32(values + j * LANES + _VECTOR), float_at(x + j + 4), odd)
+        odd = madd_scalar(load_f32(values + j * LANES + VECTOR_BYTES), float_at(x + j + 4), odd)
     store_f32(to, plus(even, odd))
 
 
@@ -99,7 +97,7 @@ def _multiply_rows(job: int, t: int, tiles: int, start: int, count: int, values:
         rows = min(_ROWS_AT_A_TIME, m - r)
         x = long_at(job + X) + 4 * (r * k + start)
         for i in range(tiles):
-            at, to = values + i * count * _VECTOR, long_at(job + OUT) + 4 * (r * n + (t + i) * LANES)
+            at, to = values + i * count * VECTOR_BYTES, long_at(job + OUT) + 4 * (r * n + (t + i) * LANES)
             width = min(LANES, n - (t + i) * LANES)
             if width == LANES:
                 _add_rows(x, 4 * k, rows, at, count, to, 4 * n, start > 0)
@@ -119,7 +117,7 @@ def _multiply_slabs(job: int, t: int, tiles: int, start: int, count: int, values
         out, rows = long_at(job + OUT) + 4 * (s * SLAB * n + t * LANES), min(SLAB, m - s * SLAB)
         for i in range(tiles):
             width = min(LANES, n - (t + i) * LANES)
-            tile, to = values + i * count * _VECTOR, out + i * _VECTOR
+            tile, to = values + i * count * VECTOR_BYTES, out + i * VECTOR_BYTES
             multiply_slab(slab, tile, count, to, 4 * n, start > 0, rows, width, block)
 
 
@@ -149,7 +147,7 @@ def _run(job: int, first: int, last: int, unpack: Any, decode: Any, part: int, g
             for i in range(tiles):
                 row = (t + i) * LANES
                 w, stride = long_at(job + W) + row * (k // group * size), min(LANES, n - row)
-                unpack(w, start, count, stride, values + i * count * _VECTOR, decode, part, group, size)
+                unpack(w, start, count, stride, values + i * count * VECTOR_BYTES, decode, part, group, size)
             _multiply(job, t, tiles, start, count, values)
         t += tiles
     give_work(job, values)
@@ -160,7 +158,7 @@ def _unpack_blocks(w: int, start: int, count: int, stride: int, to: int, decode:
     room = block_memory()
     w += start // part * size * stride
     for b in range(count // part):
-        unpack_block(w, stride, size, room, to + b * part * _VECTOR, decode)
+        unpack_block(w, stride, size, room, to + b * part * VECTOR_BYTES, decode)
         w += size * stride
 
 
@@ -168,7 +166,7 @@ def _unpack_blocks(w: int, start: int, count: int, stride: int, to: int, decode:
 def _unpack_groups(w: int, start: int, count: int, stride: int, to: int, decode: Any, part: int, group: int, size: int) -> None:
     for b in range(count // part):
         at = start + b * part
-        decode(w + at // group * size * stride, at % group, stride, to + b * part * _VECTOR)
+        decode(w + at // group * size * stride, at % group, stride, to + b * part * VECTOR_BYTES)
 
 
 @_inlined
