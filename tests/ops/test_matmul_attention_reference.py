@@ -239,13 +239,15 @@ def _slow_attention(sample: Sample) -> np.ndarray[Any, Any]:
     swap = attrs["layout"] == "bshd"
     if swap:
         q, k, v = (a.transpose(0, 2, 1, 3) for a in (q, k, v))
-    (nb, nh, sq, d), (hkv, sk) = q.shape, k.shape[1:3]
+    (nb, nh, sq, d), (hkv, page) = q.shape, k.shape[1:3]
+    table = np.arange(nb)[:, None] if kv_index is None else kv_index.astype(int).reshape(nb, *kv_index.shape[1:] or (1,))
+    sk = page * table.shape[1]
     full = (nb, nh, sq, sk)
     mask = np.ones(full, bool) if mask is None else np.broadcast_to(mask, full)
     bias = np.zeros(full) if bias is None else np.broadcast_to(bias, full)
     offset = np.broadcast_to(sk - sq if offset is None else offset, (nb,))
     kv_len = np.broadcast_to(sk if kv_len is None else kv_len, (nb,))
-    entries = range(nb) if kv_index is None else [max(0, min(len(k) - 1, i + len(k) if i < 0 else i)) for i in kv_index]
+    entries = np.clip(np.where(table < 0, table + len(k), table), 0, len(k) - 1)
     scale = 1 / math.sqrt(d) if attrs["scale"] is None else attrs["scale"]
     out = np.zeros((nb, nh, sq, v.shape[3]))
     for b, h, i in np.ndindex(nb, nh, sq):
@@ -256,14 +258,14 @@ def _slow_attention(sample: Sample) -> np.ndarray[Any, Any]:
             early = attrs["window"] is not None and j <= position - attrs["window"]
             if late or early or not mask[b, h, i, j]:
                 continue
-            s = scale * math.fsum(q[b, h, i] * k[entries[b], h * hkv // nh, j])
+            s = scale * math.fsum(q[b, h, i] * k[entries[b, j // page], h * hkv // nh, j % page])
             if attrs["softcap"] is not None:
                 s = attrs["softcap"] * math.tanh(s / attrs["softcap"])
-            keys.append(j)
+            keys.append((entries[b, j // page], h * hkv // nh, j % page))
             scores.append(s + bias[b, h, i, j])
         if keys:
             weights = np.exp(np.array(scores) - max(scores))
-            out[b, h, i] = weights @ v[entries[b], h * hkv // nh, keys] / weights.sum()
+            out[b, h, i] = weights @ v[tuple(np.array(keys).T)] / weights.sum()
     return out.transpose(0, 2, 1, 3) if swap else out
 
 

@@ -143,7 +143,8 @@ def attention(
     given. `mask` (True = attend) and `bias` broadcast to [batch, heads, queries, keys] in either layout. `causal` lets the
     query i see keys up to `offset` + i, where offset is keys - queries unless given; `window` leaves it the last that
     many of them; keys from `kv_len` on are unseen; `offset` and `kv_len` are one number or one per batch entry. With
-    `kv_index`, one per batch entry, the entry b reads entry kv_index[b] of k and v, which may have more or fewer entries.
+    `kv_index`, one per batch entry, the entry b reads entry kv_index[b] of k and v, which may have more or fewer entries; with
+    a page table [batch, pages] it reads the entries kv_index[b, 0], kv_index[b, 1], … one after the other.
     `softcap` c bounds scores to c · tanh(score / c). A query that sees no key gives zeros. k and v may have another float
     dtype than q, as a half-precision cache has, or be i8 with `k_scale` and `v_scale`: f32 factors, one for each vector.
 

@@ -41,7 +41,11 @@ def _composed(attrs: Mapping[str, Any], given: Mapping[str, Val], dy: Val, wante
     def entries(t: Val, scale: Val | None) -> Val:
         """Keys or values as floats, [B, Hkv, Sk, depth], one entry for each of q."""
         full = t.wide() if scale is None else t.cast(dtypes.f32) * scale.reshape((*scale.shape, 1))
-        return _heads_first(full if kv_index is None else full.op("gather", kv_index, axis=0), swapped)
+        if kv_index is None:
+            return _heads_first(full, swapped)
+        if kv_index.rank == 1:
+            return _heads_first(full.op("gather", kv_index, axis=0), swapped)
+        return _join_pages(full.op("gather", kv_index, axis=0), swapped)
 
     keys, values = (entries(given[t], given.get(scale)) for t, scale in (("k", "k_scale"), ("v", "v_scale")))
     queries, dy = (_heads_first(t.wide(), swapped) for t in (given["q"], dy))
@@ -64,7 +68,10 @@ def _composed(attrs: Mapping[str, Any], given: Mapping[str, Val], dy: Val, wante
     for name in ("k", "v"):
         if name in found:
             # From [B, Hkv, Sk, depth] to the layout and entries of k or v.
-            t = _heads_first(found[name], swapped)
+            if kv_index is not None and kv_index.rank == 2:
+                t = _split_pages(found[name], given[name].shape[1 if swapped else 2], kv_index.shape[1], swapped)
+            else:
+                t = _heads_first(found[name], swapped)
             found[name] = t if kv_index is None else read_back(t, given[name].shape, kv_index, 0)
     if parts:
         found["q"] = _heads_first(parts[0] if len(parts) == 1 else parts[0].op("concat", *parts[1:], axis=2), swapped)
@@ -76,6 +83,20 @@ def _composed(attrs: Mapping[str, Any], given: Mapping[str, Val], dy: Val, wante
 
 def _heads_first(t: Val, swapped: bool) -> Val:
     return t.transpose((0, 2, 1, 3)) if swapped else t
+
+
+def _join_pages(t: Val, swapped: bool) -> Val:
+    """Pages of keys or values, [B, P, page, Hkv, depth] or with heads before positions → [B, Hkv, P · page, depth]."""
+    t = t.transpose((0, 3, 1, 2, 4) if swapped else (0, 2, 1, 3, 4))
+    batch, heads, pages, page, depth = t.shape
+    return t.reshape((batch, heads, pages * page, depth))
+
+
+def _split_pages(t: Val, page: Dim, pages: Dim, swapped: bool) -> Val:
+    """What `_join_pages` has joined, as it was."""
+    batch, heads, _, depth = t.shape
+    t = t.reshape((batch, heads, pages, page, depth))
+    return t.transpose((0, 2, 3, 1, 4) if swapped else (0, 2, 1, 3, 4))
 
 
 def _blocks(queries: Shape, sk: Dim, *, whole: bool) -> list[tuple[Dim, Dim]]:

@@ -16,7 +16,15 @@ from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.ir.gradients.attention import attention as attention_gradient
 from pumice.ir.gradients.linear import rope as rope_gradient
 from pumice.ir.ops.attention_errors import attention_error, rope_error
-from pumice.ir.ops.attention_math import attended_pairs, head_groups, hidden, probabilities, scale_of, usual_layout
+from pumice.ir.ops.attention_math import (
+    attended_pairs,
+    head_groups,
+    hidden,
+    pages_of,
+    probabilities,
+    scale_of,
+    usual_layout,
+)
 from pumice.ir.registry import REQUIRED, Array, Attrs, OpSpec, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
 from pumice.ir.traits import Sizes, Traits
@@ -110,7 +118,7 @@ def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
         raise ShapeError(f"k and v must agree in batch, heads and sequence, {order}: {shapes}", **fields)
     if k_depth != depth:
         raise ShapeError(f"q and k must agree in depth, {order}: {shapes}", **fields)
-    _check_kv_index(types[7], batch, kv_batch, f"{order}: {shapes}")
+    sk = sk * _check_kv_index(types[7], batch, kv_batch, f"{order}: {shapes}")
     static = [d for d in (heads, kv_heads, depth, v.shape[3]) if isinstance(d, int) and d > 0]
     if len(static) < 4:
         raise ShapeError(f"heads and depths must be static and at least 1, {order}: {shapes}", **fields)
@@ -143,20 +151,24 @@ def _check_scales(k: TensorType, v: TensorType, k_scale: TensorType | None, v_sc
             )
 
 
-def _check_kv_index(index: TensorType | None, batch: Dim, kv_batch: Dim, shapes: str) -> None:
+def _check_kv_index(index: TensorType | None, batch: Dim, kv_batch: Dim, shapes: str) -> Dim:
+    """How many entries of k and v each entry of q reads, one after the other."""
     if index is None:
         if kv_batch != batch:
             raise ShapeError(
                 f"without kv_index q and k must agree in batch, {shapes}",
                 hint="kv_index names the entry of k and v that each entry of q reads",
             )
-        return
+        return 1
     if index.dtype != dtypes.i32:
         raise DTypeError(f"kv_index takes i32, not {index.dtype}", hint="cast with .astype('i32')", operand="kv_index")
-    if index.shape != (batch,):
-        raise ShapeError(f"kv_index must be [B] = [{batch}], its shape is {shape_text(index.shape)}", operand="kv_index")
+    if index.rank not in (1, 2) or index.shape[0] != batch:
+        raise ShapeError(
+            f"kv_index must be [B] or [B, pages] with B = {batch}, its shape is {shape_text(index.shape)}", operand="kv_index"
+        )
     if kv_batch == 0 and batch != 0:
         raise ShapeError(f"k and v have no entry that kv_index could name, {shapes}", operand="kv_index")
+    return pages_of(index.shape)
 
 
 def _check_attention_attrs(attrs: Attrs) -> None:
@@ -258,7 +270,7 @@ def _attention_sample(
     bias: Array | None = None,
     offset: Sequence[int] | int | None = None,
     kv_len: Sequence[int] | int | None = None,
-    kv_index: Sequence[int] | None = None,
+    kv_index: Sequence[int] | Sequence[Sequence[int]] | None = None,
     entries: int | None = None,
     kv_dtype: DType | None = None,
     eight_bits: bool = False,
@@ -362,6 +374,21 @@ def _attention_samples() -> Iterator[Sample]:
     yield make("eight bits, bshd, decode", b=1, h=4, hkv=2, sq=1, sk=130, d=32, offset=[70], kv_len=[71], eight_bits=True,
                layout="bshd", causal=True)  # fmt: skip
     yield make("eight bits, kv_index, odd depth", b=3, sq=5, sk=9, d=13, dv=7, entries=4, kv_index=[3, 0, 1], eight_bits=True)
+    yield make("pages", b=2, h=2, sq=3, sk=4, entries=7, kv_index=[[6, 0, 3], [1, 1, 5]])
+    yield make("pages, bshd, decode", b=3, hkv=2, sq=1, sk=16, d=64, entries=9, layout="bshd", causal=True,
+               kv_index=[[8, 2, 5, 0], [1, 0, 0, 0], [7, 6, 0, 0]], offset=[60, 3, 16], kv_len=[61, 4, 17])  # fmt: skip
+    yield make("pages, prefill of a chunk, GQA", b=1, hkv=2, sq=9, sk=8, d=32, entries=6, layout="bshd", causal=True,
+               kv_index=[[5, 1, 4, 2]], offset=[13], kv_len=[22])  # fmt: skip
+    yield make("pages, many queries and keys", b=1, h=2, hkv=1, sq=70, sk=32, d=32, entries=8, layout="bshd", causal=True,
+               kv_index=[[7, 3, 0, 5, 1]], offset=[64], kv_len=[134])  # fmt: skip
+    yield make("pages, window, f16 cache", b=2, sq=2, sk=16, entries=10, kv_index=[[2, 9, 4, 7, 1], [0, 3, 5, 6, 8]],
+               offset=[40, 70], causal=True, window=20, kv_dtype=dtypes.f16)  # fmt: skip
+    yield make("pages, eight bits, odd depth", b=2, hkv=2, sq=2, sk=8, d=13, dv=7, entries=5, kv_index=[[4, 0], [2, 3]],
+               kv_len=[11, 16], eight_bits=True, layout="bshd")  # fmt: skip
+    yield make("pages, mask and bias", b=2, sq=3, sk=4, entries=3, kv_index=[[2, 0], [1, 2]], mask=r.random((2, 1, 3, 8)) < 0.6,
+               bias=r.standard_normal((1, 4, 3, 8)).astype(np.float32))  # fmt: skip
+    yield make("pages negative and out of range", b=2, sq=2, sk=3, entries=3, kv_index=[[-1, 3], [-9, 100]])
+    yield make("no pages gives zeros", b=2, sq=3, sk=4, entries=3, kv_index=[[], []])
     yield make("kv_index, window", b=2, sq=2, sk=130, entries=3, kv_index=[2, 1], offset=[60, 120], causal=True, window=40)
     yield make("no queries", sq=0, sk=5)
     yield make("no keys gives zeros", sq=3, sk=0)
@@ -371,14 +398,14 @@ def _attention_samples() -> Iterator[Sample]:
 def _attention_sizes(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
     head, seq = (2, 1) if attrs["layout"] == "bshd" else (1, 2)
     q, k = of["q"], of["k"]
-    return f"{q[seq]} queries, {k[seq]} keys, {q[0]}x{q[head]} heads of {q[3]}"
+    return f"{q[seq]} queries, {k[seq] * pages_of(of.get('kv_index', ()))} keys, {q[0]}x{q[head]} heads of {q[3]}"
 
 
 def _attention_demand(operand: str, of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> int:
     """All of it, of keys and values the entries that kv_index can name."""
     size = prod(of[operand])
     picked = "kv_index" in of and operand in ("k", "v")
-    return size // max(1, of[operand][0]) * out[0] if picked else size
+    return size // max(1, of[operand][0]) * prod(of["kv_index"]) if picked else size
 
 
 register(
@@ -432,8 +459,9 @@ register(
             "offset is the key index of query 0, one for each batch entry or for all; absent, it is Sk - Sq, whatever kv_len is. "
             "A row with nothing to attend gives zeros, never NaN. Query head h reads key head h // (H / Hkv). mask and bias "
             "broadcast to [B, H, Sq, Sk] in both layouts. kv_index [B]: entry b of q reads entry kv_index[b] of k and v, whose "
-            "number of entries is then free; negative counts from the end, out of range is the nearest end. k and v share a "
-            "float dtype, q and bias may have others; or they are i8 with k_scale and v_scale, f32 of their shapes without the "
+            "number of entries is then free; negative counts from the end, out of range is the nearest end. kv_index [B, P]: "
+            "it reads P of them, one after the other, joined along the sequence: Sk is P times theirs. k and v share a float "
+            "dtype, q and bias may have others; or they are i8 with k_scale and v_scale, f32 of their shapes without the "
             "depth, by which each vector is multiplied; the arithmetic is f32, the result has q's dtype, layout and Dv. Hidden "
             "keys must hold finite values: a weight of 0 may be multiplied."
         ),

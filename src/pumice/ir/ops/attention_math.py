@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from pumice.core.dims import Expr
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
 from pumice.ir.traits import Sizes
+
+D = TypeVar("D", int, int | Expr)
 
 
 def usual_layout(arrays: Sequence[Any], attrs: Attrs) -> tuple[Array, Array, Array]:
@@ -21,9 +24,24 @@ def usual_layout(arrays: Sequence[Any], attrs: Attrs) -> tuple[Array, Array, Arr
     if attrs["layout"] == "bshd":
         q, k, v = (a.swapaxes(1, 2) for a in (q, k, v))
     if kv_index is not None and len(k):
-        entries = clamped(kv_index, len(k))
-        k, v = k[entries], v[entries]
+        entries = clamped(kv_index.reshape(len(kv_index), pages_of(kv_index.shape)), len(k))
+        k, v = (_joined_pages(a[entries]) for a in (k, v))
     return q, k, v
+
+
+def _joined_pages(x: Array) -> Array:
+    """[B, pages, H, S, D] as [B, H, pages · S, D]."""
+    batch, pages, heads, length, depth = x.shape
+    return x.swapaxes(1, 2).reshape(batch, heads, pages * length, depth)
+
+
+def pages_of(kv_index: tuple[D, ...]) -> D | int:
+    """How many entries of keys and values an entry of q reads, by the shape of kv_index.
+
+    >>> pages_of((3,)), pages_of((3, 8))
+    (1, 8)
+    """
+    return kv_index[1] if len(kv_index) == 2 else 1
 
 
 def head_groups(x: Array, kv_heads: int) -> Array:
@@ -85,7 +103,7 @@ def attended_pairs(of: Sizes, attrs: Attrs) -> int:
     20
     """
     head, seq = (2, 1) if attrs["layout"] == "bshd" else (1, 2)
-    q, queries, keys = of["q"], of["q"][seq], of["k"][seq]
+    q, queries, keys = of["q"], of["q"][seq], of["k"][seq] * pages_of(of.get("kv_index", ()))
     pairs = queries * keys
     if attrs["causal"] and "offset" not in of:  # an offset that is given is data
         first = keys - queries + 1

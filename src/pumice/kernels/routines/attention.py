@@ -8,6 +8,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim
 from pumice.errors import LimitError
 from pumice.ir.graph import Node
+from pumice.ir.ops.attention_math import pages_of
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view, shared_size
 from pumice.kernels.pull import Puller, plus
@@ -152,7 +153,7 @@ class AttentionKernel(AttentionOperands):
 
     def _load_keys(self) -> None:
         kb, c = self.kb, self.choice
-        base = self.k.base(self.p, (self.entry, "kv_head"))
+        base = self.cached(self.k)
         slots = c.keys * self.vectors
         if c.unroll == 1:
             kb.open(f"for (var e = lid; e < {slots}u; e += {c.threads}u)")
@@ -256,7 +257,7 @@ class AttentionKernel(AttentionOperands):
             factor = kb.let(f"keep[{self._clamped(r)}]", "keep")
             for j in range(self.columns):
                 kb.emit(f"sum{r}_{j} *= {factor};")
-        base = self.v.base(self.p, (self.entry, "kv_head"))
+        base = self.cached(self.v)
         unroll = min(c.unroll, c.keys // 4)
         kb.open(f"for (var i = 0u; i < (chunk + 3u) / 4u; i += {unroll}u)")
         loaded = [self._load_values(base, plus("i", f"{u}u")) for u in range(unroll)]
@@ -273,7 +274,7 @@ class AttentionKernel(AttentionOperands):
         kb, c, depth_v = self.kb, self.choice, static_size(self.depth_v)
         places = [kb.let(f"{i} * 4u + {t}u", "at") for t in range(4)]
         rows = [kb.let(f"c0 + min({at}, chunk - 1u)", "row") for at in places]
-        starts = [self.v.row(self.p, base, row) for row in rows]
+        starts = [self.cached_row(self.v, base, row) for row in rows]
         scale = "" if self.v_scale is None else " * " + kb.let(
             f"vec4<f32>({', '.join(self.factor(self.v_scale, row) for row in rows)})", "factor"
         )  # fmt: skip
@@ -333,7 +334,8 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
         return decide(ctx.caps, rows, keys, *depths, shared_size(entries, rows, work), stored=stored, width=width)
 
     entries = q[0] * k[heads]
-    choice = ctx.choose(group.root, chosen, rows, k[sequence], entries, entries * rows)
+    pages = pages_of(ctx.type(node.operands["kv_index"]).shape) if "kv_index" in node.operands else 1
+    choice = ctx.choose(group.root, chosen, rows, k[sequence] * pages, entries, entries * rows)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p, label = Puller(ctx, group, kb), ctx.label(group)
     if isinstance(choice, AttentionBlocks):

@@ -182,14 +182,14 @@ class BlockKernel(AttentionOperands):
         """The chunk's keys and values into workgroup memory; all loads are issued before the first is used."""
         kb, c = self.kb, self.choice
         stores = []
-        base = self.k.base(self.p, (self.entry, "kv_head"))
+        base = self.cached(self.k)
         for first in range(0, c.keys * self.vectors, c.threads):
             e = kb.let(f"lid + {first}u", "e")
             guard = "" if first + c.threads <= c.keys * self.vectors else f"if ({e} < {c.keys * self.vectors}u) "
             place, value = self.key_slot(base, e)
             stores.append(f"{guard}{{ keys[{place}] = {value}; }}")
         if c.holds_values:
-            base = self.v.base(self.p, (self.entry, "kv_head"))
+            base = self.cached(self.v)
             for first in range(0, c.keys * self.lanes, c.threads):
                 e = kb.let(f"lid + {first}u", "e")
                 guard = "" if first + c.threads <= c.keys * self.lanes else f"if ({e} < {c.keys * self.lanes}u) "
@@ -202,7 +202,7 @@ class BlockKernel(AttentionOperands):
         """Name of four numbers of a value in the chunk; zero past the keys, as memory there may hold NaN."""
         kb = self.kb
         row = kb.let(f"c0 + min({key}, chunk - 1u)", "row")
-        four = self.load_four(self.v, self.v.row(self.p, base, row), kb.let(f"{lane} * 4u", "d"), static_size(self.depth_v))
+        four = self.load_four(self.v, self.cached_row(self.v, base, row), kb.let(f"{lane} * 4u", "d"), static_size(self.depth_v))
         if self.v_scale is not None:
             four = f"{four} * {self.factor(self.v_scale, row)}"
         return kb.let(f"select(vec4<f32>(), {four}, {key} < chunk)", "v")
@@ -282,7 +282,7 @@ class BlockKernel(AttentionOperands):
         kb, c = self.kb, self.choice
         for i in range(self.sum_rows):
             kb.emit(f"sum{i} *= keep[{self._sum_row(i)}];")
-        base = "" if c.holds_values else self.v.base(self.p, (self.entry, "kv_head"))
+        base = "" if c.holds_values else self.cached(self.v)
         for k in self._steps("k", c.across):
             names = []
             for t in range(4):

@@ -80,9 +80,11 @@ class AttentionOperands(HeadsOfKeys):
         # Queries are read once, so that they may be computed here; a view of what is stored loads by vectors.
         stored_q = find_view(ctx.graph, node.operands["q"], set(leaves))
         self.q = None if stored_q is None else _side(self._ordered(stored_q))
-        self.entry = "batch" if self.kv_index is None else "entry"  # of keys and values
+        # Whether each entry reads several entries of keys and values, one after the other.
+        self.paged = self.kv_index is not None and len(self.kv_index.shape) == 2
         self.batch, self.heads, self.sq, self.depth = self.reordered(ctx.type(node.operands["q"]).shape)
-        self.entries, self.kv_heads, self.sk, self.depth_v = v.shape
+        self.entries, self.kv_heads, self.page, self.depth_v = v.shape
+        self.sk = self.page * self.kv_index.shape[1] if self.kv_index is not None and self.paged else self.page
         self.k, self.v = _side(k), _side(v)
         self.group = self.heads // self.kv_heads
         self.rows = self.group * self.sq
@@ -112,7 +114,8 @@ class AttentionOperands(HeadsOfKeys):
         if self.attrs["causal"]:
             end = f"min({end}, offset + i32(last_row / {kb.dim(self.group)}) + 1i)"
         if self.kv_index is not None:
-            kb.emit(f"let entry = {clamp_index(kb, self.per_batch(self.kv_index), self.entries)};")
+            if not self.paged:
+                kb.emit(f"let entry = {clamp_index(kb, self.per_batch(self.kv_index), self.entries)};")
             if not isinstance(self.entries, int):
                 end = f"select(0i, {end}, {kb.dim(self.entries)} > 0u)"
         begin = "0u"
@@ -167,9 +170,34 @@ class AttentionOperands(HeadsOfKeys):
         load = self.p.operand(side.leaf).load(at)
         return load if self.p.ctx.type(side.leaf).dtype.compute == "f32" else f"f32({load})"
 
+    def cached(self, side: Side) -> str:
+        """Name of the address where the keys or values of this workgroup start: those of its entry, or of every page."""
+        entry = "0u" if self.paged else "batch" if self.kv_index is None else "entry"
+        return side.base(self.p, (entry, "kv_head"))
+
+    def cached_row(self, side: Side, base: str, position: str) -> str:
+        """Name of the address of the key or value at a position."""
+        if not self.paged:
+            return side.row(self.p, base, position)
+        page, within = self._page(position)
+        start = side.row(self.p, base, within)
+        return self.kb.let(plus(start, self.p.address(side.batch[:1], 0, (page,))), "row")
+
+    def _page(self, position: str) -> tuple[str, str]:
+        """The entry of keys and values that holds a position, and the position in it."""
+        kb, p, table = self.kb, self.p, self.kv_index
+        assert table is not None
+        at = kb.let(position, "position")
+        page = p.divisor(self.page)
+        number = p.operand(table.leaf).load(p.address(table.strides, table.offset, ("batch", f"({at} / {page})")))
+        return kb.let(clamp_index(kb, number, self.entries), "page"), f"({at} % {page})"
+
     def factor(self, view: View, position: str) -> str:
         """WGSL for the factor of the key or value vector at `position`."""
-        where = (self.entry, position, "kv_head") if self.bshd else (self.entry, "kv_head", position)
+        entry = "batch" if self.kv_index is None else "entry"
+        if self.paged:
+            entry, position = self._page(position)
+        where = (entry, position, "kv_head") if self.bshd else (entry, "kv_head", position)
         return self.p.operand(view.leaf).load(self.p.address(view.strides, view.offset, where))
 
     @property
@@ -214,7 +242,7 @@ class AttentionOperands(HeadsOfKeys):
         key, part = kb.let(f"{e} / {self.vectors}u", "key"), kb.let(f"{e} % {self.vectors}u", "part")
         # Keys past the end repeat the last one: their scores are hidden.
         row = kb.let(f"c0 + min({key}, chunk - 1u)", "row")
-        start = self.k.row(self.p, base, row)
+        start = self.cached_row(self.k, base, row)
         value = self.load_four(self.k, start, kb.let(f"{part} * 4u", "d"), static_size(self.depth))
         if self.k_scale is not None and self.wide:
             value = f"{value} * {self.factor(self.k_scale, row)}"

@@ -133,7 +133,7 @@ class ThreadGroupKernel(AttentionOperands):
         loads = [f"{name}{u}_{i}" for name in "kv" for u in range(c.unroll) for i in range(c.pieces)]
         for name in loads:
             kb.emit(f"var {name}: {self._stored(self.k).element};")
-        bases = [side.base(self.p, (self.entry, "kv_head")) for side in (self.k, self.v)]
+        bases = [self.cached(side) for side in (self.k, self.v)]
         kb.open("if (key_begin < key_end)")
         self._load("key_begin", bases, loads)
         kb.close()
@@ -184,7 +184,7 @@ class ThreadGroupKernel(AttentionOperands):
         for side, base in zip((self.k, self.v), bases, strict=True):
             operand = self._stored(side)
             for u in range(c.unroll):
-                start = side.row(p, base, kb.let(f"min({self._key(first, u)}, key_end - 1u)", "at"))
+                start = self.cached_row(side, base, kb.let(f"min({self._key(first, u)}, key_end - 1u)", "at"))
                 for i in range(c.pieces):
                     kb.emit(f"{next(names_left)} = {operand.four(plus(f'{start} / {c.width}u + lane', f'{i * c.lanes}u'))};")
         p.pop()

@@ -16,6 +16,7 @@ from pumice.backends.host.routines import blas, op_tasks
 from pumice.backends.host.routines.attention import bind_attention_gradient, bind_many_queries, native_many_queries
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.core import dtypes
+from pumice.ir.ops.attention_math import pages_of
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
 
@@ -224,12 +225,13 @@ def _bind_rope(call: NodeCall) -> HostRoutine:
 class _Attention:
     """Attention in blocks of heads and queries, so that scores stay in bounded scratch and unseen keys are never read."""
 
-    def __init__(self, attrs: Attrs, q: tuple[int, ...], k: tuple[int, ...]) -> None:
+    def __init__(self, attrs: Attrs, q: tuple[int, ...], k: tuple[int, ...], pages: int) -> None:
         self.swap = attrs["layout"] == "bshd"
         if self.swap:
             q, k = (q[0], q[2], q[1], q[3]), (k[0], k[2], k[1], k[3])
         self.batch, self.heads, self.sq, self.depth = q
-        _, self.kv_heads, self.sk, _ = k
+        _, self.kv_heads, page, _ = k
+        self.sk = page * pages
         self.group = self.heads // self.kv_heads
         self.causal, self.window, self.softcap = attrs["causal"], attrs["window"], attrs["softcap"]
         self.scale = np.float32(1 / math.sqrt(self.depth) if attrs["scale"] is None else attrs["scale"])
@@ -240,12 +242,12 @@ class _Attention:
         if self.swap:
             q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
             k_scale, v_scale = (None if s is None else s.swapaxes(1, 2) for s in (k_scale, v_scale))
-        entries = range(self.batch) if kv_index is None else clamped(kv_index, len(k)).tolist()
+        entries = np.arange(self.batch) if kv_index is None else clamped(kv_index, len(k))
         starts = np.broadcast_to(self.sk - self.sq if offset is None else offset, (self.batch,)).tolist()
         lengths = np.broadcast_to(self.sk if kv_len is None else kv_len, (self.batch,)).tolist()
         mask = None if mask is None else np.broadcast_to(mask, self.full)
         bias = None if bias is None else np.broadcast_to(as_f32(bias), self.full)
-        for b, entry in enumerate(entries):
+        for b, entry in enumerate(entries.reshape(self.batch, -1).tolist()):
             start = starts[b]
             length = max(0, min(self.sk, lengths[b]))
             if self.causal:
@@ -347,10 +349,21 @@ class _Attention:
         return hidden
 
 
-def _scaled(x: Array, scale: Array | None, entry: int, seen: slice) -> Array:
-    """The keys or values that one batch entry sees; those of an eight-bit cache times their factors."""
-    part: Array = x[entry, :, seen]
-    return part if scale is None else part * scale[entry, :, seen, None]
+def _scaled(x: Array, scale: Array | None, pages: Sequence[int], seen: slice) -> Array:
+    """The keys or values that one batch entry sees in its pages; those of an eight-bit cache times their factors."""
+    part = _joined(x, pages, seen)
+    return part if scale is None else part * _joined(scale, pages, seen)[..., None]
+
+
+def _joined(x: Array, pages: Sequence[int], seen: slice) -> Array:
+    """Positions of [pages, Hkv, page, …] in the order of some pages, as [Hkv, positions, …]; a copy if they are several."""
+    size = x.shape[2]
+    first, last = seen.start // max(1, size), -(-seen.stop // max(1, size))
+    if last - first <= 1:
+        found: Array = x[pages[first] if pages else 0, :, seen.start - first * size : seen.stop - first * size]
+        return found
+    whole = x[list(pages[first:last])].swapaxes(0, 1).reshape(x.shape[1], -1, *x.shape[3:])
+    return whole[:, seen.start - first * size : seen.stop - first * size]
 
 
 def _split(out: Array, kv_heads: int, group: int) -> Array:
@@ -363,7 +376,8 @@ def _bind_attention(call: NodeCall) -> HostRoutine:
     many = bind_many_queries(call)
     if many is not None:
         return many
-    run = _Attention(call.attrs, call.shape("q"), call.shape("k")).run
+    pages = pages_of(call.shape("kv_index")) if call.has("kv_index") else 1
+    run = _Attention(call.attrs, call.shape("q"), call.shape("k"), pages).run
     return HostRoutine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or op_tasks.attention(call))
 
 
