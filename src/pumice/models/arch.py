@@ -11,6 +11,7 @@ from pumice.models import decoder, encoder
 from pumice.models.config import ModelArchConfig
 from pumice.models.decoder import Attend, Tree
 from pumice.models.gguf import GgufFields
+from pumice.models.memory import KeysValues, MemorySpec
 from pumice.models.params import HfNames, ParamDef, param_defs
 from pumice.tensor import Tensor
 
@@ -51,6 +52,10 @@ class CausalArchitecture(_Base):
     ) -> Tensor:
         """`pumice.models.decoder.hidden`."""
         return decoder.hidden(cfg, params, tokens, positions, attend, length=length)
+
+    def memories(self, cfg: ModelArchConfig) -> tuple[tuple[MemorySpec, ...], ...]:
+        """What each layer remembers between tokens."""
+        return tuple((KeysValues(cfg.kv_heads, cfg.head_dim, cfg.head_dim, window),) for window in cfg.windows)
 
     def logits(self, cfg: ModelArchConfig, params: Tree, hidden: Tensor) -> Tensor:
         """`pumice.models.decoder.logits`."""

@@ -1,0 +1,132 @@
+"""What a model remembers between tokens: the interface that traced models use, and the specs by which memory is allocated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pumice import functions as F
+from pumice.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An array that each sequence has on the device, of one shape for all of them."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class KeysValues:
+    """The keys and values of every token, or of the last `window` ones, which grow with the sequence and are kept in pages."""
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """A state that every token replaces: of a state-space layer, a delta net or a short convolution."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return (State(self.name, self.shape, self.dtype),)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossMemory:
+    """Keys and values of up to `length` vectors of another sequence, which are computed once per prompt.
+
+    >>> [state.name for state in CrossMemory(kv_heads=2, key_dim=8, value_dim=8, length=100).states]
+    ['cross_keys', 'cross_values', 'cross_length']
+    """
+
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    length: int
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        return (
+            State("cross_keys", (self.length, self.kv_heads, self.key_dim)),
+            State("cross_values", (self.length, self.kv_heads, self.value_dim)),
+            State("cross_length", (), "i32"),
+        )
+
+
+# Besides keys and values, which are paged, all kinds of memory are arrays per sequence: see `states`.
+MemorySpec = KeysValues | Recurrent | CrossMemory
+
+
+class Memory(Protocol):
+    """The memory of a batch of sequences while new tokens [B, T] run; which tokens a query may see is its business."""
+
+    @property
+    def new_tokens(self) -> Tensor | None:
+        """i32 [B]: how many of the T tokens of each row are real, those behind are padding; None where all are."""
+        ...
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Tensor:
+        """q [B, T, heads, D], k and v [B, T, kv_heads, D] of the new tokens → [B, T, heads, D]."""
+        ...
+
+    def recall(self, layer: int, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Tensor:
+        """A state [B, *shape] as the token before the new ones left it; undefined where a sequence begins."""
+        ...
+
+    def keep(self, layer: int, name: str, value: Tensor) -> None:
+        """The state [B, *shape] after the last new token of each row."""
+        ...
+
+
+class WholeSequences:
+    """Memory of sequences that run all at once, as in training: nothing was before them and nothing is kept.
+
+    `mask` says which tokens see each other besides that none sees those after it.
+    """
+
+    def __init__(self, mask: Tensor | None = None) -> None:
+        self.mask = mask
+
+    @property
+    def new_tokens(self) -> Tensor | None:
+        return None
+
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Tensor:
+        return F.attention(q, k, v, mask=self.mask, causal=True, scale=scale, window=window, softcap=softcap, layout="bshd")
+
+    def recall(self, layer: int, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Tensor:
+        # One row for all sequences of the batch.
+        return F.zeros((1, *shape), dtype)
+
+    def keep(self, layer: int, name: str, value: Tensor) -> None:
+        pass
