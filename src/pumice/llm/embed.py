@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -16,19 +12,17 @@ import numpy as np
 import pumice as pm
 from pumice.core.fields import Fields
 from pumice.core.json_file import read_json_list, read_optional_json
-from pumice.errors import ClosedError, FormatError, InputError, NotFinite
-from pumice.llm.prepare import prepare_kernels, report_compilation
+from pumice.errors import FormatError, InputError
+from pumice.llm.encoders import Array, EncoderModel, text_list
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
+from pumice.models.pooling import pool
 from pumice.models.registry import EncoderArchitecture
 from pumice.run.device import Device
-from pumice.sources import Progress, ProgressCallback
+from pumice.sources import ProgressCallback
 from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
 
-Array = np.ndarray[Any, Any]
-# Batches that are queued on a GPU while it computes another, so that it need not wait for the host.
-_AHEAD = 2
 # By llama.cpp's numbers, from 1 on.
 _GGUF_POOLING = ("mean", "cls", "last")
 
@@ -118,16 +112,7 @@ def encoder_graph(arch: EncoderArchitecture, cfg: ModelArchConfig, pooling: Pool
     """(tokens [B,T], length [B]) → [B, hidden]: the encoder followed by pooling and normalisation."""
 
     def embed(params: Any, tokens: Tensor, length: Tensor) -> Tensor:
-        hidden = arch.hidden(cfg, params, tokens, length=length)
-        if pooling.mode == "mean":
-            mask = pm.expand_dims(pm.arange(tokens.shape[1], dtype="i32"), 0) < pm.expand_dims(length, 1)
-            weight = pm.expand_dims(mask.astype("f32"), 2)
-            pooled = (hidden * weight).sum(axis=1) / pm.maximum(weight.sum(axis=1), 1e-9)
-        elif pooling.mode == "cls":
-            pooled = hidden[:, 0]
-        else:
-            batch, width, size = hidden.shape
-            pooled = pm.take(hidden.reshape(batch * width, size), pm.arange(batch, dtype="i32") * width + length - 1, axis=0)
+        pooled = pool(arch.hidden(cfg, params, tokens, length=length), length, pooling.mode)
         if not pooling.normalize:
             return pooled
         return pooled / pm.maximum(pm.sqrt(pm.square(pooled).sum(axis=-1, keepdims=True)), 1e-12)
@@ -153,7 +138,7 @@ def _token_ids(number: int, text: Any) -> list[int]:
     return [int(i) for i in found]
 
 
-class EmbeddingModel:
+class EmbeddingModel(EncoderModel):
     """A text encoder on a device. A context manager; `close()` frees it."""
 
     def __init__(
@@ -164,38 +149,16 @@ class EmbeddingModel:
         tokenizer: Tokenizer,
         device: Device,
         pooling: Pooling,
-        *,
-        info: Mapping[str, Any],
-        batch_size: int = 32,
-        progress: ProgressCallback | None = None,
+        **options: Any,
     ) -> None:
-        self.tokenizer, self.pooling, self.device = tokenizer, pooling, device
-        self.info, self.dim, self.batch_size = dict(info), cfg.hidden, batch_size
-        self.max_tokens = min(pooling.max_tokens or cfg.max_positions, cfg.max_positions)
-        graph = pm.trace(
-            encoder_graph(arch, cfg, pooling),
-            params=params.specs,
-            tokens=pm.spec("B", "T", dtype="i32"),
-            length=pm.spec("B", dtype="i32"),
-        )
-        self._lock, self._closed = threading.Lock(), False
-        self._store = pm.Store(device)
-        self._exe = pm.compile(graph, max={"B": batch_size, "T": self.max_tokens}, store=self._store)
-        prepare_kernels(device, self._exe.plan, progress)
-        self._exe.set_params(dict(params.arrays))
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the model is closed", hint="load it again")
+        self.pooling, self.dim = pooling, cfg.hidden
+        longest = min(pooling.max_tokens or cfg.max_positions, cfg.max_positions)
+        graph = encoder_graph(arch, cfg, pooling)
+        super().__init__(graph, params, tokenizer, device, width=cfg.hidden, max_tokens=longest, **options)
 
     def embed(self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None) -> Array:
         """One vector per text, float32 [n, dim], in the texts' order. Longer texts are cut at the model's own limit."""
-        if not isinstance(texts, Iterable):
-            raise InputError(f"the texts are {type(texts).__name__}", hint="give a text, or several in a list")
-        items = [texts] if isinstance(texts, str) else list(texts)
-        for k, t in enumerate(items):
-            if not isinstance(t, str):
-                raise InputError(f"text {k} is no string but {type(t).__name__}", hint="give a text, or several in a list")
+        items = text_list(texts)
         self._require_open()
         return self.embed_tokens(self.tokenizer.encode_batch(items), progress=progress)
 
@@ -203,60 +166,8 @@ class EmbeddingModel:
         """The same for texts that are token ids already, with the tokens that mark their beginning and end."""
         self._require_open()
         ids = [self._cut(_token_ids(k, text)) for k, text in enumerate(_several(texts))]
-        out = np.zeros((len(ids), self.dim), np.float32)
-        # Texts of similar length share a batch, so that little of it is padding.
-        order = sorted(range(len(ids)), key=lambda k: -len(ids[k]))
-        overlaps = self.device.caps.overlaps_host
-        most = self.device.caps.embedding_tokens
-        under_way: deque[tuple[list[int], Callable[[], Array]]] = deque()
-        begun = done = 0
-        while done < len(order):
-            if begun < len(order) and len(under_way) <= _AHEAD * overlaps:
-                widest = max(1, len(ids[order[begun]]))
-                rows = order[begun : begun + max(1, min(self.batch_size, most // widest))]
-                tokens = np.zeros((len(rows), widest), np.int32)
-                for r, k in enumerate(rows):
-                    tokens[r, : len(ids[k])] = ids[k]
-                lengths = np.array([max(1, len(ids[k])) for k in rows], np.int32)
-                exe, batch = self._exe, {"tokens": tokens, "length": lengths}
-                alone = len(rows) == len(order)  # nothing to overlap with: waiting here is a little faster
-                under_way.append((rows, exe.submit(batch).result if overlaps and not alone else partial(exe.run, batch)))
-                begun += len(rows)
-                continue
-            rows, result = under_way.popleft()
-            with report_compilation(self.device, progress):
-                out[rows] = result()
-            done += len(rows)
-            if progress is not None:
-                progress(Progress(len(order), done, "embed"))
-        if not np.isfinite(out).all():
-            name, text = self.info.get("name", "the encoder"), int(np.flatnonzero(~np.isfinite(out).all(axis=1))[0])
-            raise NotFinite(f"{name} computes NaN or infinite values for text {text}", hint=NotFinite.HINT, model=name, text=text)
-        return out
+        return self._run(progress, "embed", tokens=ids)
 
     def _cut(self, ids: list[int]) -> list[int]:
         """The first tokens that fit, the closing special token kept."""
         return ids if len(ids) <= self.max_tokens else [*ids[: self.max_tokens - 1], ids[-1]]
-
-    def describe_device(self) -> dict[str, Any]:
-        """The device's name and kind."""
-        return {"name": self.device.name, "target": self.device.caps.target, "software": self.device.caps.software}
-
-    def reopen(self, device: str | Device | None = None) -> None:
-        """Reopen on a new device after this one was lost; the weights are read again from their files."""
-        with self._lock:
-            self._require_open()
-            self._store.reopen(device)
-            self.device = self._store.device
-
-    def close(self) -> None:
-        """Free the device memory; a second call does nothing."""
-        with self._lock:
-            self._closed = True
-            self._store.close()
-
-    def __enter__(self) -> EmbeddingModel:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
