@@ -1,7 +1,7 @@
 """Random graphs: reference == host == webgpu, fused == unfused, arenas == a buffer each. Seeds are printed, failures shrunk.
 
 `pytest tests/fuzz --graphs 10000` runs more; `--graph-seed 42 --graphs 1` repeats one. Graphs with nodes of several results have
-tests of their own.
+tests of their own, as have matmuls that are merged and grids from the device.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("webgpu-baseline", {}),
 )
 
+# Nodes with several results, matmuls that are merged, grids from the device: how many graphs of each are compared.
+SPECIAL = {results_case: 24, matmuls_case: 12, counts_case: 16}
+
 
 def failure(case: Case, target: str, options: dict[str, Any]) -> str:
     try:
@@ -46,54 +49,31 @@ def test_backends_agree_on_random_graphs(chunk: int, request: pytest.FixtureRequ
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("make", SPECIAL)
 @pytest.mark.parametrize("chunk", range(4))
-def test_backends_agree_on_nodes_with_several_results(chunk: int) -> None:
-    _compare(results_case, range(chunk, 24, 4))
+def test_backends_agree_on_special_graphs(make: Callable[[int], Case], chunk: int) -> None:
+    _compare(make, range(chunk, SPECIAL[make], 4))
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
+@pytest.mark.parametrize("make", SPECIAL)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_backends_agree_on_more_nodes_with_several_results(chunk: int, request: pytest.FixtureRequest) -> None:
+def test_backends_agree_on_more_special_graphs(make: Callable[[int], Case], chunk: int, request: pytest.FixtureRequest) -> None:
     first, count = request.config.getoption("--graph-seed"), request.config.getoption("--graphs")
-    _compare(results_case, range(1000 + first + chunk, 1000 + first + count, CHUNKS))
+    _compare(make, range(1000 + first + chunk, 1000 + first + count, CHUNKS))
 
 
 def test_graphs_have_nodes_with_several_results() -> None:
-    assert sum(has_results(results_case(seed)) for seed in range(24)) > 18
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("chunk", range(2))
-def test_backends_agree_on_merged_matmuls(chunk: int) -> None:
-    _compare(matmuls_case, range(chunk, 12, 2))
-
-
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_backends_agree_on_more_merged_matmuls(chunk: int, request: pytest.FixtureRequest) -> None:
-    first, count = request.config.getoption("--graph-seed"), request.config.getoption("--graphs")
-    _compare(matmuls_case, range(1000 + first + chunk, 1000 + first + count, CHUNKS))
+    assert sum(has_results(results_case(seed)) for seed in range(SPECIAL[results_case])) > 18
 
 
 def test_graphs_have_matmuls_to_merge() -> None:
-    merged = [len(build_plan(matmuls_case(seed).graph, Caps.preset("browser-baseline")).packing) for seed in range(12)]
+    merged = [
+        len(build_plan(matmuls_case(seed).graph, Caps.preset("browser-baseline")).packing)
+        for seed in range(SPECIAL[matmuls_case])
+    ]
     assert sum(n > 0 for n in merged) > 6 and sum(n > 1 for n in merged) > 2
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("chunk", range(2))
-def test_backends_agree_on_grids_from_the_device(chunk: int) -> None:
-    _compare(counts_case, range(chunk, 16, 2))
-
-
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_backends_agree_on_more_grids_from_the_device(chunk: int, request: pytest.FixtureRequest) -> None:
-    first, count = request.config.getoption("--graph-seed"), request.config.getoption("--graphs")
-    _compare(counts_case, range(1000 + first + chunk, 1000 + first + count, CHUNKS))
 
 
 def test_graphs_have_grids_from_the_device() -> None:
@@ -101,7 +81,7 @@ def test_graphs_have_grids_from_the_device() -> None:
         plan = build_plan(case.graph, Caps.preset("browser-baseline"))
         return any(isinstance(s.groups, DeviceCount) for s in plan.steps)
 
-    assert sum(counted(counts_case(seed)) for seed in range(16)) > 9
+    assert sum(counted(counts_case(seed)) for seed in range(SPECIAL[counts_case])) > 9
 
 
 def _compare(make: Callable[[int], Case], seeds: Iterable[int]) -> None:

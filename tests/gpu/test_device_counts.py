@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,22 +14,8 @@ from pumice.backends.webgpu.device import WebGpuDevice
 from pumice.backends.webgpu.faults import inject
 from pumice.plan.plan import fold_grid
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("nothing_leaks")]
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(scope="module")
-def device() -> WebGpuDevice:
-    return WebGpuDevice(caps=CAPS)
-
-
-@pytest.fixture(autouse=True)
-def nothing_leaks(device: WebGpuDevice) -> Iterator[None]:
-    gc.collect()
-    before = device.ledger()
-    yield
-    gc.collect()
-    assert device.ledger() == before
 
 
 def given(count: int, most: int) -> tuple[dict[str, int], dict[str, Array]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,8 @@ from pumice.core import dtypes
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Part, Plan, PlanBuffer, Value
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("nothing_leaks")]
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(scope="module")
-def device() -> WebGpuDevice:
-    return WebGpuDevice(caps=CAPS)
-
-
-@pytest.fixture(autouse=True)
-def nothing_leaks(device: WebGpuDevice) -> Iterator[None]:
-    gc.collect()
-    before = device.ledger()
-    yield
-    gc.collect()
-    assert device.ledger() == before
 
 
 def ones(n: int) -> Array:
