@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import median_seconds, resident_mib, seconds_of, serve
+from measure import median_seconds, require_native, resident_mib, seconds_of, serve
 
 Works = Mapping[str, Callable[..., Any]]
 CONTEXT = 2048
@@ -22,6 +22,7 @@ def pumice_text(model: Path, threads: int) -> Works:
     import pumice as pm
     from pumice.llm.requests import Request, SamplingParams, Timings
 
+    require_native()
     loaded = pm.load(model, device="host", context=CONTEXT)
 
     def generate(tokens: list[int], steps: int) -> dict[str, float]:
@@ -76,6 +77,7 @@ def pumice_embed(model: Path, threads: int) -> Works:
     from pumice.formats import open_weights
     from pumice.llm.load import read_config
 
+    require_native()
     encoder = pm.load(model, device="host")
     vocab = read_config(model, open_weights(model)).vocab
     return embed_works(lambda tokens: encoder.embed_tokens(tokens.tolist()), vocab)

@@ -53,7 +53,7 @@ class Bench:
 
     def __init__(self, device: WebGpuDevice, rounds: int, stack: ExitStack, peers: bool) -> None:
         self.device, self.rounds = device, rounds
-        self._stack, self._peers = stack, peers
+        self._stack, self.has_peers = stack, peers
         self._workers: dict[str, Worker | None] = {}
         self.warm = Load(device)
         stack.callback(self.warm.close)
@@ -73,7 +73,7 @@ class Bench:
     def peer(self, side: str) -> Worker | None:
         """The process of a peer, started when it is first asked for; None where there is no CUDA."""
         if side not in self._workers:
-            worker = Worker(sys.executable, PEERS, side) if self._peers else None
+            worker = Worker(sys.executable, PEERS, side) if self.has_peers else None
             self._workers[side] = self._stack.enter_context(worker) if worker else None
         return self._workers[side]
 
@@ -95,6 +95,15 @@ class Bench:
             best = 2 * COPY_BYTES / ours.seconds()
         worker = self.peer("math")
         return max(best, float(worker.ask("copy", nbytes=COPY_BYTES)) if worker else 0.0)
+
+    def matmul_rates(self, dtype: str) -> dict[str, float]:
+        """Operations a second of a square matmul, "ours" and, where there is one, the "peer"'s."""
+        rng = np.random.default_rng(0)
+        scale = np.float32(SIZE**0.5)
+        params = {name: (rng.standard_normal((SIZE, SIZE), np.float32) / scale).astype(dtype) for name in ("x", "w")}
+        with Repeated(self.device, lambda p, x, k: x @ p["w"], 8, params) as ours:
+            found = self.turns(ours.seconds, lambda w: float(w.ask("matmul", n=SIZE, dtype=dtype)), "math")
+        return {name: 2 * SIZE**3 / seconds for name, seconds in found.items()}
 
 
 class Repeated:
@@ -138,17 +147,11 @@ class Repeated:
 # -- rows ---------------------------------------------------------------------------------------------------------------
 def matmul_rows(bench: Bench) -> list[Row]:
     """Square products."""
-    work = 2e-12 * SIZE**3
-    rng = np.random.default_rng(0)
-    arrays = {name: (rng.standard_normal((SIZE, SIZE), np.float32) / np.float32(SIZE**0.5)) for name in ("x", "w")}
 
-    def rates(dtype: str, torch_dtype: str) -> dict[str, float]:
-        params = {name: a.astype(dtype) for name, a in arrays.items()}
-        with Repeated(bench.device, lambda p, x, k: x @ p["w"], 8, params) as ours:
-            found = bench.turns(ours.seconds, lambda w: float(w.ask("matmul", n=SIZE, dtype=torch_dtype)), "math")
-        return {name: work / seconds for name, seconds in found.items()}
+    def rates(dtype: str) -> dict[str, float]:
+        return {name: 1e-12 * rate for name, rate in bench.matmul_rates(dtype).items()}
 
-    f32, f16 = rates("float32", "float32"), rates("float16", "float16")
+    f32, f16 = rates("float32"), rates("float16")
     unit, note = "TFLOP/s", "" if "peer" not in f16 else f"torch with tensor cores: {f16['peer']:.0f}"
     return [
         Row("matmul f32", f"f32 matmul {SIZE}³", unit, f32["ours"], f32.get("peer"), "torch f32, TF32 off", Goal(0.8)),

@@ -60,33 +60,44 @@ def causal(config: dict[str, Any]) -> Any:
 
 
 class Text:
-    """A causal model; decode over a static cache by a compiled step, in the library's own loop or in one written for it."""
+    """A causal model; decode over a static cache by a compiled step, in the library's own loop or in one written for it.
 
-    def __init__(self, name: str) -> None:
+    Several sequences run in lockstep: all are as long.
+    """
+
+    def __init__(self, name: str, sequences: int = 1) -> None:
+        self.sequences = sequences
         self.config = CAUSAL[name]
         self.model = causal(self.config)
         self.model.generation_config.eos_token_id = None  # random weights would end the text anywhere
         self.step: Any = None
 
     def _tokens(self, count: int) -> Any:
-        return torch.randint(0, self.config["vocab_size"], (1, count), device=DEVICE)
+        return torch.randint(0, self.config["vocab_size"], (self.sequences, count), device=DEVICE)
 
     def prepare(self, prompt: int, steps: int, cache_length: int) -> None:
         """Compiles what is measured later."""
+        self.compile_step(cache_length)
+        for _ in range(2):
+            self.generate(prompt, steps)
+
+    def compile_step(self, cache_length: int) -> None:
+        """Compiles the step of `loop` alone, for caches of so many tokens."""
         from transformers import StaticCache
 
         self.cache = StaticCache(config=self.model.config, max_cache_len=cache_length)
         self.step = torch.compile(self._step, mode="reduce-overhead" if DEVICE == "cuda" else "default", fullgraph=True)
         for _ in range(2):
-            self.loop(prompt, 8)
-            self.generate(prompt, steps)
+            self.loop(cache_length // 2, 8)
 
     @torch.inference_mode()
     def loop(self, prompt: int, steps: int) -> float:
-        """Seconds a token of a loop that does nothing but call the compiled step."""
+        """Seconds a token step of a loop that does nothing but call the compiled step."""
         self.cache.reset()
         positions = torch.arange(prompt + steps, device=DEVICE)
-        out = self.model(input_ids=self._tokens(prompt), past_key_values=self.cache, cache_position=positions[:prompt])
+        out = self.model(
+            input_ids=self._tokens(prompt), past_key_values=self.cache, cache_position=positions[:prompt], logits_to_keep=1
+        )
         token = out.logits[:, -1:].argmax(-1)
         wait()
         start = time.perf_counter()
@@ -150,15 +161,16 @@ class Encoder:
         return median_seconds(run, repeats, 3)
 
 
-def works(side: str) -> dict[str, Callable[..., Any]]:
+def works(side: str, sequences: int = 1) -> dict[str, Callable[..., Any]]:
     """What the process of a side answers to: `math`, `minilm`, or the name of a causal model."""
     if side == "math":
         return {"matmul": matmul, "copy": copy}
     if side == "minilm":
         return {"embed": Encoder().embed}
-    text = Text(side)
-    return {"prepare": text.prepare, "loop": text.loop, "generate": text.generate, "prefill": text.prefill}
+    text = Text(side, sequences)
+    prepare = {"prepare": text.prepare, "compile_step": text.compile_step}
+    return {**prepare, "loop": text.loop, "generate": text.generate, "prefill": text.prefill}
 
 
 if __name__ == "__main__":
-    serve(works(sys.argv[1]))
+    serve(works(sys.argv[1], *map(int, sys.argv[2:])))

@@ -160,6 +160,16 @@ def has_modules(python: str, *modules: str) -> bool:
     return done.returncode == 0
 
 
+def require_native() -> None:
+    """Refuses to measure the processor without numba: NumPy would do the work, many times slower than what users have."""
+    from pumice.backends.host.native.jit import available
+
+    if not available():
+        raise SystemExit(
+            f"{sys.executable} has no numba: it would not measure Pumice as it is installed; run our side with another"
+        )
+
+
 # -- what a process costs -----------------------------------------------------------------------------------------------
 def cpu_seconds() -> float:
     """User and system time of this process, all threads together."""

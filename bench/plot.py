@@ -1,9 +1,13 @@
-"""Draws what bench/scaling.py measured: one PNG for each machine. Needs matplotlib, which the peers' environment has."""
+"""Draws what bench/scaling.py and bench/batch.py measured: a PNG for each file. The peers' environment has matplotlib.
+
+python bench/plot.py [FILE.json …]    all files of results where none is named; a plot lies beside the folder of its file
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +46,34 @@ def draw(data: dict[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
+def draw_arrivals(data: dict[str, Any], path: Path) -> None:
+    """The share of first tokens, and of further ones, that came within a time: one line for each load."""
+    found = data["arrivals"]
+    names = list(next(iter(found["loads"].values())))
+    figure, panels = pyplot.subplots(1, len(names), figsize=(6.2 * len(names), 4.4), squeeze=False)
+    for panel, name in zip(panels.flat, names, strict=True):
+        for load, lines in found["loads"].items():
+            rate = float(load) * found["requests_per_s"]
+            panel.plot(lines[name], found["percentiles"], linewidth=1.2, label=f"{load} of the throughput: {rate:.2f} a second")
+        for level in (50, 99):
+            panel.axhline(level, linestyle=":", linewidth=0.8, color="grey")
+        panel.set(xscale="log", xlabel="ms", ylabel="% within", title=name)
+        panel.grid(True, which="both", linewidth=0.3)
+        panel.legend(fontsize=8)
+    machine, when, commit = data["machine"]["text"], found["when"], found["commit"]
+    figure.suptitle(f"{found['title']}\n{machine} — {when} UTC, commit {commit}", fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
 def main() -> None:
-    for source in sorted((HERE / "results").glob("scaling-*.json")):
-        target = HERE / f"{source.stem}.png"
-        draw(json.loads(source.read_text()), target)
+    results = HERE / "results"
+    sources = [Path(name) for name in sys.argv[1:]] or sorted((*results.glob("scaling-*.json"), *results.glob("arrivals-*.json")))
+    for source in sources:
+        target = source.parent.parent / f"{source.stem}.png"
+        data = json.loads(source.read_text())
+        (draw_arrivals if "arrivals" in data else draw)(data, target)
         print(target)
 
 

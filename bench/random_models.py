@@ -52,14 +52,14 @@ class RandomParams:
 
 
 def random_engine(
-    config: dict[str, Any], device: Device, *, dtype: str = "f16", context: int = 1024, slots: int = 1
+    config: dict[str, Any], device: Device, *, dtype: str = "f16", context: int = 1024, **options: Any
 ) -> tuple[Engine, int]:
-    """An engine for a causal model with random weights, and the bytes of those."""
+    """An engine for a causal model with random weights, and the bytes of those; `options` are the engine's."""
     cfg = ModelArchConfig.from_hf(config)
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, CausalArchitecture)
     params: Any = RandomParams(cfg, dtype)
-    return Engine(arch, cfg, params, device, context=context, slots=slots), params.nbytes
+    return Engine(arch, cfg, params, device, context=context, **options), params.nbytes
 
 
 def generate(engine: Engine, prompt: int, steps: int, seed: int) -> Timings:

@@ -233,6 +233,10 @@ def take_in(path: Path, folder: Path = RESULTS) -> None:
         new = {name: {**s, "commit": s["commit"] or commit_name()} for name, s in data["series"].items()}
         write_json(folder / path.name, {"machine": data["machine"], "series": known | new})
         return
+    if "arrivals" in data:
+        arrivals = data["arrivals"]
+        write_json(folder / path.name, {**data, "arrivals": {**arrivals, "commit": arrivals["commit"] or commit_name()}})
+        return
     machine = Machine(**data["machine"])
     target = folder / f"{machine.name}.json"
     tables = json.loads(target.read_text())["tables"] if target.exists() else {}

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 # These are run by a Python that has torch or matplotlib, which the tests do without.
 ELSEWHERE = {"gpu_peers.py", "plot.py"}
 # These have no command line.
-PARTS = {"measure.py", "random_models.py", "shapes.py", "cpu_sides.py", "warm.py"}
+PARTS = {"measure.py", "random_models.py", "shapes.py", "cpu_sides.py", "batch_sides.py", "warm.py"}
 
 
 @pytest.mark.parametrize("script", sorted(p.name for p in BENCH.glob("*.py") if p.name not in ELSEWHERE | PARTS))
@@ -30,6 +31,8 @@ def test_help(script: str) -> None:
         ("cpu.py", ["--only", "decode,nothing"], "nothing is not among start,decode"),
         ("gpu.py", ["--only", "nothing"], "nothing is not among matmul"),
         ("scaling.py", ["--only", "nothing"], "nothing is not among layers"),
+        ("batch.py", ["--sequences", "1,0"], "'1,0' is no list of numbers from 1 on"),
+        ("batch.py", ["--device", "webgpu", "--lengths", "64"], "caches must hold more than the 64 new tokens"),
         ("report.py", ["nowhere.json"], "nowhere.json is no results file"),
     ],
 )
@@ -49,6 +52,49 @@ def test_random_models_run() -> None:
     assert done.returncode == 0, done.stderr
     size, tokens, nodes = map(int, done.stdout.split())
     assert size > 0 and tokens == 2 and nodes > 50
+
+
+def run_batch(folder: Path, *args: str) -> list[dict[str, Any]]:
+    """The rows of bench/batch.py with a tiny model of random weights, from an empty home."""
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "batch.py"), "--model", "random:tiny", "--results", str(folder / "results"), *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PUMICE_HOME": str(folder / "home")},
+    )
+    assert done.returncode == 0, done.stderr
+    (made,) = (folder / "results").glob("cpu-*.json")
+    (rows,) = json.loads(made.read_text())["tables"].values()
+    assert rows[0]["work"] in (folder / "RESULTS.md").read_text()
+    found: list[dict[str, Any]] = rows
+    return found
+
+
+def test_batches_of_sequences(tmp_path: Path) -> None:
+    rows = run_batch(tmp_path, "--sequences", "1,3", "--lengths", "8", "--rounds", "1")
+    assert [r["key"] for r in rows] == ["batch 1 x 8", "decode 1 x 8", "batch 3 x 8", "decode 3 x 8"]
+    assert all(r["ours"] > 0 and r["peer"] is None for r in rows)
+
+
+def test_arrivals(tmp_path: Path) -> None:
+    rows = run_batch(tmp_path, "--sequences", "2", "--lengths", "4,6", "--arrivals", "6", "--loads", "0.9,5")
+    assert len(rows) == 4 and all(0 < r["ours"] <= r["data"]["p99"] for r in rows)
+    (kept,) = (tmp_path / "results").glob("arrivals-*.json")
+    found = json.loads(kept.read_text())["arrivals"]
+    assert list(found["loads"]) == ["0.9", "5"]
+    for lines in found["loads"].values():
+        assert all(len(values) == len(found["percentiles"]) and values == sorted(values) for values in lines.values())
+
+
+def test_the_processor_is_not_measured_without_its_kernels() -> None:
+    """A Python without numba would measure NumPy, and say nothing of it."""
+    code = (
+        "import sys; sys.modules['numba'] = None; import importlib.util as u; find = u.find_spec;"
+        "u.find_spec = lambda name, *rest: None if name == 'numba' else find(name, *rest);"
+        "import batch_sides; batch_sides.pumice('random:tiny', 'host', 1, 32, 'f32')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=BENCH)
+    assert done.returncode == 1 and "has no numba" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow
