@@ -10,7 +10,8 @@ from pumice.backends.base import Device
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
 from pumice.llm.engine import Engine
-from pumice.llm.graphs import CacheLayout, trace_token_step
+from pumice.llm.graphs import trace_token_step
+from pumice.llm.memory import CacheLayout, page_groups
 from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.llm.sampling import Sampling
 from pumice.models.config import ModelArchConfig
@@ -77,6 +78,5 @@ def step_graph(config: dict[str, Any], caps: Caps, chunk: int | None) -> Graph:
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, CausalArchitecture)
     params: Any = RandomParams(cfg, "f16", planned=True)
-    return trace_token_step(
-        arch, cfg, params.specs, CacheLayout(1, 2048, joined=caps.target == "webgpu"), Sampling(), chunk=chunk
-    )
+    layout = CacheLayout(1, 2048, joined=caps.target == "webgpu", windows=page_groups(cfg.windows, 2048))
+    return trace_token_step(arch, cfg, params.specs, layout, Sampling(), chunk=chunk)

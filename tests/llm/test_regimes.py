@@ -12,7 +12,8 @@ import pytest
 import pumice as pm
 from pumice.core.caps import Caps
 from pumice.llm.engine import Engine
-from pumice.llm.graphs import CacheLayout, trace_token_step
+from pumice.llm.graphs import trace_token_step
+from pumice.llm.memory import CacheLayout
 from pumice.llm.requests import Request
 from pumice.llm.sampling import Sampling
 from pumice.models.config import ModelArchConfig

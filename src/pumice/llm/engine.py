@@ -17,9 +17,10 @@ import pumice as pm
 from pumice import config
 from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, DeviceLost, InputError, NotFinite
-from pumice.llm.graphs import RING, CacheLayout, trace_token_step
+from pumice.llm.graphs import RING, trace_token_step
 from pumice.llm.live import Burst, CacheSlot, LiveSequence, logprobs_in
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
+from pumice.llm.memory import CacheLayout, group_input, page_groups
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.prepare import in_background, prepare_kernels
 from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, check_cache_dtype, check_sizes, number
@@ -76,7 +77,9 @@ class Engine:
             params = attach(cfg, params, adapter)
         self.arch, self.cfg, self.device = arch, cfg, device
         self.context = min(context, cfg.max_positions)
-        self.layout = CacheLayout(slots, self.context, cache_dtype, joined=device.caps.joined_cache)
+        windows = page_groups(cfg.windows, self.context)
+        self.layout = CacheLayout(slots, self.context, cache_dtype, joined=device.caps.joined_cache, windows=windows)
+        self._tables = np.arange(self.layout.pool, dtype=np.int32).reshape(slots, self.layout.table)
         self.chunk = min(chunk, self.context)
         self._params = params
         self._slots = [CacheSlot(i) for i in range(slots)]
@@ -353,9 +356,12 @@ class Engine:
         }
         if part is None:
             out["fed"] = np.array([self._place(s, s.count + s.ahead - 1) for s in live], np.int32)
-            out["row"] = out["slot"] * np.int32(self.context) + out["start"]
+            row = out["slot"] * np.int32(self.layout.table * self.layout.page) + out["start"]
         else:
             out |= {"length": np.array([length], np.int32), "tokens": np.array([part], np.int32)}
+            row = out["slot"] * self.layout.table * self.layout.page + np.arange(length, dtype=np.int32) + out["start"]
+        for group in range(len(self.layout.windows)):
+            out |= {group_input("pages", group): self._tables[out["slot"]], group_input("row", group): row}
         params = [s.request.sampling for s in live]
         if not variant.greedy:
             for name in ("temperature", "top_p", "min_p"):

@@ -10,7 +10,7 @@ import numpy as np
 import pumice as pm
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
-from pumice.llm.graphs import CacheLayout, cached_attention
+from pumice.llm.memory import CacheLayout, paged_attention
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
 from pumice.run.executable import Executable
@@ -35,12 +35,12 @@ def trace_logits(arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, *,
     The tokens are those from `start` to `end` of a sequence of `total`; keys and values of those before are in a cache of its
     own, in f32.
     """
-    layout = CacheLayout(1, context, joined=joined, states="logits")
+    layout = CacheLayout(1, context, joined=joined, states="logits", page=context)  # one page for all
 
     def run(params: Any, tokens: Tensor, start: Tensor, end: Tensor, total: Tensor) -> Tensor:
         width = tokens.shape[1]
         places = start + pm.arange(width, dtype="i32")
-        attend = cached_attention(layout, places, start, start, end)
+        attend = paged_attention(layout, [None], [places], start, end)
         hidden = arch.hidden(cfg, params, tokens, pm.expand_dims(places, 0), attend, length=total)
         return arch.logits(cfg, params, hidden.reshape(width, cfg.hidden))
 

@@ -17,8 +17,9 @@ from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.functions.build import shown_code
 from pumice.llm.embed import Pooling, encoder_graph
-from pumice.llm.graphs import CacheLayout, trace_token_step
+from pumice.llm.graphs import trace_token_step
 from pumice.llm.load import read_config
+from pumice.llm.memory import CacheLayout, page_groups
 from pumice.llm.prepare import prepare_kernels
 from pumice.llm.sampling import Sampling
 from pumice.models.config import ModelArchConfig
@@ -136,7 +137,8 @@ def _model(
         inputs, measured = {"length": sizes["T"]}, f"one text of {sizes['T']} tokens"
     else:
         context = min(context, config.max_positions)
-        layout = CacheLayout(1, context, joined=device.caps.joined_cache)
+        windows = page_groups(config.windows, context)
+        layout = CacheLayout(1, context, joined=device.caps.joined_cache, windows=windows)
         chunk = min(_CHUNK, context) if prefill else None
         with _own_lines():
             graph = trace_token_step(arch, config, params.specs, layout, Sampling(), chunk=chunk)

@@ -1,0 +1,245 @@
+"""Keys and values in pages on the device: how a token step appends and reads them, and copies, saves and restores of pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import pumice as pm
+from pumice.core.dims import product
+from pumice.run.executable import Executable
+from pumice.run.store import Store
+from pumice.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+# Tokens of a page.
+PAGE = 32
+
+
+def pages_for(tokens: int, page: int = PAGE) -> int:
+    """How many pages hold so many tokens.
+
+    >>> pages_for(1), pages_for(32), pages_for(33)
+    (1, 1, 2)
+    """
+    return -(-tokens // page)
+
+
+@dataclass(frozen=True)
+class CacheLayout:
+    """The cache: up to `slots` sequences of up to `context` tokens each, in pages of `page` tokens, as `dtype`: f32, f16 or q8.
+
+    Layers with the same window are a page group: `windows` has the window of each group, `pages` is how many pages each has,
+    by default enough for all slots. `joined` keeps the key and the value of a token side by side, so that one dispatch appends
+    both. `states` begins the names of its states.
+    """
+
+    slots: int
+    context: int
+    dtype: str = "f32"
+    joined: bool = False
+    states: str = "cache"
+    pages: int = 0
+    windows: tuple[int | None, ...] = (None,)
+    page: int = PAGE
+
+    @property
+    def table(self) -> int:
+        """Entries of the page table of a sequence."""
+        return pages_for(self.context, self.page)
+
+    @property
+    def pool(self) -> int:
+        """Pages of each group."""
+        return self.pages or self.slots * self.table
+
+    @property
+    def rows(self) -> int:
+        """Tokens that each group has room for; as a row it is the first that does not exist."""
+        return self.pool * self.page
+
+    def group(self, window: int | None) -> int:
+        """The page group of layers with this window; those without one of their own are in the first.
+
+        >>> CacheLayout(1, 512, windows=(None, 64)).group(64), CacheLayout(1, 512).group(1024)
+        (1, 0)
+        """
+        return self.windows.index(window) if window in self.windows else 0
+
+
+def page_groups(windows: Sequence[int | None], context: int) -> tuple[int | None, ...]:
+    """The windows of the page groups of a model, by the windows of its layers; the first is that of full attention.
+
+    >>> page_groups([16, None, 16, 4096], 512), page_groups([16, 16], 512)
+    ((None, 16), (16,))
+    """
+    found = [None if w is None or w >= context else w for w in windows]
+    return tuple(sorted(dict.fromkeys(found), key=lambda w: (w is not None, w or 0)))
+
+
+def group_input(name: str, group: int) -> str:
+    """The name of an input that each page group has for itself.
+
+    >>> group_input("pages", 0), group_input("pages", 1)
+    ('pages', 'pages1')
+    """
+    return f"{name}{group or ''}"
+
+
+def paged_attention(
+    layout: CacheLayout, tables: Sequence[Tensor | None], rows: Sequence[Tensor], start: Tensor, end: Tensor | None
+) -> Callable[..., Tensor]:
+    """An `attend` that appends keys and values to the cache and attends to the whole sequence of each batch row.
+
+    For each page group, `tables` [B, P] has the pages of the sequences (None: its only page) and `rows` [B · T] the row of the
+    pool that each new token takes; rows beyond the pool are dropped, which is how padding is kept out. `end` is the length of the
+    sequences with the new tokens; omit it when decoding one token: its position gives the length.
+    """
+
+    def append(name: str, group: int, new: Tensor, dtype: str) -> Tensor:
+        """New vectors [B, T, …] into their rows of a state; the whole state as [pages, page, …]."""
+        batch, width, *rest = new.shape
+        size = product(rest)
+        cache = pm.state(name, (layout.rows, size), dtype)
+        updated = pm.scatter_set(cache, rows[group], new.reshape(batch * width, size).astype(dtype))
+        pm.set_state(cache, updated)
+        return updated.reshape(layout.pool, layout.page, *rest)
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None, **options: Any) -> Tensor:
+        dtype, group = "i8" if layout.dtype == "q8" else layout.dtype, layout.group(window)
+        prefix = f"{layout.states}.{layer}"
+        if layout.dtype == "q8":
+            # Eight bits and a scale per vector, so that one large entry costs only its own vector precision.
+            k, k_top = _eight_bits(k)
+            v, v_top = _eight_bits(v)
+            options["k_scale"] = append(f"{prefix}.k_scale", group, k_top, "f32")
+            options["v_scale"] = append(f"{prefix}.v_scale", group, v_top, "f32")
+        if layout.joined and k.shape == v.shape:
+            both = append(f"{prefix}.kv", group, pm.stack([k, v], axis=2), dtype)
+            keys, values = both[:, :, 0], both[:, :, 1]
+        else:
+            keys, values = append(f"{prefix}.k", group, k, dtype), append(f"{prefix}.v", group, v, dtype)
+        options |= {"offset": start, "kv_len": end, "kv_index": tables[group], "window": window}
+        return pm.attention(q, keys, values, layout="bshd", causal=True, **options)
+
+    return attend
+
+
+def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantises each vector to integers from -127 to 127; gives these and the scales."""
+    top = pm.maximum(pm.abs(x).max(axis=-1), 1e-30) / 127.0
+    return pm.round(x / pm.expand_dims(top, -1)), top
+
+
+# Pages that a run of `PagedStates` moves at most.
+_AT_ONCE = 16
+
+
+class PagedStates:
+    """The states of a cache in a store: copies pages within them, and moves pages to and from arrays.
+
+    `layers` has the window of each layer.
+    """
+
+    def __init__(self, store: Store, layout: CacheLayout, layers: Sequence[int | None]) -> None:
+        self._store, self._layout = store, layout
+        # Which states each page group has; they exist once an executable of the token step does.
+        self._groups: list[list[str]] = [[] for _ in layout.windows]
+        for name in store:
+            first, _, rest = name.partition(".")
+            if first == layout.states and store[name].kind == "state":
+                self._groups[layout.group(layers[int(rest.partition(".")[0])])].append(name)
+        self._exes: dict[tuple[str, int], Executable] = {}
+
+    def copy(self, group: int, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copies whole pages of a group; no target is the source of another copy."""
+        exe = self._executable("copy", group)
+        for first in range(0, len(sources), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            exe.run(source=np.array(sources[part], np.int32), target=np.array(targets[part], np.int32), outputs=[])
+
+    def save(self, group: int, pages: Sequence[int]) -> dict[str, Array]:
+        """What pages of a group hold, by state, [pages, page, …]."""
+        exe, parts = self._executable("save", group), []
+        for first in range(0, len(pages), _AT_ONCE):
+            parts.append(exe.run(source=np.array(pages[first : first + _AT_ONCE], np.int32)))
+        return {name: np.concatenate([p[name] for p in parts]) for name in self._groups[group]} if parts else {}
+
+    def restore(self, group: int, pages: Sequence[int], saved: Mapping[str, Array]) -> None:
+        """Puts into pages of a group what `save` gave for as many."""
+        exe = self._executable("restore", group)
+        for first in range(0, len(pages), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            held = {_input_name(k): saved[name][part] for k, name in enumerate(self._groups[group])}
+            exe.run({"target": np.array(pages[part], np.int32), **held}, outputs=[])
+
+    def close(self) -> None:
+        for exe in self._exes.values():
+            exe.close()
+        self._exes.clear()
+
+    def _executable(self, work: str, group: int) -> Executable:
+        if (work, group) not in self._exes:
+            trace = {"copy": self._trace_copy, "save": self._trace_save, "restore": self._trace_restore}[work]
+            self._exes[work, group] = pm.compile(trace(self._groups[group]), store=self._store)
+        return self._exes[work, group]
+
+    def _state(self, name: str) -> tuple[Tensor, int]:
+        """A state of the store, and how many numbers of it are a token's."""
+        kind = self._store[name].type
+        return pm.state(name, kind.shape, kind.dtype.name), int(product(kind.shape[1:]))
+
+    def _paged(self, name: str) -> Tensor:
+        """A state as [pages, numbers of a page]."""
+        state, size = self._state(name)
+        return state.reshape(self._layout.pool, self._layout.page * size)
+
+    def _put(self, name: str, targets: Tensor, pages: Tensor) -> None:
+        """Pages [N, numbers of a page] into their places."""
+        state, size = self._state(name)
+        updated = pm.scatter_set(state.reshape(self._layout.pool, self._layout.page * size), targets, pages)
+        pm.set_state(state, updated.reshape(state.shape))
+
+    def _trace_copy(self, names: Sequence[str]) -> Any:
+        def run(source: Tensor, target: Tensor) -> Tensor:
+            for name in names:
+                self._put(name, target, pm.take(self._paged(name), source, axis=0))
+            return target
+
+        return pm.trace(run, source=_numbers(), target=_numbers())
+
+    def _trace_save(self, names: Sequence[str]) -> Any:
+        def run(source: Tensor) -> dict[str, Tensor]:
+            out = {}
+            for name in names:
+                size = self._state(name)[1]
+                out[name] = pm.take(self._paged(name), source, axis=0).reshape(source.shape[0], self._layout.page, size)
+            return out
+
+        return pm.trace(run, source=_numbers())
+
+    def _trace_restore(self, names: Sequence[str]) -> Any:
+        def run(target: Tensor, **held: Tensor) -> Tensor:
+            for k, name in enumerate(names):
+                size = self._state(name)[1]
+                self._put(name, target, held[_input_name(k)].reshape(target.shape[0], self._layout.page * size))
+            return target
+
+        specs = {}
+        for k, name in enumerate(names):
+            kind = self._store[name].type
+            shape = ("N", self._layout.page, int(product(kind.shape[1:])))
+            specs[_input_name(k)] = pm.spec(*shape, dtype=kind.dtype.name, max=_AT_ONCE)
+        return pm.trace(run, target=_numbers(), **specs)
+
+
+def _numbers() -> pm.Spec:
+    return pm.spec("N", dtype="i32", max=_AT_ONCE)
+
+
+def _input_name(k: int) -> str:
+    return f"held{k}"
