@@ -15,7 +15,7 @@ from pumice.errors import NotFinite
 from pumice.formats import open_weights
 from pumice.llm.engine import Engine
 from pumice.llm.requests import Request, SamplingParams
-from pumice.llm.sampling import NOT_FINITE, sample
+from pumice.llm.sampling import COLUMNS, NOT_FINITE, Sampling, next_token, sampling_specs
 from pumice.run.executable import Executable
 from tiny_models import GOLDENS, GREEDY, PROMPT, checkpoint, tokens_of
 
@@ -41,6 +41,10 @@ CUTS: dict[str, dict[str, float]] = {
     "top_k, then top_p of what is left": {"temperature": 30.0, "top_k": 300, "top_p": 0.5},
     "all three": {"temperature": 5.0, "top_k": 400, "top_p": 0.95, "min_p": 0.1},
     "top_k below the candidates": {"temperature": 30.0, "top_k": 200, "top_p": 0.9},
+    "typical_p alone": {"temperature": 1.0, "typical_p": 0.3},
+    "a wide typical_p": {"temperature": 30.0, "typical_p": 0.97},
+    "typical_p of 0: the most typical token": {"temperature": 2.0, "typical_p": 0.0},
+    "typical_p after the others": {"temperature": 3.0, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "typical_p": 0.6},
     "greedy": {"temperature": 0.0},
 }
 
@@ -65,33 +69,44 @@ def distribution(logits: Array, n: dict[str, float]) -> tuple[Array, Array]:
     before = np.cumsum(p) - p
     kept = ((before < n["top_p"]) | (n["top_p"] == 1)) & (p >= n["min_p"] * p[0])
     kept[0] = True
-    return order[kept], p[kept] / p[kept].sum()
+    order, p = order[kept], p[kept] / p[kept].sum()
+    if n["typical_p"] < 1:
+        surprise = -np.log(p)
+        off = np.abs(surprise - (p * surprise).sum())
+        # Those that are nearer to the expected surprise come first; equally near ones stay or go together.
+        near = np.array([o == off.min() or p[off < o].sum() < n["typical_p"] for o in off])
+        order, p = order[near], p[near] / p[near].sum()
+    return order, p
 
 
 @cache
 def drawer(target: str, whole: bool, rows: int = ROWS, vocab: int = VOCAB) -> Executable:
-    specs: dict[str, Any] = {k: pm.spec(rows) for k in ("temperature", "top_p", "min_p", "u")}
+    sampling = Sampling(greedy=False, whole=whole, typical=whole)
+    specs = sampling_specs(lambda dtype, *shape: pm.spec(rows, *shape, dtype=dtype), sampling, vocab)
     return pm.compile(
-        lambda logits, **numbers: sample(logits, numbers, whole=whole),
+        lambda logits, **inputs: next_token(logits, sampling, inputs, slots=1, slot=pm.zeros((rows,), "i32"))["token"],
         device=device(target),
         logits=pm.spec(rows, vocab),
-        top_k=pm.spec(rows, dtype="i32"),
         **specs,
     )
 
 
 def numbers_of(cut: dict[str, float]) -> dict[str, float]:
-    return {"top_k": 0, "top_p": 1.0, "min_p": 0.0, **cut}
+    return {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, **cut}
+
+
+def columns(cut: dict[str, float], u: Array) -> Array:
+    """The input `numbers` for one cut and several u."""
+    one = {**dict.fromkeys(COLUMNS, 0.0), **numbers_of(cut)}
+    return np.stack([u if name == "u" else np.full(len(u), one[name]) for name in COLUMNS], axis=1).astype(np.float32)
 
 
 def draw(target: str, logits: Array, cut: dict[str, float], u: Array, *, whole: bool = True) -> Array:
     """The tokens for several u, `ROWS` at a time."""
     out = []
     for first in range(0, len(u), ROWS):
-        part = np.resize(u[first : first + ROWS], ROWS)
-        given = {k: np.full(ROWS, v, np.int32 if k == "top_k" else np.float32) for k, v in numbers_of(cut).items()}
-        found = drawer(target, whole).run(logits=np.tile(logits, (ROWS, 1)), u=part.astype(np.float32), **given)
-        out.append(found[: len(u) - first])
+        numbers = columns(cut, np.resize(u[first : first + ROWS], ROWS))
+        out.append(drawer(target, whole).run(logits=np.tile(logits, (ROWS, 1)), numbers=numbers)[: len(u) - first])
     return np.concatenate(out)
 
 
@@ -112,7 +127,9 @@ def test_a_number_draws_the_token_that_the_distribution_has_there(target: str, c
     np.testing.assert_array_equal(draw(target, logits, CUTS[cut], u), want)
 
 
-@pytest.mark.parametrize("cut", ["nothing is cut", "hot", "top_k 257", "all three"])
+@pytest.mark.parametrize(
+    "cut", ["nothing is cut", "hot", "top_k 257", "all three", "a wide typical_p", "typical_p after the others"]
+)
 def test_many_draws_follow_the_distribution(cut: str) -> None:
     """Chi-square over bins of at least 20 expected draws, with the numbers that a seed gives."""
     logits = logits_for("floats")
@@ -144,9 +161,8 @@ def test_a_vocabulary_that_no_workgroup_can_hold(target: str) -> None:
     logits = np.random.default_rng(8).normal(scale=4.0, size=vocab).astype(np.float32)
     tokens, p = distribution(logits, numbers_of({"temperature": 50.0}))
     u = (np.cumsum(p) - p / 2)[ranks].astype(np.float32)
-    given = {k: np.full(len(u), v, np.float32) for k, v in (("temperature", 50), ("top_p", 1), ("min_p", 0))}
     with drawer.__wrapped__(target, True, len(u), vocab) as exe:
-        got = exe.run(logits=np.tile(logits, (len(u), 1)), u=u, top_k=np.zeros(len(u), np.int32), **given)
+        got = exe.run(logits=np.tile(logits, (len(u), 1)), numbers=columns({"temperature": 50.0}, u))
     np.testing.assert_array_equal(got, tokens[ranks])
 
 
@@ -222,7 +238,6 @@ def test_nan_that_shows_while_decoding(target: str, setting: str, engine: Callab
 def test_a_batch_of_wide_and_narrow_requests(engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a large vocabulary: what one request asks for changes no other."""
     monkeypatch.setattr("pumice.llm.sampling.CANDIDATES", 16)
-    monkeypatch.setattr("pumice.llm.requests.CANDIDATES", 16)
     narrow = SamplingParams(temperature=2.0, top_k=9, seed=3)
     wide = SamplingParams(temperature=2.0, top_k=0, top_p=1.0, min_p=0.0, seed=4)
     alone = engine("llama")

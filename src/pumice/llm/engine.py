@@ -16,7 +16,7 @@ import numpy as np
 import pumice as pm
 from pumice import config
 from pumice.core.interrupts import Monitor
-from pumice.errors import ClosedError, DeviceLost, InputError, NotFinite
+from pumice.errors import ClosedError, DeviceLost, InputError
 from pumice.llm.graphs import RING, trace_token_step
 from pumice.llm.live import Burst, CacheSlot, LiveSequence, logprobs_in
 from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
@@ -24,7 +24,7 @@ from pumice.llm.memory import CacheLayout, group_input, page_groups
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.prepare import in_background, prepare_kernels
 from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, check_cache_dtype, check_sizes, number
-from pumice.llm.sampling import NOT_FINITE, Sampling
+from pumice.llm.sampling import Sampling, SamplingRow, check_token, sampling_inputs, slot_rows, trace_slot_row
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.lora import Adapter, attach
@@ -86,6 +86,7 @@ class Engine:
         # Weights and caches; all executables work on it.
         self._store = pm.Store(device)
         self._exes: dict[Any, Executable] = {}
+        self._slot_writers: dict[str, Executable] = {}
         # A stream holds the turn while its consumer has it, and the device only during a token step: `close` need not wait for
         # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
         self._turn = _Turn(ended=True)
@@ -216,6 +217,7 @@ class Engine:
 
     def _check(self, r: Request) -> None:
         self._check_tokens(r.prompt)
+        r.sampling.check_tokens(self.cfg.vocab)
         counts: dict[str, Any] = {"prompt_tokens": len(r.prompt), "max_tokens": r.max_tokens, "context": self.context}
         if number("max_tokens", r.max_tokens, whole=True) < 1:
             raise InputError(f"max_tokens is {r.max_tokens}", hint="ask for at least 1 token", **counts)
@@ -298,30 +300,17 @@ class Engine:
         return slot
 
     def _variant(self, live: Sequence[LiveSequence]) -> Sampling:
-        return Sampling(
-            greedy=all(s.request.sampling.greedy for s in live),
-            penalty=any(s.request.sampling.repeat_penalty != 1 for s in live),
-            logprobs=any(s.request.sampling.logprobs is not None for s in live),
-            whole=any(s.request.sampling.needs_whole(self.cfg.vocab) for s in live),
-        )
+        masked = any(s.request.grammar is not None for s in live)
+        return Sampling.of([s.request.sampling for s in live], self.cfg.vocab, mask=masked)
 
     def _accept(self, s: LiveSequence, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
-        """Takes a sampled token for a sequence; raises NotFinite if its logits were not finite."""
-        if token == NOT_FINITE:
-            position = len(s.request.prompt) + s.count
-            raise NotFinite(
-                f"{self.name} computes NaN or infinite logits after {position} tokens, so there is no next token",
-                hint=NotFinite.HINT,
-                model=self.name,
-                position=position,
-            )
-        s.take(token, logprobs)
+        """Takes a sampled token for a sequence; raises if the draw failed."""
+        s.take(check_token(token, self.name, len(s.request.prompt) + s.count), logprobs)
 
     def _prefill(self, seq: LiveSequence, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
         """Prefill: runs the tokens of a prompt that the slot lacks, and samples the next one; False if cancelled."""
         variant, slot = self._variant([seq]), seq.slot
-        if variant.penalty:
-            self._mark_seen(self._executable(self.chunk, variant), seq)
+        self._fill_slot(seq, prompt[len(seq.request.prompt) :], variant)
         while len(slot.tokens) < len(prompt):
             if cancelled():
                 return False
@@ -334,12 +323,13 @@ class Engine:
         self._accept(seq, int(results[0][0]), logprobs_in(results[1:], 0))
         return True
 
-    def _mark_seen(self, exe: Executable, seq: LiveSequence) -> None:
-        """The repeat penalty counts tokens that are already in the cache too."""
-        seen = exe.state["seen"].read().reshape(len(self._slots), self.cfg.vocab)
-        seen[seq.slot.index] = 0
-        seen[seq.slot.index, seq.slot.tokens] = 1
-        exe.state["seen"].write(seen.reshape(-1))
+    def _fill_slot(self, seq: LiveSequence, completion: Sequence[int], variant: Sampling) -> None:
+        """Writes what sampling keeps for each slot: token counts and biases."""
+        request, vocab = seq.request, self.cfg.vocab
+        for name, row in slot_rows(request.sampling, request.prompt, completion, variant, vocab).items():
+            if name not in self._slot_writers:
+                self._slot_writers[name] = pm.compile(trace_slot_row(name, len(self._slots), vocab), store=self._store)
+            self._slot_writers[name].run({"slot": np.array([seq.slot.index], np.int32), "row": row[None]}, outputs=[])
 
     def _place(self, s: LiveSequence, number: int) -> int:
         """The ring position of a sequence's token with that number."""
@@ -362,15 +352,8 @@ class Engine:
             row = out["slot"] * self.layout.table * self.layout.page + np.arange(length, dtype=np.int32) + out["start"]
         for group in range(len(self.layout.windows)):
             out |= {group_input("pages", group): self._tables[out["slot"]], group_input("row", group): row}
-        params = [s.request.sampling for s in live]
-        if not variant.greedy:
-            for name in ("temperature", "top_p", "min_p"):
-                out[name] = np.array([getattr(p, name) for p in params], np.float32)
-            out["top_k"] = np.array([p.top_k for p in params], np.int32)
-            out["u"] = np.array([p.uniform(s.count + s.ahead) for s, p in zip(live, params, strict=True)], np.float32)
-        if variant.penalty:
-            out["repeat_penalty"] = np.array([p.repeat_penalty for p in params], np.float32)
-        return out
+        rows = [SamplingRow(s.request.sampling, s.count + s.ahead, s.allowed()) for s in live]
+        return out | sampling_inputs(rows, variant, self.cfg.vocab)
 
     def _restart_length(self, r: Request) -> int | None:
         """The length beyond which the cache of a sequence is recomputed; None where no token step crosses one."""
@@ -391,7 +374,9 @@ class Engine:
         due = [s for s in live if s.restarts_now]
         if due:
             return [event for s in due for event in self._restart(s, live, cancelled)]
-        while len(bursts) < self._bursts and all(s.room > 0 for s in live):
+        # A mask needs the token before it.
+        most = 1 if any(s.request.grammar for s in live) else self._bursts
+        while len(bursts) < most and all(s.room > 0 for s in live):
             bursts.append(self._burst(live))
         burst = bursts.popleft()
         results = burst.results()
@@ -420,7 +405,7 @@ class Engine:
         """Starts a few token steps on the device; the last one brings the tokens of all."""
         variant = self._variant(live)
         exe = self._executable(None, variant)
-        token_steps = 1 if variant.logprobs else min(self._ahead, *(s.room for s in live))
+        token_steps = 1 if variant.logprobs or variant.mask else min(self._ahead, *(s.room for s in live))
         for _ in range(token_steps - 1):
             exe.run(self._inputs(live, variant), outputs=[])
             self._advance(live)
@@ -506,6 +491,7 @@ class Engine:
         with self._step_lock:
             self._store.close()
             self._exes.clear()
+            self._slot_writers.clear()
 
 
 # The default sampling of requests; its plans are prepared at load.

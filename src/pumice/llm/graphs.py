@@ -8,7 +8,7 @@ from typing import Any
 import pumice as pm
 from pumice.ir.graph import Graph
 from pumice.llm.memory import CacheLayout, group_input, paged_attention
-from pumice.llm.sampling import Sampling, logprobs_of, next_token, penalise
+from pumice.llm.sampling import Sampling, next_token, sampling_specs
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
 from pumice.tensor import Tensor
@@ -24,8 +24,8 @@ def token_step(
 
     Inputs, all by batch row: `slot` (its row in the states that are not paged), `start` (tokens in the cache so far), `total`
     (length of the sequence that this token step belongs to: some rotary scalings depend on it), `at` (where in the ring the
-    sampled token goes), for each page group `pages` (the page table) and `row` (the row of the pool for each token), and, unless
-    greedy, the sampling numbers. Prompts come with `tokens` and `length` (how many they are; the rest of the row is padding).
+    sampled token goes), for each page group `pages` (the page table) and `row` (the row of the pool for each token), and what
+    `sampling_inputs` makes. Prompts come with `tokens` and `length` (how many they are; the rest of the row is padding).
     With `feed` each row runs the token in the ring at `fed` instead, which never left the device.
     """
 
@@ -35,9 +35,7 @@ def token_step(
         batch, width = tokens.shape
         column = pm.expand_dims(pm.arange(width, dtype="i32"), 0)
         positions = pm.expand_dims(start, 1) + column
-        used = end = None
-        if not feed:
-            used, end = column < pm.expand_dims(rest["length"], 1), start + rest["length"]
+        end = None if feed else start + rest["length"]
         tables, rows = ([rest[group_input(n, g)] for g in range(len(layout.windows))] for n in ("pages", "row"))
         attend = paged_attention(layout, tables, rows, start, end)
         hidden = arch.hidden(cfg, params, tokens, positions, attend, length=total)
@@ -45,14 +43,12 @@ def token_step(
             # Only each row's last token has a successor to predict.
             ends = pm.arange(batch, dtype="i32") * width + rest["length"] - 1
             hidden = pm.take(hidden.reshape(batch * width, cfg.hidden), ends, axis=0)
-        picked = logits = arch.logits(cfg, params, hidden).reshape(batch, cfg.vocab)
-        if sampling.penalty:
-            picked = penalise(logits, layout.slots, slot, tokens, used, rest["repeat_penalty"])
-        token = next_token(picked, sampling, rest)
-        new_ring = pm.scatter_set(ring, at, token)
+        logits = arch.logits(cfg, params, hidden).reshape(batch, cfg.vocab)
+        fed = tokens.reshape(batch) if feed else None
+        chosen = next_token(logits, sampling, rest, slots=layout.slots, slot=slot, fed=fed)
+        new_ring = pm.scatter_set(ring, at, chosen["token"])
         pm.set_state(ring, new_ring)
-        out = {"token": token, "ring": new_ring}
-        return {**out, **logprobs_of(logits, token)} if sampling.logprobs else out
+        return {**chosen, "ring": new_ring}
 
     return run
 
@@ -85,9 +81,5 @@ def trace_token_step(
         specs[group_input("row", group)] = each("i32") if feed else pm.spec("T", dtype="i32", max=chunk)
     if not feed:
         specs["tokens"] = pm.spec(1, "T", dtype="i32", max=chunk)
-    if not sampling.greedy:
-        specs |= {n: each() for n in ("temperature", "top_p", "min_p", "u")}
-        specs["top_k"] = each("i32")
-    if sampling.penalty:
-        specs["repeat_penalty"] = each()
+    specs |= sampling_specs(each, sampling, cfg.vocab)
     return pm.trace(token_step(arch, cfg, layout, sampling, feed=feed), params=params, **specs)

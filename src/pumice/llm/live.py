@@ -52,6 +52,13 @@ class LiveSequence:
         """Whether the next token is the first beyond the length at which the cache is recomputed."""
         return self.restart is not None and len(self.slot.tokens) == self.restart and not self.ahead
 
+    def allowed(self) -> Array | None:
+        """The mask of the tokens that may come next, where the request has a grammar."""
+        if self.request.grammar is None:
+            return None
+        answer = self.slot.tokens[len(self.request.prompt) :]
+        return np.asarray(self.request.grammar.mask([*answer, self.last] if self.count else []))
+
     def take(self, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
         """The next token; if later token steps are in flight, the first of them has run it."""
         self.last, self.logprobs = token, logprobs

@@ -12,7 +12,7 @@ from pumice.errors import ClosedError, InputError
 from pumice.llm.answers import Piece, Run
 from pumice.llm.engine import Array, Engine
 from pumice.llm.prompts import Prompt, check_messages, split_batch, token_ids
-from pumice.llm.requests import Request, check_options, number, sampling_of, stops_of
+from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
 from pumice.run.device import Device, open_device
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
@@ -82,9 +82,10 @@ class LanguageModel:
         """The answer to a prompt, a `Generation`; with `n` above 1 a list of `n`. A list of prompts gives a list of those.
 
         `on_text` is called with each `Piece` of text as it comes; `piece.prompt` and `piece.choice` say whose it is. Options:
-        max_tokens, temperature, top_k, top_p, min_p, repeat_penalty, seed, stop, logprobs, system, raw, ignore_eos, cancelled
-        and strict. What is not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where
-        the context does, with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
+        max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty, logit_bias,
+        seed, stop, stop_tokens, logprobs, system, raw, ignore_eos, cancelled and strict. What is not given is as the model's own
+        files recommend, then as docs/sampling.md says. An answer ends where the context does, with finish_reason "length"; with
+        strict=True a max_tokens that does not fit is refused instead.
         """
         run, batch = self._start(prompt, n, options)
         for piece in run.pieces():
@@ -116,7 +117,7 @@ class LanguageModel:
                     raise
                 raise type(e)(f"prompt {k} of the batch: {e.message}", hint=e.hint, **{**e.fields, "prompt": k}) from None
         sampling = sampling_of({**given, "seed": given.get("seed", secrets.randbits(32))})
-        ends = frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids
+        ends = stop_tokens_of(given) | (frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids)
         requests = [
             Request(tokens, replace(sampling, seed=(sampling.seed + k) % 2**64), self._limit(len(tokens), given), ends)
             for tokens in ids

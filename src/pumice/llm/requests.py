@@ -2,67 +2,131 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from pumice.core.special import threefry2x32
 from pumice.errors import InputError
-from pumice.llm.sampling import CANDIDATES
 from pumice.text.stream import TextStream
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are drawn. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 switch those rules off.
+    """How tokens are drawn; docs/sampling.md has the rules. `temperature` 0 is greedy.
 
-    >>> SamplingParams(temperature=0).greedy
-    True
+    `top_k` 0, `top_p` 1, `min_p` 0, `typical_p` 1, `repeat_penalty` 1 and the other penalties 0 switch those rules off.
+    `logit_bias` has what is added to the logits of tokens, by id; minus infinity forbids a token.
+
+    >>> SamplingParams(temperature=0).greedy, SamplingParams(logit_bias={"7": -1}).logit_bias
+    (True, ((7, -1.0),))
     """
 
     temperature: float = 0.8
     top_k: int = 40
     top_p: float = 0.95
     min_p: float = 0.05
+    typical_p: float = 1.0
     repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     seed: int = 0
     logprobs: int | None = None
+    logit_bias: Mapping[int, float] | tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
-        limits = {
-            "temperature": (0.0, 100.0),
-            "top_k": (0, 1 << 30),
-            "top_p": (0.0, 1.0),
-            "min_p": (0.0, 1.0),
-            "repeat_penalty": (0.01, 100.0),
-            "seed": (0, (1 << 64) - 1),
-        }
-        for name, (low, high) in limits.items():
+        for name, (low, high) in _LIMITS.items():
             value = number(name, getattr(self, name), whole=isinstance(low, int))
             if not low <= value <= high:  # false for NaN too
                 raise InputError(f"{name} is {value}", hint=f"it must be in {low}…{high}", name=name, value=value)
         if self.logprobs is not None and not 0 <= number("logprobs", self.logprobs, whole=True) <= 20:
             raise InputError(f"logprobs is {self.logprobs}", hint="0…20 alternatives can be had", name="logprobs")
+        if self.logit_bias != ():
+            object.__setattr__(self, "logit_bias", _bias_of(self.logit_bias))
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
 
-    def needs_whole(self, vocab: int) -> bool:
-        """Whether a draw may fall on any token of the vocabulary, not only on the few most likely.
+    @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """The pairs of `logit_bias`, in the order of their ids."""
+        return cast("tuple[tuple[int, float], ...]", self.logit_bias)
 
-        >>> [SamplingParams(top_k=k).needs_whole(50_000) for k in (0, 1, 256, 257)]
-        [True, False, False, True]
-        """
-        return not self.greedy and vocab > CANDIDATES and not 1 <= self.top_k <= CANDIDATES
+    @property
+    def penalises(self) -> bool:
+        """Whether tokens that the sequence holds are treated unlike others."""
+        return self.repeat_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @cached_property
+    def numbers(self) -> tuple[float, ...]:
+        """The values of `sampling.COLUMNS`, but for `u`, which is another for every token."""
+        cuts = (self.temperature, self.top_k, self.top_p, self.min_p, 0.0, self.typical_p)
+        return (*cuts, self.repeat_penalty, self.presence_penalty, self.frequency_penalty, float(bool(self.logit_bias)))
 
     def uniform(self, index: int) -> float:
         """The number in [0, 1) that draws token `index`: a function of the seed alone, the same on every device."""
-        key = np.uint32(self.seed & 0xFFFFFFFF), np.uint32(self.seed >> 32)
-        word, _ = threefry2x32(*key, np.uint32(index), np.uint32(0x70756D69))
-        return int(word >> np.uint32(8)) * 2.0**-24
+        return _uniforms(self.seed, index // _UNIFORMS)[index % _UNIFORMS]
+
+    def check_tokens(self, vocab: int) -> None:
+        """Refuses token ids that a vocabulary of that size does not have, and a logit_bias that leaves no token.
+
+        >>> SamplingParams(logit_bias={99: 1.0}).check_tokens(50)
+        Traceback (most recent call last):
+        pumice.errors.InputError: [input] logit_bias names the token 99, which is not in the vocabulary of 50
+        """
+        pairs = self.biases
+        wrong = next((t for t, _ in pairs if t >= vocab), None)
+        if wrong is not None:
+            raise InputError(f"logit_bias names the token {wrong}, which is not in the vocabulary of {vocab}", name="logit_bias")
+        if len(pairs) == vocab and all(value == -math.inf for _, value in pairs):
+            raise InputError("logit_bias forbids every token", hint="leave one that can be generated", name="logit_bias")
+
+
+_LIMITS: dict[str, tuple[float, float]] = {
+    "temperature": (0.0, 100.0),
+    "top_k": (0, 1 << 30),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "typical_p": (0.0, 1.0),
+    "repeat_penalty": (0.01, 100.0),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+    "seed": (0, (1 << 64) - 1),
+}
+# Uniform numbers of a seed that are made together: one by one each would cost as much as all of them.
+_UNIFORMS = 64
+
+
+@lru_cache(maxsize=4096)
+def _uniforms(seed: int, block: int) -> list[float]:
+    """The uniform numbers of tokens `block` * _UNIFORMS and on."""
+    key = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
+    at = np.arange(block * _UNIFORMS, (block + 1) * _UNIFORMS, dtype=np.uint32)
+    words, _ = threefry2x32(*key, at, np.uint32(0x70756D69))
+    return [int(word >> np.uint32(8)) * 2.0**-24 for word in words]
+
+
+def _bias_of(given: Any) -> tuple[tuple[int, float], ...]:
+    """The pairs of a logit_bias in the order of their ids; JSON has ids as texts."""
+    hint = "give {token id: bias}, each bias in -100…100 or minus infinity"
+    pairs = given.items() if isinstance(given, Mapping) else given
+    found: dict[int, float] = {}
+    try:
+        for token, value in pairs:
+            token = int(token) if isinstance(token, str) and token.isdecimal() else token
+            if number("a token of logit_bias", token, whole=True) < 0:
+                raise InputError(f"a token of logit_bias is {token}", hint=hint, name="logit_bias")
+            if not (-100 <= number("a value of logit_bias", value, whole=False) <= 100 or value == -math.inf):
+                raise InputError(f"logit_bias of the token {token} is {value}", hint=hint, name="logit_bias", value=value)
+            found[int(token)] = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"logit_bias is {given!r:.60}", hint=hint, name="logit_bias") from None
+    return tuple(sorted(found.items()))
 
 
 def number(name: str, value: Any, *, whole: bool) -> Any:
@@ -101,8 +165,8 @@ def check_cache_dtype(dtype: Any) -> None:
         raise InputError(f"cache_dtype is {dtype!r}", hint=f"use {' or '.join(CACHE_DTYPES)}", value=dtype)
 
 
-_NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "logprobs")
-_OPTIONS = {*_NUMBERS, "max_tokens", "strict", "stop", "system", "raw", "cancelled", "ignore_eos"}
+_NUMBERS = tuple(f.name for f in fields(SamplingParams))
+_OPTIONS = {*_NUMBERS, "max_tokens", "strict", "stop", "stop_tokens", "system", "raw", "cancelled", "ignore_eos"}
 
 
 def sampling_of(options: Mapping[str, Any]) -> SamplingParams:
@@ -128,6 +192,20 @@ def stops_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     return found
 
 
+def stop_tokens_of(options: Mapping[str, Any]) -> frozenset[int]:
+    """The token ids among the options of a call that end an answer, beside the model's own.
+
+    >>> stop_tokens_of({"stop_tokens": [5, 6]})
+    frozenset({5, 6})
+    """
+    given = options.get("stop_tokens")
+    if given is None:
+        return frozenset()
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise InputError(f"stop_tokens is {given!r:.60}", hint="give a list of token ids", name="stop_tokens")
+    return frozenset(number("a token of stop_tokens", t, whole=True) for t in given)
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuses options of `generate` that no model could follow; None is an option that was not given.
 
@@ -141,19 +219,31 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise InputError(f"there is no option {unknown[0]!r}", hint="options: " + " ".join(sorted(_OPTIONS)), name=unknown[0])
     sampling_of(options)
     stops_of(options)
+    stop_tokens_of(options)
     limit = options.get("max_tokens")
     if limit is not None and number("max_tokens", limit, whole=True) < 1:
         raise InputError(f"max_tokens is {limit}", hint="ask for at least 1 token", name="max_tokens", value=limit)
 
 
+class MaskProvider(Protocol):
+    """Says which tokens may come next in one answer."""
+
+    def mask(self, tokens: Sequence[int]) -> Any:
+        """The allowed tokens after those of the answer so far, as u32 or i32 words [ceil(vocab / 32)].
+
+        Bit t % 32 of word t // 32 allows the token t. At least one token must be allowed.
+        """
+
+
 @dataclass
 class Request:
-    """One sequence to continue."""
+    """One sequence to continue. Tokens of `stop_ids` end it; a `grammar` says before each token which may come."""
 
     prompt: Sequence[int]
     sampling: SamplingParams
     max_tokens: int
     stop_ids: frozenset[int] = frozenset()
+    grammar: MaskProvider | None = None
 
 
 @dataclass(frozen=True)
