@@ -43,6 +43,16 @@ def test_stored_vectors(size, dtype, target):
     np.testing.assert_allclose(found, x.astype(np.float64) @ w.astype(np.float64).T, rtol=1e-5, atol=1e-5 * np.sqrt(k))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("size", [(8, 70, 584), (5, 41, 2048), (7, 34, 2560), (8, 38, 515)])
+def test_five_to_eight_stored_vectors(size, dtype):
+    m, n, k = size
+    x, w = draw(m, k), draw(n, k, dtype=dtype)
+    found, variant = product_of(lambda params, x: pm.matmul(x, params["w"].T) + 1.0, "subgroups", w, x=x)
+    assert variant == ("matvec along 128x4 subgroups" if k > 2048 else "matvec groups 32x8 4 rows")
+    np.testing.assert_allclose(found, 1 + x.astype(np.float64) @ w.astype(np.float64).T, rtol=1e-5, atol=1e-5 * np.sqrt(k))
+
+
 @pytest.mark.parametrize("target", HARDWARE)
 @pytest.mark.parametrize("size", SIZES)
 def test_computed_vectors(size, target):

@@ -19,7 +19,7 @@ from pumice.kernels.routines.common import (
     store_four,
     stores_fours,
 )
-from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
+from pumice.kernels.routines.matvec import MAX_VECTORS, MOST_STORED, Matvec, Roles, decide_matvec, emit_matvec
 from pumice.kernels.routines.split_k import Split, decide_split, guess_parts, lower_split, most_parts
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader, tile_origin
 
@@ -59,6 +59,8 @@ MEASURED_TILES = (
 _WASTE = 4
 # Below this length of K the threads of a matvec would have nothing to share.
 _SHORT_K = 32
+# From this length on they have enough to share for twice as many vectors.
+_LONG_ENOUGH = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +180,11 @@ def decide(
     ('tiled 128x128x16 8x8', 'matvec across 32x8')
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
-    vectors = min(m, n)
+    vectors, along = min(m, n), b_along if m <= n else a_along
     if vectors <= MAX_VECTORS and k >= _SHORT_K:
-        return decide_matvec(caps, vectors, max(m, n), k, batch, along=b_along if m <= n else a_along, computed=computed)
+        return decide_matvec(caps, vectors, max(m, n), k, batch, along=along, computed=computed)
+    if vectors <= MOST_STORED and k >= _LONG_ENOUGH and along and caps.subgroups and caps.subgroup_fixed:
+        return decide_matvec(caps, vectors, max(m, n), k, batch, along=True)
     if k < 8:
         return Naive(map_workgroup(caps))
     return (

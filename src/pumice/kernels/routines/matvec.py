@@ -11,13 +11,17 @@ from pumice.kernels.pull import ZERO, Index, Puller, plus
 from pumice.kernels.routines.common import Side, gated_value, load_pair, open_sums, unpack_vector, vector_width
 from pumice.kernels.routines.vectors import Staged, Vectors
 
+# So many vectors may be computed by each workgroup that needs them, and stored ones may be up to twice as many.
 MAX_VECTORS = 4
+MOST_STORED = 8
 _UNROLL = 8
 _IN_FLIGHT = 9  # loads of weights per thread
 # From this length of K on a whole workgroup shares a row, and so reads the vectors once for all its threads.
 _LONG_K = 2048
 # From this length on computing the vectors takes so long that more threads should share it.
 _LONG_STAGE = 4096
+# Up to so many sums of a thread have four registers each; more would leave too few for loads in flight.
+_SUMS_IN_FOURS = 16
 # Workgroup memory that is left to sums where the vectors are kept in it.
 _SUM_BYTES = 1024
 
@@ -86,6 +90,8 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
     ('matvec along 128x1 subgroups', 'matvec groups 4x32 1 rows')
     >>> decide_matvec(h200, 1, 4096, 2048, 1, along=True, computed=True).name
     'matvec groups 8x32 1 rows staged'
+    >>> decide_matvec(h200, 8, 4096, 2048, 1, along=True).name
+    'matvec groups 8x32 4 rows'
     >>> decide_matvec(Caps.preset("browser-baseline"), 1, 4096, 4096, 1, along=True).name
     'matvec along 128x4'
     """
@@ -93,6 +99,10 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
         # Neighbouring threads must stay side by side, so a long K needs many threads a workgroup.
         most = caps.workgroup(1024)
         return Matvec(most if k >= 2048 else min(most, 256), 1, False, 32, False)
+    if vectors > MAX_VECTORS:
+        # A thread has four rows, so that what it loads of the vectors serves four times.
+        group = caps.subgroup_size if k <= _LONG_K else 0
+        return Matvec(caps.workgroup(256 if group else 128), 4, True, 1, True, group)
     if caps.subgroups and caps.subgroup_fixed:
         # A subgroup reduces without waiting for the others.
         each = 1 if vectors == 1 else 2
@@ -156,10 +166,11 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     pulled = Vectors(p, s.node, s.x, s.lead, batch, s.vectors, s.k, defer=True)
     vectors = Staged(pulled, width // 4, threads) if choice.staged else pulled
     sums = [f"sum{v}_{r}" for v in range(len(vectors)) for r in range(len(rows))]
+    in_fours = walk.steps.in_fours(len(vectors))
     for name in sums:
-        kb.emit(f"var {name} = {f'vec4<{s.compute}>()' if width >= 4 else ZERO[s.compute]};")
+        kb.emit(f"var {name} = {f'vec4<{s.compute}>()' if in_fours else ZERO[s.compute]};")
     walk.finish(vectors)
-    if width >= 4:
+    if in_fours:
         sums = [kb.let(f"dot({name}, vec4<f32>(1.0))", "sum") for name in sums]
     # With gate and up: the sums of gate for all vectors, then those of up.
     starts = range(0, len(rows), each)
@@ -258,6 +269,10 @@ class _Steps:
             self.operand = p.kb.read(leaf, self.dtype, p.ctx.part_elements(leaf), wide=True)
             self.rows = [p.kb.let(f"{row} / {width}u", "row") for row in rows]
 
+    def in_fours(self, vectors: int) -> bool:
+        """Whether a sum is kept as four until the end: fewer steps depend on each other then, but it takes four registers."""
+        return self.width >= 4 and vectors * len(self.rows) <= _SUMS_IN_FOURS
+
     def load(self, units: list[str], last: str | None = None) -> _Loaded:
         """Loads of all `units`; `last` is one more that may be past the row."""
         kb = self.kb
@@ -305,9 +320,10 @@ class _Steps:
                 x = [vectors.two(v, k)]
             else:
                 x = vectors.fours(v, k, i, self.width // 4)
+            multiply = "{} * {}" if self.width == 1 or self.in_fours(len(vectors)) else "dot({}, {})"
             for r, parts in enumerate(numbers):
                 for a, b in zip(x, parts, strict=True):
-                    kb.emit(f"sum{v}_{r} += " + (f"dot({a}, {b});" if self.width == 2 else f"{a} * {b};"))
+                    kb.emit(f"sum{v}_{r} += {multiply.format(a, b)};")
 
     def _numbers(self, loaded: str) -> list[str]:
         """The elements of one load as numbers, four to a name where there are as many."""
@@ -317,18 +333,21 @@ class _Steps:
 def _finish_subgroups(
     p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, by_slice: list[list[str]]
 ) -> None:
-    """Every lane of a subgroup gets the totals; lane j finishes the j-th of each list."""
+    """Every lane of a subgroup gets the totals; lane j finishes the j-th of each list, then the one a subgroup further."""
     kb = p.kb
     added = [[kb.let(kb.subgroup("Add", name), "t") for name in sums] for sums in by_slice]
     squares = [] if isinstance(vectors, Staged) else [kb.let(kb.subgroup("Add", name), "t") for name in vectors.squares]
-    kb.open(f"if (lane < {len(by_slice[0])}u)")
-    vector, row = kb.let(f"lane / {choice.rows}u", "v"), kb.let(f"first + lane % {choice.rows}u", "n")
-    totals = [_pick(p, s.compute, names, "lane") for names in added]
-    square = _pick(p, s.compute, squares, vector) if squares else ""
-    if isinstance(vectors, Staged):
-        square = vectors.square(vector)
-    _finish(p, s, batch, vector, row, [vectors.finished(total, square) for total in totals])
-    kb.close()
+    count = len(by_slice[0])
+    for start in range(0, count, choice.group):
+        kb.open(f"if (lane < {min(count - start, choice.group)}u)")
+        place = plus("lane", f"{start}u")
+        vector, row = kb.let(f"{place} / {choice.rows}u", "v"), kb.let(f"first + {place} % {choice.rows}u", "n")
+        totals = [_pick(p, s.compute, names[start : start + choice.group], "lane") for names in added]
+        square = _pick(p, s.compute, squares, vector) if squares else ""
+        if isinstance(vectors, Staged):
+            square = vectors.square(vector)
+        _finish(p, s, batch, vector, row, [vectors.finished(total, square) for total in totals])
+        kb.close()
 
 
 def _pick(p: Puller, compute: str, names: list[str], index: str) -> str:
