@@ -165,17 +165,35 @@ class GatedMLP(Module):
     - `hidden`: size of gate and up
     - `act`: relu, gelu, gelu_tanh, silu, tanh, sigmoid, or a function
     - `bias`: whether the layers have one
+    - `fused`: one layer `gate_up` for both, first all of gate, then all of up
 
-    >>> list(GatedMLP(4, 16).named_parameters())
-    ['gate.weight', 'up.weight', 'down.weight']
+    >>> list(GatedMLP(4, 16).named_parameters()), list(GatedMLP(4, 16, fused=True).named_parameters())
+    (['gate.weight', 'up.weight', 'down.weight'], ['gate_up.weight', 'down.weight'])
     """
 
-    def __init__(self, width: int, hidden: int, *, act: str | Callable[[Tensor], Tensor] = "silu", bias: bool = False) -> None:
-        self.gate, self.up, self.down = Linear(width, hidden, bias), Linear(width, hidden, bias), Linear(hidden, width, bias)
-        self.act = activation(act)
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        *,
+        act: str | Callable[[Tensor], Tensor] = "silu",
+        bias: bool = False,
+        fused: bool = False,
+    ) -> None:
+        self.hidden, self.fused, self.act = hidden, fused, activation(act)
+        if fused:
+            self.gate_up = Linear(width, 2 * hidden, bias)
+        else:
+            self.gate, self.up = Linear(width, hidden, bias), Linear(width, hidden, bias)
+        self.down = Linear(hidden, width, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.down(self.act(self.gate(x)) * self.up(x))
+        if self.fused:
+            both = self.gate_up(x)
+            inner = self.act(both[..., : self.hidden]) * both[..., self.hidden :]
+        else:
+            inner = self.act(self.gate(x)) * self.up(x)
+        y: Tensor = self.down(inner)
         return y
 
 

@@ -19,12 +19,42 @@ def _even_bias(fan_in: int) -> init.Initialiser:
     return init.uniform(-bound, bound)
 
 
+# What weights may have beside them. ORDER: for each of their columns the element of x that it belongs to, where files hold them
+# sorted. An adapter [rank, in] and [out, rank], whose scale is part of the latter, and a function that drops elements of its
+# input. ROWS: an adapter of a table's rows, [rank, rows] and [columns, rank]; one that is also a head can have both.
+ORDER = "order"
+LORA_A, LORA_B, LORA_DROPOUT = "lora_a", "lora_b", "lora_dropout"
+ROWS_A, ROWS_B = "lora_rows_a", "lora_rows_b"
+
+
+def _multiplied(x: Tensor, weight: Tensor, transposed: bool = False) -> Tensor:
+    """x times a weight [out, in], or [in, out] where `transposed`; quantised weights stay packed."""
+    if weight.dtype.is_quant:
+        return F.qmatmul(x, weight)
+    return x @ (weight if transposed else weight.T)
+
+
+def _projected(layer: Module, x: Tensor, weight: Tensor, bias: Tensor | None = None, transposed: bool = False) -> Tensor:
+    """x times the weight of a layer, plus its bias and its adapter."""
+    order = layer.attached(ORDER)
+    # The activations follow the order of the weight's columns, as that is far less to move.
+    y = _multiplied(x if order is None else F.gather(x, order, axis=-1), weight, transposed)
+    if bias is not None:
+        y = y + bias
+    a = layer.attached(LORA_A)
+    if a is None:
+        return y
+    dropout = layer.attached(LORA_DROPOUT)
+    return y + _multiplied(_multiplied(x if dropout is None else dropout(x), a), layer.attached(LORA_B))
+
+
 class Linear(Module):
-    """x · weightᵀ + bias over the last axis; weight is [out, in].
+    """x · weightᵀ + bias over the last axis; weight is [out, in], or [in, out] where `transposed`, and may be quantised.
 
     - `inputs`: size of the last axis of x
     - `outputs`: size of the last axis of the result
     - `bias`: whether there is one
+    - `transposed`: whether the weight is kept as [in, out]
     - `weight_init`: an initialiser, or the weights to start from; `nn.init.linear()` by default
     - `bias_init`: the same for the bias; even within ±1/√inputs by default
 
@@ -32,17 +62,28 @@ class Linear(Module):
     [Parameter(3, 4), Parameter(3)]
     """
 
+    attachments = (ORDER, LORA_A, LORA_B, LORA_DROPOUT)
     weight: Any
     bias: Any
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = True, *, weight_init: Any = None, bias_init: Any = None) -> None:
-        self.inputs, self.outputs = inputs, outputs
-        self.weight = Parameter((outputs, inputs), init=weight_init)
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        bias: bool = True,
+        *,
+        transposed: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+    ) -> None:
+        self.inputs, self.outputs, self.transposed = inputs, outputs, transposed
+        if transposed and weight_init is None:
+            weight_init = _even_bias(inputs)  # the same numbers as `nn.init.linear`, whose fan in is the other axis here
+        self.weight = Parameter((inputs, outputs) if transposed else (outputs, inputs), init=weight_init)
         self.bias = Parameter(outputs, init=_even_bias(inputs) if bias_init is None else bias_init, decay=False) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = computing(x) @ self.weight.T
-        return y if self.bias is None else y + self.bias
+        return _projected(self, computing(x), self.weight, self.bias, self.transposed)
 
 
 class Embedding(Module):
@@ -56,13 +97,22 @@ class Embedding(Module):
     [Parameter(10, 4)]
     """
 
+    attachments = (ROWS_A, ROWS_B, LORA_A, LORA_B, LORA_DROPOUT)
     weight: Any
 
     def __init__(self, count: int, width: int, *, weight_init: Any = None) -> None:
+        self.count, self.width = count, width
         self.weight = Parameter((count, width), init=weight_init, lookup=True)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return F.embedding(self.weight, ids)
+        rows, a = F.embedding(self.weight, ids), self.attached(ROWS_A)
+        if a is None:
+            return rows
+        return F.astype(rows, "f32") + _multiplied(F.embedding(F.transpose(a), ids), self.attached(ROWS_B))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x [..., width] times every row of the table: [..., count], for models whose head is their embedding."""
+        return _projected(self, computing(x), self.weight)
 
 
 class _Conv(Module):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -121,6 +121,7 @@ class ParamBinding:
     outer: ParamBinding | None
     updates: dict[str, Tensor] = field(default_factory=dict)
     labels: list[Labels] = field(default_factory=list)
+    attached: dict[tuple[int, str], Any] = field(default_factory=dict)
     draws: dict[str, int] = field(default_factory=dict)
 
     def find(self, module: int) -> ParamBinding | None:
@@ -162,6 +163,9 @@ class Module:
     >>> [n.op for n in g]
     ['param', 'param', 'input', 'mul', 'mul']
     """
+
+    # Names of what a binding may give the module besides its parameters: see `attached`.
+    attachments: ClassVar[tuple[str, ...]] = ()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; subclasses say it."""
@@ -281,6 +285,11 @@ class Module:
         word = int.from_bytes(hashlib.sha256(f"{path}#{number}".encode()).digest()[:4], "little")
         return random.fold_in(binding.key, word)
 
+    def attached(self, name: str) -> Any:
+        """What the binding gives this module under one of its `attachments`, such as a low-rank adapter; None where it does not."""
+        binding = self._binding()
+        return None if binding is None else binding.attached.get((id(self), name))
+
     def described(self) -> str:
         """The module's kind and, while it is bound, its path: how errors name it."""
         binding = self._binding()
@@ -375,14 +384,20 @@ def bind(
     key: Tensor | None = None,
     compute: Any = None,
 ) -> Iterator[ParamBinding]:
-    """While it lasts, the module's parameters are these tensors: all of them, by path.
+    """While it lasts, the module's parameters are these tensors: all of them, by path, and what modules allow beside them.
 
     `training` and `key` (u32[2]) are for dropout and the like. With `compute`, a float dtype such as "f16", parameters that are
     trained and what layers multiply them with are cast to it.
     """
-    named = module.named_parameters()
-    for name in params:
-        if name not in named:
+    named, modules = module.named_parameters(), module.named_modules()
+    attached: dict[tuple[int, str], Any] = {}
+    for name, value in params.items():
+        if name in named:
+            continue
+        path, _, kind = name.rpartition(".")
+        if path in modules and kind in modules[path].attachments:
+            attached[id(modules[path]), kind] = value
+        else:
             raise fail(UnknownName, f"the module has no parameter {name!r}", hint=near(name, named), name=name)
     missing = [name for name in named if name not in params]
     if missing:
@@ -394,8 +409,8 @@ def bind(
 
     tensors = {id(p): bound(p, params[name]) for name, p in named.items()}
     names = {id(p): name for name, p in named.items()}
-    paths = {id(m): path for path, m in module.named_modules().items()}
-    binding = ParamBinding(tensors, names, paths, training, key, dtype, _active.get())
+    paths = {id(m): path for path, m in modules.items()}
+    binding = ParamBinding(tensors, names, paths, training, key, dtype, _active.get(), attached=attached)
     token = _active.set(binding)
     try:
         yield binding

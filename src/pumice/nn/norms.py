@@ -57,6 +57,7 @@ class RMSNorm(Module):
 
     - `shape`: sizes of the last axes, or of the last one
     - `eps`: added to the mean square
+    - `offset`: added to the weight, which then starts at 1 - offset
 
     >>> list(RMSNorm(8).named_parameters())
     ['weight']
@@ -64,13 +65,14 @@ class RMSNorm(Module):
 
     weight: Any
 
-    def __init__(self, shape: int | Sequence[int], eps: float = 1e-6) -> None:
+    def __init__(self, shape: int | Sequence[int], eps: float = 1e-6, offset: float = 0.0) -> None:
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.axes, self.eps = len(dims), eps
-        self.weight = Parameter(dims, init=init.ones(), decay=False)
+        self.axes, self.eps, self.offset = len(dims), eps, offset
+        self.weight = Parameter(dims, init=init.constant(1.0 - offset), decay=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.weight, axes=self.axes, eps=self.eps)
+        weight = F.astype(self.weight, "f32") + self.offset if self.offset else self.weight
+        return F.rms_norm(x, weight, axes=self.axes, eps=self.eps)
 
 
 class GroupNorm(Module):
