@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,14 +43,7 @@ def token_step_plan(caps: Caps, slots: int, chunk: int | None, dtype: str = "q4_
     cfg = ModelArchConfig.from_hf(CONFIG)
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, CausalArchitecture)
-    specs: dict[str, Any] = {}
-    for p in arch.params(cfg):
-        node = specs
-        *parents, last = p.path.split(".")
-        for name in parents:
-            node = node.setdefault(name, {})
-        node[last] = pm.spec(*p.shape, dtype=dtype if len(p.shape) > 1 else "f32")
-    specs["layers"] = list(specs["layers"].values())
+    specs = {p.path: pm.spec(*p.shape, dtype=dtype if len(p.shape) > 1 else "f32") for p in arch.params(cfg)}
     layout = CacheLayout(slots, 2048, joined=caps.dispatches)
     return build_plan(trace_token_step(arch, cfg, specs, layout, Sampling(greedy=False), chunk=chunk), caps)
 

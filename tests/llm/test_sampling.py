@@ -251,7 +251,7 @@ def test_a_batch_of_wide_and_narrow_requests(engine: Callable[..., Engine], monk
 
 def test_an_encoder_with_nan_weights(tmp_path: Path) -> None:
     with pm.load(checkpoint("bert", tmp_path, closing=True), device="host") as model:
-        bias = "layers.0.down.bias"
+        bias = "layers.0.ffn.down.bias"
         model._exe.set_params({bias: np.full(model.dim, np.nan, np.float32)}, partial=True)
         with pytest.raises(NotFinite, match="bert computes NaN or infinite values for text 0"):
             model.embed(["w5", "w6"])

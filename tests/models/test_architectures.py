@@ -167,6 +167,7 @@ SIZES = {
     "final_logit_softcapping": "logits_softcap",
     "use_parallel_residual": "parallel_residual",
 }
+LESS_MEAN = ("bert", "gpt2", "gpt_neox", "roberta")
 GGUF_NAMES = {"gpt_neox": "gptneox", "mistral": "llama", "roberta": "bert"}
 # There are no GGUF files of these, and GGUF knows no dynamic rope.
 NO_GGUF = ("distilbert", "modernbert", "llama_rope_dynamic")
@@ -175,8 +176,8 @@ NO_GGUF = ("distilbert", "modernbert", "llama_rope_dynamic")
 def gguf_metadata(cfg: ModelArchConfig) -> dict[str, Any]:
     """What a converter writes for a model."""
     arch = GGUF_NAMES.get(cfg.model_type, cfg.model_type)
-    found: dict[str, Any] = {key: getattr(cfg, field) for key, field in SIZES.items()}
-    found[f"attention.layer_norm_{'rms_' if cfg.norm == 'rms' else ''}epsilon"] = cfg.norm_eps
+    found: dict[str, Any] = {key: getattr(cfg, field, None) for key, field in SIZES.items()}
+    found[f"attention.layer_norm_{'' if cfg.model_type in LESS_MEAN else 'rms_'}epsilon"] = cfg.norm_eps
     found["attention.sliding_window"] = next((w for w in cfg.windows if w), 0)
     if cfg.model_type == "gemma3":
         assert cfg.local_rope is not None
@@ -207,15 +208,15 @@ def gguf_tensors(cfg: ModelArchConfig, weights: Any) -> Iterator[tuple[str, Arra
         if cfg.model_type in ("llama", "mistral", "granite") and role in ("q", "k"):
             heads = cfg.heads if role == "q" else cfg.kv_heads
             a = a.reshape(heads, 2, -1, *a.shape[1:]).swapaxes(1, 2).reshape(a.shape)
-        elif cfg.norm_offset and role.endswith("norm"):
-            a = a + np.float32(cfg.norm_offset)
-        elif cfg.qkv == "by_head" and role == "qkv":
+        elif cfg.model_type.startswith("gemma") and role.endswith("norm"):
+            a = a + np.float32(1)
+        elif cfg.model_type == "gpt_neox" and role == "qkv":
             a = a.reshape(cfg.heads, 3, -1, *a.shape[1:]).swapaxes(0, 1).reshape(a.shape)
-        elif cfg.transposed_weights and kind == "weight" and role in ("qkv", "o", "up", "down"):
+        elif cfg.model_type == "gpt2" and kind == "weight" and role in ("qkv", "o", "up", "down"):
             a = a.T
-        elif cfg.padding_id is not None and role == "positions":
+        elif getattr(cfg, "padding_id", None) is not None and role == "position_table":
             a = a[cfg.padding_id + 1 :]
-        name = p.gguf[-1 if cfg.norms == "residual" else 0]
+        name = p.gguf[-1 if cfg.kind == "encoder" else 0]
         yield name, np.ascontiguousarray(a)
     if cfg.rope is not None and cfg.rope.scaling.kind == "llama3":
         plain = dataclasses.replace(cfg.rope, scaling=dataclasses.replace(cfg.rope.scaling, kind="none"))
@@ -304,7 +305,7 @@ def test_known_buffers_and_copies_are_left_alone() -> None:
     buffers = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.zeros(4, np.float32)}
     assert load_model_params(config_of("llama"), llama_file(**buffers)).nbytes > 0
     tied = dataclasses.replace(config_of("llama"), tie_embeddings=True)
-    assert "head" not in load_model_params(tied, llama_file()).specs
+    assert "head.weight" not in load_model_params(tied, llama_file()).specs
 
 
 def test_wrong_shapes_and_dtypes_are_named() -> None:
@@ -322,7 +323,7 @@ def test_wrong_shapes_and_dtypes_are_named() -> None:
 def test_arrays_are_views_that_are_made_when_asked_for() -> None:
     with open_weights(GOLDENS / "llama" / "model.safetensors") as weights:
         loaded = load_model_params(config_of("llama"), weights)
-        a = loaded.arrays["layers.0.q.weight"]
+        a = loaded.arrays["layers.0.mixer.q.weight"]
         assert not a.flags.owndata and not a.flags.writeable
         assert loaded.nbytes == sum(loaded.arrays[path].nbytes for path in loaded.arrays)
-        assert loaded.specs["layers"][0]["q"]["weight"].type.dtype == dtypes.bf16
+        assert loaded.specs["layers.0.mixer.q.weight"].type.dtype == dtypes.bf16

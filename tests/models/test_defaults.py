@@ -140,7 +140,7 @@ def test_windows_and_caps_that_a_gguf_file_leaves_out() -> None:
 def test_multipliers_that_a_gguf_file_leaves_out_or_sets_to_zero() -> None:
     zeros = dict.fromkeys(("attention.scale", "embedding_scale", "residual_scale", "logit_scale"), 0.0)
     assert gguf_config("granite", **zeros) == gguf_config("granite")
-    assert gguf_config("granite").attention_scale is None and gguf_config("granite").residual_multiplier == 1.0
+    assert gguf_config("granite").attention_scale == 16**-0.5 and gguf_config("granite").residual_multiplier == 1.0
     with pytest.raises(InputError, match="granite without rope"):
         gguf_config("granite", **{"rope.scaling.finetuned": False})
 

@@ -255,14 +255,8 @@ def test_a_packed_base_teaches_what_its_values_teach(folders, source, tmp_path, 
 def as_f32(loaded, arrays):
     """Params of the same names, in f32."""
 
-    def wide(node):
-        if isinstance(node, dict):
-            return {k: wide(v) for k, v in node.items()}
-        if isinstance(node, list):
-            return [wide(v) for v in node]
-        return pm.spec(*node.type.static_shape)
-
-    return LoadedParams(wide(loaded.specs), arrays, loaded.nbytes)
+    wide = {path: pm.spec(*spec.type.static_shape) for path, spec in loaded.specs.items()}
+    return LoadedParams(wide, arrays, loaded.nbytes)
 
 
 # --- training ---
@@ -282,10 +276,10 @@ def test_adapters_learn_and_the_rest_stays(source, tmp_path):
             same = value.tobytes() == after[name].tobytes()
             assert same == name.startswith("base."), name
         # Frozen weights are those of the file, in its dtype.
-        assert before["base.layers.0.q.weight"].dtype.name == source.params.arrays["layers.0.q.weight"].dtype.name
+        assert before["base.layers.0.mixer.q.weight"].dtype.name == source.params.arrays["layers.0.mixer.q.weight"].dtype.name
         step.reset()
         step.load_state_dict(saved)
-        np.testing.assert_array_equal(step.params()["lora.layers.1.v.B"], after["lora.layers.1.v.B"])
+        np.testing.assert_array_equal(step.params()["lora.layers.1.mixer.v.B"], after["lora.layers.1.mixer.v.B"])
 
 
 def test_the_saved_adapter_gives_the_trained_logits(source, folders, tmp_path):

@@ -1,85 +1,121 @@
-"""The interface of architectures: reading configs, params, and the functions to trace."""
+"""The interface of architectures: reading configs, the layers of a model, its params, and the functions to trace."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice import nn
 from pumice.core.fields import Fields
-from pumice.models import decoder, encoder
+from pumice.models.blocks import Block, Decoder, Params, flat
 from pumice.models.config import ModelArchConfig
-from pumice.models.decoder import Attend, Tree
+from pumice.models.encoder import Encoder
 from pumice.models.gguf import GgufFields
-from pumice.models.memory import KeysValues, MemorySpec
+from pumice.models.memory import Memory, MemorySpec, as_memory
 from pumice.models.params import HfNames, ParamDef, param_defs
 from pumice.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Base:
-    """`ignored` are patterns of tensors in Hugging Face files that the model runs without, such as heads for other tasks.
+    """`layers` says what the layers of a model are, from the config that `read_hf` or `read_gguf` gave.
 
+    `ignored` are patterns of tensors in Hugging Face files that the model runs without, such as heads for other tasks.
     `defaults` are the entries of a config.json that does not name them, as transformers' config class has them.
+    `gguf_entries` are what the metadata of a GGUF file say beyond what all models have, and `gguf_rows` the row of the
+    Hugging Face file that each row of a weight is in a GGUF file, by the weight's role.
     """
 
     read_hf: Callable[[Fields], ModelArchConfig]
     defaults: Mapping[str, Any]
     read_gguf: Callable[[GgufFields], ModelArchConfig] | None = None
+    layers: Callable[[Any], Sequence[Block]]
     names: HfNames
     ignored: tuple[str, ...] = ()
+    gguf_entries: Callable[[Any], dict[str, Any]] = lambda cfg: {}
+    gguf_rows: Mapping[str, Callable[[ModelArchConfig], NDArray[np.intp]]] = field(default_factory=dict)
 
     def params(self, cfg: ModelArchConfig) -> tuple[ParamDef, ...]:
         """The params of a model, with their shapes and names."""
-        return param_defs(cfg, self.names)
+        return param_defs(cfg, self.model(cfg), self.names)
+
+    def model(self, cfg: ModelArchConfig) -> Any:
+        """The modules of a model; they hold no numbers, and all callers share them."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausalArchitecture(_Base):
-    """A language model with causal attention."""
+    """A language model with causal mixers; `decoder` is the whole model around its layers."""
 
     kind: ClassVar[Literal["causal"]] = "causal"
+    decoder: Callable[[Any, Sequence[Block]], Decoder] = Decoder
+
+    def model(self, cfg: ModelArchConfig) -> Decoder:
+        found: Decoder = _built(self.decoder, self.layers, cfg)
+        return found
 
     def hidden(
         self,
         cfg: ModelArchConfig,
-        params: Tree,
+        params: Params,
         tokens: Tensor,
         positions: Tensor,
-        attend: Attend,
+        memory: Memory | Callable[..., Tensor],
         *,
         length: Tensor | None = None,
     ) -> Tensor:
-        """`pumice.models.decoder.hidden`."""
-        return decoder.hidden(cfg, params, tokens, positions, attend, length=length)
+        """`Decoder.hidden` with params; `length` i32 [B] is explained at `Rope`, most models do not look at it."""
+        model, memory = self.model(cfg), as_memory(memory)
+        with nn.bind(model, dict(flat(params))):
+            return model.hidden(tokens, positions, memory, length)
+
+    def logits(self, cfg: ModelArchConfig, params: Params, hidden: Tensor) -> Tensor:
+        """`Decoder.logits` with params."""
+        model = self.model(cfg)
+        with nn.bind(model, dict(flat(params))):
+            return model.logits(hidden)
 
     def memories(self, cfg: ModelArchConfig) -> tuple[tuple[MemorySpec, ...], ...]:
         """What each layer remembers between tokens."""
-        return tuple((KeysValues(cfg.kv_heads, cfg.head_dim, cfg.head_dim, window),) for window in cfg.windows)
-
-    def logits(self, cfg: ModelArchConfig, params: Tree, hidden: Tensor) -> Tensor:
-        """`pumice.models.decoder.logits`."""
-        return decoder.logits(cfg, params, hidden)
+        return tuple(block.mixer.memories for block in self.model(cfg).layers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderArchitecture(_Base):
-    """A model of whole texts, for embeddings."""
+    """A model of whole texts, for embeddings; `encoder` is the whole model around its layers."""
 
     kind: ClassVar[Literal["encoder"]] = "encoder"
+    encoder: Callable[[Any, Sequence[Block]], Encoder]
+
+    def model(self, cfg: ModelArchConfig) -> Encoder:
+        found: Encoder = _built(self.encoder, self.layers, cfg)
+        return found
 
     def hidden(
         self,
         cfg: ModelArchConfig,
-        params: Tree,
+        params: Params,
         tokens: Tensor,
         mask: Tensor | None = None,
         types: Tensor | None = None,
         *,
         length: Tensor | None = None,
     ) -> Tensor:
-        """`pumice.models.encoder.hidden`."""
-        return encoder.hidden(cfg, params, tokens, mask, types, length=length)
+        """`Encoder.hidden` with params."""
+        model = self.model(cfg)
+        with nn.bind(model, dict(flat(params))):
+            return model.hidden(tokens, mask, types, length=length)
+
+
+@lru_cache(maxsize=32)
+def _built(whole: Callable[[Any, Sequence[Block]], Any], layers: Callable[[Any], Sequence[Block]], cfg: ModelArchConfig) -> Any:
+    return whole(cfg, layers(cfg))
 
 
 Architecture = CausalArchitecture | EncoderArchitecture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pumice.errors import FormatError
 from pumice.formats.quantized import Quantization
@@ -62,7 +62,7 @@ def _check_rope(rope: RopeConfig, head_dim: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelArchConfig:
-    """The sizes and variants of a transformer; one block, configured by these fields, implements every architecture.
+    """What the configs of all architectures share; what only one of them has is in a subclass in that one's file.
 
     >>> llama = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     ...          "intermediate_size": 96, "vocab_size": 100, "max_position_embeddings": 128, "rms_norm_eps": 1e-5}
@@ -82,44 +82,17 @@ class ModelArchConfig:
     intermediate: int
     vocab: int
     max_positions: int  # the longest sequence that the model is made for
-
-    norm: Literal["rms", "layer"] = "rms"
     norm_eps: float
-    norm_bias: bool = False
-    norm_offset: float = 0.0  # added to the weights of norms
-    # Where norms are: before each branch, after it, both, or after its sum with the residual.
-    norms: Literal["pre", "post", "sandwich", "residual"] = "pre"
-    embed_norm: bool = False
-    first_norm: bool = True  # whether layer 0 has the norm before its attention
-    final_norm: bool = True
-    qk_norm: Literal["head", "projection"] | None = None
-
     activation: Literal["silu", "gelu", "gelu_tanh", "relu"]
-    gated: bool = True
-    parallel_residual: bool = False
-    qkv: Literal["split", "fused", "by_head"] = "split"  # fused: all of q, then k, then v; by_head: q, k, v of each head
-    fused_gate_up: bool = False
-    transposed_weights: bool = False  # linear weights are stored [in, out]
+    # What weight files have: biases, and one matrix for all of q, then k, then v.
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
-
+    fused_qkv: bool = False
     rope: RopeConfig | None = None
     local_rope: RopeConfig | None = None  # of layers with a window, where theirs is another
     # For each layer None, or how many keys a query sees counting its own; in encoders how far it sees to either side.
     windows: tuple[int | None, ...]
-    # Once a sequence grows beyond this length its cache is recomputed, because all its keys then rotate by other angles.
-    recompute_beyond: int | None = None
-    position_rows: int = 0  # of the table of learned positions
-    padding_id: int | None = None  # where given, positions count the other tokens, from this id + 1 on
-    type_rows: int = 0
-
-    attention_scale: float | None = None  # 1/√head_dim where None
-    attention_softcap: float | None = None
-    logits_softcap: float | None = None
-    embedding_multiplier: float = 1.0
-    residual_multiplier: float = 1.0
-    logits_divisor: float = 1.0
     tie_embeddings: bool = False
     quantization: Quantization | None = None  # of Hugging Face files; in GGUF files every tensor says for itself
 
@@ -136,6 +109,11 @@ class ModelArchConfig:
             if rope is not None:
                 _check_rope(rope, self.head_dim)
 
+    @property
+    def recompute_beyond(self) -> int | None:
+        """Once a sequence grows beyond this length its cache is recomputed, because all its keys then rotate by other angles."""
+        return None
+
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> ModelArchConfig:
         """The config of a Hugging Face folder, from the contents of its config.json."""
@@ -149,3 +127,6 @@ class ModelArchConfig:
         from pumice.models.registry import read_gguf
 
         return read_gguf(metadata, tensors)
+
+
+Config = TypeVar("Config", bound=ModelArchConfig)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pumice.core.fields import Fields
-from pumice.models import hf
 from pumice.models.arch import EncoderArchitecture
-from pumice.models.config import ModelArchConfig
+from pumice.models.bert import Bert, BertConfig, bert_config, layers
 from pumice.models.params import HfNames
 
 
-def read_hf(c: Fields) -> ModelArchConfig:
+def read_hf(c: Fields) -> BertConfig:
     c = c.with_defaults(
         hidden_size=c.whole("dim"),
         num_hidden_layers=c.whole("n_layers"),
@@ -17,7 +16,7 @@ def read_hf(c: Fields) -> ModelArchConfig:
         intermediate_size=c.whole("hidden_dim"),
         hidden_act=c.text("activation", "gelu"),
     )
-    return hf.encoder_config(c, "distilbert", type_rows=0)
+    return bert_config(c, "distilbert", type_rows=0)
 
 
 ARCHITECTURE = EncoderArchitecture(
@@ -30,20 +29,25 @@ ARCHITECTURE = EncoderArchitecture(
         "dim": 768,
         "hidden_dim": 3072,
     },
+    layers=layers,
+    encoder=Bert,
     names=HfNames(
         {
             "embed": "embeddings.word_embeddings",
-            "positions": "embeddings.position_embeddings",
+            "position_table": "embeddings.position_embeddings",
             "embed_norm": "embeddings.LayerNorm",
-            "q": "transformer.layer.{}.attention.q_lin",
-            "k": "transformer.layer.{}.attention.k_lin",
-            "v": "transformer.layer.{}.attention.v_lin",
-            "o": "transformer.layer.{}.attention.out_lin",
-            "post_attn_norm": "transformer.layer.{}.sa_layer_norm",
-            "up": "transformer.layer.{}.ffn.lin1",
-            "down": "transformer.layer.{}.ffn.lin2",
-            "post_mlp_norm": "transformer.layer.{}.output_layer_norm",
         },
+        {
+            "mixer.q": "attention.q_lin",
+            "mixer.k": "attention.k_lin",
+            "mixer.v": "attention.v_lin",
+            "mixer.o": "attention.out_lin",
+            "post_mixer_norm": "sa_layer_norm",
+            "ffn.up": "ffn.lin1",
+            "ffn.down": "ffn.lin2",
+            "post_ffn_norm": "output_layer_norm",
+        },
+        layer="transformer.layer.{}.",
         prefixes=("", "distilbert."),
     ),
     ignored=(r"vocab_.*", r"pre_classifier\..*", r"classifier\..*", r"qa_outputs\..*"),

@@ -9,7 +9,7 @@ from typing import Any
 from pumice.core.fields import MOST_LAYERS, Fields
 from pumice.errors import FormatError, MissingName
 from pumice.formats.weights import TensorInfo
-from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
+from pumice.models.config import Config, ModelArchConfig, RopeConfig, RopeScaling
 
 
 class GgufFields(Fields):
@@ -39,7 +39,15 @@ class GgufFields(Fields):
         return shape[0]
 
 
-def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False, **changes: Any) -> ModelArchConfig:
+def decoder_config(
+    g: GgufFields,
+    model_type: str,
+    made: type[Config] = ModelArchConfig,  # type: ignore[assignment]
+    *,
+    interleaved: bool = False,
+    layer_norm: bool = False,
+    **changes: Any,
+) -> Config:
     """The config of a llama-like decoder; `changes` are the fields in which an architecture differs."""
     for name in ("expert_count", "attention.clamp_kqv", "attention.max_alibi_bias"):
         g.refuse_if(name)
@@ -51,7 +59,6 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
     layers = layer_count(g)
     if "windows" not in changes:
         g.refuse_if("attention.sliding_window")
-    rms = changes.get("norm", "rms") == "rms"
     given: dict[str, Any] = {
         "model_type": model_type,
         "source": "gguf",
@@ -63,9 +70,9 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
         "intermediate": g.uniform("feed_forward_length"),
         "vocab": g.rows("token_embd.weight"),
         "max_positions": _max_positions(g),
-        "norm_eps": g.positive("attention.layer_norm_rms_epsilon" if rms else "attention.layer_norm_epsilon"),
+        "norm_eps": g.positive("attention.layer_norm_epsilon" if layer_norm else "attention.layer_norm_rms_epsilon"),
         "activation": "silu",
-        "qkv": "fused" if "blk.0.attn_qkv.weight" in g.tensors else "split",
+        "fused_qkv": "blk.0.attn_qkv.weight" in g.tensors,
         "qkv_bias": not g.tensors.keys().isdisjoint(("blk.0.attn_q.bias", "blk.0.attn_qkv.bias")),
         "out_bias": "blk.0.attn_output.bias" in g.tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in g.tensors,
@@ -74,7 +81,7 @@ def decoder_config(g: GgufFields, model_type: str, *, interleaved: bool = False,
     }
     if "rope" not in changes:
         given["rope"] = rope_config(g, head_dim, interleaved=interleaved)
-    return ModelArchConfig(**{**given, **changes})
+    return made(**{**given, **changes})
 
 
 def _max_positions(g: GgufFields) -> int:

@@ -2,39 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from pumice import functions as F
 from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
+from pumice.models.attention import Attention, LayerContext
+from pumice.models.blocks import Block, Decoder, FeedForward, layer_norm, normed
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
 from pumice.models.params import HfNames
+from pumice.models.rope import Rope, layer_ropes
+from pumice.models.rows import fused_rows
+from pumice.tensor import Tensor
 
-_COMMON: dict[str, Any] = {"norm": "layer", "norm_bias": True, "gated": False, "mlp_bias": True}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeoxConfig(ModelArchConfig):
+    parallel_residual: bool
 
 
-def read_hf(c: Fields) -> ModelArchConfig:
+class ParallelBlock(Block):
+    """x + mixer(norm(x)) + ffn(norm(x)), with a norm for each branch."""
+
+    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
+        mixed = self.mixer(normed(self.mixer_norm, x), context)
+        y: Tensor = self.ffn(normed(self.ffn_norm, x)) + mixed + x
+        return y
+
+
+class HeadwiseAttention(Attention):
+    """Attention whose fused projection has q, k and v of each head together."""
+
+    def parted(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        each = F.reshape(qkv, (*qkv.shape[:2], self.heads, 3, self.head_dim))
+        return each[:, :, :, 0], each[:, :, :, 1], each[:, :, :, 2]
+
+
+def layers(cfg: NeoxConfig) -> list[Block]:
+    """Attention and an MLP, in turn or side by side; GGUF files have all of q, then k, then v."""
+    kind = ParallelBlock if cfg.parallel_residual else Block
+    attention = HeadwiseAttention if cfg.source == "hf" else Attention
+
+    def block(layer: int, rope: Rope | None) -> Block:
+        return kind(attention(cfg, layer, rope), FeedForward(cfg), mixer_norm=layer_norm(cfg), ffn_norm=layer_norm(cfg))
+
+    return [block(i, rope) for i, rope in enumerate(layer_ropes(cfg))]
+
+
+def _decoder(cfg: NeoxConfig, layers: Sequence[Block]) -> Decoder:
+    return Decoder(cfg, layers, layer_norm(cfg))
+
+
+def read_hf(c: Fields) -> NeoxConfig:
     head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     bias = c.flag("attention_bias", True)
     return hf.decoder_config(
         c,
         "gpt_neox",
+        NeoxConfig,
         norm_eps=c.positive("layer_norm_eps", 1e-5),
         activation=hf.activation(c, "hidden_act", "gelu"),
         parallel_residual=c.flag("use_parallel_residual", True),
-        qkv="by_head",
+        fused_qkv=True,
         qkv_bias=bias,
         out_bias=bias,
         rope=hf.rope_config(c, head_dim, theta_name="rotary_emb_base", part_name="rotary_pct", part=0.25),
-        **_COMMON,
+        mlp_bias=True,
     )
 
 
-def read_gguf(g: GgufFields) -> ModelArchConfig:
+def read_gguf(g: GgufFields) -> NeoxConfig:
+    parallel = g.flag("use_parallel_residual", True)
     return gguf.decoder_config(
-        g, "gpt_neox", activation="gelu", parallel_residual=g.flag("use_parallel_residual", True), **_COMMON
+        g, "gpt_neox", NeoxConfig, layer_norm=True, activation="gelu", mlp_bias=True, parallel_residual=parallel
     )
+
+
+def _gguf_entries(cfg: NeoxConfig) -> dict[str, Any]:
+    return {"use_parallel_residual": cfg.parallel_residual}
 
 
 ARCHITECTURE = CausalArchitecture(
@@ -48,19 +97,22 @@ ARCHITECTURE = CausalArchitecture(
         "max_position_embeddings": 2048,
     },
     read_gguf=read_gguf,
+    layers=layers,
+    decoder=_decoder,
     names=HfNames(
+        {"embed": "embed_in", "norm": "final_layer_norm"},
         {
-            "embed": "embed_in",
-            "attn_norm": "layers.{}.input_layernorm",
-            "qkv": "layers.{}.attention.query_key_value",
-            "o": "layers.{}.attention.dense",
-            "mlp_norm": "layers.{}.post_attention_layernorm",
-            "up": "layers.{}.mlp.dense_h_to_4h",
-            "down": "layers.{}.mlp.dense_4h_to_h",
-            "norm": "final_layer_norm",
+            "mixer_norm": "input_layernorm",
+            "mixer.qkv": "attention.query_key_value",
+            "mixer.o": "attention.dense",
+            "ffn_norm": "post_attention_layernorm",
+            "ffn.up": "mlp.dense_h_to_4h",
+            "ffn.down": "mlp.dense_4h_to_h",
         },
         prefixes=("gpt_neox.", ""),
         head=("embed_out", "lm_head"),
     ),
     ignored=(r"(gpt_neox\.)?layers\.\d+\.attention\.bias",),  # the causal mask
+    gguf_entries=_gguf_entries,
+    gguf_rows={"mixer.qkv": lambda cfg: fused_rows(cfg.heads, cfg.head_dim)},
 )

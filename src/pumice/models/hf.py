@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pumice.core.fields import MOST_LAYERS, Fields
 from pumice.formats.quantized import Quantization
-from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling, ScalingKind
+from pumice.models.config import Config, ModelArchConfig, RopeConfig, RopeScaling, ScalingKind
 
 _ACTIVATIONS: dict[str, Literal["silu", "gelu", "gelu_tanh", "relu"]] = {
     "silu": "silu",
@@ -40,19 +40,9 @@ LLAMA_DEFAULTS: dict[str, Any] = {
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
 }
-BERT_DEFAULTS: dict[str, Any] = {
-    "vocab_size": 30_522,
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-}
 
 
-def decoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfig:
+def decoder_config(c: Fields, model_type: str, made: type[Config] = ModelArchConfig, **changes: Any) -> Config:  # type: ignore[assignment]
     """The config of a llama-like decoder; `changes` are the fields in which an architecture differs."""
     heads = c.whole("num_attention_heads")
     hidden = c.whole("hidden_size")
@@ -77,40 +67,12 @@ def decoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfi
         "tie_embeddings": c.flag("tie_word_embeddings"),
         "quantization": Quantization.from_config(c.values),
     }
-    return ModelArchConfig(**{**given, **changes})
+    return made(**{**given, **changes})
 
 
 def layer_count(c: Fields) -> int:
     """How many layers the model has."""
     return c.whole("num_hidden_layers", most=MOST_LAYERS)
-
-
-def encoder_config(c: Fields, model_type: str, **changes: Any) -> ModelArchConfig:
-    """The config of an encoder with learned positions and norms behind the residual sums, as BERT has them."""
-    c.refuse_if("is_decoder")
-    c.refuse_if("add_cross_attention")
-    c.refuse_if("position_embedding_type", "absolute")
-    rows = c.whole("max_position_embeddings")
-    given: dict[str, Any] = {
-        "kind": "encoder",
-        "norm": "layer",
-        "norm_eps": c.positive("layer_norm_eps", 1e-12),
-        "norm_bias": True,
-        "norms": "residual",
-        "embed_norm": True,
-        "final_norm": False,
-        "activation": activation(c, "hidden_act", "gelu"),
-        "gated": False,
-        "qkv_bias": True,
-        "out_bias": True,
-        "mlp_bias": True,
-        "rope": None,
-        "position_rows": rows,
-        "max_positions": rows,
-        "type_rows": c.whole("type_vocab_size", 2),
-        "tie_embeddings": True,
-    }
-    return decoder_config(c, model_type, **{**given, **changes})
 
 
 def _max_positions(c: Fields, rope: RopeConfig | None) -> int:

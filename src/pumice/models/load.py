@@ -44,9 +44,9 @@ class LazyArrays(Mapping[str, NDArray[Any]]):
 
 @dataclass(frozen=True, slots=True)
 class LoadedParams:
-    """`specs` are the params to trace with, nested; `arrays` what to set them to, for `Executable.set_params`."""
+    """`specs` are the params to trace with, by path; `arrays` what to set them to, for `Executable.set_params`."""
 
-    specs: dict[str, Any]
+    specs: Mapping[str, Spec]
     arrays: Mapping[str, NDArray[Any]]
     nbytes: int
 
@@ -68,14 +68,11 @@ def load_model_params(cfg: ModelArchConfig, weights: WeightFile) -> LoadedParams
     _refuse_missing([p for p in definitions if p.path not in found], weights)
     orders = _orders(found, weights)
     _refuse_unexpected(cfg, weights, {*found.values(), *orders.values()})
-    specs: dict[str, Any] = {}
     for p in definitions:
         _check(p, weights.tensors[found[p.path]], weights)
     names = {**found, **orders}
-    for path, name in names.items():
-        _put(specs, path.split("."), Spec(weights.tensors[name].type))
+    specs = {path: Spec(weights.tensors[name].type) for path, name in names.items()}
     nbytes = sum(weights.tensors[name].nbytes for name in names.values())
-    specs["layers"] = list(specs["layers"].values())
     return LoadedParams(specs, LazyArrays(weights, names), nbytes)
 
 
@@ -128,12 +125,6 @@ def _names(p: ParamDef, weights: WeightFile) -> tuple[str, ...]:
 
 def _find(p: ParamDef, weights: WeightFile) -> str | None:
     return next((name for name in _names(p, weights) if name in weights.tensors), None)
-
-
-def _put(tree: dict[str, Any], path: Sequence[str], spec: Spec) -> None:
-    for key in path[:-1]:
-        tree = tree.setdefault(key, {})
-    tree[path[-1]] = spec
 
 
 def _listed(names: Sequence[str]) -> str:

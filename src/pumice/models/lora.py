@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice import nn
 from pumice.core.dtypes import f32
 from pumice.errors import InputError, ShapeError, UnknownName
 from pumice.ir.types import TensorType
 from pumice.models.config import ModelArchConfig
-from pumice.models.linear import LORA_A, LORA_B, ROWS_A, ROWS_B
 from pumice.models.load import LoadedParams
+from pumice.models.params import role_of
 from pumice.models.registry import get_architecture
-from pumice.models.rows import fused_rows, interleaved_rows
+from pumice.nn.layers import LORA_A, LORA_B, ROWS_A, ROWS_B
 from pumice.tracing import Spec
 
 F32 = NDArray[np.float32]
@@ -73,36 +74,25 @@ def linear_layers(cfg: ModelArchConfig) -> dict[str, LinearLayer]:
     >>> llama = {"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
     ...          "intermediate_size": 16, "vocab_size": 10, "max_position_embeddings": 32, "rms_norm_eps": 1e-5}
     >>> found = linear_layers(ModelArchConfig.from_hf(llama))
-    >>> list(found)[-2], found["layers.0.down"].outputs, found["layers.0.down"].names[0]
-    ('layers.0.down', 8, 'model.layers.0.mlp.down_proj')
+    >>> list(found)[-2], found["layers.0.ffn.down"].outputs, found["layers.0.ffn.down"].names[0]
+    ('layers.0.ffn.down', 8, 'model.layers.0.mlp.down_proj')
     """
     found: dict[str, LinearLayer] = {}
     architecture = get_architecture(cfg.model_type)
-    for p in architecture.params(cfg):
-        path = p.path.removesuffix(".weight")
-        if len(p.shape) != 2 or not (path.startswith("layers.") or path in (EMBED, HEAD)):
-            continue
-        turned = path == EMBED or (cfg.transposed_weights and path != HEAD)
-        outputs, inputs = p.shape[::-1] if turned else p.shape
-        names = tuple(name.removesuffix(".weight") for name in p.hf)
+    names = {p.path: tuple(name.removesuffix(".weight") for name in p.hf) for p in architecture.params(cfg)}
+    for path, module in architecture.model(cfg).named_modules().items():
         if path == EMBED:
             # A tied matrix may be stored under the head's name, but the two are modules of their own.
-            names = tuple(name for name in names if name not in architecture.names.head)
-        found[path] = LinearLayer(path, outputs, inputs, names, _order(cfg, path.rpartition(".")[2]))
+            own = tuple(name for name in names["embed.weight"] if name not in architecture.names.head)
+            found[path] = LinearLayer(path, module.width, module.count, own)
+        elif isinstance(module, nn.Linear):
+            rows = architecture.gguf_rows.get(role_of(path)) if cfg.source == "gguf" else None
+            order = None if rows is None else rows(cfg)
+            found[path] = LinearLayer(path, module.outputs, module.inputs, names[f"{path}.weight"], order)
     if cfg.tie_embeddings and EMBED in found:
         # The head has no weight of its own, but a module.
         found[HEAD] = LinearLayer(HEAD, found[EMBED].inputs, found[EMBED].outputs, (_TIED_HEAD,))
     return found
-
-
-def _order(cfg: ModelArchConfig, role: str) -> NDArray[np.intp] | None:
-    if cfg.source != "gguf":
-        return None
-    if role == "qkv" and cfg.model_type == "gpt_neox":
-        return fused_rows(cfg.heads, cfg.head_dim)
-    if role in ("q", "k") and cfg.rope is not None and cfg.rope.interleaved:
-        return interleaved_rows(cfg.heads if role == "q" else cfg.kv_heads, cfg.head_dim, cfg.rope.rotary_dim)
-    return None
 
 
 def choose_layers(cfg: ModelArchConfig, targets: Sequence[str]) -> list[LinearLayer]:
@@ -179,41 +169,22 @@ class _Arrays(Mapping[str, NDArray[Any]]):
 def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> LoadedParams:
     """Params with an adapter for their weights."""
     extra: dict[str, F32] = {}
-    layers: list[dict[str, Any]] = [dict(layer) for layer in params.specs["layers"]]
-    tables: dict[str, dict[str, Any]] = {}
-    taken: set[str] = set()
-    for path in (EMBED, HEAD):
-        if path in adapter:
-            taken.add(path)
-            where, low = table_of(cfg, path), adapter[path]
-            added = dict(zip(adapter_keys(path), (low.a, low.b * np.float32(low.scale)), strict=True))
-            tables[where] = {**tables.get(where, params.specs[where]), **{k: _spec(v) for k, v in added.items()}}
-            extra |= {f"{where}.{k}": v for k, v in added.items()}
-    for index, layer in enumerate(layers):
-        for role in layer:
-            path = f"layers.{index}.{role}"
-            if path in adapter:
-                taken.add(path)
-                low = adapter[path]
-                added = {LORA_A: low.a, LORA_B: low.b * np.float32(low.scale)}
-                layer[role] = {**layer[role], **{k: _spec(v) for k, v in added.items()}}
-                extra |= {f"{path}.{k}": v for k, v in added.items()}
-    left = next((path for path in adapter if path not in taken), None)
-    if left is not None:
-        raise UnknownName(f"the adapter changes {left!r}, which the model does not have", name=left)
+    for path, low in adapter.items():
+        where = table_of(cfg, path)
+        if f"{where}.weight" not in params.specs:
+            raise UnknownName(f"the adapter changes {path!r}, which the model does not have", name=path)
+        matrices = (low.a, low.b * np.float32(low.scale))
+        extra |= {f"{where}.{key}": matrix for key, matrix in zip(adapter_keys(path), matrices, strict=True)}
     nbytes = params.nbytes + sum(array.nbytes for array in extra.values())
-    return LoadedParams({**params.specs, **tables, "layers": layers}, _Arrays(params.arrays, extra), nbytes)
+    specs = {**params.specs, **{path: Spec(TensorType(f32, array.shape)) for path, array in extra.items()}}
+    return LoadedParams(specs, _Arrays(params.arrays, extra), nbytes)
 
 
 def table_of(cfg: ModelArchConfig, path: str) -> str:
-    """Where the adapter of the token table or the head stands: a head without a weight of its own is the table."""
-    return EMBED if cfg.tie_embeddings else path
+    """Where the adapter of a layer is: that of a head without a weight of its own is at the table."""
+    return EMBED if path == HEAD and cfg.tie_embeddings else path
 
 
 def adapter_keys(path: str) -> tuple[str, str]:
     """The names of an adapter's two matrices for the weight of a layer."""
     return (ROWS_A, ROWS_B) if path == EMBED else (LORA_A, LORA_B)
-
-
-def _spec(array: F32) -> Spec:
-    return Spec(TensorType(f32, array.shape))

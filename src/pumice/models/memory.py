@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pumice import functions as F
 from pumice.tensor import Tensor
@@ -130,3 +131,19 @@ class WholeSequences:
 
     def keep(self, layer: int, name: str, value: Tensor) -> None:
         pass
+
+
+class _AttentionOnly(WholeSequences):
+    """A function in the place of `attend`."""
+
+    def __init__(self, attend: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self._attend = attend
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        return self._attend(layer, q, k, v, **options)
+
+
+def as_memory(memory: Memory | Callable[..., Tensor]) -> Memory:
+    """A memory, or one that is only a function for attention."""
+    return _AttentionOnly(memory) if callable(memory) else memory

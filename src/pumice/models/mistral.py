@@ -6,6 +6,7 @@ from pumice.core.fields import Fields
 from pumice.models import hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.config import ModelArchConfig
+from pumice.models.llama import GGUF_ROWS, layers
 from pumice.models.params import LLAMA_NAMES
 
 
@@ -19,5 +20,7 @@ ARCHITECTURE = CausalArchitecture(
     read_hf=read_hf,
     defaults=hf.LLAMA_DEFAULTS
     | {"intermediate_size": 14_336, "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
+    layers=layers,
     names=LLAMA_NAMES,
+    gguf_rows=GGUF_ROWS,
 )

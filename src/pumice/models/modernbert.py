@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from pumice.core.fields import Fields
 from pumice.models import hf
 from pumice.models.arch import EncoderArchitecture
+from pumice.models.attention import Attention
+from pumice.models.blocks import Block, gated_mlp, layer_norm
 from pumice.models.config import ModelArchConfig
+from pumice.models.encoder import Encoder
 from pumice.models.params import HfNames
+from pumice.models.rope import Rope, layer_ropes
 
 
-def read_hf(c: Fields) -> ModelArchConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModernBertConfig(ModelArchConfig):
+    norm_bias: bool
+
+
+def layers(cfg: ModernBertConfig) -> list[Block]:
+    """Attention and a gated MLP, each behind a norm; in the first layer the embeddings' norm is in its place."""
+
+    def block(layer: int, rope: Rope | None) -> Block:
+        before = layer_norm(cfg, bias=cfg.norm_bias) if layer else None
+        ffn = gated_mlp(cfg, fused=True)
+        return Block(Attention(cfg, layer, rope), ffn, mixer_norm=before, ffn_norm=layer_norm(cfg, bias=cfg.norm_bias))
+
+    return [block(i, rope) for i, rope in enumerate(layer_ropes(cfg))]
+
+
+def _encoder(cfg: ModernBertConfig, layers: Sequence[Block]) -> Encoder:
+    embed_norm, norm = layer_norm(cfg, bias=cfg.norm_bias), layer_norm(cfg, bias=cfg.norm_bias)
+    return Encoder(cfg, layers, embed_norm=embed_norm, norm=norm)
+
+
+def read_hf(c: Fields) -> ModernBertConfig:
     head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
     every, bias = c.whole("global_attn_every_n_layers", 3), c.flag("attention_bias")
     return hf.decoder_config(
         c,
         "modernbert",
+        ModernBertConfig,
         kind="encoder",
-        norm="layer",
         norm_eps=c.positive("norm_eps", 1e-5),
         norm_bias=c.flag("norm_bias"),
-        embed_norm=True,
-        first_norm=False,  # the embeddings' norm is in its place
         activation=hf.activation(c, "hidden_activation", "gelu"),
-        qkv="fused",
-        fused_gate_up=True,
+        fused_qkv=True,
         qkv_bias=bias,
         out_bias=bias,
         mlp_bias=c.flag("mlp_bias"),
@@ -44,17 +69,17 @@ ARCHITECTURE = EncoderArchitecture(
         "num_attention_heads": 12,
         "max_position_embeddings": 8192,
     },
+    layers=layers,
+    encoder=_encoder,
     names=HfNames(
+        {"embed": "embeddings.tok_embeddings", "embed_norm": "embeddings.norm", "norm": "final_norm"},
         {
-            "embed": "embeddings.tok_embeddings",
-            "embed_norm": "embeddings.norm",
-            "attn_norm": "layers.{}.attn_norm",
-            "qkv": "layers.{}.attn.Wqkv",
-            "o": "layers.{}.attn.Wo",
-            "mlp_norm": "layers.{}.mlp_norm",
-            "gate_up": "layers.{}.mlp.Wi",
-            "down": "layers.{}.mlp.Wo",
-            "norm": "final_norm",
+            "mixer_norm": "attn_norm",
+            "mixer.qkv": "attn.Wqkv",
+            "mixer.o": "attn.Wo",
+            "ffn_norm": "mlp_norm",
+            "ffn.gate_up": "mlp.Wi",
+            "ffn.down": "mlp.Wo",
         },
         prefixes=("model.", ""),
     ),

@@ -7,6 +7,7 @@ from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
+from pumice.models.llama import layers
 from pumice.models.params import LLAMA_NAMES
 
 # Without `use_sliding_window` the window means nothing.
@@ -36,4 +37,4 @@ def read_gguf(g: GgufFields) -> ModelArchConfig:
     return gguf.decoder_config(g, "qwen2")
 
 
-ARCHITECTURE = CausalArchitecture(read_hf=read_hf, defaults=DEFAULTS, read_gguf=read_gguf, names=LLAMA_NAMES)
+ARCHITECTURE = CausalArchitecture(read_hf=read_hf, defaults=DEFAULTS, read_gguf=read_gguf, layers=layers, names=LLAMA_NAMES)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice import functions as F
+from pumice import nn
 from pumice.functions.build import emit
 from pumice.models.config import ModelArchConfig, RopeConfig, RopeScaling
 from pumice.tensor import Tensor
@@ -65,24 +67,80 @@ def _llama3(rope: RopeConfig, inverse: F32) -> F32:
     return np.where(fast, inverse, np.where(slow, inverse / s.factor, between)).astype(np.float32)
 
 
-class Rotary:
-    """cos and sin [B, T, 1, rotary_dim/2] for positions [B, T]; calling it rotates x [B, T, heads, head_dim].
+class Rope(nn.Module):
+    """A rotary embedding; cos and sin are computed from positions once for all layers that share it.
 
-    `length` [B] is how long the sequences are, for the scalings that depend on it: by default what their last position
-    says. When a long prompt runs in chunks, each chunk gets the whole prompt's length, so that all keys rotate alike.
+    GGUF files keep the factors of some scalings as tensors; `like` is another rope of the model, which has the same ones.
     """
 
-    def __init__(self, rope: RopeConfig, params: Mapping[str, Any], positions: Tensor, length: Tensor | None = None) -> None:
-        self.rope = rope
+    factors: Any
+    short: Any
+    long: Any
+
+    def __init__(self, config: RopeConfig, *, stored: bool = False, like: Rope | None = None) -> None:
+        self.config = config
+        for name in _STORED.get(config.scaling.kind, ()) if stored else ():
+            shared = None if like is None else like.__dict__.get("_parameters", {}).get(name)
+            setattr(self, name, shared or nn.Buffer(config.rotary_dim // 2))
+
+    def forward(self, positions: Tensor, length: Tensor | None = None) -> Rotation:
+        """The rotation at positions [B, T].
+
+        `length` [B] is how long the sequences are, for the scalings that depend on it: by default what their last position
+        says. When a long prompt runs in chunks, each chunk gets the whole prompt's length, so that all keys rotate alike.
+        """
         batch, time = positions.shape
-        inverse = _in_graph(rope, params, positions, length)
-        angles = F.reshape(F.astype(positions, "f32"), (batch, time, 1, 1)) * inverse
-        self.cos, self.sin = F.cos(angles), F.sin(angles)
-        if rope.scaling.attention_factor != 1.0:
-            self.cos, self.sin = (t * rope.scaling.attention_factor for t in (self.cos, self.sin))
+        angles = F.reshape(F.astype(positions, "f32"), (batch, time, 1, 1)) * self._inverse(positions, length)
+        cos, sin = F.cos(angles), F.sin(angles)
+        factor = self.config.scaling.attention_factor
+        return Rotation(self.config, cos, sin) if factor == 1.0 else Rotation(self.config, cos * factor, sin * factor)
+
+    def _inverse(self, positions: Tensor, length: Tensor | None) -> Tensor | F32:
+        """Inverse frequencies [rotary_dim/2], or [B, 1, 1, rotary_dim/2] where they depend on the sequence."""
+        inverse, s = inverse_frequencies(self.config), self.config.scaling
+        if s.kind == "factors":
+            return F.divide(inverse, F.astype(self.factors, "f32"))
+        if s.kind not in ("dynamic", "longrope"):
+            return inverse
+        tokens = F.max(positions, axis=1) + 1 if length is None else length
+        tokens = F.reshape(tokens, (positions.shape[0], 1, 1, 1))
+        if s.kind == "dynamic":
+            # θ grows with the length L as (factor · L / original - (factor - 1))^(d/(d-2)); pair i rotates by θ^(-2i/d).
+            growth = F.clip(F.astype(tokens, "f32") * (s.factor / s.original_positions) - (s.factor - 1), 1.0, None)
+            pairs = np.arange(0, self.config.rotary_dim, 2, dtype=np.float32)
+            return F.power(growth, -pairs / np.float32(self.config.rotary_dim - 2)) * inverse
+        if s.short:
+            short, long = (np.float32(1) / (np.array(f, np.float32) / inverse) for f in (s.short, s.long))
+            return F.where(tokens > s.original_positions, long, short)
+        chosen = F.where(tokens > s.original_positions, F.astype(self.long, "f32"), F.astype(self.short, "f32"))
+        return F.divide(inverse, chosen)
+
+
+# The tensors that GGUF files have for kinds of scaling.
+_STORED: Mapping[str, tuple[str, ...]] = {"factors": ("factors",), "longrope": ("short", "long")}
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """cos and sin [B, T, 1, rotary_dim/2]; calling it rotates x [B, T, heads, head_dim]."""
+
+    config: RopeConfig
+    cos: Tensor
+    sin: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        return emit("rope", [x, self.cos, self.sin], rotary_dim=self.rope.rotary_dim, interleaved=self.rope.interleaved)
+        turned = {"rotary_dim": self.config.rotary_dim, "interleaved": self.config.interleaved}
+        return emit("rope", [x, self.cos, self.sin], **turned)
+
+
+def layer_ropes(cfg: ModelArchConfig) -> list[Rope | None]:
+    """Each layer's rope: one for all, or another one for those with a window."""
+    if cfg.rope is None:
+        return [None] * cfg.layers
+    stored = cfg.source == "gguf"
+    rope = Rope(cfg.rope, stored=stored)
+    local = rope if cfg.local_rope is None else Rope(cfg.local_rope, stored=stored, like=rope)
+    return [rope if window is None else local for window in cfg.windows]
 
 
 def rotary_regime(cfg: ModelArchConfig, length: int) -> tuple[int, ...]:
@@ -104,24 +162,3 @@ def rotary_regime(cfg: ModelArchConfig, length: int) -> tuple[int, ...]:
         return int(s.kind == "longrope" and length > s.original_positions)
 
     return tuple(regime(rope.scaling) for rope in (cfg.rope, cfg.local_rope) if rope is not None)
-
-
-def _in_graph(rope: RopeConfig, params: Mapping[str, Any], positions: Tensor, length: Tensor | None) -> Tensor | F32:
-    """Inverse frequencies [rotary_dim/2], or [B, 1, 1, rotary_dim/2] where they depend on the sequence."""
-    inverse, s = inverse_frequencies(rope), rope.scaling
-    if s.kind == "factors":
-        return F.divide(inverse, F.astype(params["factors"], "f32"))
-    if s.kind not in ("dynamic", "longrope"):
-        return inverse
-    tokens = F.max(positions, axis=1) + 1 if length is None else length
-    tokens = F.reshape(tokens, (positions.shape[0], 1, 1, 1))
-    if s.kind == "dynamic":
-        # θ grows with the length L as (factor · L / original - (factor - 1))^(d/(d-2)); pair i rotates by θ^(-2i/d).
-        growth = F.clip(F.astype(tokens, "f32") * (s.factor / s.original_positions) - (s.factor - 1), 1.0, None)
-        pairs = np.arange(0, rope.rotary_dim, 2, dtype=np.float32)
-        return F.power(growth, -pairs / np.float32(rope.rotary_dim - 2)) * inverse
-    if s.short:
-        short, long = (np.float32(1) / (np.array(f, np.float32) / inverse) for f in (s.short, s.long))
-        return F.where(tokens > s.original_positions, long, short)
-    chosen = F.where(tokens > s.original_positions, F.astype(params["long"], "f32"), F.astype(params["short"], "f32"))
-    return F.divide(inverse, chosen)

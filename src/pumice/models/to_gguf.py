@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice import nn
 from pumice.core.dtypes import DType, dtype, f32
 from pumice.errors import InputError, UnknownName
 from pumice.formats.weights import TensorInfo, WeightFile
@@ -18,15 +19,11 @@ from pumice.models.load import load_model_params
 from pumice.models.params import ParamDef
 from pumice.models.registry import get_architecture
 from pumice.models.rope import inverse_frequencies
-from pumice.models.rows import fused_rows, interleaved_rows
 
 _NAMES = {
     "gemma2": "gemma2", "gemma3": "gemma3", "gpt2": "gpt2", "gpt_neox": "gptneox", "granite": "granite", "llama": "llama",
     "mistral": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
 }  # fmt: skip
-# Models whose rotated pairs are adjacent in GGUF files.
-_INTERLEAVED = ("llama", "granite")
-_TABLES = ("embed", "positions", "head")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,8 +77,9 @@ def to_gguf(cfg: ModelArchConfig, weights: WeightFile) -> tuple[dict[str, Any], 
 
 
 def _metadata(cfg: ModelArchConfig) -> dict[str, Any]:
-    name = _NAMES[cfg.model_type]
-    epsilon = "attention.layer_norm_rms_epsilon" if cfg.norm == "rms" else "attention.layer_norm_epsilon"
+    name, architecture = _NAMES[cfg.model_type], get_architecture(cfg.model_type)
+    less_mean = any(isinstance(m, nn.LayerNorm) for m in architecture.model(cfg).named_modules().values())
+    epsilon = "attention.layer_norm_epsilon" if less_mean else "attention.layer_norm_rms_epsilon"
     entries: dict[str, Any] = {
         "context_length": cfg.max_positions,
         "embedding_length": cfg.hidden,
@@ -99,33 +97,13 @@ def _metadata(cfg: ModelArchConfig) -> dict[str, Any]:
         entries |= _rope_entries(cfg.rope)
     if cfg.local_rope is not None:
         entries["rope.freq_base_swa"] = float(cfg.local_rope.theta)
-    if cfg.attention_softcap is not None:
-        entries["attn_logit_softcapping"] = float(cfg.attention_softcap)
-    if cfg.logits_softcap is not None:
-        entries["final_logit_softcapping"] = float(cfg.logits_softcap)
-    if cfg.model_type == "granite":
-        entries["attention.scale"] = _attention_scale(cfg)
-        entries["embedding_scale"] = float(cfg.embedding_multiplier)
-        entries["residual_scale"] = float(cfg.residual_multiplier)
-        entries["logit_scale"] = float(cfg.logits_divisor)
-    if cfg.model_type == "gpt_neox":
-        entries["use_parallel_residual"] = cfg.parallel_residual
+    entries |= architecture.gguf_entries(cfg)
     return {"general.architecture": name, "general.type": "model", **{f"{name}.{k}": v for k, v in entries.items()}}
-
-
-def _attention_scale(cfg: ModelArchConfig) -> float:
-    return float(cfg.head_dim**-0.5 if cfg.attention_scale is None else cfg.attention_scale)
 
 
 def _window_entries(cfg: ModelArchConfig) -> dict[str, Any]:
     sizes = {w for w in cfg.windows if w is not None}
-    if not sizes:
-        return {}
-    entries: dict[str, Any] = {"attention.sliding_window": max(sizes)}
-    slides = [w is not None for w in cfg.windows]
-    if cfg.model_type == "gemma3" and slides != [(i + 1) % 6 != 0 for i in range(cfg.layers)]:
-        entries["attention.sliding_window_pattern"] = slides
-    return entries
+    return {"attention.sliding_window": max(sizes)} if sizes else {}
 
 
 def _rope_entries(rope: RopeConfig) -> dict[str, Any]:
@@ -163,12 +141,14 @@ def _constant(name: str, values: NDArray[np.float32]) -> GgufTensor:
 
 
 def _tensors(cfg: ModelArchConfig, weights: WeightFile) -> Iterator[GgufTensor]:
-    arrays = load_model_params(cfg, weights).arrays
-    for p in get_architecture(cfg.model_type).params(cfg):
-        role, kind = p.path.split(".")[-2:]
-        turned = cfg.transposed_weights and len(p.shape) == 2 and role not in _TABLES
-        offset = cfg.norm_offset if role.endswith("norm") and kind == "weight" else 0.0
-        yield _tensor(p, arrays, turned, _order(cfg, role), offset)
+    arrays, architecture = load_model_params(cfg, weights).arrays, get_architecture(cfg.model_type)
+    modules = architecture.model(cfg).named_modules()
+    for p in architecture.params(cfg):
+        path, _, kind = p.path.rpartition(".")
+        module, rows = modules[path], architecture.gguf_rows.get(p.role)
+        turned = isinstance(module, nn.Linear) and module.transposed and kind == "weight"
+        offset = module.offset if isinstance(module, nn.RMSNorm) else 0.0
+        yield _tensor(p, arrays, turned, None if rows is None else rows(cfg), offset)
 
 
 def _tensor(
@@ -188,18 +168,8 @@ def _tensor(
     return GgufTensor(p.gguf[0], shape, dtype(arrays[p.path].dtype), rows)
 
 
-def _order(cfg: ModelArchConfig, role: str) -> NDArray[np.intp] | None:
-    """Which row of the source each row of a projection is, None where they stay."""
-    if role == "qkv" and cfg.qkv == "by_head":
-        return fused_rows(cfg.heads, cfg.head_dim)
-    if role in ("q", "k") and _NAMES[cfg.model_type] in _INTERLEAVED and cfg.rope is not None:
-        return interleaved_rows(cfg.heads if role == "q" else cfg.kv_heads, cfg.head_dim, cfg.rope.rotary_dim)
-    return None
-
-
 def _expected(cfg: ModelArchConfig) -> ModelArchConfig:
     """The config that the file should give: what was changed in the weights is gone from it."""
-    name = _NAMES[cfg.model_type]
     rope = cfg.rope
     if rope is not None:
         s = rope.scaling
@@ -207,25 +177,19 @@ def _expected(cfg: ModelArchConfig) -> ModelArchConfig:
             s = RopeScaling(kind="factors", attention_factor=s.attention_factor)
         elif s.kind == "longrope":
             s = RopeScaling(kind="longrope", original_positions=s.original_positions, attention_factor=s.attention_factor)
-        rope = dataclasses.replace(rope, scaling=s, interleaved=name in _INTERLEAVED)
+        rope = dataclasses.replace(rope, scaling=s, interleaved="mixer.q" in get_architecture(cfg.model_type).gguf_rows)
     return dataclasses.replace(
         cfg,
         source="gguf",
         model_type="llama" if cfg.model_type == "mistral" else cfg.model_type,
-        norm_offset=0.0,
-        transposed_weights=False,
-        qkv="fused" if cfg.qkv == "by_head" else cfg.qkv,
         rope=rope,
     )
 
 
 def _differences(wanted: ModelArchConfig, got: ModelArchConfig) -> Iterator[str]:
     """The fields that differ by more than what float32 rounds away."""
-    scale = math.isclose(_attention_scale(wanted), _attention_scale(got), rel_tol=1e-6)
     a, b = (_flat(dataclasses.asdict(cfg)) for cfg in (wanted, got))
     for field in sorted(a.keys() | b.keys()):
-        if field == "attention_scale" and scale:
-            continue
         x, y = a.get(field), b.get(field)
         numbers = isinstance(x, float) or isinstance(y, float)
         if not (math.isclose(x, y, rel_tol=1e-6) if numbers and x is not None and y is not None else x == y):

@@ -286,7 +286,7 @@ class Module:
         return random.fold_in(binding.key, word)
 
     def attached(self, name: str) -> Any:
-        """What the binding gives this module under one of its `attachments`, such as a low-rank adapter; None where it does not."""
+        """What the binding gives this module under one of its `attachments`, such as an adapter; None where it does not."""
         binding = self._binding()
         return None if binding is None else binding.attached.get((id(self), name))
 

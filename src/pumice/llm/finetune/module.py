@@ -17,11 +17,9 @@ from pumice.errors import InputError
 from pumice.ir.types import TensorType
 from pumice.llm.finetune.packing import IGNORED
 from pumice.models.config import ModelArchConfig
-from pumice.models.linear import LORA_DROPOUT
 from pumice.models.load import LoadedParams
 from pumice.models.lora import (
     EMBED,
-    HEAD,
     Adapter,
     LinearLayer,
     LowRank,
@@ -31,8 +29,10 @@ from pumice.models.lora import (
     linear_layers,
     table_of,
 )
+from pumice.models.memory import WholeSequences
 from pumice.models.registry import CausalArchitecture, get_architecture
 from pumice.nn import init
+from pumice.nn.layers import LORA_DROPOUT
 from pumice.tensor import Tensor
 
 Array = NDArray[Any]
@@ -89,40 +89,28 @@ class CausalModel(nn.Module):
             )
         self.cfg, self.arch, self.settings = cfg, arch, lora
         self.scales: dict[str, float] = {}
-        self.base = self._tree(loaded.specs, "", loaded.arrays, frozen=lora is not None)
+        self.base = {
+            path: self._parameter(path, spec.type, loaded.arrays, lora is not None) for path, spec in loaded.specs.items()
+        }
         if lora is None:
             return
-        layers: list[dict[str, Any]] = [{} for _ in range(cfg.layers)]
-        tables: dict[str, Any] = {}
+        matrices: dict[str, dict[str, nn.Parameter]] = {}
         for layer in choose_layers(cfg, lora.targets) if adapter is None else [linear_layers(cfg)[path] for path in adapter]:
             low = None if adapter is None else adapter[layer.path]
-            matrices = _matrices(layer, lora.rank) if low is None else _given(low)
-            if layer.path in (EMBED, HEAD):
-                tables[layer.path] = matrices
-            else:
-                _, index, role = layer.path.split(".")
-                layers[int(index)][role] = matrices
+            matrices[layer.path] = _matrices(layer, lora.rank) if low is None else _given(low)
             self.scales[layer.path] = lora.scale if low is None else low.scale
-        self.lora = {"layers": layers, **tables}
+        self.lora = matrices
         self.dropout = nn.Dropout(lora.dropout)
 
-    def _tree(self, specs: Any, path: str, arrays: Mapping[str, Array], *, frozen: bool) -> Any:
-        """Parameters instead of specs; they start from the file's arrays, which are not kept."""
-        if isinstance(specs, Mapping):
-            return {k: self._tree(v, f"{path}.{k}" if path else k, arrays, frozen=frozen) for k, v in specs.items()}
-        if isinstance(specs, list):
-            return [self._tree(v, f"{path}.{k}", arrays, frozen=frozen) for k, v in enumerate(specs)]
-        kind: TensorType = specs.type
-        if frozen or path.startswith("rope."):
+    def _parameter(self, path: str, kind: TensorType, arrays: Mapping[str, Array], frozen: bool) -> nn.Parameter:
+        """A parameter that starts from the file's array, which is not kept."""
+        like = self.arch.model(self.cfg).named_parameters().get(path)
+        if frozen or like is None or not like.trainable:
             kept = nn.Buffer(kind.static_shape, init=lambda shape, rng: arrays[path], dtype=kind.dtype)
             kept.saved = False
             return kept
-        return nn.Parameter(
-            kind.static_shape,
-            init=lambda shape, rng: _unpacked(arrays[path], kind),
-            decay=len(kind.shape) > 1,
-            lookup=path in ("embed.weight", "positions.weight"),
-        )
+        start = lambda shape, rng: _unpacked(arrays[path], kind)  # noqa: E731
+        return nn.Parameter(kind.static_shape, init=start, decay=len(kind.shape) > 1, lookup=like.lookup)
 
     def forward(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
         """Logits [B, T, vocab]; tokens see those before them in their own segment."""
@@ -131,27 +119,19 @@ class CausalModel(nn.Module):
             batch, time = segments.shape
             mask = F.reshape(segments, (batch, 1, time, 1)) == F.reshape(segments, (batch, 1, 1, time))
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-            return F.attention(q, k, v, mask=mask, layout="bshd", causal=True, **options)
-
         params = self._adapted() if self.settings is not None else self.base
-        hidden = self.arch.hidden(self.cfg, params, tokens, positions, attend)
+        hidden = self.arch.hidden(self.cfg, params, tokens, positions, WholeSequences(mask))
         return self.arch.logits(self.cfg, params, hidden)
 
     def _adapted(self) -> dict[str, Any]:
-        base, lora = dict(self.base), self.lora
-        layers = [dict(layer) for layer in base["layers"]]
+        params, lora = dict(self.base), self.lora
         for path, scale in self.scales.items():
-            if path in (EMBED, HEAD):
-                tree, role, matrices = base, table_of(self.cfg, path), lora[path]
-            else:
-                _, index, role = path.split(".")
-                tree, matrices = layers[int(index)], lora["layers"][int(index)][role]
+            where, matrices = table_of(self.cfg, path), lora[path]
             first, second = adapter_keys(path)
-            added = {first: matrices["A"], second: matrices["B"] * scale}
-            # A table lookup has no elements to drop.
-            tree[role] = {**tree[role], **added, **({} if path == EMBED else {LORA_DROPOUT: self.dropout})}
-        return {**base, "layers": layers}
+            params |= {f"{where}.{first}": matrices["A"], f"{where}.{second}": matrices["B"] * scale}
+            if path != EMBED:  # a table lookup has no elements to drop
+                params[f"{where}.{LORA_DROPOUT}"] = self.dropout
+        return params
 
     def adapter_names(self) -> list[str]:
         """The names of the adapters' parameters."""
