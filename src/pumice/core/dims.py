@@ -38,13 +38,13 @@ class Expr:
     # Integers keep a dim a dim, which is what the types say. A float, a quotient or a comparison makes it a traced scalar.
 
     def __add__(self, other: Dim) -> Dim:
-        return _typed_arithmetic("add", self, other)
+        return _add(self, other, 1) if type(other) in _DIM_TYPES else _typed_arithmetic("add", self, other)
 
     def __radd__(self, other: Dim) -> Dim:
         return _typed_arithmetic("add", other, self)
 
     def __sub__(self, other: Dim) -> Dim:
-        return _typed_arithmetic("subtract", self, other)
+        return _add(self, other, -1) if type(other) in _DIM_TYPES else _typed_arithmetic("subtract", self, other)
 
     def __rsub__(self, other: Dim) -> Dim:
         return _typed_arithmetic("subtract", other, self)
@@ -56,10 +56,10 @@ class Expr:
         return self
 
     def __mul__(self, other: Dim) -> Dim:
-        return _typed_arithmetic("multiply", self, other)
+        return _mul(self, other) if type(other) in _DIM_TYPES else _typed_arithmetic("multiply", self, other)
 
     def __rmul__(self, other: Dim) -> Dim:
-        return _typed_arithmetic("multiply", other, self)
+        return _mul(other, self) if type(other) in _DIM_TYPES else _typed_arithmetic("multiply", other, self)
 
     def __floordiv__(self, other: Dim) -> Dim:
         return _typed_arithmetic("floor_divide", self, other)
@@ -141,6 +141,8 @@ class Expr:
 
 
 Dim = int | Expr
+# What most arithmetic of dims is with, which takes the short way.
+_DIM_TYPES = (int, Expr)
 
 # Functions of traced tensors by name, for arithmetic that leaves the integers; core has no tensors, so their module sets it.
 traced_arithmetic: Callable[[str, Any, Any], Any] | None = None

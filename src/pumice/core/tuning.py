@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -43,7 +43,7 @@ SHIPPED: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tuning:
     """One entry of the table; `tiles` are (name, rates) pairs, so that `Caps` can be hashed and compared.
 
@@ -58,10 +58,10 @@ class Tuning:
     groups: tuple[int, ...]
     tiles: tuple[tuple[str, tuple[float, ...]], ...]
 
-    @property
-    def rates(self) -> dict[str, tuple[float, ...]]:
-        """The rates by tile."""
-        return dict(self.tiles)
+    @cached_property
+    def times(self) -> Mapping[str, list[float]]:
+        """By tile, how long a core takes for each number of its workgroups, in units of the work of one at a rate of 1."""
+        return {tile: [count / rate for count, rate in zip(self.groups, rates, strict=True)] for tile, rates in self.tiles}
 
     def knows(self, adapter: str) -> bool:
         """Whether it was measured on adapters of this name.
@@ -74,7 +74,7 @@ class Tuning:
     def seconds(self, tile: str, groups: int, flops_each: float) -> float:
         """About how long `groups` workgroups of a tile take; the core with most of them decides."""
         own = -(-groups // self.cores)
-        times = [count / rate for count, rate in zip(self.groups, self.rates[tile], strict=True)]
+        times = self.times[tile]
         if own >= self.groups[-1]:
             units = times[-1] * own / self.groups[-1]
         elif own <= self.groups[0]:

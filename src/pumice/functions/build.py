@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, TypeVar, Union
 
 import numpy as np
@@ -42,8 +43,12 @@ def call_site() -> str:
         if frame.f_back is None:
             return ""
         frame = frame.f_back
-    parts = frame.f_code.co_filename.replace("\\", "/").split("/")
-    return f"{'/'.join(parts[-2:])}:{frame.f_lineno} in {frame.f_code.co_name}"
+    return f"{_last_two(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+@cache
+def _last_two(path: str) -> str:
+    return "/".join(path.replace("\\", "/").split("/")[-2:])
 
 
 def fail(error: type[ErrorT], message: str, *, hint: str = "", **fields: Any) -> ErrorT:

@@ -73,7 +73,19 @@ class Node:
     @property
     def args(self) -> tuple[int, ...]:
         """The inputs that are there."""
-        return tuple(i for i in self.inputs if i is not None)
+        return tuple(i for i in self.inputs if i is not None) if None in self.inputs else self.inputs  # type: ignore[return-value]
+
+    def moved(self, id: int, inputs: tuple[int | None, ...]) -> Node:
+        """The same operation at another position, on other nodes.
+
+        Passes copy every node: so this skips the constructor, and what is known of the attributes stays known.
+        """
+        if id == self.id and inputs == self.inputs:
+            return self
+        new = object.__new__(Node)
+        new.__dict__.update(self.__dict__, id=id, inputs=inputs)
+        new.__dict__.pop("operands", None)
+        return new
 
     @cached_property
     def operands(self) -> Mapping[str, int]:
@@ -169,6 +181,40 @@ def bind_attrs(attrs: Mapping[str, Any], env: Mapping[str, int]) -> dict[str, An
     return {k: bind(v) for k, v in attrs.items()}
 
 
+class Inference:
+    """The attributes and types of the nodes of one graph in the making: what is alike in all layers is inferred once, and shared.
+
+    So checks, hashes and sizes of it are worked out once too. Of one graph only: equal dims may be of types that are refused.
+    """
+
+    def __init__(self) -> None:
+        self._types: dict[TensorType, TensorType] = {}
+        # With the types of the operands, which keeps their ids their own.
+        self._known: dict[Hashable, tuple[list[TensorType | None], tuple[tuple[str, Any], ...], tuple[TensorType, ...]]] = {}
+
+    def share(self, type: TensorType) -> TensorType:
+        """A type, as the object that equal ones share."""
+        return self._types.setdefault(type, type)
+
+    def complete(
+        self, nodes: Sequence[Node], op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any]
+    ) -> tuple[tuple[tuple[str, Any], ...], tuple[TensorType, ...]]:
+        """All attributes of an op on nodes, in order, and the types of its results."""
+        spec = get_op(op)
+        full = spec.complete_attrs(attrs)
+        types = [None if i is None else nodes[i].type for i in inputs]
+        # As text, by which 0.0 and -0.0 differ, or 1 and 1.0.
+        key = (op, repr(full), *map(id, types)) if op != "result" else None
+        if key not in self._known:
+            spec.check_arity(inputs)
+            found = tuple(map(self.share, result_types(nodes, op, inputs, full)))
+            items = tuple(sorted(full.items()))
+            if key is None:
+                return items, found
+            self._known[key] = types, items, found
+        return self._known[key][1:]
+
+
 class GraphBuilder:
     """Builds a Graph node by node, inferring and checking each type as it goes.
 
@@ -184,6 +230,7 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._names: dict[tuple[str, str], int] = {}
+        self._inference = Inference()
 
     @staticmethod
     def of(graph: Graph) -> GraphBuilder:
@@ -205,7 +252,8 @@ class GraphBuilder:
             if clash or not name:
                 raise GraphError(f"the name {name!r} is empty or already a {clash}", where=where)
             self._names[op, name] = len(self.nodes)
-        return self._append(op, (), tuple(sorted((attrs or {}).items())), type, name, where)
+        shared = self._inference.share(type)
+        return self._append(op, (), tuple(sorted(attrs.items())) if attrs else (), shared, name, where)
 
     def constant(self, array: np.ndarray[Any, Any], dtype: DType, *, where: str = "") -> int:
         """A constant with the array's shape; the array must already have the dtype's NumPy dtype."""
@@ -219,15 +267,12 @@ class GraphBuilder:
 
         Of an op with several results this is the first; `add_all` gives all.
         """
-        spec = get_op(op)
-        inputs = spec.complete_operands(inputs)
+        inputs = get_op(op).complete_operands(inputs)
         try:
-            full = spec.complete_attrs(attrs or {})
-            spec.check_arity(inputs)
-            type, *further = result_types(self.nodes, op, inputs, full)
+            items, types = self._inference.complete(self.nodes, op, inputs, attrs or {})
         except PumiceError as e:
             raise self._explain(e, op, inputs, where) from None
-        return self._append(op, tuple(inputs), tuple(sorted(full.items())), type, name, where, tuple(further))
+        return self._append(op, inputs, items, types[0], name, where, types[1:])
 
     def add_all(
         self, op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any] | None = None, *, where: str = ""

@@ -195,14 +195,19 @@ class OpSpec:
         """
         return tuple(name.rstrip("?*") for name in self.operands)
 
-    @property
+    @cached_property
     def is_elementwise(self) -> bool:
         """Whether an element of the result follows from those at its own index, by broadcasting."""
         return isinstance(self.lowering, Scalar) or (isinstance(self.lowering, Pull) and self.lowering.elementwise)
 
-    @property
+    @cached_property
     def is_view(self) -> bool:
         return self.cost == "free" and not isinstance(self.lowering, (Source, FurtherResult))
+
+    @cached_property
+    def is_anchor(self) -> bool:
+        """Whether it has a kernel of its own kind, which others join, rather than an expression that joins any kernel."""
+        return isinstance(self.lowering, (Row, Routine))
 
 
 _REGISTRY: dict[str, OpSpec] = {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pumice.core.dims import Dim, Shape, evaluate, product, shape_text, symbols, upper
 from pumice.core.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorType:
     """Dtype and shape of a value; the shape of a quantised tensor counts elements, not bytes.
 
@@ -26,9 +27,9 @@ class TensorType:
     def rank(self) -> int:
         return len(self.shape)
 
-    @property
+    @cached_property
     def numel(self) -> Dim:
-        """Number of elements."""
+        """Number of elements; planning asks for it thousands of times."""
         return product(self.shape)
 
     @property

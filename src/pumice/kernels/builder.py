@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -39,6 +40,7 @@ _PACK = {
 _ELEMENT_BYTES = {"f32": 4, "i32": 4, "u32": 4, "atomic<u32>": 4}
 _ELEMENT_BYTES |= {f"vec{n}<{t}>": 4 * n for n in (2, 4) for t in ("f32", "i32", "u32")}
 _NAME = re.compile(r"\b[a-zA-Z_]\w*")
+_LET = re.compile(r" *let (\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +294,11 @@ class KernelBuilder:
 
     def emit(self, text: str) -> None:
         """Append statements to the body."""
-        self._body.extend("  " * self._indent + line for line in text.splitlines())
+        indent = "  " * self._indent
+        if "\n" in text:
+            self._body.extend([indent + line for line in text.splitlines()])
+        elif text:
+            self._body.append(indent + text)
 
     def in_turn(self, pieces: Sequence[Callable[[], _T]]) -> list[_T]:
         """Interleaves independent pieces of code, so that the loads of all are in flight together.
@@ -333,14 +339,15 @@ class KernelBuilder:
         return name
 
     def _drop_unused(self) -> list[str]:
+        """The body without the lazy lines that no other line needs."""
+        counts = Counter(_NAME.findall("\n".join(self._body)))
         kept: list[str] = []
-        used: set[str] = set()
         for line in reversed(self._body):
-            names = _NAME.findall(line)
-            if len(names) > 1 and names[0] == "let" and names[1] in self._lazy and names[1] not in used:
-                continue
-            used.update(names)
-            kept.append(line)
+            head = _LET.match(line)
+            if head is not None and head[1] in self._lazy and counts[head[1]] == 1:
+                counts.subtract(_NAME.findall(line))
+            else:
+                kept.append(line)
         return kept[::-1]
 
     def open(self, head: str) -> None:

@@ -61,7 +61,7 @@ class Asked:
     answer: Any = None
 
     def answer_in(self, domain: Domain) -> Any:
-        return self.decide(*(domain.upper(d) for d in self.dims))
+        return self.decide(*[domain.upper(d) for d in self.dims])
 
 
 def _itself(n: int) -> int:
@@ -100,6 +100,8 @@ class LowerContext:
 
     def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int], limits: Sequence[Limit] = ()) -> None:
         self.graph, self.caps, self.maxima = graph, caps, maxima
+        self._count = len(graph)
+        self._everywhere = Domain(maxima)
         self.domain = Domain(maxima, limits)
         self.temps: dict[int, TensorType] = {}
         # By the node that a choice was for: what would be chosen up to the border.
@@ -110,11 +112,11 @@ class LowerContext:
 
     def type(self, value: int) -> TensorType:
         """Type of a node or temporary."""
-        return self.graph.nodes[value].type if value < len(self.graph) else self.temps[value]
+        return self.graph.nodes[value].type if value < self._count else self.temps[value]
 
     def temp(self, type: TensorType) -> int:
         """A new temporary value."""
-        value = len(self.graph) + len(self.temps)
+        value = self._count + len(self.temps)
         self.temps[value] = type
         return value
 
@@ -124,8 +126,11 @@ class LowerContext:
 
     def ask(self, decide: Callable[..., T], *dims: Dim) -> T:
         """What `decide` gives for the greatest values of dims, of which no border comes."""
-        found: T = self._ask(Asked(decide, dims))
-        return found
+        for d in dims:
+            if not isinstance(d, int):
+                found: T = self._ask(Asked(decide, dims))
+                return found
+        return decide(*dims)  # the same at all sizes
 
     def _ask(self, question: Asked) -> Any:
         question.answer = question.answer_in(self.domain)
@@ -193,7 +198,7 @@ class LowerContext:
     def _shard(self, value: int) -> tuple[int, ...]:
         t = self.type(value)
         limit = min(self.caps.max_binding_bytes, self.caps.max_buffer_bytes)
-        node = self.graph.nodes[value] if value < len(self.graph) else None
+        node = self.graph.nodes[value] if value < self._count else None
         domain = self._domain_of(value)
         total, nbytes = domain.upper(t.numel), self.nbytes(value)
         if nbytes <= limit:
@@ -228,8 +233,8 @@ class LowerContext:
 
     def _domain_of(self, value: int) -> Domain:
         """The sizes that a value has its memory for: sources have one place for all."""
-        is_source = value < len(self.graph) and self.graph.nodes[value].op in RESIDENT_OPS
-        return Domain(self.maxima) if is_source else self.domain
+        is_source = value < self._count and self.graph.nodes[value].op in RESIDENT_OPS
+        return self._everywhere if is_source else self.domain
 
     def operand(self, node: Node, name: str, leaves: Sequence[int]) -> View | None:
         """An operand by name as a strided view of one of the stored `leaves`, None where it is absent."""

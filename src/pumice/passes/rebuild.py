@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from pumice.ir.graph import ConstData, Graph, Node, result_types
-from pumice.ir.registry import Array, get_op
+from pumice.ir.graph import ConstData, Graph, Inference, Node
+from pumice.ir.registry import Array
 from pumice.ir.types import TensorType
 
 
@@ -18,27 +17,24 @@ class Rebuilder:
         self.graph = graph
         self.nodes: list[Node] = []
         self.ids: dict[int, int] = {}
+        self._inference = Inference()
 
     def keep(self, node: Node) -> int:
         """Copy a node, its inputs mapped."""
-        inputs = tuple(None if i is None else self.ids[i] for i in node.inputs)
-        # Built directly: `replace` costs several times as much, and every pass copies every node.
-        new = Node(len(self.nodes), node.op, inputs, node.attrs, node.type, node.name, node.where, node.further)
-        self.nodes.append(new)
-        self.ids[node.id] = new.id
-        return new.id
+        ids, new = self.ids, len(self.nodes)
+        self.nodes.append(node.moved(new, tuple([None if i is None else ids[i] for i in node.inputs])))
+        ids[node.id] = new
+        return new
 
     def append(self, node: Node) -> int:
         """Append a node whose inputs are new ids."""
-        self.nodes.append(replace(node, id=len(self.nodes)))
+        self.nodes.append(node.moved(len(self.nodes), node.inputs))
         return len(self.nodes) - 1
 
     def add(self, op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any], where: str = "") -> int:
         """A new node on new ids."""
-        spec = get_op(op)
-        full = spec.complete_attrs(attrs)
-        type, *further = result_types(self.nodes, op, inputs, full)
-        return self.append(Node(0, op, tuple(inputs), tuple(sorted(full.items())), type, "", where, tuple(further)))
+        items, types = self._inference.complete(self.nodes, op, inputs, attrs)
+        return self.append(Node(0, op, tuple(inputs), items, types[0], "", where, types[1:]))
 
     def constant(self, array: Array, type: TensorType, where: str = "") -> int:
         """A new constant."""

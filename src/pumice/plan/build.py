@@ -20,7 +20,7 @@ from pumice.passes import optimize
 from pumice.passes.compose import compose
 from pumice.passes.merge_matmuls import Packs, merge_matmuls
 from pumice.passes.shape_for_target import shape_for_target
-from pumice.plan.fusion import partition
+from pumice.plan.fusion import Known, partition
 from pumice.plan.memory import MemoryPlanner
 from pumice.plan.plan import DEFAULT_OPTIONS, Binding, Kernel, Plan, PlanOptions, Regime, Step
 from pumice.plan.regimes import StepSchedule, find_schedules
@@ -75,6 +75,8 @@ class _KernelTable:
         self._all: dict[tuple[str, str], tuple[int, Kernel]] = {}
         self._kernels: list[Kernel] = []
         self._used: dict[int, int] = {}
+        # By the id of a step, which is kept with it: regimes share most of them.
+        self._renumbered: dict[int, tuple[Step, Step]] = {}
 
     def number(self, lowered: Lowered) -> int:
         """The number of a kernel."""
@@ -86,7 +88,11 @@ class _KernelTable:
 
     def renumbered(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """The steps with the numbers that their kernels have in the plan."""
-        return tuple(s if s.kernel < 0 else replace(s, kernel=self._used.setdefault(s.kernel, len(self._used))) for s in steps)
+        for s in steps:
+            if id(s) not in self._renumbered:
+                kernel = s.kernel if s.kernel < 0 else self._used.setdefault(s.kernel, len(self._used))
+                self._renumbered[id(s)] = s, s if kernel == s.kernel else replace(s, kernel=kernel)
+        return tuple([self._renumbered[id(s)][1] for s in steps])
 
     @property
     def used(self) -> tuple[Kernel, ...]:
@@ -102,6 +108,10 @@ class _Lowering:
         self.table, self.repeats = _KernelTable(), Repeats()
         # Partitions, with the questions about sizes that they depend on and the borders that they recorded.
         self._partitions: list[tuple[list[Asked], dict[Limit, dict[int, str]], list[Group | list[Chain]], list[Group]]] = []
+        # Groups, and steps with what they were made of: the same objects wherever they are the same.
+        self._groups: dict[Group, Group] = {}
+        self._known = Known()
+        self._steps: dict[tuple[int, int], tuple[Group | list[Chain], Lowered, Step]] = {}
 
     def lower(self, bounds: tuple[Limit, ...]) -> StepSchedule:
         """The steps for the sizes within bounds."""
@@ -113,7 +123,11 @@ class _Lowering:
         steps = []
         for unit in work:
             for lowered in self.repeats.lower(ctx, unit) if isinstance(unit, Group) else [lower_updates(ctx, unit)]:
-                steps.append(_device_step(unit, lowered, self.table.number(lowered)))
+                known = self._steps.get((id(unit), id(lowered)))
+                if known is None:
+                    known = unit, lowered, _device_step(unit, lowered, self.table.number(lowered))
+                    self._steps[id(unit), id(lowered)] = known
+                steps.append(known[-1])
         return StepSchedule(ctx, tuple(steps), aliases)
 
     def _partition(self, ctx: LowerContext) -> tuple[list[Group], list[Group | list[Chain]]]:
@@ -124,7 +138,7 @@ class _Lowering:
                     for node, why in nodes.items():
                         ctx.note(border, node, why)
                 return groups, work
-        groups = partition(ctx, fuse=self.options.fuse)
+        groups = [self._groups.setdefault(g, g) for g in partition(ctx, fuse=self.options.fuse, known=self._known)]
         work = list(gather_updates(ctx, groups)) if self.options.fuse and self.caps.dispatches else [*groups]
         distinct = {(question.decide, question.dims): question for question in ctx.asked}
         noted = {border: dict(nodes) for border, nodes in ctx.borders.items()}
@@ -155,7 +169,7 @@ def _device_step(work: Group | Sequence[Chain], lowered: Lowered, kernel: int) -
     groups = [work] if isinstance(work, Group) else [g for chain in work for g in chain]
     return Step(
         lowered.label,
-        tuple(sorted({i for g in groups for i in g.nodes})),
+        work.nodes if isinstance(work, Group) else tuple(sorted({i for g in groups for i in g.nodes})),
         groups[-1].root,
         lowered.bindings,
         kernel,

@@ -32,15 +32,26 @@ class _Draft:
     results: tuple[int, ...] = ()
 
 
-def partition(ctx: LowerContext, *, fuse: bool = True) -> list[Group]:
-    """Groups in execution order. With fuse=False every op is a group of its own."""
+@dataclass(frozen=True)
+class Known:
+    """What partitions of one graph for one target have found out that holds at all sizes, for the next one."""
+
+    fitting: set[Group] = field(default_factory=set)  # groups that are not too big for a kernel
+    memory: dict[int, int] = field(default_factory=dict)  # by operand of a routine: the value that it reads memory of
+
+
+def partition(ctx: LowerContext, *, fuse: bool = True, known: Known | None = None) -> list[Group]:
+    """Groups in execution order. With fuse=False every op is a group of its own. Wider sizes come before narrower ones."""
     graph, caps = ctx.graph, ctx.caps
     limit = caps.usable_bindings
+    known = known or Known()
     forced: set[int] = set()
     for _ in range(len(graph) + 1):
-        drafts = _Partition(ctx, fuse, forced).run()
+        drafts = _Partition(ctx, fuse, forced, known).run()
         groups = [_finish(graph, d, caps) for d in drafts]
-        crowded = [g for g in groups if _too_big(ctx, g, limit)]
+        crowded = [g for g in groups if g not in known.fitting and _too_big(ctx, g, limit)]
+        known.fitting.update(groups)
+        known.fitting.difference_update(crowded)
         if not crowded:
             return _mark_inplace(graph, groups, caps)
         for g in crowded:
@@ -51,7 +62,8 @@ def partition(ctx: LowerContext, *, fuse: bool = True) -> list[Group]:
 class _Partition:
     """Walks the graph from its results to its sources and decides for every node: stored, or inlined where it is read."""
 
-    def __init__(self, ctx: LowerContext, fuse: bool, forced: set[int]) -> None:
+    def __init__(self, ctx: LowerContext, fuse: bool, forced: set[int], known: Known) -> None:
+        self.known = known
         self.ctx, self.graph, self.caps, self.fuse, self.forced = ctx, ctx.graph, ctx.caps, fuse, forced
         self.groups: dict[int, _Draft] = {}
         self.owners: dict[int, set[int]] = {}  # node → roots of the groups it is computed in
@@ -59,6 +71,7 @@ class _Partition:
         self.identity: set[int] = set()  # nodes that are read only at the index of their group's root
         self.must_store = set(ctx.graph.roots) | forced
         self.recomputed: set[int] = set()  # nodes that every workgroup of a matmul recomputes
+        self.pulled: dict[int, frozenset[str]] = {}  # by routine, as far as asked for
 
     def run(self) -> list[_Draft]:
         for n in reversed(self.graph.nodes):
@@ -68,7 +81,7 @@ class _Partition:
 
     def _place(self, n: Node) -> None:
         readers = set(self.graph.users[n.id])
-        owners: set[int] = set().union(*(self.owners.get(c, set()) for c in readers))
+        owners: set[int] = set().union(*[self.owners[c] for c in readers if c in self.owners])
         if not owners and n.id not in self.must_store:
             return  # dead
         if n.op == "result":
@@ -77,7 +90,11 @@ class _Partition:
         if n.further and any(self.graph.nodes[r].op == "result" for r in readers if r in self.owners):
             self._place_results(n, readers, owners)
             return
-        if not self.fuse or n.id in self.must_store or not self._can_inline(n, readers, owners):
+        if not self.fuse or n.id in self.must_store:
+            self._store(n)
+            return
+        recomputed = self._is_recomputed(n)
+        if not self._can_inline(n, readers, owners, recomputed):
             self._store(n)
             return
         self.owners[n.id] = owners
@@ -85,7 +102,7 @@ class _Partition:
             self.groups[root].nodes.add(n.id)
         if len(owners) == 1 and all(self._reads_identically(c, n) for c in readers):
             self.identity.add(n.id)
-        if self._is_recomputed(n):
+        if recomputed:
             self.recomputed.add(n.id)
         elif _is_anchor(n):
             (root,) = owners
@@ -130,16 +147,22 @@ class _Partition:
         """Routines read stored values through strided views: whatever is below the views must be stored."""
         if not isinstance(get_op(n.op).lowering, Routine):
             return
-        pulled = self._pulled(n)
+        pulled, memory = self._pulled(n), self.known.memory
         for name, arg in n.operands.items():
             if name in pulled:
                 continue
-            base = below_views(self.graph, arg)
-            self.must_store.add(arg if find_view(self.graph, arg, {base}) is None else base)
+            if arg not in memory:
+                base = below_views(self.graph, arg)
+                memory[arg] = arg if find_view(self.graph, arg, {base}) is None else base
+            self.must_store.add(memory[arg])
 
     def _pulled(self, routine: Node) -> frozenset[str]:
         """Operands of a routine that may be computed where they are read; the host's routines read memory only."""
-        return pulled_operands(self.ctx, routine) if self.fuse and self.caps.generates_kernels else frozenset()
+        found = self.pulled.get(routine.id)
+        if found is None:
+            found = pulled_operands(self.ctx, routine) if self.fuse and self.caps.generates_kernels else frozenset()
+            self.pulled[routine.id] = found
+        return found
 
     def _is_pulled(self, n: Node, routine: Node) -> bool:
         """Whether a routine reads n in such operands alone."""
@@ -147,12 +170,13 @@ class _Partition:
 
     def _is_recomputed(self, n: Node) -> bool:
         """Whether all readers of n are matmuls with few vectors that pull it, or nodes that such matmuls pull."""
-
-        def pulls(c: Node) -> bool:
-            return c.id in self.recomputed or (_computes_again(c, n) and self._is_pulled(n, c))
-
-        readers = [self.graph.nodes[c] for c in self.graph.users[n.id]]
-        return bool(readers) and n.id not in self.must_store and all(pulls(c) for c in readers)
+        readers = self.graph.users[n.id]
+        for c in readers:
+            if c not in self.recomputed:
+                reader = self.graph.nodes[c]
+                if not _computes_again(reader, n) or not self._is_pulled(n, reader):
+                    return False
+        return bool(readers) and n.id not in self.must_store
 
     def _recomputed_in(self, owners: set[int]) -> set[int]:
         return {i for root in owners for i in self.groups[root].nodes if i in self.recomputed}
@@ -176,8 +200,9 @@ class _Partition:
 
         Then the workgroups of the next matmul load n instead of recomputing it.
         """
-        long = bool(n.type.shape) and self.ctx.ask(_is_wide, n.type.shape[-1])
-        if not (long and get_op(n.op).is_elementwise and self.caps.generates_kernels):
+        if not (get_op(n.op).is_elementwise and self.caps.generates_kernels and n.type.shape):
+            return False
+        if not self.ctx.ask(_is_wide, n.type.shape[-1]):
             return False
         if all(self._reads_identically(c, n) for c in readers):
             return False
@@ -194,10 +219,10 @@ class _Partition:
                     stack.append(a)
         return any(found == set(find_gate_up(self.ctx, graph.nodes[i])) for i, found in shown.items())
 
-    def _can_inline(self, n: Node, readers: set[int], owners: set[int]) -> bool:
+    def _can_inline(self, n: Node, readers: set[int], owners: set[int], recomputed: bool) -> bool:
         if self._is_gated_activation(n, readers):
             return False
-        if self._is_recomputed(n) and not get_op(n.op).is_view:
+        if recomputed and not get_op(n.op).is_view:
             if len(self._recomputed_in(owners)) >= _MAX_RECOMPUTED:
                 return False
             if _is_anchor(n):
@@ -224,8 +249,8 @@ class _Partition:
         if isinstance(lowering, Row):
             # Rows are read once per pass; a per-row operand (a norm's weight) is read by every row.
             return n.id != consumer.args[0]
-        fewer: bool = self.ctx.ask(operator.lt, n.type.numel, consumer.type.numel)
-        return fewer and not get_op(consumer.op).traits.places
+        own, read = n.type.numel, consumer.type.numel
+        return own != read and self.ctx.ask(operator.lt, own, read) and not get_op(consumer.op).traits.places
 
     def _subtree(self, n: Node, limit: int) -> int:
         """Number of inlinable ops below n that compute something, counted up to just over the limit."""
@@ -252,7 +277,7 @@ def _computes_again(routine: Node, n: Node) -> bool:
 
 
 def _is_anchor(n: Node) -> bool:
-    return isinstance(get_op(n.op).lowering, (Row, Routine))
+    return get_op(n.op).is_anchor
 
 
 def is_inline_constant(graph: Graph, node: int) -> bool:

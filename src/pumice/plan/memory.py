@@ -24,8 +24,10 @@ class _Arena:
     nbytes: int = 0
 
     def place(self, first: int, last: int, nbytes: int, alignment: int) -> int:
-        """The lowest offset that is free for the whole lifetime."""
-        busy = sorted((o, end) for f, t, o, end in self.taken if not (t < first or last < f))
+        """The lowest offset that is free for the whole lifetime; values come in the order of their first steps."""
+        # What ended before this one began is in no later one's way either.
+        self.taken = [t for t in self.taken if t[1] >= first]
+        busy = sorted([(o, end) for f, _, o, end in self.taken if f <= last])
         at = 0
         for start, end in busy:
             if at + nbytes <= start:
@@ -173,10 +175,10 @@ class MemoryPlanner:
 def value_lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
     """First and last step of every value that steps write; results live until after the last step."""
     spans: dict[int, tuple[int, int]] = {}
+    sources = {n.id for n in graph if n.op in RESIDENT_OPS}
     for k, s in enumerate(steps):
         for b in s.bindings:
-            is_source = b.value < len(graph) and graph.nodes[b.value].op in RESIDENT_OPS
-            if not is_source:
+            if b.value not in sources:
                 spans[b.value] = (spans.get(b.value, (k, k))[0], k)
     for root in graph.roots:
         if root in spans:

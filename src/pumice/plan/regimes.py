@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pumice.core.dims import evaluate, symbols
 from pumice.core.domain import Domain, Limit
@@ -31,6 +32,22 @@ class StepSchedule:
     aliases: Mapping[int, int]
     bounds: tuple[Limit, ...] = ()
     reason: str = ""
+
+    @cached_property
+    def distinct(self) -> list[tuple[Step, int]]:
+        """The steps that differ, and how often each occurs: the same kernel over the same sizes costs the same in every layer."""
+        found: dict[object, list[Step]] = {}
+        for step in self.steps:
+            found.setdefault((step.kernel, step.uniforms, step.groups, step.label), []).append(step)
+        return [(same[0], len(same)) for same in found.values()]
+
+    @cached_property
+    def draft(self) -> Plan:
+        """A plan of the distinct steps, to work out their costs: its values have no memory yet."""
+        ctx, steps = self.ctx, tuple([step for step, _ in self.distinct])
+        bound = {i for s in steps for i in (*s.nodes, s.root, *(b.value for b in s.bindings))}
+        values = {i: Value(i, ctx.type(i), (Part(self.aliases.get(i, i), 0, 0),)) for i in bound}
+        return Plan(ctx.graph, ctx.caps, (), (), (Regime(steps, values),), ctx.maxima)
 
     def same_steps(self, other: StepSchedule) -> bool:
         """Whether two schedules run the same: their temporaries have the same types then, at other sizes perhaps."""
@@ -107,18 +124,8 @@ def _total(schedule: StepSchedule) -> float:
 
 def _costs(schedule: StepSchedule, env: Mapping[str, int]) -> list[tuple[Step, int, float]]:
     """The distinct steps of a schedule, how often each occurs, and about what one costs."""
-    ctx = schedule.ctx
-    distinct: dict[object, list[Step]] = {}
-    for step in schedule.steps:
-        # Layers are alike: the same kernel over the same sizes costs the same.
-        distinct.setdefault((step.kernel, step.uniforms, step.groups, step.label), []).append(step)
-    steps = tuple(same[0] for same in distinct.values())
-    bound = {i for s in steps for i in (*s.nodes, s.root, *(b.value for b in s.bindings))}
-    places = {i: schedule.aliases.get(i, i) for i in bound}
-    values = {i: Value(i, ctx.type(i), (Part(place, 0, 0),)) for i, place in places.items()}
-    draft = Plan(ctx.graph, ctx.caps, (), (), (Regime(steps, values),), ctx.maxima)
-    costs = [cost.moved + (cost.flops or 0) / _FLOPS_A_BYTE for cost in step_costs(draft, env)]
-    return [(s, len(same), cost) for s, same, cost in zip(steps, distinct.values(), costs, strict=True)]
+    costs = [cost.moved + (cost.flops or 0) / _FLOPS_A_BYTE for cost in step_costs(schedule.draft, env)]
+    return [(step, count, cost) for (step, count), cost in zip(schedule.distinct, costs, strict=True)]
 
 
 def border_sizes(maxima: Mapping[str, int], border: Limit) -> dict[str, int]:

@@ -212,7 +212,7 @@ def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int, *, most: int =
     def seconds(t: Tile) -> float:
         return tuning.seconds(t.key, t.groups(m, n) * batch, 2.0 * t.bm * t.bn * (-(-k // t.bk) * t.bk))
 
-    known = [t for t in fitting(caps, MEASURED_TILES) if t.key in tuning.rates]
+    known = [t for t in fitting(caps, MEASURED_TILES) if t.key in tuning.times]
     known = [t for t in known if t.groups(m, n) * t.bm * t.bn <= _WASTE * m * n]
     best = min(known, key=seconds, default=None)
     if best is None:
