@@ -111,6 +111,78 @@ def test_attention_of_few_queries(layout: str, attrs: dict[str, Any], queries: i
     assert used == ["attend_f32"]
 
 
+def paged(kind: str, page: int, batch: int, queries: int, **attrs: Any) -> str:
+    """What is wrong with attention over a pool of which each entry has some pages, the last ones of some unused."""
+    g, pages, dtype = np.random.default_rng(5), 2500 // page, dtypes.dtype(kind)
+    shapes = [(batch, queries, 6, 64), (pages + 3, page, 2, 64), (pages + 3, page, 2, 96)]
+    q, *cache = (g.standard_normal(s).astype("f4") for s in shapes)
+    scales: list[Array | None] = [None, None]
+    if kind == "i8":
+        scales = [(np.abs(a).max(axis=-1) / 127).astype("f4") for a in cache]
+        cache = [np.rint(a / s[..., None]) for a, s in zip(cache, scales) if s is not None]
+    k, v = (a.astype(dtype.np) for a in cache)
+    table = np.stack([g.permutation(pages + 3)[:pages] for _ in range(batch)]).astype(np.int32)
+    table[-1, pages // 2 :] = 0
+    offset = np.int32([2300, 40, 0][:batch])
+    inputs = {"q": q, "offset": offset, "kv_len": offset + np.int32(queries), "kv_index": table}
+    params = {"k": k, "v": v, **{n: a for n, a in zip(("k_scale", "v_scale"), scales) if a is not None}}
+    b, spec = GraphBuilder(), get_op("attention")
+    types = {n: TensorType(dtypes.dtype(a.dtype), a.shape) for n, a in {**inputs, **params}.items()}
+    ids = {n: b.source("param" if n in params else "input", n, t) for n, t in types.items()}
+    out = b.add(
+        "attention", [ids.get(n) for n in spec.operand_names], spec.complete_attrs({"layout": "bshd", "causal": True, **attrs})
+    )
+    graph = b.build([("out", out)])
+    return problem(graph, plan_of(graph, [(out,)]), inputs, params)
+
+
+@pytest.mark.parametrize("page", [32, 25, 7])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "i8"])
+def test_attention_of_few_queries_through_pages(kind: str, page: int, used: list[str]) -> None:
+    assert not paged(kind, page, 3, 2)
+    assert not paged(kind, page, 1, 1, window=900, softcap=5.0)  # one head at a time, as it has few parts
+    assert used == [f"attend_{kind}"] * 2
+
+
+@pytest.mark.parametrize("page", [32, 7])
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "i8"])
+def test_attention_of_many_queries_through_pages(kind: str, page: int, used: list[str]) -> None:
+    assert not paged(kind, page, 3, 25)
+    assert not paged(kind, page, 1, 60, window=333)
+    assert set(used) == {f"attend_many_{kind}"}
+
+
+def test_pools_are_written_in_place(used: list[str]) -> None:
+    """New keys go where a page table says, and attention sees them; pages have no place of their own in between."""
+    b, g = GraphBuilder(), np.random.default_rng(6)
+    pool = b.source("state", "pool", TensorType(dtypes.f16, (5 * 32, 64)))
+    at, start = (b.source("input", n, TensorType(dtypes.i32, (2,))) for n in ("at", "start"))
+    table = b.source("input", "table", TensorType(dtypes.i32, (2, 2)))
+    q = b.source("input", "q", TensorType(dtypes.f32, (2, 1, 2, 32)))
+    new = b.source("input", "new", TensorType(dtypes.f16, (2, 64)))
+    written = b.add("scatter_set", [pool, at, new], {"axis": 0})
+    pages = b.add("reshape", [written], {"shape": (5, 32, 2, 32)})
+    complete = get_op("attention").complete_attrs({"layout": "bshd", "causal": True})
+    out = b.add("attention", [q, pages, pages, None, None, start, None, table, None, None], complete)
+    graph = b.build([("out", out)], updates=[(pool, written)])
+    session = HostDevice().open(plan_of(graph, [(written,), (pages, out)], {written: pool}))
+    state = g.standard_normal((5 * 32, 64)).astype("f2")
+    session.write(pool, state)
+    for step in range(3):
+        inputs = {
+            "at": np.int32([[158, 159, 32][step], 64 + step]),
+            "start": np.int32([30 + step, step]),
+            "table": np.int32([[4, 1], [2, 0]]),
+            "q": g.standard_normal((2, 1, 2, 32)).astype("f4"),
+            "new": g.standard_normal((2, 64)).astype("f2"),
+        }
+        (got,) = session.run({}, inputs, [out])
+        assert not mismatch(got, bound_graph(graph, inputs, {}, {"pool": state}).outputs[0], dtypes.f32)
+        state[inputs["at"]] = inputs["new"]
+        np.testing.assert_array_equal(session.read(pool), state)
+    assert used == ["scatter_rows", "attend_f16"]
+
+
 @pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f16, dtypes.i32], ids=str)
 def test_rows_replaced_in_place(dtype: dtypes.DType, used: list[str]) -> None:
     b = GraphBuilder()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice.backends.host.memory.scratch import ScratchPool, prepare_work, work_bytes
-from pumice.backends.host.native.kernel_tasks import ATTEND_MANY, joined
+from pumice.backends.host.native.kernel_tasks import joined
 from pumice.backends.host.threads.pool import RECORD, ThreadPool, compiled_at
 from pumice.backends.libraries import load_failure
 from pumice.core.threads import thread_count
@@ -181,4 +181,4 @@ def prepare(names: Sequence[str], report: Report | None = None) -> None:
     if code is None:
         return
     with contextlib.suppress(ImportError):  # as above; what runs without kernels says so itself
-        code.prepare([*_SHARING, *(n for n in names if n != ATTEND_MANY or code.is_wide)], report)
+        code.prepare([*_SHARING, *names], report)

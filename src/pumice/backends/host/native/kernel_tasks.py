@@ -23,6 +23,7 @@ from pumice.backends.host.native.sizes import (
     attention_gradient_bytes,
     bytes_known,
 )
+from pumice.core import dtypes
 from pumice.core.block_formats import LAYOUTS
 from pumice.ir.graph import Graph
 from pumice.ir.registry import Array
@@ -35,7 +36,7 @@ FEW_ROWS = 8
 # Elementwise ops that have a compiled kernel for float32, and the kernels of other ops, by name.
 MAPS = ("add", "sub", "mul", "silu", "gelu_tanh")
 _KERNELS = {"rms_norm": "norm_f32", "layer_norm": "norm_f32", "rope": "rope_f32", "scatter_set": "scatter_rows",
-            "attention": "attend_f32", **{name: f"map_{name}" for name in MAPS}}  # fmt: skip
+            **{name: f"map_{name}" for name in MAPS}}  # fmt: skip
 # Matmuls, whose kernels follow from the dtype of this operand.
 _WEIGHTS = {"matmul": "b", "qmatmul": "w"}
 
@@ -45,8 +46,9 @@ _MATVECS = frozenset(d.name for d in LAYOUTS)
 _PREPARE_ROW, _KNOWN = "prepare_row", 3
 _INTERLEAVE = "interleave_rows"
 _SLABS = "pack_rows_f32"
-# For processors with many wide registers only.
-ATTEND_MANY = "attend_many_f32"
+# What keys and values may be stored as.
+_FLOATS, _EIGHT_BITS = tuple(d.np for d in (dtypes.f32, dtypes.f16, dtypes.bf16)), (dtypes.i8.np,)
+ATTEND_MANY = "attend_many"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,19 @@ def bits(value: float) -> int:
 def is_dense(array: Array, kind: Any = np.float32) -> bool:
     """Whether an array has this dtype, and no gaps."""
     return array.dtype == kind and array.flags.c_contiguous
+
+
+def is_known(places: Sequence[Array | None], table: Array | None, batch: int) -> bool:
+    """Whether the places of queries and keys, one for each entry or none, and page tables can be read as they are."""
+    each = (p is None or (is_dense(p, np.int32) and p.size == batch) for p in places)
+    return batch > 0 and all(each) and (table is None or is_dense(table, np.int32))
+
+
+def is_cache(keys_values: Sequence[Array], scales: Sequence[Array | None]) -> bool:
+    """Whether kernels can read keys and values [B, H, S, D]: whole vectors of floats, or of i8 with factors."""
+    kinds = _EIGHT_BITS if scales[0] is not None else _FLOATS
+    vectors = (a.dtype in kinds and a.strides[3] == a.itemsize and a.shape[3] % LANES == 0 for a in keys_values)
+    return all(vectors) and all(s is None or s.dtype == np.float32 for s in scales)
 
 
 def packed_matmul(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
@@ -172,38 +187,49 @@ def elementwise(name: str) -> Native:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Which keys the queries of each entry see: int32 arrays of one number, or one for each entry, or None."""
+    """Which keys the queries of each entry see, and where they are: int32 arrays, or None.
+
+    `offset` and `length` are one number, or one for each entry; `table` has the pages of each.
+    """
 
     offset: Array | None
     length: Array | None
+    table: Array | None
     causal: bool
     window: int
 
 
 def many_queries(arrays: Sequence[Array | None], seen: Seen, scale: float) -> list[Task] | None:
-    """Attention of many queries, or its gradient: q, k, v, dy, out or dq, dk, dv, each [B, H, S, D] or absent.
+    """Attention of many queries, or its gradient.
 
+    The arrays are q, k, v, dy, out or dq, dk, dv, k_scale, v_scale, each [B, H, S, D] or absent, the last two without depth.
     None if these arrays need another way.
     """
     q, k, v = arrays[:3]
     assert q is not None and k is not None and v is not None
-    given = [a for a in arrays if a is not None]
-    if any(a.dtype != np.float32 or a.strides[3] != 4 or a.shape[3] % LANES for a in given):
-        return None
-    (batch, heads, queries, depth), (_, kv_heads, keys, value_depth) = q.shape, v.shape
+    rows, scales = [a for a in (q, *arrays[3:7]) if a is not None], arrays[7:]
+    batch, heads, queries, depth = q.shape
     places = (seen.offset, seen.length)
-    if not all(p is None or (is_dense(p, np.int32) and p.size in (1, batch)) for p in places):
+    if any(a.dtype != np.float32 or a.strides[3] != 4 or a.shape[3] % LANES for a in rows):
         return None
+    if not is_cache((k, v), scales) or not is_known([p for p in places if p is None or p.size > 1], seen.table, batch):
+        return None
+    if not all(p is None or is_dense(p, np.int32) for p in places):
+        return None
+    caches, kv_heads, page, value_depth = v.shape
+    pages = 1 if seen.table is None else seen.table.size // batch
     words = (
-        *(address(a) for a in (*arrays, *places)),
+        *(address(a) for a in (*arrays, *places, seen.table)),
         *(0 if p is None or p.size == 1 else 4 for p in places),
         *(int(seen.causal), seen.window),
-        *(kv_heads, heads // kv_heads, queries, keys, depth, value_depth, bits(scale)),
+        *(kv_heads, heads // kv_heads, queries, page, pages, caches, depth, value_depth, bits(scale)),
         *(s for a in arrays for s in ((0, 0, 0) if a is None else a.strides[:3])),
     )
-    work, keep = 2 * q.size * keys, (*given, *places)
+    keys, keep = page * pages, (*arrays, *places, seen.table)
+    work = 2 * q.size * keys
     if arrays[3] is None:
-        return [Task(ATTEND_MANY, words, batch * heads, work, keep, each=attention_bytes(keys, depth, value_depth))]
+        each = attention_bytes(keys, depth, value_depth)
+        return [Task(f"{ATTEND_MANY}_{dtypes.dtype(k.dtype)}", words, batch * heads, work, keep, each=each)]
     each = attention_gradient_bytes(queries, keys, depth, value_depth)
     return [Task("attention_gradient_f32", words, batch * kv_heads, work, keep, each=each)]
 
@@ -221,9 +247,8 @@ def kernels_for(graph: Graph) -> list[str]:
         elif weight is not None and weight.name in ("f16", "bf16"):
             found |= dict.fromkeys((f"dot_{weight}", f"widen_{weight}"))
     # The steps between matmuls only use kernels where matmuls with packed weights do.
-    return [
-        *([_INTERLEAVE] if packed else ()),
-        *found,
-        *dict.fromkeys(_KERNELS[n.op] for n in graph.nodes if packed and n.op in _KERNELS),
-        *([ATTEND_MANY] if packed and any(n.op == "attention" for n in graph.nodes) else ()),
-    ]
+    if packed:
+        found |= dict.fromkeys(_KERNELS[n.op] for n in graph.nodes if n.op in _KERNELS)
+        caches = [graph.nodes[n.operands["k"]].type.dtype for n in graph.nodes if n.op == "attention"]
+        found |= dict.fromkeys(f"{name}_{d}" for name in ("attend", ATTEND_MANY) for d in caches)
+    return [*([_INTERLEAVE] if packed else ()), *found]

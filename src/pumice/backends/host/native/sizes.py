@@ -50,7 +50,7 @@ def attention_bytes(keys: int, depth: int, value_depth: int) -> int:
     >>> attention_bytes(32, 64, 64)
     17216
     """
-    return 4 * padded_keys(keys) * (depth + value_depth + ATTENTION_ROWS) + 4 * 16
+    return 4 * padded_keys(keys) * (depth + max(depth, value_depth) + ATTENTION_ROWS) + 4 * 16
 
 
 def attention_gradient_bytes(queries: int, keys: int, depth: int, value_depth: int) -> int:

@@ -1,4 +1,4 @@
-"""Attention of many queries and its gradient: by a compiled kernel, or by BLAS for a few batch entries at a time."""
+"""Attention of many queries by a compiled kernel, and its gradient, also by BLAS for a few batch entries at a time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _LEAST_SCORES = 1 << 17
 class ManyQueries:
     """Attention by blocks of scores [entries, key heads, group, queries, keys]."""
 
-    def __init__(self, call: NodeCall) -> None:
+    def __init__(self, call: NodeCall, pages: int = 1) -> None:
         q, k, v = (call.shape(name) for name in "qkv")
         self.attrs, self.swap = call.attrs, call.attrs["layout"] == "bshd"
         if self.swap:
             q, k, v = ((a, c, b, d) for a, b, c, d in (q, k, v))
         self.batch, self.heads, self.sq, self.depth = q
-        _, self.kv_heads, self.sk, _ = k
+        _, self.kv_heads, page, _ = k
+        self.sk = page * pages
         self.group, self.value_depth = self.heads // self.kv_heads, v[3]
         self.scale = scale_of(call.attrs, self.depth)
         self.softcap: float | None = call.attrs["softcap"]
@@ -66,13 +67,10 @@ class ManyQueries:
             self._fixed = made
         return made
 
-    def tasks(self, arrays: Sequence[Array | None], offset: Array | None, kv_len: Array | None) -> list[kernel_tasks.Task] | None:
-        """By a compiled kernel; None where these arrays, or the processor, need another way."""
-        kernels = jit.kernels()
-        if kernels is None or not kernels.is_wide:
-            return None
-        seen = kernel_tasks.Seen(offset, kv_len, self.attrs["causal"], self.attrs["window"] or 0)
-        return kernel_tasks.many_queries(arrays, seen, self.scale)
+    def tasks(self, arrays: Sequence[Array | None], of: Mapping[str, Any]) -> list[kernel_tasks.Task] | None:
+        """By a compiled kernel, for arrays with heads first; None where these need another way."""
+        seen = kernel_tasks.Seen(of["offset"], of["kv_len"], of.get("kv_index"), self.attrs["causal"], self.attrs["window"] or 0)
+        return None if jit.kernels() is None else kernel_tasks.many_queries(arrays, seen, self.scale)
 
     def blocks(self) -> list[tuple[slice, slice, slice]]:
         """Entries, key heads and queries of each block; only one of a single entry is cut further."""
@@ -91,24 +89,21 @@ class ManyQueries:
         return probabilities(scores, self.scale, None, None, (key < first) | (key >= last))
 
 
-def _kernel(call: NodeCall) -> tuple[ManyQueries, kernel_tasks.Native] | None:
-    """Attention as a task, unless it has a mask, bias, cap, cache index or scales, or few queries."""
-    many = ManyQueries(call)
-    special = ("mask", "bias", "kv_index", "k_scale", "v_scale")
-    plain = not any(call.has(name) for name in special) and many.softcap is None
-    floats = all(call.type(name).dtype.name == "f32" for name in "qkv")
-    if not plain or not floats or many.sq <= kernel_tasks.FEW_QUERIES:
+def _kernel(call: NodeCall, pages: int) -> tuple[ManyQueries, kernel_tasks.Native] | None:
+    """Attention as a task, unless it has a mask, bias or cap, or few queries."""
+    many = ManyQueries(call, pages)
+    if call.has("mask") or call.has("bias") or many.softcap is not None or many.sq <= kernel_tasks.FEW_QUERIES:
         return None
 
     def make(operands: Sequence[Any], out: Array) -> list[kernel_tasks.Task] | None:
         of = call.named(operands)
-        q, k, v = (many.heads_first(of[name]) for name in "qkv")
-        return many.tasks((q, k, v, None, many.heads_first(out), None, None), of["offset"], of["kv_len"])
+        q, k, v, *scales = (None if of[n] is None else many.heads_first(of[n]) for n in ("q", "k", "v", "k_scale", "v_scale"))
+        return many.tasks((q, k, v, None, many.heads_first(out), None, None, *scales), of)
 
     return many, make
 
 
-def _run(tasks: list[kernel_tasks.Task] | None) -> bool:
+def run_tasks(tasks: list[kernel_tasks.Task] | None) -> bool:
     """Runs tasks if there are any; whether there were."""
     kernels = None if tasks is None else jit.kernels()
     if kernels is not None and tasks is not None:
@@ -116,31 +111,10 @@ def _run(tasks: list[kernel_tasks.Task] | None) -> bool:
     return kernels is not None
 
 
-def native_many_queries(call: NodeCall) -> kernel_tasks.Native | None:
-    """The task for attention of many queries, where it has one."""
-    found = _kernel(call)
-    return None if found is None else found[1]
-
-
-def bind_many_queries(call: NodeCall) -> HostRoutine | None:
-    """Attention with so many scores that it is worth loading the kernels, or a way of its own by BLAS."""
-    found = _kernel(call)
-    if found is None or found[0].scores < _LEAST_SCORES:
-        return None
-    many, make = found
-
-    def run(operands: list[Any], out: Array) -> None:
-        if _run(make(operands, out)):
-            return
-        of = call.named(operands)
-        q, k, v = (many.heads_first(of[name]) for name in "qkv")
-        q, target = many.grouped(q), many.grouped(many.heads_first(out))
-        k, v, limits = k[:, :, None], v[:, :, None], many.limits(of["offset"], of["kv_len"])
-        for b, h, s in many.blocks():
-            weights = many.weights(q[b, h, :, s], k[b, h], limits[b, s])
-            blas.matmul(weights, v[b, h], out=target[b, h, :, s])
-
-    return HostRoutine(run, call.out.dtype.compute_np, native=make, heavy=True)
+def native_many_queries(call: NodeCall, pages: int) -> tuple[kernel_tasks.Native, bool] | None:
+    """The task for attention of many queries, where it has one, and whether it is worth loading the kernels."""
+    found = _kernel(call, pages)
+    return None if found is None else (found[1], found[0].scores >= _LEAST_SCORES)
 
 
 def bind_attention_gradient(call: NodeCall) -> HostRoutine:
@@ -156,10 +130,10 @@ def bind_attention_gradient(call: NodeCall) -> HostRoutine:
 
     def make(operands: Sequence[Any], outs: Any) -> list[kernel_tasks.Task] | None:
         of = call.named(operands)
-        return many.tasks(views(of, outs), of["offset"], of["kv_len"])
+        return many.tasks((*views(of, outs), None, None), of)
 
     def run(operands: list[Any], outs: Sequence[Array]) -> None:
-        if heavy and _run(make(operands, outs)):
+        if heavy and run_tasks(make(operands, outs)):
             return
         of = call.named(operands)
         q, k, v, dy, dq, dk, dv = views(of, outs)

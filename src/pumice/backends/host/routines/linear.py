@@ -13,7 +13,7 @@ from pumice.backends.host.memory.arrays import as_f32, is_half, numel, row_block
 from pumice.backends.host.memory.scratch import scratch
 from pumice.backends.host.native import dense, jit, kernel_tasks
 from pumice.backends.host.routines import blas, op_tasks
-from pumice.backends.host.routines.attention import bind_attention_gradient, bind_many_queries, native_many_queries
+from pumice.backends.host.routines.attention import bind_attention_gradient, native_many_queries, run_tasks
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.core import dtypes
 from pumice.ir.ops.attention_math import pages_of
@@ -225,7 +225,7 @@ def _bind_rope(call: NodeCall) -> HostRoutine:
 class _Attention:
     """Attention in blocks of heads and queries, so that scores stay in bounded scratch and unseen keys are never read."""
 
-    def __init__(self, attrs: Attrs, q: tuple[int, ...], k: tuple[int, ...], pages: int) -> None:
+    def __init__(self, attrs: Attrs, q: tuple[int, ...], k: tuple[int, ...], pages: int = 1) -> None:
         self.swap = attrs["layout"] == "bshd"
         if self.swap:
             q, k = (q[0], q[2], q[1], q[3]), (k[0], k[2], k[1], k[3])
@@ -373,12 +373,15 @@ def _split(out: Array, kv_heads: int, group: int) -> Array:
 
 
 def _bind_attention(call: NodeCall) -> HostRoutine:
-    many = bind_many_queries(call)
-    if many is not None:
-        return many
     pages = pages_of(call.shape("kv_index")) if call.has("kv_index") else 1
-    run = _Attention(call.attrs, call.shape("q"), call.shape("k"), pages).run
-    return HostRoutine(run, call.out.dtype.compute_np, raw=True, native=native_many_queries(call) or op_tasks.attention(call))
+    by_blas, many = _Attention(call.attrs, call.shape("q"), call.shape("k"), pages), native_many_queries(call, pages)
+    make, heavy = many or (op_tasks.attention(call), False)
+
+    def run(operands: list[Any], out: Array) -> None:
+        if not heavy or not run_tasks(make(operands, out)):
+            by_blas.run(operands, out)
+
+    return HostRoutine(run, call.out.dtype.compute_np, raw=True, native=make, heavy=heavy)
 
 
 LINEAR: dict[str, Binder] = {

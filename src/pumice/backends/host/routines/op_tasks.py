@@ -9,13 +9,27 @@ from typing import Any
 import numpy as np
 
 from pumice.backends.host.memory.arrays import numel
-from pumice.backends.host.native.kernel_tasks import FEW_QUERIES, Native, Task, address, bits, is_dense
+from pumice.backends.host.native.kernel_tasks import (
+    FEW_QUERIES,
+    Native,
+    Task,
+    address,
+    bits,
+    is_cache,
+    is_dense,
+    is_known,
+)
 from pumice.backends.host.native.sizes import LANES
 from pumice.backends.host.routines.calls import NodeCall
+from pumice.core import dtypes
 from pumice.ir.registry import Array
 
 # Elements that are worth a kernel to be added up.
 _LEAST_SUMMED = 1 << 14
+# Heads of a part of attention, and parts from which on it has all heads that share their keys: threads find enough of them.
+_MOST_TOGETHER, _MANY_PARTS = 32, 8
+# Operands of attention that have an axis of heads and one of positions.
+_BY_SEQUENCE = ("q", "k", "v", "k_scale", "v_scale")
 
 
 def norm(call: NodeCall) -> Native:
@@ -87,29 +101,35 @@ def scatter(call: NodeCall) -> Native | None:
     return make
 
 
-def attention(call: NodeCall) -> Native | None:
-    """Attention of few queries without mask or bias, over float32 keys."""
+def attention(call: NodeCall) -> Native:
+    """Attention of few queries without mask or bias."""
     attrs = call.attrs
     swap = attrs["layout"] == "bshd"
 
     def make(operands: Sequence[Any], out: Array) -> list[Task] | None:
-        q, k, v, mask, bias, offset, kv_len, kv_index, *scales = operands
-        places = (offset, kv_len, kv_index)
+        of = call.named(operands)
         if swap:
-            q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
+            of = {n: a.swapaxes(1, 2) if n in _BY_SEQUENCE and a is not None else a for n, a in of.items()}
+            out = out.swapaxes(1, 2)
+        q, k, v, table = of["q"], of["k"], of["v"], of["kv_index"]
         batch, heads, queries, depth = q.shape
-        plain = all(a.dtype == np.float32 and a.strides[-1] == 4 and a.shape[-1] % LANES == 0 for a in (q, k, v, out))
-        known = all(p is None or (is_dense(p, np.int32) and p.size == batch) for p in places)
-        if queries > FEW_QUERIES or not plain or not known or any(a is not None for a in (mask, bias, *scales)):
+        places, scales = (of["offset"], of["kv_len"]), (of["k_scale"], of["v_scale"])
+        if queries > FEW_QUERIES or of["mask"] is not None or of["bias"] is not None or not is_known(places, table, batch):
             return None
-        caches, kv_heads, keys, value_depth = v.shape
+        if not all(a.dtype == np.float32 and a.strides[3] == 4 for a in (q, out)) or not is_cache((k, v), scales):
+            return None
+        caches, kv_heads, page, value_depth = v.shape
+        pages = 1 if table is None else table.size // batch
         scale = 1 / math.sqrt(depth) if attrs["scale"] is None else attrs["scale"]
+        group = heads // kv_heads
+        together = group if group <= _MOST_TOGETHER and batch * kv_heads * queries >= _MANY_PARTS else 1
         words = (
-            *(address(a) for a in (q, k, v, out, *places)),
-            *(heads, heads // kv_heads, queries, keys, caches, depth, value_depth),
+            *(address(a) for a in (q, k, v, out, *places, table, *scales)),
+            *(heads, group, together, queries, page, pages, caches, depth, value_depth),
             *(bits(scale), bits(attrs["softcap"] or 0.0), int(attrs["causal"]), attrs["window"] or 0),
-            *(s for a in (q, k, v, out) for s in a.strides[:3]),
+            *(s for a in (q, k, v, out, *scales) for s in ((0, 0, 0) if a is None else a.strides[:3])),
         )
-        return [Task("attend_f32", words, batch * heads * queries, 2 * q.size * keys)]
+        name = f"attend_{dtypes.dtype(k.dtype)}"
+        return [Task(name, words, batch * heads * queries // together, 2 * q.size * page * pages)]
 
     return make

@@ -218,6 +218,12 @@ def fetch_for_reading(builder: Any, at: Any) -> None:
     call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer(builder, at, _BYTE), _WORD(0), _WORD(3), _WORD(1)])
 
 
+@define(types.void, ADDRESS)
+def prefetch(builder: Any, at: Any) -> None:
+    """The same for kernels to call."""
+    fetch_for_reading(builder, at)
+
+
 # --- arithmetic ---
 
 
@@ -345,7 +351,7 @@ def _function(op: str) -> Any:
     return define(FLOATS, FLOATS)(build)
 
 
-exp, silu, gelu_tanh = _function("exp"), _function("silu"), _function("gelu_tanh")
+exp, tanh, silu, gelu_tanh = (_function(op) for op in ("exp", "tanh", "silu", "gelu_tanh"))
 
 
 # --- whole numbers, and dot products of bytes where the processor has an instruction for them ---

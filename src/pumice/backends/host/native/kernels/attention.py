@@ -18,11 +18,14 @@ from pumice.backends.host.native.codegen.lanes import (
     everywhere,
     exp,
     float_at,
+    has_feature,
     int_at,
     keep_lanes,
     larger,
     largest_of,
     less,
+    load_bf16,
+    load_f16,
     load_f32,
     long_at,
     madd,
@@ -36,6 +39,7 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.matmul import SQUARE, turn_square
+from pumice.backends.host.native.kernels.pages import entry_of, load_bytes
 from pumice.backends.host.native.kernels.work import give_work, take_work
 from pumice.backends.host.native.sizes import ATTENTION_ROWS, GRADIENT_QUERIES, LANES, VECTOR_BYTES, padded_keys
 
@@ -49,8 +53,11 @@ _F32 = np.float32
     MANY_OUT,
     MANY_DK,
     MANY_DV,
+    MANY_K_SCALE,
+    MANY_V_SCALE,
     MANY_OFFSET,
     MANY_LENGTH,
+    MANY_TABLE,
     MANY_OFFSET_STEP,
     MANY_LENGTH_STEP,
     MANY_CAUSAL,
@@ -58,20 +65,25 @@ _F32 = np.float32
     MANY_KV_HEADS,
     MANY_GROUP,
     MANY_QUERIES,
-    MANY_KEYS,
+    MANY_PAGE,
+    MANY_PAGES,
+    MANY_CACHES,
     MANY_DEPTH,
     MANY_VALUE_DEPTH,
     MANY_SCALE,
-) = (8 * i for i in range(20))
-# Then for each of the first seven the bytes from one batch entry, head and row to the next.
-_STRIDES = 8 * 20
+) = (8 * i for i in range(25))
+# Then for each of the first nine the bytes from one batch entry, head and row to the next.
+_STRIDES = 8 * 25
+# Rows of a matmul that are computed together: their sums stay in registers. And how much is summed up before they change.
+_AT_A_TIME = 6 if has_feature("avx512f") else 2
+_SUMMED = 64
 
 _inlined = numba.njit(forceinline=True, error_model="numpy")
 
 
 @_inlined
 def _at(job: int, which: int, entry: int, head: int) -> Any:
-    """Where a head of one of the first seven begins."""
+    """Where a head of one of the first nine begins."""
     strides = job + _STRIDES + 3 * which
     return long_at(job + which) + entry * long_at(strides) + head * long_at(strides + 8)
 
@@ -82,38 +94,74 @@ def _row_bytes(job: int, which: int) -> Any:
 
 
 @_inlined
+def _multiply_six(
+    a: int, a_row: int, a_step: int, rows: int, b: int, b_step: int, count: int, out: int, out_row: int, add: bool
+) -> None:
+    last = rows - 1
+    a1, a2, a3 = a + a_row * min(1, last), a + a_row * min(2, last), a + a_row * min(3, last)
+    a4, a5 = a + a_row * min(4, last), a + a_row * min(5, last)
+    o1, o2, o3 = out + out_row * min(1, last), out + out_row * min(2, last), out + out_row * min(3, last)
+    o4, o5 = out + out_row * min(4, last), out + out_row * min(5, last)
+    s0, s1, s2, s3, s4, s5 = zeros(), zeros(), zeros(), zeros(), zeros(), zeros()
+    if add:
+        s0, s1, s2 = load_f32(out), load_f32(o1), load_f32(o2)
+        s3, s4, s5 = load_f32(o3), load_f32(o4), load_f32(o5)
+    for i in range(count):
+        v, step = load_f32(b + b_step * i), a_step * i
+        s0 = madd_scalar(v, float_at(a + step), s0)
+        s1 = madd_scalar(v, float_at(a1 + step), s1)
+        s2 = madd_scalar(v, float_at(a2 + step), s2)
+        s3 = madd_scalar(v, float_at(a3 + step), s3)
+        s4 = madd_scalar(v, float_at(a4 + step), s4)
+        s5 = madd_scalar(v, float_at(a5 + step), s5)
+    store_f32(out, s0)
+    store_f32(o1, s1)
+    store_f32(o2, s2)
+    store_f32(o3, s3)
+    store_f32(o4, s4)
+    store_f32(o5, s5)
+
+
+@_inlined
+def _multiply_two(
+    a: int, a_row: int, a_step: int, rows: int, b: int, b_step: int, count: int, out: int, out_row: int, add: bool
+) -> None:
+    a1, o1 = a + a_row * (rows - 1), out + out_row * (rows - 1)
+    s0, s1 = zeros(), zeros()
+    if add:
+        s0, s1 = load_f32(out), load_f32(o1)
+    for i in range(count):
+        v, step = load_f32(b + b_step * i), a_step * i
+        s0 = madd_scalar(v, float_at(a + step), s0)
+        s1 = madd_scalar(v, float_at(a1 + step), s1)
+    store_f32(out, s0)
+    store_f32(o1, s1)
+
+
+@_inlined
 def _matmul(
     a: int, a_row: int, a_step: int, rows: int, b: int, b_step: int, begin: int, end: int,
     out: int, out_row: int, left: int, right: int, add: bool,
 ) -> None:  # fmt: skip
     """Up to 6 rows of a matmul, out = a b or more of it, in columns left…right-1 by whole vectors; begin…end-1 are summed over.
 
-    Rows that are too many are the last one again.
+    Rows that are too many for what is computed together are the last one again.
     """
-    last = rows - 1
-    a1, a2, a3 = a + a_row * min(1, last), a + a_row * min(2, last), a + a_row * min(3, last)
-    a4, a5 = a + a_row * min(4, last), a + a_row * min(5, last)
-    o1, o2, o3 = out + out_row * min(1, last), out + out_row * min(2, last), out + out_row * min(3, last)
-    o4, o5 = out + out_row * min(4, last), out + out_row * min(5, last)
     for at in range(4 * (left // LANES * LANES), 4 * right, VECTOR_BYTES):
-        s0, s1, s2, s3, s4, s5 = zeros(), zeros(), zeros(), zeros(), zeros(), zeros()
-        if add:
-            s0, s1, s2 = load_f32(out + at), load_f32(o1 + at), load_f32(o2 + at)
-            s3, s4, s5 = load_f32(o3 + at), load_f32(o4 + at), load_f32(o5 + at)
-        for i in range(begin, end):
-            v, step = load_f32(b + b_step * i + at), a_step * i
-            s0 = madd_scalar(v, float_at(a + step), s0)
-            s1 = madd_scalar(v, float_at(a1 + step), s1)
-            s2 = madd_scalar(v, float_at(a2 + step), s2)
-            s3 = madd_scalar(v, float_at(a3 + step), s3)
-            s4 = madd_scalar(v, float_at(a4 + step), s4)
-            s5 = madd_scalar(v, float_at(a5 + step), s5)
-        store_f32(out + at, s0)
-        store_f32(o1 + at, s1)
-        store_f32(o2 + at, s2)
-        store_f32(o3 + at, s3)
-        store_f32(o4 + at, s4)
-        store_f32(o5 + at, s5)
+        if _AT_A_TIME == ATTENTION_ROWS:
+            _multiply_six(
+                a + a_step * begin, a_row, a_step, rows, b + b_step * begin + at, b_step, end - begin, out + at, out_row, add
+            )
+            continue
+        if begin >= end and not add:
+            for r in range(rows):
+                store_f32(out + out_row * r + at, zeros())
+        for start in range(begin, end, _SUMMED):
+            count, more = min(_SUMMED, end - start), add or start > begin
+            for r in range(0, rows, _AT_A_TIME):
+                left_at, right_at, to = a + a_row * r + a_step * start, b + b_step * start + at, out + out_row * r + at
+                few = min(_AT_A_TIME, rows - r)
+                _multiply_two(left_at, a_row, a_step, few, right_at, b_step, count, to, out_row, more)
 
 
 @_inlined
@@ -200,9 +248,14 @@ def _softmax_gradient(p: int, d: int, low: int, high: int, padded: int, scale: A
 
 
 @_inlined
+def _keys(job: int) -> Any:
+    return long_at(job + MANY_PAGE) * long_at(job + MANY_PAGES)
+
+
+@_inlined
 def _place(job: int, entry: int) -> Any:
     """The key that stands where the first query of an entry does, and the number of keys that are there."""
-    keys, offset, length = long_at(job + MANY_KEYS), long_at(job + MANY_OFFSET), long_at(job + MANY_LENGTH)
+    keys, offset, length = _keys(job), long_at(job + MANY_OFFSET), long_at(job + MANY_LENGTH)
     start, count = keys - long_at(job + MANY_QUERIES), keys
     if offset:
         start = np.int64(int_at(offset + entry * long_at(job + MANY_OFFSET_STEP)))
@@ -227,22 +280,48 @@ def _low(job: int, start: int, length: int, query: int) -> Any:
 _padded = _inlined(padded_keys)
 
 
-def attend_many_f32(job: int, first: int, last: int) -> None:
-    kv_heads, group = long_at(job + MANY_KV_HEADS), long_at(job + MANY_GROUP)
-    queries, keys = long_at(job + MANY_QUERIES), long_at(job + MANY_KEYS)
+@_inlined
+def _gather_pages(
+    job: int, which: int, scale: int, b: int, head: int, begin: int, end: int, depth: int, out: int, size: int, load: Any
+) -> None:
+    """Keys or values begin…end-1 of a head as rows of float32, each in its place; elements of one byte times their factors."""
+    page, row, key = long_at(job + MANY_PAGE), _row_bytes(job, which), begin
+    while key < end:
+        number = key // page
+        entry = entry_of(long_at(job + MANY_TABLE), long_at(job + MANY_PAGES), long_at(job + MANY_CACHES), b, number)
+        inside = key - number * page
+        count = min(end - key, page - inside)
+        x, to = _at(job, which, entry, head) + row * inside, out + 4 * depth * key
+        for r in range(count):
+            factor = float_at(_at(job, scale, entry, head) + (inside + r) * _row_bytes(job, scale)) if size == 1 else _F32(1)
+            for at in range(0, depth, LANES):
+                v = load(x + row * r + size * at)
+                store_f32(to + 4 * (depth * r + at), scaled(v, factor) if size == 1 else v)
+        key += count
+
+
+@_inlined
+def _attend_many(job: int, first: int, last: int, size: int, load: Any) -> None:
+    """Keys are turned by way of the memory of values."""
+    kv_heads, group, queries = long_at(job + MANY_KV_HEADS), long_at(job + MANY_GROUP), long_at(job + MANY_QUERIES)
     depth, value_depth, scale = long_at(job + MANY_DEPTH), long_at(job + MANY_VALUE_DEPTH), float_at(job + MANY_SCALE)
-    padded, q_row, out_row = _padded(keys), _row_bytes(job, MANY_Q), _row_bytes(job, MANY_OUT)
+    q_row, out_row, most = _row_bytes(job, MANY_Q), _row_bytes(job, MANY_OUT), _padded(_keys(job))
     turned = take_work(job)
-    values = turned + 4 * padded * depth
-    scores = values + 4 * padded * value_depth
-    shares = scores + 4 * padded * ATTENTION_ROWS
+    values = turned + 4 * most * depth
+    scores = values + 4 * most * max(depth, value_depth)
+    shares = scores + 4 * most * ATTENTION_ROWS
+    padded = most
     for part in range(first, last):
         b, head = part // (kv_heads * group), part % (kv_heads * group)
         start, length = _place(job, b)
         if part == first or head % group == 0:
-            h, seen = head // group, _high(job, start, length, queries - 1)
-            _gather(_at(job, MANY_V, b, h), _row_bytes(job, MANY_V), seen, value_depth, values)
-            _turn(_at(job, MANY_K, b, h), _row_bytes(job, MANY_K), seen, depth, turned, padded)
+            h, end = head // group, _high(job, start, length, queries - 1)
+            begin = _low(job, start, length, 0) // LANES * LANES
+            # Sequences seldom fill their pages: rows of the keys that there are stay close together.
+            padded = _padded(end)
+            _gather_pages(job, MANY_K, MANY_K_SCALE, b, h, begin, end, depth, values, size, load)
+            _turn(values + 4 * depth * begin, 4 * depth, end - begin, depth, turned + 4 * begin, padded)
+            _gather_pages(job, MANY_V, MANY_V_SCALE, b, h, begin, end, value_depth, values, size, load)
         q, out = _at(job, MANY_Q, b, head), _at(job, MANY_OUT, b, head)
         for i in range(0, queries, ATTENTION_ROWS):
             rows = min(ATTENTION_ROWS, queries - i)
@@ -260,9 +339,25 @@ def attend_many_f32(job: int, first: int, last: int) -> None:
     give_work(job, turned)
 
 
+def attend_many_f32(job: int, first: int, last: int) -> None:
+    _attend_many(job, first, last, 4, load_f32)
+
+
+def attend_many_f16(job: int, first: int, last: int) -> None:
+    _attend_many(job, first, last, 2, load_f16)
+
+
+def attend_many_bf16(job: int, first: int, last: int) -> None:
+    _attend_many(job, first, last, 2, load_bf16)
+
+
+def attend_many_i8(job: int, first: int, last: int) -> None:
+    _attend_many(job, first, last, 1, load_bytes)
+
+
 def attention_gradient_f32(job: int, first: int, last: int) -> None:
     kv_heads, group = long_at(job + MANY_KV_HEADS), long_at(job + MANY_GROUP)
-    queries, keys = long_at(job + MANY_QUERIES), long_at(job + MANY_KEYS)
+    queries, keys = long_at(job + MANY_QUERIES), _keys(job)
     depth, value_depth, scale = long_at(job + MANY_DEPTH), long_at(job + MANY_VALUE_DEPTH), float_at(job + MANY_SCALE)
     padded, most = _padded(keys), min(GRADIENT_QUERIES, queries)
     q_row, k_row, dy_row = 4 * depth, 4 * depth, 4 * value_depth

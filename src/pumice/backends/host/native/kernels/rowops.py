@@ -16,7 +16,6 @@ from pumice.backends.host.native.codegen.lanes import (
     block_memory,
     copy_bytes,
     everywhere,
-    exp,
     f16_at,
     float_at,
     gelu_tanh,
@@ -27,7 +26,6 @@ from pumice.backends.host.native.codegen.lanes import (
     load_f32,
     long_at,
     madd,
-    madd_scalar,
     plus,
     scaled,
     set_float,
@@ -280,127 +278,3 @@ def map_silu(job: int, first: int, last: int) -> None:
 
 def map_gelu_tanh(job: int, first: int, last: int) -> None:
     _map(job, first, last, _gelu_tanh)
-
-
-# --- attention of few queries: a part is one query of one head ---
-
-(
-    ATT_Q,
-    ATT_K,
-    ATT_V,
-    ATT_OUT,
-    ATT_STARTS,
-    ATT_LENGTHS,
-    ATT_ENTRIES,
-    ATT_HEADS,
-    ATT_GROUP,
-    ATT_QUERIES,
-    ATT_KEYS,
-    ATT_CACHES,
-    ATT_DEPTH,
-    ATT_VALUE_DEPTH,
-    ATT_SCALE,
-    ATT_SOFTCAP,
-    ATT_CAUSAL,
-    ATT_WINDOW,
-    ATT_Q_BATCH,
-    ATT_Q_HEAD,
-    ATT_Q_QUERY,
-    ATT_K_BATCH,
-    ATT_K_HEAD,
-    ATT_K_KEY,
-    ATT_V_BATCH,
-    ATT_V_HEAD,
-    ATT_V_KEY,
-    ATT_OUT_BATCH,
-    ATT_OUT_HEAD,
-    ATT_OUT_QUERY,
-) = (8 * i for i in range(30))
-ATT_WORDS = 30
-# Keys whose scores are kept at a time.
-_KEYS = 1024
-
-
-@_inlined
-def _seen(job: int, b: int, query: int) -> Any:
-    """The keys that a query sees: first and one past the last."""
-    keys, queries = long_at(job + ATT_KEYS), long_at(job + ATT_QUERIES)
-    starts, lengths, window = long_at(job + ATT_STARTS), long_at(job + ATT_LENGTHS), long_at(job + ATT_WINDOW)
-    start = np.int64(int_at(starts + 4 * b)) if starts else keys - queries
-    stop = min(keys, np.int64(int_at(lengths + 4 * b))) if lengths else keys
-    if long_at(job + ATT_CAUSAL):
-        stop = min(stop, start + query + 1)
-    first = max(0, start + query - window + 1) if window else 0
-    return first, max(first, stop)
-
-
-@_inlined
-def _score(job: int, q: int, k: int, depth: int) -> Any:
-    total, at = zeros(), 0
-    while at < depth:
-        total = madd(load_f32(q + 4 * at), load_f32(k + 4 * at), total)
-        at += LANES
-    found = total_of(total) * float_at(job + ATT_SCALE)
-    cap = float_at(job + ATT_SOFTCAP)
-    return _F32(math.tanh(found / cap)) * cap if cap else found
-
-
-@_inlined
-def _weights(scores: int, count: int, top: Any) -> Any:
-    """Scores become exp(score - top); gives their sum. Those past the end, up to a whole vector, become next to nothing."""
-    total, lowered = zeros(), everywhere(-top)
-    for j in range(count, (count + LANES - 1) // LANES * LANES):
-        set_float(scores + 4 * j, _F32(-math.inf))
-    for at in range(0, 4 * count, VECTOR_BYTES):
-        v = exp(plus(load_f32(scores + at), lowered))
-        store_f32(scores + at, v)
-        total = plus(total, v)
-    return total_of(total)
-
-
-def attend_f32(job: int, first: int, last: int) -> None:
-    """Keys in blocks, with the greatest score so far: what came before is scaled down when a greater one comes."""
-    heads, queries = long_at(job + ATT_HEADS), long_at(job + ATT_QUERIES)
-    depth, value_depth = long_at(job + ATT_DEPTH), long_at(job + ATT_VALUE_DEPTH)
-    k_step, v_step = long_at(job + ATT_K_KEY), long_at(job + ATT_V_KEY)
-    scores = block_memory()
-    for part in range(first, last):
-        b, h, query = part // (heads * queries), part // queries % heads, part % queries
-        kv_head, entry = h // long_at(job + ATT_GROUP), b
-        if long_at(job + ATT_ENTRIES):
-            entry, caches = np.int64(int_at(long_at(job + ATT_ENTRIES) + 4 * b)), long_at(job + ATT_CACHES)
-            entry = min(max(entry + caches if entry < 0 else entry, 0), caches - 1)
-        q = long_at(job + ATT_Q) + b * long_at(job + ATT_Q_BATCH) + h * long_at(job + ATT_Q_HEAD)
-        q += query * long_at(job + ATT_Q_QUERY)
-        out = long_at(job + ATT_OUT) + b * long_at(job + ATT_OUT_BATCH) + h * long_at(job + ATT_OUT_HEAD)
-        out += query * long_at(job + ATT_OUT_QUERY)
-        keys = long_at(job + ATT_K) + entry * long_at(job + ATT_K_BATCH) + kv_head * long_at(job + ATT_K_HEAD)
-        values = long_at(job + ATT_V) + entry * long_at(job + ATT_V_BATCH) + kv_head * long_at(job + ATT_V_HEAD)
-        for at in range(0, 4 * value_depth, VECTOR_BYTES):
-            store_f32(out + at, zeros())
-        begin, end = _seen(job, b, query)
-        top, weight = _F32(-math.inf), _F32(0)
-        for block in range(begin, end, _KEYS):
-            count = min(_KEYS, end - block)
-            highest = top
-            for j in range(count):
-                score = _score(job, q, keys + (block + j) * k_step, depth)
-                set_float(scores + 4 * j, score)
-                highest = max(highest, score)
-            if highest > top:
-                # exp(-inf) of the first block is 0 times nothing.
-                shrink = _F32(math.exp(top - highest))
-                weight *= shrink
-                for at in range(0, 4 * value_depth, VECTOR_BYTES):
-                    store_f32(out + at, scaled(load_f32(out + at), shrink))
-                top = highest
-            weight += _weights(scores, count, top)
-            for at in range(0, 4 * value_depth, VECTOR_BYTES):
-                total = load_f32(out + at)
-                for j in range(count):
-                    v = values + (block + j) * v_step + at
-                    total = madd_scalar(load_f32(v), float_at(scores + 4 * j), total)
-                store_f32(out + at, total)
-        if weight:
-            for at in range(0, 4 * value_depth, VECTOR_BYTES):
-                store_f32(out + at, scaled(load_f32(out + at), _F32(1) / weight))
