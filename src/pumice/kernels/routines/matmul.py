@@ -19,7 +19,8 @@ from pumice.kernels.routines.common import (
     store_four,
     stores_fours,
 )
-from pumice.kernels.routines.matvec import MAX_VECTORS, MOST_STORED, Matvec, Roles, decide_matvec, emit_matvec
+from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
+from pumice.kernels.routines.matvec_lanes import MatvecLanes, decide_lanes, emit_lanes
 from pumice.kernels.routines.split_k import Split, decide_split, guess_parts, lower_split, most_parts
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader, tile_origin
 
@@ -27,6 +28,7 @@ from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting,
 VARIANTS = {
     "matvec groups": "few vectors, weights contiguous along K: thread groups take several rows each",
     "matvec along": "few vectors, weights contiguous along K: threads share each row's sum",
+    "matvec lanes": "five to eight vectors, weights contiguous along K: a few lanes share each row's sum",
     "matvec across": "few vectors, weights contiguous along N: neighbouring threads take neighbouring columns",
     "matvec": "few vectors: the weights are read once, thread groups share each row's blocks",
     "tiled": "the largest tile that keeps the device busy without much padding",
@@ -59,8 +61,6 @@ MEASURED_TILES = (
 _WASTE = 4
 # Below this length of K the threads of a matvec would have nothing to share.
 _SHORT_K = 32
-# From this length on they have enough to share for twice as many vectors.
-_LONG_ENOUGH = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def decide(
     b_along: bool = False,
     computed: bool = False,
     most: int = 1,
-) -> Tile | Split | Matvec | Naive:
+) -> Tile | Split | Matvec | MatvecLanes | Naive:
     """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
 
     `computed`: the left operand is not stored, and K is a number. K may be cut into up to `most` parts.
@@ -183,8 +183,9 @@ def decide(
     vectors, along = min(m, n), b_along if m <= n else a_along
     if vectors <= MAX_VECTORS and k >= _SHORT_K:
         return decide_matvec(caps, vectors, max(m, n), k, batch, along=along, computed=computed)
-    if vectors <= MOST_STORED and k >= _LONG_ENOUGH and along and caps.subgroups and caps.subgroup_fixed:
-        return decide_matvec(caps, vectors, max(m, n), k, batch, along=True)
+    lanes = decide_lanes(caps, vectors, k) if along else None
+    if lanes is not None:
+        return lanes
     if k < 8:
         return Naive(map_workgroup(caps))
     return (
@@ -227,10 +228,10 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     parts = most_parts(s.k) if s.a is not None and not s.batch and s.has_columns and s.compute == "f32" else 1
     along = {"a_along": s.a is None or s.a.k_fast, "b_along": s.b.k_fast}
 
-    def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tile | Split | Matvec | Naive, int, bool]:
+    def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tile | Split | Matvec | MatvecLanes | Naive, int, bool]:
         """The variant, for how many vectors, and whether those are on the right."""
         found = decide(ctx.caps, m, n, k, batch, **along, computed=computed, most=parts)
-        return (found, min(m, n), m > n) if isinstance(found, Matvec) else (found, 0, False)
+        return (found, min(m, n), m > n) if isinstance(found, Matvec | MatvecLanes) else (found, 0, False)
 
     choice, _, swapped = ctx.choose(group.root, chosen, s.m, s.n, s.k, product(s.batch))
     if isinstance(choice, Split):
@@ -239,7 +240,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     p = Puller(ctx, group, kb)
     if isinstance(choice, Tile):
         groups = _emit_tiles(p, s, choice)
-    elif isinstance(choice, Matvec):
+    elif isinstance(choice, Matvec | MatvecLanes):
         groups = _emit_matvec(p, s, choice, swapped=swapped, gate_up=gate_up_slices(ctx, group))
     else:
         groups = _emit_naive(p, s, choice)
@@ -287,7 +288,7 @@ def _shared_by_rows(p: Puller, s: MatmulProblem) -> list[tuple[int, Shape]]:
     return [(a, shape) for a, shape in found.items() if shape and shape[-1] == s.n != 1 and all(d == 1 for d in shape[:-1])]
 
 
-def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec, *, swapped: bool, gate_up: tuple[int, ...]) -> Dim:
+def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec | MatvecLanes, *, swapped: bool, gate_up: tuple[int, ...]) -> Dim:
     """The side with few rows is the vectors; `swapped` when that is the right operand."""
 
     def index(batch: Index, vector: str, row: str) -> Index:
@@ -298,7 +299,7 @@ def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec, *, swapped: bool, 
         roles = Roles(s.b, s.nodes[1], (), s.a, s.batch, s.n, s.m, s.k, s.compute, index)
     else:
         roles = Roles(s.a, s.nodes[0], s.lead, s.b, s.batch, s.m, s.n, s.k, s.compute, index, gate_up)
-    return emit_matvec(p, roles, choice)
+    return emit_matvec(p, roles, choice) if isinstance(choice, Matvec) else emit_lanes(p, roles, choice)
 
 
 def _emit_naive(p: Puller, s: MatmulProblem, choice: Naive) -> Dim:

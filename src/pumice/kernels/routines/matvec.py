@@ -11,9 +11,7 @@ from pumice.kernels.pull import ZERO, Index, Puller, plus
 from pumice.kernels.routines.common import Side, gated_value, load_pair, open_sums, unpack_vector, vector_width
 from pumice.kernels.routines.vectors import Staged, Vectors
 
-# So many vectors may be computed by each workgroup that needs them, and stored ones may be up to twice as many.
 MAX_VECTORS = 4
-MOST_STORED = 8
 _UNROLL = 8
 _IN_FLIGHT = 9  # loads of weights per thread
 # From this length of K on a whole workgroup shares a row, and so reads the vectors once for all its threads.
@@ -90,8 +88,6 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
     ('matvec along 128x1 subgroups', 'matvec groups 4x32 1 rows')
     >>> decide_matvec(h200, 1, 4096, 2048, 1, along=True, computed=True).name
     'matvec groups 8x32 1 rows staged'
-    >>> decide_matvec(h200, 8, 4096, 2048, 1, along=True).name
-    'matvec groups 8x32 4 rows'
     >>> decide_matvec(Caps.preset("browser-baseline"), 1, 4096, 4096, 1, along=True).name
     'matvec along 128x4'
     """
@@ -99,10 +95,6 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
         # Neighbouring threads must stay side by side, so a long K needs many threads a workgroup.
         most = caps.workgroup(1024)
         return Matvec(most if k >= 2048 else min(most, 256), 1, False, 32, False)
-    if vectors > MAX_VECTORS:
-        # A thread has four rows, so that what it loads of the vectors serves four times.
-        group = caps.subgroup_size if k <= _LONG_K else 0
-        return Matvec(caps.workgroup(256 if group else 128), 4, True, 1, True, group)
     if caps.subgroups and caps.subgroup_fixed:
         # A subgroup reduces without waiting for the others.
         each = 1 if vectors == 1 else 2
@@ -123,7 +115,7 @@ def emit_matvec(p: Puller, s: Roles, choice: Matvec) -> Dim:
     return _along(p, s, choice) if choice.along else _across(p, s, choice)
 
 
-def _finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, values: Sequence[str]) -> None:
+def finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, values: Sequence[str]) -> None:
     """Epilogue and store, for results that exist; `values` is one value, or one for gate and one for up."""
     kb = p.kb
     guards = [f"{row} < {kb.dim(s.results)}"]
@@ -138,7 +130,7 @@ def _finish(p: Puller, s: Roles, batch: Index, vector: str, row: str, values: Se
 
 
 # -- along K ------------------------------------------------------------------------------------------------------------
-def _load_width(p: Puller, s: Roles) -> int:
+def load_width(p: Puller, s: Roles) -> int:
     """Elements of a row of the wide operand that a thread loads at once: sixteen bytes where all rows allow it."""
     return vector_width(p, s.wide, s.k) or (2 if s.wide.pairs(p, s.k) else 1)
 
@@ -152,7 +144,7 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
         kb.emit(f"let lane = lid % {threads}u;")
         first = plus(first, f"(lid / {threads}u) * {each}u")
     kb.emit(f"let first = {first};")
-    width = _load_width(p, s)
+    width = load_width(p, s)
     batch = p.split(f"wg / {p.divisor(tiles)}", s.batch)
     base = s.wide.base(p, batch)
     # Rows past the end repeat the last one: their sums are not stored.
@@ -160,7 +152,7 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
     if s.gate_up:
         numbers += [kb.let(f"{r} + {kb.dim(s.results)}", "r") for r in numbers]
     rows = [s.wide.row(p, base, r) for r in numbers]
-    walk = _Walk(_Steps(p, s, rows, width), "lane" if choice.group else "lid", threads)
+    walk = Walk(Steps(p, s, rows, width), "lane" if choice.group else "lid", threads)
     if choice.staged:
         walk.begin()
     pulled = Vectors(p, s.node, s.x, s.lead, batch, s.vectors, s.k, defer=True)
@@ -185,15 +177,15 @@ def _along(p: Puller, s: Roles, choice: Matvec) -> Dim:
         row = kb.let(f"first + lid % {each}u", "n")
         totals = [total, *(others(plus("lid", f"{h * count}u")) for h in range(len(by_slice) - 1))]
         squares = others(plus(vector, f"{(len(by_slice) - 1) * count}u")) if vectors.squares else ""
-        _finish(p, s, batch, vector, row, [vectors.finished(t, squares) for t in totals])
+        finish(p, s, batch, vector, row, [vectors.finished(t, squares) for t in totals])
         kb.close()
     return tiles * product(s.batch)
 
 
-class _Walk:
+class Walk:
     """The loop over K, unrolled by several loads; a second loop takes the remainder."""
 
-    def __init__(self, steps: _Steps, lane: str, threads: int) -> None:
+    def __init__(self, steps: Steps, lane: str, threads: int) -> None:
         self.steps, self.lane, self.threads = steps, lane, threads
         units = divide_exactly(steps.s.k, steps.width)
         assert units is not None
@@ -202,7 +194,7 @@ class _Walk:
         most = max(1, _IN_FLIGHT // len(steps.rows)) if steps.kb.caps.unrolls else 1
         self.at_once = steps.width >= 4 and isinstance(units, int) and units // threads < min(_UNROLL + 1, most)
         self.unroll = min(_unroll(units, threads), most)
-        self.ahead: _Loaded | None = None
+        self.ahead: Loaded | None = None
 
     def begin(self) -> None:
         """Prefetches the first weights while the vectors are still computed: global memory is slow."""
@@ -233,7 +225,7 @@ class _Walk:
     def _step(self, first: str) -> list[str]:
         return [plus(first, f"{u * self.threads}u") for u in range(self.unroll)]
 
-    def _load_all(self) -> _Loaded:
+    def _load_all(self) -> Loaded:
         assert isinstance(self.units, int)
         whole, rest = divmod(self.units, self.threads)
         places = [plus(self.lane, f"{u * self.threads}u") for u in range(whole + 1)]
@@ -250,7 +242,7 @@ def _unroll(units: Dim, threads: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class Loaded:
     """Weights of all rows by number of load; the last load is guarded by the condition `exists`, if given."""
 
     at: list[str]
@@ -258,7 +250,7 @@ class _Loaded:
     exists: str = ""
 
 
-class _Steps:
+class Steps:
     """Loads `width` elements at a time and accumulates them into the sums of all rows."""
 
     def __init__(self, p: Puller, s: Roles, rows: list[str], width: int) -> None:
@@ -273,22 +265,22 @@ class _Steps:
         """Whether a sum is kept as four until the end: fewer steps depend on each other then, but it takes four registers."""
         return self.width >= 4 and vectors * len(self.rows) <= _SUMS_IN_FOURS
 
-    def load(self, units: list[str], last: str | None = None) -> _Loaded:
+    def load(self, units: list[str], last: str | None = None) -> Loaded:
         """Loads of all `units`; `last` is one more that may be past the row."""
         kb = self.kb
         at = [kb.let(unit, "i") for unit in units]
         loaded = [[self._load(row, i) for row in self.rows] for i in at]
         if last is None:
-            return _Loaded(at, loaded)
+            return Loaded(at, loaded)
         at.append(kb.let(last, "i"))
         loaded.append([kb.fresh("w") for _ in self.rows])
         exists = f"{at[-1]} < {kb.dim(self.s.k)} / {self.width}u"
         for name, row in zip(loaded[-1], self.rows, strict=True):
             kb.emit(f"var {name}: {self.operand.element};")
             kb.emit(f"if ({exists}) {{ {name} = {self.operand.four(plus(row, at[-1]))}; }}")
-        return _Loaded(at, loaded, exists)
+        return Loaded(at, loaded, exists)
 
-    def add(self, loaded: _Loaded, vectors: Vectors | Staged) -> None:
+    def add(self, loaded: Loaded, vectors: Vectors | Staged) -> None:
         """Accumulates what was loaded into the sums."""
         for n, (i, weights) in enumerate(zip(loaded.at, loaded.weights, strict=True)):
             guarded = loaded.exists and n == len(loaded.at) - 1
@@ -333,21 +325,18 @@ class _Steps:
 def _finish_subgroups(
     p: Puller, s: Roles, choice: Matvec, batch: Index, vectors: Vectors | Staged, by_slice: list[list[str]]
 ) -> None:
-    """Every lane of a subgroup gets the totals; lane j finishes the j-th of each list, then the one a subgroup further."""
+    """Every lane of a subgroup gets the totals; lane j finishes the j-th of each list."""
     kb = p.kb
     added = [[kb.let(kb.subgroup("Add", name), "t") for name in sums] for sums in by_slice]
     squares = [] if isinstance(vectors, Staged) else [kb.let(kb.subgroup("Add", name), "t") for name in vectors.squares]
-    count = len(by_slice[0])
-    for start in range(0, count, choice.group):
-        kb.open(f"if (lane < {min(count - start, choice.group)}u)")
-        place = plus("lane", f"{start}u")
-        vector, row = kb.let(f"{place} / {choice.rows}u", "v"), kb.let(f"first + {place} % {choice.rows}u", "n")
-        totals = [_pick(p, s.compute, names[start : start + choice.group], "lane") for names in added]
-        square = _pick(p, s.compute, squares, vector) if squares else ""
-        if isinstance(vectors, Staged):
-            square = vectors.square(vector)
-        _finish(p, s, batch, vector, row, [vectors.finished(total, square) for total in totals])
-        kb.close()
+    kb.open(f"if (lane < {len(by_slice[0])}u)")
+    vector, row = kb.let(f"lane / {choice.rows}u", "v"), kb.let(f"first + lane % {choice.rows}u", "n")
+    totals = [_pick(p, s.compute, names, "lane") for names in added]
+    square = _pick(p, s.compute, squares, vector) if squares else ""
+    if isinstance(vectors, Staged):
+        square = vectors.square(vector)
+    finish(p, s, batch, vector, row, [vectors.finished(total, square) for total in totals])
+    kb.close()
 
 
 def _pick(p: Puller, compute: str, names: list[str], index: str) -> str:
@@ -406,6 +395,6 @@ def _across(p: Puller, s: Roles, choice: Matvec) -> Dim:
     kb.emit(f"var total = {type}();")
     kb.emit(f"for (var i = 0u; i < {parts}u; i++) {{ total += partial[v * {choice.threads}u + i * {lanes}u + lane]; }}")
     for i in range(each):
-        _finish(p, s, batch, "v", plus(row, f"{i}u"), [f"total.{'xy'[i]}" if paired else "total"])
+        finish(p, s, batch, "v", plus(row, f"{i}u"), [f"total.{'xy'[i]}" if paired else "total"])
     kb.close()
     return tiles * product(s.batch)
