@@ -7,6 +7,7 @@ visible, read through the page tables as a device does.
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pumice.llm.pages import NO_PAGE
+from pumice.llm.queues import OVERDUE_TURN, PATIENCE
 from pumice.llm.scheduler import Batch, Job, Scheduler
 
 VOCABULARY = 50
@@ -103,8 +105,8 @@ class FakeDevice:
                     values.append(value)
                 places = np.arange(chunk.start, chunk.start + len(values))
                 content[table[places // size], places % size] = np.array(values, np.uint64)
-            tokens = self._sample(slots, at)
             if chunk.last:
+                tokens = self._sample(slots, at)
                 self.last[slots] = tokens
                 sampled[chunk.id] = [int(tokens[0])]
         if batch.decode:
@@ -147,8 +149,8 @@ def check_pages(scheduler: Scheduler, batch: Batch) -> None:
     for pool, table in zip(scheduler.pools, scheduler.tables):
         held = np.bincount(table.reshape(-1), minlength=pool.pages)
         held[NO_PAGE] = 0
-        references = np.array([pool.references(p) for p in range(pool.pages)])
-        assert (held == references).all()
+        references = np.array(pool._references)
+        assert references.tolist() == held.tolist()
         counts = pool.statistics
         assert counts.used == np.count_nonzero(held) and counts.used + counts.cached + counts.free == pool.capacity
         assert not any(references[p] for p in (*pool._free, *pool._idle))
@@ -156,8 +158,8 @@ def check_pages(scheduler: Scheduler, batch: Batch) -> None:
         writes = [(c.slot, c.start, c.start + len(c.tokens)) for c in batch.prefill]
         writes += [(r.slot, r.start, r.start + r.steps) for r in batch.decode]
         for slot, start, stop in writes:
-            pages = table[slot, start // size : (stop - 1) // size + 1]
-            assert (references[pages] == 1).all() and (pages != NO_PAGE).all()
+            for index in range(start // size, (stop - 1) // size + 1):
+                assert pool.references(table[slot, index]) == 1
     sources = {(c.group, c.source) for c in batch.copies}
     targets = [(c.group, c.target) for c in batch.copies]
     assert len(set(targets)) == len(targets) and not sources & set(targets)
@@ -174,7 +176,6 @@ class Outcome:
     forks: int = 0
     preempted: int = 0
     ran_prompt_tokens: int = 0
-    longest_wait: int = 0
 
 
 @dataclass
@@ -187,7 +188,8 @@ class Simulation:
     steps: int = 1
     depth: int = 1
     arrivals: float = 1.0
-    longest: int = 60
+    longest: int = 40
+    new_tokens: int = 12
     border: int | None = None
     keep_batches: bool = False
 
@@ -198,7 +200,9 @@ class Simulation:
         self.open: dict[Hashable, Job] = {}
         self.answers: dict[Hashable, list[int]] = {}
         self.keys: dict[Hashable, Hashable] = {}
-        self.added_at: dict[Hashable, int] = {}
+        # For jobs that were not admitted yet: the batch before which they came, and how many were waiting then.
+        self.queued: dict[Hashable, tuple[int, int]] = {}
+        self.admitted_at: list[int] = []
         self.bases = [[self.random.randrange(VOCABULARY) for _ in range(self.longest)] for _ in range(5)]
         self.made = self.batches = 0
         flying: deque[tuple[Batch, dict[Hashable, list[int]]]] = deque()
@@ -229,20 +233,20 @@ class Simulation:
         job = Job(
             self.made,
             prompt,
-            r.randint(1, min(20, limits.context - len(prompt))),
+            r.randint(1, min(self.new_tokens, limits.context - len(prompt))),
             priority=r.choice([0, 0, 0, 1, 2]),
             client=r.choice("abc"),
-            deadline=self.batches + r.randint(5, 200) if r.random() < 0.05 else None,
+            deadline=self.batches + r.randint(2, 40) if r.random() < 0.05 else None,
             key=r.choice([(), (), "adapter"]),
             restart_beyond=self.border if self.border is None or len(prompt) <= self.border else None,
         )
         self.scheduler.add(job)
         self._opened(job)
+        self.queued[job.id] = self.batches, len(self.queued)
 
     def _opened(self, job: Job) -> None:
         self.made += 1
         self.open[job.id], self.answers[job.id], self.keys[job.id] = job, [], job.key
-        self.added_at[job.id] = self.batches
 
     def _disturb(self) -> None:
         r = self.random
@@ -264,6 +268,14 @@ class Simulation:
 
     def _close(self, id: Hashable) -> None:
         del self.open[id]
+        self.queued.pop(id, None)
+
+    def _admitted(self, id: Hashable) -> None:
+        """Nobody starves: once a job is overdue, every few admissions are for it or for a job that came earlier."""
+        came, ahead = self.queued.pop(id)
+        passed_by = len(self.admitted_at) - bisect_right(self.admitted_at, came + PATIENCE + 1)
+        assert passed_by <= OVERDUE_TURN * (ahead + 1)
+        self.admitted_at.append(self.batches)
 
     def _check(self, batch: Batch) -> None:
         limits, out = self.scheduler.limits, self.outcome
@@ -282,8 +294,8 @@ class Simulation:
             job = self.open[chunk.id]
             if job.restart_beyond is not None and len(known) > job.restart_beyond:
                 self.keys[chunk.id] = job.beyond_key
-            if chunk.id in self.added_at:
-                out.longest_wait = max(out.longest_wait, self.batches - self.added_at.pop(chunk.id))
+            if chunk.id in self.queued:
+                self._admitted(chunk.id)
         for id in batch.expired:
             deadline = self.open[id].deadline
             assert deadline is not None and deadline < self.batches

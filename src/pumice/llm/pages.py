@@ -231,7 +231,7 @@ class PagePool:
 def match_prefix(pools: Sequence[PagePool], chain: TokenChain, limit: int) -> list[Match]:
     """The longest prefix of up to `limit` tokens of a chain that every pool has cached, one match for each pool.
 
-    A pool with a window needs only the pages that the next token sees.
+    A pool with a window needs only the pages that a token after the whole pages sees.
     """
     if not pools:
         return []
@@ -251,7 +251,7 @@ def match_prefix(pools: Sequence[PagePool], chain: TokenChain, limit: int) -> li
     agreed = min(count for count, _ in partial)
     out = []
     for pool, (_, page) in zip(pools, partial):
-        behind = pool.behind(first + agreed)
+        behind = pool.behind(first)
         pages = tuple(NO_PAGE if i < behind else pool._by_digest[chain.digest(i)] for i in range(whole))
         out.append(Match(pages, first + agreed, page if agreed else None))
     return out

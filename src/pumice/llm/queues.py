@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -50,7 +50,7 @@ class JobQueue(Generic[T]):
     >>> for _ in range(3):
     ...     ticket = queue.head(batch=0)
     ...     queue.admit(ticket)
-    ...     queue.charge(ticket.client, 10)
+    ...     queue.served[ticket.client] += 10
     ...     print(ticket.item)
     a1
     b1
@@ -60,7 +60,8 @@ class JobQueue(Generic[T]):
     def __init__(self) -> None:
         self._levels: dict[int, _Level[T]] = {}
         self._arrivals: deque[Ticket[T]] = deque()
-        self._served: dict[str, int] = {}
+        # Tokens that ran for each client; the scheduler adds to it.
+        self.served: defaultdict[str, int] = defaultdict(int)
         self._floor = 0
         self._admitted = 0
         self._count = 0
@@ -74,16 +75,12 @@ class JobQueue(Generic[T]):
         level = self._levels.setdefault(priority, _Level())
         if client not in level.jobs:
             level.jobs[client] = deque()
-            served = self._served[client] = max(self._served.get(client, 0), self._floor)
+            served = self.served[client] = max(self.served[client], self._floor)
             heapq.heappush(level.heap, (served, order, client))
         level.jobs[client].append(ticket)
         self._arrivals.append(ticket)
         self._count += 1
         return ticket
-
-    def charge(self, client: str, tokens: int) -> None:
-        """Count tokens that run for a client."""
-        self._served[client] = self._served.get(client, self._floor) + tokens
 
     def head(self, batch: int) -> Ticket[T] | None:
         """The job to admit next; it stays in the queue."""
@@ -113,8 +110,8 @@ class JobQueue(Generic[T]):
             if not jobs:
                 heapq.heappop(level.heap)
                 del level.jobs[client]
-            elif (counted, order) != (self._served[client], jobs[0].order):
-                heapq.heapreplace(level.heap, (self._served[client], jobs[0].order, client))
+            elif (counted, order) != (self.served[client], jobs[0].order):
+                heapq.heapreplace(level.heap, (self.served[client], jobs[0].order, client))
             else:
                 return jobs[0]
         return None
@@ -122,7 +119,7 @@ class JobQueue(Generic[T]):
     def admit(self, ticket: Ticket[T]) -> None:
         """Take a job out because it runs now."""
         self._admitted += 1
-        self._floor = max(self._floor, min(self._served[ticket.client], self._least()))
+        self._floor = max(self._floor, min(self.served[ticket.client], self._least()))
         self.discard(ticket)
 
     def _least(self) -> int:
@@ -135,13 +132,13 @@ class JobQueue(Generic[T]):
         if ticket.waiting:
             ticket.waiting = False
             self._count -= 1
-            if len(self._served) > 2 * _IDLE_CLIENTS:
+            if len(self.served) > 2 * _IDLE_CLIENTS:
                 self._prune()
 
     def _prune(self) -> None:
         """Forget clients that would start from the floor anyway, and then those that are not waiting."""
         waiting = {client for level in self._levels.values() for client in level.jobs}
-        kept = {c: n for c, n in self._served.items() if c in waiting or n > self._floor}
+        kept = {c: n for c, n in self.served.items() if c in waiting or n > self._floor}
         for client in [c for c in kept if c not in waiting][: max(len(kept) - _IDLE_CLIENTS, 0)]:
             del kept[client]
-        self._served = kept
+        self.served = defaultdict(int, kept)

@@ -7,70 +7,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from pumice.errors import InputError, UnknownName
 from pumice.llm.batches import Batch, Chunk, Job, Limits, PageCopy, Row, Statistics
-from pumice.llm.pages import NO_PAGE, Match, PagePool, TokenChain, match_prefix
+from pumice.llm.pages import Match, PagePool, TokenChain, match_prefix
 from pumice.llm.queues import OVERDUE_TURN, JobQueue, Ticket
 from pumice.llm.requests import check_sizes
+from pumice.llm.sequences import ScheduledSequence, SequencePages, Table
 
 __all__ = ["Batch", "Chunk", "Job", "Limits", "PageCopy", "Row", "Scheduler", "Statistics"]
-
-Table = np.ndarray[Any, np.dtype[np.int32]]
-
-
-class _Sequence:
-    """A job with its tokens and pages.
-
-    `tokens` are those known; `in_flight` more are sampled but not known yet. Keys and values of `planned` tokens are computed,
-    or will be by batches that were handed out. Up to `target` tokens are prefilled, then up to `end` are decoded.
-    """
-
-    __slots__ = (
-        "arrived",
-        "border",
-        "chain",
-        "charge",
-        "end",
-        "ended",
-        "in_flight",
-        "job",
-        "kept",
-        "key",
-        "order",
-        "pages",
-        "planned",
-        "preemptions",
-        "release_at",
-        "room",
-        "slot",
-        "target",
-        "tokens",
-    )  # fmt: skip
-
-    def __init__(self, job: Job, order: int, arrived: int, page_size: int) -> None:
-        self.job, self.order, self.arrived = job, order, arrived
-        self.tokens = list(job.prompt)
-        self.in_flight = self.planned = self.target = self.kept = self.room = self.preemptions = self.charge = 0
-        self.release_at = 0
-        self.slot = -1
-        self.pages: list[list[int]] = []
-        self.ended = False
-        self.border = job.restart_beyond
-        self.key = job.key
-        self.chain = TokenChain(self.tokens, page_size, self.key)
-        self.end = 0
-
-    @property
-    def whole(self) -> int:
-        """Tokens that ever run: the last one that is sampled does not."""
-        return len(self.job.prompt) + self.job.max_tokens - 1
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """Who keeps its pages: higher priorities, then earlier jobs; each preemption counts as one priority."""
-        return self.job.priority + self.preemptions, -self.order
 
 
 class Scheduler:
@@ -95,30 +39,27 @@ class Scheduler:
 
     def __init__(self, limits: Limits, pools: Sequence[PagePool], *, reuse: bool = True) -> None:
         """`pools` has one pool per page group; `reuse` False shares nothing between sequences."""
-        self.limits, self.pools, self.reuse = limits, tuple(pools), reuse
-        for pool in pools:
-            if pool.page_size != limits.page_size:
-                raise InputError(f"a pool with pages of {pool.page_size} tokens", hint=f"the limits say {limits.page_size}")
-        self.tables: list[Table] = [np.zeros((limits.slots, limits.table_pages), np.int32) for _ in pools]
-        self._windows = [g for g, pool in enumerate(pools) if pool.window is not None]
-        self._all: dict[Hashable, _Sequence] = {}
-        self._queue: JobQueue[_Sequence] = JobQueue()
-        self._tickets: dict[Hashable, Ticket[_Sequence]] = {}
-        # Preempted sequences, by rank; they are admitted before all jobs of the queue.
-        self._resuming: list[tuple[int, int, _Sequence]] = []
-        self._prefilling: dict[Hashable, _Sequence] = {}
-        self._decoding: dict[Hashable, _Sequence] = {}
+        self.limits, self.pools = limits, tuple(pools)
+        self._pages = SequencePages(limits, pools, reuse=reuse)
+        self.tables = self._pages.tables
+        self._all: dict[Hashable, ScheduledSequence] = {}
+        self._queue: JobQueue[ScheduledSequence] = JobQueue()
+        self._tickets: dict[Hashable, Ticket[ScheduledSequence]] = {}
+        # Preempted sequences and forks, by rank; they are admitted before all jobs of the queue.
+        self._resuming: list[tuple[int, int, ScheduledSequence]] = []
+        self._prefilling: dict[Hashable, ScheduledSequence] = {}
+        self._decoding: dict[Hashable, ScheduledSequence] = {}
         self._free_slots = list(range(limits.slots))
-        self._deadlines: list[tuple[float, int, _Sequence]] = []
+        self._deadlines: list[tuple[float, int, ScheduledSequence]] = []
         self._order = self._batches = 0
         # The job that did not fit when it was tried last, and what was available then.
-        self._refused: tuple[_Sequence, tuple[int, ...]] | None = None
+        self._refused: tuple[ScheduledSequence, tuple[int, ...]] | None = None
         self._prompt_tokens = self._prefix_tokens = self._prefix_hits = self._preemptions = 0
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
     def add(self, job: Job) -> None:
         """Let a job wait for its turn; one that could never run is refused."""
-        self._check(job)
+        self.check(job)
         s = self._sequence(job)
         ticket = self._queue.add(s, priority=job.priority, client=job.client, order=s.order, batch=self._batches)
         self._tickets[job.id] = ticket
@@ -130,16 +71,10 @@ class Scheduler:
         """
         s = self._find(id)
         left = len(s.job.prompt) + s.job.max_tokens - len(s.tokens)
-        same: dict[str, Any] = {
-            "id": new,
-            "prompt": tuple(s.tokens),
-            "max_tokens": left,
-            "key": s.key,
-            "restart_beyond": s.border,
-        }
-        job = replace(s.job, **(same | changes))
-        self._check(job)
-        self._keep_last(s)
+        same: dict[str, Any] = {"prompt": tuple(s.tokens), "max_tokens": left, "key": s.key, "restart_beyond": s.border}
+        job = replace(s.job, id=new, **(same | changes))
+        self.check(job)
+        self._pages.keep_last(s)
         self._resume_later(self._sequence(job))
         return job
 
@@ -152,10 +87,19 @@ class Scheduler:
         s.in_flight -= 1
         if s.slot >= 0:
             if (s.kept + 1) * self.limits.page_size <= len(s.tokens):
-                self._keep(s)
+                self._pages.keep(s)
             if not s.in_flight and s.planned == s.end < s.whole:
                 self.restart(id)
         return True
+
+    def reject(self, id: Hashable, count: int) -> None:
+        """Drop the last `count` tokens in flight: drafts that the model did not agree with. Before the others are taken."""
+        s = self._all.get(id)
+        if s is not None and s.slot >= 0:
+            if not 0 <= count < s.in_flight:
+                raise InputError(f"{count} tokens of {id!r} rejected, {s.in_flight} are in flight", hint="one has to remain")
+            s.in_flight -= count
+            s.planned -= count
 
     def finish(self, id: Hashable) -> bool:
         """End a job; its pages stay cached while their room is not needed. False if there is no such job any more."""
@@ -180,15 +124,31 @@ class Scheduler:
             self._leave(s)
             self._resume_later(s)
 
+    def pause(self, id: Hashable) -> None:
+        """Take slot and pages away from a running sequence until `resume`; what is cached of it stays while there is room."""
+        s = self._find(id)
+        if s.slot >= 0:
+            self._leave(s)
+            s.paused = True
+
+    def resume(self, id: Hashable) -> None:
+        """Let a paused sequence go on."""
+        s = self._find(id)
+        if s.paused:
+            s.paused = False
+            self._resume_later(s)
+
     def restart(self, id: Hashable, key: Hashable | None = None) -> None:
         """Drop the pages of a sequence and prefill all its tokens again, under another `key`."""
         s = self._find(id)
-        self._leave(s)
-        s.key = s.job.beyond_key if key is None else key
-        s.border = None
-        s.chain = TokenChain(s.tokens, self.limits.page_size, s.key)
-        if id not in self._tickets:
+        if s.slot >= 0:
+            self._leave(s)
             self._resume_later(s)
+        self._beyond(s, key)
+
+    def _beyond(self, s: ScheduledSequence, key: Hashable | None = None) -> None:
+        s.border = None
+        s.use_key(s.job.beyond_key if key is None else key, self.limits.page_size)
 
     def reset(self) -> None:
         """Forget all pages, as after the loss of a device. Running sequences are prefilled again; tokens in flight are lost."""
@@ -199,6 +159,18 @@ class Scheduler:
             s.in_flight = 0
         for pool in self.pools:
             pool.clear()
+        self._refused = None
+
+    def lookup(self, tokens: Sequence[int], key: Hashable = ()) -> list[Match]:
+        """What is cached of `tokens`, one match per page group: to save it. Valid until the next batch."""
+        return match_prefix(self.pools, TokenChain(tokens, self.limits.page_size, key), len(tokens))
+
+    def insert(self, tokens: Sequence[int], key: Hashable = ()) -> list[list[int]] | None:
+        """Pages to write saved keys and values of `tokens` to before the next batch, per page group; None without room.
+
+        Entries are 0 where a window does not see them.
+        """
+        return self._pages.insert(tokens, key)
 
     @property
     def running(self) -> tuple[Hashable, ...]:
@@ -219,17 +191,17 @@ class Scheduler:
     def statistics(self) -> Statistics:
         """Counts for a server."""
         running = len(self._prefilling) + len(self._decoding)
-        used, cached, free = (sum(n) for n in zip(*(p.statistics for p in self.pools))) if self.pools else (0, 0, 0)
+        counts = [pool.statistics for pool in self.pools]
         return Statistics(
-            len(self._all) - running,
-            running,
-            used,
-            cached,
-            free,
-            self._prompt_tokens,
-            self._prefix_tokens,
-            self._prefix_hits,
-            self._preemptions,
+            waiting=len(self._all) - running,
+            running=running,
+            pages_used=sum(c.used for c in counts),
+            pages_cached=sum(c.cached for c in counts),
+            pages_free=sum(c.free for c in counts),
+            prompt_tokens=self._prompt_tokens,
+            prefix_tokens=self._prefix_tokens,
+            prefix_hits=self._prefix_hits,
+            preemptions=self._preemptions,
         )
 
     def table(self, id: Hashable) -> list[Table]:
@@ -237,105 +209,48 @@ class Scheduler:
         slot = self._find(id).slot
         return [table[slot] for table in self.tables]
 
-    def _find(self, id: Hashable) -> _Sequence:
+    def _find(self, id: Hashable) -> ScheduledSequence:
         s = self._all.get(id)
         if s is None:
             raise UnknownName(f"there is no job {id!r}", hint="it ended, or was never added", name=id)
         return s
 
-    def _sequence(self, job: Job) -> _Sequence:
-        s = self._all[job.id] = _Sequence(job, self._order, self._batches, self.limits.page_size)
+    def _sequence(self, job: Job) -> ScheduledSequence:
+        s = self._all[job.id] = ScheduledSequence(job, self._order, self.limits.page_size)
         self._order += 1
         if job.deadline is not None:
             heapq.heappush(self._deadlines, (job.deadline, s.order, s))
         return s
 
-    def _check(self, job: Job) -> None:
+    def check(self, job: Job) -> None:
+        """Refuse a job that could never run."""
         if job.id in self._all:
             raise InputError(f"there is a job {job.id!r} already", hint="each job needs an id of its own")
-        if not job.prompt:
+        if not len(job.prompt):
             raise InputError("the prompt has no tokens", hint="give it at least one")
         check_sizes(max_tokens=job.max_tokens)
-        prompt, limits = len(job.prompt), self.limits
+        prompt, context = len(job.prompt), self.limits.context
         total = prompt + job.max_tokens
         asked = f"{prompt} prompt tokens and {job.max_tokens} new ones make {total}"
         counts: dict[str, Any] = {"prompt_tokens": prompt, "max_tokens": job.max_tokens}
-        if total > limits.context:
+        if total > context:
             raise InputError(
-                f"{asked}, the context holds {limits.context}",
+                f"{asked}, the context holds {context}",
                 hint="shorten the prompt, ask for fewer tokens, or use a larger context",
-                context=limits.context,
+                context=context,
                 **counts,
             )
-        size = limits.page_size
-        for pool in self.pools:
-            needed = -(-(total - 1) // size)
-            if pool.window is not None:
-                # The keys that the tokens of one chunk see may begin and end within a page.
-                needed = min(needed, (pool.window + limits.chunk + size - 3) // size + 1)
-            if needed > pool.capacity:
-                raise InputError(
-                    f"{asked}, which needs {needed} pages of {size} tokens, and there are {pool.capacity}",
-                    hint="shorten the prompt, ask for fewer tokens, or give the cache more memory",
-                    pages=pool.capacity,
-                    needed=needed,
-                    **counts,
-                )
+        self._pages.check(total - 1, asked, **counts)
 
-    # -- pages of a sequence ------------------------------------------------------------------------------------------
-    def _keep(self, s: _Sequence) -> None:
-        """Offer full pages whose tokens are known to other prompts."""
-        if self.reuse:
-            full = min(s.planned, len(s.tokens)) // self.limits.page_size
-            for index in range(s.kept, full):
-                self._keep_page(s, index, self.limits.page_size)
-            s.kept = max(s.kept, full)
-
-    def _keep_last(self, s: _Sequence) -> None:
-        """Offer a sequence's last page too, as far as its tokens are known."""
-        if self.reuse:
-            self._keep(s)
-            known = min(s.planned, len(s.tokens)) - s.kept * self.limits.page_size
-            if known > 0:
-                self._keep_page(s, s.kept, known)
-
-    def _keep_page(self, s: _Sequence, index: int, count: int) -> None:
-        for pool, pages in zip(self.pools, s.pages):
-            if pages[index] != NO_PAGE:
-                pool.keep(pages[index], s.chain, index, count)
-
-    def _grow(self, s: _Sequence, group: int, tokens: int) -> None:
-        """Give a sequence pages for `tokens` tokens; there are as many."""
-        pages = s.pages[group]
-        new = self.pools[group].allocate(-(-tokens // self.limits.page_size) - len(pages))
-        assert new is not None
-        self.tables[group][s.slot, len(pages) : len(pages) + len(new)] = new
-        pages += new
-
-    def _release_behind(self, s: _Sequence) -> None:
-        """Drop pages that are behind a window."""
-        size, following = self.limits.page_size, []
-        for group in self._windows:
-            pool = self.pools[group]
-            behind = pool.release_behind(s.pages[group], s.planned)
-            self.tables[group][s.slot, :behind] = NO_PAGE
-            following.append((behind + 1) * size + (pool.window or 0) - 1)
-        s.release_at = min(following)
-
-    def _leave(self, s: _Sequence) -> None:
+    def _leave(self, s: ScheduledSequence) -> None:
         """Take slot and pages from a sequence, if it has them."""
-        if s.slot < 0:
-            return
-        self._keep_last(s)
-        for pool, pages, table in zip(self.pools, s.pages, self.tables):
-            pool.free(pages)
-            table[s.slot] = NO_PAGE
-        heapq.heappush(self._free_slots, s.slot)
-        s.slot, s.pages, s.planned, s.kept, s.room = -1, [], 0, 0, 0
-        self._prefilling.pop(s.job.id, None)
-        self._decoding.pop(s.job.id, None)
+        if s.slot >= 0:
+            heapq.heappush(self._free_slots, s.slot)
+            self._pages.leave(s)
+            self._prefilling.pop(s.id, None)
+            self._decoding.pop(s.id, None)
 
-    def _resume_later(self, s: _Sequence) -> None:
+    def _resume_later(self, s: ScheduledSequence) -> None:
         priority, order = s.rank
         heapq.heappush(self._resuming, (-priority, -order, s))
 
@@ -345,78 +260,78 @@ class Scheduler:
         self._batches += 1
         expired = self._expire(now)
         rows, steps, parts, preempted = self._running_part(steps)
-        copies: list[PageCopy] = []
-        decode = tuple([self._decode(s, steps) for s in rows])
-        prefill = [self._prefill(s, size) for s, size in parts]
-        left = self.limits.budget - len(rows) * steps - sum(size for _, size in parts)
+        decode = self._decode(rows, steps)
+        prefill, copies = [self._prefill(s, size) for s, size in parts], []
         ran = [s for s, _ in parts]
+        left = self.limits.budget - len(rows) * steps - sum(size for _, size in parts)
         while left > 0 and self._free_slots:
-            admitted = self._admit(left, copies)
+            admitted = self._admit(left, ran)
             if admitted is None:
                 break
-            s, size = admitted
+            s, size, made = admitted
             prefill.append(self._prefill(s, size))
             ran.append(s)
+            copies += made
             left -= size
-        for copy in copies:
-            self.pools[copy.group].free([copy.source])
+        self._pages.unpin(copies)
         for s in ran:
-            self._keep(s)
-        return Batch(tuple(prefill), decode, steps if decode else 0, tuple(copies), preempted, expired)
+            self._pages.keep(s)
+        return Batch(tuple(prefill), decode, steps, tuple(copies), preempted, expired)
 
     def _expire(self, now: float) -> tuple[Hashable, ...]:
         expired = []
         while self._deadlines and self._deadlines[0][0] < now:
             s = heapq.heappop(self._deadlines)[2]
             if not s.ended:
-                expired.append(s.job.id)
-                self.finish(s.job.id)
+                expired.append(s.id)
+                self.finish(s.id)
         return tuple(expired)
 
-    def _running_part(self, steps: int) -> tuple[list[_Sequence], int, list[tuple[_Sequence, int]], tuple[Hashable, ...]]:
+    def _running_part(
+        self, steps: int
+    ) -> tuple[list[ScheduledSequence], int, list[tuple[ScheduledSequence, int]], tuple[Hashable, ...]]:
         """Decode rows, their token steps, and chunks of running sequences; those without pages for it are preempted."""
         preempted: list[Hashable] = []
-        if self._windows:
+        if self._pages.windows:
             for running in (self._decoding, self._prefilling):
                 for s in running.values():
                     if s.planned >= s.release_at:
-                        self._release_behind(s)
+                        self._pages.release_behind(s)
         while True:
             rows = [s for s in self._decoding.values() if s.planned < s.end]
             ahead = self._steps(rows, steps)
             parts = self._parts(self.limits.budget - len(rows) * ahead)
-            if self._fits(rows, ahead, parts):
+            if self._pages.fits(rows, ahead, parts):
                 return rows, ahead, parts, tuple(preempted)
             if ahead > 1:
                 steps = 1  # running ahead preempts nobody
                 continue
             worst = min([*self._prefilling.values(), *self._decoding.values()], key=lambda s: s.rank)
-            preempted.append(worst.job.id)
-            self.preempt(worst.job.id)
+            preempted.append(worst.id)
+            self.preempt(worst.id)
 
-    def _steps(self, rows: Sequence[_Sequence], steps: int) -> int:
+    def _steps(self, rows: Sequence[ScheduledSequence], steps: int) -> int:
         """Token steps of the decode rows: running ahead comes after prefill, and ends where no row has tokens left."""
         if not rows:
             return 0
         limits = self.limits
         if steps > 1:
-            most = max(s.end - s.planned for s in rows)
+            most = max([s.end - s.planned for s in rows])
             # A row that ends earlier may go on running, within its page table.
-            within = limits.context - max(s.planned for s in rows)
-            wanted = sum(s.target - s.planned for s in self._prefilling.values())
+            within = limits.context - max([s.planned for s in rows])
+            wanted = sum([s.target - s.planned for s in self._prefilling.values()])
             if self._free_slots and self._refused is None and (self._resuming or len(self._queue)):
                 wanted = limits.chunk
             steps = min(steps, most, within, (limits.budget - min(wanted, limits.chunk)) // len(rows))
         return max(steps, 1)
 
-    def _parts(self, left: int) -> list[tuple[_Sequence, int]]:
+    def _parts(self, left: int) -> list[tuple[ScheduledSequence, int]]:
         """Sizes of the next chunks of running sequences: higher priorities first, but in every fourth batch earlier jobs."""
         if not self._prefilling:
             return []
         fair = self._batches % OVERDUE_TURN == 0
-        order = sorted(self._prefilling.values(), key=lambda s: (0 if fair else -s.job.priority, s.order))
         out = []
-        for s in order:
+        for s in sorted(self._prefilling.values(), key=lambda s: (0 if fair else -s.job.priority, s.order)):
             size = self._chunk_size(s.target - s.planned, left)
             if size:
                 out.append((s, size))
@@ -430,84 +345,73 @@ class Scheduler:
         least = min(limits.page_size, limits.chunk, limits.budget - limits.slots, wanted)
         return size if size >= least else 0
 
-    def _fits(self, rows: Sequence[_Sequence], steps: int, parts: Sequence[tuple[_Sequence, int]]) -> bool:
-        """Whether there are pages for these rows and chunks."""
-        size, new = self.limits.page_size, 0
+    def _decode(self, rows: Sequence[ScheduledSequence], steps: int) -> tuple[Row, ...]:
+        out, served = [], self._queue.served
         for s in rows:
-            until = min(s.planned + steps, s.end)
-            if until > s.room:
-                new += -(-until // size) - s.room // size
-        for group, pool in enumerate(self.pools):
-            needed = new
-            if group in self._windows:
-                needed += sum(-(-(s.planned + count) // size) - len(s.pages[group]) for s, count in parts)
-            if needed > pool.available:
-                return False
-        return True
+            start = s.planned
+            count = s.end - start
+            if count > steps:
+                count = steps
+            s.planned = start + count
+            s.in_flight += count
+            if s.planned > s.room:
+                self._pages.grow(s)
+            served[s.client] += count
+            out.append(Row(s.id, s.slot, start, count))
+        return tuple(out)
 
-    def _decode(self, s: _Sequence, steps: int) -> Row:
-        start, slot = s.planned, s.slot
-        count = min(steps, s.end - start)
-        s.planned = start + count
-        s.in_flight += count
-        if s.planned > s.room:
-            self._make_room(s, s.planned)
-        self._queue.charge(s.job.client, count)
-        return Row(s.job.id, slot, start, count)
-
-    def _make_room(self, s: _Sequence, tokens: int) -> None:
-        for group in range(len(self.pools)):
-            self._grow(s, group, tokens)
-        s.room = len(s.pages[0]) * self.limits.page_size
-
-    def _prefill(self, s: _Sequence, size: int) -> Chunk:
+    def _prefill(self, s: ScheduledSequence, size: int) -> Chunk:
         start = s.planned
         s.planned = start + size
-        for group in self._windows:
-            self._grow(s, group, s.planned)
+        self._pages.grow_windows(s)
         last = s.planned == s.target
         if last:
             s.in_flight = 1
-            s.room = len(s.pages[0]) * self.limits.page_size if self.pools else self.limits.context
-            del self._prefilling[s.job.id]
-            self._decoding[s.job.id] = s
-        self._queue.charge(s.job.client, size)
+            del self._prefilling[s.id]
+            self._decoding[s.id] = s
+        self._queue.served[s.client] += size
         self._prompt_tokens += size
-        return Chunk(s.job.id, s.slot, start, s.tokens[start : s.planned], last, s.target)
+        return Chunk(s.id, s.slot, start, s.tokens[start : s.planned], last, s.target)
 
     # -- admission ----------------------------------------------------------------------------------------------------
-    def _admit(self, left: int, copies: list[PageCopy]) -> tuple[_Sequence, int] | None:
+    def _admit(self, left: int, ran: Sequence[ScheduledSequence]) -> tuple[ScheduledSequence, int, list[PageCopy]] | None:
         """Give the next job a slot and pages, and say how much of its prompt runs; None if there is none, or no room for it."""
         s, ticket = self._next_job()
         if s is None:
             return None
-        available = tuple(pool.available for pool in self.pools)
-        alone = not self._prefilling and not self._decoding
+        available, alone = self._pages.available, not self._prefilling and not self._decoding
         if self._refused is not None and not alone:
             refused, before = self._refused
             if refused is s and all(a <= b for a, b in zip(available, before)):
                 return None
         self._refused = None
         if s.border is not None and len(s.tokens) > s.border:
-            s.border, s.key = None, s.job.beyond_key
-            s.chain = TokenChain(s.tokens, self.limits.page_size, s.key)
-        size = self._take_pages(s, left, copies, partial=True)
-        if size is None and alone:
-            # The page to copy from may be the very one that is missing.
-            size = self._take_pages(s, left, copies, partial=False)
-        if size is None:
-            self._refused = s, available
+            self._beyond(s)
+        matches = self._pages.match(s)
+        if self._is_coming(s, matches, ran):
             return None
-        if not size:
+        # A page more for each running sequence: admitting one should not preempt another soon.
+        spare = len(self._prefilling) + len(self._decoding)
+        size, copies = self._take(s, matches, left, spare)
+        if copies is None and alone:
+            # The page to copy from may be the very one that is missing.
+            whole = [Match(m.pages, len(m.pages) * self.limits.page_size) for m in matches]
+            size, copies = self._take(s, whole, left, spare)
+        if copies is None:
+            self._refused = (s, available) if size else None
             return None
         if ticket is None:
             heapq.heappop(self._resuming)
         else:
             self._queue.admit(ticket)
-            del self._tickets[s.job.id]
-        return s, size
+            del self._tickets[s.id]
+        heapq.heappop(self._free_slots)
+        self._prefilling[s.id] = s
+        self._prefix_tokens += s.planned
+        self._prefix_hits += s.planned > 0
+        return s, size, copies
 
-    def _next_job(self) -> tuple[_Sequence | None, Ticket[_Sequence] | None]:
+    def _next_job(self) -> tuple[ScheduledSequence | None, Ticket[ScheduledSequence] | None]:
         while self._resuming and self._resuming[0][2].ended:
             heapq.heappop(self._resuming)
         if self._resuming:
@@ -516,42 +420,16 @@ class Scheduler:
         ticket = self._queue.head(self._batches)
         return (None, None) if ticket is None else (ticket.item, ticket)
 
-    def _take_pages(self, s: _Sequence, left: int, copies: list[PageCopy], *, partial: bool) -> int | None:
-        """Share what is cached of a prompt and allocate the rest. Returns the size of the first chunk, None without pages."""
-        size, count = self.limits.page_size, len(s.tokens)
-        # At least one token has to run: there must be logits to sample from.
-        matches = match_prefix(self.pools, s.chain, count - 1) if self.reuse else [Match()] * len(self.pools)
-        if not partial:
-            matches = [Match(m.pages, len(m.pages) * size) for m in matches]
-        known = matches[0].tokens if matches else 0
-        first = self._chunk_size(count - known, left)
-        if not first:
-            return 0
-        for pool, match in zip(self.pools, matches):
-            pool.fork(match.pages)
-            if match.partial is not None:
-                pool.fork([match.partial])
-        # A page more for each running sequence: admitting one should not preempt another soon.
-        spare = len(self._prefilling) + len(self._decoding)
-        wanted = [count if pool.window is None else known + first for pool in self.pools]
-        needed = [-(-tokens // size) - len(m.pages) for tokens, m in zip(wanted, matches)]
-        if any(n + spare > pool.available for n, pool in zip(needed, self.pools)):
-            for pool, match in zip(self.pools, matches):
-                pool.free(match.pages)
-                if match.partial is not None:
-                    pool.free([match.partial])
-            return None
-        s.slot = heapq.heappop(self._free_slots)
-        s.pages = [list(m.pages) for m in matches]
-        s.planned, s.target, s.kept = known, count, known // size
-        s.end = s.whole if s.border is None else min(s.whole, s.border)
-        s.release_at = 0
-        for group, (match, tokens) in enumerate(zip(matches, wanted)):
-            self.tables[group][s.slot, : len(match.pages)] = match.pages
-            self._grow(s, group, tokens)
-            if match.partial is not None:
-                copies.append(PageCopy(group, match.partial, s.pages[group][len(match.pages)]))
-        self._prefilling[s.job.id] = s
-        self._prefix_tokens += known
-        self._prefix_hits += known > 0
-        return first
+    def _is_coming(self, s: ScheduledSequence, matches: Sequence[Match], ran: Sequence[ScheduledSequence]) -> bool:
+        """Whether the first page that is not cached is being computed for another prompt: then it can be shared soon."""
+        size = self.limits.page_size
+        missing = len(matches[0].pages) if matches else 0
+        if not self._pages.reuse or not matches or (missing + 1) * size >= len(s.tokens):
+            return False
+        wanted = s.chain.digest(missing)
+        others = [*self._prefilling.values(), *ran]
+        return any(o.kept <= missing < o.target // size and o.chain.digest(missing) == wanted for o in others)
+
+    def _take(self, s: ScheduledSequence, matches: Sequence[Match], left: int, spare: int) -> tuple[int, list[PageCopy] | None]:
+        size = self._chunk_size(len(s.tokens) - (matches[0].tokens if matches else 0), left)
+        return size, self._pages.take(s, self._free_slots[0], matches, size, spare) if size else None
