@@ -132,6 +132,12 @@ class NotFinite(PumiceError):
     HINT = "its weights are damaged or overflow: check them (pumice pull MODEL --verify), or use another file or format"
 
 
+class PluginError(PumiceError):
+    """A plug-in that cannot be imported, or does not give what it announces; names the package."""
+
+    code = "plugin"
+
+
 class GraphError(PumiceError):
     """A graph that breaks a rule of the IR."""
 

@@ -145,8 +145,8 @@ def test_embed_refusals(encoder: Path, causal: Path, tmp_path: Path) -> None:
     refused(pumice("embed", encoder, "-f", tmp_path / "none", "--device", "host"), "cannot be read")
     refused(pumice("embed", encoder, "-f", "-", "--device", "host", stdin=b"\xff"), "standard input is not UTF-8")
     refused(pumice("embed", encoder, "w5", "--npy", tmp_path / "no" / "v.npy", "--device", "host"), "cannot be written")
-    refused(pumice("embed", causal, "w5", *RUN[:2]), "is a language model")
-    refused(pumice("run", encoder, "w5", *RUN), "is an encoder")
+    refused(pumice("embed", causal, "w5", *RUN[:2]), f"cannot do the task 'embed', it can generate; pumice run {causal} …")
+    refused(pumice("run", encoder, "w5", *RUN), f"cannot do the task 'generate', it can embed; pumice embed {encoder} …")
 
 
 def test_bench(causal: Path, encoder: Path) -> None:

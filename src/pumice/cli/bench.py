@@ -88,12 +88,16 @@ def bench_ops(device: Device) -> list[dict[str, Any]]:
 
 def bench_model(model: Any, prompt: int, answer: int) -> list[dict[str, Any]]:
     """Prefill and decode speed of a language model, or texts per second of an encoder."""
+    from pumice.llm.cross_encoder import CrossEncoder
     from pumice.llm.embed import EmbeddingModel
     from pumice.llm.requests import Request, SamplingParams, Timings
 
+    texts = ["a sentence of a few words, repeated until it is long enough to measure"] * 32
     if isinstance(model, EmbeddingModel):
-        texts = ["a sentence of a few words, repeated until it is long enough to measure"] * 32
         return [result_row("embed 32 texts", measured(lambda: model.embed(texts), repeats=5), len(texts), "texts/s")]
+    if isinstance(model, CrossEncoder):
+        pairs = [("a question of a few words", text) for text in texts]
+        return [result_row("score 32 pairs", measured(lambda: model.scores(pairs), repeats=5), len(pairs), "pairs/s")]
     engine = model.engine
     rng = np.random.default_rng(0)
     times: dict[str, list[float]] = {"prefill": [], "decode": []}

@@ -96,12 +96,12 @@ def _edit_lines() -> None:
 
 def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, Any]) -> int:
     """Talk until the user leaves; the exit code."""
-    from pumice.llm.load import load, require_language_model
+    from pumice.llm.load import load
 
     check_before_loading(options)
     _edit_lines()
     with progress_bar(quiet=False) as report:
-        loaded = require_language_model(load(model, **load_options, progress=report), model)
+        loaded = load(model, "generate", **load_options, progress=report)
     talk = Conversation(options.get("system"))
     rest = {k: v for k, v in options.items() if k not in ("system", "raw")}
     last: Any = None

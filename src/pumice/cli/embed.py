@@ -11,27 +11,20 @@ from typing import Any
 
 from pumice.cli.generate import device_line
 from pumice.cli.pull import progress_bar
-from pumice.cli.text_input import read_text
+from pumice.cli.text_input import shortened, text_items
 from pumice.errors import InputError
-
-# Characters of a text shown next to its similarities.
-_SHOWN = 60
 
 
 def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_json: bool, npy: Path | None) -> int:
     """Embed the texts (arguments, then lines of the file) and write the vectors; the exit code."""
-    from pumice.llm.load import load, require_embedding_model
+    from pumice.llm.load import load
 
-    items = [*texts, *_lines(file)]
-    if not items:
-        raise InputError("there is no text to embed", hint="pass texts, or -f FILE with one a line")
-    with progress_bar(quiet=as_json) as report:
-        loaded = require_embedding_model(load(model, device=device, progress=report), model)
-        with loaded:
-            started = time.perf_counter()
-            vectors = loaded.embed(items, progress=report)
-            seconds = time.perf_counter() - started
-            info = loaded.describe_device()
+    items = text_items(texts, file, "embed")
+    with progress_bar(quiet=as_json) as report, load(model, "embed", device=device, progress=report) as loaded:
+        started = time.perf_counter()
+        vectors = loaded.embed(items, progress=report)
+        seconds = time.perf_counter() - started
+        info = loaded.describe_device()
     if npy is not None:
         _save(npy, vectors)
     if as_json:
@@ -64,16 +57,7 @@ def similarity_lines(texts: Sequence[str], vectors: Any) -> Iterator[str]:
     width = len(str(len(texts)))
     yield " " * width + "".join(f"{k:>6}" for k in range(1, len(texts) + 1))
     for k, (text, similar) in enumerate(zip(texts, rows @ rows.T, strict=True), 1):
-        shown = " ".join(text.split())
-        shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
-        yield f"{k:>{width}}" + "".join(f"{v:>6.2f}" for v in similar + 0.0) + f"  {shown}"
-
-
-def _lines(file: Path | None) -> list[str]:
-    if file is None:
-        return []
-    # Newlines alone end a line: form feeds and the like belong to the text.
-    return [line for line in read_text(file).split("\n") if line.strip()]
+        yield f"{k:>{width}}" + "".join(f"{v:>6.2f}" for v in similar + 0.0) + f"  {shortened(text)}"
 
 
 def _save(path: Path, vectors: object) -> None:

@@ -82,12 +82,12 @@ def run(
     profile: Path | None = None,
 ) -> int:
     """Load, answer, report; the exit code."""
-    from pumice.llm.load import load, require_language_model
+    from pumice.llm.load import load
 
     check_before_loading(options)
     prompt = whole_prompt(prompt, raw=bool(options.get("raw")))
     with progress_bar(quiet=as_json) as report:
-        loaded = require_language_model(load(model, **load_options, progress=report), model)
+        loaded = load(model, "generate", **load_options, progress=report)
     with loaded, interruptible() as pressed:
         info = loaded.describe_device()
 

@@ -207,13 +207,16 @@ def chat(
     raise typer.Exit(talk(model, load_options=load, options=options))
 
 
+TextFile = Annotated[
+    Path | None, typer.Option("-f", "--file", help="A file with one text a line, blank lines skipped; - is standard input.")
+]
+
+
 @app.command()
 def embed(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An encoder: a path, hf:owner/repo, or an alias such as minilm.")],
     texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to embed.")] = None,
-    file: Annotated[
-        Path | None, typer.Option("-f", "--file", help="A file with one text a line, blank lines skipped; - is standard input.")
-    ] = None,
+    file: TextFile = None,
     device: Device = "auto",
     json: Json = False,
     npy: Annotated[Path | None, typer.Option(help="Write the vectors to this NumPy file.")] = None,
@@ -222,6 +225,39 @@ def embed(
     from pumice.cli.embed import run as embed_texts
 
     raise typer.Exit(embed_texts(model, texts or [], file, device=device, as_json=json, npy=npy))
+
+
+CrossEncoder = Annotated[str, typer.Argument(metavar="MODEL", help="A cross-encoder: a path or hf:owner/repo.")]
+
+
+@app.command()
+def rerank(
+    model: CrossEncoder,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What the texts should answer.")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to rank.")] = None,
+    file: TextFile = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Only the N best.", show_default="all", metavar="N")] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Texts by how well they answer a query, best first: score, place among the texts, and text."""
+    from pumice.cli.score import rerank as rank_texts
+
+    raise typer.Exit(rank_texts(model, query, texts or [], file, top=top, device=device, as_json=json))
+
+
+@app.command()
+def classify(
+    model: CrossEncoder,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Texts to classify.")] = None,
+    file: TextFile = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """The likeliest label of each text: score, label and text; with --json the scores of all labels."""
+    from pumice.cli.score import classify as label_texts
+
+    raise typer.Exit(label_texts(model, texts or [], file, device=device, as_json=json))
 
 
 @app.command()

@@ -7,12 +7,15 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from pumice.errors import InputError
 
 # How long standard input may be silent before a line says what is waited for.
 _SILENCE_SECONDS = 2.0
+# Characters of a text that is shown beside numbers.
+_SHOWN = 60
 
 
 def whole_prompt(prompt: str | None, *, raw: bool = False) -> str:
@@ -64,3 +67,22 @@ def read_text(file: Path) -> str:
         raise InputError(f"{name} cannot be read: {e.strerror}", hint="give a text file in UTF-8") from None
     except UnicodeDecodeError as e:
         raise InputError(f"{name} is not UTF-8: byte {e.start} is {data[e.start]:#04x}", hint="convert it to UTF-8") from None
+
+
+def text_items(texts: Sequence[str], file: Path | None, verb: str) -> list[str]:
+    """The texts of a command line: its arguments, then the lines of the file that are not blank. Errors say `verb`."""
+    # Newlines alone end a line: form feeds and the like belong to the text.
+    lines = [] if file is None else [line for line in read_text(file).split("\n") if line.strip()]
+    if not texts and not lines:
+        raise InputError(f"there is no text to {verb}", hint="pass texts, or -f FILE with one a line")
+    return [*texts, *lines]
+
+
+def shortened(text: str) -> str:
+    """The start of a text, on one line.
+
+    >>> shortened("one\\n two"), len(shortened("a" * 99))
+    ('one two', 60)
+    """
+    shown = " ".join(text.split())
+    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"

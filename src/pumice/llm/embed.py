@@ -43,7 +43,7 @@ class Pooling:
     def from_folder(folder: Path) -> Pooling:
         """By the sentence-transformers files next to the weights; mean and normalised without them."""
         if not (folder / "modules.json").is_file():
-            return Pooling(**_text_settings(folder))
+            return Pooling(**text_settings(folder))
         mode, normalize, encoder = "mean", False, folder
         for m in read_json_list(folder / "modules.json"):
             if not isinstance(m, dict):
@@ -61,7 +61,7 @@ class Pooling:
                 raise FormatError(
                     f"{folder} has the module {kind!r:.60}, which is not supported", hint="Pooling and Normalize are"
                 )
-        return Pooling(mode, normalize, **_text_settings(encoder))
+        return Pooling(mode, normalize, **text_settings(encoder))
 
 
 def pooling_of_gguf(metadata: Mapping[str, Any], folder: Path) -> Pooling:
@@ -84,7 +84,7 @@ def _inside(folder: Path, path: object) -> Path:
     return folder / path
 
 
-def _text_settings(folder: Path) -> dict[str, Any]:
+def text_settings(folder: Path) -> dict[str, Any]:
     """What the file of a Transformer module says about texts: it is named after the first models of the library."""
     kinds = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
     found = (read_optional_json(folder / f"sentence_{kind}_config.json") for kind in kinds)
@@ -154,7 +154,8 @@ class EmbeddingModel(EncoderModel):
         self.pooling, self.dim = pooling, cfg.hidden
         longest = min(pooling.max_tokens or cfg.max_positions, cfg.max_positions)
         graph = encoder_graph(arch, cfg, pooling)
-        super().__init__(graph, params, tokenizer, device, width=cfg.hidden, max_tokens=longest, **options)
+        options |= {"width": cfg.hidden, "max_tokens": longest, "lower_case": pooling.lower_case}
+        super().__init__(graph, params, tokenizer, device, **options)
 
     def embed(self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None) -> Array:
         """One vector per text, float32 [n, dim], in the texts' order. Longer texts are cut at the model's own limit."""

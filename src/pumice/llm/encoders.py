@@ -42,9 +42,12 @@ class EncoderModel:
         max_tokens: int,
         info: Mapping[str, Any],
         inputs: Sequence[str] = ("tokens",),
+        lower_case: bool = False,
         batch_size: int = 32,
         progress: ProgressCallback | None = None,
     ) -> None:
+        if lower_case:
+            tokenizer.lower_case()
         self.tokenizer, self.device, self.info = tokenizer, device, dict(info)
         self.max_tokens, self.batch_size, self._width = max_tokens, batch_size, width
         specs = {name: pm.spec("B", "T", dtype="i32") for name in inputs}

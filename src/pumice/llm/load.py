@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pumice.core.json_file import read_json
 from pumice.errors import FormatError, InputError
@@ -23,18 +23,17 @@ from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
 from pumice.llm.engine import Engine
 from pumice.llm.model import LanguageModel
 from pumice.llm.requests import check_cache_dtype, check_sizes, number
+from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params, with_own_head
 from pumice.models.lora import Adapter
 from pumice.models.registry import EncoderArchitecture, get_architecture
+from pumice.models.tasks import check_task, choose_task, read_head, tasks_of
 from pumice.run.device import Device, open_device
 from pumice.sources import Progress, ProgressCallback, resolve
 from pumice.text.gguf_tokenizer import tokenizer_kind
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from pumice.llm.embed import EmbeddingModel
 
 # Bytes of a weight file that are uploaded before their pages are given back.
 _RELEASE_BYTES = 1 << 25
@@ -44,6 +43,7 @@ _SWITCH_SECONDS = 5e-5
 
 def load(
     model: str | Path,
+    task: str | None = None,
     *,
     device: str | Device = "auto",
     context: int = 2048,
@@ -55,12 +55,14 @@ def load(
 ) -> Any:
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
 
-    Causal models give a `LanguageModel`, encoders an `EmbeddingModel`. `context` is the most tokens a sequence may have,
-    `slots` how many sequences run at once, `cache_dtype` f32, f16 or q8 for keys and values. `lora` is
+    The task follows from the checkpoint unless it is given: "generate" gives a `LanguageModel`, "embed" an `EmbeddingModel`,
+    "classify" and "rerank" a `CrossEncoder`; one that the model cannot do is refused. `context` is the most tokens a sequence
+    may have, `slots` how many sequences run at once, `cache_dtype` f32, f16 or q8 for keys and values. `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `progress` is called
     with a `Progress(total, done, phase)` while bytes move and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
+    check_task(task)
     check_sizes(slots=slots, context=context)
     check_cache_dtype(cache_dtype)
     # Before anything is fetched for it.
@@ -69,32 +71,39 @@ def load(
     with open_weights(resolved.path) as weights, _startup_settings():
         cfg = read_config(resolved.path, weights)
         arch = get_architecture(cfg.model_type)
+        folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
+        head = read_classifier(resolved.path, weights, cfg)
+        chosen = choose_task(task, tasks_of(arch, head), str(model), cfg.model_type)
         adapter = None if lora is None else _adapter(cfg, Path(lora), lora_scale)
-        params = load_model_params(cfg, weights)
+        scored = head if chosen in ("classify", "rerank") else None
+        params = load_model_params(cfg, weights, scored)
         info: dict[str, Any] = {
             "name": str(model),
             "path": str(resolved.path),
             "architecture": cfg.model_type,
+            "task": chosen,
             "format": weights.kind,
         }
         if lora is not None:
             info |= {"lora": str(lora), "lora_scale": lora_scale}
-        folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
         if isinstance(arch, EncoderArchitecture):
+            from pumice.llm.cross_encoder import CrossEncoder, ScoringSettings
             from pumice.llm.embed import EmbeddingModel, Pooling, pooling_of_gguf
 
+            options: dict[str, Any] = {"info": info, "progress": progress}
             tokenizer = read_tokenizer(resolved.path, weights)
-            pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
-            if pooling.lower_case:
-                tokenizer.lower_case()
-            return EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, info=info, progress=progress)
+            if scored is None:
+                pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
+                return EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, **options)
+            settings = ScoringSettings.from_folder(folder, scored)
+            return CrossEncoder(arch, cfg, scored, params, tokenizer, opened, settings, **options)
         info["defaults"] = defaults_of_gguf(weights.metadata) if weights.kind == "gguf" else defaults_of_folder(folder)
         require_tokenizer(resolved.path, weights)
         # Weights are copied without the interpreter: it reads the vocabulary meanwhile, but not before, when both would want it.
         with ThreadPoolExecutor(1) as pool:
             text = _Once(pool, partial(_text, resolved.path, weights))
             report = _releasing(weights, progress, text.start)
-            options: dict[str, Any] = {"slots": slots, "context": context, "cache_dtype": cache_dtype}
+            options = {"slots": slots, "context": context, "cache_dtype": cache_dtype}
             engine = Engine(arch, cfg, params, opened, **options, adapter=adapter, progress=report, name=str(model))
             try:
                 tokenizer, template = text.result()
@@ -184,6 +193,14 @@ def read_config(path: Path, weights: WeightFile) -> ModelArchConfig:
     return with_own_head(ModelArchConfig.from_hf(_read_json(folder / "config.json")), weights)
 
 
+def read_classifier(path: Path, weights: WeightFile, cfg: ModelArchConfig) -> ClassifierHead | None:
+    """The head of a checkpoint that is made for sequence classification; GGUF files have none that is supported."""
+    if weights.kind == "gguf":
+        return None
+    folder = path if path.is_dir() else path.parent
+    return read_head(get_architecture(cfg.model_type), cfg, _read_json(folder / "config.json"), weights)
+
+
 def _text(path: Path, weights: WeightFile) -> tuple[Tokenizer, ChatTemplate | None]:
     tokenizer, template = read_tokenizer(path, weights), read_template(path, weights)
     if template is not None:
@@ -213,21 +230,3 @@ def read_template(path: Path, weights: WeightFile) -> ChatTemplate | None:
     if weights.kind == "gguf":
         return ChatTemplate.from_gguf(weights.metadata)
     return ChatTemplate.from_folder(path if path.is_dir() else path.parent)
-
-
-def require_language_model(model: Any, name: str) -> LanguageModel:
-    """The model, if it can generate; encoders are refused by name."""
-    if isinstance(model, LanguageModel):
-        return model
-    model.close()
-    raise InputError(f"{name} is an encoder, it makes embeddings and no text", hint=f"pumice embed {name} TEXT")
-
-
-def require_embedding_model(model: Any, name: str) -> EmbeddingModel:
-    """The model, if it is an encoder; language models are refused by name."""
-    from pumice.llm.embed import EmbeddingModel
-
-    if isinstance(model, EmbeddingModel):
-        return model
-    model.close()
-    raise InputError(f"{name} is a language model, it makes text and no embeddings", hint=f"pumice run {name} PROMPT")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pumice import nn
 from pumice.core.fields import Fields
 from pumice.models.blocks import Block, Decoder, Params, flat
+from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.encoder import Encoder
 from pumice.models.gguf import GgufFields
@@ -88,10 +89,12 @@ class CausalArchitecture(_Base):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderArchitecture(_Base):
-    """A model of whole texts, for embeddings; `encoder` is the whole model around its layers."""
+    """A model of whole texts, for embeddings and, with a head, for classification; `encoder` is the model around its layers."""
 
     kind: ClassVar[Literal["encoder"]] = "encoder"
     encoder: Callable[[Any, Sequence[Block]], Encoder]
+    # The head that a config.json describes for sequence classification; None where the architecture has none.
+    classifier: Callable[[Fields], ClassifierHead] | None = None
 
     def model(self, cfg: ModelArchConfig) -> Encoder:
         found: Encoder = _built(self.encoder, self.layers, cfg)

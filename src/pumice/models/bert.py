@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pumice import functions as F
@@ -13,6 +14,7 @@ from pumice.models import gguf, hf
 from pumice.models.arch import EncoderArchitecture
 from pumice.models.attention import Attention, LayerContext
 from pumice.models.blocks import Block, FeedForward, layer_norm, normed
+from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.encoder import Encoder
 from pumice.models.gguf import GgufFields
@@ -152,5 +154,6 @@ ARCHITECTURE = EncoderArchitecture(
     layers=layers,
     encoder=Bert,
     names=NAMES,
+    classifier=partial(ClassifierHead.from_hf, dense=("bert.pooler.dense", "pooler.dense"), out="classifier"),
     ignored=(r"(bert\.)?pooler\..*", r"cls\..*", r"classifier\..*", r"qa_outputs\..*"),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pumice.core.fields import Fields
 from pumice.models.arch import EncoderArchitecture
 from pumice.models.bert import Bert, BertConfig, bert_config, layers
+from pumice.models.classifier import ClassifierHead
 from pumice.models.params import HfNames
 
 
@@ -50,5 +53,6 @@ ARCHITECTURE = EncoderArchitecture(
         layer="transformer.layer.{}.",
         prefixes=("", "distilbert."),
     ),
+    classifier=partial(ClassifierHead.from_hf, dense=("pre_classifier",), out="classifier", activation="relu"),
     ignored=(r"vocab_.*", r"pre_classifier\..*", r"classifier\..*", r"qa_outputs\..*"),
 )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pumice.errors import DTypeError, InputError, MissingName, ShapeError, UnknownName
 from pumice.formats.quantized import QuantizedWeights
 from pumice.formats.weights import TensorInfo, WeightFile, shown
+from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.params import ParamDef
 from pumice.models.registry import get_architecture
@@ -51,8 +52,8 @@ class LoadedParams:
     nbytes: int
 
 
-def load_model_params(cfg: ModelArchConfig, weights: WeightFile) -> LoadedParams:
-    """The params that a config asks for, from a checkpoint that must hold them all and nothing else.
+def load_model_params(cfg: ModelArchConfig, weights: WeightFile, head: ClassifierHead | None = None) -> LoadedParams:
+    """The params that a config and a head ask for, from a checkpoint that must hold them all and nothing else.
 
     Left alone are only buffers that follow from the config, heads for other tasks, and the copy of tied embeddings.
     """
@@ -63,7 +64,7 @@ def load_model_params(cfg: ModelArchConfig, weights: WeightFile) -> LoadedParams
         )
     if cfg.quantization is not None:
         weights = QuantizedWeights(weights, cfg.quantization)
-    definitions = get_architecture(cfg.model_type).params(cfg)
+    definitions = get_architecture(cfg.model_type).params(cfg) + (() if head is None else head.params(cfg))
     found = {p.path: name for p in definitions if (name := _find(p, weights)) is not None}
     _refuse_missing([p for p in definitions if p.path not in found], weights)
     orders = _orders(found, weights)
@@ -114,7 +115,8 @@ def _orders(found: Mapping[str, str], weights: WeightFile) -> dict[str, str]:
     if not isinstance(weights, QuantizedWeights):
         return {}
     # Not for embedding tables: a lookup has no activations to sort.
-    linear = {path: name for path, name in found.items() if path.endswith(".weight") and path.split(".")[0] in ("layers", "head")}
+    matrices = ("layers", "head", "classifier")
+    linear = {path: name for path, name in found.items() if path.endswith(".weight") and path.split(".")[0] in matrices}
     beside = {path.removesuffix("weight") + "order": name.removesuffix("weight") + "order" for path, name in linear.items()}
     return {path: name for path, name in beside.items() if name in weights.tensors}
 

@@ -10,6 +10,7 @@ from pumice.models import hf
 from pumice.models.arch import EncoderArchitecture
 from pumice.models.attention import Attention
 from pumice.models.blocks import Block, gated_mlp, layer_norm
+from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.encoder import Encoder
 from pumice.models.params import HfNames
@@ -59,6 +60,23 @@ def read_hf(c: Fields) -> ModernBertConfig:
     )
 
 
+def read_classifier(c: Fields) -> ClassifierHead:
+    pooling = c.text("classifier_pooling", "cls")
+    if pooling not in ("cls", "mean"):
+        raise c.refuse(f"classifier_pooling = {pooling!r:.60}", "supported: cls mean")
+    return ClassifierHead.from_hf(
+        c,
+        dense=("head.dense",),
+        dense_bias=c.flag("classifier_bias"),
+        norm="head.norm",
+        norm_bias=c.flag("norm_bias"),
+        norm_eps=c.positive("norm_eps", 1e-5),
+        out="classifier",
+        pooling=pooling,
+        activation=hf.activation(c, "classifier_activation", "gelu"),
+    )
+
+
 ARCHITECTURE = EncoderArchitecture(
     read_hf=read_hf,
     defaults={
@@ -83,5 +101,6 @@ ARCHITECTURE = EncoderArchitecture(
         },
         prefixes=("model.", ""),
     ),
+    classifier=read_classifier,
     ignored=(r"head\..*", r"decoder\..*", r"classifier\..*"),
 )

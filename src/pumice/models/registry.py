@@ -1,4 +1,7 @@
-"""Finds the architecture of a config: by `model_type` in config.json, by `general.architecture` in GGUF files."""
+"""Finds the architecture of a config: by `model_type` in config.json, by `general.architecture` in GGUF files.
+
+Built-in ones have a module each; other packages can add some (`pumice.models.plugins`).
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.core.fields import Fields
-from pumice.errors import UnknownName
+from pumice.errors import InputError, PluginError, UnknownName
 from pumice.formats.weights import TensorInfo
 from pumice.models.arch import Architecture as Architecture
 from pumice.models.arch import CausalArchitecture as CausalArchitecture
 from pumice.models.arch import EncoderArchitecture as EncoderArchitecture
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
+from pumice.models.plugins import find_plugin, installed_plugins
 
-# Each has a module of that name; nothing else is ever imported by a name from a file.
+# Each has a module of that name. A name from a file imports nothing else but the plug-in that announces it.
 ARCHITECTURES = (
     "bert", "distilbert", "gemma2", "gemma3", "gpt2", "gpt_neox", "granite", "llama", "mistral", "modernbert", "olmo2",
     "phi3", "qwen2", "qwen3", "roberta",
@@ -29,38 +33,56 @@ _GGUF_NAMES = {
 
 
 def get_architecture(model_type: str) -> Architecture:
-    """The architecture of a `model_type`.
+    """The architecture of a `model_type`: a built-in one, else one that an installed plug-in announces under that name.
 
     >>> get_architecture("gemma3_text") is get_architecture("gemma3"), get_architecture("xlm-roberta").kind
     (True, 'encoder')
     """
-    known = {**{name: name for name in ARCHITECTURES}, **_HF_ALIASES}
-    module = importlib.import_module(f"pumice.models.{_known(model_type, known)}")
-    found: Architecture = module.ARCHITECTURE
-    return found
+    return _architecture(model_type, {**{name: name for name in ARCHITECTURES}, **_HF_ALIASES})
 
 
 def read_hf(config: Mapping[str, Any]) -> ModelArchConfig:
     """`ModelArchConfig.from_hf`."""
     fields = Fields(config, "config.json")
-    architecture = get_architecture(fields.text("model_type"))
-    return architecture.read_hf(fields.filled(architecture.defaults))
+    name = fields.text("model_type")
+    architecture = get_architecture(name)
+    return _checked(name, architecture, architecture.read_hf(fields.filled(architecture.defaults)))
 
 
 def read_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> ModelArchConfig:
     """`ModelArchConfig.from_gguf`."""
     name = Fields(metadata, "the GGUF metadata").text("general.architecture")
-    reader = get_architecture(_known(name, _GGUF_NAMES)).read_gguf
-    assert reader is not None, "every architecture in the table of GGUF names has a reader"
-    return reader(GgufFields(metadata, tensors, name))
+    architecture = _architecture(name, _GGUF_NAMES)
+    if architecture.read_gguf is None:
+        hint = "convert the model to a Hugging Face folder, or ask the plug-in's authors"
+        raise InputError(f"the plug-in of the architecture {name!r:.60} reads no GGUF files", hint=hint, name=name)
+    return _checked(name, architecture, architecture.read_gguf(GgufFields(metadata, tensors, name)))
 
 
-def _known(name: str, known: Mapping[str, str]) -> str:
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        raise UnknownName(
-            f"the architecture {name!r:.60} is not supported",
-            hint=(f"the nearest is {near[0]!r}; " if near else "") + "supported: " + " ".join(sorted(known)),
+def _architecture(name: str, built_in: Mapping[str, str]) -> Architecture:
+    """Built-in architectures come first, so that no plug-in can replace one; plug-ins are looked for only beyond them."""
+    if name in built_in:
+        module = importlib.import_module(f"pumice.models.{built_in[name]}")
+        found: Architecture = module.ARCHITECTURE
+        return found
+    added = None if name in ARCHITECTURES else find_plugin(name)
+    if added is not None:
+        return added
+    known = sorted({*built_in, *(p.name for p in installed_plugins())})
+    near = difflib.get_close_matches(name, known, 1)
+    raise UnknownName(
+        f"the architecture {name!r:.60} is not supported",
+        hint=(f"the nearest is {near[0]!r}; " if near else "") + "supported: " + " ".join(known),
+        name=name,
+    )
+
+
+def _checked(name: str, architecture: Architecture, cfg: ModelArchConfig) -> ModelArchConfig:
+    """The config, which must lead back to the architecture that read it: everything else looks it up by this name."""
+    if get_architecture(cfg.model_type) is not architecture:
+        raise PluginError(
+            f"the plug-in of the architecture {name!r:.60} makes a config with the model_type {cfg.model_type!r:.60}",
+            hint=f"its config must have the model_type {name!r:.60}",
             name=name,
         )
-    return known[name]
+    return cfg

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from pumice.core.fields import Fields
 from pumice.models.arch import EncoderArchitecture
 from pumice.models.bert import DEFAULTS, NAMES, Bert, BertConfig, bert_config, layers
+from pumice.models.classifier import ClassifierHead
 
 
 def read_hf(c: Fields) -> BertConfig:
@@ -23,5 +25,6 @@ ARCHITECTURE = EncoderArchitecture(
     layers=layers,
     encoder=Bert,
     names=replace(NAMES, prefixes=("", "roberta.")),
+    classifier=partial(ClassifierHead.from_hf, dense=("classifier.dense",), out="classifier.out_proj"),
     ignored=(r"(roberta\.)?pooler\..*", r"lm_head\..*", r"classifier\..*", r"qa_outputs\..*"),
 )

@@ -11,6 +11,7 @@ from pumice.text.stream import TextStream
 from pumice.text.vocabulary import library_errors, piece_bytes
 
 if TYPE_CHECKING:
+    from pumice.text.pairs import TypedTokens
     from pumice.text.vocabulary import Parts
 
 
@@ -148,6 +149,22 @@ class Tokenizer:
         with library_errors(_FAILED):
             encodings = self._parts.backend.encode_batch(list(texts), add_special_tokens=add_special and native)
         return [self._surround(encoding.ids, add_special) for encoding in encodings]
+
+    def encode_pairs(self, texts: Sequence[tuple[str, ...]], *, longest: int, side: str = "right") -> list[TypedTokens]:
+        """The ids of pairs of texts that a model reads together, and of single texts, cut to `longest` with the special tokens.
+
+        As transformers does it: of a pair the longer text is cut first, at the `side` that its settings name.
+
+        >>> tokenizer = _letters()
+        >>> tokenizer.encode_pairs([("ab", "a"), ("abba",)], longest=2)
+        [TypedTokens(ids=[0, 0], types=[0, 1]), TypedTokens(ids=[0, 1], types=[0, 0])]
+        """
+        from pumice.text.pairs import encode_pairs
+
+        for text in (text for pair in texts for text in pair):
+            check_text(text)
+        with library_errors(_FAILED):
+            return encode_pairs(self._parts, texts, longest, side)
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of `ids`; special tokens are left out, or written by name with `skip_special=False`.

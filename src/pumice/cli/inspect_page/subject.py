@@ -16,12 +16,14 @@ from pumice.errors import InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.functions.build import shown_code
+from pumice.llm.cross_encoder import ScoringSettings, classifier_graph
 from pumice.llm.embed import Pooling, encoder_graph
 from pumice.llm.graphs import trace_token_step
-from pumice.llm.load import read_config
+from pumice.llm.load import read_classifier, read_config
 from pumice.llm.memory import CacheLayout, page_groups
 from pumice.llm.prepare import prepare_kernels
 from pumice.llm.sampling import Sampling
+from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams, load_model_params
 from pumice.models.registry import EncoderArchitecture, get_architecture
@@ -93,7 +95,8 @@ def open_subject(
             return
         try:
             config = read_config(found.path, weights)
-            params = load_model_params(config, weights)
+            head = read_classifier(found.path, weights, config)
+            params = load_model_params(config, weights, head)
         except InputError as e:
             # A file of tensors that is no model we know is still worth showing; a question about its steps is not answered.
             if prefill:
@@ -101,7 +104,7 @@ def open_subject(
             yield Subject("weights", found.name, found.path, weights=weights, note=f"not planned: {e.message}")
             return
         opened = open_device(device)
-        yield _model(plain, config, params, opened, prefill=prefill, context=context)
+        yield _model(plain, config, head, params, opened, prefill=prefill, context=context)
 
 
 def _starts_as_plan(path: Path) -> bool:
@@ -115,7 +118,14 @@ def _starts_as_plan(path: Path) -> bool:
 
 
 def _model(
-    files: Subject, config: ModelArchConfig, params: LoadedParams, device: Device, *, prefill: bool, context: int
+    files: Subject,
+    config: ModelArchConfig,
+    head: ClassifierHead | None,
+    params: LoadedParams,
+    device: Device,
+    *,
+    prefill: bool,
+    context: int,
 ) -> Subject:
     """The plan of a model's step, as `pm.load` would make it."""
     arch = get_architecture(config.model_type)
@@ -123,17 +133,22 @@ def _model(
         if prefill:
             raise InputError(f"{files.name} is an encoder, which has one graph only", hint="leave --prefill out")
         folder = files.path if files.path.is_dir() else files.path.parent
-        pooling = Pooling.from_folder(folder)
-        longest = min(pooling.max_tokens or config.max_positions, config.max_positions)
+        names, step = ["tokens"], "embedding of texts"
+        settings: Pooling | ScoringSettings
+        if head is None:
+            settings = Pooling.from_folder(folder)
+            function = encoder_graph(arch, config, settings)
+        else:
+            settings, step = ScoringSettings.from_folder(folder, head), "scores of texts"
+            typed = settings.type_rows(config) > 0
+            names += ["types"] if typed else []
+            function = classifier_graph(arch, config, head, typed=typed)
+        longest = min(settings.max_tokens or config.max_positions, config.max_positions)
         with _own_lines():
-            graph = trace(
-                encoder_graph(arch, config, pooling),
-                params=params.specs,
-                tokens=spec("B", "T", dtype="i32"),
-                length=spec("B", dtype="i32"),
-            )
+            numbers = {name: spec("B", "T", dtype="i32") for name in names}
+            graph = trace(function, params=params.specs, **numbers, length=spec("B", dtype="i32"))
         maxima = {"B": _BATCH, "T": longest}
-        step, sizes = "embedding of texts", {"B": 1, "T": min(_TEXT, longest)}
+        sizes = {"B": 1, "T": min(_TEXT, longest)}
         inputs, measured = {"length": sizes["T"]}, f"one text of {sizes['T']} tokens"
     else:
         context = min(context, config.max_positions)
