@@ -46,6 +46,28 @@ def interruptible() -> Iterator[Any]:
         signal.signal(signal.SIGINT, before)
 
 
+def bias_of(given: Sequence[str] | None) -> dict[str, float] | None:
+    """The option --logit-bias as a mapping.
+
+    >>> bias_of(["15=-inf", "7=2.5"])
+    {'15': -inf, '7': 2.5}
+    >>> bias_of(["7"])
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] --logit-bias is '7'
+      hint: write ID=VALUE, such as 42=-100
+    """
+    from pumice.errors import InputError
+
+    found = {}
+    for entry in given or ():
+        token, _, value = entry.partition("=")
+        try:
+            found[token] = float(value)
+        except ValueError:
+            raise InputError(f"--logit-bias is {entry!r}", hint="write ID=VALUE, such as 42=-100", name="logit_bias") from None
+    return found or None
+
+
 def check_before_loading(options: Mapping[str, Any]) -> None:
     """Refuses options that no model could follow, before any time is spent on one."""
     from pumice.llm.requests import check_options

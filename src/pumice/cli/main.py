@@ -124,6 +124,26 @@ RepeatPenalty = Annotated[
     float | None,
     typer.Option(help="Makes tokens that were used less likely; 1 changes nothing.", show_default="the model's own, else 1.0"),
 ]
+TypicalP = Annotated[
+    float | None,
+    typer.Option(
+        help="Only tokens about as surprising as expected, that together reach P.", show_default="the model's own, else 1.0"
+    ),
+]
+PresencePenalty = Annotated[
+    float | None, typer.Option(help="Subtracted from the logits of tokens that the answer has, -2 to 2.", show_default="0.0")
+]
+FrequencyPenalty = Annotated[
+    float | None, typer.Option(help="The same for each time that the answer has the token.", show_default="0.0")
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ID=VALUE", help="Added to a token's logit, -100 to 100 or -inf; may be repeated.", show_default="none"),
+]
+Forbid = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TOKEN", help="A token, by text, that is never used; may be repeated.", show_default="none"),
+]
 Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.", show_default="random")]
 Stop = Annotated[list[str] | None, typer.Option(help="A text that ends the answer; may be repeated.", show_default="none")]
 System = Annotated[str | None, typer.Option(help="The system text.", show_default="the chat template's own")]
@@ -152,7 +172,12 @@ def run(
     top_k: TopK = None,
     top_p: TopP = None,
     min_p: MinP = None,
+    typical_p: TypicalP = None,
     repeat_penalty: RepeatPenalty = None,
+    presence_penalty: PresencePenalty = None,
+    frequency_penalty: FrequencyPenalty = None,
+    logit_bias: LogitBias = None,
+    forbid: Forbid = None,
     seed: Seed = None,
     stop: Stop = None,
     system: System = None,
@@ -163,17 +188,24 @@ def run(
         int | None,
         typer.Option(help="Log-probabilities of the tokens, and of this many alternatives (0 to 20).", show_default="none"),
     ] = None,
+    json_schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answer with JSON as this schema describes it.", show_default="none")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a --max-tokens that the context has no room for.")] = False,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one token step, its times to stderr.")
     ] = None,
 ) -> None:
     """One answer, streamed; speed and device on stderr."""
+    from pumice.cli.generate import bias_of
     from pumice.cli.generate import run as answer
+    from pumice.cli.text_input import read_text
 
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
-    options |= {"raw": raw, "logprobs": logprobs, "strict": strict}
+    options |= {"min_p": min_p, "typical_p": typical_p, "repeat_penalty": repeat_penalty, "presence_penalty": presence_penalty}
+    options |= {"frequency_penalty": frequency_penalty, "logit_bias": bias_of(logit_bias), "forbid": forbid}
+    options |= {"seed": seed, "stop": stop, "system": system}
+    options |= {"raw": raw, "logprobs": logprobs, "strict": strict, "json_schema": json_schema and read_text(json_schema)}
     load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
     raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, profile=profile))
 
@@ -191,7 +223,12 @@ def chat(
     top_k: TopK = None,
     top_p: TopP = None,
     min_p: MinP = None,
+    typical_p: TypicalP = None,
     repeat_penalty: RepeatPenalty = None,
+    presence_penalty: PresencePenalty = None,
+    frequency_penalty: FrequencyPenalty = None,
+    logit_bias: LogitBias = None,
+    forbid: Forbid = None,
     seed: Seed = None,
     stop: Stop = None,
     system: System = None,
@@ -200,9 +237,12 @@ def chat(
 ) -> None:
     """A conversation in the terminal; Ctrl-C stops an answer, Ctrl-D ends."""
     from pumice.cli.chat import run as talk
+    from pumice.cli.generate import bias_of
 
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    options |= {"min_p": min_p, "repeat_penalty": repeat_penalty, "seed": seed, "stop": stop, "system": system}
+    options |= {"min_p": min_p, "typical_p": typical_p, "repeat_penalty": repeat_penalty, "presence_penalty": presence_penalty}
+    options |= {"frequency_penalty": frequency_penalty, "logit_bias": bias_of(logit_bias), "forbid": forbid}
+    options |= {"seed": seed, "stop": stop, "system": system}
     load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
     raise typer.Exit(talk(model, load_options=load, options=options))
 

@@ -13,7 +13,7 @@ from pumice.text.stream import TextStream
 if TYPE_CHECKING:
     from pumice.llm.model import LanguageModel
 
-_SHOWN = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")
+_SHOWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
 
 
 @dataclass

@@ -19,6 +19,7 @@ _GENERATION_CONFIG = {
     "top_k": "top_k",
     "top_p": "top_p",
     "min_p": "min_p",
+    "typical_p": "typical_p",
     "repetition_penalty": "repeat_penalty",
     "max_new_tokens": "max_tokens",
 }

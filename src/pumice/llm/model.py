@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 from pumice.errors import ClosedError, InputError
 from pumice.llm.answers import Piece, Run
 from pumice.llm.engine import Array, Engine
+from pumice.llm.grammar import provider_of
 from pumice.llm.prompts import Prompt, check_messages, split_batch, token_ids
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
 from pumice.run.device import Device, open_device
@@ -83,9 +85,9 @@ class LanguageModel:
 
         `on_text` is called with each `Piece` of text as it comes; `piece.prompt` and `piece.choice` say whose it is. Options:
         max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty, logit_bias,
-        seed, stop, stop_tokens, logprobs, system, raw, ignore_eos, cancelled and strict. What is not given is as the model's own
-        files recommend, then as docs/sampling.md says. An answer ends where the context does, with finish_reason "length"; with
-        strict=True a max_tokens that does not fit is refused instead.
+        forbid, grammar, json_schema, seed, stop, stop_tokens, logprobs, system, raw, ignore_eos, cancelled and strict. What is
+        not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where the context does,
+        with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
         """
         run, batch = self._start(prompt, n, options)
         for piece in run.pieces():
@@ -117,13 +119,31 @@ class LanguageModel:
                     raise
                 raise type(e)(f"prompt {k} of the batch: {e.message}", hint=e.hint, **{**e.fields, "prompt": k}) from None
         sampling = sampling_of({**given, "seed": given.get("seed", secrets.randbits(32))})
+        forbidden = {t: -math.inf for t in self._forbidden(given.get("forbid"))}
+        if forbidden:
+            sampling = replace(sampling, logit_bias={**dict(sampling.biases), **forbidden})
         ends = stop_tokens_of(given) | (frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids)
         requests = [
-            Request(tokens, replace(sampling, seed=(sampling.seed + k) % 2**64), self._limit(len(tokens), given), ends)
+            Request(
+                tokens,
+                replace(sampling, seed=(sampling.seed + k) % 2**64),
+                self._limit(len(tokens), given),
+                ends,
+                provider_of(given, self.tokenizer, self.engine.cfg.vocab),
+            )
             for tokens in ids
             for k in range(n)
         ]
         return Run(self, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled")), batch
+
+    def _forbidden(self, given: Any) -> Iterator[int]:
+        """The ids of the tokens that an answer may not have, which are named by id or by text."""
+        for name in [given] if isinstance(given, str) else given or ():
+            ids = self.tokenizer.encode(name, add_special=False) if isinstance(name, str) else [name]
+            if len(ids) != 1:
+                hint = "name single tokens, by id or by text; a text may be one token with a space before it"
+                raise InputError(f"forbid: {name!r} is {len(ids)} tokens", hint=hint, name="forbid", ids=ids)
+            yield number("a token of forbid", ids[0], whole=True)
 
     def _limit(self, tokens: int, given: Mapping[str, Any]) -> int:
         """The most tokens of an answer: the number requested, limited by the room that the context has after `tokens` tokens."""

@@ -167,6 +167,7 @@ def check_cache_dtype(dtype: Any) -> None:
 
 _NUMBERS = tuple(f.name for f in fields(SamplingParams))
 _OPTIONS = {*_NUMBERS, "max_tokens", "strict", "stop", "stop_tokens", "system", "raw", "cancelled", "ignore_eos"}
+_OPTIONS |= {"forbid", "grammar", "json_schema"}
 
 
 def sampling_of(options: Mapping[str, Any]) -> SamplingParams:
