@@ -30,7 +30,7 @@ _FIRST_ITEMS = 6
 _SHOWN_CONSTANTS = 8
 # What the summary says of an architecture, in this order.
 _FACTS = ("model_type", "layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate", "vocab", "max_positions",
-          "norm", "activation", "tie_embeddings")  # fmt: skip
+          "activation", "tie_embeddings")  # fmt: skip
 
 
 def summary(subject: Subject, sizes: Mapping[str, int], profile: Profile | None) -> dict[str, Any]:
