@@ -20,10 +20,12 @@ def _even_bias(fan_in: int) -> init.Initialiser:
 
 
 # What weights may have beside them. ORDER: for each of their columns the element of x that it belongs to, where files hold them
-# sorted. An adapter [rank, in] and [out, rank], whose scale is part of the latter, and a function that drops elements of its
-# input. ROWS: an adapter of a table's rows, [rank, rows] and [columns, rank]; one that is also a head can have both.
+# sorted. LORA: an adapter [rank, in] and [out, rank], whose scale is part of the latter, and a function that drops elements of
+# its input; or, where rows of x have adapters of their own, a function of x that gives what those add. ROWS: an adapter of a
+# table's rows, [rank, rows] and [columns, rank]; a table that is also a head can have both.
 ORDER = "order"
 LORA_A, LORA_B, LORA_DROPOUT = "lora_a", "lora_b", "lora_dropout"
+LORA_UPDATE = "lora_update"
 ROWS_A, ROWS_B = "lora_rows_a", "lora_rows_b"
 
 
@@ -41,7 +43,9 @@ def _projected(layer: Module, x: Tensor, weight: Tensor, bias: Tensor | None = N
     y = _multiplied(x if order is None else F.gather(x, order, axis=-1), weight, transposed)
     if bias is not None:
         y = y + bias
-    a = layer.attached(LORA_A)
+    update, a = layer.attached(LORA_UPDATE), layer.attached(LORA_A)
+    if update is not None:
+        y = y + update(x)
     if a is None:
         return y
     dropout = layer.attached(LORA_DROPOUT)
@@ -62,7 +66,7 @@ class Linear(Module):
     [Parameter(3, 4), Parameter(3)]
     """
 
-    attachments = (ORDER, LORA_A, LORA_B, LORA_DROPOUT)
+    attachments = (ORDER, LORA_A, LORA_B, LORA_DROPOUT, LORA_UPDATE)
     weight: Any
     bias: Any
 
@@ -97,7 +101,7 @@ class Embedding(Module):
     [Parameter(10, 4)]
     """
 
-    attachments = (ROWS_A, ROWS_B, LORA_A, LORA_B, LORA_DROPOUT)
+    attachments = (ROWS_A, ROWS_B, LORA_A, LORA_B, LORA_DROPOUT, LORA_UPDATE)
     weight: Any
 
     def __init__(self, count: int, width: int, *, weight_init: Any = None) -> None:

@@ -1,0 +1,177 @@
+"""Several adapters at once: each row of a batch has its own, and adapters come and go while a store is in use."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from pumice.errors import InputError, ShapeError, UnknownName
+from pumice.formats import open_weights
+from pumice.llm.adapters import Adapters
+from pumice.models.config import ModelArchConfig
+from pumice.models.load import LoadedParams, load_model_params
+from pumice.models.lora import LowRank, attach, choose_layers
+from pumice.models.memory import WholeSequences
+from pumice.models.registry import CausalArchitecture, get_architecture
+from tiny_models import GOLDENS
+
+from harness import device
+
+Array = np.ndarray[Any, Any]
+TOKENS = np.array([[5, 17, 3, 42, 9], [11, 23, 2, 30, 31], [7, 8, 19, 4, 6], [40, 1, 2, 3, 9]], np.int32)
+
+
+def model(name: str = "llama") -> tuple[ModelArchConfig, CausalArchitecture, LoadedParams]:
+    cfg = ModelArchConfig.from_hf(json.loads((GOLDENS / name / "config.json").read_text()))
+    arch = get_architecture(cfg.model_type)
+    assert isinstance(arch, CausalArchitecture)
+    with open_weights(GOLDENS / name / "model.safetensors") as weights:
+        params = load_model_params(cfg, weights)
+        return cfg, arch, LoadedParams(params.specs, {k: np.array(v) for k, v in params.arrays.items()}, params.nbytes)
+
+
+def random_adapter(
+    cfg: ModelArchConfig, seed: int, rank: int = 4, targets: tuple[str, ...] = ("attention",)
+) -> dict[str, LowRank]:
+    r = np.random.default_rng(seed)
+
+    def draw(*shape: int) -> Array:
+        return (r.standard_normal(shape) * 0.2).astype(np.float32)
+
+    return {
+        layer.path: LowRank(draw(rank, layer.inputs), draw(layer.outputs, rank), 0.5 + seed)
+        for layer in choose_layers(cfg, targets)
+    }
+
+
+def logits_of(arch: CausalArchitecture, cfg: ModelArchConfig, params: LoadedParams, tokens: Array, target: str) -> Array:
+    """Those of a model whose weights have an adapter, or none, for all rows."""
+
+    def run(params: Any, tokens: Any) -> Any:
+        positions = pm.expand_dims(pm.arange(tokens.shape[1], dtype="i32"), 0) + pm.zeros((tokens.shape[0], 1), "i32")
+        return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, WholeSequences()))
+
+    with pm.compile(run, params=params.specs, tokens=pm.spec(*tokens.shape, dtype="i32"), device=device(target)) as exe:
+        exe.set_params(dict(params.arrays))
+        found: Array = exe.run(tokens=tokens)
+        return found
+
+
+class Batch:
+    """A model over a store, whose rows use adapters."""
+
+    def __init__(self, name: str, target: str) -> None:
+        self.cfg, self.arch, self.params = model(name)
+        self.target = target
+        self.store = pm.Store(device(target))
+        self.adapters = Adapters(self.store, self.cfg)
+
+    def logits(self, tokens: Array, names: list[str | None]) -> Array:
+        """`names` in the order of the places, then those without."""
+        layout = self.adapters.layout
+        assert layout is not None
+
+        def run(params: Any, tokens: Any, rows: Any) -> Any:
+            positions = pm.expand_dims(pm.arange(tokens.shape[1], dtype="i32"), 0) + pm.zeros((tokens.shape[0], 1), "i32")
+            params = {**params, **layout.updates(self.cfg, rows, one_end=False)}
+            return self.arch.logits(self.cfg, params, self.arch.hidden(self.cfg, params, tokens, positions, WholeSequences()))
+
+        specs = {"tokens": pm.spec(*tokens.shape, dtype="i32"), "rows": pm.spec(layout.places, dtype="i32")}
+        held = [None if n is None else self.adapters.acquire(n) for n in names]
+        with pm.compile(run, params=self.params.specs, **specs, store=self.store) as exe:
+            exe.set_params(dict(self.params.arrays))
+            rows = self.adapters.rows((h, tokens.shape[1]) for h in held)
+            found: Array = exe.run(tokens=tokens, rows=rows)
+        for h in held:
+            if h is not None:
+                self.adapters.release(h)
+        return found
+
+    def alone(self, tokens: Array, adapter: dict[str, LowRank] | None) -> Array:
+        params = self.params if adapter is None else attach(self.cfg, self.params, adapter)
+        return logits_of(self.arch, self.cfg, params, tokens, self.target)
+
+
+@pytest.mark.parametrize(("name", "target"), [("llama", "host"), ("gpt2", "host"), ("phi3", "host"), ("llama", "webgpu")])
+def test_each_row_has_its_own_adapter(name: str, target: str) -> None:
+    batch = Batch(name, target)
+    one, two = random_adapter(batch.cfg, 1), random_adapter(batch.cfg, 2, rank=7, targets=("all-linear",))
+    batch.adapters.add("one", one)
+    batch.adapters.add("two", two)
+    found = batch.logits(TOKENS, ["one", "two", "two", None])
+    for row, adapter in enumerate((one, two, two, None)):
+        wanted = batch.alone(TOKENS[row : row + 1], adapter)[0]
+        np.testing.assert_allclose(found[row], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    assert np.abs(found[0] - batch.alone(TOKENS[:1], None)[0]).max() > 0.01
+    batch.adapters.close()
+    batch.store.close()
+
+
+def test_adapters_come_and_go_while_others_are_in_use() -> None:
+    batch = Batch("llama", "host")
+    made = {f"a{k}": random_adapter(batch.cfg, k, rank=4) for k in range(6)}
+    batch.adapters.add("a0", made["a0"])
+    first = batch.adapters.layout
+    batch.adapters.add("a1", made["a1"])
+    assert batch.adapters.layout is first, "it had room"
+    before = batch.logits(TOKENS[:1], ["a1"])
+    used = batch.adapters.acquire("a0")
+    batch.adapters.drop("a0")
+    assert batch.adapters.names == ["a1"]
+    for name in ("a2", "a3", "a4", "a5"):  # more than the first stacks have room for, while a0 is still used
+        batch.adapters.add(name, made[name])
+    assert batch.adapters.layout is not first
+    places = {batch.adapters._held[n].place for n in batch.adapters.names}
+    assert used.place not in places and len(places) == 5
+    np.testing.assert_array_equal(batch.logits(TOKENS[:1], ["a1"]), before)
+    wanted = batch.alone(TOKENS[:1], made["a5"])
+    np.testing.assert_allclose(batch.logits(TOKENS[:1], ["a5"]), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    batch.adapters.release(used)
+    batch.adapters.add("a0", made["a0"])
+    assert batch.adapters._held["a0"].place == used.place, "the place was free again"
+    assert batch.adapters._held["a0"].serial != used.serial
+    batch.adapters.close()
+    batch.store.close()
+
+
+def test_other_layers_and_larger_ranks_make_new_stacks_and_free_the_old() -> None:
+    batch = Batch("llama", "host")
+    small, large = random_adapter(batch.cfg, 1), random_adapter(batch.cfg, 2, rank=20, targets=("up", "head"))
+    batch.adapters.add("small", small)
+    batch.adapters.add("large", large)
+    layout = batch.adapters.layout
+    assert layout is not None and layout.rank == 32 and layout.generation == 1
+    assert not [name for name in batch.store if name.startswith("adapters0.")]
+    found = batch.logits(TOKENS[:2], ["small", "large"])
+    for row, adapter in enumerate((small, large)):
+        wanted = batch.alone(TOKENS[row : row + 1], adapter)[0]
+        np.testing.assert_allclose(found[row], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    batch.adapters.close()
+    batch.store.close()
+
+
+def test_wrong_adapters_are_named() -> None:
+    batch = Batch("llama", "host")
+    made = random_adapter(batch.cfg, 1)
+    batch.adapters.add("style", made)
+    with pytest.raises(UnknownName, match="no adapter 'stile'") as e:
+        batch.adapters.acquire("stile")
+    assert "the nearest is 'style'" in str(e.value)
+    with pytest.raises(InputError, match="an adapter 'style' already"):
+        batch.adapters.add("style", made)
+    with pytest.raises(InputError, match="changes the token table"):
+        batch.adapters.add("table", random_adapter(batch.cfg, 1, targets=("embed",)))
+    with pytest.raises(ShapeError, match="has the shapes"):
+        path, low = next(iter(made.items()))
+        batch.adapters.add("wrong", {path: LowRank(low.a[:, :-1], low.b, 1.0)})
+    with pytest.raises(UnknownName, match="does not have"):
+        batch.adapters.add("wrong", {"layers.99.mixer.q": low})
+    with pytest.raises(UnknownName, match="no adapter 'other'"):
+        batch.adapters.drop("other")
+    assert batch.adapters.names == ["style"]
+    batch.adapters.close()
+    batch.store.close()
