@@ -80,19 +80,29 @@ def fold(n: int, limit: int) -> tuple[int, int, int]:
     return limit, -(-y // z), z
 
 
-class Runtime:
-    """A plan on the first Vulkan adapter."""
+def new_buffer(device: Any, nbytes: int) -> Any:
+    storage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+    return device.create_buffer(size=max(16, whole(nbytes)), usage=storage)
 
-    def __init__(self, data: bytes) -> None:
+
+def open_device() -> Any:
+    """The first Vulkan adapter with all that it has."""
+    adapters = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] == "Vulkan"]
+    features = [f for f in ("subgroup",) if f in adapters[0].features]
+    limits = {k: v for k, v in adapters[0].limits.items() if v}
+    return adapters[0].request_device_sync(required_features=features, required_limits=limits)
+
+
+class Runtime:
+    """A plan on a device; `shared` has the buffers that it has in common with other plans, None for those of its own."""
+
+    def __init__(self, data: bytes, device: Any = None, shared: list[Any] | None = None) -> None:
         self.plan, self.blobs = read_file(data)
         if self.plan["target"] != "webgpu":
             raise SystemExit(f"a plan of {self.plan['target']} steps: this reader runs WebGPU plans only")
-        adapters = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] == "Vulkan"]
-        self.adapter = adapters[0]
+        self.device = device or open_device()
+        self.adapter = self.device.adapter
         self.check_needs()
-        features = ["subgroup"] if self.plan["needs"]["subgroups"] else []
-        limits = {k: v for k, v in self.adapter.limits.items() if v}
-        self.device = self.adapter.request_device_sync(required_features=features, required_limits=limits)
         types = rows(self.plan["types"])
 
         def places(table: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -101,10 +111,11 @@ class Runtime:
         # Sources have one place, everything else one for each regime.
         self.values = places(self.plan["values"])
         self.places = [{**self.values, **places(regime["values"])} for regime in self.plan["regimes"]]
-        storage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-        sizes = [max(16, whole(b["nbytes"])) for b in rows(self.plan["buffers"])]
-        self.buffers = [self.device.create_buffer(size=n, usage=storage) for n in sizes]
-        self.pipelines = [self.pipeline(k) for k in rows(self.plan["kernels"])]
+        given = shared or [None] * len(self.plan["buffers"]["nbytes"])
+        sizes = self.plan["buffers"]["nbytes"]
+        self.buffers = [b or new_buffer(self.device, n) for b, n in zip(given, sizes, strict=True)]
+        self.kernels = rows(self.plan["kernels"])
+        self.pipelines: dict[int, tuple[Any, Any]] = {}  # each is compiled when a step first needs it
         for row in rows(self.plan["constants"]):
             if row["value"] in self.values:
                 self.write(row["value"], self.blobs[row["blob"]])
@@ -230,6 +241,8 @@ class Runtime:
         return self.device.create_buffer_with_data(data=data + bytes(-len(data) % 16), usage=wgpu.BufferUsage.UNIFORM)
 
     def dispatch(self, compute: Any, step: dict[str, Any], uniforms: list[Any], groups: int) -> None:
+        if step["kernel"] not in self.pipelines:
+            self.pipelines[step["kernel"]] = self.pipeline(self.kernels[step["kernel"]])
         pipeline, layout = self.pipelines[step["kernel"]]
         entries = []
         pairs = zip(step["bindings"][::2], step["bindings"][1::2])

@@ -339,6 +339,32 @@ def quantize(
 
 
 @app.command()
+def export(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A language model as `pumice run` takes it; with --check the folder of a bundle."),
+    ],
+    bundle: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder to write: plans, weights, tokenizer.", show_default="none")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing: check the bundle in the folder MODEL.")] = False,
+    context: Context = 2048,
+    slots: Annotated[int, typer.Option(min=1, help="Sequences that run at once.")] = 1,
+    cache_dtype: CacheDType = "f32",
+    device: Annotated[
+        str, typer.Option(help="What to plan for: browser-baseline, or a device of this machine as `pumice run` takes it.")
+    ] = "browser-baseline",
+    force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is in DIR.")] = False,
+    json: Json = False,
+) -> None:
+    """Write all that a runtime in another language needs to generate text with a model; docs/bundle.md specifies it."""
+    from pumice.cli.export import run as write
+
+    sizes = {"context": context, "slots": slots, "cache_dtype": cache_dtype}
+    raise typer.Exit(write(model, bundle, check=check, device=device, force=force, as_json=json, options=sizes))
+
+
+@app.command()
 def train(
     config: Annotated[str, typer.Argument(metavar="CONFIG.toml", help="What to train, and how; examples/train has some.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")] = False,

@@ -87,6 +87,15 @@ class ChatTemplate:
         special: dict[str, Any] = special_names({**read_optional_json(folder / "special_tokens_map.json"), **config})
         return cls(source, special.pop("bos_token", ""), special.pop("eos_token", ""), special=special, limits=limits)
 
+    @property
+    def special(self) -> dict[str, Any]:
+        """The special tokens that templates may print, by their Hugging Face name.
+
+        >>> ChatTemplate("", "<s>", "</s>").special
+        {'bos_token': '<s>', 'eos_token': '</s>'}
+        """
+        return dict(self._special)
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

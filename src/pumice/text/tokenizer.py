@@ -206,6 +206,25 @@ class Tokenizer:
         """
         return TextStream(self.token_bytes, stop, strip_leading_space=from_start and self.strips_leading_space)
 
+    def to_json(self) -> str:
+        """The tokeniser as the text of a `tokenizer.json`, without what `surrounding` adds.
+
+        >>> '"vocab":{"a":0,"b":1}' in _letters().to_json()
+        True
+        """
+        return str(self._parts.backend.to_str())
+
+    @property
+    def surrounding(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The ids that `encode` puts before and after a text; None where `tokenizer.json` itself says what goes around it.
+
+        >>> _letters().surrounding
+        ((), ())
+        """
+        if self._parts.prefix is None:
+            return None
+        return tuple(self._parts.prefix), tuple(self._parts.suffix or ())
+
     def _surround(self, ids: list[int], add_special: bool) -> list[int]:
         return [*(self._parts.prefix or ()), *ids, *(self._parts.suffix or ())] if add_special else ids
 
