@@ -161,6 +161,13 @@ ARCHS: dict[str, Arch] = {
             embedding_multiplier=2.0, attention_multiplier=0.2, residual_multiplier=0.75, logits_scaling=0.5,
         ),
     ),
+    "lfm2": Arch(
+        "Lfm2ForCausalLM",
+        decoder(
+            num_hidden_layers=4, full_attn_idxs=[1, 3], block_multiple_of=16, tie_word_embeddings=True,
+            rope_parameters=rope(theta=1e6),
+        ),
+    ),
     "bert": Arch("BertModel", encoder()),
     "distilbert": Arch("DistilBertModel", encoder(intermediate_size=None, hidden_dim=64)),
     "roberta": Arch(

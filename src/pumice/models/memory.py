@@ -33,13 +33,11 @@ class KeysValues:
 class Recurrent:
     """A state that every token replaces: of a state-space layer, a delta net or a short convolution."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str = "f32"
+    state: State
 
     @property
     def states(self) -> tuple[State, ...]:
-        return (State(self.name, self.shape, self.dtype),)
+        return (self.state,)
 
 
 @dataclass(frozen=True, slots=True)

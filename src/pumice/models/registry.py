@@ -22,8 +22,8 @@ from pumice.models.plugins import find_plugin, installed_plugins
 
 # Each has a module of that name. A name from a file imports nothing else but the plug-in that announces it.
 ARCHITECTURES = (
-    "bert", "distilbert", "gemma2", "gemma3", "gpt2", "gpt_neox", "granite", "llama", "mistral", "modernbert", "olmo2",
-    "phi3", "qwen2", "qwen3", "roberta",
+    "bert", "distilbert", "gemma2", "gemma3", "gpt2", "gpt_neox", "granite", "lfm2", "llama", "mistral", "modernbert",
+    "olmo2", "phi3", "qwen2", "qwen3", "roberta",
 )  # fmt: skip
 _HF_ALIASES = {"gemma3_text": "gemma3", "xlm-roberta": "roberta"}
 _GGUF_NAMES = {

@@ -1,0 +1,164 @@
+"""LFM2: gated short convolutions in most layers, attention with norms of the heads in the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pumice import functions as F
+from pumice import nn
+from pumice.core.fields import Fields
+from pumice.models import hf
+from pumice.models.arch import CausalArchitecture
+from pumice.models.attention import Attention, LayerContext
+from pumice.models.blocks import Block, Mixer, gated_mlp, rms_norm
+from pumice.models.config import ModelArchConfig
+from pumice.models.memory import MemorySpec, Recurrent, State
+from pumice.models.params import LLAMA_NAMES
+from pumice.models.rope import Rope, layer_ropes
+from pumice.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lfm2Config(ModelArchConfig):
+    convolutions: tuple[bool, ...]  # for each layer whether it has one instead of attention
+    taps: int  # tokens that a convolution sees, counting the newest
+
+
+class ShortConvolution(nn.Module):
+    """c · conv(b · v) for three projections b, c and v of x; the convolution sees each element's last few tokens.
+
+    It remembers b · v of the tokens before the new ones. Where a sequence begins there are none: taps that would reach back
+    beyond position 0 count as 0, whatever the memory holds, also where several sequences are packed into a row.
+    """
+
+    def __init__(self, cfg: Lfm2Config) -> None:
+        self.hidden, self.taps = cfg.hidden, cfg.taps
+        self.state = State("conv", (cfg.taps - 1, cfg.hidden))
+        self.into = nn.Linear(cfg.hidden, 3 * cfg.hidden, bias=False)
+        self.conv = nn.Conv1d(cfg.hidden, cfg.hidden, cfg.taps, groups=cfg.hidden, bias=False)
+        self.out = nn.Linear(cfg.hidden, cfg.hidden, bias=False)
+
+    @property
+    def memories(self) -> tuple[MemorySpec, ...]:
+        return (Recurrent(self.state),)
+
+    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
+        """x [B, T, hidden] → [B, T, hidden]."""
+        batch, time = x.shape[:2]
+        projected = self.into(x)
+        b, c, v = (projected[..., k * self.hidden : (k + 1) * self.hidden] for k in range(3))
+        new, past = b * v, self.taps - 1
+        if past:
+            before = F.broadcast_to(context.recall(self.state), (batch, past, self.hidden))
+            seen = F.concatenate([before, new], axis=1)
+            context.keep(self.state, _last(seen, past, context.memory.new_tokens))
+        weights = F.reshape(F.transpose(F.astype(self.conv.weight, "f32"), (2, 1, 0)), (self.taps, self.hidden))
+        mixed = new * weights[past]
+        positions = F.expand_dims(context.positions, 2)
+        for distance in range(1, self.taps):
+            tap = past - distance
+            mixed = mixed + F.where(positions >= distance, seen[:, tap : tap + time] * weights[tap], 0.0)
+        y: Tensor = self.out(c * mixed)
+        return y
+
+
+def _last(seen: Tensor, count: int, new: Tensor | None) -> Tensor:
+    """The last rows of seen [B, count + T, hidden], of which `new` [B] of the T are real."""
+    if new is None:
+        return seen[:, -count:]
+    batch, rows, width = seen.shape
+    ends = F.expand_dims(F.arange(batch) * rows + new, 1) + F.arange(count)
+    return F.reshape(
+        F.take(F.reshape(seen, (batch * rows, width)), F.reshape(ends, (batch * count,)), axis=0), (batch, count, width)
+    )
+
+
+def layers(cfg: Lfm2Config) -> list[Block]:
+    """A convolution or attention, and a gated MLP, each behind a norm."""
+
+    def mixer(layer: int, rope: Rope | None) -> Mixer:
+        if cfg.convolutions[layer]:
+            return ShortConvolution(cfg)
+        return Attention(cfg, layer, rope, head_norm=lambda size: nn.RMSNorm(size, cfg.norm_eps))
+
+    return [
+        Block(mixer(i, rope), gated_mlp(cfg), mixer_norm=rms_norm(cfg), ffn_norm=rms_norm(cfg))
+        for i, rope in enumerate(layer_ropes(cfg))
+    ]
+
+
+def read_hf(c: Fields) -> Lfm2Config:
+    c.refuse_if("conv_bias")
+    count = hf.layer_count(c)
+    kinds = c.texts("layer_types")
+    for kind in kinds:
+        if kind not in ("conv", "full_attention"):
+            raise c.refuse(f"a layer of type {kind!r:.60}", "supported: conv full_attention")
+    attends = c.items("full_attn_idxs") if c.has("full_attn_idxs") else list(range(count))
+    convolutions = tuple(kind == "conv" for kind in kinds) or tuple(i not in attends for i in range(count))
+    if len(convolutions) != count:
+        raise c.refuse(f"{len(convolutions)} layer_types of {count} layers")
+    head_dim = max(c.whole("hidden_size") // c.whole("num_attention_heads"), 1)
+    return hf.decoder_config(
+        c,
+        "lfm2",
+        Lfm2Config,
+        head_dim=head_dim,
+        intermediate=_intermediate(c),
+        norm_eps=c.positive("norm_eps", 1e-5),
+        activation="silu",
+        rope=hf.rope_config(c, head_dim, theta=1e6),
+        tie_embeddings=c.flag("tie_embedding", c.flag("tie_word_embeddings", True)),
+        convolutions=convolutions,
+        taps=c.whole("conv_L_cache", 3),
+    )
+
+
+def _intermediate(c: Fields) -> int:
+    """The size inside the MLPs: two thirds of the one stated, rounded up, unless the file says that it is exact."""
+    size = c.whole("block_ff_dim", c.whole("intermediate_size"))
+    if not c.flag("block_auto_adjust_ff_dim", True):
+        return size
+    size, step = int(2 * size / 3), c.whole("block_multiple_of", 256)
+    if not c.has("block_ffn_dim_multiplier"):
+        return size
+    return -(-int(c.positive("block_ffn_dim_multiplier") * size) // step) * step
+
+
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 65_536,
+    "hidden_size": 2560,
+    "intermediate_size": 12_288,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 128_000,
+    "block_ffn_dim_multiplier": 1.0,
+}
+
+ARCHITECTURE = CausalArchitecture(
+    read_hf=read_hf,
+    defaults=_DEFAULTS,
+    layers=layers,
+    names=replace(
+        LLAMA_NAMES,
+        outer={"embed": "embed_tokens", "norm": "embedding_norm"},
+        inner={
+            "mixer_norm": "operator_norm",
+            "mixer.q": "self_attn.q_proj",
+            "mixer.k": "self_attn.k_proj",
+            "mixer.v": "self_attn.v_proj",
+            "mixer.q_norm": "self_attn.q_layernorm",
+            "mixer.k_norm": "self_attn.k_layernorm",
+            "mixer.o": "self_attn.out_proj",
+            "mixer.into": "conv.in_proj",
+            "mixer.conv": "conv.conv",
+            "mixer.out": "conv.out_proj",
+            "ffn_norm": "ffn_norm",
+            "ffn.gate": "feed_forward.w1",
+            "ffn.up": "feed_forward.w3",
+            "ffn.down": "feed_forward.w2",
+        },
+    ),
+)
