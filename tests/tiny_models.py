@@ -13,6 +13,7 @@ from pumice.llm.engine import Engine
 from pumice.llm.requests import Request, SamplingParams
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
+from pumice.models.memory import WholeSequences
 from pumice.models.registry import get_architecture
 
 from harness import device
@@ -89,12 +90,9 @@ def all_logits(arch: CausalArchitecture, cfg: ModelArchConfig) -> Callable[..., 
     """Logits of every position of every sequence, all at once and without a cache: (tokens [B,T]) → [B,T,vocab]."""
     import pumice as pm
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return pm.attention(q, k, v, layout="bshd", causal=True, **options)
-
     def logits(params: Any, tokens: Tensor) -> Tensor:
         positions = pm.broadcast_to(pm.arange(tokens.shape[1], dtype="i32"), tokens.shape)
-        return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, attend))
+        return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, WholeSequences()))
 
     return logits
 

@@ -20,11 +20,12 @@ OUT = Path(__file__).parent.parent / "tests" / "models" / "goldens" / "defaults.
 # The class whose tensors are loaded: the one that checkpoints of the architecture are published for.
 MODELS = {
     "bert": "BertModel", "distilbert": "DistilBertModel", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
-    "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "granite": "GraniteForCausalLM", "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM", "modernbert": "ModernBertModel", "olmo2": "Olmo2ForCausalLM", "phi3": "Phi3ForCausalLM",
+    "gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "granite": "GraniteForCausalLM", "lfm2": "Lfm2ForCausalLM",
+    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "modernbert": "ModernBertModel",
+    "olmo2": "Olmo2ForCausalLM", "phi3": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "roberta": "RobertaModel", "xlm-roberta": "XLMRobertaModel",
 }  # fmt: skip
-PLAIN_ROPE = ("gemma2", "granite", "llama", "mistral", "olmo2", "qwen2", "qwen3")
+PLAIN_ROPE = ("gemma2", "granite", "lfm2", "llama", "mistral", "olmo2", "qwen2", "qwen3")
 LONG = {"short_factor": [1.0 + 0.01 * i for i in range(48)], "long_factor": [2.0 + 0.1 * i for i in range(48)]}
 ROPES: dict[str, dict[str, Any]] = {
     "theta": {"rope_theta": 5e5},
@@ -99,6 +100,13 @@ CASES["llama"] |= {
     "tied": {"tie_word_embeddings": True},
 }
 CASES["gpt2"] |= {"inner": {"n_inner": 100}, "unscaled": {"scale_attn_weights": False}, "apart": {"tie_word_embeddings": False}}
+CASES["lfm2"] |= {
+    "convolutions": {"num_hidden_layers": 4, "full_attn_idxs": [2]},
+    "types": {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "conv_L_cache": 4},
+    "exact size": {"block_auto_adjust_ff_dim": False},
+    "multiplied": {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 64},
+    "older names": {"tie_embedding": False, "block_ff_dim": 6656},
+}
 CASES["roberta"] |= {"padding": {"pad_token_id": 5}}
 CASES["distilbert"] |= {"other names": {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}}
 CASES["gpt2"] |= {"other names": {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}}

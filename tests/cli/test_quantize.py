@@ -26,6 +26,7 @@ from pumice.formats.gguf_writer import GgufWriter
 from pumice.llm.quantize import TARGETS, QuantizeReport, choose_dtype, quantize_model
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
+from pumice.models.memory import WholeSequences
 from pumice.models.registry import CausalArchitecture, get_architecture
 from pumice.tensor import Tensor
 from pumice.text.gguf_export import export_tokenizer
@@ -120,10 +121,7 @@ def logits_of(path: Path, tokens: Array) -> Array:
         params = load_model_params(cfg, weights)
 
         def logits(params: Any, tokens: Tensor, positions: Tensor) -> Tensor:
-            def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-                return pm.attention(q, k, v, causal=True, layout="bshd", **options)
-
-            return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, attend))
+            return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, WholeSequences()))
 
         ids = pm.spec(1, len(tokens), dtype="i32")
         with pm.compile(logits, params=params.specs, tokens=ids, positions=ids, device="host") as exe:

@@ -19,6 +19,7 @@ from pumice.formats import open_weights
 from pumice.formats.weights import OpenFile, TensorInfo
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
+from pumice.models.memory import WholeSequences
 from pumice.models.registry import CausalArchitecture, EncoderArchitecture, get_architecture
 from pumice.models.rope import inverse_frequencies
 from pumice.run.executable import Executable
@@ -74,12 +75,8 @@ def compiled(cfg: ModelArchConfig, weights: Any, device: str) -> Executable:
     else:
 
         def logits(params: Any, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-            seen = mask.reshape(mask.shape[0], 1, 1, mask.shape[1])
-
-            def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-                return pm.attention(q, k, v, mask=seen, causal=True, layout="bshd", **options)
-
-            return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, attend))
+            memory = WholeSequences(mask.reshape(mask.shape[0], 1, 1, mask.shape[1]))
+            return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, memory))
 
         exe = pm.compile(logits, params=loaded.specs, tokens=tokens, positions=tokens, mask=mask, max=MOST, device=device)
     exe.set_params(loaded.arrays)
@@ -135,11 +132,8 @@ def test_the_given_length_decides_over_the_positions() -> None:
     assert isinstance(arch, CausalArchitecture)
 
     def logits(params: Any, tokens: Tensor, length: Tensor) -> Tensor:
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-            return pm.attention(q, k, v, causal=True, layout="bshd", **options)
-
         positions = pm.broadcast_to(pm.arange(tokens.shape[1]), tokens.shape)
-        return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, attend, length=length))
+        return arch.logits(cfg, params, arch.hidden(cfg, params, tokens, positions, WholeSequences(), length=length))
 
     with open_weights(GOLDENS / name / "model.safetensors") as weights:
         loaded = load_model_params(cfg, weights)
@@ -186,6 +180,9 @@ def gguf_metadata(cfg: ModelArchConfig) -> dict[str, Any]:
     if cfg.model_type == "granite":
         found |= {"attention.scale": cfg.attention_scale, "embedding_scale": cfg.embedding_multiplier}
         found |= {"residual_scale": cfg.residual_multiplier, "logit_scale": cfg.logits_divisor}
+    if cfg.model_type == "lfm2":
+        found["attention.head_count_kv"] = [0 if conv else cfg.kv_heads for conv in cfg.convolutions]
+        found["shortconv.l_cache"] = cfg.taps
     if cfg.rope is not None:
         found |= {"rope.freq_base": cfg.rope.theta, "rope.dimension_count": cfg.rope.rotary_dim}
         s = cfg.rope.scaling
@@ -214,6 +211,8 @@ def gguf_tensors(cfg: ModelArchConfig, weights: Any) -> Iterator[tuple[str, Arra
             a = a.reshape(cfg.heads, 3, -1, *a.shape[1:]).swapaxes(0, 1).reshape(a.shape)
         elif cfg.model_type == "gpt2" and kind == "weight" and role in ("qkv", "o", "up", "down"):
             a = a.T
+        elif role == "conv":
+            a = a[:, 0]
         elif getattr(cfg, "padding_id", None) is not None and role == "position_table":
             a = a[cfg.padding_id + 1 :]
         name = p.gguf[-1 if cfg.kind == "encoder" else 0]

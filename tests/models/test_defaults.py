@@ -47,12 +47,14 @@ def test_what_a_file_leaves_out_is_as_transformers_has_it(case: str) -> None:
     cfg, full = ModelArchConfig.from_hf(row["given"]), row["config"]
     for field, names in SIZES.items():
         named = [full[name] for name in names if full.get(name) is not None]
+        if field == "intermediate" and full.get("block_auto_adjust_ff_dim"):
+            continue  # lfm2 computes another from it, which the shapes of the tensors tell
         if named:
             assert getattr(cfg, field) == named[0], field
         elif any(name in full for name in names) and field.endswith("softcap"):
             assert getattr(cfg, field) is None, field
     named = [full[n] for n in ("hidden_activation", "hidden_act", "activation_function", "activation") if n in full]
-    assert cfg.activation == ACTIVATIONS[named[0]]
+    assert cfg.activation == (ACTIVATIONS[named[0]] if named else "silu")
     if cfg.kind == "causal":
         assert cfg.tie_embeddings == full["tie_word_embeddings"]
     assert list(cfg.windows) == windows(cfg, full)

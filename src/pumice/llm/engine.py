@@ -28,6 +28,7 @@ from pumice.llm.sampling import Sampling, SamplingRow, check_token, sampling_inp
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.lora import Adapter, attach
+from pumice.models.memory import pages_suffice
 from pumice.models.registry import CausalArchitecture
 from pumice.models.rope import rotary_regime
 from pumice.run.device import Device
@@ -83,6 +84,7 @@ class Engine:
         self.chunk = min(chunk, self.context)
         self._params = params
         self._slots = [CacheSlot(i) for i in range(slots)]
+        self._pages_suffice = pages_suffice(arch.memories(cfg))
         # Weights and caches; all executables work on it.
         self._store = pm.Store(device)
         self._exes: dict[Any, Executable] = {}
@@ -288,7 +290,7 @@ class Engine:
         def common(slot: CacheSlot) -> int:
             # Keys rotated under another rotary regime cannot be reused. Regimes only grow with the length, so where the slot's
             # prompt agrees, so do the decoded tokens within the new prompt.
-            if rotary_regime(self.cfg, slot.length) != needed:
+            if rotary_regime(self.cfg, slot.length) != needed or not self._pages_suffice:
                 return 0
             # At least one token must run, or there would be no logits to sample from.
             limit = min(len(slot.tokens), len(r.prompt) - 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pumice as pm
 from pumice.ir.graph import Graph
-from pumice.llm.memory import CacheLayout, group_input, paged_attention
+from pumice.llm.memory import CacheLayout, PagedMemory, group_input
 from pumice.llm.sampling import Sampling, next_token, sampling_specs
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
@@ -37,8 +37,8 @@ def token_step(
         positions = pm.expand_dims(start, 1) + column
         end = None if feed else start + rest["length"]
         tables, rows = ([rest[group_input(n, g)] for g in range(len(layout.windows))] for n in ("pages", "row"))
-        attend = paged_attention(layout, tables, rows, start, end)
-        hidden = arch.hidden(cfg, params, tokens, positions, attend, length=total)
+        memory = PagedMemory(layout, tables, rows, start, end, slot=slot, new_tokens=None if feed else rest["length"])
+        hidden = arch.hidden(cfg, params, tokens, positions, memory, length=total)
         if not feed:
             # Only each row's last token has a successor to predict.
             ends = pm.arange(batch, dtype="i32") * width + rest["length"] - 1

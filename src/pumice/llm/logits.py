@@ -10,7 +10,7 @@ import numpy as np
 import pumice as pm
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
-from pumice.llm.memory import CacheLayout, paged_attention
+from pumice.llm.memory import CacheLayout, PagedMemory
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
 from pumice.run.executable import Executable
@@ -40,8 +40,8 @@ def trace_logits(arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, *,
     def run(params: Any, tokens: Tensor, start: Tensor, end: Tensor, total: Tensor) -> Tensor:
         width = tokens.shape[1]
         places = start + pm.arange(width, dtype="i32")
-        attend = paged_attention(layout, [None], [places], start, end)
-        hidden = arch.hidden(cfg, params, tokens, pm.expand_dims(places, 0), attend, length=total)
+        memory = PagedMemory(layout, [None], [places], start, end, slot=start)
+        hidden = arch.hidden(cfg, params, tokens, pm.expand_dims(places, 0), memory, length=total)
         return arch.logits(cfg, params, hidden.reshape(width, cfg.hidden))
 
     one = pm.spec(1, dtype="i32")

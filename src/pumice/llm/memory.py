@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,43 +90,81 @@ def group_input(name: str, group: int) -> str:
     return f"{name}{group or ''}"
 
 
-def paged_attention(
-    layout: CacheLayout, tables: Sequence[Tensor | None], rows: Sequence[Tensor], start: Tensor, end: Tensor | None
-) -> Callable[..., Tensor]:
-    """An `attend` that appends keys and values to the cache and attends to the whole sequence of each batch row.
+class PagedMemory:
+    """The memory of a batch while it is traced: keys and values in pages, and for each slot the states of recurrent layers.
 
     For each page group, `tables` [B, P] has the pages of the sequences (None: its only page) and `rows` [B · T] the row of the
     pool that each new token takes; rows beyond the pool are dropped, which is how padding is kept out. `end` is the length of the
-    sequences with the new tokens; omit it when decoding one token: its position gives the length.
+    sequences with the new tokens; omit it when decoding one token: its position gives the length. `slot` [B] has the slots of the
+    sequences, `new_tokens` [B] how many of their tokens are no padding, None where all are.
     """
 
-    def append(name: str, group: int, new: Tensor, dtype: str) -> Tensor:
-        """New vectors [B, T, …] into their rows of a state; the whole state as [pages, page, …]."""
-        batch, width, *rest = new.shape
-        size = product(rest)
-        cache = pm.state(name, (layout.rows, size), dtype)
-        updated = pm.scatter_set(cache, rows[group], new.reshape(batch * width, size).astype(dtype))
-        pm.set_state(cache, updated)
-        return updated.reshape(layout.pool, layout.page, *rest)
+    def __init__(
+        self,
+        layout: CacheLayout,
+        tables: Sequence[Tensor | None],
+        rows: Sequence[Tensor],
+        start: Tensor,
+        end: Tensor | None,
+        *,
+        slot: Tensor,
+        new_tokens: Tensor | None = None,
+    ) -> None:
+        self.layout, self.tables, self.rows, self.start, self.end = layout, tables, rows, start, end
+        self.slot, self.new_tokens = slot, new_tokens
+        self._states: dict[str, Tensor] = {}
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None, **options: Any) -> Tensor:
+    def attend(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+    ) -> Tensor:
+        """Appends keys and values to the pages, and attends to the whole sequence of each batch row."""
+        layout = self.layout
         dtype, group = "i8" if layout.dtype == "q8" else layout.dtype, layout.group(window)
-        prefix = f"{layout.states}.{layer}"
+        prefix, scales = f"{layout.states}.{layer}", {}
         if layout.dtype == "q8":
             # Eight bits and a scale per vector, so that one large entry costs only its own vector precision.
             k, k_top = _eight_bits(k)
             v, v_top = _eight_bits(v)
-            options["k_scale"] = append(f"{prefix}.k_scale", group, k_top, "f32")
-            options["v_scale"] = append(f"{prefix}.v_scale", group, v_top, "f32")
+            scales["k_scale"] = self._append(f"{prefix}.k_scale", group, k_top, "f32")
+            scales["v_scale"] = self._append(f"{prefix}.v_scale", group, v_top, "f32")
         if layout.joined and k.shape == v.shape:
-            both = append(f"{prefix}.kv", group, pm.stack([k, v], axis=2), dtype)
+            both = self._append(f"{prefix}.kv", group, pm.stack([k, v], axis=2), dtype)
             keys, values = both[:, :, 0], both[:, :, 1]
         else:
-            keys, values = append(f"{prefix}.k", group, k, dtype), append(f"{prefix}.v", group, v, dtype)
-        options |= {"offset": start, "kv_len": end, "kv_index": tables[group], "window": window}
+            keys, values = self._append(f"{prefix}.k", group, k, dtype), self._append(f"{prefix}.v", group, v, dtype)
+        places = {"offset": self.start, "kv_len": self.end, "kv_index": self.tables[group], **scales}
+        options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, **places}
         return pm.attention(q, keys, values, layout="bshd", causal=True, **options)
 
-    return attend
+    def _append(self, name: str, group: int, new: Tensor, dtype: str) -> Tensor:
+        """New vectors [B, T, …] into their rows of a state; the whole state as [pages, page, …]."""
+        batch, width, *rest = new.shape
+        size = product(rest)
+        cache = pm.state(name, (self.layout.rows, size), dtype)
+        updated = pm.scatter_set(cache, self.rows[group], new.reshape(batch * width, size).astype(dtype))
+        pm.set_state(cache, updated)
+        return updated.reshape(self.layout.pool, self.layout.page, *rest)
+
+    def recall(self, layer: int, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Tensor:
+        """The state [B, *shape] of the batch rows' slots."""
+        full = f"{self.layout.states}-slots.{layer}.{name}"
+        held = self._states[full] = pm.state(full, (self.layout.slots, product(shape)), dtype)
+        found = held if self.layout.slots == 1 else pm.take(held, self.slot, axis=0)
+        return found.reshape(self.start.shape[0], *shape)
+
+    def keep(self, layer: int, name: str, value: Tensor) -> None:
+        """Writes the state [B, *shape] of the batch rows' slots, which was recalled before."""
+        held = self._states[f"{self.layout.states}-slots.{layer}.{name}"]
+        rows = value.reshape(value.shape[0], held.shape[1]).astype(held.dtype)
+        pm.set_state(held, rows if self.layout.slots == 1 else pm.scatter_set(held, self.slot, rows))
 
 
 def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:

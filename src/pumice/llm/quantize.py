@@ -46,8 +46,9 @@ TARGETS = (*(d.name for d in ENCODERS), "f16", "bf16", "f32")
 _QUANTIZATION_VERSION = 2
 _EDGES = ("token_embd.weight", "output.weight")
 # Matrices that are small or read one row at a time, and that other programs expect as floats.
+_TAPS = "shortconv.conv."
 _KEPT = ("position_embd.weight", "token_types.weight")
-_KEPT_PARTS = ("norm", "rope_", "ffn_gate_inp", "ssm_conv1d")
+_KEPT_PARTS = ("norm", "rope_", "ffn_gate_inp", "ssm_conv1d", _TAPS)
 # What describes the source file and not the model.
 _DROPPED = ("general.alignment", "general.file_type", "general.quantization_version", "split.", "quantize.")
 
@@ -243,8 +244,8 @@ def _from_folder(path: Path, name: str, weights: WeightFile) -> tuple[dict[str, 
     pairs["general.name"] = f"Phi-3 {called}" if cfg.model_type == "phi3" and "phi" not in called.lower() else called
     pairs |= export_tokenizer(folder, cfg.vocab)
     pairs |= as_gguf(defaults_of_folder(folder))
-    # Norms and biases become f32, which is what readers expect.
-    kept = [t.source if len(t.shape) > 1 else dtypes.f32 for t in tensors]
+    # Norms, biases and the taps of convolutions become f32, which is what readers expect.
+    kept = [t.source if len(t.shape) > 1 and _TAPS not in t.name else dtypes.f32 for t in tensors]
     return pairs, [_SourceTensor(t.name, t.shape, t.source, t.rows, k) for t, k in zip(tensors, kept)]
 
 

@@ -17,8 +17,8 @@ from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.encoder import Encoder
 from pumice.models.gguf import GgufFields
-from pumice.models.memory import Memory, MemorySpec, as_memory
-from pumice.models.params import HfNames, ParamDef, param_defs
+from pumice.models.memory import Memory, MemorySpec
+from pumice.models.params import ParamDef, TensorNames, param_defs
 from pumice.tensor import Tensor
 
 
@@ -36,7 +36,7 @@ class _Base:
     defaults: Mapping[str, Any]
     read_gguf: Callable[[GgufFields], ModelArchConfig] | None = None
     layers: Callable[[Any], Sequence[Block]]
-    names: HfNames
+    names: TensorNames
     ignored: tuple[str, ...] = ()
     gguf_entries: Callable[[Any], dict[str, Any]] = lambda cfg: {}
     gguf_rows: Mapping[str, Callable[[ModelArchConfig], NDArray[np.intp]]] = field(default_factory=dict)
@@ -67,12 +67,12 @@ class CausalArchitecture(_Base):
         params: Params,
         tokens: Tensor,
         positions: Tensor,
-        memory: Memory | Callable[..., Tensor],
+        memory: Memory,
         *,
         length: Tensor | None = None,
     ) -> Tensor:
         """`Decoder.hidden` with params; `length` i32 [B] is explained at `Rope`, most models do not look at it."""
-        model, memory = self.model(cfg), as_memory(memory)
+        model = self.model(cfg)
         with nn.bind(model, dict(flat(params))):
             return model.hidden(tokens, positions, memory, length)
 

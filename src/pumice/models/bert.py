@@ -18,7 +18,7 @@ from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.encoder import Encoder
 from pumice.models.gguf import GgufFields
-from pumice.models.params import HfNames
+from pumice.models.params import TensorNames
 from pumice.tensor import Tensor
 
 DEFAULTS: dict[str, Any] = {
@@ -31,7 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "type_vocab_size": 2,
     "layer_norm_eps": 1e-12,
 }
-NAMES = HfNames(
+NAMES = TensorNames(
     {
         "embed": "embeddings.word_embeddings",
         "position_table": "embeddings.position_embeddings",

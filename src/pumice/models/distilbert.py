@@ -8,7 +8,7 @@ from pumice.core.fields import Fields
 from pumice.models.arch import EncoderArchitecture
 from pumice.models.bert import Bert, BertConfig, bert_config, layers
 from pumice.models.classifier import ClassifierHead
-from pumice.models.params import HfNames
+from pumice.models.params import TensorNames
 
 
 def read_hf(c: Fields) -> BertConfig:
@@ -34,7 +34,7 @@ ARCHITECTURE = EncoderArchitecture(
     },
     layers=layers,
     encoder=Bert,
-    names=HfNames(
+    names=TensorNames(
         {
             "embed": "embeddings.word_embeddings",
             "position_table": "embeddings.position_embeddings",

@@ -15,7 +15,7 @@ from pumice.models.attention import Attention
 from pumice.models.blocks import Block, Decoder, FeedForward, layer_norm
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
-from pumice.models.params import HfNames
+from pumice.models.params import TensorNames
 from pumice.tensor import Tensor
 
 
@@ -87,7 +87,7 @@ ARCHITECTURE = CausalArchitecture(
     read_gguf=read_gguf,
     layers=layers,
     decoder=Gpt2,
-    names=HfNames(
+    names=TensorNames(
         {"embed": "wte", "position_table": "wpe", "norm": "ln_f"},
         {
             "mixer_norm": "ln_1",

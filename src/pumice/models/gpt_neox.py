@@ -14,7 +14,7 @@ from pumice.models.attention import Attention, LayerContext
 from pumice.models.blocks import Block, Decoder, FeedForward, layer_norm, normed
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
-from pumice.models.params import HfNames
+from pumice.models.params import TensorNames
 from pumice.models.rope import Rope, layer_ropes
 from pumice.models.rows import fused_rows
 from pumice.tensor import Tensor
@@ -99,7 +99,7 @@ ARCHITECTURE = CausalArchitecture(
     read_gguf=read_gguf,
     layers=layers,
     decoder=_decoder,
-    names=HfNames(
+    names=TensorNames(
         {"embed": "embed_in", "norm": "final_layer_norm"},
         {
             "mixer_norm": "input_layernorm",

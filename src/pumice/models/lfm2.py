@@ -8,11 +8,12 @@ from typing import Any
 from pumice import functions as F
 from pumice import nn
 from pumice.core.fields import Fields
-from pumice.models import hf
+from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
 from pumice.models.attention import Attention, LayerContext
 from pumice.models.blocks import Block, Mixer, gated_mlp, rms_norm
 from pumice.models.config import ModelArchConfig
+from pumice.models.gguf import GgufFields
 from pumice.models.memory import MemorySpec, Recurrent, State
 from pumice.models.params import LLAMA_NAMES
 from pumice.models.rope import Rope, layer_ropes
@@ -23,6 +24,15 @@ from pumice.tensor import Tensor
 class Lfm2Config(ModelArchConfig):
     convolutions: tuple[bool, ...]  # for each layer whether it has one instead of attention
     taps: int  # tokens that a convolution sees, counting the newest
+
+
+class Taps(nn.Module):
+    """The weights of a convolution whose channels do not see each other, the newest token's last."""
+
+    weight: Any
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.weight = nn.Parameter(shape)
 
 
 class ShortConvolution(nn.Module):
@@ -36,7 +46,7 @@ class ShortConvolution(nn.Module):
         self.hidden, self.taps = cfg.hidden, cfg.taps
         self.state = State("conv", (cfg.taps - 1, cfg.hidden))
         self.into = nn.Linear(cfg.hidden, 3 * cfg.hidden, bias=False)
-        self.conv = nn.Conv1d(cfg.hidden, cfg.hidden, cfg.taps, groups=cfg.hidden, bias=False)
+        self.conv = Taps((cfg.hidden, 1, cfg.taps) if cfg.source == "hf" else (cfg.hidden, cfg.taps))
         self.out = nn.Linear(cfg.hidden, cfg.hidden, bias=False)
 
     @property
@@ -53,7 +63,7 @@ class ShortConvolution(nn.Module):
             before = F.broadcast_to(context.recall(self.state), (batch, past, self.hidden))
             seen = F.concatenate([before, new], axis=1)
             context.keep(self.state, _last(seen, past, context.memory.new_tokens))
-        weights = F.reshape(F.transpose(F.astype(self.conv.weight, "f32"), (2, 1, 0)), (self.taps, self.hidden))
+        weights = F.transpose(F.reshape(F.astype(self.conv.weight, "f32"), (self.hidden, self.taps)))
         mixed = new * weights[past]
         positions = F.expand_dims(context.positions, 2)
         for distance in range(1, self.taps):
@@ -65,9 +75,9 @@ class ShortConvolution(nn.Module):
 
 def _last(seen: Tensor, count: int, new: Tensor | None) -> Tensor:
     """The last rows of seen [B, count + T, hidden], of which `new` [B] of the T are real."""
-    if new is None:
-        return seen[:, -count:]
     batch, rows, width = seen.shape
+    if new is None:
+        return seen[:, rows - count : rows]
     ends = F.expand_dims(F.arange(batch) * rows + new, 1) + F.arange(count)
     return F.reshape(
         F.take(F.reshape(seen, (batch * rows, width)), F.reshape(ends, (batch * count,)), axis=0), (batch, count, width)
@@ -115,15 +125,30 @@ def read_hf(c: Fields) -> Lfm2Config:
     )
 
 
+def read_gguf(g: GgufFields) -> Lfm2Config:
+    # Layers without key heads have convolutions.
+    count, name = gguf.layer_count(g), "attention.head_count_kv"
+    listed = g.items(name) if isinstance(g.get(name), list | tuple) or hasattr(g.get(name), "tolist") else [g.whole(name)] * count
+    heads = next((n for n in listed if n), g.uniform("attention.head_count"))
+    if len(listed) != count or any(n not in (0, heads) for n in listed):
+        raise g.refuse(f"{g.prefix}{name} that differs between layers with attention")
+    same = GgufFields({**g.values, g.prefix + name: heads}, g.tensors, "lfm2")
+    convolutions = tuple(n == 0 for n in listed)
+    return gguf.decoder_config(same, "lfm2", Lfm2Config, convolutions=convolutions, taps=g.whole("shortconv.l_cache"))
+
+
+def _gguf_entries(cfg: Lfm2Config) -> dict[str, Any]:
+    heads = [0 if convolution else cfg.kv_heads for convolution in cfg.convolutions]
+    return {"attention.head_count_kv": heads, "shortconv.l_cache": cfg.taps}
+
+
 def _intermediate(c: Fields) -> int:
     """The size inside the MLPs: two thirds of the one stated, rounded up, unless the file says that it is exact."""
     size = c.whole("block_ff_dim", c.whole("intermediate_size"))
     if not c.flag("block_auto_adjust_ff_dim", True):
         return size
-    size, step = int(2 * size / 3), c.whole("block_multiple_of", 256)
-    if not c.has("block_ffn_dim_multiplier"):
-        return size
-    return -(-int(c.positive("block_ffn_dim_multiplier") * size) // step) * step
+    step = c.whole("block_multiple_of", 256)
+    return -(-int(c.positive("block_ffn_dim_multiplier", 1.0) * int(2 * size / 3)) // step) * step
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -134,12 +159,12 @@ _DEFAULTS: dict[str, Any] = {
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
     "max_position_embeddings": 128_000,
-    "block_ffn_dim_multiplier": 1.0,
 }
 
 ARCHITECTURE = CausalArchitecture(
     read_hf=read_hf,
     defaults=_DEFAULTS,
+    read_gguf=read_gguf,
     layers=layers,
     names=replace(
         LLAMA_NAMES,
@@ -160,5 +185,12 @@ ARCHITECTURE = CausalArchitecture(
             "ffn.up": "feed_forward.w3",
             "ffn.down": "feed_forward.w2",
         },
+        gguf={
+            "norm": ("token_embd_norm", "output_norm"),
+            "mixer.into": ("shortconv.in_proj",),
+            "mixer.conv": ("shortconv.conv",),
+            "mixer.out": ("shortconv.out_proj",),
+        },
     ),
+    gguf_entries=_gguf_entries,
 )

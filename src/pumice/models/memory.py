@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from pumice import functions as F
 from pumice.tensor import Tensor
@@ -64,6 +64,15 @@ class CrossMemory:
 
 # Besides keys and values, which are paged, all kinds of memory are arrays per sequence: see `states`.
 MemorySpec = KeysValues | Recurrent | CrossMemory
+
+
+def pages_suffice(memories: Sequence[Sequence[MemorySpec]]) -> bool:
+    """Whether a sequence can go on from the pages of any beginning of it: not where layers keep states of the last token only.
+
+    >>> pages_suffice([[KeysValues(2, 8, 8)]]), pages_suffice([[KeysValues(2, 8, 8)], [Recurrent(State("conv", (2, 8)))]])
+    (True, False)
+    """
+    return all(isinstance(spec, KeysValues) for layer in memories for spec in layer)
 
 
 class Memory(Protocol):
@@ -129,19 +138,3 @@ class WholeSequences:
 
     def keep(self, layer: int, name: str, value: Tensor) -> None:
         pass
-
-
-class _AttentionOnly(WholeSequences):
-    """A function in the place of `attend`."""
-
-    def __init__(self, attend: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self._attend = attend
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-        return self._attend(layer, q, k, v, **options)
-
-
-def as_memory(memory: Memory | Callable[..., Tensor]) -> Memory:
-    """A memory, or one that is only a function for attention."""
-    return _AttentionOnly(memory) if callable(memory) else memory

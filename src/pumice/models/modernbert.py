@@ -13,7 +13,7 @@ from pumice.models.blocks import Block, gated_mlp, layer_norm
 from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.encoder import Encoder
-from pumice.models.params import HfNames
+from pumice.models.params import TensorNames
 from pumice.models.rope import Rope, layer_ropes
 
 
@@ -89,7 +89,7 @@ ARCHITECTURE = EncoderArchitecture(
     },
     layers=layers,
     encoder=_encoder,
-    names=HfNames(
+    names=TensorNames(
         {"embed": "embeddings.tok_embeddings", "embed_norm": "embeddings.norm", "norm": "final_norm"},
         {
             "mixer_norm": "attn_norm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pumice import nn
 from pumice.models.config import ModelArchConfig
@@ -39,10 +39,10 @@ def role_of(module: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class HfNames:
+class TensorNames:
     """The names of modules in Hugging Face files: those of the whole model, and those of a layer behind `layer`, {} its number.
 
-    Every prefix is tried; the head's name has none.
+    Every prefix is tried; the head's name has none. `gguf` has the names in GGUF files that are not the usual ones.
     """
 
     outer: Mapping[str, str]
@@ -50,6 +50,7 @@ class HfNames:
     layer: str = "layers.{}."
     prefixes: tuple[str, ...] = ("",)
     head: tuple[str, ...] = ("lm_head",)
+    gguf: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, role: str, layer: str | None) -> tuple[str, ...]:
         if role == "head":
@@ -59,7 +60,7 @@ class HfNames:
         return () if name is None else tuple(f"{prefix}{where}{name}" for prefix in self.prefixes)
 
 
-LLAMA_NAMES = HfNames(
+LLAMA_NAMES = TensorNames(
     {"embed": "embed_tokens", "norm": "norm"},
     {
         "mixer_norm": "input_layernorm",
@@ -120,7 +121,7 @@ _GGUF_INNER: Mapping[str, tuple[str, ...]] = {
 _GGUF_FACTORS = {"factors": "rope_freqs.weight", "short": "rope_factors_short.weight", "long": "rope_factors_long.weight"}
 
 
-def param_defs(cfg: ModelArchConfig, model: nn.Module, names: HfNames) -> tuple[ParamDef, ...]:
+def param_defs(cfg: ModelArchConfig, model: nn.Module, names: TensorNames) -> tuple[ParamDef, ...]:
     """Every param of a model of that config.
 
     >>> from pumice.models.registry import get_architecture
@@ -138,7 +139,7 @@ def param_defs(cfg: ModelArchConfig, model: nn.Module, names: HfNames) -> tuple[
     return tuple(found)
 
 
-def _param_def(path: str, shape: tuple[int, ...], names: HfNames) -> ParamDef:
+def _param_def(path: str, shape: tuple[int, ...], names: TensorNames) -> ParamDef:
     module, _, kind = path.rpartition(".")
     role, layer = role_of(module), module.split(".")[1] if module.startswith("layers.") else None
     if role == "rope":
@@ -146,10 +147,10 @@ def _param_def(path: str, shape: tuple[int, ...], names: HfNames) -> ParamDef:
     hf = names.of(role, layer)
     # As TensorFlow calls them: the first checkpoints of BERT were converted with these names.
     legacy = tuple(f"{name}.{_LEGACY[kind]}" for name in hf if name.endswith("LayerNorm"))
-    where, gguf = ("", _GGUF_OUTER) if layer is None else (f"blk.{layer}.", _GGUF_INNER)
+    where, usual = ("", _GGUF_OUTER) if layer is None else (f"blk.{layer}.", _GGUF_INNER)
     return ParamDef(
         path=path,
         shape=shape,
         hf=tuple(f"{name}.{kind}" for name in hf) + legacy,
-        gguf=tuple(f"{where}{name}.{kind}" for name in gguf.get(role, ())),
+        gguf=tuple(f"{where}{name}.{kind}" for name in names.gguf.get(role) or usual.get(role, ())),
     )

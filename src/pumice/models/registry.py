@@ -28,7 +28,7 @@ ARCHITECTURES = (
 _HF_ALIASES = {"gemma3_text": "gemma3", "xlm-roberta": "roberta"}
 _GGUF_NAMES = {
     "bert": "bert", "gemma2": "gemma2", "gemma3": "gemma3", "gpt2": "gpt2", "gptneox": "gpt_neox", "granite": "granite",
-    "llama": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
+    "lfm2": "lfm2", "llama": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
 }  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from pumice.models.registry import get_architecture
 from pumice.models.rope import inverse_frequencies
 
 _NAMES = {
-    "gemma2": "gemma2", "gemma3": "gemma3", "gpt2": "gpt2", "gpt_neox": "gptneox", "granite": "granite", "llama": "llama",
-    "mistral": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
+    "gemma2": "gemma2", "gemma3": "gemma3", "gpt2": "gpt2", "gpt_neox": "gptneox", "granite": "granite", "lfm2": "lfm2",
+    "llama": "llama", "mistral": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
 }  # fmt: skip
 
 
@@ -154,17 +154,17 @@ def _tensors(cfg: ModelArchConfig, weights: WeightFile) -> Iterator[GgufTensor]:
 def _tensor(
     p: ParamDef, arrays: Mapping[str, NDArray[Any]], turned: bool, order: NDArray[np.intp] | None, offset: float
 ) -> GgufTensor:
+    # Of a convolution whose channels do not see each other, files leave out the axis of inputs.
+    shape = p.shape[::-1] if turned else p.shape[:1] + p.shape[2:] if len(p.shape) == 3 else p.shape
+
     def rows(start: int, stop: int) -> NDArray[np.float32]:
-        array = arrays[p.path]
-        if turned:
-            array = array.T
+        array = arrays[p.path].T if turned else arrays[p.path].reshape(shape)
         part = array[start:stop] if order is None else array[order[start:stop]]
         found = np.ascontiguousarray(part).astype(np.float32)
         if offset:
             found += np.float32(offset)
         return found
 
-    shape = p.shape[::-1] if turned else p.shape
     return GgufTensor(p.gguf[0], shape, dtype(arrays[p.path].dtype), rows)
 
 
