@@ -206,21 +206,11 @@ class Module:
     # -- what it holds ----------------------------------------------------------------------------------------------
     def named_modules(self) -> dict[str, Module]:
         """This module under "", and all below it by path; one that is held twice has its first path."""
-        found: dict[str, Module] = {}
-        for path, value in _walk(self, ""):
-            if isinstance(value, Module):
-                found[path] = value
-        return found
+        return _named(self)[0]
 
     def named_parameters(self) -> dict[str, Parameter]:
         """Parameters and buffers by path; one that is held twice has its first path."""
-        found: dict[str, Parameter] = {}
-        for path, value in _walk(self, ""):
-            if isinstance(value, Parameter):
-                if path in found:
-                    raise InputError(f"two parameters have the name {path!r}", hint="use dict keys without dots", name=path)
-                found[path] = value
-        return found
+        return _named(self)[1]
 
     def specs(self) -> dict[str, Spec]:
         """The types of all parameters by path, as the `params` of `pm.trace`."""
@@ -321,17 +311,36 @@ def _resolve(value: Any) -> Any:
     return value
 
 
+def _named(module: Module) -> tuple[dict[str, Module], dict[str, Parameter]]:
+    """What a module holds, by path."""
+    modules: dict[str, Module] = {}
+    parameters: dict[str, Parameter] = {}
+    for path, value in _walk(module, ""):
+        if isinstance(value, Module):
+            modules[path] = value
+        elif path in parameters:
+            raise InputError(f"two parameters have the name {path!r}", hint="use dict keys without dots", name=path)
+        else:
+            parameters[path] = value
+    return modules, parameters
+
+
+# What most other attributes are: looking into them takes longer than the rest of a walk.
+_PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
 def _walk(module: Module, path: str, seen: set[int] | None = None) -> Iterator[tuple[str, Module | Parameter]]:
     """A module, its parameters, then its children, depth first."""
     seen = set() if seen is None else seen
     seen.add(id(module))
     yield path, module
     # A parameter that was put into a list after the list became an attribute moves to its place now.
-    for name, value in [(n, v) for n, v in module.__dict__.items() if n != "_parameters" and _holds_parameters(v)]:
-        setattr(module, name, value)
+    others = [(n, v) for n, v in module.__dict__.items() if type(v) not in _PLAIN and n != "_parameters"]
+    moved = [n for n, v in others if _holds_parameters(v)]
+    for name in moved:
+        setattr(module, name, module.__dict__[name])
     held = module.__dict__.get("_parameters", {})
-    attributes = [*held.items(), *((n, v) for n, v in module.__dict__.items() if n != "_parameters")]
-    for name, value in attributes:
+    for name, value in (*held.items(), *(item for item in others if item[0] not in moved)):
         for inner, leaf in _leaves(value, f"{path}.{name}" if path else name):
             if id(leaf) in seen:
                 continue
@@ -389,7 +398,7 @@ def bind(
     `training` and `key` (u32[2]) are for dropout and the like. With `compute`, a float dtype such as "f16", parameters that are
     trained and what layers multiply them with are cast to it.
     """
-    named, modules = module.named_parameters(), module.named_modules()
+    modules, named = _named(module)
     attached: dict[tuple[int, str], Any] = {}
     for name, value in params.items():
         if name in named:
