@@ -81,6 +81,21 @@ def test_a_check_reports_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) ->
     assert doctor.check("host")["message"] == "RuntimeError: driver says no"
 
 
+def test_plugins_are_listed_and_those_that_are_not_used_are_named(tmp_path: Path) -> None:
+    info = tmp_path / "gravel-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gravel\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[pumice.models]\npebble = gravel:A\nllama = gravel:B\n")
+    path = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{tmp_path}"}
+    report = json.loads(pumice("doctor", "--json", env={**NO_DRIVERS, **path}).stdout)
+    assert [(p["name"], p["package"], p["used"]) for p in report["plugins"] if p["package"] == "gravel 1.0"] == [
+        ("pebble", "gravel 1.0", True),
+        ("llama", "gravel 1.0", False),
+    ]
+    assert "the plug-in gravel 1.0 announces llama, which is built in" in " ".join(report["hints"])
+    assert all(f["tokens"].keys() == {"f32", "f16", "q8"} for f in report["fits"])
+
+
 def test_env_lists_every_switch() -> None:
     done = pumice("env", "--json", env={"PUMICE_DEBUG": "2"})
     table = {r["env"]: r for r in json.loads(done.stdout)["switches"]}

@@ -1,4 +1,4 @@
-"""`pumice doctor`: what is in this machine, which device `auto` takes and why, and a kernel checked on every device."""
+"""`pumice doctor`: what is in this machine, which device `auto` takes and why, what fits it, and a kernel checked on each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from pumice import __version__
+from pumice.cli.fits import fit_line, fitting_models, plugin_list
 from pumice.errors import PumiceError
 from pumice.sources.files import size_text
 
@@ -29,8 +30,13 @@ def collect() -> dict[str, Any]:
         "adapters": adapters,
         "auto": _auto(),
         "checks": [check(spec) for spec in ["host", *(f"webgpu:{a['index']}" for a in adapters if a["usable"])]],
+        "plugins": plugin_list(),
         "hints": [],
     }
+    report["fits"] = fitting_models(report["auto"]["device"] or "host")
+    for p in report["plugins"]:
+        if not p["used"]:
+            report["hints"].append(f"the plug-in {p['package']} announces {p['name']}, which is built in: that one is used")
     if not any(a["usable"] for a in adapters):
         from pumice.backends.webgpu.adapters import INSTALL_HINT
 
@@ -176,6 +182,12 @@ def _print(report: dict[str, Any]) -> None:
             f"{c['seconds']:.2f} s",
         )
     out.print(table)
+    if report["fits"]:
+        out.print()
+    for found in report["fits"]:
+        out.print(_plain(fit_line(found, report["auto"]["device"])))
+    if report["plugins"]:
+        out.print("\nplug-ins: " + _plain(", ".join(f"{p['name']} ({p['package']})" for p in report["plugins"] if p["used"])))
     for hint in report["hints"]:
         out.print(f"\nhint: {_plain(hint)}")
 

@@ -41,6 +41,11 @@ def get_architecture(model_type: str) -> Architecture:
     return _architecture(model_type, {**{name: name for name in ARCHITECTURES}, **_HF_ALIASES})
 
 
+def is_built_in(model_type: str) -> bool:
+    """Whether an architecture is one of Pumice's own, which no plug-in replaces."""
+    return model_type in ARCHITECTURES or model_type in _HF_ALIASES
+
+
 def read_hf(config: Mapping[str, Any]) -> ModelArchConfig:
     """`ModelArchConfig.from_hf`."""
     fields = Fields(config, "config.json")
@@ -65,7 +70,7 @@ def _architecture(name: str, built_in: Mapping[str, str]) -> Architecture:
         module = importlib.import_module(f"pumice.models.{built_in[name]}")
         found: Architecture = module.ARCHITECTURE
         return found
-    added = None if name in ARCHITECTURES else find_plugin(name)
+    added = None if is_built_in(name) else find_plugin(name)
     if added is not None:
         return added
     known = sorted({*built_in, *(p.name for p in installed_plugins())})
