@@ -18,7 +18,13 @@ RING = 64
 
 
 def token_step(
-    arch: CausalArchitecture, cfg: ModelArchConfig, layout: CacheLayout, sampling: Sampling, *, feed: bool
+    arch: CausalArchitecture,
+    cfg: ModelArchConfig,
+    layout: CacheLayout,
+    sampling: Sampling,
+    *,
+    feed: bool,
+    verify: bool = False,
 ) -> Callable[..., Any]:
     """One token step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
 
@@ -26,7 +32,9 @@ def token_step(
     (length of the sequence that this token step belongs to: some rotary scalings depend on it), `at` (where in the ring the
     sampled token goes), for each page group `pages` (the page table) and `row` (the row of the pool for each token), and what
     `sampling_inputs` makes. Prompts come with `tokens` and `length` (how many they are; the rest of the row is padding).
-    With `feed` each row runs the token in the ring at `fed` instead, which never left the device.
+    With `feed` each row runs the token in the ring at `fed` instead, which never left the device. To `verify` drafts, the
+    `tokens` of one sequence are its last one and the drafts: a token is sampled after every one of them, so `at` and the inputs
+    of sampling have a row for each.
     """
 
     def run(params: Any, slot: Tensor, start: Tensor, total: Tensor, at: Tensor, **rest: Tensor) -> Any:
@@ -39,13 +47,15 @@ def token_step(
         tables, rows = ([rest[group_input(n, g)] for g in range(len(layout.windows))] for n in ("pages", "row"))
         memory = PagedMemory(layout, tables, rows, start, end, slot=slot, new_tokens=None if feed else rest["length"])
         hidden = arch.hidden(cfg, params, tokens, positions, memory, length=total)
-        if not feed:
+        if verify:
+            hidden, slot = hidden.reshape(width, cfg.hidden), pm.broadcast_to(slot, (width,))
+        elif not feed:
             # Only each row's last token has a successor to predict.
             ends = pm.arange(batch, dtype="i32") * width + rest["length"] - 1
             hidden = pm.take(hidden.reshape(batch * width, cfg.hidden), ends, axis=0)
-        logits = arch.logits(cfg, params, hidden).reshape(batch, cfg.vocab)
-        fed = tokens.reshape(batch) if feed else None
-        chosen = next_token(logits, sampling, rest, slots=layout.slots, slot=slot, fed=fed)
+        logits = arch.logits(cfg, params, hidden).reshape(at.shape[0], cfg.vocab)
+        fed = tokens.reshape(at.shape[0]) if feed or verify else None
+        chosen = next_token(logits, sampling, rest, slots=layout.slots, slot=slot, fed=fed, drafted=verify)
         new_ring = pm.scatter_set(ring, at, chosen["token"])
         pm.set_state(ring, new_ring)
         return {**chosen, "ring": new_ring}
@@ -62,11 +72,12 @@ def trace_token_step(
     *,
     chunk: int | None,
     rows: int | None = None,
+    verify: bool = False,
 ) -> Graph:
     """The graph of a token step: for prefill chunks of up to `chunk` tokens or, with None, for the token sampled last.
 
-    `rows` is how many sequences take part in the latter at most, by default all slots. `params` are specs, nested as the model
-    has them.
+    `rows` is how many sequences take part in the latter at most, by default all slots. With `verify` a chunk is a token and the
+    drafts after it. `params` are specs, nested as the model has them.
     """
     feed = chunk is None
     most = layout.slots if rows is None else rows
@@ -81,5 +92,9 @@ def trace_token_step(
         specs[group_input("row", group)] = each("i32") if feed else pm.spec("T", dtype="i32", max=chunk)
     if not feed:
         specs["tokens"] = pm.spec(1, "T", dtype="i32", max=chunk)
-    specs |= sampling_specs(each, sampling, cfg.vocab)
-    return pm.trace(token_step(arch, cfg, layout, sampling, feed=feed), params=params, **specs)
+
+    def drawn(dtype: str, *shape: int) -> pm.Spec:
+        return pm.spec("T", *shape, dtype=dtype, max=chunk) if verify else each(dtype, *shape)
+
+    specs |= {"at": drawn("i32"), **sampling_specs(drawn, sampling, cfg.vocab)}
+    return pm.trace(token_step(arch, cfg, layout, sampling, feed=feed, verify=verify), params=params, **specs)

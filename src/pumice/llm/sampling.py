@@ -238,24 +238,35 @@ _STATE_DTYPES = {"counts": "i32", "bias": "f32"}
 
 
 def next_token(
-    logits: Tensor, sampling: Sampling, inputs: Mapping[str, Tensor], *, slots: int, slot: Tensor, fed: Tensor | None = None
+    logits: Tensor,
+    sampling: Sampling,
+    inputs: Mapping[str, Tensor],
+    *,
+    slots: int,
+    slot: Tensor,
+    fed: Tensor | None = None,
+    drafted: bool = False,
 ) -> dict[str, Tensor]:
     """One `token` per row of `logits` [B, vocab], or the mark of a failed draw; with `logprobs` those, too.
 
-    `slot` [B] are the rows' slots of `slots`; `fed` [B] are the generated tokens that this token step runs, None in prefill.
+    `slot` [B] are the rows' slots of `slots`; `fed` [B] are the generated tokens that this token step runs, None in prefill. With
+    `drafted` the rows are one sequence: its last token, and drafts that follow it. Only those count that the draws confirm.
     """
     picked = logits
     column = _columns(inputs["numbers"]) if sampling.numbers else {}
     if sampling.bias:
         picked = pm.where(column["biased"] > 0, picked + pm.take(_slot_state("bias", slots, picked), slot, axis=0), picked)
     if sampling.penalty:
-        picked = _penalise(picked, _counted(slots, slot, picked, fed), column)
+        counted = _counted_drafts if drafted else _counted
+        picked = _penalise(picked, counted(slots, slot, picked, fed), column)
     if sampling.mask:
         picked = pm.where(_bits(inputs["allowed"], picked.shape[-1]), picked, float("-inf"))
     token, best = _greatest(picked) if sampling.greedy else sample(picked, column, whole=sampling.whole, typical=sampling.typical)
     marked = pm.where(pm.isnan(best) | pm.isinf(best), NOT_FINITE, token)
     if sampling.mask or sampling.bias:
         marked = pm.where(best == float("-inf"), NOTHING_ALLOWED, marked)
+    if sampling.penalty and drafted and fed is not None:
+        _count_confirmed(slots, slot, logits, fed, marked)
     return {"token": marked, **(logprobs_of(logits, marked) if sampling.logprobs else {})}
 
 
@@ -279,6 +290,25 @@ def _counted(slots: int, slot: Tensor, logits: Tensor, fed: Tensor | None) -> Te
         pm.set_state(counts, updated)
         counts = updated
     return pm.take(counts, slot, axis=0)
+
+
+def _counted_drafts(slots: int, slot: Tensor, logits: Tensor, fed: Tensor | None) -> Tensor:
+    """The counts [T, vocab] after each token of one sequence, if all of them are confirmed; the state stays as it is."""
+    assert fed is not None
+    vocab = static_dim(logits.shape[-1], "the vocabulary")
+    so_far = pm.cumsum(pm.one_hot(fed, vocab, dtype="i32"), axis=0)
+    return pm.take(_slot_state("counts", slots, logits), slot, axis=0) + so_far * _GENERATED
+
+
+def _count_confirmed(slots: int, slot: Tensor, logits: Tensor, fed: Tensor, token: Tensor) -> None:
+    """Counts the tokens of one sequence up to the first draft that is not what was drawn in its place."""
+    counts = _slot_state("counts", slots, logits)
+    vocab, width = static_dim(logits.shape[-1], "the vocabulary"), fed.shape[0]
+    following = pm.take(fed, pm.minimum(pm.arange(width, dtype="i32") + 1, width - 1))
+    wrong = pm.cumsum((token != following).astype("i32"), axis=0, exclusive=True)
+    at = pm.where(wrong == 0, slot * vocab + fed, slots * vocab)
+    added = pm.scatter_add(counts.reshape(slots * vocab), at, pm.full((width,), _GENERATED, "i32"))
+    pm.set_state(counts, added.reshape(slots, vocab))
 
 
 def _penalise(logits: Tensor, counts: Tensor, column: Mapping[str, Tensor]) -> Tensor:
