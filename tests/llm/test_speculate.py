@@ -224,3 +224,9 @@ def test_drafters_that_cannot_be_used(model: Any) -> None:
     with pytest.raises(InputError, match="shortest is 4"):
         PromptLookup(longest=3, shortest=4)
     assert isinstance(drafter_of(model, model), DraftModel) and drafter_of(Scripted([], 0), model).draft([1], 1) == [PROMPT[1]]
+
+
+def test_models_with_recurrent_memory_are_refused() -> None:
+    cfg = ModelArchConfig.from_hf(json.loads((GOLDENS / "lfm2" / "config.json").read_text()))
+    with pytest.raises(InputError, match="lfm2 keeps states that drafts cannot be taken back from"):
+        trace_token_step(get_architecture("lfm2"), cfg, {}, CacheLayout(1, 64), Sampling(), chunk=4, verify=True)

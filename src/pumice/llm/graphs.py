@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pumice as pm
+from pumice.errors import InputError
 from pumice.ir.graph import Graph
 from pumice.llm.memory import CacheLayout, PagedMemory, group_input
 from pumice.llm.sampling import Sampling, next_token, sampling_specs
 from pumice.models.config import ModelArchConfig
+from pumice.models.memory import pages_suffice
 from pumice.models.registry import CausalArchitecture
 from pumice.tensor import Tensor
 
@@ -79,6 +81,8 @@ def trace_token_step(
     `rows` is how many sequences take part in the latter at most, by default all slots. With `verify` a chunk is a token and the
     drafts after it. `params` are specs, nested as the model has them.
     """
+    if verify and not pages_suffice(arch.memories(cfg)):
+        raise InputError(f"{cfg.model_type} keeps states that drafts cannot be taken back from", hint="run it without drafts")
     feed = chunk is None
     most = layout.slots if rows is None else rows
     batch: tuple[int | str, ...] = ("B",) if feed and most > 1 else (1,)
