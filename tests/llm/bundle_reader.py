@@ -130,31 +130,42 @@ class Model:
         return tokens
 
     def generate(self, requests: list[dict[str, Any]]) -> list[list[int]]:
-        """The answers to requests that run together, each in a slot of its own."""
-        cache, defaults = self.bundle["cache"], self.bundle["sampler"]["defaults"]
+        """The answers to requests that run together, as many as there are slots; others wait for one."""
+        cache = self.bundle["cache"]
+        free_slots = list(range(cache["slots"]))
         # Any pages will do: here those of one sequence are scattered.
-        free = [list(range(cache["pages"])) for _ in cache["windows"]]
-        live = []
-        for slot, request in enumerate(requests):
-            sequence = {**defaults, "seed": 0, **{k: v for k, v in request.items() if k in (*defaults, "seed")}}
-            sequence |= {"slot": slot, "start": 0, "number": 0, "prompt": len(request["tokens"]), "answer": []}
-            sequence |= {"prompt_tokens": request["tokens"], "length": 0}
-            sequence["left"] = request["max_tokens"]
-            sequence["ends"] = [] if request.get("ignore_eos") else self.bundle["tokenizer"]["eos"]
-            for group in range(len(cache["windows"])):
-                sequence[f"pages{group or ''}"] = [free[group].pop(slot % len(free[group])) for _ in range(cache["table"])]
-            live.append(sequence)
-            if sequence["temperature"] > 0:
-                self._fill_slot(sequence)
-            self._prefill(sequence, request["tokens"])
-        sequences = list(live)
-        while live := [s for s in live if s["left"] and s["answer"][-1] not in s["ends"]]:
-            drawn = any(s["temperature"] > 0 for s in live)
-            for s in live:
-                s["length"] = 1
-            for s, token in zip(live, self.step("decode_sampled" if drawn else "decode", live)):
-                self._take(s, token, 1)
+        free_pages = [list(range(cache["pages"])) for _ in cache["windows"]]
+        waiting, live, sequences = list(requests), [], []
+        while waiting or live:
+            while waiting and free_slots:
+                sequence = self._enter(waiting.pop(0), free_slots.pop(), free_pages)
+                live.append(sequence)
+                sequences.append(sequence)
+            for s in [s for s in live if not s["left"] or s["answer"][-1] in s["ends"]]:
+                live.remove(s)
+                free_slots.append(s["slot"])
+                for group, free in enumerate(free_pages):
+                    free += s[f"pages{group or ''}"]
+            if live and not (waiting and free_slots):
+                drawn = any(s["temperature"] > 0 for s in live)
+                for s, token in zip(live, self.step("decode_sampled" if drawn else "decode", live)):
+                    self._take(s, token, 1)
         return [s["answer"] for s in sequences]
+
+    def _enter(self, request: dict[str, Any], slot: int, free_pages: list[list[int]]) -> dict[str, Any]:
+        """A request takes a slot and pages, and its prompt runs."""
+        defaults = self.bundle["sampler"]["defaults"]
+        sequence = {**defaults, "seed": 0, **{k: v for k, v in request.items() if k in (*defaults, "seed")}}
+        sequence |= {"slot": slot, "start": 0, "number": 0, "prompt": len(request["tokens"]), "length": 0}
+        sequence |= {"prompt_tokens": request["tokens"], "answer": [], "left": request["max_tokens"]}
+        sequence["ends"] = [] if request.get("ignore_eos") else self.bundle["tokenizer"]["eos"]
+        for group, free in enumerate(free_pages):
+            taken = range(self.bundle["cache"]["table"])
+            sequence[f"pages{group or ''}"] = [free.pop(slot % len(free)) for _ in taken]
+        if sequence["temperature"] > 0:
+            self._fill_slot(sequence)
+        self._prefill(sequence, request["tokens"])
+        return sequence
 
     def _fill_slot(self, sequence: dict[str, Any]) -> None:
         """Writes the sequence's row of states that steps which draw go by."""
@@ -175,6 +186,7 @@ class Model:
             if first + chunk < len(tokens):
                 sequence["start"] += sequence["length"]
         self._take(sequence, token, sequence["length"])
+        sequence["length"] = 1
 
     @staticmethod
     def _take(sequence: dict[str, Any], token: int, ran: int) -> None:

@@ -43,14 +43,18 @@ def run_reader(bundle: Path, requests: list[dict[str, Any]]) -> list[dict[str, A
     return answers
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "lfm2"])
 def test_a_runtime_without_pumice_generates_the_same(name: str, tmp_path: Path) -> None:
-    """Prompts of several chunks, a chat, and a short one, all at once; gemma3 has layers with windows."""
+    """Prompts of several chunks, a chat and a short one at once, and one that waits for a slot.
+
+    gemma3 has layers with windows, lfm2 states of slots.
+    """
     model, bundle = make_bundle(name, tmp_path, shard_bytes=50_000)
     requests: list[dict[str, Any]] = [
         {"prompt": LONG, "max_tokens": 20},
         {"messages": [{"role": "user", "content": "w9 w11"}], "max_tokens": 9},
         {"prompt": "w7", "max_tokens": 33},
+        {"prompt": f"{LONG} w11", "max_tokens": 10},
     ]
     found = run_reader(bundle, [{**r, "temperature": 0, "ignore_eos": True} for r in requests])
     with pm.load(model, device="webgpu", context=64) as loaded:

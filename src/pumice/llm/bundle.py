@@ -27,7 +27,9 @@ from pumice.llm.sampling import CANDIDATES, NOT_FINITE, Sampling, needs_whole
 from pumice.llm.step_inputs import RULES, slot_states, step_inputs
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams, load_model_params
+from pumice.models.memory import pages_suffice
 from pumice.models.registry import CausalArchitecture, get_architecture
+from pumice.models.rope import rotary_regime
 from pumice.plan.build import build_plan
 from pumice.plan.file_write import canonical
 from pumice.plan.plan import Plan
@@ -88,7 +90,7 @@ def export_bundle(
             "format": FORMAT,
             "version": VERSION,
             "model": {"name": str(model), "architecture": cfg.model_type, "vocab": cfg.vocab},
-            "cache": {**_cache(layout), "recompute_beyond": cfg.recompute_beyond},
+            "cache": {**_cache(layout), "recompute_beyond": cfg.recompute_beyond, "shareable": _shareable(arch, cfg, context)},
             "ring": RING,
             "chunk": planner.chunk,
             "failed_token": NOT_FINITE,
@@ -149,6 +151,11 @@ class _Planner:
             packs |= plan.packs
             found[name] = plan, step_inputs(self.layout, variant, chunk=chunk is not None)
         return found
+
+
+def _shareable(arch: CausalArchitecture, cfg: ModelArchConfig, context: int) -> bool:
+    """Whether pages of a beginning serve every sequence that begins so: regimes only change as sequences grow."""
+    return pages_suffice(arch.memories(cfg)) and rotary_regime(cfg, 1) == rotary_regime(cfg, context)
 
 
 def _cache(layout: CacheLayout) -> dict[str, Any]:
