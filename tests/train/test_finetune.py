@@ -45,7 +45,7 @@ CHATS = [
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     home = tmp_path_factory.mktemp("models")
-    made = {name: checkpoint(name, home) for name in ("llama", "gpt2", "gpt_neox")}
+    made = {name: checkpoint(name, home) for name in ("llama", "gpt2", "gpt_neox", "lfm2")}
     for folder in made.values():
         (folder / "chat_template.jinja").write_text(TEMPLATE)
     return made
@@ -322,6 +322,27 @@ def test_a_whole_model_learns_and_is_saved(source, folders, tmp_path, kind):
         again = gguf_source(path, source)
     for name, value in again.params.arrays.items():
         np.testing.assert_array_equal(value, trained[f"base.{name}"], err_msg=name)
+
+
+@pytest.mark.parametrize("adapters", [None, LoraSettings(rank=4, targets=("in_proj", "q"))])
+def test_short_convolutions_learn(folders, tmp_path, adapters):
+    found = open_source(str(folders["lfm2"]))
+    batch = {k: v[:4] for k, v in chat_batch(found, tmp_path).items()}
+    model, rate = CausalModel(found.cfg, found.params, adapters), 0.005 if adapters is None else 0.05
+    with compiled(model, 16, optim.AdamW(rate)) as step:
+        before = step.params()
+        losses = [step(batch)[0] for _ in range(15)]
+        changed = {name for name, value in step.params().items() if not np.array_equal(value, before[name])}
+        assert losses[-1] < 0.7 * losses[0]
+        assert changed == (set(model.adapter_names()) if adapters else set(before))
+        path = save_adapter(step, found, tmp_path / "out") if adapters else save_model(step, found, tmp_path / "out")
+        trained = step.forward(None, {name: pm.spec(1, 16, dtype="i32") for name in ("tokens", "positions")})
+        tokens = np.arange(20, 36, dtype=np.int32)
+        with trained as exe:
+            want = exe.run(tokens=tokens[None], positions=np.arange(16, dtype=np.int32)[None])[0]
+    options = {"device": "host", "context": 32}
+    with pm.load(folders["lfm2"], lora=path, **options) if adapters else pm.load(path, **options) as loaded:
+        np.testing.assert_allclose(loaded.engine.logits(tokens.tolist()), want, atol=5e-5)
 
 
 def test_half_precision_learns_too(source, tmp_path):
