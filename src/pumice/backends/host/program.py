@@ -107,7 +107,7 @@ class Program:
         self._used = 0
         self._inputs = [(name, self.slot(node), node, *self._storage(node)) for name, node in layout.inputs.items()]
         for _, slot, node, shape, dtype in self._inputs:
-            if self._is_small(node):
+            if self.is_small(node):
                 self.slots[slot] = np.empty(shape, dtype)
         views = [(self.slot(v), self.slot(source), v, source) for v, source in layout.input_views]
         for view in views:
@@ -116,7 +116,7 @@ class Program:
         self._views = [view for view in views if self.slots[view[0]] is None]
         # Results that only this run's readers use are computed straight into the arrays that are handed out.
         alone = [n for n in dict.fromkeys(self.outputs) if n in layout.roots and layout.is_alone(n)]
-        self.fresh = [n for n in alone if not self._is_small(n)]
+        self.fresh = [n for n in alone if not self.is_small(n)]
         self._fresh = [(self.slot(n), *self._storage(n)) for n in self.fresh]
         self.dynamic = {i[1] for i in self._inputs if self.slots[i[1]] is None}
         self.dynamic |= {v[0] for v in self._views} | {f[0] for f in self._fresh}
@@ -272,8 +272,8 @@ class Program:
             self._forms[id(found)] = found
         return found
 
-    def _is_small(self, node: int) -> bool:
-        """Whether an input or an output is copied, so that its array is the same in every run."""
+    def is_small(self, node: int) -> bool:
+        """Whether a value is so small that its array is kept: inputs and outputs are copied, and have the same in every run."""
         type = self.type(node)
         return not type.dtype.is_quant and type.dtype.nbytes(numel(type.static_shape)) <= _SMALL
 

@@ -32,6 +32,8 @@ class Tiles:
     ([0, 34, 68], [0, 34, 68])
     >>> np.array_equal(tiles.original(), rows), np.array_equal(tiles.take(np.array([39, 0])), rows[[39, 0]])
     (True, True)
+    >>> np.array_equal(tiles.row(39), rows[39]), np.array_equal(tiles.row(31), rows[31])
+    (True, True)
     """
 
     dtype: DType
@@ -78,6 +80,13 @@ class Tiles:
         starts = tile * (TILE_ROWS * size) + lane
         found: Array = self.data[starts[:, None] + width[:, None] * np.arange(size)]
         return found
+
+    def row(self, index: int) -> Array:
+        """The bytes of one row, as an array of its own; `index` must be in range."""
+        size, (tile, lane) = self.row_bytes, divmod(index, TILE_ROWS)
+        width = min(TILE_ROWS, self.rows - tile * TILE_ROWS)
+        start = tile * TILE_ROWS * size + lane
+        return self.data[start : start + width * (size - 1) + 1 : width].copy()
 
     def blocks(self, limit: int) -> Iterator[slice]:
         """Slices over whole tiles that each cover about `limit` elements."""

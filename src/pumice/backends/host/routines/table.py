@@ -24,6 +24,8 @@ from pumice.ir.registry import Array
 # Partial sums of this many rows keep a float32 sum over a long leading axis as accurate as NumPy's pairwise one over the last.
 _SUM_ROWS = 128
 _LONG_SCAN = 1 << 10
+# Up to so many rows are looked up one by one.
+_FEW = 4
 
 
 def bind_routine(call: NodeCall) -> HostRoutine:
@@ -56,10 +58,17 @@ def _run_references(call: NodeCall, operands: list[Any], outs: Sequence[Array | 
 
 
 def _bind_view(call: NodeCall) -> HostRoutine:
+    shape = call.out.static_shape
+
+    def reshape(operands: list[Any], out: None) -> Array:
+        found: Array = operands[0].reshape(shape)
+        return found
+
     def run(operands: list[Any], out: None) -> Array:
         return call.reference(operands)
 
-    return HostRoutine(run, call.dtype("x"), writes=False, raw=True, view=True)
+    is_reshape = call.spec.name == "reshape" and not call.out.dtype.is_quant
+    return HostRoutine(reshape if is_reshape else run, call.dtype("x"), writes=False, raw=True, view=True)
 
 
 def _bind_concat(call: NodeCall) -> HostRoutine:
@@ -94,14 +103,25 @@ def _positions(indices: Array, size: int) -> Array:
     return wide
 
 
+def _few_positions(indices: Array, size: int) -> list[int]:
+    """The positions of a few indices, those out of range at the nearest end: NumPy's functions would take longer to call."""
+    return [min(max(i + size if i < 0 else i, 0), size - 1) for i in indices.reshape(-1).tolist()]
+
+
 def _bind_gather(call: NodeCall) -> HostRoutine:
     axis, size = call.attrs["axis"], call.shape("x")[call.attrs["axis"]]
+    before = (slice(None),) * axis
+
+    def run_one(operands: list[Any], out: Array) -> None:
+        x, indices = operands
+        found = x[(*before, *_few_positions(indices, size))]
+        np.copyto(out.reshape(found.shape), found)
 
     def run(operands: list[Any], out: Array) -> None:
         x, indices = operands
         np.take(x, _positions(indices, size), axis=axis, out=out, mode="clip")
 
-    return HostRoutine(run, call.dtype("x"), raw=True)
+    return HostRoutine(run_one if numel(call.shape("indices")) == 1 else run, call.dtype("x"), raw=True)
 
 
 def _bind_embedding(call: NodeCall) -> HostRoutine:
@@ -117,6 +137,11 @@ def _bind_embedding(call: NodeCall) -> HostRoutine:
 
     dtype, decode = table.dtype, codec_of(table.dtype).decode
 
+    def run_few(operands: list[Any], out: Array) -> None:
+        packed, ids = operands
+        for row, target in zip(_few_positions(ids, entries), out.reshape(-1, width), strict=True):
+            decode(packed.row(row).reshape(-1, dtype.block_bytes), target.reshape(-1, dtype.block))
+
     def run_packed(operands: list[Any], out: Array) -> None:
         packed, ids = operands
         wanted = _positions(ids, entries).reshape(-1)
@@ -125,11 +150,22 @@ def _bind_embedding(call: NodeCall) -> HostRoutine:
             found = packed.take(np.clip(wanted[part], 0, entries - 1))
             decode(found.reshape(-1, dtype.block_bytes), rows[part].reshape(-1, dtype.block))
 
-    return HostRoutine(run_packed, call.out.dtype.compute_np)
+    few = numel(call.shape("ids")) <= _FEW
+    return HostRoutine(run_few if few else run_packed, call.out.dtype.compute_np)
 
 
 def _bind_take_along_axis(call: NodeCall) -> HostRoutine:
     axis, size = call.attrs["axis"], call.shape("x")[call.attrs["axis"]]
+    picked = call.shape("indices")
+
+    def run_one_each(operands: list[Any], out: None) -> Array:
+        """One element of each of a few rows."""
+        x, indices = operands
+        rows = x.reshape(-1, size)
+        found = np.empty(picked, rows.dtype)
+        for k, i in enumerate(_few_positions(indices, size)):
+            found.flat[k] = rows[k, i]
+        return found
 
     def run(operands: list[Any], out: None) -> Array:
         x, indices = operands
@@ -138,7 +174,8 @@ def _bind_take_along_axis(call: NodeCall) -> HostRoutine:
         found: Array = np.take_along_axis(x, where, axis=axis)
         return found
 
-    return HostRoutine(run, call.dtype("x"), writes=False, raw=True)
+    one_each = axis == len(picked) - 1 and picked == (*call.shape("x")[:-1], 1) and numel(picked) <= _FEW
+    return HostRoutine(run_one_each if one_each else run, call.dtype("x"), writes=False, raw=True)
 
 
 def _bind_scatter(call: NodeCall) -> HostRoutine:
