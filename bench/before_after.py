@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from measure import ROOT, SideError, in_turns
+from measure import ROOT, SideError, checkout, in_turns
 from report import figure
 
 # What a table's script wants to hear to measure ours alone.
@@ -33,8 +33,6 @@ class Checkout:
     """One side: a folder with a checkout, and a copy of its benchmarks to run."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
-        if not (folder / "src" / "pumice").is_dir() or not (folder / "bench").is_dir():
-            raise SystemExit(f"{folder} is no checkout: src/pumice or bench is missing")
         self.source, self.bench, self.out = folder / "src", scratch / "bench", scratch / "out"
         shutil.copytree(folder / "bench", self.bench, ignore=shutil.ignore_patterns("results"))
         self.out.mkdir()
@@ -73,8 +71,8 @@ def compare(found: Mapping[str, list[dict[str, dict[str, Any]]]]) -> list[dict[s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path, nargs="?", default=ROOT)
+    parser.add_argument("old", type=checkout)
+    parser.add_argument("new", type=checkout, nargs="?", default=ROOT)
     parser.add_argument("--table", choices=sorted(ALONE), required=True)
     parser.add_argument("--only", default="", help="some of the groups that the table's script knows")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each side")
@@ -82,9 +80,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the rows there too")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        sides = {
-            name: Checkout(folder.resolve(), Path(scratch) / name) for name, folder in (("old", args.old), ("new", args.new))
-        }
+        sides = {name: Checkout(folder, Path(scratch) / name) for name, folder in (("old", args.old), ("new", args.new))}
         runs = {name: lambda i, side=side: side.measure(args.table, args.only, args.inner) for name, side in sides.items()}
         rows = compare(in_turns(runs, args.rounds, warm=0))
     for r in rows:

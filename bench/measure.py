@@ -80,6 +80,14 @@ def some_of(names: Iterable[str]) -> Callable[[str], list[str]]:
     return choose
 
 
+def checkout(text: str) -> Path:
+    """The type of an option that names a folder with a checkout."""
+    folder = Path(text).resolve()
+    if not (folder / "src" / "pumice").is_dir() or not (folder / "bench").is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no checkout: src/pumice or bench is missing")
+    return folder
+
+
 # -- processes ----------------------------------------------------------------------------------------------------------
 class Worker:
     """A process that measures one side: a script that calls `serve`."""

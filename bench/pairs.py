@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
-from measure import ROOT, Worker, in_turns, some_of, thread_settings
+from measure import ROOT, Worker, checkout, in_turns, some_of, thread_settings
 from train_step import Sizes
 
 from pumice.sources import resolve
@@ -69,8 +69,8 @@ def start(group: str, checkout: Path, threads: int) -> Worker:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path, nargs="?", default=ROOT)
+    parser.add_argument("old", type=checkout)
+    parser.add_argument("new", type=checkout, nargs="?", default=ROOT)
     parser.add_argument("--only", type=some_of(GROUPS), default=list(GROUPS), help=f"some of {','.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -79,7 +79,7 @@ def main() -> None:
     rows = []
     for group in args.only:
         with ExitStack() as stack:
-            checkouts = {"old": args.old.resolve(), "new": args.new.resolve()}
+            checkouts = {"old": args.old, "new": args.new}
             workers = {name: stack.enter_context(start(group, path, args.threads)) for name, path in checkouts.items()}
             for work, call in GROUPS[group]():
                 sides = {name: lambda i, w=worker, c=call: c(w, i) for name, worker in workers.items()}

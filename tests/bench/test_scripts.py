@@ -33,6 +33,8 @@ def test_help(script: str) -> None:
         ("scaling.py", ["--only", "nothing"], "nothing is not among layers"),
         ("batch.py", ["--sequences", "1,0"], "'1,0' is no list of numbers from 1 on"),
         ("batch.py", ["--device", "webgpu", "--lengths", "64"], "caches must hold more than the 64 new tokens"),
+        ("pairs.py", ["nowhere"], "nowhere is no checkout"),
+        ("before_after.py", ["nowhere", "--table", "cpu"], "nowhere is no checkout"),
         ("report.py", ["nowhere.json"], "nowhere.json is no results file"),
     ],
 )

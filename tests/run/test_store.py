@@ -355,3 +355,23 @@ def test_a_store_moves_to_another_device() -> None:
         exe.run(x=ONE)
         assert store.reopen("host").kept == ("w",)
         assert exe.run(x=ONE).tolist() == [2, 3]
+
+
+def test_misuse_is_refused_with_a_hint() -> None:
+    def scaled(params: Any, x: Any) -> Any:
+        return x @ params["w"]
+
+    specs: dict[str, Any] = {"params": {"w": pm.spec(4, 2)}, "x": pm.spec("B", 4)}
+    with pm.compile(scaled, **specs, device="host") as exe:
+        store, calls = exe.store, dict[str, Callable[[], Any]]()
+        calls["a device is a name"] = lambda: pm.Store(3)  # type: ignore[arg-type]
+        calls["a device is a name or"] = lambda: store.reopen(3)  # type: ignore[arg-type]
+        calls["store is a pm.Store, not str"] = lambda: pm.compile(scaled, **specs, store="host")  # type: ignore[arg-type]
+        calls["store is a pm.Store, not Executable"] = lambda: pm.compile(scaled, **specs, store=exe)  # type: ignore[arg-type]
+        calls["swap takes a name"] = lambda: store.swap(3)  # type: ignore[call-overload]
+        calls["no param or state 'v'"] = lambda: store.swap("v", np.zeros((4, 2), "f4"))
+        calls[r"must have shape \(4, 2\)"] = lambda: store.swap("w", np.zeros((2, 4), "f4"))
+        for said, call in calls.items():
+            with pytest.raises(errors.PumiceError, match=said) as e:
+                call()
+            assert e.value.hint

@@ -58,6 +58,23 @@ def _automatic() -> Choice:
     return Choice("host", f"no GPU: {software[0].title} is a software adapter, the host backend is faster on the same cores")
 
 
+def as_device(device: str | Device) -> Device:
+    """A device as it is, or the one that a text names.
+
+    >>> as_device("host").name
+    'host'
+    >>> as_device(3)
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] a device is a name or an open device, not int
+      hint: use auto, host, webgpu, webgpu:N or webgpu:NAME
+    """
+    if isinstance(device, str):
+        return open_device(device)
+    if not hasattr(device, "caps") or not hasattr(device, "joins"):
+        raise InputError(f"a device is a name or an open device, not {type(device).__name__}", hint=f"use {SPECS}")
+    return device
+
+
 def open_device(spec: str = "auto", caps: Caps | None = None) -> Device:
     """The device that `spec` names. `caps` narrows what a WebGPU or null device promises, to run plans for smaller targets.
 

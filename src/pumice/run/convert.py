@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -101,7 +102,7 @@ def check_stored(what: str, value: Any, t: TensorType) -> None:
     """Refuses what `convert_stored` would refuse, without converting it: weights are large."""
     array, expected = as_array(value, what), t.stored_shape
     if array.shape != expected:
-        raise ShapeError(f"{what} must have shape {expected}, got {array.shape}", name=what, expected=expected, got=array.shape)
+        raise _other_shape(what, expected, array.shape)
     if array.dtype != t.dtype.np:
         # Floats of any value convert: checking the dtype is enough.
         plain = hasattr(value, "dtype") and array.dtype.kind not in "iu"
@@ -113,8 +114,13 @@ def convert_stored(value: Any, t: TensorType, what: str) -> Array:
     array = convert(value, t.dtype, what)
     expected = t.stored_shape
     if array.shape != expected:
-        raise ShapeError(f"{what} must have shape {expected}, got {array.shape}", name=what, expected=expected, got=array.shape)
+        raise _other_shape(what, expected, array.shape)
     return np.asarray(array, order="C")  # ascontiguousarray would make a vector of a scalar
+
+
+def _other_shape(what: str, expected: tuple[int, ...], got: tuple[int, ...]) -> ShapeError:
+    hint = "transpose or reshape it first" if math.prod(expected) == math.prod(got) else "give an array of the traced shape"
+    return ShapeError(f"{what} must have shape {expected}, got {got}", hint=hint, name=what, expected=expected, got=got)
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:

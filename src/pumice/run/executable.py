@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pumice import config
 from pumice.backends.base import Device, Done, Pending, Resident, Session
-from pumice.backends.select import open_device
+from pumice.backends.select import as_device
 from pumice.core.dims import evaluate
 from pumice.core.interrupts import SafeFuture
 from pumice.errors import (
@@ -396,7 +396,7 @@ class Executable(Inspection):
         if self._closed:
             raise _closed_error()
         restored = {} if state is None else self._convert_saved(state)
-        target = open_device(device) if isinstance(device, str) else device
+        target = None if device is None else as_device(device)
         return self._turns.do(lambda: self.store._reopen(target, restored, list(self._nodes.values())))
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pumice import config
 from pumice.backends.base import Device
-from pumice.backends.select import open_device
+from pumice.backends.select import as_device
 from pumice.errors import InputError
 from pumice.plan.plan import Plan, PlanOptions
 from pumice.run.executable import Executable
@@ -39,10 +39,13 @@ def store_for(device: str | Device, store: Store | None) -> tuple[Store, Device]
     if store is None:
         store = Store.temporary(device)
         return store, store.device
-    if isinstance(device, str):
-        if device == "auto":
-            return store, store.device
-        device = open_device(device)
+    if not isinstance(store, Store):
+        raise InputError(
+            f"store is a pm.Store, not {type(store).__name__}", hint="make one with pm.Store(device), or use exe.store"
+        )
+    if device == "auto":
+        return store, store.device
+    device = as_device(device)
     if not device.joins(store.device):
         raise InputError(
             f"the store is on {store.device.name}, which is not {device.name} as it is now",

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.backends.base import Device, Resident, ResidentSpec, packed_otherwise, resident_specs
-from pumice.backends.select import open_device
+from pumice.backends.select import as_device
 from pumice.errors import ClosedError, DeviceLost, InputError, OutOfMemory, PlanError, ShapeError
 from pumice.run.convert import Array
 from pumice.run.entry import Entry
@@ -45,7 +45,7 @@ class Store:
     def __init__(self, device: str | Device = "auto", *, parent: Store | None = None) -> None:
         self._root: Store = self if parent is None else parent._root
         if parent is None:
-            self._device = open_device(device) if isinstance(device, str) else device
+            self._device = as_device(device)
             self._turns = Turns()
             # Bytes of params and states that travelled, those of child stores with them.
             self._moved = {"uploads_bytes": 0, "readback_bytes": 0}
@@ -188,7 +188,11 @@ class Store:
         ...     tuned, exe.run(x=[1, 1])
         (array([5., 6.], dtype=float32), array([1., 2.], dtype=float32))
         """
-        wanted = {name: value} if isinstance(name, str) else dict(name)
+        wanted = {name: value} if isinstance(name, str) else name
+        if not isinstance(wanted, Mapping):
+            raise InputError(
+                f"swap takes a name and a value or a mapping of them, not {type(name).__name__}", hint="such as swap('w', array)"
+            )
         pairs = {self[n]: self[v] if isinstance(v, str) else v for n, v in wanted.items()}
         for entry, other in pairs.items():
             if not isinstance(other, Entry):
@@ -230,7 +234,7 @@ class Store:
         lost one they come back only as `state` gives them by name, and start over otherwise: the result says which.
         """
         restored = {self[name]: self[name].convert(value) for name, value in (state or {}).items()}
-        target = open_device(device) if isinstance(device, str) else device
+        target = None if device is None else as_device(device)
         return self._in_turn(lambda: self._reopen(target, restored, [self[name] for name in self]))
 
     def _reopen(self, target: Device | None, restored: Mapping[Entry, Array], about: list[Entry]) -> Reopened:
