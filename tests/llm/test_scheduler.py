@@ -13,7 +13,7 @@ from pumice.errors import InputError, UnknownName
 from pumice.llm.batches import Batch
 from pumice.llm.pages import NO_PAGE, PagePool
 from pumice.llm.queues import OVERDUE_TURN, PATIENCE
-from pumice.llm.scheduler import Job, Limits, Scheduler
+from pumice.llm.scheduler import BatchLimits, Job, Scheduler
 from scheduler_simulation import Outcome, Simulation
 
 
@@ -29,7 +29,7 @@ def make(
     reuse: bool = True,
 ) -> Scheduler:
     pools = [PagePool(n, page_size, window) for n, window in zip(pages, windows)]
-    return Scheduler(Limits(slots, context, chunk, budget, page_size), pools, reuse=reuse)
+    return Scheduler(BatchLimits(slots, context, chunk, budget, page_size), pools, reuse=reuse)
 
 
 # Sizes of a scheduler and kinds of load; each runs 2,000 jobs.
@@ -402,11 +402,11 @@ def test_a_job_that_could_never_run_is_refused_with_the_numbers() -> None:
 
 def test_limits_that_leave_nothing_to_prompts_are_refused() -> None:
     with pytest.raises(InputError, match="budget"):
-        Limits(slots=4, context=10, chunk=4, budget=4)
+        BatchLimits(slots=4, context=10, chunk=4, budget=4)
     with pytest.raises(InputError, match="chunk is 0"):
-        Limits(slots=4, context=10, chunk=0, budget=8)
+        BatchLimits(slots=4, context=10, chunk=0, budget=8)
     with pytest.raises(InputError, match="pages of 8 tokens"):
-        Scheduler(Limits(1, 10, 4, 4, 4), [PagePool(9, 8)])
+        Scheduler(BatchLimits(1, 10, 4, 4, 4), [PagePool(9, 8)])
 
 
 def test_a_window_pool_must_hold_a_window_and_a_chunk() -> None:

@@ -7,59 +7,41 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.cli.generate import check_before_loading, cut_line, interruptible, speed_line
 from pumice.cli.pull import progress_bar
 from pumice.errors import InputError, PumiceError
 
+if TYPE_CHECKING:
+    from pumice.llm.answers import Generation
+    from pumice.llm.chat import Chat
+
 HELP = (
-    "/reset forgets the conversation, /system TEXT sets the system text, /stats shows speeds, /help shows this, /quit or Ctrl-D"
-    ' ends; """ begins and ends a message of several lines, a \\ at the end of a line continues it'
+    "/reset forgets the conversation, /undo the last answer, /system TEXT sets the system text, /stats shows speeds, /help shows"
+    ' this, /quit or Ctrl-D ends; """ begins and ends a message of several lines, a \\ at the end of a line continues it'
 )
 # A line that is one word of this form was meant as a command; paths and sentences are not.
 _COMMAND = re.compile(r"/[a-z]+")
-_NO_SYSTEM = "this model has no chat template, so there is no place for a system text"
 _NO_TEMPLATE = "note: this model has no chat template: it continues the text so far, and answers nothing"
 
 
-class Conversation:
-    """The messages so far and what the slash commands do to them.
-
-    >>> c = Conversation("be brief")
-    >>> c.command("/system be kind"), c.messages
-    ('system text set, conversation forgotten', [{'role': 'system', 'content': 'be kind'}])
-    >>> c.command("/etc/hosts is what?") is None
-    True
-    """
-
-    def __init__(self, system: str | None) -> None:
-        self.system = system
-        self.messages: list[dict[str, str]] = []
-        self.reset()
-
-    def reset(self) -> None:
-        self.messages = [{"role": "system", "content": self.system}] if self.system else []
-
-    def command(self, line: str) -> str | None:
-        """The answer to a slash command; None for a line to send to the model."""
-        name, _, rest = line.partition(" ")
-        if name == "/reset" and not rest:
-            self.reset()
-            return "conversation forgotten"
-        if name == "/system":
-            self.system = rest.strip() or None
-            self.reset()
-            return "system text set, conversation forgotten" if self.system else "no system text, conversation forgotten"
-        if line == "/help":
-            return HELP
-        if _COMMAND.fullmatch(line):
-            raise InputError(f"there is no command {line}", hint=f"a space before it sends it as text; {HELP}")
-        return None
-
-    def transcript(self, line: str) -> str:
-        """The text so far and a new line, for a model without a chat template."""
-        return "\n".join([*(m["content"] for m in self.messages), line])
+def command(chat: Chat, line: str) -> str | None:
+    """What a slash command did to the chat; None for a line to send to the model."""
+    name, _, rest = line.partition(" ")
+    if line == "/reset":
+        chat.reset()
+        return "conversation forgotten"
+    if name == "/system":
+        chat.reset(system=rest.strip())
+        return "system text set, conversation forgotten" if chat.system else "no system text, conversation forgotten"
+    if line == "/undo":
+        return f"forgotten: {chat.undo()}"
+    if line == "/help":
+        return HELP
+    if _COMMAND.fullmatch(line):
+        raise InputError(f"there is no command {line}", hint=f"a space before it sends it as text; {HELP}")
+    return None
 
 
 def read_message(ask: Callable[[str], str]) -> str:
@@ -102,17 +84,16 @@ def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, An
     _edit_lines()
     with progress_bar(quiet=False) as report:
         loaded = load(model, "generate", **load_options, progress=report)
-    talk = Conversation(options.get("system"))
-    rest = {k: v for k, v in options.items() if k not in ("system", "raw")}
     last: Any = None
     with loaded:
         print(f"{model} on {loaded.describe_device()['name']}; {HELP}", file=sys.stderr)
         if loaded.template is None:
-            if talk.system:
+            if options.get("system"):
                 raise InputError(
                     f"{model} has no chat template, so there is no place for a system text", hint="leave --system out"
                 )
             print(_NO_TEMPLATE, file=sys.stderr)
+        chat = loaded.chat(**{**options, "system": options.get("system") or None})
         while True:
             try:
                 line = read_message(input)
@@ -130,28 +111,20 @@ def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, An
                 print(speed_line(last, loaded.describe_device()) if last else "nothing was said yet", file=sys.stderr)
                 continue
             try:
-                said = talk.command(word)
-                if said is not None and loaded.template is None and talk.system:
-                    talk.system = None
-                    talk.reset()
-                    raise InputError(_NO_SYSTEM)
+                said = command(chat, word)
                 if said is not None:
                     print(said, file=sys.stderr)
                 elif line.strip():
-                    last = _answer(loaded, talk, line.strip(), rest)
+                    last = _answer(chat, line.strip())
             except PumiceError as e:
-                full = "context" in e.fields and len(talk.messages) > 1
+                full = "context" in e.fields and len(chat.history) > 1
                 print("; ".join(filter(None, (e.message, e.hint, "or /reset" if full else ""))), file=sys.stderr)
 
 
-def _answer(loaded: Any, talk: Conversation, line: str, options: Mapping[str, Any]) -> Any:
-    asked = [*talk.messages, {"role": "user", "content": line}]
-    prompt = asked if loaded.template is not None else talk.transcript(line)
+def _answer(chat: Chat, line: str) -> Generation:
     with interruptible() as pressed:
-        answer = loaded.generate(prompt, on_text=lambda t: print(t, end="", flush=True), cancelled=pressed, **options)
+        answer = chat.send(line, on_text=lambda t: print(t, end="", flush=True), cancelled=pressed)
     print(flush=True)
     if answer.finish_reason == "length":
-        print(cut_line(answer, loaded.engine.context), file=sys.stderr)
-    # Only now: a question that failed must not stay in the history without its answer.
-    talk.messages = [*asked, {"role": "assistant", "content": answer.text}]
+        print(cut_line(answer, chat.model.engine.context), file=sys.stderr)
     return answer

@@ -11,10 +11,10 @@ from pumice.llm.requests import check_sizes
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """Sizes of a scheduler: sequences at once, tokens of a sequence, tokens of a prefill chunk, tokens of a batch, and of a page.
 
-    >>> Limits(slots=8, context=100, chunk=64, budget=64).table_pages
+    >>> BatchLimits(slots=8, context=100, chunk=64, budget=64).table_pages
     4
     """
 
@@ -74,7 +74,7 @@ class Chunk(NamedTuple):
     total: int
 
 
-class Row(NamedTuple):
+class DecodeRow(NamedTuple):
     """A decode row: token steps from position `start` on, each of which runs the token that the one before sampled.
 
     `steps` is how many of the batch's token steps count; beyond them the row may run or not, its tokens are not taken.
@@ -102,7 +102,7 @@ class Batch(NamedTuple):
     """
 
     prefill: tuple[Chunk, ...] = ()
-    decode: tuple[Row, ...] = ()
+    decode: tuple[DecodeRow, ...] = ()
     steps: int = 0
     copies: tuple[PageCopy, ...] = ()
     preempted: tuple[Hashable, ...] = ()

@@ -7,17 +7,20 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.errors import ClosedError, InputError
 from pumice.llm.answers import Piece, Run
 from pumice.llm.engine import Array, Engine
 from pumice.llm.grammar import provider_of
-from pumice.llm.prompts import Prompt, check_messages, split_batch, token_ids
+from pumice.llm.prompts import Messages, Prompt, check_messages, split_batch, token_ids
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
 from pumice.run.device import Device, open_device
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pumice.llm.chat import Chat
 
 # The most tokens of an answer where neither the call nor the model says.
 DEFAULT_MAX_TOKENS = 512
@@ -103,6 +106,15 @@ class LanguageModel:
         answers come as the model makes them: `piece.prompt` and `piece.choice` say whose they are.
         """
         return self._start(prompt, n, options)[0].pieces()
+
+    def chat(self, *, system: str | None = None, history: Messages = (), **options: Any) -> Chat:
+        """A conversation that remembers what was said: `chat.send("Hi")`, `chat.stream(…)`, `fork`, `undo`.
+
+        `history` are messages to begin with, `options` those of `generate` for all its answers.
+        """
+        from pumice.llm.chat import Chat
+
+        return Chat(self, system=system, history=history, **options)
 
     def _start(self, prompt: Any, n: int, options: Mapping[str, Any]) -> tuple[Run, bool]:
         if number("n", n, whole=True) < 1:

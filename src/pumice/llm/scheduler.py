@@ -8,13 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.errors import InputError, UnknownName
-from pumice.llm.batches import Batch, Chunk, Job, Limits, PageCopy, Row, Statistics
+from pumice.llm.batches import Batch, BatchLimits, Chunk, DecodeRow, Job, PageCopy, Statistics
 from pumice.llm.pages import Match, PagePool, TokenChain, match_prefix
 from pumice.llm.queues import OVERDUE_TURN, JobQueue, Ticket
 from pumice.llm.requests import check_sizes
 from pumice.llm.sequences import ScheduledSequence, SequencePages, Table
 
-__all__ = ["Batch", "Chunk", "Job", "Limits", "PageCopy", "Row", "Scheduler", "Statistics"]
+__all__ = ["Batch", "BatchLimits", "Chunk", "DecodeRow", "Job", "Limits", "PageCopy", "Row", "Scheduler", "Statistics", "Table"]
+
+# Short names.
+Limits = BatchLimits
+Row = DecodeRow
 
 
 class Scheduler:
@@ -24,7 +28,7 @@ class Scheduler:
     slots and pages last. Out of pages, the sequence with the lowest priority, then the latest, is preempted: its tokens become
     its prompt, and it is the first to continue. Calls must not overlap.
 
-    >>> scheduler = Scheduler(Limits(slots=2, context=64, chunk=16, budget=32, page_size=4), [PagePool(32, 4)])
+    >>> scheduler = Scheduler(BatchLimits(slots=2, context=64, chunk=16, budget=32, page_size=4), [PagePool(32, 4)])
     >>> scheduler.add(Job("a", [1, 2, 3, 4, 5], max_tokens=2))
     >>> scheduler.next_batch(now=0.0).prefill
     (Chunk(id='a', slot=0, start=0, tokens=[1, 2, 3, 4, 5], last=True, total=5),)
@@ -32,12 +36,12 @@ class Scheduler:
     True
     >>> batch = scheduler.next_batch(now=0.0, steps=4)
     >>> batch.decode, batch.steps
-    ((Row(id='a', slot=0, start=5, steps=1),), 1)
+    ((DecodeRow(id='a', slot=0, start=5, steps=1),), 1)
     >>> scheduler.took("a", 7), scheduler.finish("a")
     (True, True)
     """
 
-    def __init__(self, limits: Limits, pools: Sequence[PagePool], *, reuse: bool = True) -> None:
+    def __init__(self, limits: BatchLimits, pools: Sequence[PagePool], *, reuse: bool = True) -> None:
         """`pools` has one pool per page group; `reuse` False shares nothing between sequences."""
         self.limits, self.pools = limits, tuple(pools)
         self._pages = SequencePages(limits, pools, reuse=reuse)
@@ -345,7 +349,7 @@ class Scheduler:
         least = min(limits.page_size, limits.chunk, limits.budget - limits.slots, wanted)
         return size if size >= least else 0
 
-    def _decode(self, rows: Sequence[ScheduledSequence], steps: int) -> tuple[Row, ...]:
+    def _decode(self, rows: Sequence[ScheduledSequence], steps: int) -> tuple[DecodeRow, ...]:
         out, served = [], self._queue.served
         for s in rows:
             start = s.planned
@@ -357,7 +361,7 @@ class Scheduler:
             if s.planned > s.room:
                 self._pages.grow(s)
             served[s.client] += count
-            out.append(Row(s.id, s.slot, start, count))
+            out.append(DecodeRow(s.id, s.slot, start, count))
         return tuple(out)
 
     def _prefill(self, s: ScheduledSequence, size: int) -> Chunk:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pumice.errors import InputError
-from pumice.llm.batches import Job, Limits, PageCopy
+from pumice.llm.batches import BatchLimits, Job, PageCopy
 from pumice.llm.pages import NO_PAGE, Match, PagePool, TokenChain, match_prefix
 
 Table = np.ndarray[Any, np.dtype[np.int32]]
@@ -60,7 +60,7 @@ class ScheduledSequence:
 class SequencePages:
     """Page tables of all slots, int32 [slots, P] per page group, and the pools that the pages in them come from."""
 
-    def __init__(self, limits: Limits, pools: Sequence[PagePool], *, reuse: bool) -> None:
+    def __init__(self, limits: BatchLimits, pools: Sequence[PagePool], *, reuse: bool) -> None:
         self.size, self.chunk, self.reuse, self.pools = limits.page_size, limits.chunk, reuse, tuple(pools)
         for pool in pools:
             if pool.page_size != self.size:

@@ -32,7 +32,7 @@ from pumice.run.inspection import Inspection
 from pumice.run.reopen import Reopened
 from pumice.run.request import RunRequest, check_indices, unknown_name
 from pumice.run.store import Store
-from pumice.run.turns import Job
+from pumice.run.turns import DeviceCall
 
 T = TypeVar("T")
 
@@ -240,7 +240,7 @@ class Executable(Inspection):
         def start() -> Pending:
             return self._begin(self._require_open(), call)
 
-        self._turns.submit(Job(self, overlaps, start, call.finish, call.keep, future))
+        self._turns.submit(DeviceCall(self, overlaps, start, call.finish, call.keep, future))
         return future
 
     def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> RunRequest:

@@ -23,7 +23,7 @@ _LINGER_SECONDS = 2.0
 
 
 @dataclass(eq=False)
-class Job:
+class DeviceCall:
     """A submitted run. `start` begins it, `finish` makes its result of what came back; `keep` is called if it has to wait."""
 
     owner: object
@@ -57,10 +57,10 @@ class Turns:
         # Held by the submitted run that takes the lock next: what is submitted meanwhile queues behind it.
         self._door = threading.Lock()
         self._changed = Monitor()
-        self._waiting: deque[Job] = deque()
-        self._flying: deque[Job] = deque()
+        self._waiting: deque[DeviceCall] = deque()
+        self._flying: deque[DeviceCall] = deque()
         # The job that the worker begins; nothing overtakes it.
-        self._starting: Job | None = None
+        self._starting: DeviceCall | None = None
         self._worker: threading.Thread | None = None
 
     # -- blocking calls ---------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Turns:
         self._changed.wait_for(begun)
 
     # -- submitted runs ---------------------------------------------------------------------------------------------
-    def submit(self, job: Job) -> None:
+    def submit(self, job: DeviceCall) -> None:
         """Start a run now if the device takes it without waiting, else when its turn comes."""
         if job.overlaps and self._starts_now():
             with self._door, self._lock:
@@ -113,7 +113,7 @@ class Turns:
         nbytes = sum(j.pending.nbytes for j in self._flying if j.pending is not None)
         return len(self._flying) < _IN_FLIGHT and nbytes < _BYTES_IN_FLIGHT
 
-    def _launch(self, job: Job) -> BaseException | None:
+    def _launch(self, job: DeviceCall) -> BaseException | None:
         """Begin a job under the lock; what went wrong is for `_resolve`, as callbacks of the future may use the executable."""
         error: BaseException | None = None
         if job.future.set_running_or_notify_cancel():
@@ -162,7 +162,7 @@ class Turns:
                 self._flying.remove(first)
                 self._changed.notify_all()
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: DeviceCall) -> None:
         """Launch a job that waited; it is in `_starting`, so that nothing overtakes it."""
         with self._door, self._lock:
             error = self._launch(job)
@@ -205,7 +205,7 @@ class Turns:
             worker.join()
 
 
-def _resolve(job: Job, error: BaseException | None) -> None:
+def _resolve(job: DeviceCall, error: BaseException | None) -> None:
     """Tell the future of a job what went wrong when it began."""
     if error is not None:
         job.future.set_exception(error)

@@ -1,0 +1,123 @@
+"""Chat: a conversation with a model, which remembers what was said, and can be forked, undone and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pumice.errors import InputError
+from pumice.llm.answers import Generation, Piece
+from pumice.llm.prompts import check_messages
+from pumice.llm.requests import check_options
+
+if TYPE_CHECKING:
+    from pumice.llm.model import LanguageModel
+
+
+class Chat:
+    """A conversation: `send` and `stream` answer a text after all that was said before. Made by `model.chat()`.
+
+    `history` has the messages so far; what is cached of them is not run again. An answer that was cancelled counts as far as it
+    came, a text without an answer, because of an error, does not. `options` are those of `generate`, for all answers. A model
+    without a chat template continues the text of all messages.
+    """
+
+    def __init__(
+        self, model: LanguageModel, *, system: str | None = None, history: Sequence[Mapping[str, Any]] = (), **options: Any
+    ) -> None:
+        _check_options(options)
+        check_messages(history, None)
+        self.model, self.options = model, {name: value for name, value in options.items() if value is not None}
+        self._answering = False
+        self._history: list[dict[str, Any]] = []
+        if system is not None:
+            self.reset(system=system)
+        self._history += [dict(m) for m in history]
+
+    def __repr__(self) -> str:
+        return f"<Chat of {len(self._history)} messages>"
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The messages so far, the system text first; a copy."""
+        return [dict(m) for m in self._history]
+
+    @property
+    def system(self) -> str | None:
+        """The system text."""
+        return self._history[0]["content"] if self._history and self._history[0]["role"] == "system" else None
+
+    def send(self, text: str, *, on_text: Callable[[Piece], None] | None = None, **options: Any) -> Generation:
+        """The answer to a text. `on_text` is called with each piece of it as it comes; `options` are for this answer."""
+        answer: Generation | None = None
+        for piece in self.stream(text, **options):
+            if on_text is not None and piece:
+                on_text(piece)
+            answer = piece.answer
+        assert answer is not None  # the last piece has it
+        return answer
+
+    def stream(self, text: str, **options: Any) -> Iterator[Piece]:
+        """The answer to a text in pieces; the last one has the whole `answer`. Closing the iterator ends it there."""
+        if not isinstance(text, str):
+            raise InputError(f"the message is {type(text).__name__}", hint="give a text")
+        if self._answering:
+            raise InputError("this chat is still answering", hint="read that answer to its end, close() it, or fork() the chat")
+        _check_options(options)
+        asked = [*self._history, {"role": "user", "content": text}]
+        pieces = self.model.stream(self._prompt(asked), **{**self.options, **options})
+        return self._follow(asked, pieces)
+
+    def _prompt(self, messages: list[dict[str, Any]]) -> Any:
+        if self.model.template is not None:
+            return messages
+        return "\n".join(m["content"] for m in messages)
+
+    def _follow(self, asked: list[dict[str, Any]], pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """Passes an answer on, and remembers question and answer when it ends."""
+        if self._answering:
+            raise InputError("this chat is still answering", hint="read that answer to its end, or close() it, first")
+        self._answering = True
+        said = ""
+        try:
+            for piece in pieces:
+                said += piece
+                if piece.answer is not None:
+                    self._history = [*asked, {"role": "assistant", "content": said}]
+                yield piece
+        except GeneratorExit:
+            # Closed in between: what was heard was said.
+            self._history = [*asked, {"role": "assistant", "content": said}]
+            raise
+        finally:
+            self._answering = False
+            pieces.close()  # type: ignore[attr-defined]
+
+    def undo(self) -> str:
+        """Forget the last question and its answer; returns the question."""
+        if not self._history or self._history[-1]["role"] != "assistant":
+            raise InputError("there is nothing to undo", hint="nothing was answered yet")
+        asked = self._history[-2]["content"] if len(self._history) > 1 else ""
+        self._history = self._history[:-2]
+        return str(asked)
+
+    def reset(self, *, system: str | None = None) -> None:
+        """Forget all but the system text, or begin with another one; an empty text is none."""
+        if system is None:
+            self._history = [m for m in self._history[:1] if m["role"] == "system"]
+            return
+        if system and self.model.template is None:
+            raise InputError("this model has no chat template, so there is no place for a system text")
+        check_messages([], system)
+        self._history = [{"role": "system", "content": system}] if system else []
+
+    def fork(self) -> Chat:
+        """Another chat with the same history and options: both continue from here, and share what is cached of it."""
+        return Chat(self.model, history=self._history, **self.options)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    check_options(options)
+    for name in ("raw", "system"):
+        if options.get(name) is not None:
+            raise InputError(f"{name} is no option of a chat's answers", hint="the chat's messages are the prompt")
