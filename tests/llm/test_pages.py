@@ -94,7 +94,7 @@ def test_a_window_needs_only_what_the_next_token_sees() -> None:
     full, window = PagePool(20, SIZE), PagePool(20, SIZE, window=6)
     tokens = list(range(20))
     whole, recent = filled(full, tokens), filled(window, tokens)
-    assert window.release_behind(recent, 20) == 3 and recent[:3] == [NO_PAGE] * 3
+    assert window.release_unseen(recent, 20) == 3 and recent[:3] == [NO_PAGE] * 3
     assert window.statistics == (2, 3, 14)
     chain = TokenChain(tokens, SIZE)
     # Released pages are cached still: any prefix matches.

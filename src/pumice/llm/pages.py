@@ -27,7 +27,7 @@ class PoolStatistics(NamedTuple):
 class Match:
     """The longest cached prefix of some tokens.
 
-    `pages` are whole pages to share, with `NO_PAGE` behind a window. `tokens` counts the tokens of the prefix; those after the
+    `pages` are whole pages to share, with `NO_PAGE` where no window reaches. `tokens` counts the tokens of the prefix; those after the
     whole pages are in the page `partial`, which has to be copied.
     """
 
@@ -167,22 +167,22 @@ class PagePool:
                     else:
                         self._free.append(page)
 
-    def release_behind(self, pages: list[int], start: int) -> int:
+    def release_unseen(self, pages: list[int], start: int) -> int:
         """Drop the pages of a sequence that no query from position `start` on sees; their entries become `NO_PAGE`.
 
-        Returns the number of leading entries that are behind the window now.
+        Returns the number of leading entries that no query sees now.
         """
-        behind = self.behind(start)
-        index = min(behind, len(pages)) - 1
+        unseen = self.unseen(start)
+        index = min(unseen, len(pages)) - 1
         gone = []
         while index >= 0 and pages[index] != NO_PAGE:
             gone.append(pages[index])
             pages[index] = NO_PAGE
             index -= 1
         self.free(gone)
-        return behind
+        return unseen
 
-    def behind(self, start: int) -> int:
+    def unseen(self, start: int) -> int:
         """Leading pages of a sequence that no query from position `start` on sees."""
         return 0 if self.window is None else max(start - self.window + 1, 0) // self.page_size
 
@@ -251,8 +251,8 @@ def match_prefix(pools: Sequence[PagePool], chain: TokenChain, limit: int) -> li
     agreed = min(count for count, _ in partial)
     out = []
     for pool, (_, page) in zip(pools, partial):
-        behind = pool.behind(first)
-        pages = tuple(NO_PAGE if i < behind else pool._by_digest[chain.digest(i)] for i in range(whole))
+        unseen = pool.unseen(first)
+        pages = tuple(NO_PAGE if i < unseen else pool._by_digest[chain.digest(i)] for i in range(whole))
         out.append(Match(pages, first + agreed, page if agreed else None))
     return out
 
@@ -263,6 +263,6 @@ def _longest_in_window(pool: PagePool, chain: TokenChain, most: int) -> int:
     for whole in range(1, most + 1):
         if chain.digest(whole - 1) not in pool._by_digest:
             present_from = whole
-        if present_from <= pool.behind(whole * pool.page_size):
+        if present_from <= pool.unseen(whole * pool.page_size):
             best = whole
     return best

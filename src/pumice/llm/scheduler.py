@@ -300,7 +300,7 @@ class Scheduler:
             for running in (self._decoding, self._prefilling):
                 for s in running.values():
                     if s.planned >= s.release_at:
-                        self._pages.release_behind(s)
+                        self._pages.release_unseen(s)
         while True:
             rows = [s for s in self._decoding.values() if s.planned < s.end]
             ahead = self._steps(rows, steps)

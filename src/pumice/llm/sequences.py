@@ -120,11 +120,11 @@ class SequencePages:
     def insert(self, tokens: Sequence[int], key: Hashable) -> list[list[int]] | None:
         """Pages to write saved keys and values of `tokens` to, per page group; they are cached at once. None without room."""
         count = -(-len(tokens) // self.size)
-        behind = [pool.behind(len(tokens) // self.size * self.size) for pool in self.pools]
-        if any(count - b > pool.available for b, pool in zip(behind, self.pools)):
+        unseen = [pool.unseen(len(tokens) // self.size * self.size) for pool in self.pools]
+        if any(count - b > pool.available for b, pool in zip(unseen, self.pools)):
             return None
         chain, out = TokenChain(tokens, self.size, key), []
-        for b, pool in zip(behind, self.pools):
+        for b, pool in zip(unseen, self.pools):
             pages = [NO_PAGE] * b + (pool.allocate(count - b) or [])
             for index in range(b, count):
                 pool.keep(pages[index], chain, index, min(self.size, len(tokens) - index * self.size))
@@ -172,14 +172,14 @@ class SequencePages:
             table[s.slot] = NO_PAGE
         s.leave()
 
-    def release_behind(self, s: ScheduledSequence) -> None:
-        """Drop pages that are behind a window."""
+    def release_unseen(self, s: ScheduledSequence) -> None:
+        """Drop pages that no window reaches any more."""
         following = []
         for group in self.windows:
             pool = self.pools[group]
-            behind = pool.release_behind(s.pages[group], s.planned)
-            self.tables[group][s.slot, :behind] = NO_PAGE
-            following.append((behind + 1) * self.size + (pool.window or 0) - 1)
+            unseen = pool.release_unseen(s.pages[group], s.planned)
+            self.tables[group][s.slot, :unseen] = NO_PAGE
+            following.append((unseen + 1) * self.size + (pool.window or 0) - 1)
         s.release_at = min(following)
 
     def grow_windows(self, s: ScheduledSequence) -> None:
