@@ -27,8 +27,8 @@ class PoolStatistics(NamedTuple):
 class Match:
     """The longest cached prefix of some tokens.
 
-    `pages` are whole pages to share, with `NO_PAGE` where no window reaches. `tokens` counts the tokens of the prefix; those after the
-    whole pages are in the page `partial`, which has to be copied.
+    `pages` are whole pages to share, with `NO_PAGE` where no window reaches. `tokens` counts the tokens of the prefix; those
+    after the whole pages are in the page `partial`, which has to be copied.
     """
 
     pages: tuple[int, ...] = ()
