@@ -23,7 +23,7 @@ from pumice.llm.graphs import RING, trace_token_step
 from pumice.llm.load import read_config, read_template, read_tokenizer
 from pumice.llm.memory import CacheLayout, page_groups
 from pumice.llm.requests import check_cache_dtype, check_sizes, sampling_of
-from pumice.llm.sampling import CANDIDATES, NOT_FINITE, Sampling, needs_whole
+from pumice.llm.sampling import CANDIDATES, NOT_FINITE, Sampling
 from pumice.llm.step_inputs import RULES, slot_states, step_inputs
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams, load_model_params
@@ -82,7 +82,7 @@ def export_bundle(
         layout = CacheLayout(slots, context, cache_dtype, joined=caps.joined_cache, windows=windows)
         defaults = sampling_of(recommended)
         # All rules that a request may ask for; sorting the whole vocabulary only if the model's own settings want it.
-        drawn = Sampling(greedy=False, penalty=True, typical=True, whole=needs_whole(defaults, cfg.vocab))
+        drawn = Sampling(greedy=False, penalty=True, typical=True, whole=Sampling.of([defaults], cfg.vocab).whole)
         planner = _Planner(arch, cfg, params, layout, caps, min(chunk, context), drawn)
         plans = planner.plans()
         shared = _shared_buffers([plan for plan, _ in plans.values()])

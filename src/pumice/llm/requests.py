@@ -57,10 +57,12 @@ class SamplingParams:
         """The pairs of `logit_bias`, in the order of their ids."""
         return cast("tuple[tuple[int, float], ...]", self.logit_bias)
 
-    @property
-    def penalises(self) -> bool:
-        """Whether tokens that the sequence holds are treated unlike others."""
-        return self.repeat_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+    @cached_property
+    def parts(self) -> tuple[bool, int, bool, bool, bool, bool]:
+        """What `Sampling.of` needs to know: greedy, top_k, and whether there are penalties, logprobs, typical_p and a bias."""
+        penalty = self.repeat_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+        typical = not self.greedy and self.typical_p < 1
+        return self.greedy, 0 if self.greedy else self.top_k, penalty, self.logprobs is not None, typical, bool(self.logit_bias)
 
     @cached_property
     def numbers(self) -> tuple[float, ...]:

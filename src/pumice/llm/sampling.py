@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,15 +64,8 @@ class Sampling:
     @staticmethod
     def of(params: Sequence[SamplingParams], vocab: int, *, mask: bool = False) -> Sampling:
         """The parts that requests with these parameters need together; `mask` if one of them has a grammar."""
-        return Sampling(
-            greedy=all(p.greedy for p in params),
-            penalty=any(p.penalises for p in params),
-            logprobs=any(p.logprobs is not None for p in params),
-            whole=any(needs_whole(p, vocab) for p in params),
-            typical=any(not p.greedy and p.typical_p < 1 for p in params),
-            bias=any(p.logit_bias for p in params),
-            mask=mask,
-        )
+        # Asked for before every token step, so the answer is kept.
+        return _parts(frozenset([p.parts for p in params]), vocab > CANDIDATES, CANDIDATES, mask)
 
     def covers(self, other: Sampling) -> bool:
         """Whether a plan with these parts can draw what `other` needs; rows are drawn alike by both.
@@ -95,13 +88,16 @@ class Sampling:
         return (*(("counts",) if self.penalty else ()), *(("bias",) if self.bias else ()))
 
 
-def needs_whole(params: SamplingParams, vocab: int) -> bool:
-    """Whether a draw may fall on any token of the vocabulary, not only on the few most likely.
+@lru_cache(maxsize=1024)
+def _parts(rows: frozenset[tuple[Any, ...]], large: bool, candidates: int, mask: bool) -> Sampling:
+    """By the `parts` of requests; of a vocabulary that is not `large` the candidates are all.
 
-    >>> [needs_whole(SamplingParams(top_k=k), 50_000) for k in (0, 1, 256, 257)]
+    >>> [Sampling.of([SamplingParams(top_k=k)], 50_000).whole for k in (0, 1, 256, 257)]
     [True, False, False, True]
     """
-    return not params.greedy and vocab > CANDIDATES and not 1 <= params.top_k <= CANDIDATES
+    greedy, top_k, penalty, logprobs, typical, bias = zip(*rows, strict=True)
+    unbounded = any(not g and not 1 <= k <= candidates for g, k in zip(greedy, top_k, strict=True))
+    return Sampling(all(greedy), any(penalty), any(logprobs), large and unbounded, any(typical), any(bias), mask)
 
 
 # --- inputs of a token step ---
