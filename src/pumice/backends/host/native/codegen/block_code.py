@@ -17,8 +17,11 @@ from pumice.backends.host.native.codegen.lanes import (
     FLOATS,
     INTS,
     call_named,
+    deal,
+    dealt_bytes,
     fetch_for_reading,
     has_feature,
+    joined,
     pointer,
     turned,
 )
@@ -60,7 +63,7 @@ def look_up(builder: Any, table: Sequence[int], codes: Any) -> Any:
             builder.shuffle_vector(codes, codes, ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(i, i + width))))
             for i in range(0, count, width)
         ]
-        return _join(builder, [look_up(builder, table, part) for part in parts])
+        return joined(builder, [look_up(builder, table, part) for part in parts])
     entries = [n & 255 for n in table]
     if has_feature("avx2"):
         name = "llvm.x86.avx512.pshuf.b.512" if width == 64 else "llvm.x86.avx2.pshuf.b"
@@ -71,13 +74,6 @@ def look_up(builder: Any, table: Sequence[int], codes: Any) -> Any:
         is_set = builder.icmp_unsigned("!=", builder.and_(codes, _constant(codes.type, bit)), _constant(codes.type, 0))
         found = [builder.select(is_set, found[i + 1], found[i]) for i in range(0, len(found), 2)]
     return found[0]
-
-
-def _join(builder: Any, parts: list[Any]) -> Any:
-    while len(parts) > 1:
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), 2 * parts[0].type.count), list(range(2 * parts[0].type.count)))
-        parts = [builder.shuffle_vector(parts[i], parts[i + 1], lanes) for i in range(0, len(parts), 2)]
-    return parts[0]
 
 
 def loop(builder: Any, count: int, carried: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
@@ -103,10 +99,10 @@ def loop(builder: Any, count: int, carried: list[Any], body: Callable[[Any, list
 
 
 class BlockReader:
-    """Emits the code that reads one block of 32 rows at the address `w`."""
+    """Emits the code that reads one block of 32 rows at the address `w`; `dealt` gives the lanes of floats in that order."""
 
-    def __init__(self, builder: Any, layout: BlockLayout, w: Any) -> None:
-        self._builder, self._layout, self._w = builder, layout, w
+    def __init__(self, builder: Any, layout: BlockLayout, w: Any, dealt: bool = False) -> None:
+        self._builder, self._layout, self._w, self._dealt = builder, layout, w, dealt
         # The address of the codes, beyond `w` by as many elements as a loop is at, and the same for single bits in order.
         self._codes = self._ordered = w
         self._kept: dict[int, Any] = {}
@@ -155,10 +151,16 @@ class BlockReader:
             codes = look_up(builder, layout.table, codes)
         elif layout.zero:
             codes = builder.sub(codes, _constant(_BYTES, layout.zero))
-        return self._float(codes)
+        return self._float(codes, signed=bool(layout.table or layout.zero or layout.is_signed))
 
-    def _float(self, signed_bytes: Any) -> Any:
-        return self._builder.sitofp(self._builder.sext(signed_bytes, INTS.vector), FLOATS.vector)
+    def _ints(self, codes: Any, signed: bool = False) -> Any:
+        """Bytes as ints."""
+        if self._dealt:
+            return dealt_bytes(self._builder, codes, signed)
+        return (self._builder.sext if signed else self._builder.zext)(codes, INTS.vector)
+
+    def _float(self, codes: Any, signed: bool) -> Any:
+        return self._builder.sitofp(self._ints(codes, signed), FLOATS.vector)
 
     # --- four elements of all rows ---
 
@@ -204,7 +206,8 @@ class BlockReader:
 
     def _f16(self, byte: int) -> Any:
         wide = ir.VectorType(_SHORT, LANES)
-        low, high = (self._builder.zext(self._row(self._w, byte + i), wide) for i in range(2))
+        rows = (self._row(self._w, byte + i) for i in range(2))
+        low, high = (self._builder.zext(deal(self._builder, r) if self._dealt else r, wide) for r in rows)
         return small_floats.from_half(self._builder, self._builder.or_(low, self._builder.shl(high, _constant(wide, 8))))
 
     def scale(self) -> Any:
@@ -215,8 +218,9 @@ class BlockReader:
         if layout.scale_kind == "f16":
             return self._f16(layout.scale)
         if layout.scale_kind == "e8m0":
-            return small_floats.half_powers(builder, builder.zext(self._row(self._w, layout.scale), INTS.vector))
-        return builder.bitcast(turned(builder, self._row(self._w, layout.scale, 4)), FLOATS.vector)
+            return small_floats.half_powers(builder, self._ints(self._row(self._w, layout.scale)))
+        found = builder.bitcast(turned(builder, self._row(self._w, layout.scale, 4)), FLOATS.vector)
+        return deal(builder, found) if self._dealt else found
 
     def least(self) -> Any:
         """The block's offset, with its sign; None if there is none."""
@@ -231,8 +235,9 @@ class BlockReader:
             return None
         found = self._together([(self._w, bits) for bits in scales.parts[part]])
         if scales.is_float:
-            return small_floats.half_of_ue4m3(self._builder, self._builder.zext(found, INTS.vector))
-        return self._float(self._builder.sub(found, _constant(_BYTES, scales.zero)) if scales.zero else found)
+            return small_floats.half_of_ue4m3(self._builder, self._ints(found))
+        codes = self._builder.sub(found, _constant(_BYTES, scales.zero)) if scales.zero else found
+        return self._float(codes, signed=True)
 
 
 def times(builder: Any, a: Any, b: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 
 from pumice.backends.host.native.codegen.block_code import STEP, BlockReader, add_scaled, loop
-from pumice.backends.host.native.codegen.lanes import FLOATS, INTS, byte_dots, pointer, spread
+from pumice.backends.host.native.codegen.lanes import CAN_DEAL, FLOATS, INTS, byte_dots, pointer, spread
 from pumice.backends.host.native.codegen.vector_math import FUSED, fused
 from pumice.backends.host.native.sizes import LANES
 from pumice.core.block_formats import BlockLayout, Stretch
@@ -69,8 +69,16 @@ class _Sums:
         return total if least is None else fused(self._builder, least, self._least, total)
 
 
+def is_dealt(layout: BlockLayout) -> bool:
+    """Whether the lanes of dot products in float32 are dealt; codes that are whole bytes are spread as they are loaded."""
+    return CAN_DEAL and layout.planes[0].width < 8
+
+
 def emit_float_dot(builder: Any, layout: BlockLayout, x: Any, sums: Any, w: Any, total: Any) -> Any:
-    """total plus the dot products of a block's rows with x in float32; `sums` are those of each 16 elements of x."""
+    """total plus the dot products of a block's rows with x in float32, in lanes that may be dealt.
+
+    `sums` are those of each 16 elements of x.
+    """
 
     def dots_of(reader: BlockReader, stretch: Stretch) -> dict[int, Any]:
         starts, size = stretch.starts, layout.part_size
@@ -92,14 +100,18 @@ def emit_float_dot(builder: Any, layout: BlockLayout, x: Any, sums: Any, w: Any,
             return dict(zip(parts, (first, second)))
         return {parts[0]: builder.fadd(first, second, flags=FUSED)}
 
-    return _emit(builder, layout, sums, w, total, dots_of)
+    return _emit(BlockReader(builder, layout, w, is_dealt(layout)), builder, layout, sums, total, dots_of)
 
 
 def _emit(
-    builder: Any, layout: BlockLayout, sums: Any, w: Any, total: Any, dots_of: Callable[[BlockReader, Stretch], dict[int, Any]]
+    reader: BlockReader,
+    builder: Any,
+    layout: BlockLayout,
+    sums: Any,
+    total: Any,
+    dots_of: Callable[[BlockReader, Stretch], dict[int, Any]],
 ) -> Any:
     """`dots_of(reader, stretch)` emits the dot products of the codes of each part in a stretch with x."""
-    reader = BlockReader(builder, layout, w)
     scaled, done = _Sums(reader, builder, layout, sums), 0
     for stretch in layout.stretches():
         done += stretch.count * len(stretch.starts)
@@ -131,7 +143,7 @@ def emit_digit_dot(builder: Any, layout: BlockLayout, sums: Any, x: DigitRow, w:
         made = loop(builder, stretch.count, begin, add)
         return {p: _value(builder, made[4 * i : 4 * i + 4], x, p * size) for i, p in enumerate(parts)}
 
-    return _emit(builder, layout, sums, w, total, dots_of)
+    return _emit(BlockReader(builder, layout, w), builder, layout, sums, total, dots_of)
 
 
 def _begin(builder: Any, x: DigitRow, raised: int, first: int, count: int) -> list[Any]:

@@ -14,7 +14,7 @@ import numba
 from numba import types
 
 from pumice.backends.host.native.codegen.block_code import emit_values
-from pumice.backends.host.native.codegen.block_dots import DigitRow, emit_digit_dot, emit_float_dot
+from pumice.backends.host.native.codegen.block_dots import DigitRow, emit_digit_dot, emit_float_dot, is_dealt
 from pumice.backends.host.native.codegen.decoders import group_decoder
 from pumice.backends.host.native.codegen.lanes import ADDRESS, FLOATS, HAS_BYTE_DOTS, define
 from pumice.backends.host.native.kernels.digits import digit_sums_of, digits_of, factors_of, sums_of
@@ -65,11 +65,11 @@ def _digits_of(layout: BlockLayout) -> Any:
     return dot
 
 
-def _matvec(layout: BlockLayout, dot: Any) -> Kernel:
+def _matvec(layout: BlockLayout, dot: Any, is_dealt: bool) -> Kernel:
     block, size = layout.elements, layout.nbytes
 
     def matvec(job: int, first: int, last: int) -> None:
-        run_matvec(job, first, last, dot, block, size)
+        run_matvec(job, first, last, dot, block, size, is_dealt)
 
     return matvec
 
@@ -101,10 +101,18 @@ def _group_matmul(layout: GroupLayout) -> Kernel:
     return matmul
 
 
+def _by_floats(layout: BlockLayout) -> Kernel:
+    return _matvec(layout, _floats_of(layout), is_dealt(layout))
+
+
+def _by_digits(layout: BlockLayout) -> Kernel:
+    return _matvec(layout, _digits_of(layout), False)
+
+
 _KINDS: dict[str, Callable[[BlockLayout], Kernel]] = {
-    "matvec": lambda layout: _matvec(layout, (_digits_of if HAS_BYTE_DOTS else _floats_of)(layout)),
-    "matvec_floats": lambda layout: _matvec(layout, _floats_of(layout)),
-    "matvec_digits": lambda layout: _matvec(layout, _digits_of(layout)),
+    "matvec": _by_digits if HAS_BYTE_DOTS else _by_floats,
+    "matvec_floats": _by_floats,
+    "matvec_digits": _by_digits,
     "matmul": _matmul,
     "unpack": _unpack,
 }

@@ -15,6 +15,7 @@ from pumice.backends.host.native.codegen.lanes import (
     copy_bytes,
     copy_lanes,
     float_at,
+    gathered,
     long_at,
     scaled,
     set_float,
@@ -63,8 +64,11 @@ def _finish(out: int, count: int, total: Any) -> None:
 
 
 @_inlined
-def run_matvec(job: int, first: int, last: int, dot: Any, block: int, size: int) -> None:
-    """One row of x; `dot(known, k, b, w, total)` adds the products of its elements of block b with a tile's block."""
+def run_matvec(job: int, first: int, last: int, dot: Any, block: int, size: int, is_dealt: bool) -> None:
+    """One row of x; `dot(known, k, b, w, total)` adds the products of its elements of block b with a tile's block.
+
+    The lanes of its totals may be dealt.
+    """
     n, k, skipped, room = long_at(job + N), long_at(job + K), 0, block_memory()
     for t in range(first, last):
         while (t - skipped) * LANES >= n:
@@ -77,7 +81,8 @@ def run_matvec(job: int, first: int, last: int, dot: Any, block: int, size: int)
         for b in range(k // block):
             total = dot(known, k, b, _evened(w, stride, size, room), total)
             w += size * stride
-        _finish(long_at(job + OUT) + 4 * row, stride, scaled(total, float_at(known)))
+        total = scaled(total, float_at(known))
+        _finish(long_at(job + OUT) + 4 * row, stride, gathered(total) if is_dealt else total)
 
 
 @_inlined
