@@ -242,7 +242,7 @@ def test_a_missing_tokenizer(causal: Path, tmp_path: Path) -> None:
 def test_help_shows_the_defaults() -> None:
     shown = " ".join(pumice("run", "--help").stdout.split())
     params = SamplingParams()
-    for name in ("temperature", "top_k", "top_p", "min_p", "repeat_penalty"):
+    for name in ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty"):
         text = shown[shown.index(f"--{name.replace('_', '-')} ") :]
         assert text[: text.index("--", 2)].rstrip().endswith(f"(the model's own, else {getattr(params, name)})]"), name
     assert f"(the model's own, else {DEFAULT_MAX_TOKENS})]" in shown and "[default: 2048; x>=1]" in shown
