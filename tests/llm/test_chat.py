@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pumice as pm
-from pumice.errors import InputError
+from pumice.errors import CheckpointMismatch, FormatError, InputError
 from tiny_models import TEMPLATE, checkpoint
 
 TURN: dict[str, Any] = {"temperature": 0, "max_tokens": 4}
@@ -108,6 +108,27 @@ def test_bad_options_are_refused_at_once(model: Any) -> None:
             model.chat(**wrong)
     with pytest.raises(InputError, match="system"):
         model.chat().send("w5", system="w6")
+
+
+def test_a_saved_chat_goes_on_with_the_same_model_and_no_other(model: Any, tmp_path: Path) -> None:
+    chat = model.chat(system="w9", **TURN)
+    chat.send("w5")
+    file = tmp_path / "talk.chat"
+    chat.save(file)
+    again = model.restore_chat(file)
+    assert again.history == chat.history and again.options == chat.options and again._tokens == chat._tokens
+    assert again.send("w6").tokens == chat.send("w6").tokens
+    assert [p.name for p in tmp_path.iterdir()] == ["talk.chat"]
+    other = checkpoint("qwen2", tmp_path)
+    with pm.load(other, device="host", context=64) as loaded, pytest.raises(CheckpointMismatch, match="another model"):
+        loaded.restore_chat(file)
+    for wrong in (other / "model.safetensors", other / "config.json", tmp_path / "nothing"):
+        with pytest.raises(FormatError):
+            model.restore_chat(wrong)
+    with pytest.raises(InputError, match="no folder"):
+        chat.save(tmp_path / "no folder" / "talk.chat")
+    with pytest.raises(InputError, match="option cancelled"):
+        model.chat(cancelled=lambda: False).save(file)
 
 
 def test_a_model_without_a_template_continues_the_text(tmp_path: Path) -> None:

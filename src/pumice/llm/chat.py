@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import InputError
 from pumice.llm.answers import Generation, Piece
+from pumice.llm.chat_file import SavedChat, model_identity, read_chat, save_chat
 from pumice.llm.prompts import check_messages
 from pumice.llm.requests import check_options
 
@@ -29,6 +31,8 @@ class Chat:
         check_messages(history, None)
         self.model, self.options = model, {name: value for name, value in options.items() if value is not None}
         self._answering = False
+        # Those of the last answer and its prompt.
+        self._tokens: list[int] = []
         self._history: list[dict[str, Any]] = []
         if system is not None:
             self.reset(system=system)
@@ -65,15 +69,15 @@ class Chat:
             raise InputError("this chat is still answering", hint="read that answer to its end, close() it, or fork() the chat")
         _check_options(options)
         asked = [*self._history, {"role": "user", "content": text}]
-        pieces = self.model.stream(self._prompt(asked), **{**self.options, **options})
-        return self._follow(asked, pieces)
+        prompt = self.model.encode_prompt(self._prompt(asked))
+        return self._follow(asked, prompt, self.model.stream(prompt, **{**self.options, **options}))
 
     def _prompt(self, messages: list[dict[str, Any]]) -> Any:
         if self.model.template is not None:
             return messages
         return "\n".join(m["content"] for m in messages)
 
-    def _follow(self, asked: list[dict[str, Any]], pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _follow(self, asked: list[dict[str, Any]], prompt: list[int], pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Passes an answer on, and remembers question and answer when it ends."""
         if self._answering:
             raise InputError("this chat is still answering", hint="read that answer to its end, or close() it, first")
@@ -83,6 +87,7 @@ class Chat:
             for piece in pieces:
                 said += piece
                 if piece.answer is not None:
+                    self._tokens = [*prompt, *piece.answer.tokens]
                     self._history = [*asked, {"role": "assistant", "content": said}]
                 yield piece
         except GeneratorExit:
@@ -114,6 +119,19 @@ class Chat:
     def fork(self) -> Chat:
         """Another chat with the same history and options: both continue from here, and share what is cached of it."""
         return Chat(self.model, history=self._history, **self.options)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write messages and options to a file, with which `model.restore_chat(file)` goes on."""
+        identity = model_identity(self.model.info, self.model.engine.cfg)
+        save_chat(file, SavedChat(self._history, self.options, self._tokens), identity)
+
+    @classmethod
+    def restore(cls, model: LanguageModel, file: str | os.PathLike[str]) -> Chat:
+        """The chat in a file that `save` wrote with the same model."""
+        found = read_chat(file, model_identity(model.info, model.engine.cfg))
+        chat = cls(model, history=found.history, **found.options)
+        chat._tokens = found.tokens
+        return chat
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -115,6 +116,12 @@ class LanguageModel:
         from pumice.llm.chat import Chat
 
         return Chat(self, system=system, history=history, **options)
+
+    def restore_chat(self, file: str | os.PathLike[str]) -> Chat:
+        """The conversation in a file of `chat.save`; one with another model is refused."""
+        from pumice.llm.chat import Chat
+
+        return Chat.restore(self, file)
 
     def _start(self, prompt: Any, n: int, options: Mapping[str, Any]) -> tuple[Run, bool]:
         if number("n", n, whole=True) < 1:
