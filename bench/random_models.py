@@ -14,6 +14,7 @@ from pumice.llm.graphs import trace_token_step
 from pumice.llm.memory import CacheLayout, page_groups
 from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.llm.sampling import Sampling
+from pumice.llm.weights import ModelWeights
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture, get_architecture
 from pumice.tracing import spec
@@ -60,7 +61,7 @@ def random_engine(
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, CausalArchitecture)
     params: Any = RandomParams(cfg, dtype)
-    return Engine(arch, cfg, params, device, context=context, **options), params.nbytes
+    return Engine(ModelWeights(arch, cfg, params, device), context=context, **options), params.nbytes
 
 
 def generate(engine: Engine, prompt: int, steps: int, seed: int) -> Timings:

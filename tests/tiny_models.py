@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumice.formats import open_weights
 from pumice.llm.engine import Engine
 from pumice.llm.requests import Request, SamplingParams
+from pumice.llm.weights import ModelWeights
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.memory import WholeSequences
@@ -30,12 +31,14 @@ GREEDY = SamplingParams(temperature=0)
 
 
 def make_engine(name: str, target: str = "host", /, **options: Any) -> Engine:
-    """An engine for a golden checkpoint, without a tokeniser."""
+    """An engine for a golden checkpoint, without a tokeniser; `config` has other entries for its config.json."""
     folder = GOLDENS / name
-    cfg = ModelArchConfig.from_hf(json.loads((folder / "config.json").read_text()))
+    config = json.loads((folder / "config.json").read_text()) | options.pop("config", {})
+    cfg = ModelArchConfig.from_hf(config)
     with open_weights(folder / "model.safetensors") as weights:
         params = load_model_params(cfg, weights)
-        return Engine(get_architecture(cfg.model_type), cfg, params, device(target), **{"context": 64, **options})
+        weights = ModelWeights(get_architecture(cfg.model_type), cfg, params, device(target), name=options.pop("name", ""))
+        return Engine(weights, **{"context": 64, **options})
 
 
 def tokens_of(e: Engine, prompt: list[int], n: int = 8, sampling: SamplingParams = GREEDY, **kwargs: Any) -> list[int]:
@@ -102,5 +105,5 @@ def whole_sequences(engine: Engine, most: int) -> Executable:
     import pumice as pm
 
     tokens = pm.spec(1, "T", dtype="i32", max=most)
-    graph = pm.trace(all_logits(engine.arch, engine.cfg), params=engine._params.specs, tokens=tokens)
+    graph = pm.trace(all_logits(engine.arch, engine.cfg), params=engine.weights.params.specs, tokens=tokens)
     return pm.compile(graph, store=engine._store.child())

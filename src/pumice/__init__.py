@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pumice.errors import PumiceError as PumiceError
     from pumice.functions import *  # noqa: F403
     from pumice.ir.graph import Graph as Graph
+    from pumice.llm.engine import Engine as Engine
     from pumice.llm.grammar import Grammar as Grammar
     from pumice.llm.load import load as load
     from pumice.run.compile import compile as compile
@@ -51,6 +52,7 @@ _HOMES = {
         square squeeze stack std stop_gradient subtract sum swapaxes take take_along_axis tan tanh tile top_k transpose
         trunc upsample value_and_grad var where zeros zeros_like""",
     "pumice.ir.graph": "Graph",
+    "pumice.llm.engine": "Engine",
     "pumice.llm.grammar": "Grammar",
     "pumice.llm.load": "load",
     "pumice.run.compile": "compile",

@@ -193,6 +193,13 @@ class OutOfMemory(DeviceError):
     code = "out-of-memory"
 
 
+class DeadlineError(PumiceError):
+    """A call to a language model that was not answered before its deadline."""
+
+    code = "deadline"
+    HINT = "give it more time, or the engine fewer calls at once"
+
+
 class ClosedError(PumiceError):
     """The executable or the device was closed before this call."""
 

@@ -54,7 +54,7 @@ def test_lists_of_prompts_are_batches(model: Any) -> None:
 def test_each_answer_of_a_batch_counts_its_own_cached_tokens(folder: Path) -> None:
     with pm.load(folder, device="host", context=64, slots=2) as fresh:
         prompt = [3, 4, 5, 6, 7, 8]
-        for want in ([0, 0, 4], [4, 5, 4]):  # the third prompt takes the slot of the first, with which it has 4 tokens in common
+        for want in ([0, 0, 4], [5, 5, 4]):  # the third prompt waits for a slot, and has 4 tokens in common with the first
             answers = fresh.generate([prompt, prompt[::-1], [*prompt[:4], 20]], **TURN)
             assert all(a.usage["cached_tokens"] < a.usage["prompt_tokens"] for a in answers)
             assert [a.usage["cached_tokens"] for a in answers] == want

@@ -74,7 +74,7 @@ def test_prompts_of_every_regime_share_one_executable(penalty: float, engine: Ca
     for length in (1, 3, 4, 5, 8, 9, 12, 13):
         assert tokens_of(split, PROMPT[:length], 4, sampling) == tokens_of(plain, PROMPT[:length], 4, sampling)
     plan = next(e.plan for (decoding, *_), e in reversed(split._exes.items()) if not decoding)
-    assert {chunk for _, chunk, _ in split._exes} == {None, 12}
+    assert {size for _, size, _ in split._exes} == {1, 12}
     assert {plan.pick({"T": t}) for t in (1, 4, 8, 12)} == set(range(len(plan.regimes))) and len(plan.regimes) > 2
 
 
@@ -199,7 +199,7 @@ def test_a_smaller_cache_changes_little(dtype: str, bytes_per_number: float, tar
     small, full = engine("llama", target, cache_dtype=dtype), engine("llama", target)
     assert tokens_of(small, PROMPT, 4) == tokens_of(full, PROMPT, 4)
     plan = next(iter(small._exes.values())).plan
-    numbers = 2 * small.cfg.layers * small.context * small.cfg.kv_heads * small.cfg.head_dim
+    numbers = 2 * small.cfg.layers * small.layout.rows * small.cfg.kv_heads * small.cfg.head_dim
     cache = sum(b.nbytes for b in plan.buffers if b.kind == "state" and b.name.startswith("cache"))
     assert cache <= numbers * bytes_per_number and not plan.copies
 

@@ -111,15 +111,34 @@ def test_a_cancelled_answer_keeps_what_was_held_back(model: Any) -> None:
     assert answer.finish_reason == "cancelled" and answer.text and whole.startswith(answer.text)
 
 
-def test_another_call_beside_an_open_stream(model: Any) -> None:
-    want = model.generate("w5", **TURN)
-    stream = model.stream("w5", **TURN)
-    first = next(stream)
-    with pytest.raises(InputError, match="still open"):
-        model.generate("w7", **TURN)
-    assert model.logits([1, 2]).shape[0] == 2  # needs no turn
-    assert first + "".join(stream) == want.text
-    assert model.generate("w5", **TURN).tokens == want.tokens
+@pytest.mark.parametrize("slots", [1, 2])
+def test_another_call_beside_an_open_stream(folder: Path, slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pm.load(folder, device="host", context=64, slots=slots) as model:
+        want = {p: model.generate(p, **TURN) for p in ("w5", "w7")}
+        rows: list[int] = []
+        start = model.engine._runner.start
+        monkeypatch.setattr(model.engine._runner, "start", lambda b, *a, **k: rows.append(len(b.decode)) or start(b, *a, **k))
+        stream = model.stream("w5", **TURN)
+        first = next(stream)
+        assert model.generate("w7", **TURN).tokens == want["w7"].tokens
+        assert model.logits([1, 2]).shape[0] == 2  # needs no turn
+        assert first + "".join(stream) == want["w5"].text
+        assert max(rows) == slots, "both run in one batch if there are slots for both"
+
+
+def test_a_stream_that_nobody_reads_pauses(folder: Path) -> None:
+    """It keeps others from nothing, and goes on with the right tokens when it is read."""
+    options = {"temperature": 0, "ignore_eos": True, "max_tokens": 200}
+    with pm.load(folder, device="host", context=256, slots=1) as model:
+        want = model.generate("w5", **options)
+        stream = model.stream("w5", **options)
+        first = next(stream)
+        other = model.generate("w7", **{**options, "max_tokens": 100})
+        assert len(other.tokens) == 100
+        [paused] = model.engine._live.values()
+        assert len(paused.tokens) < 100 and model.engine._scheduler.statistics.pages_used == 0
+        assert first + "".join(stream) == want.text
+        assert not model.engine._live
 
 
 def test_a_stream_may_be_closed_by_another_thread(model: Any) -> None:

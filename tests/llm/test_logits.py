@@ -14,6 +14,7 @@ from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
 from pumice.llm import logits
 from pumice.llm.engine import Engine
+from pumice.llm.weights import ModelWeights
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.registry import CausalArchitecture, get_architecture
@@ -30,7 +31,7 @@ def open_engine(folder: Path, target: str, **options: Any) -> Engine:
     arch = get_architecture(cfg.model_type)
     assert isinstance(arch, CausalArchitecture)
     with open_weights(folder / "model.safetensors") as weights:
-        return Engine(arch, cfg, load_model_params(cfg, weights), device(target), **options)
+        return Engine(ModelWeights(arch, cfg, load_model_params(cfg, weights), device(target)), **options)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2", "llama_rope_dynamic", "mistral", "phi3_longrope"])

@@ -18,7 +18,7 @@ from pumice import config
 from pumice.backends.host import device
 from pumice.core.caps import Caps
 from pumice.core.kept import keep
-from pumice.llm import engine, plans
+from pumice.llm import plans, runner
 from pumice.llm.requests import Request, SamplingParams
 from pumice.plan.build import build_plan
 from pumice.plan.plan import Plan
@@ -37,7 +37,7 @@ def test_a_second_start_plans_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     with config.override(home=tmp_path):
         first = make_engine("llama")
         want = tokens_of(first, PROMPT)
-        monkeypatch.setattr(engine, "trace_token_step", refuse)
+        monkeypatch.setattr(runner, "trace_token_step", refuse)
         second = make_engine("llama")
         assert tokens_of(second, PROMPT) == want
         with pytest.raises(AssertionError, match="traced again"):
@@ -51,10 +51,10 @@ def test_a_second_start_has_its_decode_step_ready(tmp_path: Path, monkeypatch: p
     sampled = SamplingParams(seed=3)
     with config.override(home=tmp_path):
         with closing(make_engine("llama")) as first:
-            assert (True, None, engine._USUAL) not in first._exes  # planning would make the first load slower
+            assert (True, 1, runner.USUAL) not in first._exes  # planning would make the first load slower
             want = tokens_of(first, PROMPT, sampling=sampled)
         with closing(make_engine("llama")) as second:
-            decode = second._exes[True, None, engine._USUAL]
+            decode = second._exes[True, 1, runner.USUAL]
             bound: list[Any] = []
             program = device.Program
             monkeypatch.setattr(device, "Program", lambda *args: bound.append(args) or program(*args))
@@ -64,7 +64,7 @@ def test_a_second_start_has_its_decode_step_ready(tmp_path: Path, monkeypatch: p
             got += [event.token for event in events]
             assert got == want
             assert len(bound) == after_prefill == 1  # the prompt's own
-            assert second._exes[True, None, engine._USUAL] is decode
+            assert second._exes[True, 1, runner.USUAL] is decode
 
 
 def test_what_is_read_is_what_was_kept(tmp_path: Path) -> None:

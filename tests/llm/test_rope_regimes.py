@@ -13,6 +13,7 @@ import pytest
 from pumice.formats import open_weights
 from pumice.llm.engine import Engine
 from pumice.llm.requests import Request, SamplingParams, Timings
+from pumice.llm.weights import ModelWeights
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params
 from pumice.models.registry import get_architecture
@@ -31,7 +32,8 @@ def opened(name: str, target: str = "host", **options: Any) -> Iterator[Engine]:
     cfg = ModelArchConfig.from_hf(json.loads((folder / "config.json").read_text()) | CASES[name]["config"])
     with open_weights(folder / "model.safetensors") as weights:
         params = load_model_params(cfg, weights)
-        engine = Engine(get_architecture(cfg.model_type), cfg, params, device(target), **{"context": 64, "chunk": 9, **options})
+        weights = ModelWeights(get_architecture(cfg.model_type), cfg, params, device(target))
+        engine = Engine(weights, **{"context": 64, "chunk": 9, **options})
     try:
         yield engine
     finally:
@@ -104,12 +106,14 @@ def test_cancelling_while_the_cache_is_recomputed_ends_the_answer() -> None:
     answer = CASES["phi3_longrope"]["answers"][1]  # one token below the border
     with opened("phi3_longrope", chunk=4) as engine:
         taken: list[int] = []
-        checks = iter([False, False])  # before the step that recomputes, and before its first chunk
+        timings = Timings()
+        checks = iter([False, False])  # before two of the chunks
 
         def cancelled() -> bool:
             return len(taken) == 2 and next(checks, True)
 
-        for event in engine.stream([request(answer)], cancelled=cancelled):
+        for event in engine.stream([request(answer)], cancelled=cancelled, timings=timings):
             taken.append(event.token)
-        assert taken == answer["tokens"][:2] and len(engine._slots[0].tokens) == 4
+        assert taken == answer["tokens"][:2] and timings.prompt_tokens == len(answer["prompt"]) + 2 * 4
+        assert not engine._live and engine._scheduler.idle
         assert answers_of(engine, [request(answer)]) == [answer["tokens"]]

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pumice.llm.live import EventQueue
 from pumice.llm.requests import Request, Timings, TokenEvent
 from pumice.text.stream import TextStream
 
 if TYPE_CHECKING:
+    from pumice.llm.engine import Engine
     from pumice.llm.model import LanguageModel
 
 _SHOWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
@@ -72,64 +74,78 @@ class Piece(str):
 
 
 class Run:
-    """One call: its requests, `n` for each prompt, and their answers as they grow."""
+    """One call: its requests, `n` for each prompt, and their answers as they grow from the events of an engine."""
 
     def __init__(
         self,
         model: LanguageModel,
+        engine: Engine,
         requests: Sequence[Request],
         *,
         n: int,
         stop: tuple[str, ...],
         cancelled: Callable[[], bool] | None,
     ) -> None:
-        self.model, self.requests, self.n = model, requests, n
-        self.cancelled = cancelled or (lambda: False)
+        self.model, self.engine, self.requests, self.n = model, engine, requests, n
+        self.cancelled = cancelled
         self.answers = [Generation(seed=r.sampling.seed, sampling=_shown(r)) for r in requests]
+        self.timings = Timings()
+        self._open = set(range(len(requests)))
         self._streams = [TextStream(model.tokenizer.token_bytes, stop) for _ in requests]
-        self._timings = Timings()
         self._started = time.perf_counter()
         self._first: float | None = None
 
     def pieces(self) -> Iterator[Piece]:
         """Text as soon as it is final, and the last piece of each answer when the answer is complete."""
-        open_requests = set(range(len(self.requests)))
-        # Requests beyond the slots wait for their turn.
-        slots = len(self.model.engine._slots)
+        queue = EventQueue(self.requests, self.timings, patient=True)
         try:
-            for first in range(0, len(self.requests), slots):
-                group = range(first, min(first + slots, len(self.requests)))
-                pending = [self.requests[i] for i in group]
-                # A group that was cancelled may not have started all of its requests.
-                self._timings.reused += [0] * (first - len(self._timings.reused))
-                events = self.model.engine.stream(pending, cancelled=self.cancelled, timings=self._timings)
-                try:
-                    for event in events:
-                        i = first + event.request
-                        if i not in open_requests:
-                            continue
-                        text, done = self._take(i, event)
-                        if done:
-                            open_requests.discard(i)
-                            yield self._last(i, text)
-                            if not open_requests.intersection(group):
-                                break
-                        elif text:
-                            yield Piece(text, prompt=i // self.n, choice=i % self.n)
-                finally:
-                    # By name: an error's traceback would keep the stream, and with it the engine, in use.
-                    events.close()
-            for i in sorted(open_requests):
-                # Text held back as a possible stop string turned out not to be one.
-                rest = self._streams[i].finish()
-                self.answers[i].text += rest
-                self.answers[i].finish_reason = "cancelled"
-                yield self._last(i, rest)
+            self.engine.open(queue)
+            for event in self.engine.events(queue, self.cancelled):
+                piece = self.take(event, queue)
+                if piece is not None:
+                    yield piece
+            yield from self.rest()
         finally:
-            for i in open_requests:
-                self.answers[i].finish_reason = self.answers[i].finish_reason or "cancelled"
-            for i in range(len(self.requests)):
-                self._complete(i)
+            # By name: an error's traceback would keep the queue open.
+            queue.closed = True
+            self.engine.end(queue)
+            self.complete()
+
+    def take(self, event: TokenEvent, queue: EventQueue) -> Piece | None:
+        """What an event adds to the text of its answer, if anything."""
+        i = event.request
+        if i not in self._open:
+            return None
+        text, done = self._take(i, event)
+        if done:
+            self._open.discard(i)
+            if event.finish is None:  # a stop string
+                self.engine.end(queue, i)
+            return self._last(i, text)
+        return Piece(text, prompt=i // self.n, choice=i % self.n) if text else None
+
+    def rest(self) -> Iterator[Piece]:
+        """The last pieces of answers that end before the model or a limit ended them."""
+        for i in sorted(self._open):
+            # Text held back as a possible stop string turned out not to be one.
+            rest = self._streams[i].finish()
+            self.answers[i].text += rest
+            self.answers[i].finish_reason = "cancelled"
+            self._open.discard(i)
+            yield self._last(i, rest)
+
+    def result(self, *, batch: bool) -> Any:
+        """The answers as a call gives them: one, a list of `n`, or for a `batch` of prompts a list of those."""
+        n, all_ = self.n, self.answers
+        found: list[Any] = all_ if n == 1 else [all_[i : i + n] for i in range(0, len(all_), n)]
+        return found if batch else found[0]
+
+    def complete(self) -> None:
+        """The call is over: usage and timings of all answers."""
+        for i in self._open:
+            self.answers[i].finish_reason = self.answers[i].finish_reason or "cancelled"
+        for i in range(len(self.requests)):
+            self._complete(i)
 
     def _last(self, i: int, text: str) -> Piece:
         self._complete(i)
@@ -169,7 +185,7 @@ class Run:
 
     def _complete(self, i: int) -> None:
         """Usage and timings of an answer, as of now."""
-        t, answer = self._timings, self.answers[i]
+        t, answer = self.timings, self.answers[i]
         answer.timings = {
             "load_s": self.model.load_s,
             "first_token_s": self._first or 0.0,
@@ -182,7 +198,7 @@ class Run:
         answer.usage = {
             "prompt_tokens": len(self.requests[i].prompt),
             "completion_tokens": len(answer.tokens),
-            "cached_tokens": t.reused[i] if i < len(t.reused) else 0,
+            "cached_tokens": t.reused[i] if t.reused else 0,
         }
 
 

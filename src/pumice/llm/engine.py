@@ -1,4 +1,4 @@
-"""Engine: a causal model's plans, weights and cache on a device, and the loop that turns prompts into tokens."""
+"""Engine: a causal model that generates for many callers at once; whichever of them waits for a token runs the next batch."""
 
 from __future__ import annotations
 
@@ -6,502 +6,492 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import pumice as pm
-from pumice import config
 from pumice.core.interrupts import Monitor
-from pumice.errors import ClosedError, DeviceLost, InputError
-from pumice.llm.graphs import RING, trace_token_step
-from pumice.llm.live import Burst, CacheSlot, LiveSequence, logprobs_in
-from pumice.llm.logits import rows_at_once, sequence_logits, trace_logits
-from pumice.llm.memory import CacheLayout, group_input, page_groups
-from pumice.llm.plans import keep_plan, plan_path, read_plan
+from pumice.errors import ClosedError, DeadlineError, DeviceLost, InputError, PumiceError
+from pumice.llm.answers import Run
+from pumice.llm.batches import BatchLimits, Job
+from pumice.llm.handles import Handle
+from pumice.llm.live import EventQueue, LiveSequence, Logprobs
+from pumice.llm.logits import SequenceLogits
+from pumice.llm.memory import PAGE, CacheLayout, page_groups, pages_for
+from pumice.llm.pages import PagePool
 from pumice.llm.prepare import in_background, prepare_kernels
-from pumice.llm.requests import Request, SamplingParams, Timings, TokenEvent, check_cache_dtype, check_sizes, number
-from pumice.llm.sampling import Sampling, SamplingRow, check_token, sampling_inputs, slot_rows, trace_slot_row
-from pumice.models.config import ModelArchConfig
-from pumice.models.load import LoadedParams
-from pumice.models.lora import Adapter, attach
+from pumice.llm.requests import Request, Timings, TokenEvent, check_cache_dtype, check_prompt, check_request, check_sizes, number
+from pumice.llm.runner import USUAL, Burst, Runner
+from pumice.llm.sampling import Sampling, check_token
+from pumice.llm.scheduler import Scheduler
+from pumice.llm.weights import ModelWeights
 from pumice.models.memory import pages_suffice
-from pumice.models.registry import CausalArchitecture
 from pumice.models.rope import rotary_regime
 from pumice.run.device import Device
 from pumice.run.executable import Executable
-from pumice.sources import Progress, ProgressCallback
+from pumice.sources import ProgressCallback
 
 if TYPE_CHECKING:
+    from pumice.llm.model import LanguageModel
+    from pumice.llm.prompts import Prompt
     from pumice.run.profile import Profile
 
 Array = np.ndarray[Any, Any]
 
+# Sequences that run at once where nobody says.
+DEFAULT_SLOTS = 16
+# Contexts that the pool holds by default, if there are as many slots.
+_POOL_CONTEXTS = 4
+# Token steps in a burst at first and at most, and how long one may take to have more than that.
+_TOKEN_STEPS_PER_BURST, _MOST_TOKEN_STEPS, _BURST_SECONDS = 4, 16, 0.016
+# How often a thread that waits for another one's batch looks whether its call is cancelled.
+_POLL_SECONDS = 0.05
+# Events that may wait for the reader of a stream before its sequences pause.
+_UNREAD = 64
 
-@dataclass
+
 class _Turn:
-    """A stream's claim on the engine, which lasts until `ended`; `thread` is the one that read from the stream last."""
+    """A thread's claim to run batches, which lasts until it `ended`."""
 
-    thread: int = 0
-    ended: bool = False
+    __slots__ = ("ended",)
+
+    def __init__(self, *, ended: bool = False) -> None:
+        self.ended = ended
 
 
 class Engine:
-    """Runs a causal model. Calls take turns: a stream has its turn until it ends or is closed.
+    """Runs a causal model for many callers, who share its batches. Thread-safe; `close()` it.
 
-    Slots keep their tokens: what a prompt shares with one is not run again.
+    `slots` is how many sequences run at once, `context` how many tokens each may have, `memory` of how many tokens the keys and
+    values are kept for all of them together, those for prompts that begin alike included.
     """
 
     def __init__(
         self,
-        arch: CausalArchitecture,
-        cfg: ModelArchConfig,
-        params: LoadedParams,
-        device: Device,
+        model: LanguageModel | ModelWeights,
         *,
-        slots: int = 1,
+        slots: int = DEFAULT_SLOTS,
         context: int = 2048,
+        memory: int | None = None,
         chunk: int = 512,
         cache_dtype: str = "f32",
-        adapter: Adapter | None = None,
         progress: ProgressCallback | None = None,
-        name: str = "",
     ) -> None:
         check_sizes(slots=slots, context=context, chunk=chunk)
         check_cache_dtype(cache_dtype)
-        self.name = name or f"the {cfg.model_type} model"  # for errors
-        self._adapted = adapter is not None
-        if adapter is not None:
-            params = attach(cfg, params, adapter)
-        self.arch, self.cfg, self.device = arch, cfg, device
-        self.context = min(context, cfg.max_positions)
-        windows = page_groups(cfg.windows, self.context)
-        self.layout = CacheLayout(slots, self.context, cache_dtype, joined=device.caps.joined_cache, windows=windows)
-        self._tables = np.arange(self.layout.pool, dtype=np.int32).reshape(slots, self.layout.table)
+        weights: ModelWeights = model if isinstance(model, ModelWeights) else model.engine.weights
+        # What turns texts into tokens and back.
+        self.model: LanguageModel | None = None if isinstance(model, ModelWeights) else model
+        self.weights: ModelWeights = weights
+        self.arch, self.cfg, self.name = weights.arch, weights.cfg, weights.name
+        self.context = min(context, self.cfg.max_positions)
         self.chunk = min(chunk, self.context)
-        self._params = params
-        self._slots = [CacheSlot(i) for i in range(slots)]
-        self._pages_suffice = pages_suffice(arch.memories(cfg))
-        # Weights and caches; all executables work on it.
-        self._store = pm.Store(device)
-        self._exes: dict[Any, Executable] = {}
-        self._slot_writers: dict[str, Executable] = {}
-        # A stream holds the turn while its consumer has it, and the device only during a token step: `close` need not wait for
-        # a consumer. Any thread may finish or close a stream, which a lock that belongs to a thread would not allow.
+        caps = weights.store.device.caps
+        windows = page_groups(self.cfg.windows, self.context)
+        # One page more: the first is never allocated, unused entries of page tables refer to it.
+        pages = self._pool_pages(slots, memory) + 1
+        self.layout = CacheLayout(slots, self.context, cache_dtype, caps.joined_cache, pages=pages, windows=windows)
+        self._limits = BatchLimits(slots, self.context, self.chunk, self.chunk + slots, self.layout.page)
+        # The first engine of a model has its states beside the weights, others have a child store.
+        first = not len(weights.store)
+        self._store = weights.store if first else weights.store.child()
+        self._runner = Runner(weights, self._store, self.layout, self.chunk)
+        self._logits: SequenceLogits | None = None
+        self._live: dict[Any, LiveSequence] = {}
+        self._in_flight: deque[Burst] = deque()
+        self._new_scheduler()
+        # What callers want, for the thread that has the turn: only that one touches the scheduler and the sequences.
+        self._opened: deque[EventQueue] = deque()
+        # Calls of handles, which a thread of the engine answers while nobody waits for them.
+        self._submitted: list[EventQueue] = []
+        self._driver: threading.Thread | None = None
         self._turn = _Turn(ended=True)
         self._turns = Monitor()
-        # The state of the stream that has the turn, or had it last.
-        self._live: list[LiveSequence] = []
         self._step_lock = threading.RLock()
         self._closed = False
-        # Counts reopenings: a stream from before one has lost its cache.
-        self._life = 0
+        self._longest = 0  # of the sequences that ended, for `profile`
         # Without overlap running ahead gains nothing, and single token steps deliver tokens sooner.
-        self._ahead, self._bursts = (_TOKEN_STEPS_PER_BURST, 2) if device.caps.overlaps_host else (1, 1)
+        self._ahead, self._bursts = (_TOKEN_STEPS_PER_BURST, 2) if caps.overlaps_host else (1, 1)
         self._arrived = 0.0  # when the last burst did
-        # Captured now, for executables that are made later or in another thread.
-        self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}
-        exe = self._executable(self.chunk, _USUAL)
-        prepare_kernels(device, exe.plan, progress)
-        with in_background(self._prepare_steps):
-            self._upload(exe, params, progress)
+        exe = self._runner.prefill_executable(USUAL)
+        prepare_kernels(self.device, exe.plan, progress)
+        with in_background(self._runner.prepare):
+            if first:
+                weights.upload(exe, progress)
+        weights.engines.add(self)
 
-    @staticmethod
-    def _upload(exe: Executable, params: LoadedParams, progress: ProgressCallback | None) -> None:
-        done = 0
-        if progress is not None:
-            progress(Progress(params.nbytes, 0, "upload"))
-        group: dict[str, Array] = {}
-        waiting, left = 0, len(params.arrays)
-        for name, array in params.arrays.items():
-            group[name] = array
-            waiting, left = waiting + array.nbytes, left - 1
-            if waiting < _UPLOAD_BYTES and left:
-                continue
-            exe.set_params(group, partial=True)
-            done, waiting, group = done + waiting, 0, {}
-            if progress is not None:
-                progress(Progress(params.nbytes, done, "upload"))
+    def _pool_pages(self, slots: int, memory: int | None) -> int:
+        if memory is not None:
+            check_sizes(memory=memory)
+            return pages_for(memory)
+        each, cfg = pages_for(self.context), self.cfg
+        # The keys and values of a layer are one binding.
+        most = self.weights.store.device.caps.max_binding_bytes // (8 * PAGE * cfg.kv_heads * cfg.head_dim)
+        return max(each, min(slots * each, _POOL_CONTEXTS * each, most - 1))
 
-    def _executable(self, chunk: int | None, sampling: Sampling) -> Executable:
-        """The plan for prefill chunks of up to `chunk` tokens, or with None for the token sampled last.
+    @property
+    def device(self) -> Device:
+        return self._store.device
 
-        Weights and cache are shared by all of them.
-        """
-        key = (chunk is None, chunk, sampling)
-        if key not in self._exes:
-            with config.override(**self._switches):
-                self._exes[key] = self._make_executable(chunk, sampling)
-        return self._exes[key]
+    @property
+    def _exes(self) -> dict[tuple[bool, int, Sampling], Executable]:
+        return self._runner.exes
 
-    def _make_executable(self, chunk: int | None, sampling: Sampling) -> Executable:
-        path = self._plan_path(chunk, sampling)
-        plan = read_plan(path)
-        if plan is not None:
-            return Executable(plan, self._store, validate=config.validate)
-        graph = trace_token_step(self.arch, self.cfg, self._params.specs, self.layout, sampling, chunk=chunk)
-        made = pm.compile(graph, store=self._store)
-        keep_plan(path, made.plan)
-        return made
+    def _new_scheduler(self) -> None:
+        """A scheduler and pools that know nothing; sequences that are live wait to be prefilled again."""
+        pools = [PagePool(self.layout.pool, self.layout.page, window) for window in self.layout.windows]
+        # What recurrent layers keep of a beginning is not in its pages.
+        reuse = pages_suffice(self.arch.memories(self.cfg))
+        self._scheduler = Scheduler(self._limits, pools, reuse=reuse)
+        self._in_flight.clear()
+        for id, s in list(self._live.items()):
+            s.slot, s.paused = -1, False
+            if s.complete:  # an interrupt came between its last token and its end
+                self._drop(s)
+            else:
+                self._scheduler.add(self._job(id, s))
 
-    def _plan_path(self, chunk: int | None, sampling: Sampling) -> Path | None:
-        """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
-        return None if self._adapted else plan_path(self.device.caps, self.cfg, self._params.specs, self.layout, sampling, chunk)
+    def _job(self, id: int, s: LiveSequence) -> Job:
+        r, border = s.request, self.cfg.recompute_beyond
+        prompt = len(r.prompt)
+        crosses = border is not None and prompt <= border
+        return Job(
+            id,
+            [*r.prompt, *s.tokens],
+            r.max_tokens - len(s.tokens),
+            key=rotary_regime(self.cfg, prompt),
+            priority=s.queue.priority,
+            client=s.queue.client,
+            deadline=s.queue.deadline,
+            restart_beyond=border if crosses else None,
+            beyond_key=rotary_regime(self.cfg, (border or 0) + 1),
+        )
 
-    def _prepare_steps(self) -> None:
-        """Binds the kernels that the first tokens would wait for: those of a short prompt, and of the usual token step.
-
-        A plan of the token step that is not cached yet is left to the second token: planning would slow down the load.
-        """
-        live = LiveSequence(0, Request([0], SamplingParams(), 1), CacheSlot(0, [0]), last=0, count=1)
-        prefill = self._executable(self.chunk, _USUAL)
-        if len(prefill.plan.regimes) > 1:
-            prefill.prepare(self._inputs([live], _USUAL, [0] * min(_SHORT_PROMPT, self.chunk)), outputs=["token"])
-        with config.override(**self._switches):
-            path = self._plan_path(None, _USUAL)
-        if path is not None and path.exists():
-            self._executable(None, _USUAL).prepare(self._inputs([live], _USUAL), outputs=["ring"])
-
-    # -- generation -------------------------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------------------
     def stream(
-        self, requests: Sequence[Request], *, cancelled: Callable[[], bool] = lambda: False, timings: Timings | None = None
+        self, requests: Sequence[Request], *, cancelled: Callable[[], bool] | None = None, timings: Timings | None = None
     ) -> Generator[TokenEvent, None, None]:
         """Tokens of all requests as they come; closing the iterator, or `cancelled`, stops between token steps."""
-        if len(requests) > len(self._slots):
-            raise InputError(
-                f"{len(requests)} sequences at once, the engine has {len(self._slots)} slots",
-                hint="load the model with more slots",
-            )
-        for r in requests:
-            self._check(r)
-        turn = _Turn(threading.get_ident())
-        events = self._run(requests, cancelled, timings or Timings())
+        queue = EventQueue(requests, timings or Timings(), patient=True)
         try:
-            self._take_turn(turn)
-            for event in events:
-                yield event
-                turn.thread = threading.get_ident()
+            self.open(queue)
+            yield from self.events(queue, cancelled)
         finally:
-            try:
-                events.close()
-            finally:
-                # One step of the interpreter: an interrupt comes before it, into this block, or after it.
-                turn.ended = True
-            with self._turns.lock:
-                self._turns.notify_all()
+            queue.closed = True
+            self.end(queue)
 
-    def _take_turn(self, turn: _Turn) -> None:
-        """Waits until no other stream runs; a thread that would wait for itself gets an error."""
-
-        def taken() -> bool:
-            self._require_open()
-            if self._turn.ended:
-                self._turn = turn
-                return True
-            if self._turn.thread == turn.thread:
-                raise InputError("another stream of this model is still open", hint="read it to its end, or close() it, first")
-            return False
-
-        self._turns.wait_for(taken)
-
-    def _check_open(self, life: int | None = None) -> None:
-        """Refuses a token step on a closed or reopened engine; call under `_step_lock`."""
+    def open(self, queue: EventQueue) -> None:
+        """Let the sequences of a call wait for their turn; bad requests are refused."""
+        for s in queue.sequences:
+            check_request(s.request, vocab=self.cfg.vocab, context=self.context, longest=self.cfg.max_positions)
+            self._scheduler.check(Job(-1, s.request.prompt, s.request.max_tokens))
+            s.next_mask(self.cfg.vocab)
         self._require_open()
-        if life is not None and life != self._life:
-            raise DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
+        self._opened.append(queue)
+
+    def events(self, queue: EventQueue, cancelled: Callable[[], bool] | None = None) -> Generator[TokenEvent, None, None]:
+        """The events of a call as they come."""
+        while True:
+            event = queue.take()
+            if event is not None:
+                yield event
+            elif queue.error is not None:
+                raise queue.error
+            elif queue.closed or queue.ended:
+                return
+            else:
+                self.wait(queue, cancelled)
+
+    def submit(
+        self,
+        prompt: Prompt | Sequence[Prompt] | Request,
+        *,
+        n: int = 1,
+        priority: int = 0,
+        client: str = "",
+        deadline: float | None = None,
+        **options: Any,
+    ) -> Handle:
+        """Answer a prompt while the caller does something else; options are those of `model.generate`.
+
+        Calls of higher `priority` go first, and those of each `client` get an equal share; after `deadline` seconds the call ends
+        with an error.
+
+        >>> import pumice as pm  # doctest: +SKIP
+        >>> with pm.load("smollm2") as model, pm.Engine(model, slots=4) as engine:  # doctest: +SKIP
+        ...     handles = [engine.submit(f"What is {k} + {k}?") for k in range(8)]
+        ...     texts = [handle.result().text for handle in handles]
+        """
+        if self.model is None:
+            raise InputError("this engine has no tokenizer", hint="make it from a model: pm.Engine(model)")
+        if options.get("cancelled") is not None:
+            raise InputError("submit takes no option 'cancelled'", hint="call the handle's cancel()", name="cancelled")
+        number("priority", priority, whole=True)
+        if deadline is not None and not number("deadline", deadline, whole=False) > 0:
+            raise InputError(f"deadline is {deadline}", hint="give a number of seconds above 0", name="deadline")
+        if isinstance(prompt, Request):
+            run, batch = Run(self.model, self, [prompt], n=1, stop=(), cancelled=None), False
+        else:
+            run, batch = self.model.start(prompt, n, options, engine=self)
+        until = None if deadline is None else time.monotonic() + deadline
+        handle = Handle(self, run, batch=batch, priority=priority, client=client, deadline=until)
+        with self._turns.lock:
+            self._submitted.append(handle._queue)
+            if self._driver is None:
+                self._driver = threading.Thread(target=self._drive, name="pumice-engine", daemon=True)
+                self._driver.start()
+            self._turns.notify_all()
+        return handle
+
+    def _drive(self) -> None:
+        """Runs batches while there are handles that nobody waits for; ends with the last handle."""
+
+        def due(turn: _Turn) -> bool:
+            self._submitted = [q for q in self._submitted if not (q.ended or q.closed or q.error)]
+            return not self._submitted or (any(not q.waiting for q in self._submitted) and self._take_turn(turn))
+
+        while True:
+            turn = _Turn()
+            try:
+                self._turns.wait_for(partial(due, turn))
+                if self._turn is turn:
+                    self._step()
+            except Exception as e:  # not one of ours: nobody else would see it
+                for queue in self._submitted:
+                    queue.error = e
+            finally:
+                turn.ended = True
+                self._wake()
+            with self._turns.lock:
+                if not self._submitted:
+                    self._driver = None
+                    return
+
+    def end(self, queue: EventQueue, index: int | None = None) -> None:
+        """End a call, or one sequence of it: slots and pages are free for others."""
+        if index is None:
+            queue.closed = True
+        else:
+            queue.sequences[index].unwanted = True
+        turn = _Turn()
+        try:
+            # A thread that has the turn does it at the end of its batch.
+            if self._turns.wait_for(lambda: self._take_turn(turn), timeout=0):
+                self._settle_safely()
+        finally:
+            turn.ended = True
+            self._wake()
+
+    def wait(self, queue: EventQueue, cancelled: Callable[[], bool] | None = None) -> None:
+        """Waits until a call has events, or ended: runs batches, or lets another thread do so."""
+        timings, starting, started = queue.timings, queue.starting, time.perf_counter()
+        turn, patience = _Turn(), None if cancelled is None else _POLL_SECONDS
+        queue.waiting += 1
+        try:
+            while not queue.ready:
+                mine = self._turn is turn
+                if mine or not self._turns.wait_for(lambda: queue.ready or self._take_turn(turn), patience):
+                    if cancelled is not None and cancelled():
+                        queue.closed = True
+                    elif mine:
+                        self._step(queue)
+        finally:
+            # One step of the interpreter: an interrupt comes before it, into this block, or after it.
+            turn.ended = True
+            queue.waiting -= 1
+            self._wake()
+        taken = time.perf_counter() - started
+        if starting:
+            timings.prefill_s += taken
+        else:
+            timings.decode_s += taken
+            timings.decode_tokens += len(queue.events)
+
+    def _take_turn(self, turn: _Turn) -> bool:
+        """Whether this thread runs the next batches; the caller has the lock of `_turns`."""
+        if self._turn.ended:
+            self._turn = turn
+        return self._turn is turn
+
+    def _wake(self) -> None:
+        """Lets threads that wait look again."""
+        with self._turns.lock:
+            self._turns.notify_all()
 
     def _require_open(self) -> None:
         if self._closed:
             raise ClosedError("the model is closed", hint="load it again")
 
-    def _check(self, r: Request) -> None:
-        self._check_tokens(r.prompt)
-        r.sampling.check_tokens(self.cfg.vocab)
-        counts: dict[str, Any] = {"prompt_tokens": len(r.prompt), "max_tokens": r.max_tokens, "context": self.context}
-        if number("max_tokens", r.max_tokens, whole=True) < 1:
-            raise InputError(f"max_tokens is {r.max_tokens}", hint="ask for at least 1 token", **counts)
-        room = self.context - len(r.prompt)
-        if r.max_tokens > room:
-            fewer = f"ask for at most {room} tokens, " if room > 0 else ""
-            needed = len(r.prompt) + r.max_tokens
-            raise InputError(
-                f"{len(r.prompt)} prompt tokens and {r.max_tokens} new ones make {needed}, the context holds {self.context}",
-                hint=f"{fewer}shorten the prompt, or use a larger context (this model: up to {self.cfg.max_positions})",
-                **counts,
-            )
-
-    def _check_tokens(self, tokens: Sequence[int]) -> None:
-        if not tokens:
-            raise InputError("the prompt has no tokens", hint="give it at least one")
-        low, high = min(tokens), max(tokens)
-        if low < 0 or high >= self.cfg.vocab:
-            raise InputError(f"the token {low if low < 0 else high} is not in the vocabulary of {self.cfg.vocab}")
-
-    def _run(
-        self, requests: Sequence[Request], cancelled: Callable[[], bool], timings: Timings
-    ) -> Generator[TokenEvent, None, None]:
-        # An interrupted stream may not have released its slots.
-        self._leave_slots(self._live)
-        live: list[LiveSequence] = []
-        self._live = live
-        bursts: deque[Burst] = deque()
-        life = self._life
+    # -- batches: what follows is done by the thread that has the turn ---------------------------------------------------
+    def _step(self, reader: EventQueue | None = None) -> None:
+        """Starts batches up to the number that may be in flight, and takes the tokens of the oldest."""
         try:
-            for i, r in enumerate(requests):
-                started = time.perf_counter()
-                slot = self._claim(r)
-                seq = LiveSequence(i, r, slot, restart=self._restart_length(r))
-                live.append(seq)
-                timings.reused.append(len(slot.tokens))
-                timings.prompt_tokens += len(r.prompt) - len(slot.tokens)
-                with self._step_lock:
-                    self._check_open(life)
-                    ready = self._prefill(seq, r.prompt, cancelled)
-                if not ready:
-                    return
-                timings.prefill_s += time.perf_counter() - started
-                yield from self._finished(seq, live)
-            while live and not cancelled():
-                started = time.perf_counter()
-                with self._step_lock:
-                    self._check_open(life)
-                    events = self._decode(live, bursts, cancelled)
-                timings.decode_s += time.perf_counter() - started
-                timings.decode_tokens += len(events)
-                yield from events
-        finally:
-            self._leave_slots(live)
+            with self._step_lock:
+                self._require_open()
+                self._settle()
+                for s in reader.sequences if reader is not None else ():
+                    self._resume(s)
+                self._start_batches()
+                if self._in_flight:
+                    burst = self._in_flight.popleft()
+                    for s, token, logprobs in burst.tokens():
+                        self._accept(s, token, logprobs)
+                    self._pace(burst)
+                self._settle()
+        except PumiceError as e:
+            self._fail(e)  # those whom it concerns find it in their queues
+        except BaseException as e:
+            self._fail(e)
+            raise
+        self._wake()
 
-    def _leave_slots(self, live: Sequence[LiveSequence]) -> None:
-        for seq in live:
-            # Token steps in flight, or failed ones, may have written past this; the cache before it is intact.
-            seq.forget_ahead()
-        for slot in self._slots:
-            slot.busy = False
+    def _settle_safely(self) -> None:
+        """Settles outside of a batch."""
+        try:
+            with self._step_lock:
+                self._settle()
+        except BaseException as e:
+            self._fail(e)
+            raise
 
-    def _claim(self, r: Request) -> CacheSlot:
-        """The free slot with the longest common prefix with the prompt; tokens after that are dropped."""
+    def _settle(self) -> None:
+        """Adds and removes sequences as callers want."""
+        while self._opened:
+            for s in self._opened[0].sequences:
+                if not s.done and s.id not in self._live:
+                    self._live[s.id] = s
+                    self._scheduler.add(self._job(s.id, s))
+            self._opened.popleft()
+        for s in [s for s in self._live.values() if s.unwanted or s.queue.closed]:
+            self._drop(s)
 
-        needed = rotary_regime(self.cfg, len(r.prompt))
+    def _drop(self, s: LiveSequence) -> None:
+        """A sequence ends."""
+        s.done = True
+        if self._live.pop(s.id, None) is not None:
+            self._scheduler.finish(s.id)
 
-        def common(slot: CacheSlot) -> int:
-            # Keys rotated under another rotary regime cannot be reused. Regimes only grow with the length, so where the slot's
-            # prompt agrees, so do the decoded tokens within the new prompt.
-            if rotary_regime(self.cfg, slot.length) != needed or not self._pages_suffice:
-                return 0
-            # At least one token must run, or there would be no logits to sample from.
-            limit = min(len(slot.tokens), len(r.prompt) - 1)
-            return next((k for k in range(limit) if slot.tokens[k] != r.prompt[k]), limit)
+    def _resume(self, s: LiveSequence) -> None:
+        if s.paused and not s.done:
+            s.paused = False
+            self._scheduler.resume(s.id)
 
-        slot = max((s for s in self._slots if not s.busy), key=common)
-        slot.tokens = slot.tokens[: common(slot)]
-        slot.length, slot.busy = len(r.prompt), True
-        return slot
-
-    def _variant(self, live: Sequence[LiveSequence]) -> Sampling:
-        masked = any(s.request.grammar is not None for s in live)
-        return Sampling.of([s.request.sampling for s in live], self.cfg.vocab, mask=masked)
-
-    def _accept(self, s: LiveSequence, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
-        """Takes a sampled token for a sequence; raises if the draw failed."""
-        s.take(check_token(token, self.name, len(s.request.prompt) + s.count), logprobs)
-
-    def _prefill(self, seq: LiveSequence, prompt: Sequence[int], cancelled: Callable[[], bool]) -> bool:
-        """Prefill: runs the tokens of a prompt that the slot lacks, and samples the next one; False if cancelled."""
-        variant, slot = self._variant([seq]), seq.slot
-        self._fill_slot(seq, prompt[len(seq.request.prompt) :], variant)
-        while len(slot.tokens) < len(prompt):
-            if cancelled():
-                return False
-            part = list(prompt[len(slot.tokens) : len(slot.tokens) + self.chunk])
-            inputs = self._inputs([seq], variant, part)
-            last = len(slot.tokens) + len(part) == len(prompt)
-            wanted = ["token", *(_LOGPROB_OUTPUTS if variant.logprobs else ())] if last else []
-            results = self._executable(self.chunk, variant).run(inputs, outputs=wanted)
-            slot.tokens += part
-        self._accept(seq, int(results[0][0]), logprobs_in(results[1:], 0))
-        return True
-
-    def _fill_slot(self, seq: LiveSequence, completion: Sequence[int], variant: Sampling) -> None:
-        """Writes what sampling keeps for each slot: token counts and biases."""
-        request, vocab = seq.request, self.cfg.vocab
-        for name, row in slot_rows(request.sampling, request.prompt, completion, variant, vocab).items():
-            if name not in self._slot_writers:
-                self._slot_writers[name] = pm.compile(trace_slot_row(name, len(self._slots), vocab), store=self._store)
-            self._slot_writers[name].run({"slot": np.array([seq.slot.index], np.int32), "row": row[None]}, outputs=[])
-
-    def _place(self, s: LiveSequence, number: int) -> int:
-        """The ring position of a sequence's token with that number."""
-        return number % RING * len(self._slots) + s.slot.index
-
-    def _inputs(self, live: Sequence[LiveSequence], variant: Sampling, part: Sequence[int] | None = None) -> dict[str, Array]:
-        """The inputs of a token step: for a prefill chunk, or for the token that each sequence sampled last."""
-        length = 1 if part is None else len(part)
-        out: dict[str, Array] = {
-            "slot": np.array([s.slot.index for s in live], np.int32),
-            "start": np.array([len(s.slot.tokens) for s in live], np.int32),
-            "total": np.array([max(s.slot.length, len(s.slot.tokens) + length) for s in live], np.int32),
-            "at": np.array([self._place(s, s.count + s.ahead) for s in live], np.int32),
-        }
-        if part is None:
-            out["fed"] = np.array([self._place(s, s.count + s.ahead - 1) for s in live], np.int32)
-            row = out["slot"] * np.int32(self.layout.table * self.layout.page) + out["start"]
-        else:
-            out |= {"length": np.array([length], np.int32), "tokens": np.array([part], np.int32)}
-            row = out["slot"] * self.layout.table * self.layout.page + np.arange(length, dtype=np.int32) + out["start"]
-        for group in range(len(self.layout.windows)):
-            out |= {group_input("pages", group): self._tables[out["slot"]], group_input("row", group): row}
-        rows = [SamplingRow(s.request.sampling, s.count + s.ahead, s.allowed()) for s in live]
-        return out | sampling_inputs(rows, variant, self.cfg.vocab)
-
-    def _restart_length(self, r: Request) -> int | None:
-        """The length beyond which the cache of a sequence is recomputed; None where no token step crosses one."""
-        border = self.cfg.recompute_beyond
-        return None if border is None or len(r.prompt) > border else border
-
-    def _restart(self, s: LiveSequence, live: list[LiveSequence], cancelled: Callable[[], bool]) -> list[TokenEvent]:
-        """Recomputes the cache of a sequence from its first token, and samples its next token."""
-        whole = [*s.slot.tokens, s.last]
-        s.slot.tokens, s.slot.length, s.restart = [], len(whole), None
-        if self._prefill(s, whole, cancelled):
-            return self._finished(s, live)
-        live.remove(s)  # cancelled: it has no token to continue from
-        return []
-
-    def _decode(self, live: list[LiveSequence], bursts: deque[Burst], cancelled: Callable[[], bool]) -> list[TokenEvent]:
-        """The tokens of the oldest burst of token steps; the next one is started before it is waited for."""
-        due = [s for s in live if s.restarts_now]
-        if due:
-            return [event for s in due for event in self._restart(s, live, cancelled)]
+    def _start_batches(self) -> None:
+        masked = any(s.request.grammar is not None for s in self._live.values())
+        single = masked or any(s.request.sampling.logprobs is not None for s in self._live.values())
         # A mask needs the token before it.
-        most = 1 if any(s.request.grammar for s in live) else self._bursts
-        while len(bursts) < most and all(s.room > 0 for s in live):
-            bursts.append(self._burst(live))
-        burst = bursts.popleft()
-        results = burst.results()
-        self._pace(burst)
-        events: list[TokenEvent] = []
-        for _ in range(burst.token_steps):
-            for row, s in enumerate(burst.live):
-                if s.done:
-                    continue
-                if burst.logprobs:
-                    self._accept(s, int(results[0][row]), logprobs_in(results[1:], row))
-                else:
-                    self._accept(s, int(results[0][self._place(s, s.count)]), None)
-                events += self._finished(s, live)
-        return events
+        while len(self._in_flight) < (1 if masked else self._bursts):
+            batch = self._scheduler.next_batch(time.monotonic(), 1 if single else self._ahead)
+            for id in batch.expired:
+                self._end_all(DeadlineError("the deadline of this call has passed", hint=DeadlineError.HINT), [self._live[id]])
+            if not batch:
+                return
+            self._in_flight.append(self._runner.start(batch, self._live, self._scheduler.tables, wait=self._bursts == 1))
+            if not batch.decode:
+                return  # the first token does not wait until a plan for the second is made
+
+    def _accept(self, s: LiveSequence, token: int, logprobs: Logprobs | None) -> None:
+        """Takes a sampled token for a sequence; its call ends if the draw failed."""
+        if s.done:
+            return
+        queue = s.queue
+        try:
+            check_token(token, self.name, len(s.request.prompt) + len(s.tokens))
+            self._scheduler.took(s.id, token)
+            event = s.accept(token, logprobs)
+            if event.finish is None:
+                s.next_mask(self.cfg.vocab)
+        except PumiceError as e:
+            self._end_all(e, [s])
+        else:
+            if event.finish is not None:
+                self._longest = max(self._longest, len(s.request.prompt) + len(s.tokens) - 1)
+                self._drop(s)
+            elif queue.patient and not queue.waiting and len(queue.events) >= _UNREAD:
+                s.paused = True
+                self._scheduler.pause(s.id)
+            if queue.on_change is not None:
+                queue.on_change()
 
     def _pace(self, burst: Burst) -> None:
         """More token steps per burst where they are short, so that the gaps between bursts weigh less."""
         now, before = time.perf_counter(), self._arrived
         self._arrived = now
-        if self._bursts > 1 and burst.token_steps > 1 and before:
-            each = (now - before) / burst.token_steps
+        if self._bursts > 1 and burst.steps > 1 and before:
+            each = (now - before) / burst.steps
             self._ahead = min(max(int(_BURST_SECONDS / max(each, 1e-6)), _TOKEN_STEPS_PER_BURST), _MOST_TOKEN_STEPS)
 
-    def _burst(self, live: Sequence[LiveSequence]) -> Burst:
-        """Starts a few token steps on the device; the last one brings the tokens of all."""
-        variant = self._variant(live)
-        exe = self._executable(None, variant)
-        token_steps = 1 if variant.logprobs or variant.mask else min(self._ahead, *(s.room for s in live))
-        for _ in range(token_steps - 1):
-            exe.run(self._inputs(live, variant), outputs=[])
-            self._advance(live)
-        wanted = ["token", *_LOGPROB_OUTPUTS] if variant.logprobs else ["ring"]
-        inputs = self._inputs(live, variant)
-        results: Callable[[], Sequence[Array]]
-        if self._bursts == 1:
-            results = partial(tuple, exe.run(inputs, outputs=wanted))
-        else:
-            results = exe.submit(inputs, outputs=wanted).result
-        self._advance(live)
-        return Burst(tuple(live), token_steps, variant.logprobs, results)
+    def _fail(self, error: BaseException) -> None:
+        """A batch failed: the calls that it concerns end with the error, sequences of others are prefilled again."""
+        with self._step_lock:
+            if isinstance(error, DeviceLost | ClosedError):
+                self._settle()
+                self._end_all(error, list(self._live.values()))
+            elif isinstance(error, PumiceError):
+                running = self._scheduler.running
+                self._end_all(error, [s for id, s in self._live.items() if id in running])
+            self._new_scheduler()
+        self._wake()
 
-    @staticmethod
-    def _advance(live: Sequence[LiveSequence]) -> None:
-        """Records a token step that was started; which token ran is known only if no other token step is in flight."""
-        for s in live:
-            s.slot.tokens.append(-1 if s.ahead else s.last)
-            s.ahead += 1
+    def _end_all(self, error: PumiceError, sequences: Sequence[LiveSequence]) -> None:
+        """Ends the calls of some sequences with an error."""
+        for s in sequences:
+            s.queue.error = s.queue.error or error
+            for each in s.queue.sequences:
+                self._drop(each)
+            if s.queue.on_change is not None:
+                s.queue.on_change()
 
-    def _finished(self, s: LiveSequence, live: list[LiveSequence]) -> list[TokenEvent]:
-        """The event of the token that a sequence just got; ended sequences leave."""
-        finish = "stop" if s.last in s.request.stop_ids else "length" if s.count >= s.request.max_tokens else None
-        if finish is not None:
-            # Tokens computed past the end are cut off again: the next request overwrites those rows of the cache.
-            s.forget_ahead()
-            s.done = True
-            s.slot.busy = False
-            live.remove(s)
-        logprob, top = s.logprobs or (None, ())
-        wanted = s.request.sampling.logprobs
-        return [TokenEvent(s.index, s.last, finish, logprob, top[: wanted or 0])]
-
-    # -- whole sequences --------------------------------------------------------------------------------------------
+    # -- whole sequences ------------------------------------------------------------------------------------------------
     def logits(self, tokens: Sequence[int]) -> Array:
         """Logits of every position, float32 [T, vocab]; the cache is not touched: a second one of its size is allocated once."""
-        self._check_tokens(tokens)
-        if len(tokens) > self.context:
-            raise InputError(
-                f"{len(tokens)} tokens, the context holds {self.context}",
-                hint="shorten the sequence, or load with a larger context",
-                prompt_tokens=len(tokens),
-                context=self.context,
-            )
-        rows = rows_at_once(self.cfg.vocab, self.chunk, self.device.caps)
+        check_prompt(tokens, self.cfg.vocab)
         with self._step_lock:
-            self._check_open()
-            if "logits" not in self._exes:
-                sizes: dict[str, Any] = {"context": self.context, "rows": rows, "joined": self.layout.joined}
-                graph = trace_logits(self.arch, self.cfg, self._params.specs, **sizes)
-                self._exes["logits"] = pm.compile(graph, store=self._store.child())
-            return sequence_logits(self._exes["logits"], tokens, rows, self.cfg.vocab)
+            self._require_open()
+            if self._logits is None:
+                self._logits = SequenceLogits(self.weights, self._store, self.layout, self.chunk)
+            return self._logits.run(tokens)
 
     def profile(self, *, repeats: int = 5) -> Profile:
-        """Where the time of one token step goes, after the longest sequence that the cache holds; nothing is changed by it."""
-        slot = max(self._slots, key=lambda s: len(s.tokens))
-        if not slot.tokens:
+        """Where the time of one token step goes, after as many tokens as the longest answer had; nothing is changed by it."""
+        if not self._longest:
             raise InputError("there is no sequence to continue", hint="generate something first")
-        held = slot.tokens[: self.context - 1]
-        live = LiveSequence(0, Request(held, SamplingParams(temperature=0), 1), CacheSlot(slot.index, held), last=held[-1])
-        variant = self._variant([live])
         with self._step_lock:
-            self._check_open()
-            return self._executable(None, variant).profile(self._inputs([live], variant), outputs=["ring"], repeats=repeats)
+            self._require_open()
+            return self._runner.profile(min(self._longest, self.context - 1), repeats=repeats)
 
+    # -- life -----------------------------------------------------------------------------------------------------------
     def reopen(self, device: Device | None = None) -> None:
         """Reopen on a new device after this one was lost: the same plans and weights, an empty cache."""
         with self._step_lock:
-            self._check_open()
+            self._require_open()
             self._store.reopen(device)
-            self.device = self._store.device
-            self._life += 1
-            for slot in self._slots:
-                slot.tokens = []
+        for engine in list(self.weights.engines):
+            error = DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
+            engine._fail(error)
 
     def report(self) -> Mapping[str, Any]:
         """Steps and memory of each plan in use, as data."""
-        return {str(k): {"steps": [len(r.steps) for r in e.plan.regimes], "memory": e.plan.memory} for k, e in self._exes.items()}
+        exes: dict[Any, Executable] = {**self._exes, **({} if self._logits is None else {"logits": self._logits.exe})}
+        return {str(k): {"steps": [len(r.steps) for r in e.plan.regimes], "memory": e.plan.memory} for k, e in exes.items()}
 
     def close(self) -> None:
-        """Free the device memory, after the token step that runs now; open streams end with a ClosedError."""
+        """Free the device memory, after the batch that runs now; open streams end with a ClosedError."""
         self._closed = True
         with self._step_lock:
+            self._settle()
+            self._end_all(ClosedError("the model is closed", hint="load it again"), list(self._live.values()))
+            if self._logits is not None:
+                self._logits.exe.close()
+                self._logits = None
             self._store.close()
-            self._exes.clear()
-            self._slot_writers.clear()
+            self._runner.close()
+        self._wake()
 
+    def __enter__(self) -> Engine:
+        return self
 
-# The default sampling of requests; its plans are prepared at load.
-_USUAL = Sampling(greedy=False)
-# Tokens of a prompt as chats begin with; the kernels for so many are made ready at load.
-_SHORT_PROMPT = 32
-# Weights that are uploaded together.
-_UPLOAD_BYTES = 1 << 23
-# Steps in a burst at first and at most, and how long one may take to have more than that.
-_TOKEN_STEPS_PER_BURST, _MOST_TOKEN_STEPS, _BURST_SECONDS = 4, 16, 0.016
-_LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,92 +1,116 @@
-"""Sequences while they run: the slots of the cache, requests in them, and token steps that were started together."""
+"""Sequences while they run, and the events of a call's sequences on their way to its reader."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from pumice.llm.requests import Request
+from pumice.llm.requests import Request, Timings, TokenEvent
+from pumice.llm.sampling import checked_mask
 
 Array = np.ndarray[Any, Any]
+Logprobs = tuple[float, tuple[tuple[int, float], ...]]
+
+_IDS = count()
 
 
-@dataclass
-class CacheSlot:
-    """One sequence of the cache: the tokens whose keys and values it holds.
+class EventQueue:
+    """The events of one call: the engine appends them, the call's reader takes them.
 
-    `length` is how long the whole prompt was when it ran: some rotary scalings turn all its keys by that. A token that was
-    decoded after it turned by its own length.
+    `patient` says that the reader may be slow: sequences pause while many events wait for it. `on_change` is called when there is
+    something new.
     """
 
-    index: int
-    tokens: list[int] = field(default_factory=list)
-    length: int = 0
-    busy: bool = False
-
-
-@dataclass
-class LiveSequence:
-    """A request while it runs. `count` tokens were handed out; `ahead` token steps were started beyond them."""
-
-    index: int
-    request: Request
-    slot: CacheSlot
-    last: int = -1
-    count: int = 0
-    ahead: int = 0
-    done: bool = False
-    logprobs: tuple[float, tuple[tuple[int, float], ...]] | None = None
-    restart: int | None = None  # tokens that the cache may hold before it is recomputed
-
-    @property
-    def room(self) -> int:
-        """Token steps that may still be started."""
-        left = self.request.max_tokens - self.count - self.ahead
-        return left if self.restart is None else min(left, self.restart - len(self.slot.tokens))
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        timings: Timings,
+        *,
+        patient: bool,
+        priority: int = 0,
+        client: str = "",
+        deadline: float | None = None,
+    ) -> None:
+        self.timings, self.patient = timings, patient
+        self.priority, self.client, self.deadline = priority, client, deadline
+        self.sequences = [LiveSequence(self, k, r) for k, r in enumerate(requests)]
+        self.events: deque[tuple[int, TokenEvent]] = deque()
+        self.error: BaseException | None = None
+        self.closed = False
+        self.waiting = 0  # readers that wait now
+        self.on_change: Callable[[], None] | None = None
+        timings.reused += [0] * (len(requests) - len(timings.reused))
 
     @property
-    def restarts_now(self) -> bool:
-        """Whether the next token is the first beyond the length at which the cache is recomputed."""
-        return self.restart is not None and len(self.slot.tokens) == self.restart and not self.ahead
+    def ready(self) -> bool:
+        """Whether a reader need not wait."""
+        return bool(self.events) or self.error is not None or self.closed or self.ended
 
-    def allowed(self) -> Array | None:
-        """The mask of the tokens that may come next, where the request has a grammar."""
-        if self.request.grammar is None:
-            return None
-        answer = self.slot.tokens[len(self.request.prompt) :]
-        return np.asarray(self.request.grammar.mask([*answer, self.last] if self.count else []))
-
-    def take(self, token: int, logprobs: tuple[float, tuple[tuple[int, float], ...]] | None) -> None:
-        """The next token; if later token steps are in flight, the first of them has run it."""
-        self.last, self.logprobs = token, logprobs
-        self.count += 1
-        if self.ahead:
-            self.ahead -= 1
-            if self.ahead:
-                self.slot.tokens[len(self.slot.tokens) - self.ahead] = token
-
-    def forget_ahead(self) -> None:
-        """Cut off the token steps whose tokens were not taken."""
-        del self.slot.tokens[len(self.slot.tokens) - self.ahead :]
-        self.ahead = 0
-
-
-@dataclass(frozen=True)
-class Burst:
-    """Token steps that were started together: `results` waits for what the last of them brings."""
-
-    live: tuple[LiveSequence, ...]
-    token_steps: int
-    logprobs: bool
-    results: Callable[[], Sequence[Array]]
-
-
-def logprobs_in(results: Sequence[Array], row: int) -> tuple[float, tuple[tuple[int, float], ...]] | None:
-    """The log-probability of a row's token and its alternatives, None where they were not requested."""
-    if not results:
+    def take(self) -> TokenEvent | None:
+        """The next event; None if there is none now."""
+        while self.events:
+            number, event = self.events.popleft()
+            s = self.sequences[event.request]
+            # An interrupt may have come after an event was appended and before that was noted: its token then came again.
+            if number == s.read:
+                s.read += 1
+                return event
         return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more events come."""
+        return all(s.done for s in self.sequences)
+
+    @property
+    def starting(self) -> bool:
+        """Whether a sequence still waits for its first token."""
+        return any(not s.tokens and not s.done for s in self.sequences)
+
+
+class LiveSequence:
+    """A sequence while it is generated: `tokens` are those of its answer so far."""
+
+    def __init__(self, queue: EventQueue, index: int, request: Request) -> None:
+        self.queue, self.index, self.request = queue, index, request
+        self.id = next(_IDS)
+        self.tokens: list[int] = []
+        self.read = 0  # events that the reader took
+        self.done = self.paused = self.unwanted = False
+        # The number of tokens by which rotary scalings turn what was prefilled.
+        self.turned_by = len(request.prompt)
+        # Where the next prefill chunk is expected, if the sequence has a slot.
+        self.slot = self.following = -1
+        # The tokens that may come next, where the request has a grammar.
+        self.allowed: Array | None = None
+
+    def next_mask(self, vocab: int) -> None:
+        """Asks the grammar which tokens may come next."""
+        if self.request.grammar is not None:
+            self.allowed = checked_mask(np.asarray(self.request.grammar.mask(list(self.tokens))), vocab)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has its last token."""
+        r = self.request
+        return len(self.tokens) >= r.max_tokens or (bool(self.tokens) and self.tokens[-1] in r.stop_ids)
+
+    def accept(self, token: int, logprobs: Logprobs | None) -> TokenEvent:
+        """Takes the next token, and appends its event to the queue; the event says whether it is the last."""
+        r, number = self.request, len(self.tokens)
+        finish = "stop" if token in r.stop_ids else "length" if number + 1 >= r.max_tokens else None
+        logprob, top = logprobs or (None, ())
+        event = TokenEvent(self.index, token, finish, logprob, top[: r.sampling.logprobs or 0])
+        self.queue.events.append((number, event))
+        self.tokens.append(token)
+        return event
+
+
+def logprobs_in(results: Sequence[Array], row: int) -> Logprobs:
+    """The log-probability of a row's token and its alternatives."""
     chosen, values, ids = results
     return float(chosen[row]), tuple((int(i), float(v)) for i, v in zip(ids[row], values[row], strict=True))

@@ -20,9 +20,10 @@ from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
-from pumice.llm.engine import Engine
+from pumice.llm.engine import DEFAULT_SLOTS, Engine
 from pumice.llm.model import LanguageModel
 from pumice.llm.requests import check_cache_dtype, check_sizes, number
+from pumice.llm.weights import ModelWeights
 from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import load_model_params, with_own_head
@@ -47,7 +48,8 @@ def load(
     *,
     device: str | Device = "auto",
     context: int = 2048,
-    slots: int = 1,
+    slots: int = DEFAULT_SLOTS,
+    memory: int | None = None,
     cache_dtype: str = "f32",
     lora: str | Path | None = None,
     lora_scale: float = 1.0,
@@ -57,13 +59,14 @@ def load(
 
     The task follows from the checkpoint unless it is given: "generate" gives a `LanguageModel`, "embed" an `EmbeddingModel`,
     "classify" and "rerank" a `CrossEncoder`; one that the model cannot do is refused. `context` is the most tokens a sequence
-    may have, `slots` how many sequences run at once, `cache_dtype` f32, f16 or q8 for keys and values. `lora` is
+    may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, by default
+    of four contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `progress` is called
     with a `Progress(total, done, phase)` while bytes move and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
     check_task(task)
-    check_sizes(slots=slots, context=context)
+    check_sizes(slots=slots, context=context, **({} if memory is None else {"memory": memory}))
     check_cache_dtype(cache_dtype)
     # Before anything is fetched for it.
     opened = open_device(device) if isinstance(device, str) else device
@@ -103,8 +106,9 @@ def load(
         with ThreadPoolExecutor(1) as pool:
             text = _Once(pool, partial(_text, resolved.path, weights))
             report = _releasing(weights, progress, text.start)
-            options = {"slots": slots, "context": context, "cache_dtype": cache_dtype}
-            engine = Engine(arch, cfg, params, opened, **options, adapter=adapter, progress=report, name=str(model))
+            options = {"slots": slots, "context": context, "memory": memory, "cache_dtype": cache_dtype}
+            held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model))
+            engine = Engine(held, **options, progress=report)
             try:
                 tokenizer, template = text.result()
             except BaseException:

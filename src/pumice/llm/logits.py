@@ -9,11 +9,13 @@ import numpy as np
 
 import pumice as pm
 from pumice.core.caps import Caps
+from pumice.errors import InputError
 from pumice.ir.graph import Graph
 from pumice.llm.memory import CacheLayout, PagedMemory
+from pumice.llm.weights import ModelWeights
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture
-from pumice.run.executable import Executable
+from pumice.run.store import Store
 from pumice.tensor import Tensor
 
 # Most bytes of logits that a run makes; larger ones gain no speed.
@@ -48,13 +50,30 @@ def trace_logits(arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, *,
     return pm.trace(run, params=params, tokens=pm.spec(1, "T", dtype="i32", max=rows), start=one, end=one, total=one)
 
 
-def sequence_logits(exe: Executable, tokens: Sequence[int], rows: int, vocab: int) -> np.ndarray[Any, Any]:
-    """Logits float32 [len(tokens), vocab] by the executable of such a graph."""
-    out = np.empty((len(tokens), vocab), np.float32)
-    for start in range(0, len(tokens), rows):
-        part = tokens[start : start + rows]
-        numbers = {"start": start, "end": start + len(part), "total": len(tokens)}
-        inputs = {"tokens": np.array([part], np.int32)}
-        inputs |= {name: np.array([value], np.int32) for name, value in numbers.items()}
-        out[start : start + len(part)] = exe.run(inputs)
-    return out
+class SequenceLogits:
+    """Logits of every position of a sequence, with the weights of a model and a cache of its own."""
+
+    def __init__(self, weights: ModelWeights, store: Store, layout: CacheLayout, chunk: int) -> None:
+        self.vocab, self.context = weights.cfg.vocab, layout.context
+        self.rows = rows_at_once(self.vocab, chunk, store.device.caps)
+        sizes: dict[str, Any] = {"context": layout.context, "rows": self.rows, "joined": layout.joined}
+        graph = trace_logits(weights.arch, weights.cfg, weights.params.specs, **sizes)
+        self.exe = pm.compile(graph, store=store.child())
+
+    def run(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Logits float32 [len(tokens), vocab]."""
+        if len(tokens) > self.context:
+            raise InputError(
+                f"{len(tokens)} tokens, the context holds {self.context}",
+                hint="shorten the sequence, or load with a larger context",
+                prompt_tokens=len(tokens),
+                context=self.context,
+            )
+        out = np.empty((len(tokens), self.vocab), np.float32)
+        for start in range(0, len(tokens), self.rows):
+            part = tokens[start : start + self.rows]
+            numbers = {"start": start, "end": start + len(part), "total": len(tokens)}
+            inputs = {"tokens": np.array([part], np.int32)}
+            inputs |= {name: np.array([value], np.int32) for name, value in numbers.items()}
+            out[start : start + len(part)] = self.exe.run(inputs)
+        return out

@@ -49,6 +49,7 @@ class LanguageModel:
         self.load_s = load_s
         self._defaults = dict(defaults or {})
         self._engine: Engine | None = engine
+        engine.model = self
 
     @property
     def engine(self) -> Engine:
@@ -93,12 +94,11 @@ class LanguageModel:
         not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where the context does,
         with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
         """
-        run, batch = self._start(prompt, n, options)
+        run, batch = self.start(prompt, n, options)
         for piece in run.pieces():
             if on_text is not None and piece:
                 on_text(piece)
-        answers: list[Any] = run.answers if n == 1 else [run.answers[i : i + n] for i in range(0, len(run.answers), n)]
-        return answers if batch else answers[0]
+        return run.result(batch=batch)
 
     def stream(self, prompt: Prompt | Sequence[Prompt], *, n: int = 1, **options: Any) -> Iterator[Piece]:
         """The answer in pieces, which are strings of whole characters; closing the iterator stops the model.
@@ -106,7 +106,7 @@ class LanguageModel:
         The last piece of an answer, which may be empty, has its `finish_reason`, `usage` and `logprobs`. Pieces of several
         answers come as the model makes them: `piece.prompt` and `piece.choice` say whose they are.
         """
-        return self._start(prompt, n, options)[0].pieces()
+        return self.start(prompt, n, options)[0].pieces()
 
     def chat(self, *, system: str | None = None, history: Messages = (), **options: Any) -> Chat:
         """A conversation that remembers what was said: `chat.send("Hi")`, `chat.stream(…)`, `fork`, `undo`.
@@ -123,7 +123,9 @@ class LanguageModel:
 
         return Chat.restore(self, file)
 
-    def _start(self, prompt: Any, n: int, options: Mapping[str, Any]) -> tuple[Run, bool]:
+    def start(self, prompt: Any, n: int, options: Mapping[str, Any], engine: Engine | None = None) -> tuple[Run, bool]:
+        """A call, checked and encoded, and whether its prompt is a batch; `engine` answers it, by default the model's own."""
+        engine = engine or self.engine
         if number("n", n, whole=True) < 1:
             raise InputError(f"n is {n}", hint="ask for at least 1 answer")
         check_options(options)
@@ -146,14 +148,14 @@ class LanguageModel:
             Request(
                 tokens,
                 replace(sampling, seed=(sampling.seed + k) % 2**64),
-                self._limit(len(tokens), given),
+                self._limit(engine, len(tokens), given),
                 ends,
-                provider_of(given, self.tokenizer, self.engine.cfg.vocab),
+                provider_of(given, self.tokenizer, engine.cfg.vocab),
             )
             for tokens in ids
             for k in range(n)
         ]
-        return Run(self, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled")), batch
+        return Run(self, engine, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled")), batch
 
     def _forbidden(self, given: Any) -> Iterator[int]:
         """The ids of the tokens that an answer may not have, which are named by id or by text."""
@@ -164,9 +166,9 @@ class LanguageModel:
                 raise InputError(f"forbid: {name!r} is {len(ids)} tokens", hint=hint, name="forbid", ids=ids)
             yield number("a token of forbid", ids[0], whole=True)
 
-    def _limit(self, tokens: int, given: Mapping[str, Any]) -> int:
+    def _limit(self, engine: Engine, tokens: int, given: Mapping[str, Any]) -> int:
         """The most tokens of an answer: the number requested, limited by the room that the context has after `tokens` tokens."""
-        room = max(1, self.engine.context - tokens)  # a prompt without room is refused by the engine
+        room = max(1, engine.context - tokens)  # a prompt without room is refused by the engine
         limit: int = given.get("max_tokens", min(DEFAULT_MAX_TOKENS, room))
         return limit if given.get("strict") else min(limit, room)
 

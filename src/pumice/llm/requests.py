@@ -249,6 +249,41 @@ class Request:
     grammar: MaskProvider | None = None
 
 
+def check_prompt(tokens: Sequence[int], vocab: int) -> None:
+    """Refuses tokens that a vocabulary of that size does not have, and no tokens at all.
+
+    >>> check_prompt([3, 99], 50)
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] the token 99 is not in the vocabulary of 50
+    """
+    if not tokens:
+        raise InputError("the prompt has no tokens", hint="give it at least one")
+    low, high = min(tokens), max(tokens)
+    if low < 0 or high >= vocab:
+        raise InputError(f"the token {low if low < 0 else high} is not in the vocabulary of {vocab}")
+
+
+def check_request(r: Request, *, vocab: int, context: int, longest: int) -> None:
+    """Refuses a request that a model with such a context cannot answer; `longest` is the largest that it could have.
+
+    >>> check_request(Request([1, 2], SamplingParams(), 2), vocab=50, context=4, longest=64)
+    """
+    check_prompt(r.prompt, vocab)
+    r.sampling.check_tokens(vocab)
+    counts: dict[str, Any] = {"prompt_tokens": len(r.prompt), "max_tokens": r.max_tokens, "context": context}
+    if number("max_tokens", r.max_tokens, whole=True) < 1:
+        raise InputError(f"max_tokens is {r.max_tokens}", hint="ask for at least 1 token", **counts)
+    room = context - len(r.prompt)
+    if r.max_tokens > room:
+        fewer = f"ask for at most {room} tokens, " if room > 0 else ""
+        needed = len(r.prompt) + r.max_tokens
+        raise InputError(
+            f"{len(r.prompt)} prompt tokens and {r.max_tokens} new ones make {needed}, the context holds {context}",
+            hint=f"{fewer}shorten the prompt, or use a larger context (this model: up to {longest})",
+            **counts,
+        )
+
+
 @dataclass(frozen=True)
 class TokenEvent:
     """A token that request number `request` got, or its end (`finish` is "stop" or "length", with the token that ended it)."""

@@ -1,0 +1,306 @@
+"""Runner: the executables of a model's token steps on a device; it runs the batches of a scheduler, and gives their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import pumice as pm
+from pumice import config
+from pumice.llm.batches import Batch, Chunk, DecodeRow, PageCopy
+from pumice.llm.graphs import RING, trace_token_step
+from pumice.llm.live import EventQueue, LiveSequence, Logprobs, logprobs_in
+from pumice.llm.memory import CacheLayout, PagedStates, group_input
+from pumice.llm.plans import keep_plan, plan_path, read_plan
+from pumice.llm.requests import Request, SamplingParams, Timings
+from pumice.llm.sampling import Sampling, SamplingRow, sampling_inputs, slot_rows, trace_slot_row
+from pumice.llm.sequences import Table
+from pumice.models.rope import rotary_regime
+from pumice.run.executable import Executable
+from pumice.run.store import Store
+
+if TYPE_CHECKING:
+    from pumice.llm.weights import ModelWeights
+    from pumice.run.profile import Profile
+
+Array = np.ndarray[Any, Any]
+Results = Callable[[], Sequence[Array]]
+
+# The default sampling of requests; its plans are prepared at load.
+USUAL = Sampling(greedy=False)
+# Tokens of a prompt as chats begin with; the kernels for so many are made ready at load.
+_SHORT_PROMPT = 32
+_LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
+
+
+class Burst:
+    """A batch that was started: `tokens` waits for what it brings."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        # Sequences in the order of their tokens, where in the ring these are, and which log-probabilities belong to them.
+        self.places: list[tuple[LiveSequence, int, tuple[int, int] | None]] = []
+        self.ring: Results | None = None
+        self.logprobs: list[Results] = []
+
+    def tokens(self) -> Iterator[tuple[LiveSequence, int, Logprobs | None]]:
+        """Each new token with its sequence, once the device has them."""
+        if self.ring is None:
+            return
+        ring = self.ring()[0]
+        found = [results() for results in self.logprobs]
+        for live, place, at in self.places:
+            yield live, int(ring[place]), None if at is None else logprobs_in(found[at[0]][-3:], at[1])
+
+
+class Runner:
+    """Executables for prefill chunks and decode rows over the pages of a store, made when they are first needed."""
+
+    def __init__(self, weights: ModelWeights, store: Store, layout: CacheLayout, chunk: int) -> None:
+        self.weights, self.store, self.layout, self.chunk = weights, store, layout, chunk
+        self.exes: dict[tuple[bool, int, Sampling], Executable] = {}
+        self._slot_writers: dict[str, Executable] = {}
+        self._states: PagedStates | None = None
+        # Captured now, for executables that are made later or in another thread.
+        self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}
+
+    # -- executables ------------------------------------------------------------------------------------------------
+    def prefill_executable(self, sampling: Sampling) -> Executable:
+        """For prefill chunks."""
+        return self._executable(False, self.chunk, sampling)
+
+    def decode_executable(self, rows: int, sampling: Sampling) -> Executable:
+        """For the tokens that so many sequences sampled last; one alone has a plan of its own."""
+        return self._executable(True, 1 if rows == 1 else self.layout.slots, sampling)
+
+    def _executable(self, decode: bool, size: int, sampling: Sampling) -> Executable:
+        key = (decode, size, sampling)
+        if key not in self.exes:
+            with config.override(**self._switches):
+                self.exes[key] = self._make(decode, size, sampling)
+        return self.exes[key]
+
+    def _make(self, decode: bool, size: int, sampling: Sampling) -> Executable:
+        path = self._plan_path(decode, size, sampling)
+        plan = read_plan(path)
+        if plan is not None:
+            return Executable(plan, self.store, validate=config.validate)
+        w = self.weights
+        sizes: dict[str, Any] = {"chunk": None, "rows": size} if decode else {"chunk": size}
+        made = pm.compile(trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes), store=self.store)
+        keep_plan(path, made.plan)
+        return made
+
+    def _plan_path(self, decode: bool, size: int, sampling: Sampling) -> Path | None:
+        """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
+        w = self.weights
+        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size)
+        return None if w.adapted else plan_path(self.store.device.caps, *inputs)
+
+    def prepare(self) -> None:
+        """Binds the kernels that the first tokens would wait for: those of a short prompt, and of the usual token step.
+
+        A plan of the token step that is not cached yet is left to the second token: planning would slow down the load.
+        """
+        live, tables = self._example(SamplingParams()), self._empty_tables()
+        prefill = self.prefill_executable(USUAL)
+        if len(prefill.plan.regimes) > 1:
+            tokens = [0] * min(_SHORT_PROMPT, self.chunk)
+            prefill.prepare(self._prefill_inputs(live, 0, 0, tokens, len(tokens), USUAL, tables), outputs=["ring"])
+        with config.override(**self._switches):
+            path = self._plan_path(True, 1, USUAL)
+        if path is not None and path.exists():
+            steps = _DecodeSteps(self, [(live, DecodeRow(0, 0, 1, 1))], USUAL, tables)
+            self.decode_executable(1, USUAL).prepare(steps.inputs(0), outputs=["ring"])
+
+    def profile(self, tokens: int, *, repeats: int) -> Profile:
+        """Where the time of one token step goes after so many tokens; nothing is changed by it."""
+        tables = [np.resize(np.arange(1, self.layout.pool, dtype=np.int32), t.shape) for t in self._empty_tables()]
+        sampling = Sampling()
+        rows = [(self._example(SamplingParams(temperature=0)), DecodeRow(0, 0, tokens, 1))]
+        inputs = _DecodeSteps(self, rows, sampling, tables).inputs(0)
+        for group in range(len(self.layout.windows)):
+            inputs[group_input("row", group)] = np.array([self.layout.rows], np.int32)
+        inputs["at"] = np.array([RING * self.layout.slots], np.int32)
+        return self.decode_executable(1, sampling).profile(inputs, outputs=["ring"], repeats=repeats)
+
+    @staticmethod
+    def _example(sampling: SamplingParams) -> LiveSequence:
+        return EventQueue([Request([0], sampling, 1)], Timings(), patient=False).sequences[0]
+
+    def _empty_tables(self) -> list[Table]:
+        return [np.zeros((1, self.layout.table), np.int32) for _ in self.layout.windows]
+
+    # -- batches ----------------------------------------------------------------------------------------------------
+    def start(self, batch: Batch, live: Mapping[Any, LiveSequence], tables: Sequence[Table], *, wait: bool) -> Burst:
+        """Starts a batch: its copies, its prefill chunks, then its decode rows. With `wait` it ends before this returns."""
+        burst = Burst(batch.steps)
+        if batch.copies:
+            self._copy(batch.copies)
+        runs: list[Callable[..., Results | None]] = []
+        runs += [partial(self._run_chunk, burst, c, live[c.id], tables) for c in batch.prefill]
+        rows = [(live[r.id], r) for r in batch.decode]
+        if rows:
+            runs.append(partial(self._run_rows, burst, rows, batch.steps, tables))
+        for k, run in enumerate(runs):
+            # The last run brings the ring, which has the tokens of all.
+            burst.ring = run(wait=wait, final=k == len(runs) - 1)
+        return burst
+
+    def sampling_of(self, live: Sequence[LiveSequence]) -> Sampling:
+        """The parts of sampling that these sequences need together."""
+        masked = any(s.request.grammar is not None for s in live)
+        return Sampling.of([s.request.sampling for s in live], self.weights.cfg.vocab, mask=masked)
+
+    def _copy(self, copies: Sequence[PageCopy]) -> None:
+        if self._states is None:
+            self._states = PagedStates(self.store, self.layout, self.weights.cfg.windows)
+        for group in sorted({c.group for c in copies}):
+            mine = [c for c in copies if c.group == group]
+            self._states.copy(group, [c.source for c in mine], [c.target for c in mine])
+
+    def _run_chunk(
+        self, burst: Burst, chunk: Chunk, live: LiveSequence, tables: Sequence[Table], *, wait: bool, final: bool
+    ) -> Results | None:
+        border, cfg = self.weights.cfg.recompute_beyond, self.weights.cfg
+        sampling = self.sampling_of([live])
+        if (live.slot, live.following) != (chunk.slot, chunk.start):
+            # The sequence enters its slot.
+            beyond = border is not None and chunk.total > border
+            live.turned_by = chunk.total if beyond else len(live.request.prompt)
+            self._fill_slot(live, chunk.slot, sampling)
+            if not live.tokens:
+                live.queue.timings.reused[live.index] = chunk.start
+        end = chunk.start + len(chunk.tokens)
+        live.slot, live.following = chunk.slot, -1 if chunk.last else end
+        live.queue.timings.prompt_tokens += len(chunk.tokens)
+        pieces = [(chunk.start, end)]
+        if end > live.turned_by and rotary_regime(cfg, end) != rotary_regime(cfg, live.turned_by):
+            # Each token that was decoded turned by its own length.
+            first = max(chunk.start, live.turned_by)
+            pieces = [(chunk.start, first)] * (first > chunk.start) + [(k, k + 1) for k in range(first, end)]
+        exe, results = self.prefill_executable(sampling), None
+        for k, (a, b) in enumerate(pieces):
+            tokens = chunk.tokens[a - chunk.start : b - chunk.start]
+            inputs = self._prefill_inputs(live, chunk.slot, a, tokens, max(live.turned_by, b), sampling, tables)
+            wanted: list[str] = []
+            if k == len(pieces) - 1:
+                wanted += ("ring",) if final and (chunk.last or burst.places) else ()
+                wanted += _LOGPROB_OUTPUTS if chunk.last and sampling.logprobs else ()
+            results = _begin(exe, inputs, wanted, wait=wait)
+        if chunk.last:
+            at = self._note_logprobs(burst, results) if sampling.logprobs else None
+            burst.places.append((live, self._place(len(live.tokens), chunk.slot), None if at is None else (at, 0)))
+        return results if final and burst.places else None
+
+    @staticmethod
+    def _note_logprobs(burst: Burst, results: Results | None) -> int:
+        assert results is not None
+        burst.logprobs.append(results)
+        return len(burst.logprobs) - 1
+
+    def _run_rows(
+        self,
+        burst: Burst,
+        rows: Sequence[tuple[LiveSequence, DecodeRow]],
+        steps: int,
+        tables: Sequence[Table],
+        *,
+        wait: bool,
+        final: bool,
+    ) -> Results | None:
+        sampling = self.sampling_of([live for live, _ in rows])
+        exe, made = self.decode_executable(len(rows), sampling), _DecodeSteps(self, rows, sampling, tables)
+        for k in range(steps - 1):
+            _begin(exe, made.inputs(k), [], wait=True)
+        wanted = ["ring", *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
+        results = _begin(exe, made.inputs(steps - 1), wanted, wait=wait)
+        at = self._note_logprobs(burst, results) if sampling.logprobs else None
+        for k in range(steps):
+            for i, (live, row) in enumerate(rows):
+                if k < row.steps:
+                    place = self._place(row.start + k + 1 - len(live.request.prompt), row.slot)
+                    burst.places.append((live, place, None if at is None else (at, i)))
+        return results
+
+    def _fill_slot(self, live: LiveSequence, slot: int, sampling: Sampling) -> None:
+        """Writes what sampling keeps for each slot: token counts and biases."""
+        vocab = self.weights.cfg.vocab
+        for name, row in slot_rows(live.request.sampling, live.request.prompt, live.tokens, sampling, vocab).items():
+            if name not in self._slot_writers:
+                self._slot_writers[name] = pm.compile(trace_slot_row(name, self.layout.slots, vocab), store=self.store)
+            self._slot_writers[name].run({"slot": np.array([slot], np.int32), "row": row[None]}, outputs=[])
+
+    def _place(self, number: int, slot: int) -> int:
+        """The ring position of the token with that number in the answer of the sequence in a slot."""
+        return number % RING * self.layout.slots + slot
+
+    def _prefill_inputs(
+        self,
+        live: LiveSequence,
+        slot: int,
+        start: int,
+        tokens: Sequence[int],
+        total: int,
+        sampling: Sampling,
+        tables: Sequence[Table],
+    ) -> dict[str, Array]:
+        length, page, count = len(tokens), self.layout.page, len(live.tokens)
+        numbers = {"slot": slot, "start": start, "total": total, "at": self._place(count, slot), "length": length}
+        out: dict[str, Array] = {name: np.array([value], np.int32) for name, value in numbers.items()}
+        out["tokens"] = np.array([tokens], np.int32)
+        positions = np.arange(start, start + length, dtype=np.int32)
+        for group, table in enumerate(tables):
+            out[group_input("pages", group)] = mine = table[slot : slot + 1].copy()
+            out[group_input("row", group)] = mine[0, positions // page] * page + positions % page
+        return out | sampling_inputs([SamplingRow(live.request.sampling, count, live.allowed)], sampling, self.weights.cfg.vocab)
+
+    def close(self) -> None:
+        self.exes.clear()
+        self._slot_writers.clear()
+        self._states = None
+
+
+class _DecodeSteps:
+    """The inputs of token steps that start together, each one position after the one before."""
+
+    def __init__(
+        self, runner: Runner, rows: Sequence[tuple[LiveSequence, DecodeRow]], sampling: Sampling, tables: Sequence[Table]
+    ) -> None:
+        self._runner, self._sampling = runner, sampling
+        self._sequences = [live for live, _ in rows]
+        self._slot = np.array([row.slot for _, row in rows], np.int32)
+        self._start = np.array([row.start for _, row in rows], np.int32)
+        # The number of the token that is fed first.
+        self._number = self._start - np.array([len(live.request.prompt) for live, _ in rows], np.int32)
+        self._turned_by = np.array([live.turned_by for live, _ in rows], np.int32)
+        self._tables = [table[self._slot] for table in tables]
+        self._each = np.arange(len(rows))
+
+    def inputs(self, step: int) -> dict[str, Array]:
+        layout, slot, start, number = self._runner.layout, self._slot, self._start + step, self._number + step
+        out: dict[str, Array] = {
+            "slot": slot,
+            "start": start,
+            "total": np.maximum(self._turned_by, start + 1),
+            "at": (number + 1) % RING * layout.slots + slot,
+            "fed": number % RING * layout.slots + slot,
+        }
+        page, within = start // layout.page, start % layout.page
+        for group, table in enumerate(self._tables):
+            out[group_input("pages", group)] = table
+            out[group_input("row", group)] = table[self._each, page] * layout.page + within
+        drawn = zip(self._sequences, number.tolist(), strict=True)
+        rows = [SamplingRow(live.request.sampling, n + 1, live.allowed) for live, n in drawn]
+        return out | sampling_inputs(rows, self._sampling, self._runner.weights.cfg.vocab)
+
+
+def _begin(exe: Executable, inputs: Mapping[str, Array], wanted: Sequence[str], *, wait: bool) -> Results:
+    """Starts a run; what it gives may be waited for later."""
+    if wait or not wanted:
+        return partial(tuple, exe.run(inputs, outputs=wanted))
+    return exe.submit(inputs, outputs=wanted).result
