@@ -179,7 +179,7 @@ def gpu_rows(setting: Setting, ours: Worker, keep: Callable[[Sequence[Row]], Non
         # One process for each: their steps compile side by side, which takes a minute each.
         for sequences in setting.sequences:
             for length in setting.lengths:
-                worker = Worker(sys.executable, PEERS, name, str(sequences))
+                worker = Worker(sys.executable, PEERS, name, str(sequences), environment={"TORCHINDUCTOR_COMPILE_THREADS": "2"})
                 peers[sequences, length] = stack.enter_context(worker)
                 worker.send("compile_step", cache_length=length)
     pairs = [(sequences, length) for sequences in setting.sequences for length in setting.lengths]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +16,7 @@ from measure import require_native, serve
 from shapes import CAUSAL
 
 Works = Mapping[str, Callable[..., Any]]
+PAGE = 32  # tokens
 # Natural text, so that the next token is usually clear and two implementations agree on most of them.
 TEXT = Path(__file__).parent.parent / "docs"
 
@@ -44,26 +45,26 @@ def pumice(model: str, device: str, slots: int, context: int, cache_dtype: str) 
     from pumice.llm.requests import Request, SamplingParams
     from pumice.run.device import open_device
 
-    tokenizer = None
     opened = open_device(device)
     if opened.caps.target == "host":
         require_native()
-    options: dict[str, Any] = {"context": context, "slots": slots, "cache_dtype": cache_dtype}
-    if model.startswith("random:"):
-        from random_models import random_engine
+    random = model.startswith("random:")
+    if random:
+        from random_models import random_model
 
         dtype = "f16" if opened.caps.is_gpu else "f32"
-        engine, _ = random_engine(CAUSAL[model.removeprefix("random:")], opened, dtype=dtype, **options)
+        loaded = random_model(CAUSAL[model.removeprefix("random:")], opened, dtype=dtype)
     else:
-        loaded = pm.load(model, device=opened, **options)
-        engine, tokenizer = loaded.engine, loaded.tokenizer
+        loaded = pm.load(model, device=opened, slots=1, context=64)
+    # Room for all sequences at their full length: what is measured is not how pages are taken away and computed again.
+    engine = pm.Engine(loaded, slots=slots, context=context, memory=slots * (context + PAGE), cache_dtype=cache_dtype)
 
     def prompts(count: int, length: int, seed: int) -> list[list[int]]:
-        """Distinct prompts: parts of a text where there is a tokenizer, random tokens else."""
+        """Distinct prompts: parts of a text, or random tokens for random weights."""
         rng = np.random.default_rng(seed)
-        if tokenizer is None:
+        if random:
             return [[int(t) for t in rng.integers(0, engine.cfg.vocab, length)] for _ in range(count)]
-        whole = tokenizer.encode((TEXT / "design.md").read_text())
+        whole = loaded.tokenizer.encode((TEXT / "design.md").read_text())
         places = rng.choice(len(whole) - length, count, replace=False)
         return [whole[at : at + length] for at in places]
 
@@ -80,21 +81,22 @@ def pumice(model: str, device: str, slots: int, context: int, cache_dtype: str) 
         return batch_figures(began, times, tokens)
 
     def arrivals(prompts: list[list[int]], offsets: list[float], steps: int) -> dict[str, Any]:
-        """Requests that come at these seconds, each from a thread of its own: when each one's tokens came after it did."""
+        """Requests that are submitted at these seconds: when each one's tokens came after that, as a server would see them."""
         times: list[list[float]] = [[] for _ in prompts]
         began = time.perf_counter()
 
-        def user(k: int) -> None:
-            for _ in engine.stream([request(prompts[k], steps)]):
-                times[k].append(time.perf_counter() - began - offsets[k])
+        async def user(k: int) -> None:
+            await asyncio.sleep(began + offsets[k] - time.perf_counter())
+            handle = engine.submit(request(prompts[k], steps))
+            async for _ in handle:
+                # Some tokens are part of a character, and make no piece of text.
+                new = len(handle.tokens) - len(times[k])
+                times[k] += [time.perf_counter() - began - offsets[k]] * new
 
-        threads = []
-        for k, offset in enumerate(offsets):
-            time.sleep(max(0.0, began + offset - time.perf_counter()))
-            threads.append(threading.Thread(target=user, args=(k,)))
-            threads[-1].start()
-        for thread in threads:
-            thread.join()
+        async def users() -> None:
+            await asyncio.gather(*map(user, range(len(prompts))))
+
+        asyncio.run(users())
         return {"seconds": time.perf_counter() - began, "times": times}
 
     name = "" if opened.caps.target == "host" else opened.name  # the processor has its own

@@ -12,11 +12,13 @@ from pumice.ir.graph import Graph
 from pumice.llm.engine import Engine
 from pumice.llm.graphs import trace_token_step
 from pumice.llm.memory import CacheLayout, page_groups
+from pumice.llm.model import LanguageModel
 from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.llm.sampling import Sampling
 from pumice.llm.weights import ModelWeights
 from pumice.models.config import ModelArchConfig
 from pumice.models.registry import CausalArchitecture, get_architecture
+from pumice.text.tokenizer import Tokenizer
 from pumice.tracing import spec
 
 _BLOCK = 1 << 20
@@ -62,6 +64,14 @@ def random_engine(
     assert isinstance(arch, CausalArchitecture)
     params: Any = RandomParams(cfg, dtype)
     return Engine(ModelWeights(arch, cfg, params, device), context=context, **options), params.nbytes
+
+
+def random_model(config: dict[str, Any], device: Device, *, dtype: str = "f16") -> LanguageModel:
+    """A language model with random weights, whose vocabulary is numbers; its own engine is small."""
+    engine, _ = random_engine(config, device, dtype=dtype, context=64, slots=1)
+    words = {"tokenizer.ggml.tokens": [f"{k} " for k in range(engine.cfg.vocab)], "tokenizer.ggml.merges": []}
+    tokenizer = Tokenizer.from_gguf({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", **words})
+    return LanguageModel(engine, tokenizer, None, info={}, load_s=0.0)
 
 
 def generate(engine: Engine, prompt: int, steps: int, seed: int) -> Timings:
