@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,12 @@ from pumice.models.load import LoadedParams, load_model_params
 from pumice.models.lora import LowRank, attach, choose_layers
 from pumice.models.memory import WholeSequences
 from pumice.models.registry import CausalArchitecture, get_architecture
-from tiny_models import GOLDENS
+from tiny_models import GOLDENS, checkpoint
 
 from harness import device
 
 Array = np.ndarray[Any, Any]
+GOLDEN = Path(__file__).parent / "golden" / "llama"
 TOKENS = np.array([[5, 17, 3, 42, 9], [11, 23, 2, 30, 31], [7, 8, 19, 4, 6], [40, 1, 2, 3, 9]], np.int32)
 
 
@@ -121,11 +124,11 @@ def test_adapters_come_and_go_while_others_are_in_use() -> None:
     before = batch.logits(TOKENS[:1], ["a1"])
     used = batch.adapters.acquire("a0")
     batch.adapters.drop("a0")
-    assert batch.adapters.names == ["a1"]
+    assert list(batch.adapters) == ["a1"]
     for name in ("a2", "a3", "a4", "a5"):  # more than the first stacks have room for, while a0 is still used
         batch.adapters.add(name, made[name])
     assert batch.adapters.layout is not first
-    places = {batch.adapters._held[n].place for n in batch.adapters.names}
+    places = {batch.adapters._held[n].place for n in batch.adapters}
     assert used.place not in places and len(places) == 5
     np.testing.assert_array_equal(batch.logits(TOKENS[:1], ["a1"]), before)
     wanted = batch.alone(TOKENS[:1], made["a5"])
@@ -172,6 +175,79 @@ def test_wrong_adapters_are_named() -> None:
         batch.adapters.add("wrong", {"layers.99.mixer.q": low})
     with pytest.raises(UnknownName, match="no adapter 'other'"):
         batch.adapters.drop("other")
-    assert batch.adapters.names == ["style"]
+    assert list(batch.adapters) == ["style"]
     batch.adapters.close()
     batch.store.close()
+
+
+# -- in an engine -------------------------------------------------------------------------------------------------------
+PROMPTS = ["w5 w17 w9 w42", "w11 w23 w8", "w7 w30 w31 w40 w12"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint("llama", tmp_path_factory.mktemp("models"))
+
+
+def loaded(folder: Path, target: str = "host") -> Any:
+    return pm.load(folder, device=device(target), context=64)
+
+
+def answers(model: Any, names: Sequence[str | None], tokens: int = 9) -> list[list[int]]:
+    """What prompts get that run at once, each with its adapter."""
+    with pm.Engine(model, slots=4, context=64) as engine:
+        for name in dict.fromkeys(n for n in names if n is not None):
+            engine.adapters.add(name, random_adapter(engine.cfg, len(name), rank=2 + len(name), targets=("all-linear",)))
+        options: dict[str, Any] = {"temperature": 0, "max_tokens": tokens, "ignore_eos": True}
+        handles = [engine.submit(p, adapter=n, **options) for p, n in zip(PROMPTS, names, strict=True)]
+        return [handle.result().tokens for handle in handles]
+
+
+@pytest.mark.parametrize("target", ["host", "webgpu"])
+def test_requests_at_once_have_adapters_of_their_own(folder: Path, target: str) -> None:
+    with loaded(folder, target) as model:
+        together = answers(model, ["a", "bbb", None])
+        assert together == [answers(model, [n] * 3)[k] for k, n in enumerate(["a", "bbb", None])]
+        assert together[2] == model.generate(PROMPTS[2], temperature=0, max_tokens=9, ignore_eos=True).tokens
+        assert together != answers(model, [None] * 3)
+
+
+def test_an_adapter_per_request_gives_what_one_for_the_whole_model_gives(folder: Path) -> None:
+    options: dict[str, Any] = {"temperature": 0, "max_tokens": 9, "ignore_eos": True}
+    with pm.load(folder, device="host", context=64, lora=GOLDEN) as whole:
+        wanted = [whole.generate(p, **options).tokens for p in PROMPTS]
+    with loaded(folder) as model:
+        plain = [model.generate(p, **options).tokens for p in PROMPTS]
+        model.adapters.load("golden", GOLDEN)
+        assert [model.generate(p, adapter="golden", **options).tokens for p in PROMPTS] == wanted != plain
+        # Prompts that begin alike share no keys and values across adapters.
+        assert [model.generate(p, **options).tokens for p in PROMPTS] == plain
+        model.adapters.drop("golden")
+        with pytest.raises(UnknownName, match="no adapter 'golden'"):
+            model.generate(PROMPTS[0], adapter="golden")
+        model.adapters.load("golden", GOLDEN, scale=0.0)
+        assert [model.generate(p, adapter="golden", **options).tokens for p in PROMPTS] == plain
+
+
+def test_adapters_are_loaded_and_dropped_while_requests_run(folder: Path) -> None:
+    options: dict[str, Any] = {"temperature": 0, "max_tokens": 40, "ignore_eos": True}
+    with loaded(folder) as model:
+        cfg = model.engine.cfg
+        model.adapters.add("first", random_adapter(cfg, 1))
+        wanted = model.generate(PROMPTS[0], adapter="first", **options).tokens
+        stream = model.stream(PROMPTS[0], adapter="first", **options)
+        next(stream)
+        model.adapters.drop("first")
+        for k in range(6):  # more than there is room for: the stacks grow while the stream is open
+            model.adapters.add(f"more{k}", random_adapter(cfg, k + 2, rank=3 * k + 1, targets=("all-linear",)))
+        pieces = list(stream)
+        assert pieces[-1].answer.tokens == wanted
+        assert len(model.adapters) == 6 and not model.adapters._leaving
+
+
+def test_a_wrong_adapter_concerns_its_request_alone(folder: Path) -> None:
+    with loaded(folder) as model, pm.Engine(model, slots=2, context=64) as engine:
+        good = engine.submit(PROMPTS[0], temperature=0, max_tokens=8, ignore_eos=True)
+        with pytest.raises(UnknownName, match="no adapter 'none'"):
+            engine.submit(PROMPTS[1], adapter="none")
+        assert len(good.result().tokens) == 8

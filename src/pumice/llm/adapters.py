@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import pumice as pm
 from pumice.errors import InputError, UnknownName
+from pumice.llm.requests import number
 from pumice.models.config import ModelArchConfig
 from pumice.models.lora import EMBED, HEAD, Adapter, LowRank, check_adapter, linear_layers, table_of
+from pumice.models.peft import read_adapter
 from pumice.nn.layers import LORA_UPDATE
 from pumice.run.executable import Executable
 from pumice.run.store import Store
@@ -75,7 +80,7 @@ class AdapterLayout:
 
 
 @dataclass
-class _Held:
+class HeldAdapter:
     """An adapter that is loaded: its place in the stacks, and how many requests use it; `serial` is never used again."""
 
     adapter: Adapter
@@ -89,19 +94,21 @@ class Adapters:
     """The adapters of an engine, by name. They come and go while it runs; what a request uses stays until it has ended.
 
     Adding one that the stacks have no room for (too many, other layers, a larger rank) makes a new layout: token steps with
-    adapters are planned again then.
+    adapters are planned again then, and `on_new_layout` is called before the old stacks go. `lock` keeps batches from starting
+    meanwhile. Thread-safe.
     """
 
-    def __init__(self, store: Store, cfg: ModelArchConfig) -> None:
-        self._store, self._cfg = store, cfg
-        self._held: dict[str, _Held] = {}
-        self._leaving: list[_Held] = []
+    def __init__(self, store: Store, cfg: ModelArchConfig, lock: threading.RLock | None = None) -> None:
+        self._store, self._cfg, self._lock = store, cfg, lock or threading.RLock()
+        self.on_new_layout: Callable[[], None] = lambda: None
+        self._held: dict[str, HeldAdapter] = {}
+        self._leaving: list[HeldAdapter] = []
         self._serials, self._generations = count(1), count()
         self.layout: AdapterLayout | None = None
         self._writer: Executable | None = None
 
-    def __iter__(self) -> Iterable[str]:
-        return iter(self._held)
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._held))
 
     def __contains__(self, name: object) -> bool:
         return name in self._held
@@ -109,16 +116,17 @@ class Adapters:
     def __len__(self) -> int:
         return len(self._held)
 
-    @property
-    def names(self) -> list[str]:
-        return list(self._held)
+    def load(self, name: str, folder: str | Path, *, scale: float = 1.0) -> None:
+        """Load the adapter in a folder under a name, which requests choose it by; its update is multiplied by `scale`."""
+        if not math.isfinite(number("scale", scale, whole=False)):
+            raise InputError(f"scale is {scale}", hint="1 is as strong as in training, 0 switches the adapter off")
+        found = read_adapter(self._cfg, Path(folder))
+        self.add(name, {path: replace(low, scale=low.scale * scale) for path, low in found.items()})
 
     def add(self, name: str, adapter: Adapter) -> None:
-        """Load an adapter under a name, which must be free."""
+        """The same for an adapter that is in memory."""
         if not isinstance(name, str) or not name:
             raise InputError(f"the adapter's name is {name!r}", hint="give it a text")
-        if name in self._held:
-            raise InputError(f"there is an adapter {name!r} already", hint="drop it first, or choose another name", name=name)
         if EMBED in adapter:
             raise InputError(
                 f"the adapter {name!r} changes the token table",
@@ -126,35 +134,41 @@ class Adapters:
                 name=name,
             )
         check_adapter(self._cfg, adapter)
-        if self._fits(adapter):
-            held = _Held(adapter, self._free_place(), next(self._serials))
-            self._write(held)
-        else:
-            held = _Held(adapter, -1, next(self._serials))
-            self._grow([*self._held.values(), *self._leaving, held])
-        self._held[name] = held
+        with self._lock:
+            if name in self._held:
+                raise InputError(f"there is an adapter {name!r} already", hint="drop it first, or choose another name", name=name)
+            if self._fits(adapter):
+                held = HeldAdapter(adapter, self._free_place(), next(self._serials))
+                self._write(held)
+            else:
+                held = HeldAdapter(adapter, -1, next(self._serials))
+                self._grow([*self._all(), held])
+            self._held[name] = held
 
     def drop(self, name: str) -> None:
         """Forget an adapter; requests that use it go on with it."""
-        held = self._find(name)
-        del self._held[name]
-        held.dropped = True
-        if held.users:
-            self._leaving.append(held)
+        with self._lock:
+            held = self._find(name)
+            del self._held[name]
+            held.dropped = True
+            if held.users:
+                self._leaving.append(held)
 
-    def acquire(self, name: str) -> _Held:
+    def acquire(self, name: str) -> HeldAdapter:
         """The adapter for a request, which must `release` it."""
-        held = self._find(name)
-        held.users += 1
-        return held
+        with self._lock:
+            held = self._find(name)
+            held.users += 1
+            return held
 
-    def release(self, held: _Held) -> None:
+    def release(self, held: HeldAdapter) -> None:
         """A request has ended."""
-        held.users -= 1
-        if held.dropped and not held.users:
-            self._leaving.remove(held)
+        with self._lock:
+            held.users -= 1
+            if held.dropped and not held.users:
+                self._leaving.remove(held)
 
-    def rows(self, tokens: Iterable[tuple[_Held | None, int]]) -> Array:
+    def rows(self, tokens: Iterable[tuple[HeldAdapter | None, int]]) -> Array:
         """How many tokens of a batch use each place, given the adapter and the number of tokens of each sequence."""
         assert self.layout is not None
         found = np.zeros(self.layout.places, np.int32)
@@ -165,7 +179,7 @@ class Adapters:
 
     def restore(self) -> None:
         """Writes all adapters again, after the device was lost."""
-        if self.layout is not None:
+        with self._lock:
             for held in self._all():
                 self._write(held)
 
@@ -175,13 +189,13 @@ class Adapters:
             self._writer = None
 
     # -- places -----------------------------------------------------------------------------------------------------
-    def _all(self) -> list[_Held]:
+    def _all(self) -> list[HeldAdapter]:
         return [*self._held.values(), *self._leaving]
 
-    def _find(self, name: str) -> _Held:
+    def _find(self, name: str) -> HeldAdapter:
         if name not in self._held:
             near = difflib.get_close_matches(str(name), self._held, 1)
-            known = " ".join(self._held) or "none: load one with model.load_adapter(name, folder)"
+            known = " ".join(self._held) or "none: load one with model.adapters.load(name, folder)"
             hint = (f"the nearest is {near[0]!r}; " if near else "") + f"loaded: {known}"
             raise UnknownName(f"there is no adapter {name!r}", hint=hint, name=name)
         return self._held[name]
@@ -197,7 +211,7 @@ class Adapters:
         known = {path for path, _, _ in layout.layers}
         return all(path in known and low.rank <= layout.rank for path, low in adapter.items())
 
-    def _grow(self, all_held: list[_Held]) -> None:
+    def _grow(self, all_held: list[HeldAdapter]) -> None:
         """A new layout with room for all of these, and all of them in it."""
         sizes = linear_layers(self._cfg)
         paths = dict.fromkeys(path for held in all_held for path in held.adapter)
@@ -207,6 +221,7 @@ class Adapters:
         while places < len(all_held):
             places *= 2
         old = self.layout
+        self.on_new_layout()
         self.layout = AdapterLayout(next(self._generations), places, -(-rank // _RANKS) * _RANKS, layers)
         self.close()
         for place, held in enumerate(all_held):
@@ -215,7 +230,7 @@ class Adapters:
         if old is not None:
             self._store.release(*(name for name in old.names if name in self._store))
 
-    def _write(self, held: _Held) -> None:
+    def _write(self, held: HeldAdapter) -> None:
         """Puts the matrices of an adapter into its place of the stacks."""
         layout = self.layout
         assert layout is not None

@@ -14,6 +14,7 @@ import numpy as np
 
 from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, DeadlineError, DeviceLost, InputError, PumiceError
+from pumice.llm.adapters import Adapters
 from pumice.llm.answers import Run
 from pumice.llm.batches import BatchLimits, Job
 from pumice.llm.handles import Handle
@@ -97,7 +98,10 @@ class Engine:
         # The first engine of a model has its states beside the weights, others have a child store.
         first = not len(weights.store)
         self._store = weights.store if first else weights.store.child()
-        self._runner = Runner(weights, self._store, self.layout, self.chunk)
+        self._step_lock = threading.RLock()
+        # LoRA adapters that requests choose by name; `adapters.load(name, folder)` and `adapters.drop(name)` at any time.
+        self.adapters = Adapters(self._store, self.cfg, self._step_lock)
+        self._runner = Runner(weights, self._store, self.layout, self.chunk, self.adapters)
         self._logits: SequenceLogits | None = None
         self._live: dict[Any, LiveSequence] = {}
         self._in_flight: deque[Burst] = deque()
@@ -109,7 +113,6 @@ class Engine:
         self._driver: threading.Thread | None = None
         self._turn = _Turn(ended=True)
         self._turns = Monitor()
-        self._step_lock = threading.RLock()
         self._closed = False
         self._longest = 0  # of the sequences that ended, for `profile`
         # Without overlap running ahead gains nothing, and single token steps deliver tokens sooner.
@@ -157,16 +160,18 @@ class Engine:
         r, border = s.request, self.cfg.recompute_beyond
         prompt = len(r.prompt)
         crosses = border is not None and prompt <= border
+        # Keys and values of other adapters are others.
+        adapter = None if s.adapter is None else s.adapter.serial
         return Job(
             id,
             [*r.prompt, *s.tokens],
             r.max_tokens - len(s.tokens),
-            key=rotary_regime(self.cfg, prompt),
+            key=(rotary_regime(self.cfg, prompt), adapter),
             priority=s.queue.priority,
             client=s.queue.client,
             deadline=s.queue.deadline,
             restart_beyond=border if crosses else None,
-            beyond_key=rotary_regime(self.cfg, (border or 0) + 1),
+            beyond_key=(rotary_regime(self.cfg, (border or 0) + 1), adapter),
         )
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -189,6 +194,9 @@ class Engine:
             self._scheduler.check(Job(-1, s.request.prompt, s.request.max_tokens))
             s.next_mask(self.cfg.vocab)
         self._require_open()
+        for s in queue.sequences:
+            if s.request.adapter is not None:
+                s.adapter = self.adapters.acquire(s.request.adapter)
         self._opened.append(queue)
 
     def events(self, queue: EventQueue, cancelled: Callable[[], bool] | None = None) -> Generator[TokenEvent, None, None]:
@@ -370,6 +378,9 @@ class Engine:
     def _drop(self, s: LiveSequence) -> None:
         """A sequence ends."""
         s.done = True
+        if s.adapter is not None:
+            self.adapters.release(s.adapter)
+            s.adapter = None
         if self._live.pop(s.id, None) is not None:
             self._scheduler.finish(s.id)
 
@@ -471,6 +482,7 @@ class Engine:
         for engine in list(self.weights.engines):
             error = DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
             engine._fail(error)
+            engine.adapters.restore()
 
     def report(self) -> Mapping[str, Any]:
         """Steps and memory of each plan in use, as data."""

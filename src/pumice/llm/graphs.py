@@ -8,6 +8,7 @@ from typing import Any
 import pumice as pm
 from pumice.errors import InputError
 from pumice.ir.graph import Graph
+from pumice.llm.adapters import AdapterLayout
 from pumice.llm.memory import CacheLayout, PagedMemory, group_input
 from pumice.llm.sampling import Sampling, next_token, sampling_specs
 from pumice.models.config import ModelArchConfig
@@ -27,6 +28,7 @@ def token_step(
     *,
     feed: bool,
     verify: bool = False,
+    adapters: AdapterLayout | None = None,
 ) -> Callable[..., Any]:
     """One token step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
 
@@ -36,7 +38,8 @@ def token_step(
     `sampling_inputs` makes. Prompts come with `tokens` and `length` (how many they are; the rest of the row is padding).
     With `feed` each row runs the token in the ring at `fed` instead, which never left the device. To `verify` drafts, the
     `tokens` of one sequence are its last one and the drafts: a token is sampled after every one of them, so `at` and the inputs
-    of sampling have a row for each.
+    of sampling have a row for each. With `adapters` the input of that name says how many tokens use each of them: rows are
+    sorted by it.
     """
 
     def run(params: Any, slot: Tensor, start: Tensor, total: Tensor, at: Tensor, **rest: Tensor) -> Any:
@@ -48,6 +51,8 @@ def token_step(
         end = None if feed else start + rest["length"]
         tables, rows = ([rest[group_input(n, g)] for g in range(len(layout.windows))] for n in ("pages", "row"))
         memory = PagedMemory(layout, tables, rows, start, end, slot=slot, new_tokens=None if feed else rest["length"])
+        if adapters is not None:
+            params = {**params, **adapters.updates(cfg, rest["adapters"], one_end=not (feed or verify))}
         hidden = arch.hidden(cfg, params, tokens, positions, memory, length=total)
         if verify:
             hidden, slot = hidden.reshape(width, cfg.hidden), pm.broadcast_to(slot, (width,))
@@ -75,6 +80,7 @@ def trace_token_step(
     chunk: int | None,
     rows: int | None = None,
     verify: bool = False,
+    adapters: AdapterLayout | None = None,
 ) -> Graph:
     """The graph of a token step: for prefill chunks of up to `chunk` tokens or, with None, for the token sampled last.
 
@@ -101,4 +107,7 @@ def trace_token_step(
         return pm.spec("T", *shape, dtype=dtype, max=chunk) if verify else each(dtype, *shape)
 
     specs |= {"at": drawn("i32"), **sampling_specs(drawn, sampling, cfg.vocab)}
-    return pm.trace(token_step(arch, cfg, layout, sampling, feed=feed, verify=verify), params=params, **specs)
+    if adapters is not None:
+        specs["adapters"] = pm.spec(adapters.places, dtype="i32")
+    step = token_step(arch, cfg, layout, sampling, feed=feed, verify=verify, adapters=adapters)
+    return pm.trace(step, params=params, **specs)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pumice.llm.adapters import HeldAdapter
 from pumice.llm.requests import Request, Timings, TokenEvent
 from pumice.llm.sampling import checked_mask
 
@@ -85,6 +86,8 @@ class LiveSequence:
         self.turned_by = len(request.prompt)
         # Where the next prefill chunk is expected, if the sequence has a slot.
         self.slot = self.following = -1
+        # The adapter of the request, while it has one.
+        self.adapter: HeldAdapter | None = None
         # The tokens that may come next, where the request has a grammar.
         self.allowed: Array | None = None
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import ClosedError, InputError
+from pumice.llm.adapters import Adapters
 from pumice.llm.answers import Piece, Run
 from pumice.llm.engine import Array, Engine
 from pumice.llm.grammar import provider_of
@@ -57,6 +58,11 @@ class LanguageModel:
             raise ClosedError("the model is closed", hint="load it again")
         return self._engine
 
+    @property
+    def adapters(self) -> Adapters:
+        """LoRA adapters that calls choose by name: `model.adapters.load("poet", folder)`, then `generate(…, adapter="poet")`."""
+        return self.engine.adapters
+
     # -- prompts ----------------------------------------------------------------------------------------------------
     def encode_prompt(self, prompt: Prompt, *, system: str | None = None, raw: bool = False) -> list[int]:
         """The token ids of one prompt: a text, messages, or ids as they are."""
@@ -90,9 +96,9 @@ class LanguageModel:
 
         `on_text` is called with each `Piece` of text as it comes; `piece.prompt` and `piece.choice` say whose it is. Options:
         max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty, logit_bias,
-        forbid, grammar, json_schema, seed, stop, stop_tokens, logprobs, system, raw, ignore_eos, cancelled and strict. What is
-        not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where the context does,
-        with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
+        forbid, grammar, json_schema, adapter, seed, stop, stop_tokens, logprobs, system, raw, ignore_eos, cancelled and strict.
+        What is not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where the context
+        does, with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
         """
         run, batch = self.start(prompt, n, options)
         for piece in run.pieces():
@@ -151,6 +157,7 @@ class LanguageModel:
                 self._limit(engine, len(tokens), given),
                 ends,
                 provider_of(given, self.tokenizer, engine.cfg.vocab),
+                given.get("adapter"),
             )
             for tokens in ids
             for k in range(n)

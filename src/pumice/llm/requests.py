@@ -169,7 +169,7 @@ def check_cache_dtype(dtype: Any) -> None:
 
 _NUMBERS = tuple(f.name for f in fields(SamplingParams))
 _OPTIONS = {*_NUMBERS, "max_tokens", "strict", "stop", "stop_tokens", "system", "raw", "cancelled", "ignore_eos"}
-_OPTIONS |= {"forbid", "grammar", "json_schema"}
+_OPTIONS |= {"forbid", "grammar", "json_schema", "adapter"}
 
 
 def sampling_of(options: Mapping[str, Any]) -> SamplingParams:
@@ -240,13 +240,17 @@ class MaskProvider(Protocol):
 
 @dataclass
 class Request:
-    """One sequence to continue. Tokens of `stop_ids` end it; a `grammar` says before each token which may come."""
+    """One sequence to continue. Tokens of `stop_ids` end it; a `grammar` says before each token which may come.
+
+    `adapter` is the name of one that the engine has loaded.
+    """
 
     prompt: Sequence[int]
     sampling: SamplingParams
     max_tokens: int
     stop_ids: frozenset[int] = frozenset()
     grammar: MaskProvider | None = None
+    adapter: str | None = None
 
 
 def check_prompt(tokens: Sequence[int], vocab: int) -> None:

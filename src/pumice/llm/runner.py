@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 import pumice as pm
 from pumice import config
+from pumice.llm.adapters import AdapterLayout, Adapters
 from pumice.llm.batches import Batch, Chunk, DecodeRow, PageCopy
 from pumice.llm.graphs import RING, trace_token_step
 from pumice.llm.live import EventQueue, LiveSequence, Logprobs, logprobs_in
@@ -60,45 +62,54 @@ class Burst:
 class Runner:
     """Executables for prefill chunks and decode rows over the pages of a store, made when they are first needed."""
 
-    def __init__(self, weights: ModelWeights, store: Store, layout: CacheLayout, chunk: int) -> None:
-        self.weights, self.store, self.layout, self.chunk = weights, store, layout, chunk
+    def __init__(self, weights: ModelWeights, store: Store, layout: CacheLayout, chunk: int, adapters: Adapters) -> None:
+        self.weights, self.store, self.layout, self.chunk, self.adapters = weights, store, layout, chunk, adapters
         self.exes: dict[tuple[bool, int, Sampling], Executable] = {}
+        # The same for batches in which some sequence has an adapter.
+        self._adapted: dict[tuple[bool, int, Sampling], Executable] = {}
+        adapters.on_new_layout = self._forget_adapted
         self._slot_writers: dict[str, Executable] = {}
         self._states: PagedStates | None = None
         # Captured now, for executables that are made later or in another thread.
         self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}
 
     # -- executables ------------------------------------------------------------------------------------------------
-    def prefill_executable(self, sampling: Sampling) -> Executable:
-        """For prefill chunks."""
-        return self._executable(False, self.chunk, sampling)
+    def prefill_executable(self, sampling: Sampling, *, adapted: bool = False) -> Executable:
+        """For prefill chunks; `adapted` if the sequence has an adapter."""
+        return self._executable(False, self.chunk, sampling, adapted)
 
-    def decode_executable(self, rows: int, sampling: Sampling) -> Executable:
+    def decode_executable(self, rows: int, sampling: Sampling, *, adapted: bool = False) -> Executable:
         """For the tokens that so many sequences sampled last; one alone has a plan of its own."""
-        return self._executable(True, 1 if rows == 1 else self.layout.slots, sampling)
+        return self._executable(True, 1 if rows == 1 else self.layout.slots, sampling, adapted)
 
-    def _executable(self, decode: bool, size: int, sampling: Sampling) -> Executable:
-        key = (decode, size, sampling)
-        if key not in self.exes:
+    def _executable(self, decode: bool, size: int, sampling: Sampling, adapted: bool) -> Executable:
+        key, made = (decode, size, sampling), self._adapted if adapted else self.exes
+        if key not in made:
             with config.override(**self._switches):
-                self.exes[key] = self._make(decode, size, sampling)
-        return self.exes[key]
+                made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None)
+        return made[key]
 
-    def _make(self, decode: bool, size: int, sampling: Sampling) -> Executable:
-        path = self._plan_path(decode, size, sampling)
+    def _forget_adapted(self) -> None:
+        for exe in self._adapted.values():
+            exe.close()
+        self._adapted.clear()
+
+    def _make(self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None) -> Executable:
+        path = self._plan_path(decode, size, sampling, adapters)
         plan = read_plan(path)
         if plan is not None:
             return Executable(plan, self.store, validate=config.validate)
         w = self.weights
         sizes: dict[str, Any] = {"chunk": None, "rows": size} if decode else {"chunk": size}
-        made = pm.compile(trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes), store=self.store)
+        graph = trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes, adapters=adapters)
+        made = pm.compile(graph, store=self.store)
         keep_plan(path, made.plan)
         return made
 
-    def _plan_path(self, decode: bool, size: int, sampling: Sampling) -> Path | None:
+    def _plan_path(self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None = None) -> Path | None:
         """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
         w = self.weights
-        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size)
+        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters)
         return None if w.adapted else plan_path(self.store.device.caps, *inputs)
 
     def prepare(self) -> None:
@@ -183,7 +194,7 @@ class Runner:
             # Each token that was decoded turned by its own length.
             first = max(chunk.start, live.turned_by)
             pieces = [(chunk.start, first)] * (first > chunk.start) + [(k, k + 1) for k in range(first, end)]
-        exe, results = self.prefill_executable(sampling), None
+        exe, results = self.prefill_executable(sampling, adapted=live.adapter is not None), None
         for k, (a, b) in enumerate(pieces):
             tokens = chunk.tokens[a - chunk.start : b - chunk.start]
             inputs = self._prefill_inputs(live, chunk.slot, a, tokens, max(live.turned_by, b), sampling, tables)
@@ -214,7 +225,11 @@ class Runner:
         final: bool,
     ) -> Results | None:
         sampling = self.sampling_of([live for live, _ in rows])
-        exe, made = self.decode_executable(len(rows), sampling), _DecodeSteps(self, rows, sampling, tables)
+        adapted = any(live.adapter is not None for live, _ in rows)
+        if adapted:
+            # Those that use the same adapter are beside each other, those without one at the end.
+            rows = sorted(rows, key=lambda r: math.inf if r[0].adapter is None else r[0].adapter.place)
+        exe, made = self.decode_executable(len(rows), sampling, adapted=adapted), _DecodeSteps(self, rows, sampling, tables)
         for k in range(steps - 1):
             _begin(exe, made.inputs(k), [], wait=True)
         wanted = ["ring", *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
@@ -257,10 +272,14 @@ class Runner:
         for group, table in enumerate(tables):
             out[group_input("pages", group)] = mine = table[slot : slot + 1].copy()
             out[group_input("row", group)] = mine[0, positions // page] * page + positions % page
+        if live.adapter is not None:
+            out["adapters"] = self.adapters.rows([(live.adapter, length)])
         return out | sampling_inputs([SamplingRow(live.request.sampling, count, live.allowed)], sampling, self.weights.cfg.vocab)
 
     def close(self) -> None:
         self.exes.clear()
+        self._adapted.clear()
+        self.adapters.close()
         self._slot_writers.clear()
         self._states = None
 
@@ -280,6 +299,10 @@ class _DecodeSteps:
         self._turned_by = np.array([live.turned_by for live, _ in rows], np.int32)
         self._tables = [table[self._slot] for table in tables]
         self._each = np.arange(len(rows))
+        # How many rows use each adapter, if one does.
+        self._adapters: dict[str, Array] = {}
+        if any(live.adapter is not None for live in self._sequences):
+            self._adapters["adapters"] = runner.adapters.rows([(live.adapter, 1) for live in self._sequences])
 
     def inputs(self, step: int) -> dict[str, Array]:
         layout, slot, start, number = self._runner.layout, self._slot, self._start + step, self._number + step
@@ -289,6 +312,7 @@ class _DecodeSteps:
             "total": np.maximum(self._turned_by, start + 1),
             "at": (number + 1) % RING * layout.slots + slot,
             "fed": number % RING * layout.slots + slot,
+            **self._adapters,
         }
         page, within = start // layout.page, start % layout.page
         for group, table in enumerate(self._tables):
