@@ -299,17 +299,6 @@ def test_rejected_drafts_are_planned_again() -> None:
         scheduler.reject("a", 1)
 
 
-def test_after_a_reset_running_sequences_start_again_from_their_known_tokens() -> None:
-    scheduler = make()
-    scheduler.add(Job("a", range(6), 9))
-    run(scheduler, scheduler.next_batch(0.0))
-    scheduler.next_batch(0.0, steps=3)
-    scheduler.reset()
-    assert scheduler.pools[0].statistics == (0, 0, 39) and not scheduler.took("a", 1)
-    (chunk,) = scheduler.next_batch(0.0).prefill
-    assert (chunk.start, list(chunk.tokens)) == (0, [*range(6), 7])
-
-
 def test_saved_pages_are_inserted_as_cached_ones() -> None:
     scheduler = make(pages=(20, 20), windows=(None, 6))
     full, window = scheduler.insert(range(18)) or ([], [])

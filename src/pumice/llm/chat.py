@@ -121,16 +121,23 @@ class Chat:
         return Chat(self.model, history=self._history, **self.options)
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Write messages and options to a file, with which `model.restore_chat(file)` goes on."""
-        identity = model_identity(self.model.info, self.model.engine.cfg)
-        save_chat(file, SavedChat(self._history, self.options, self._tokens), identity)
+        """Write the chat to a file, with which `model.restore_chat(file)` goes on: messages, options, and what is cached."""
+        engine = self.model.engine
+        known, cache = engine.save_cache(self._tokens)
+        save_chat(
+            file, SavedChat(self._history, self.options, self._tokens[:known], cache), model_identity(self.model.info, engine.cfg)
+        )
 
     @classmethod
     def restore(cls, model: LanguageModel, file: str | os.PathLike[str]) -> Chat:
-        """The chat in a file that `save` wrote with the same model."""
+        """The chat in a file that `save` wrote with the same model.
+
+        What was cached is not run again, unless the cache has another dtype or layout here, or no room.
+        """
         found = read_chat(file, model_identity(model.info, model.engine.cfg))
         chat = cls(model, history=found.history, **found.options)
-        chat._tokens = found.tokens
+        if found.tokens and model.engine.restore_cache(found.tokens, found.cache):
+            chat._tokens = found.tokens
         return chat
 
 

@@ -1,4 +1,4 @@
-"""Files of chats: messages, options and tokens of a conversation, and which model it was with."""
+"""Files of chats: messages, options, keys and values of a conversation, and which model it was with."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from pumice.errors import CheckpointMismatch, FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
 
+Array = np.ndarray[Any, Any]
+
 FORMAT, VERSION = "pumice-chat", "1"
 # Places of a weight file that tell it from others, and the bytes that are read at each.
 _SAMPLES, _SAMPLE_BYTES = 64, 64
@@ -23,11 +25,12 @@ _DAMAGED = "save the chat again with chat.save(file)"
 
 
 class SavedChat(NamedTuple):
-    """What a file of a chat has."""
+    """What a file of a chat has: `tokens` are those whose keys and values are in `cache`."""
 
     history: list[dict[str, Any]]
     options: dict[str, Any]
     tokens: list[int]
+    cache: dict[str, Array]
 
 
 def model_identity(info: Mapping[str, Any], config: object) -> str:
@@ -66,7 +69,7 @@ def save_chat(path: str | os.PathLike[str], chat: SavedChat, identity: str) -> N
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         with part.open("xb") as file:
-            write_safetensors(file, {"tokens": np.array(chat.tokens, np.int32)}, metadata)
+            write_safetensors(file, {"tokens": np.array(chat.tokens, np.int32), **chat.cache}, metadata)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, target)
@@ -96,6 +99,8 @@ def read_chat(path: str | os.PathLike[str], identity: str) -> SavedChat:
             history, options = said["history"], said["options"]
         except (KeyError, TypeError, ValueError):
             history = options = None
+        # Copies: the file is closed.
+        cache = {name: np.array(file.array(name)) for name in file.tensors if name != "tokens"}
         if not isinstance(history, list) or not isinstance(options, dict):
             raise FormatError(f"{path} has no messages that can be read", hint=_DAMAGED, path=str(path))
-    return SavedChat(history, options, tokens)
+    return SavedChat(history, options, tokens, cache)

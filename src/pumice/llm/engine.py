@@ -146,8 +146,8 @@ class Engine:
         """A scheduler and pools that know nothing; sequences that are live wait to be prefilled again."""
         pools = [PagePool(self.layout.pool, self.layout.page, window) for window in self.layout.windows]
         # What recurrent layers keep of a beginning is not in its pages.
-        reuse = pages_suffice(self.arch.memories(self.cfg))
-        self._scheduler = Scheduler(self._limits, pools, reuse=reuse)
+        self._shared = pages_suffice(self.arch.memories(self.cfg))
+        self._scheduler = Scheduler(self._limits, pools, reuse=self._shared)
         self._in_flight.clear()
         for id, s in list(self._live.items()):
             s.slot, s.paused = -1, False
@@ -472,6 +472,38 @@ class Engine:
         with self._step_lock:
             self._require_open()
             return self._runner.profile(min(self._longest, self.context - 1), repeats=repeats)
+
+    # -- saved keys and values ------------------------------------------------------------------------------------------
+    def save_cache(self, tokens: Sequence[int]) -> tuple[int, dict[str, Array]]:
+        """How many leading tokens are cached, and their keys and values by state, for `restore_cache`."""
+        with self._step_lock:
+            self._require_open()
+            found = self._scheduler.lookup(tokens, rotary_regime(self.cfg, len(tokens)))
+            saved: dict[str, Array] = {}
+            for group, match in enumerate(found):
+                saved |= self._runner.pages.save(group, [page for page in (*match.pages, match.partial) if page])
+            return (found[0].tokens if found else 0), saved
+
+    def restore_cache(self, tokens: Sequence[int], saved: Mapping[str, Array]) -> bool:
+        """Put back what `save_cache` gave for these tokens; False if this engine's cache is another, or has no room."""
+        with self._step_lock:
+            self._require_open()
+            key = rotary_regime(self.cfg, len(tokens))
+            if not self._shared:
+                return False
+            counts = self._scheduler.insertion(tokens)
+            if not all(self._runner.pages.accepts(group, count, saved) for group, count in enumerate(counts)):
+                return False
+            inserted = self._scheduler.insert(tokens, key)
+            if inserted is None:
+                return False
+            try:
+                for group, pages in enumerate(inserted):
+                    self._runner.pages.restore(group, [page for page in pages if page], saved)
+            except BaseException as e:
+                self._fail(e)  # pages without the content that was promised
+                raise
+            return True
 
     # -- life -----------------------------------------------------------------------------------------------------------
     def reopen(self, device: Device | None = None) -> None:

@@ -207,6 +207,15 @@ class PagedStates:
             parts.append(exe.run(source=np.array(pages[first : first + _AT_ONCE], np.int32)))
         return {name: np.concatenate([p[name] for p in parts]) for name in self._groups[group]} if parts else {}
 
+    def accepts(self, group: int, count: int, saved: Mapping[str, Array]) -> bool:
+        """Whether `saved` has as many pages of a group as `restore` would put back, in this cache's layout and dtype."""
+        for name in self._groups[group]:
+            kind = self._store[name].type
+            want = (count, self._layout.page, int(product(kind.shape[1:]))), kind.dtype.np
+            if name not in saved or (saved[name].shape, saved[name].dtype) != want:
+                return False
+        return True
+
     def restore(self, group: int, pages: Sequence[int], saved: Mapping[str, Array]) -> None:
         """Puts into pages of a group what `save` gave for as many."""
         exe = self._executable("restore", group)

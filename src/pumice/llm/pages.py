@@ -101,10 +101,6 @@ class PagePool:
                 page_size=page_size,
             )
         self.pages, self.page_size, self.window = pages, page_size, window
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all references and contents, as after the loss of a device."""
         self._references = [0] * self.pages
         self._free = list(range(self.pages - 1, 0, -1))
         # Cached pages without references, in the order in which they lost the last one.

@@ -167,12 +167,17 @@ class Runner:
         masked = any(s.request.grammar is not None for s in live)
         return Sampling.of([s.request.sampling for s in live], self.weights.cfg.vocab, mask=masked)
 
-    def _copy(self, copies: Sequence[PageCopy]) -> None:
+    @property
+    def pages(self) -> PagedStates:
+        """The pages of keys and values, to copy, save and restore them."""
         if self._states is None:
             self._states = PagedStates(self.store, self.layout, self.weights.cfg.windows)
+        return self._states
+
+    def _copy(self, copies: Sequence[PageCopy]) -> None:
         for group in sorted({c.group for c in copies}):
             mine = [c for c in copies if c.group == group]
-            self._states.copy(group, [c.source for c in mine], [c.target for c in mine])
+            self.pages.copy(group, [c.source for c in mine], [c.target for c in mine])
 
     def _run_chunk(
         self, burst: Burst, chunk: Chunk, live: LiveSequence, tables: Sequence[Table], *, wait: bool, final: bool

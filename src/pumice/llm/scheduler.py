@@ -14,11 +14,7 @@ from pumice.llm.queues import OVERDUE_TURN, JobQueue, Ticket
 from pumice.llm.requests import check_sizes
 from pumice.llm.sequences import ScheduledSequence, SequencePages, Table
 
-__all__ = ["Batch", "BatchLimits", "Chunk", "DecodeRow", "Job", "Limits", "PageCopy", "Row", "Scheduler", "Statistics", "Table"]
-
-# Short names.
-Limits = BatchLimits
-Row = DecodeRow
+__all__ = ["Batch", "BatchLimits", "Chunk", "DecodeRow", "Job", "PageCopy", "Scheduler", "Statistics", "Table"]
 
 
 class Scheduler:
@@ -154,17 +150,6 @@ class Scheduler:
         s.border = None
         s.use_key(s.job.beyond_key if key is None else key, self.limits.page_size)
 
-    def reset(self) -> None:
-        """Forget all pages, as after the loss of a device. Running sequences are prefilled again; tokens in flight are lost."""
-        for s in [*self._prefilling.values(), *self._decoding.values()]:
-            self._leave(s)
-            self._resume_later(s)
-        for s in self._all.values():
-            s.in_flight = 0
-        for pool in self.pools:
-            pool.clear()
-        self._refused = None
-
     def lookup(self, tokens: Sequence[int], key: Hashable = ()) -> list[Match]:
         """What is cached of `tokens`, one match per page group: to save it. Valid until the next batch."""
         return match_prefix(self.pools, TokenChain(tokens, self.limits.page_size, key), len(tokens))
@@ -175,6 +160,10 @@ class Scheduler:
         Entries are 0 where a window does not see them.
         """
         return self._pages.insert(tokens, key)
+
+    def insertion(self, tokens: Sequence[int]) -> list[int]:
+        """How many pages `insert` gives to write to, per page group."""
+        return self._pages.insertion(tokens)
 
     @property
     def running(self) -> tuple[Hashable, ...]:

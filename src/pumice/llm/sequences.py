@@ -119,8 +119,7 @@ class SequencePages:
 
     def insert(self, tokens: Sequence[int], key: Hashable) -> list[list[int]] | None:
         """Pages to write saved keys and values of `tokens` to, per page group; they are cached at once. None without room."""
-        count = -(-len(tokens) // self.size)
-        unseen = [pool.unseen(len(tokens) // self.size * self.size) for pool in self.pools]
+        count, unseen = -(-len(tokens) // self.size), self._unseen(tokens)
         if any(count - b > pool.available for b, pool in zip(unseen, self.pools)):
             return None
         chain, out = TokenChain(tokens, self.size, key), []
@@ -131,6 +130,13 @@ class SequencePages:
             pool.free(pages)
             out.append(pages)
         return out
+
+    def insertion(self, tokens: Sequence[int]) -> list[int]:
+        """How many pages `insert` fills, per page group."""
+        return [-(-len(tokens) // self.size) - b for b in self._unseen(tokens)]
+
+    def _unseen(self, tokens: Sequence[int]) -> list[int]:
+        return [pool.unseen(len(tokens) // self.size * self.size) for pool in self.pools]
 
     # -- pages of a sequence ------------------------------------------------------------------------------------------
     def take(self, s: ScheduledSequence, slot: int, matches: Sequence[Match], first: int, spare: int) -> list[PageCopy] | None:
