@@ -152,9 +152,12 @@ def test_errors_give_offsets_in_the_text_that_was_given(model: Any, prompt: Any,
 
 def test_the_example_of_the_page_runs(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    printed = []
     for code in re.findall(r"```python\n(.*?)```", page, re.S):
         exec(compile(code, "docs/models.md", "exec"), {"model": model})
-    *_, ended, texts = capsys.readouterr().out.splitlines()
+        printed.append(capsys.readouterr().out.splitlines())
+    *_, ended, texts = printed[0]
+    assert all(printed)
     reason, count, probabilities = ended.split()
     assert reason in ("stop", "length") and count == probabilities and len(ast.literal_eval(texts)) == 2
 

@@ -240,7 +240,8 @@ def test_closing_an_engine_ends_its_handles_and_not_the_model(model: Any) -> Non
     assert model.generate("w5", **TURN).tokens
 
 
-def test_cycles_leave_nothing_behind(model: Any) -> None:
+@pytest.mark.parametrize("cycles", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_cycles_leave_nothing_behind(model: Any, cycles: int) -> None:
     def cycle(k: int) -> None:
         with pm.Engine(model, slots=2, context=64) as engine:
             handles = [engine.submit(f"w{5 + k % 20} w{6 + i}", **{**TURN, "max_tokens": 4}) for i in range(3)]
@@ -251,7 +252,7 @@ def test_cycles_leave_nothing_behind(model: Any) -> None:
 
     cycle(0)
     store, before = model.engine._store, None
-    for k in range(100):
+    for k in range(cycles):
         cycle(k)
         now = store.memory(), len([t for t in threading.enumerate() if t.name == "pumice-engine" and t.is_alive()]) <= 1
         before = before or now

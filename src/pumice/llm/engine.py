@@ -43,8 +43,8 @@ Array = np.ndarray[Any, Any]
 
 # Sequences that run at once where nobody says.
 DEFAULT_SLOTS = 16
-# Contexts that the pool holds by default, if there are as many slots.
-_POOL_CONTEXTS = 4
+# Contexts that the pool holds by default, if there are as many slots: what is cached of answers takes memory, too.
+_POOL_CONTEXTS = 2
 # Token steps in a burst at first and at most, and how long one may take to have more than that.
 _TOKEN_STEPS_PER_BURST, _MOST_TOKEN_STEPS, _BURST_SECONDS = 4, 16, 0.016
 # How often a thread that waits for another one's batch looks whether its call is cancelled.

@@ -60,7 +60,7 @@ def load(
     The task follows from the checkpoint unless it is given: "generate" gives a `LanguageModel`, "embed" an `EmbeddingModel`,
     "classify" and "rerank" a `CrossEncoder`; one that the model cannot do is refused. `context` is the most tokens a sequence
     may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, by default
-    of four contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
+    of two contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `progress` is called
     with a `Progress(total, done, phase)` while bytes move and, on the first start, while kernels are compiled.
     """
