@@ -295,37 +295,27 @@ class _DecodeSteps:
     def __init__(
         self, runner: Runner, rows: Sequence[tuple[LiveSequence, DecodeRow]], sampling: Sampling, tables: Sequence[Table]
     ) -> None:
-        self._runner, self._sampling = runner, sampling
-        self._sequences = [live for live, _ in rows]
-        self._slot = np.array([row.slot for _, row in rows], np.int32)
-        self._start = np.array([row.start for _, row in rows], np.int32)
-        # The number of the token that is fed first.
-        self._number = self._start - np.array([len(live.request.prompt) for live, _ in rows], np.int32)
-        self._turned_by = np.array([live.turned_by for live, _ in rows], np.int32)
-        self._tables = [table[self._slot] for table in tables]
-        self._each = np.arange(len(rows))
-        # How many rows use each adapter, if one does.
-        self._adapters: dict[str, Array] = {}
-        if any(live.adapter is not None for live in self._sequences):
-            self._adapters["adapters"] = runner.adapters.rows([(live.adapter, 1) for live in self._sequences])
+        self._runner, self._sampling, self._rows = runner, sampling, rows
+        self._tables = [table[[row.slot for _, row in rows]] for table in tables]
 
     def inputs(self, step: int) -> dict[str, Array]:
-        layout, slot, start, number = self._runner.layout, self._slot, self._start + step, self._number + step
-        out: dict[str, Array] = {
-            "slot": slot,
-            "start": start,
-            "total": np.maximum(self._turned_by, start + 1),
-            "at": (number + 1) % RING * layout.slots + slot,
-            "fed": number % RING * layout.slots + slot,
-            **self._adapters,
-        }
-        page, within = start // layout.page, start % layout.page
+        layout, vocab = self._runner.layout, self._runner.weights.cfg.vocab
+        slots, page = layout.slots, layout.page
+        numbers, drawn = [], []
+        for k, (live, row) in enumerate(self._rows):
+            start, slot = row.start + step, row.slot
+            number = start + 1 - len(live.request.prompt)  # of the token that is sampled
+            places = [int(table[k, start // page]) * page + start % page for table in self._tables]
+            at, fed = number % RING * slots + slot, (number - 1) % RING * slots + slot
+            numbers.append((slot, start, max(live.turned_by, start + 1), at, fed, *places))
+            drawn.append(SamplingRow(live.request.sampling, number, live.allowed))
+        # One array for all, as each costs time of its own: its rows are the inputs.
+        columns = np.array(numbers, np.int32).T.copy()
+        out: dict[str, Array] = dict(zip(("slot", "start", "total", "at", "fed"), columns, strict=False))
         for group, table in enumerate(self._tables):
             out[group_input("pages", group)] = table
-            out[group_input("row", group)] = table[self._each, page] * layout.page + within
-        drawn = zip(self._sequences, number.tolist(), strict=True)
-        rows = [SamplingRow(live.request.sampling, n + 1, live.allowed) for live, n in drawn]
-        return out | sampling_inputs(rows, self._sampling, self._runner.weights.cfg.vocab)
+            out[group_input("row", group)] = columns[5 + group]
+        return out | sampling_inputs(drawn, self._sampling, vocab)
 
 
 def _begin(exe: Executable, inputs: Mapping[str, Array], wanted: Sequence[str], *, wait: bool) -> Results:
