@@ -48,7 +48,7 @@ def attention():
     q, k, v = (rng.standard_normal((1, 1, n, 96)).astype("f4") for n in (40, 2000, 2000))
     scores = np.exp(q @ k.swapaxes(2, 3) * np.float32(0.1))
     seen = kernel_tasks.Seen(None, None, None, False, 0)
-    arrays = (q, k, v, None, out[None, None], None, None)
+    arrays = (q, k, v, None, out[None, None], None, None, None, None)
     return kernel_tasks.many_queries(arrays, seen, 0.1), ((scores / scores.sum(-1, keepdims=True)) @ v)[0, 0]
 
 
