@@ -297,6 +297,10 @@ class _DecodeSteps:
     ) -> None:
         self._runner, self._sampling, self._rows = runner, sampling, rows
         self._tables = [table[[row.slot for _, row in rows]] for table in tables]
+        # How many rows use each adapter, if one does.
+        self._adapters: dict[str, Array] = {}
+        if any(live.adapter is not None for live, _ in rows):
+            self._adapters["adapters"] = runner.adapters.rows([(live.adapter, 1) for live, _ in rows])
 
     def inputs(self, step: int) -> dict[str, Array]:
         layout, vocab = self._runner.layout, self._runner.weights.cfg.vocab
@@ -315,7 +319,7 @@ class _DecodeSteps:
         for group, table in enumerate(self._tables):
             out[group_input("pages", group)] = table
             out[group_input("row", group)] = columns[5 + group]
-        return out | sampling_inputs(drawn, self._sampling, vocab)
+        return out | self._adapters | sampling_inputs(drawn, self._sampling, vocab)
 
 
 def _begin(exe: Executable, inputs: Mapping[str, Array], wanted: Sequence[str], *, wait: bool) -> Results:
