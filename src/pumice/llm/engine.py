@@ -166,13 +166,17 @@ class Engine:
             id,
             [*r.prompt, *s.tokens],
             r.max_tokens - len(s.tokens),
-            key=(rotary_regime(self.cfg, prompt), adapter),
+            key=self._key(prompt, adapter),
             priority=s.queue.priority,
             client=s.queue.client,
             deadline=s.queue.deadline,
             restart_beyond=border if crosses else None,
-            beyond_key=(rotary_regime(self.cfg, (border or 0) + 1), adapter),
+            beyond_key=self._key((border or 0) + 1, adapter),
         )
+
+    def _key(self, tokens: int, adapter: Any = None) -> tuple[Any, ...]:
+        """Sequences with the same key can share pages, `tokens` being how long they are when they start."""
+        return rotary_regime(self.cfg, tokens), adapter
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def stream(
@@ -478,7 +482,7 @@ class Engine:
         """How many leading tokens are cached, and their keys and values by state, for `restore_cache`."""
         with self._step_lock:
             self._require_open()
-            found = self._scheduler.lookup(tokens, rotary_regime(self.cfg, len(tokens)))
+            found = self._scheduler.lookup(tokens, self._key(len(tokens)))
             saved: dict[str, Array] = {}
             for group, match in enumerate(found):
                 saved |= self._runner.pages.save(group, [page for page in (*match.pages, match.partial) if page])
@@ -488,7 +492,7 @@ class Engine:
         """Put back what `save_cache` gave for these tokens; False if this engine's cache is another, or has no room."""
         with self._step_lock:
             self._require_open()
-            key = rotary_regime(self.cfg, len(tokens))
+            key = self._key(len(tokens))
             if not self._shared:
                 return False
             counts = self._scheduler.insertion(tokens)
