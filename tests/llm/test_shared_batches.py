@@ -174,9 +174,6 @@ async def _text(handle: Any) -> str:
     found: str = (await handle).text
     return found
 
-    def mask(self, tokens: Any) -> Any:
-        return np.ones(3 if tokens else -(-128 // 32), np.uint32)
-
 
 def test_bad_requests_get_typed_errors_and_others_go_on(model: Any, shared: Engine) -> None:
     good = shared.submit("w5", **{**TURN, "max_tokens": 30})

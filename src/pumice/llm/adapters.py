@@ -193,6 +193,8 @@ class Adapters:
         return [*self._held.values(), *self._leaving]
 
     def _find(self, name: str) -> HeldAdapter:
+        if not isinstance(name, str):
+            raise InputError(f"adapter is {name!r:.60}", hint="give the name of one that is loaded", name="adapter")
         if name not in self._held:
             near = difflib.get_close_matches(str(name), self._held, 1)
             known = " ".join(self._held) or "none: load one with model.adapters.load(name, folder)"

@@ -102,12 +102,15 @@ class Engine:
         # LoRA adapters that requests choose by name; `adapters.load(name, folder)` and `adapters.drop(name)` at any time.
         self.adapters = Adapters(self._store, self.cfg, self._step_lock)
         self._runner = Runner(weights, self._store, self.layout, self.chunk, self.adapters)
+        self.adapters.on_new_layout = self._forget_adapted
         self._logits: SequenceLogits | None = None
         self._live: dict[Any, LiveSequence] = {}
         self._in_flight: deque[Burst] = deque()
         self._new_scheduler()
         # What callers want, for the thread that has the turn: only that one touches the scheduler and the sequences.
         self._opened: deque[EventQueue] = deque()
+        # Whether a call, or a sequence of one, ended that still has a slot and pages.
+        self._left = False
         # Calls of handles, which a thread of the engine answers while nobody waits for them.
         self._submitted: list[EventQueue] = []
         self._driver: threading.Thread | None = None
@@ -196,11 +199,16 @@ class Engine:
         for s in queue.sequences:
             check_request(s.request, vocab=self.cfg.vocab, context=self.context, longest=self.cfg.max_positions)
             self._scheduler.check(Job(-1, s.request.prompt, s.request.max_tokens))
-            s.next_mask(self.cfg.vocab)
+            s.allowed(self.cfg.vocab)
         self._require_open()
-        for s in queue.sequences:
-            if s.request.adapter is not None:
-                s.adapter = self.adapters.acquire(s.request.adapter)
+        try:
+            for s in queue.sequences:
+                if s.request.adapter is not None:
+                    s.adapter = self.adapters.acquire(s.request.adapter)
+        except BaseException:
+            for s in queue.sequences:
+                self._release_adapter(s)
+            raise
         self._opened.append(queue)
 
     def events(self, queue: EventQueue, cancelled: Callable[[], bool] | None = None) -> Generator[TokenEvent, None, None]:
@@ -241,6 +249,8 @@ class Engine:
         if options.get("cancelled") is not None:
             raise InputError("submit takes no option 'cancelled'", hint="call the handle's cancel()", name="cancelled")
         number("priority", priority, whole=True)
+        if not isinstance(client, str):
+            raise InputError(f"client is {client!r:.60}", hint="give the client's name as a text", name="client")
         if deadline is not None and not number("deadline", deadline, whole=False) > 0:
             raise InputError(f"deadline is {deadline}", hint="give a number of seconds above 0", name="deadline")
         if isinstance(prompt, Request):
@@ -249,12 +259,17 @@ class Engine:
             run, batch = self.model.start(prompt, n, options, engine=self)
         until = None if deadline is None else time.monotonic() + deadline
         handle = Handle(self, run, batch=batch, priority=priority, client=client, deadline=until)
-        with self._turns.lock:
-            self._submitted.append(handle._queue)
-            if self._driver is None:
-                self._driver = threading.Thread(target=self._drive, name="pumice-engine", daemon=True)
-                self._driver.start()
-            self._turns.notify_all()
+        try:
+            with self._turns.lock:
+                self._submitted.append(handle._queue)
+                if self._driver is None:
+                    driver = threading.Thread(target=self._drive, name="pumice-engine", daemon=True)
+                    driver.start()  # it first needs the lock
+                    self._driver = driver
+                self._turns.notify_all()
+        except BaseException:
+            handle.cancel()  # the caller never gets it
+            raise
         return handle
 
     def _drive(self) -> None:
@@ -270,12 +285,14 @@ class Engine:
                 self._turns.wait_for(partial(due, turn))
                 if self._turn is turn:
                     self._step()
-            except Exception as e:  # not one of ours: nobody else would see it
+            except Exception as e:  # not even the errors of batches can be handled: nobody else would see it
                 for queue in self._submitted:
                     queue.error = e
+                    queue.changed()
             finally:
                 turn.ended = True
                 self._wake()
+            self._settle_left()
             with self._turns.lock:
                 if not self._submitted:
                     self._driver = None
@@ -287,33 +304,40 @@ class Engine:
             queue.closed = True
         else:
             queue.sequences[index].unwanted = True
-        turn = _Turn()
-        try:
-            # A thread that has the turn does it at the end of its batch.
-            if self._turns.wait_for(lambda: self._take_turn(turn), timeout=0):
+        self._left = True
+        self._settle_left()
+
+    def _settle_left(self) -> None:
+        """Settles what calls left that ended, unless another thread has the turn: that one does it when its turn ends."""
+        while self._left:
+            turn = _Turn()
+            try:
+                if not self._turns.wait_for(partial(self._take_turn, turn), timeout=0):
+                    return
                 self._settle_safely()
-        finally:
-            turn.ended = True
-            self._wake()
+            finally:
+                turn.ended = True
+                self._wake()
 
     def wait(self, queue: EventQueue, cancelled: Callable[[], bool] | None = None) -> None:
         """Waits until a call has events, or ended: runs batches, or lets another thread do so."""
         timings, starting, started = queue.timings, queue.starting, time.perf_counter()
         turn, patience = _Turn(), None if cancelled is None else _POLL_SECONDS
-        queue.waiting += 1
         try:
+            queue.waiting.add(turn)
             while not queue.ready:
                 mine = self._turn is turn
                 if mine or not self._turns.wait_for(lambda: queue.ready or self._take_turn(turn), patience):
                     if cancelled is not None and cancelled():
                         queue.closed = True
                     elif mine:
-                        self._step(queue)
+                        self._step()
         finally:
             # One step of the interpreter: an interrupt comes before it, into this block, or after it.
             turn.ended = True
-            queue.waiting -= 1
+            queue.waiting.discard(turn)
             self._wake()
+        self._settle_left()
         taken = time.perf_counter() - started
         if starting:
             timings.prefill_s += taken
@@ -337,27 +361,38 @@ class Engine:
             raise ClosedError("the model is closed", hint="load it again")
 
     # -- batches: what follows is done by the thread that has the turn ---------------------------------------------------
-    def _step(self, reader: EventQueue | None = None) -> None:
+    def _step(self) -> None:
         """Starts batches up to the number that may be in flight, and takes the tokens of the oldest."""
-        try:
-            with self._step_lock:
+        with self._step_lock:
+            try:
                 self._require_open()
                 self._settle()
-                for s in reader.sequences if reader is not None else ():
-                    self._resume(s)
+                self._resume_read()
                 self._start_batches()
                 if self._in_flight:
-                    burst = self._in_flight.popleft()
-                    for s, token, logprobs in burst.tokens():
-                        self._accept(s, token, logprobs)
-                    self._pace(burst)
+                    self._take_tokens(self._in_flight.popleft())
                 self._settle()
-        except PumiceError as e:
-            self._fail(e)  # those whom it concerns find it in their queues
+            except Exception as e:
+                self._fail(e)  # those whom it concerns find it in their queues
+            except BaseException as e:
+                self._fail(e)
+                raise
+        self._wake()
+
+    def _take_tokens(self, burst: Burst) -> None:
+        for s, token, logprobs in burst.tokens():
+            self._accept(s, token, logprobs)
+        self._pace(burst)
+
+    def _forget_adapted(self) -> None:
+        """Before the adapters get another layout, in flight are no batches with the present one."""
+        try:
+            while self._in_flight:
+                self._take_tokens(self._in_flight.popleft())
         except BaseException as e:
             self._fail(e)
             raise
-        self._wake()
+        self._runner.forget_adapted()
 
     def _settle_safely(self) -> None:
         """Settles outside of a batch."""
@@ -370,6 +405,7 @@ class Engine:
 
     def _settle(self) -> None:
         """Adds and removes sequences as callers want."""
+        self._left = False
         while self._opened:
             for s in self._opened[0].sequences:
                 if not s.done and s.id not in self._live:
@@ -382,16 +418,22 @@ class Engine:
     def _drop(self, s: LiveSequence) -> None:
         """A sequence ends."""
         s.done = True
-        if s.adapter is not None:
-            self.adapters.release(s.adapter)
-            s.adapter = None
+        self._release_adapter(s)
         if self._live.pop(s.id, None) is not None:
             self._scheduler.finish(s.id)
+        s.queue.changed()
 
-    def _resume(self, s: LiveSequence) -> None:
-        if s.paused and not s.done:
-            s.paused = False
-            self._scheduler.resume(s.id)
+    def _release_adapter(self, s: LiveSequence) -> None:
+        held, s.adapter = s.adapter, None
+        if held is not None:
+            self.adapters.release(held)
+
+    def _resume_read(self) -> None:
+        """Lets paused sequences go on whose reader has read all, and waits: it may never get the turn itself."""
+        for s in self._live.values():
+            if s.paused and s.queue.waiting:
+                s.paused = False
+                self._scheduler.resume(s.id)
 
     def _start_batches(self) -> None:
         masked = any(s.request.grammar is not None for s in self._live.values())
@@ -399,8 +441,9 @@ class Engine:
         # A mask needs the token before it.
         while len(self._in_flight) < (1 if masked else self._bursts):
             batch = self._scheduler.next_batch(time.monotonic(), 1 if single else self._ahead)
-            for id in batch.expired:
-                self._end_all(DeadlineError("the deadline of this call has passed", hint=DeadlineError.HINT), [self._live[id]])
+            if batch.expired:
+                late = DeadlineError("the deadline of this call has passed", hint=DeadlineError.HINT)
+                self._end_all(late, [self._live[id] for id in batch.expired])
             if not batch:
                 return
             self._in_flight.append(self._runner.start(batch, self._live, self._scheduler.tables, wait=self._bursts == 1))
@@ -417,7 +460,7 @@ class Engine:
             self._scheduler.took(s.id, token)
             event = s.accept(token, logprobs)
             if event.finish is None:
-                s.next_mask(self.cfg.vocab)
+                s.allowed(self.cfg.vocab)
         except PumiceError as e:
             self._end_all(e, [s])
         else:
@@ -427,8 +470,7 @@ class Engine:
             elif queue.patient and not queue.waiting and len(queue.events) >= _UNREAD:
                 s.paused = True
                 self._scheduler.pause(s.id)
-            if queue.on_change is not None:
-                queue.on_change()
+            queue.changed()
 
     def _pace(self, burst: Burst) -> None:
         """More token steps per burst where they are short, so that the gaps between bursts weigh less."""
@@ -444,20 +486,19 @@ class Engine:
             if isinstance(error, DeviceLost | ClosedError):
                 self._settle()
                 self._end_all(error, list(self._live.values()))
-            elif isinstance(error, PumiceError):
+            elif isinstance(error, Exception):
                 running = self._scheduler.running
-                self._end_all(error, [s for id, s in self._live.items() if id in running])
+                # Where none runs, one of those that wait is the cause; without an end it would come again.
+                self._end_all(error, [s for id, s in self._live.items() if id in running] or list(self._live.values()))
             self._new_scheduler()
         self._wake()
 
-    def _end_all(self, error: PumiceError, sequences: Sequence[LiveSequence]) -> None:
+    def _end_all(self, error: Exception, sequences: Sequence[LiveSequence]) -> None:
         """Ends the calls of some sequences with an error."""
         for s in sequences:
             s.queue.error = s.queue.error or error
             for each in s.queue.sequences:
                 self._drop(each)
-            if s.queue.on_change is not None:
-                s.queue.on_change()
 
     # -- whole sequences ------------------------------------------------------------------------------------------------
     def logits(self, tokens: Sequence[int]) -> Array:
@@ -514,11 +555,18 @@ class Engine:
         """Reopen on a new device after this one was lost: the same plans and weights, an empty cache."""
         with self._step_lock:
             self._require_open()
+        self._reopen(device, sorted(self.weights.engines, key=id))
+
+    def _reopen(self, device: Device | None, engines: Sequence[Engine]) -> None:
+        """Reopens with the locks of some engines: no batch of theirs runs on a cache that was just emptied."""
+        if engines:
+            with engines[0]._step_lock:
+                self._reopen(device, engines[1:])
+                error = DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
+                engines[0]._fail(error)
+                engines[0].adapters.restore()
+        else:
             self._store.reopen(device)
-        for engine in list(self.weights.engines):
-            error = DeviceLost("the model was reopened while this stream was open", hint="start the answer again")
-            engine._fail(error)
-            engine.adapters.restore()
 
     def report(self) -> Mapping[str, Any]:
         """Steps and memory of each plan in use, as data."""
@@ -536,6 +584,7 @@ class Engine:
                 self._logits = None
             self._store.close()
             self._runner.close()
+            self.weights.engines.discard(self)
         self._wake()
 
     def __enter__(self) -> Engine:

@@ -53,8 +53,7 @@ class Handle:
         """End the answer where it is; its finish_reason becomes "cancelled"."""
         self._queue.closed = True
         self._engine.end(self._queue)
-        if self._queue.on_change is not None:
-            self._queue.on_change()
+        self._queue.changed()
 
     @property
     def done(self) -> bool:
@@ -109,7 +108,7 @@ class Handle:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(note)
 
-        self._queue.on_change = wake
+        self._queue.wakers.append(wake)
         if self._queue.ready:  # it came before
             note()
         await changed

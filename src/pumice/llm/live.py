@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pumice.errors import InputError, PumiceError
 from pumice.llm.adapters import HeldAdapter
 from pumice.llm.requests import Request, Timings, TokenEvent
 from pumice.llm.sampling import checked_mask
@@ -22,8 +23,8 @@ _IDS = count()
 class EventQueue:
     """The events of one call: the engine appends them, the call's reader takes them.
 
-    `patient` says that the reader may be slow: sequences pause while many events wait for it. `on_change` is called when there is
-    something new.
+    `patient` says that the reader may be slow: sequences pause while many events wait for it. Each of `wakers` is called once,
+    when there is something new.
     """
 
     def __init__(
@@ -42,9 +43,19 @@ class EventQueue:
         self.events: deque[tuple[int, TokenEvent]] = deque()
         self.error: BaseException | None = None
         self.closed = False
-        self.waiting = 0  # readers that wait now
-        self.on_change: Callable[[], None] | None = None
+        # Waits of readers, one of each thread that waits now: threads add and remove only their own.
+        self.waiting: set[object] = set()
+        self.wakers: deque[Callable[[], None]] = deque()
         timings.reused += [0] * (len(requests) - len(timings.reused))
+
+    def changed(self) -> None:
+        """Calls those who want to know that there is something new; they ask again if they want to know more."""
+        while self.wakers:
+            try:
+                wake = self.wakers.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            wake()
 
     @property
     def ready(self) -> bool:
@@ -88,13 +99,24 @@ class LiveSequence:
         self.slot = self.following = -1
         # The adapter of the request, while it has one.
         self.adapter: HeldAdapter | None = None
-        # The tokens that may come next, where the request has a grammar.
-        self.allowed: Array | None = None
+        # The mask that the grammar gave last, after so many tokens.
+        self._mask: tuple[int, Array] | None = None
 
-    def next_mask(self, vocab: int) -> None:
-        """Asks the grammar which tokens may come next."""
-        if self.request.grammar is not None:
-            self.allowed = checked_mask(np.asarray(self.request.grammar.mask(list(self.tokens))), vocab)
+    def allowed(self, vocab: int) -> Array | None:
+        """The mask of tokens that may come next, where the request has a grammar; it is asked once for each token."""
+        grammar, count = self.request.grammar, len(self.tokens)
+        if grammar is None:
+            return None
+        if self._mask is None or self._mask[0] != count:
+            try:
+                found = np.asarray(grammar.mask(list(self.tokens)))
+            except PumiceError:
+                raise
+            except Exception as e:
+                hint = "its mask(tokens) must give a bit mask after any tokens that it allowed"
+                raise InputError(f"the grammar failed after {count} tokens: {type(e).__name__}: {e}", hint=hint) from e
+            self._mask = count, checked_mask(found, vocab)
+        return self._mask[1]
 
     @property
     def complete(self) -> bool:

@@ -67,7 +67,6 @@ class Runner:
         self.exes: dict[tuple[bool, int, Sampling], Executable] = {}
         # The same for batches in which some sequence has an adapter.
         self._adapted: dict[tuple[bool, int, Sampling], Executable] = {}
-        adapters.on_new_layout = self._forget_adapted
         self._slot_writers: dict[str, Executable] = {}
         self._states: PagedStates | None = None
         # Captured now, for executables that are made later or in another thread.
@@ -89,7 +88,8 @@ class Runner:
                 made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None)
         return made[key]
 
-    def _forget_adapted(self) -> None:
+    def forget_adapted(self) -> None:
+        """Executables for another layout of the adapters come in place of the present ones."""
         for exe in self._adapted.values():
             exe.close()
         self._adapted.clear()
@@ -150,6 +150,9 @@ class Runner:
     def start(self, batch: Batch, live: Mapping[Any, LiveSequence], tables: Sequence[Table], *, wait: bool) -> Burst:
         """Starts a batch: its copies, its prefill chunks, then its decode rows. With `wait` it ends before this returns."""
         burst = Burst(batch.steps)
+        for id in batch.preempted:
+            # Others have its slot, even if it comes back to it.
+            live[id].slot = -1
         if batch.copies:
             self._copy(batch.copies)
         runs: list[Callable[..., Results | None]] = []
@@ -279,7 +282,8 @@ class Runner:
             out[group_input("row", group)] = mine[0, positions // page] * page + positions % page
         if live.adapter is not None:
             out["adapters"] = self.adapters.rows([(live.adapter, length)])
-        return out | sampling_inputs([SamplingRow(live.request.sampling, count, live.allowed)], sampling, self.weights.cfg.vocab)
+        vocab = self.weights.cfg.vocab
+        return out | sampling_inputs([SamplingRow(live.request.sampling, count, live.allowed(vocab))], sampling, vocab)
 
     def close(self) -> None:
         self.exes.clear()
@@ -312,7 +316,7 @@ class _DecodeSteps:
             places = [int(table[k, start // page]) * page + start % page for table in self._tables]
             at, fed = number % RING * slots + slot, (number - 1) % RING * slots + slot
             numbers.append((slot, start, max(live.turned_by, start + 1), at, fed, *places))
-            drawn.append(SamplingRow(live.request.sampling, number, live.allowed))
+            drawn.append(SamplingRow(live.request.sampling, number, live.allowed(vocab)))
         # One array for all, as each costs time of its own: its rows are the inputs.
         columns = np.array(numbers, np.int32).T.copy()
         out: dict[str, Array] = dict(zip(("slot", "start", "total", "at", "fed"), columns, strict=False))
