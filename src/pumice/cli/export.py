@@ -27,7 +27,7 @@ def run(
         if folder is None:
             raise InputError("where to write the bundle is not said", hint=f"pumice export {model} --bundle DIR")
         caps = Caps.preset(device) if device in PRESETS else open_device(device).caps
-        if caps.target != "webgpu":
+        if not caps.dispatches:
             raise InputError(f"{device} runs no kernels that a bundle could hold", hint="plan for browser-baseline or webgpu")
         export_bundle(model, folder, caps=caps, overwrite=force, **options)
     found = read_bundle(folder)
