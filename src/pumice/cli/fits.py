@@ -22,8 +22,8 @@ def fitting_models(device: str) -> list[dict[str, Any]]:
         caps = open_device(device).caps
     except PumiceError:
         return []  # the device's own check reports it
-    # A GPU does not say how much memory it has; software adapters use the machine's.
-    memory = open_device("host").describe()["memory_bytes"] or None if caps.software else None
+    # A GPU does not say how much memory it has; other devices use the machine's.
+    memory = None if caps.is_gpu else open_device("host").describe()["memory_bytes"] or None
     names = {alias.spec: alias.name for alias in catalogue()}
     found = []
     for entry in Cache(config.get("home")).entries():
