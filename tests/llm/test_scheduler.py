@@ -360,6 +360,16 @@ def test_a_low_priority_does_not_starve_under_a_flood_of_new_clients() -> None:
     assert PATIENCE < n <= PATIENCE + OVERDUE_TURN + 1
 
 
+def test_deadlines_of_jobs_that_ended_are_forgotten() -> None:
+    scheduler = make(slots=1)
+    scheduler.add(Job("stays", range(4), 20, deadline=5.0))
+    for k in range(1000):
+        scheduler.add(Job(k, range(4), 20, deadline=1e9 + k))
+        scheduler.finish(k)
+    assert len(scheduler._deadlines) < 100
+    assert scheduler.next_batch(now=6.0).expired == ("stays",)
+
+
 def test_jobs_past_their_deadline_are_reported_once_waiting_or_running() -> None:
     scheduler = make(slots=1)
     scheduler.add(Job("runs", range(4), 20, deadline=2.0))

@@ -285,6 +285,8 @@ class Engine:
                 self._turns.wait_for(partial(due, turn))
                 if self._turn is turn:
                     self._step()
+                    turn.ended = True
+                    self._settle_left()
             except Exception as e:  # not even the errors of batches can be handled: nobody else would see it
                 for queue in self._submitted:
                     queue.error = e
@@ -292,7 +294,6 @@ class Engine:
             finally:
                 turn.ended = True
                 self._wake()
-            self._settle_left()
             with self._turns.lock:
                 if not self._submitted:
                     self._driver = None

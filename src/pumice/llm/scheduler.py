@@ -16,6 +16,9 @@ from pumice.llm.sequences import ScheduledSequence, SequencePages, Table
 
 __all__ = ["Batch", "BatchLimits", "Chunk", "DecodeRow", "Job", "PageCopy", "Scheduler", "Statistics", "Table"]
 
+# Deadlines that may be kept beside those of the jobs there are, until they pass.
+_SPARE_DEADLINES = 64
+
 
 class Scheduler:
     """Decides what runs in which batch, and in which pages.
@@ -212,6 +215,10 @@ class Scheduler:
         s = self._all[job.id] = ScheduledSequence(job, self._order, self.limits.page_size)
         self._order += 1
         if job.deadline is not None:
+            if len(self._deadlines) > 2 * len(self._all) + _SPARE_DEADLINES:
+                # Those of jobs that ended long before.
+                self._deadlines = [d for d in self._deadlines if not d[2].ended]
+                heapq.heapify(self._deadlines)
             heapq.heappush(self._deadlines, (job.deadline, s.order, s))
         return s
 
