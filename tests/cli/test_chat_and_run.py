@@ -48,6 +48,17 @@ def answer_to(model: Path, *args: object, stdin: bytes = b"") -> str:
     return str(json.loads(done.stdout)["text"])
 
 
+def test_drafts_give_the_same_answer_and_are_counted(causal: Path, bare: Path) -> None:
+    want = answer_to(causal, "w5 w6 w5 w6")
+    for draft in ("lookup", bare):
+        done = pumice("run", causal, "w5 w6 w5 w6", "--draft", draft, *RUN, *TURN, "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["text"] == want and {"drafted", "accepted", "acceptance_rate"} <= found["timings"].keys()
+    shown = pumice("run", causal, "w5 w6 w5 w6", "--draft", bare, *RUN, *TURN)
+    assert re.search(r"\d+ of \d+ drafts accepted", shown.stderr)
+
+
 # --- a terminal ---
 
 

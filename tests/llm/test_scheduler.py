@@ -299,6 +299,39 @@ def test_rejected_drafts_are_planned_again() -> None:
         scheduler.reject("a", 1)
 
 
+def test_rows_that_verify_take_their_drafts_if_there_are_pages() -> None:
+    scheduler = make(pages=(8,))
+    for id, count in (("a", 20), ("b", 3)):
+        scheduler.add(Job(id, [1, 2, 3, ord(id)], count))
+    run(scheduler, scheduler.next_batch(0.0))
+    assert scheduler.decodes("a") and not scheduler.decodes("c")
+    batch = scheduler.next_batch(0.0, 2, {"a": 6, "b": 9})
+    # The answer of b has two tokens left.
+    assert [(r.id, r.steps) for r in batch.decode] == [("a", 6), ("b", 2)] and batch.steps == 2
+    scheduler.reject("a", 4)
+    for id in ("a", "a", "b", "b"):
+        assert scheduler.took(id, 7)
+    scheduler.finish("b")
+    assert [(r.start, r.steps) for r in scheduler.next_batch(0.0, 1, {"a": 3}).decode] == [(6, 3)]
+
+
+def test_drafts_preempt_nobody_and_may_be_rejected_after_a_preemption() -> None:
+    scheduler = make(pages=(5,))
+    for id in "ab":
+        scheduler.add(Job(id, [1, 2, ord(id)], 9))
+    run(scheduler, scheduler.next_batch(0.0))
+    # Two of four pages are left, and the drafts would take four.
+    batch = scheduler.next_batch(0.0, 1, {"a": 9, "b": 9})
+    assert [r.steps for r in batch.decode] == [1, 1] and not batch.preempted
+    run(scheduler, batch)
+    assert scheduler.next_batch(0.0, 1, {"a": 3}).decode[0].steps == 3
+    scheduler.preempt("a")
+    scheduler.reject("a", 2)
+    assert scheduler.took("a", 5) and scheduler.took("b", 5) and not scheduler.took("a", 6)
+    scheduler.finish("b")
+    assert any(c.id == "a" and len(c.tokens) + c.start == 6 for c in scheduler.next_batch(0.0).prefill)
+
+
 def test_saved_pages_are_inserted_as_cached_ones() -> None:
     scheduler = make(pages=(20, 20), windows=(None, 6))
     full, window = scheduler.insert(range(18)) or ([], [])

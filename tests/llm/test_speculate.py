@@ -209,10 +209,12 @@ def test_a_model_that_drafts_for_itself_is_always_right(model: Any) -> None:
 
 
 def test_drafters_that_cannot_be_used(model: Any) -> None:
+    class Words:
+        def __init__(self, text: Callable[[int], str]) -> None:
+            self.token_text = text
+
     def like(vocab: int, text: Callable[[int], str]) -> Any:
-        return SimpleNamespace(
-            engine=SimpleNamespace(cfg=SimpleNamespace(vocab=vocab)), tokenizer=SimpleNamespace(token_text=text)
-        )
+        return SimpleNamespace(engine=SimpleNamespace(cfg=SimpleNamespace(vocab=vocab)), tokenizer=Words(text))
 
     vocab, text = model.engine.cfg.vocab, model.tokenizer.token_text
     with pytest.raises(InputError, match=f"the draft model has a vocabulary of {vocab + 1}, the model one of {vocab}"):

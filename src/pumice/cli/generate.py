@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ def device_line(info: Mapping[str, Any]) -> str:
 def speed_line(answer: Any, device: Mapping[str, Any]) -> str:
     """Tokens, speeds and device of an answer, for stderr."""
     t, u = answer.timings, answer.usage
+    drafts = f"{t['accepted']} of {t['drafted']} drafts accepted, " if "drafted" in t else ""
     return (
         f"{u['completion_tokens']} tokens at {t['decode_tok_s']:.1f}/s, "
         f"prompt {u['prompt_tokens']} at {t['prefill_tok_s']:.0f}/s, first after {t['first_token_s']:.2f} s, "
-        f"loaded in {t['load_s']:.2f} s, on {device_line(device)}"
+        f"{drafts}loaded in {t['load_s']:.2f} s, on {device_line(device)}"
     )
 
 
@@ -101,22 +102,28 @@ def run(
     load_options: Mapping[str, Any],
     as_json: bool,
     options: Mapping[str, Any],
+    draft: str | None = None,
     profile: Path | None = None,
 ) -> int:
-    """Load, answer, report; the exit code."""
+    """Load, answer, report; the exit code. `draft` is "lookup", or the name of a model that drafts."""
     from pumice.llm.load import load
 
     check_before_loading(options)
     prompt = whole_prompt(prompt, raw=bool(options.get("raw")))
-    with progress_bar(quiet=as_json) as report:
-        loaded = load(model, "generate", **load_options, progress=report)
-    with loaded, interruptible() as pressed:
+    with ExitStack() as stack:
+        with progress_bar(quiet=as_json) as report:
+            loaded = stack.enter_context(load(model, "generate", **load_options, progress=report))
+            drafter: Any = draft
+            if draft is not None and draft != "lookup":
+                same = {k: load_options[k] for k in ("device", "context", "cache_dtype")}
+                drafter = stack.enter_context(load(draft, "generate", **same, progress=report))
+        pressed = stack.enter_context(interruptible())
         info = loaded.describe_device()
 
         def show(piece: str) -> None:
             print(piece, end="", flush=True)
 
-        answer = loaded.generate(prompt, on_text=None if as_json else show, cancelled=pressed, **options)
+        answer = loaded.generate(prompt, on_text=None if as_json else show, cancelled=pressed, draft=drafter, **options)
         if as_json:
             print(json.dumps(answer_json(answer, info, loaded.info)))
         else:

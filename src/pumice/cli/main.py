@@ -191,6 +191,14 @@ def run(
     json_schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Answer with JSON as this schema describes it.", show_default="none")
     ] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            metavar="lookup|MODEL",
+            help="Draft tokens from the text so far, or by a smaller model: the same answer, in fewer steps.",
+            show_default="none",
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a --max-tokens that the context has no room for.")] = False,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one token step, its times to stderr.")
@@ -207,7 +215,7 @@ def run(
     options |= {"seed": seed, "stop": stop, "system": system}
     options |= {"raw": raw, "logprobs": logprobs, "strict": strict, "json_schema": json_schema and read_text(json_schema)}
     load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
-    raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, profile=profile))
+    raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, draft=draft, profile=profile))
 
 
 @app.command()

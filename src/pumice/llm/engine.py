@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from pumice.llm.requests import Request, Timings, TokenEvent, check_cache_dtype,
 from pumice.llm.runner import USUAL, Burst, Runner
 from pumice.llm.sampling import Sampling, check_token
 from pumice.llm.scheduler import Scheduler
+from pumice.llm.speculate import check_speculation, draft_for
 from pumice.llm.weights import ModelWeights
 from pumice.models.memory import pages_suffice
 from pumice.models.rope import rotary_regime
@@ -103,6 +105,8 @@ class Engine:
         self.adapters = Adapters(self._store, self.cfg, self._step_lock)
         self._runner = Runner(weights, self._store, self.layout, self.chunk, self.adapters)
         self.adapters.on_new_layout = self._forget_adapted
+        # Engines of models that draft for this one.
+        self.draft_engines: WeakSet[Engine] = WeakSet()
         self._logits: SequenceLogits | None = None
         self._live: dict[Any, LiveSequence] = {}
         self._in_flight: deque[Burst] = deque()
@@ -200,6 +204,8 @@ class Engine:
             check_request(s.request, vocab=self.cfg.vocab, context=self.context, longest=self.cfg.max_positions)
             self._scheduler.check(Job(-1, s.request.prompt, s.request.max_tokens))
             s.allowed(self.cfg.vocab)
+            if s.speculator is not None:
+                check_speculation(self, s.request)
         self._require_open()
         try:
             for s in queue.sequences:
@@ -381,7 +387,7 @@ class Engine:
         self._wake()
 
     def _take_tokens(self, burst: Burst) -> None:
-        for s, token, logprobs in burst.tokens():
+        for s, token, logprobs in burst.tokens(self._scheduler.reject):
             self._accept(s, token, logprobs)
         self._pace(burst)
 
@@ -439,9 +445,12 @@ class Engine:
     def _start_batches(self) -> None:
         masked = any(s.request.grammar is not None for s in self._live.values())
         single = masked or any(s.request.sampling.logprobs is not None for s in self._live.values())
-        # A mask needs the token before it.
-        while len(self._in_flight) < (1 if masked else self._bursts):
-            batch = self._scheduler.next_batch(time.monotonic(), 1 if single else self._ahead)
+        speculating = any(s.speculator is not None for s in self._live.values())
+        ahead = 1 if single else min(self._ahead, _TOKEN_STEPS_PER_BURST) if speculating else self._ahead
+        # A mask, and drafts, need the token before them.
+        while len(self._in_flight) < (1 if masked or speculating else self._bursts):
+            drafts = self._draft() if speculating else {}
+            batch = self._scheduler.next_batch(time.monotonic(), ahead, drafts)
             if batch.expired:
                 late = DeadlineError("the deadline of this call has passed", hint=DeadlineError.HINT)
                 self._end_all(late, [self._live[id] for id in batch.expired])
@@ -450,6 +459,15 @@ class Engine:
             self._in_flight.append(self._runner.start(batch, self._live, self._scheduler.tables, wait=self._bursts == 1))
             if not batch.decode:
                 return  # the first token does not wait until a plan for the second is made
+
+    def _draft(self) -> dict[Any, int]:
+        """Lets sequences that speculate have drafts; how many tokens the steps that verify them run."""
+        for s in [s for s in self._live.values() if s.speculator is not None]:
+            try:
+                s.drafts = draft_for(s, self.cfg) if self._scheduler.decodes(s.id) else []
+            except PumiceError as e:
+                self._end_all(e, [s])
+        return {id: 1 + len(s.drafts) for id, s in self._live.items() if s.drafts}
 
     def _accept(self, s: LiveSequence, token: int, logprobs: Logprobs | None) -> None:
         """Takes a sampled token for a sequence; its call ends if the draw failed."""

@@ -70,6 +70,14 @@ def token_step(
     return run
 
 
+def check_verifiable(arch: CausalArchitecture, cfg: ModelArchConfig) -> None:
+    """Refuses to verify drafts with a model whose memory is more than pages."""
+    if not pages_suffice(arch.memories(cfg)):
+        raise InputError(
+            f"{cfg.model_type} keeps states that drafts cannot be taken back from", hint="run it without drafts", name="draft"
+        )
+
+
 def trace_token_step(
     arch: CausalArchitecture,
     cfg: ModelArchConfig,
@@ -87,8 +95,8 @@ def trace_token_step(
     `rows` is how many sequences take part in the latter at most, by default all slots. With `verify` a chunk is a token and the
     drafts after it. `params` are specs, nested as the model has them.
     """
-    if verify and not pages_suffice(arch.memories(cfg)):
-        raise InputError(f"{cfg.model_type} keeps states that drafts cannot be taken back from", hint="run it without drafts")
+    if verify:
+        check_verifiable(arch, cfg)
     feed = chunk is None
     most = layout.slots if rows is None else rows
     batch: tuple[int | str, ...] = ("B",) if feed and most > 1 else (1,)

@@ -13,6 +13,7 @@ from pumice.errors import InputError, PumiceError
 from pumice.llm.adapters import HeldAdapter
 from pumice.llm.requests import Request, Timings, TokenEvent
 from pumice.llm.sampling import checked_mask
+from pumice.llm.speculate import Speculator
 
 Array = np.ndarray[Any, Any]
 Logprobs = tuple[float, tuple[tuple[int, float], ...]]
@@ -101,6 +102,11 @@ class LiveSequence:
         self.adapter: HeldAdapter | None = None
         # The mask that the grammar gave last, after so many tokens.
         self._mask: tuple[int, Array] | None = None
+        # What drafts its next tokens, if the request wants that, and the drafts that the next batch may verify.
+        self.speculator = None if request.draft is None else Speculator(request.draft)
+        self.drafts: list[int] = []
+        if self.speculator is not None:
+            queue.timings.drafts[index] = self.speculator.seen
 
     def allowed(self, vocab: int) -> Array | None:
         """The mask of tokens that may come next, where the request has a grammar; it is asked once for each token."""

@@ -17,6 +17,7 @@ from pumice.llm.engine import Array, Engine
 from pumice.llm.grammar import provider_of
 from pumice.llm.prompts import Messages, Prompt, check_messages, split_batch, token_ids
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
+from pumice.llm.speculate import Drafter, drafter_of
 from pumice.run.device import Device, open_device
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
@@ -96,9 +97,9 @@ class LanguageModel:
 
         `on_text` is called with each `Piece` of text as it comes; `piece.prompt` and `piece.choice` say whose it is. Options:
         max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty, logit_bias,
-        forbid, grammar, json_schema, adapter, seed, stop, stop_tokens, logprobs, system, raw, ignore_eos, cancelled and strict.
-        What is not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where the context
-        does, with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
+        forbid, grammar, json_schema, adapter, draft, seed, stop, stop_tokens, logprobs, system, raw, ignore_eos, cancelled and
+        strict. What is not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where the
+        context does, with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
         """
         run, batch = self.start(prompt, n, options)
         for piece in run.pieces():
@@ -149,6 +150,7 @@ class LanguageModel:
         forbidden = {t: -math.inf for t in self._forbidden(given.get("forbid"))}
         if forbidden:
             sampling = replace(sampling, logit_bias={**dict(sampling.biases), **forbidden})
+        draft: Drafter | None = None if given.get("draft") is None else drafter_of(given["draft"], self)
         ends = stop_tokens_of(given) | (frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids)
         requests = [
             Request(
@@ -158,6 +160,7 @@ class LanguageModel:
                 ends,
                 provider_of(given, self.tokenizer, engine.cfg.vocab),
                 given.get("adapter"),
+                draft,
             )
             for tokens in ids
             for k in range(n)

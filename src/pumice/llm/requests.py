@@ -6,13 +6,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from pumice.core.special import threefry2x32
 from pumice.errors import InputError
 from pumice.text.stream import TextStream
+
+if TYPE_CHECKING:
+    from pumice.llm.speculate import Acceptance, Drafter
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def check_cache_dtype(dtype: Any) -> None:
 
 _NUMBERS = tuple(f.name for f in fields(SamplingParams))
 _OPTIONS = {*_NUMBERS, "max_tokens", "strict", "stop", "stop_tokens", "system", "raw", "cancelled", "ignore_eos"}
-_OPTIONS |= {"forbid", "grammar", "json_schema", "adapter"}
+_OPTIONS |= {"forbid", "grammar", "json_schema", "adapter", "draft"}
 
 
 def sampling_of(options: Mapping[str, Any]) -> SamplingParams:
@@ -242,7 +245,7 @@ class MaskProvider(Protocol):
 class Request:
     """One sequence to continue. Tokens of `stop_ids` end it; a `grammar` says before each token which may come.
 
-    `adapter` is the name of one that the engine has loaded.
+    `adapter` is the name of one that the engine has loaded, `draft` what drafts tokens (docs/sampling.md, Speculation).
     """
 
     prompt: Sequence[int]
@@ -251,6 +254,7 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     grammar: MaskProvider | None = None
     adapter: str | None = None
+    draft: Drafter | None = None
 
 
 def check_prompt(tokens: Sequence[int], vocab: int) -> None:
@@ -303,7 +307,8 @@ class TokenEvent:
 class Timings:
     """What a call cost: tokens that ran through the model as prompt and as answer, seconds for each.
 
-    `reused` has, for each request that was started, how many tokens of its prompt were in the cache.
+    `reused` has, for each request that was started, how many tokens of its prompt were in the cache; `drafts`, for those that
+    speculate, how many drafts were accepted.
     """
 
     prompt_tokens: int = 0
@@ -311,3 +316,4 @@ class Timings:
     prefill_s: float = 0.0
     decode_tokens: int = 0
     decode_s: float = 0.0
+    drafts: dict[int, Acceptance] = field(default_factory=dict)

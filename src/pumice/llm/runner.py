@@ -21,6 +21,7 @@ from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.llm.sampling import Sampling, SamplingRow, sampling_inputs, slot_rows, trace_slot_row
 from pumice.llm.sequences import Table
+from pumice.llm.speculate import MOST_DRAFTS
 from pumice.models.rope import rotary_regime
 from pumice.run.executable import Executable
 from pumice.run.store import Store
@@ -46,17 +47,28 @@ class Burst:
         self.steps = steps
         # Sequences in the order of their tokens, where in the ring these are, and which log-probabilities belong to them.
         self.places: list[tuple[LiveSequence, int, tuple[int, int] | None]] = []
+        # Sequences whose drafts are verified: the drafts, the places of what is sampled after each token, and log-probabilities.
+        self.verified: list[tuple[LiveSequence, list[int], list[int], int | None]] = []
         self.ring: Results | None = None
         self.logprobs: list[Results] = []
 
-    def tokens(self) -> Iterator[tuple[LiveSequence, int, Logprobs | None]]:
-        """Each new token with its sequence, once the device has them."""
+    def tokens(self, reject: Callable[[Any, int], None]) -> Iterator[tuple[LiveSequence, int, Logprobs | None]]:
+        """Each new token with its sequence, once the device has them.
+
+        `reject` gets the id of each sequence that verified drafts, and how many tokens were sampled after wrong ones.
+        """
         if self.ring is None:
             return
         ring = self.ring()[0]
         found = [results() for results in self.logprobs]
         for live, place, at in self.places:
             yield live, int(ring[place]), None if at is None else logprobs_in(found[at[0]][-3:], at[1])
+        for live, drafts, places, run in self.verified:
+            assert live.speculator is not None
+            taken = live.speculator.take(ring[places].tolist(), drafts)
+            reject(live.id, len(places) - len(taken))
+            for k, token in enumerate(taken):
+                yield live, token, None if run is None else logprobs_in(found[run][-3:], k)
 
 
 class Runner:
@@ -64,9 +76,11 @@ class Runner:
 
     def __init__(self, weights: ModelWeights, store: Store, layout: CacheLayout, chunk: int, adapters: Adapters) -> None:
         self.weights, self.store, self.layout, self.chunk, self.adapters = weights, store, layout, chunk, adapters
-        self.exes: dict[tuple[bool, int, Sampling], Executable] = {}
-        # The same for batches in which some sequence has an adapter.
-        self._adapted: dict[tuple[bool, int, Sampling], Executable] = {}
+        # Executables by whether some sequence of the batch has an adapter, and whether they verify drafts.
+        self._made: dict[tuple[bool, bool], dict[tuple[bool, int, Sampling], Executable]] = {
+            (adapted, verify): {} for adapted in (False, True) for verify in (False, True)
+        }
+        self.exes = self._made[False, False]
         self._slot_writers: dict[str, Executable] = {}
         self._states: PagedStates | None = None
         # Captured now, for executables that are made later or in another thread.
@@ -81,35 +95,42 @@ class Runner:
         """For the tokens that so many sequences sampled last; one alone has a plan of its own."""
         return self._executable(True, 1 if rows == 1 else self.layout.slots, sampling, adapted)
 
-    def _executable(self, decode: bool, size: int, sampling: Sampling, adapted: bool) -> Executable:
-        key, made = (decode, size, sampling), self._adapted if adapted else self.exes
+    def verify_executable(self, sampling: Sampling, *, adapted: bool = False) -> Executable:
+        """For a sequence's last token and the drafts after it."""
+        return self._executable(False, MOST_DRAFTS + 1, sampling, adapted, verify=True)
+
+    def _executable(self, decode: bool, size: int, sampling: Sampling, adapted: bool, verify: bool = False) -> Executable:
+        key, made = (decode, size, sampling), self._made[adapted, verify]
         if key not in made:
             with config.override(**self._switches):
-                made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None)
+                made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None, verify)
         return made[key]
 
     def forget_adapted(self) -> None:
         """Executables for another layout of the adapters come in place of the present ones."""
-        for exe in self._adapted.values():
-            exe.close()
-        self._adapted.clear()
+        for made in (self._made[True, False], self._made[True, True]):
+            for exe in made.values():
+                exe.close()
+            made.clear()
 
-    def _make(self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None) -> Executable:
-        path = self._plan_path(decode, size, sampling, adapters)
+    def _make(self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None, verify: bool) -> Executable:
+        path = self._plan_path(decode, size, sampling, adapters, verify)
         plan = read_plan(path)
         if plan is not None:
             return Executable(plan, self.store, validate=config.validate)
         w = self.weights
         sizes: dict[str, Any] = {"chunk": None, "rows": size} if decode else {"chunk": size}
-        graph = trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes, adapters=adapters)
+        graph = trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes, verify=verify, adapters=adapters)
         made = pm.compile(graph, store=self.store)
         keep_plan(path, made.plan)
         return made
 
-    def _plan_path(self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None = None) -> Path | None:
+    def _plan_path(
+        self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None = None, verify: bool = False
+    ) -> Path | None:
         """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
         w = self.weights
-        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters)
+        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters, verify)
         return None if w.adapted else plan_path(self.store.device.caps, *inputs)
 
     def prepare(self) -> None:
@@ -149,7 +170,9 @@ class Runner:
     # -- batches ----------------------------------------------------------------------------------------------------
     def start(self, batch: Batch, live: Mapping[Any, LiveSequence], tables: Sequence[Table], *, wait: bool) -> Burst:
         """Starts a batch: its copies, its prefill chunks, then its decode rows. With `wait` it ends before this returns."""
-        burst = Burst(batch.steps)
+        rows = [(live[r.id], r) for r in batch.decode]
+        plain = [(s, r) for s, r in rows if not s.drafts or r.steps == 1]
+        burst = Burst(batch.steps if plain else 0)
         for id in batch.preempted:
             # Others have its slot, even if it comes back to it.
             live[id].slot = -1
@@ -157,9 +180,10 @@ class Runner:
             self._copy(batch.copies)
         runs: list[Callable[..., Results | None]] = []
         runs += [partial(self._run_chunk, burst, c, live[c.id], tables) for c in batch.prefill]
-        rows = [(live[r.id], r) for r in batch.decode]
-        if rows:
-            runs.append(partial(self._run_rows, burst, rows, batch.steps, tables))
+        if len(plain) < len(rows):
+            runs += [partial(self._run_drafts, burst, s, r, tables) for s, r in rows if s.drafts and r.steps > 1]
+        if plain:
+            runs.append(partial(self._run_rows, burst, plain, batch.steps, tables))
         for k, run in enumerate(runs):
             # The last run brings the ring, which has the tokens of all.
             burst.ring = run(wait=wait, final=k == len(runs) - 1)
@@ -250,6 +274,24 @@ class Runner:
                     burst.places.append((live, place, None if at is None else (at, i)))
         return results
 
+    def _run_drafts(
+        self, burst: Burst, live: LiveSequence, row: DecodeRow, tables: Sequence[Table], *, wait: bool, final: bool
+    ) -> Results | None:
+        """Runs a sequence's last token and its drafts, and samples after each of them."""
+        sampling, drafts = self.sampling_of([live]), live.drafts[: row.steps - 1]
+        tokens, first = [live.tokens[-1], *drafts], row.start + 1 - len(live.request.prompt)
+        places = [self._place(first + k, row.slot) for k in range(row.steps)]
+        total = max(live.turned_by, row.start + row.steps)
+        inputs = self._prefill_inputs(live, row.slot, row.start, tokens, total, sampling, tables)
+        inputs["at"] = np.array(places, np.int32)
+        draws = [SamplingRow(live.request.sampling, first + k) for k in range(row.steps)]
+        inputs |= sampling_inputs(draws, sampling, self.weights.cfg.vocab)
+        exe = self.verify_executable(sampling, adapted=live.adapter is not None)
+        wanted = [*(("ring",) if final else ()), *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
+        results = _begin(exe, inputs, wanted, wait=wait)
+        burst.verified.append((live, drafts, places, self._note_logprobs(burst, results) if sampling.logprobs else None))
+        return results if final else None
+
     def _fill_slot(self, live: LiveSequence, slot: int, sampling: Sampling) -> None:
         """Writes what sampling keeps for each slot: token counts and biases."""
         vocab = self.weights.cfg.vocab
@@ -286,8 +328,8 @@ class Runner:
         return out | sampling_inputs([SamplingRow(live.request.sampling, count, live.allowed(vocab))], sampling, vocab)
 
     def close(self) -> None:
-        self.exes.clear()
-        self._adapted.clear()
+        for made in self._made.values():
+            made.clear()
         self.adapters.close()
         self._slot_writers.clear()
         self._states = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ __all__ = ["Batch", "BatchLimits", "Chunk", "DecodeRow", "Job", "PageCopy", "Sch
 
 # Deadlines that may be kept beside those of the jobs there are, until they pass.
 _SPARE_DEADLINES = 64
+# No sequence verifies drafts.
+_NO_DRAFTS: Mapping[Hashable, int] = {}
 
 
 class Scheduler:
@@ -98,11 +100,12 @@ class Scheduler:
     def reject(self, id: Hashable, count: int) -> None:
         """Drop the last `count` tokens in flight: drafts that the model did not agree with. Before the others are taken."""
         s = self._all.get(id)
-        if s is not None and s.slot >= 0:
+        if s is not None:
             if not 0 <= count < s.in_flight:
                 raise InputError(f"{count} tokens of {id!r} rejected, {s.in_flight} are in flight", hint="one has to remain")
             s.in_flight -= count
-            s.planned -= count
+            if s.slot >= 0:
+                s.planned -= count
 
     def finish(self, id: Hashable) -> bool:
         """End a job; its pages stay cached while their room is not needed. False if there is no such job any more."""
@@ -167,6 +170,10 @@ class Scheduler:
     def insertion(self, tokens: Sequence[int]) -> list[int]:
         """How many pages `insert` gives to write to, per page group."""
         return self._pages.insertion(tokens)
+
+    def decodes(self, id: Hashable) -> bool:
+        """Whether a sequence has a slot, and all of its prompt has run or will run in batches that were handed out."""
+        return id in self._decoding
 
     @property
     def running(self) -> tuple[Hashable, ...]:
@@ -255,12 +262,15 @@ class Scheduler:
         heapq.heappush(self._resuming, (-priority, -order, s))
 
     # -- batches ------------------------------------------------------------------------------------------------------
-    def next_batch(self, now: float, steps: int = 1) -> Batch:
-        """What runs next, with up to `steps` token steps for the decode rows. Every batch has to run, in this order."""
+    def next_batch(self, now: float, steps: int = 1, verify: Mapping[Hashable, int] = _NO_DRAFTS) -> Batch:
+        """What runs next, with up to `steps` token steps for the decode rows. Every batch has to run, in this order.
+
+        Rows of sequences that `verify` drafts take that many tokens instead, their last one included, if there are pages.
+        """
         self._batches += 1
         expired = self._expire(now)
-        rows, steps, parts, preempted = self._running_part(steps)
-        decode = self._decode(rows, steps)
+        rows, steps, verify, parts, preempted = self._running_part(steps, verify)
+        decode = self._decode(rows, steps, verify)
         prefill, copies = [self._prefill(s, size) for s, size in parts], []
         ran = [s for s, _ in parts]
         left = self.limits.budget - len(rows) * steps - sum(size for _, size in parts)
@@ -288,9 +298,9 @@ class Scheduler:
         return tuple(expired)
 
     def _running_part(
-        self, steps: int
-    ) -> tuple[list[ScheduledSequence], int, list[tuple[ScheduledSequence, int]], tuple[Hashable, ...]]:
-        """Decode rows, their token steps, and chunks of running sequences; those without pages for it are preempted."""
+        self, steps: int, verify: Mapping[Hashable, int]
+    ) -> tuple[list[ScheduledSequence], int, Mapping[Hashable, int], list[tuple[ScheduledSequence, int]], tuple[Hashable, ...]]:
+        """Decode rows, their token steps, what they verify, and chunks of running sequences; others are preempted."""
         preempted: list[Hashable] = []
         if self._pages.windows:
             for running in (self._decoding, self._prefilling):
@@ -301,10 +311,10 @@ class Scheduler:
             rows = [s for s in self._decoding.values() if s.planned < s.end]
             ahead = self._steps(rows, steps)
             parts = self._parts(self.limits.budget - len(rows) * ahead)
-            if self._pages.fits(rows, ahead, parts):
-                return rows, ahead, parts, tuple(preempted)
-            if ahead > 1:
-                steps = 1  # running ahead preempts nobody
+            if self._pages.fits(rows, ahead, parts, verify):
+                return rows, ahead, verify, parts, tuple(preempted)
+            if ahead > 1 or verify:
+                steps, verify = 1, _NO_DRAFTS  # neither running ahead nor drafts preempt anybody
                 continue
             worst = min([*self._prefilling.values(), *self._decoding.values()], key=lambda s: s.rank)
             preempted.append(worst.id)
@@ -345,13 +355,14 @@ class Scheduler:
         least = min(limits.page_size, limits.chunk, limits.budget - limits.slots, wanted)
         return size if size >= least else 0
 
-    def _decode(self, rows: Sequence[ScheduledSequence], steps: int) -> tuple[DecodeRow, ...]:
+    def _decode(self, rows: Sequence[ScheduledSequence], steps: int, verify: Mapping[Hashable, int]) -> tuple[DecodeRow, ...]:
         out, served = [], self._queue.served
         for s in rows:
             start = s.planned
             count = s.end - start
-            if count > steps:
-                count = steps
+            most = verify.get(s.id, steps) if verify else steps
+            if count > most:
+                count = most
             s.planned = start + count
             s.in_flight += count
             if s.planned > s.room:

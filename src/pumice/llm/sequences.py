@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -208,12 +208,19 @@ class SequencePages:
         self.tables[group][s.slot, len(pages) : len(pages) + len(new)] = new
         pages += new
 
-    def fits(self, rows: Sequence[ScheduledSequence], steps: int, parts: Sequence[tuple[ScheduledSequence, int]]) -> bool:
-        """Whether there are pages for `steps` token steps of decoding sequences, and for chunks of prompts."""
+    def fits(
+        self,
+        rows: Sequence[ScheduledSequence],
+        steps: int,
+        parts: Sequence[tuple[ScheduledSequence, int]],
+        verify: Mapping[Hashable, int],
+    ) -> bool:
+        """Whether there are pages for `steps` token steps of decoding sequences, or what they `verify`, and for chunks."""
         size, new = self.size, 0
         for s in rows:
-            if s.planned + steps > s.room:
-                new += max(-(-min(s.planned + steps, s.end) // size) - s.room // size, 0)
+            count = verify.get(s.id, steps) if verify else steps
+            if s.planned + count > s.room:
+                new += max(-(-min(s.planned + count, s.end) // size) - s.room // size, 0)
         for group, pool in enumerate(self.pools):
             needed = new
             if pool.window is not None:

@@ -9,17 +9,32 @@ decide only how many tokens a step gives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
-from pumice.errors import InputError
+from pumice.errors import InputError, PumiceError
+from pumice.llm.graphs import check_verifiable
 from pumice.llm.requests import Request, SamplingParams, check_sizes
+from pumice.models.rope import rotary_regime
 
 if TYPE_CHECKING:
+    from pumice.llm.engine import Engine
+    from pumice.llm.live import LiveSequence
     from pumice.llm.model import LanguageModel
+    from pumice.models.config import ModelArchConfig
+    from pumice.text.tokenizer import Tokenizer
+
+# Tokens that are drafted at once at most.
+MOST_DRAFTS = 8
+# Tokenizers of draft models that were found to have the tokens of a target's; comparing all of them takes a while.
+_SAME: WeakKeyDictionary[Tokenizer, WeakSet[Tokenizer]] = WeakKeyDictionary()
+# Which engines draft for which is checked and noted by one thread at a time.
+_LINKS = threading.Lock()
 
 
 class Drafter(Protocol):
@@ -64,13 +79,13 @@ class DraftModel:
     def __init__(self, model: LanguageModel, target: LanguageModel) -> None:
         """`model` drafts for `target`; both stay open as long as they are used."""
         check_vocabularies(model, target)
-        self._engine = model.engine
+        self.engine = model.engine
 
     def draft(self, tokens: Sequence[int], count: int) -> list[int]:
-        count = min(count, self._engine.context - len(tokens))
+        count = min(count, self.engine.context - len(tokens))
         if count < 1:
             return []
-        return [event.token for event in self._engine.stream([Request(list(tokens), SamplingParams(temperature=0), count)])]
+        return [event.token for event in self.engine.stream([Request(list(tokens), SamplingParams(temperature=0), count)])]
 
 
 def check_vocabularies(draft: LanguageModel, target: LanguageModel) -> None:
@@ -82,6 +97,8 @@ def check_vocabularies(draft: LanguageModel, target: LanguageModel) -> None:
             hint="use a smaller model of the same family",
             name="draft",
         )
+    if draft.tokenizer in _SAME.get(target.tokenizer, ()):
+        return
     for token in range(sizes[1]):
         ours, theirs = draft.tokenizer.token_text(token), target.tokenizer.token_text(token)
         if ours != theirs:
@@ -91,6 +108,7 @@ def check_vocabularies(draft: LanguageModel, target: LanguageModel) -> None:
                 name="draft",
                 token=token,
             )
+    _SAME.setdefault(target.tokenizer, WeakSet()).add(draft.tokenizer)
 
 
 def confirmed(sampled: Sequence[int], drafts: Sequence[int]) -> list[int]:
@@ -147,7 +165,7 @@ class Speculator:
     """
 
     drafter: Drafter
-    most: int = 8
+    most: int = MOST_DRAFTS
     seen: Acceptance = field(default_factory=Acceptance)
     _width: int = 0
 
@@ -185,3 +203,56 @@ def drafter_of(given: Any, target: LanguageModel) -> Drafter:
     raise InputError(
         f"the drafter is {given!r:.60}", hint='give "lookup", a model, or an object with draft(tokens, count)', name="draft"
     )
+
+
+# --- in an engine ---
+
+
+def check_speculation(engine: Engine, request: Request) -> None:
+    """Refuses drafts that an engine cannot verify for a request."""
+    if request.grammar is not None:
+        hint = "leave out draft, or the grammar: its next mask depends on the token before it"
+        raise InputError("drafts do not go with a grammar", hint=hint, name="draft")
+    if not callable(getattr(request.draft, "draft", None)):
+        raise InputError(f"the drafter is {request.draft!r:.60}", hint="give an object with draft(tokens, count)", name="draft")
+    check_verifiable(engine.arch, engine.cfg)
+    if isinstance(request.draft, DraftModel):
+        with _LINKS:
+            # An engine waits for the one that drafts for it: in a circle they would wait for each other.
+            if any(other is engine for other in _drafting(request.draft.engine)):
+                hint = "load the model that drafts once more, or use another one"
+                raise InputError("the draft model waits for drafts of this model itself", hint=hint, name="draft")
+            engine.draft_engines.add(request.draft.engine)
+
+
+def _drafting(engine: Engine) -> Iterator[Engine]:
+    """An engine and those that draft for it, and for those."""
+    yield engine
+    for other in list(engine.draft_engines):
+        yield from _drafting(other)
+
+
+def draft_for(live: LiveSequence, cfg: ModelArchConfig) -> list[int]:
+    """Drafts of a sequence's next tokens, as many as one token step can verify."""
+    assert live.speculator is not None
+    request, tokens = live.request, [*live.request.prompt, *live.tokens]
+    room = min(request.max_tokens - len(live.tokens), MOST_DRAFTS + 1)
+    # All tokens of a step turn by the same length; plain token steps turn each by its own.
+    first = rotary_regime(cfg, max(live.turned_by, len(tokens)))
+    while room > 1 and rotary_regime(cfg, max(live.turned_by, len(tokens) + room - 1)) != first:
+        room -= 1
+    try:
+        drafts = live.speculator.propose(tokens, room)[: max(room - 1, 0)]
+    except PumiceError:
+        raise
+    except Exception as e:
+        hint = "its draft(tokens, count) must give a list of tokens after any others"
+        raise InputError(
+            f"the drafter failed after {len(tokens)} tokens: {type(e).__name__}: {e}", hint=hint, name="draft"
+        ) from e
+    wrong = next((t for t in drafts if not 0 <= t < cfg.vocab), None)
+    if wrong is not None:
+        raise InputError(f"the token {wrong!r} was drafted, which is not in the vocabulary of {cfg.vocab}", name="draft")
+    # Nothing comes after a token that ends the answer.
+    end = next((k for k, t in enumerate(drafts) if t in request.stop_ids), len(drafts))
+    return drafts[: end + 1]
