@@ -69,7 +69,7 @@ def test_a_node_is_shown_with_what_it_reads_and_where_it_comes_from(tmp_path: Pa
     (chosen,) = seen.having(class_="chosen")
     assert chosen["data-node"] == str(last)
     assert f"attention %{last} in layers.1" in seen.text
-    assert "traced at" in seen.text and nodes[last]["where"] in seen.text and "llm/graphs.py" in nodes[last]["where"]
+    assert "traced at" in seen.text and nodes[last]["where"] in seen.text and "llm/memory.py" in nodes[last]["where"]
     assert f"step {nodes[last]['steps'][0]}" in seen.text
 
 

@@ -298,8 +298,8 @@ def test_a_preempted_prompt_that_comes_back_to_its_slot_counts_its_own_tokens(en
     alone = [event.token for event in engine("llama", slots=1, context=96).stream([Request(first, penalty, 9)])]
     next_batch, moved = e._scheduler.next_batch, []
 
-    def preempting(now: float, steps: int = 1) -> Any:
-        batch = next_batch(now, steps)
+    def preempting(*args: Any) -> Any:
+        batch = next_batch(*args)
         if not moved and batch.prefill and batch.prefill[0].start == 32:
             moved.append(True)
             e._runner.start(type(batch)((), (), 0, (), (batch.prefill[0].id,), ()), e._live, e._scheduler.tables, wait=True)

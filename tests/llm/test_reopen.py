@@ -175,4 +175,7 @@ def test_loads_leave_nothing_behind(folder: Path, want: Any, target: str, loads:
     start = _census()
     for _ in range(loads):
         cycle()
-    assert _census() == start
+    after = _census()
+    # Fewer may be left, where a test before this one had objects that were freed late.
+    assert {k: n for k, n in after["objects"].items() if n > start["objects"].get(k, 0)} == {}
+    assert {**after, "objects": {}} == {**start, "objects": {}}

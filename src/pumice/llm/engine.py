@@ -18,13 +18,23 @@ from pumice.errors import ClosedError, DeadlineError, DeviceLost, InputError, Pu
 from pumice.llm.adapters import Adapters
 from pumice.llm.answers import Run
 from pumice.llm.batches import BatchLimits, Job
+from pumice.llm.fits import pool_pages
 from pumice.llm.handles import Handle
 from pumice.llm.live import EventQueue, LiveSequence, Logprobs
 from pumice.llm.logits import SequenceLogits
-from pumice.llm.memory import PAGE, CacheLayout, page_groups, pages_for
+from pumice.llm.memory import CacheLayout, page_groups
 from pumice.llm.pages import PagePool
 from pumice.llm.prepare import in_background, prepare_kernels
-from pumice.llm.requests import Request, Timings, TokenEvent, check_cache_dtype, check_prompt, check_request, check_sizes, number
+from pumice.llm.requests import (
+    Request,
+    Timings,
+    TokenEvent,
+    check_cache_dtype,
+    check_order,
+    check_prompt,
+    check_request,
+    check_sizes,
+)
 from pumice.llm.runner import USUAL, Burst, Runner
 from pumice.llm.sampling import Sampling, check_token
 from pumice.llm.scheduler import Scheduler
@@ -45,8 +55,6 @@ Array = np.ndarray[Any, Any]
 
 # Sequences that run at once where nobody says.
 DEFAULT_SLOTS = 16
-# Contexts that the pool holds by default, if there are as many slots: what is cached of answers takes memory, too.
-_POOL_CONTEXTS = 2
 # Token steps in a burst at first and at most, and how long one may take to have more than that.
 _TOKEN_STEPS_PER_BURST, _MOST_TOKEN_STEPS, _BURST_SECONDS = 4, 16, 0.016
 # How often a thread that waits for another one's batch looks whether its call is cancelled.
@@ -94,7 +102,7 @@ class Engine:
         caps = weights.store.device.caps
         windows = page_groups(self.cfg.windows, self.context)
         # One page more: the first is never allocated, unused entries of page tables refer to it.
-        pages = self._pool_pages(slots, memory) + 1
+        pages = pool_pages(caps, self.cfg, self.context, slots, memory) + 1
         self.layout = CacheLayout(slots, self.context, cache_dtype, caps.joined_cache, pages=pages, windows=windows)
         self._limits = BatchLimits(slots, self.context, self.chunk, self.chunk + slots, self.layout.page)
         # The first engine of a model has its states beside the weights, others have a child store.
@@ -131,15 +139,6 @@ class Engine:
             if first:
                 weights.upload(exe, progress)
         weights.engines.add(self)
-
-    def _pool_pages(self, slots: int, memory: int | None) -> int:
-        if memory is not None:
-            check_sizes(memory=memory)
-            return pages_for(memory)
-        each, cfg = pages_for(self.context), self.cfg
-        # The keys and values of a layer are one binding.
-        most = self.weights.store.device.caps.max_binding_bytes // (8 * PAGE * cfg.kv_heads * cfg.head_dim)
-        return max(each, min(slots * each, _POOL_CONTEXTS * each, most - 1))
 
     @property
     def device(self) -> Device:
@@ -254,11 +253,7 @@ class Engine:
             raise InputError("this engine has no tokenizer", hint="make it from a model: pm.Engine(model)")
         if options.get("cancelled") is not None:
             raise InputError("submit takes no option 'cancelled'", hint="call the handle's cancel()", name="cancelled")
-        number("priority", priority, whole=True)
-        if not isinstance(client, str):
-            raise InputError(f"client is {client!r:.60}", hint="give the client's name as a text", name="client")
-        if deadline is not None and not number("deadline", deadline, whole=False) > 0:
-            raise InputError(f"deadline is {deadline}", hint="give a number of seconds above 0", name="deadline")
+        check_order(priority, client, deadline)
         if isinstance(prompt, Request):
             run, batch = Run(self.model, self, [prompt], n=1, stop=(), cancelled=None), False
         else:
@@ -542,32 +537,17 @@ class Engine:
         """How many leading tokens are cached, and their keys and values by state, for `restore_cache`."""
         with self._step_lock:
             self._require_open()
-            found = self._scheduler.lookup(tokens, self._key(len(tokens)))
-            saved: dict[str, Array] = {}
-            for group, match in enumerate(found):
-                saved |= self._runner.pages.save(group, [page for page in (*match.pages, match.partial) if page])
-            return (found[0].tokens if found else 0), saved
+            return self._runner.save_cache(self._scheduler, tokens, self._key(len(tokens)))
 
     def restore_cache(self, tokens: Sequence[int], saved: Mapping[str, Array]) -> bool:
         """Put back what `save_cache` gave for these tokens; False if this engine's cache is another, or has no room."""
         with self._step_lock:
             self._require_open()
-            key = self._key(len(tokens))
-            if not self._shared:
-                return False
-            counts = self._scheduler.insertion(tokens)
-            if not all(self._runner.pages.accepts(group, count, saved) for group, count in enumerate(counts)):
-                return False
-            inserted = self._scheduler.insert(tokens, key)
-            if inserted is None:
-                return False
             try:
-                for group, pages in enumerate(inserted):
-                    self._runner.pages.restore(group, [page for page in pages if page], saved)
+                return self._shared and self._runner.restore_cache(self._scheduler, tokens, self._key(len(tokens)), saved)
             except BaseException as e:
-                self._fail(e)  # pages without the content that was promised
+                self._fail(e)  # pages may be without the content that was promised
                 raise
-            return True
 
     # -- life -----------------------------------------------------------------------------------------------------------
     def reopen(self, device: Device | None = None) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pumice.core.caps import Caps
+from pumice.llm.memory import PAGE, pages_for
+from pumice.llm.requests import check_sizes
 from pumice.models.config import ModelArchConfig
 from pumice.models.memory import KeysValues
 from pumice.models.registry import CausalArchitecture, get_architecture
 
 # Bytes of an entry of a key or value, and of the scale that each vector has beside its entries.
 _BYTES = {"f32": (4, 0), "f16": (2, 0), "q8": (1, 4)}
+
+# Contexts that a pool holds by default, if there are as many slots: what is cached of answers takes memory, too.
+_POOL_CONTEXTS = 2
 
 
 def cache_bytes_per_token(cfg: ModelArchConfig, dtype: str = "f32") -> int:
@@ -55,3 +60,20 @@ def _layer_bytes(cfg: ModelArchConfig, dtype: str) -> Iterator[tuple[int, int]]:
         for spec in specs:
             if isinstance(spec, KeysValues):
                 yield spec.kv_heads * (spec.key_dim * entry + scale), spec.kv_heads * (spec.value_dim * entry + scale)
+
+
+def pool_pages(caps: Caps, cfg: ModelArchConfig, context: int, slots: int, memory: int | None) -> int:
+    """Pages of an engine's pool: for `memory` tokens, by default for a few contexts if there are as many slots.
+
+    >>> cfg = ModelArchConfig(model_type="llama", source="hf", hidden=8, layers=3, heads=2, kv_heads=1, head_dim=4,
+    ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None,) * 3)
+    >>> [pool_pages(Caps.preset("host"), cfg, 64, slots, memory) for slots, memory in ((1, None), (16, None), (16, 100))]
+    [2, 4, 4]
+    """
+    if memory is not None:
+        check_sizes(memory=memory)
+        return pages_for(memory)
+    each = pages_for(context)
+    # The keys and values of a layer are one binding.
+    most = caps.max_binding_bytes // (8 * PAGE * cfg.kv_heads * cfg.head_dim)
+    return max(each, min(slots * each, _POOL_CONTEXTS * each, most - 1))

@@ -317,3 +317,18 @@ class Timings:
     decode_tokens: int = 0
     decode_s: float = 0.0
     drafts: dict[int, Acceptance] = field(default_factory=dict)
+
+
+def check_order(priority: Any, client: Any, deadline: Any) -> None:
+    """Refuses what cannot order the calls of an engine.
+
+    >>> check_order(0, "me", -1.0)
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] deadline is -1.0
+      hint: give a number of seconds above 0
+    """
+    number("priority", priority, whole=True)
+    if not isinstance(client, str):
+        raise InputError(f"client is {client!r:.60}", hint="give the client's name as a text", name="client")
+    if deadline is not None and not number("deadline", deadline, whole=False) > 0:
+        raise InputError(f"deadline is {deadline}", hint="give a number of seconds above 0", name="deadline")

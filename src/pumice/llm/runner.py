@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from pumice.llm.memory import CacheLayout, PagedStates, group_input
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.llm.sampling import Sampling, SamplingRow, sampling_inputs, slot_rows, trace_slot_row
+from pumice.llm.scheduler import Scheduler
 from pumice.llm.sequences import Table
 from pumice.llm.speculate import MOST_DRAFTS
 from pumice.models.rope import rotary_regime
@@ -166,6 +167,23 @@ class Runner:
 
     def _empty_tables(self) -> list[Table]:
         return [np.zeros((1, self.layout.table), np.int32) for _ in self.layout.windows]
+
+    # -- saved keys and values ----------------------------------------------------------------------------------------
+    def save_cache(self, scheduler: Scheduler, tokens: Sequence[int], key: Hashable) -> tuple[int, dict[str, Array]]:
+        """How many leading tokens are cached, and their keys and values by state."""
+        found, saved = scheduler.lookup(tokens, key), dict[str, Array]()
+        for group, match in enumerate(found):
+            saved |= self.pages.save(group, [page for page in (*match.pages, match.partial) if page])
+        return (found[0].tokens if found else 0), saved
+
+    def restore_cache(self, scheduler: Scheduler, tokens: Sequence[int], key: Hashable, saved: Mapping[str, Array]) -> bool:
+        """Put back what `save_cache` gave for these tokens; False if this cache is another, or has no room."""
+        if not all(self.pages.accepts(group, count, saved) for group, count in enumerate(scheduler.insertion(tokens))):
+            return False
+        inserted = scheduler.insert(tokens, key)
+        for group, pages in enumerate(inserted or ()):
+            self.pages.restore(group, [page for page in pages if page], saved)
+        return inserted is not None
 
     # -- batches ----------------------------------------------------------------------------------------------------
     def start(self, batch: Batch, live: Mapping[Any, LiveSequence], tables: Sequence[Table], *, wait: bool) -> Burst:
