@@ -97,7 +97,7 @@ def this_machine(device: str = "") -> Machine:
     text = f"{processor}, {cores} cores, Linux {platform.release().split('-')[0]}, Python {platform.python_version()}"
     if device:
         return Machine(slug(device), f"{device}; host: {text}")
-    return Machine(slug(f"cpu {cores} cores"), text)
+    return Machine(slug(f"{processor} {cores} cores"), text)
 
 
 def processor_name() -> str:

@@ -65,7 +65,7 @@ def run_batch(folder: Path, *args: str) -> list[dict[str, Any]]:
         env={**os.environ, "PUMICE_HOME": str(folder / "home")},
     )
     assert done.returncode == 0, done.stderr
-    (made,) = (folder / "results").glob("cpu-*.json")
+    (made,) = (path for path in (folder / "results").glob("*-cores.json") if not path.name.startswith("arrivals"))
     (rows,) = json.loads(made.read_text())["tables"].values()
     assert rows[0]["work"] in (folder / "RESULTS.md").read_text()
     found: list[dict[str, Any]] = rows
