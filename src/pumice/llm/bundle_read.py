@@ -57,7 +57,7 @@ def read_bundle(folder: str | Path) -> Bundle:
         _check_files(base, Fields(manifest, str(path)))
         return Bundle(base, manifest, _Reader(base, manifest).plans())
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
-        # The hash is right, so whoever wrote it wrote something else than a bundle.
+        # The hash is right: it was written so, and is no bundle.
         raise malformed(path, f"its entries are not those of a bundle: {type(e).__name__}: {e}", hint=_AGAIN) from e
 
 

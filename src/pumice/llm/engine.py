@@ -1,4 +1,4 @@
-"""Engine: a causal model that generates for many callers at once; whichever of them waits for a token runs the next batch."""
+"""Engine: a causal model that generates for many callers at once; a caller that waits for a token runs the next batch."""
 
 from __future__ import annotations
 
