@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,7 +24,7 @@ from pumice.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Base:
+class _Base(ABC):
     """`layers` says what the layers of a model are, from the config that `read_hf` or `read_gguf` gave.
 
     `ignored` are patterns of tensors in Hugging Face files that the model runs without, such as heads for other tasks.
@@ -45,9 +46,9 @@ class _Base:
         """The params of a model, with their shapes and names."""
         return param_defs(cfg, self.model(cfg), self.names)
 
+    @abstractmethod
     def model(self, cfg: ModelArchConfig) -> Any:
         """The modules of a model; they hold no numbers, and all callers share them."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
