@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pumice.cli import INTERRUPTED, plain
+from pumice.cli.pack import pack_app
 from pumice.errors import PumiceError, PumiceWarning
 
 app = typer.Typer(
@@ -75,6 +76,8 @@ def pull(
 
     run(model, as_json=json, verify=verify)
 
+
+app.add_typer(pack_app, name="pack")
 
 models_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(models_app, name="models")
