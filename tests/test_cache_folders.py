@@ -22,7 +22,7 @@ from pumice.backends.tuning import save_user_entry, tuning_for, user_file
 from pumice.core import kept
 from pumice.core.caps import Caps
 from pumice.core.kept import keep, read_kept
-from pumice.core.private import make_private, read_plain
+from pumice.core.private import make_private, open_private, read_plain
 from pumice.errors import FormatError, InputError, PumiceWarning
 from pumice.llm.plans import plan_path
 from pumice.sources.cache import Cache
@@ -306,3 +306,31 @@ def test_the_command_line_shows_warnings_as_its_own(capsys: pytest.CaptureFixtur
 
     _show_warning(PumiceWarning("the folder is not yours"), PumiceWarning, "kept.py", 1)
     assert capsys.readouterr().err == "pumice: the folder is not yours\n"
+
+
+def test_a_durable_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_anything_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut leaves: the order is the file's content, its rename, the folder that has the name."""
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(fd: int) -> None:
+        done.append("folder" if os.path.isdir(fd) else f"file of {os.fstat(fd).st_size} bytes")
+        fsync(fd)
+
+    def replaced(*args: Any, **kwargs: Any) -> None:
+        done.append("rename")
+        replace(*args, **kwargs)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    with open_private(tmp_path) as folder:
+        folder.write("a", b"text", durable=True)
+        assert done == ["file of 4 bytes", "rename", "folder"]
+        folder.write("a", b"more text")
+        assert done[3:] == ["rename"]
+        assert folder.read("a", 100) == b"more text" and folder.names() == ["a"]
+        folder.remove("a")
+        folder.remove("a")
+        assert folder.names() == []

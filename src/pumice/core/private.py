@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pumice.errors import InputError
@@ -65,8 +66,8 @@ class Folder:
         finally:
             os.close(fd)
 
-    def write(self, name: str, content: bytes) -> None:
-        """Replaces a file as a whole."""
+    def write(self, name: str, content: bytes, *, durable: bool = False) -> None:
+        """Replaces a file as a whole; a durable one is on the disk, under its name, when this returns."""
         fresh = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
         fd = os.open(self._at(fresh), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=self._fd)
         try:
@@ -74,10 +75,41 @@ class Folder:
                 file.write(content)
                 if _HAS_OWNERS:
                     os.fchmod(fd, 0o600)  # a umask may take away even the owner's rights
+                if durable:
+                    file.flush()
+                    os.fsync(fd)
             os.replace(self._at(fresh), self._at(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except BaseException:
-            os.unlink(self._at(fresh), dir_fd=self._fd)
+            # An interrupt may come after the rename.
+            with suppress(FileNotFoundError):
+                os.unlink(self._at(fresh), dir_fd=self._fd)
             raise
+        if durable:
+            self.sync()
+
+    def sync(self) -> None:
+        """Asks the system to put the folder itself on the disk: which names it has."""
+        if self._fd is None:
+            sync(self.path)
+        else:
+            _flush(self._fd)
+
+    def names(self) -> list[str]:
+        """The names in it, hidden ones too.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as d, open_private(Path(d)) as folder:
+        ...     folder.write("b", b"")
+        ...     folder.write("a", b"")
+        ...     folder.names()
+        ['a', 'b']
+        """
+        return sorted(os.listdir(self.path if self._fd is None else self._fd))
+
+    def remove(self, name: str) -> None:
+        """Deletes a file; one that is not there is no error."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._at(name), dir_fd=self._fd)
 
     def _at(self, name: str) -> str | Path:
         return self.path / name if self._fd is None else name
@@ -108,6 +140,26 @@ def open_private(path: Path) -> Iterator[Folder]:
 def write_whole(path: Path, content: bytes) -> None:
     """Replaces a file as a whole: readers see the old one or the new one."""
     Folder(path.parent, None).write(path.name, content)
+
+
+def sync(path: Path) -> None:
+    """Ask the system to put a file or folder on the disk."""
+    if os.name == "nt" and path.is_dir():
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        _flush(fd)
+    finally:
+        os.close(fd)
+
+
+def _flush(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        # Some file systems cannot flush a folder; the rename is still atomic there.
+        if e.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def read_plain(path: Path, limit: int) -> bytes:

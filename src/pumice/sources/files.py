@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pumice.core.private import sync
 from pumice.errors import InputError
 from pumice.sources.errors import NoSpace
 
@@ -62,21 +63,6 @@ def file_git_id(path: Path) -> str:
         while chunk := f.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Ask the system to put a file or folder on the disk."""
-    if os.name == "nt" and path.is_dir():
-        return
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    except OSError as e:
-        # Some file systems cannot flush a folder; the rename is still atomic there.
-        if e.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(fd)
 
 
 def sync_tree(folder: Path) -> None:

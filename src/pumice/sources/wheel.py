@@ -7,9 +7,10 @@ import secrets
 import shutil
 from pathlib import Path
 
+from pumice.core.private import sync
 from pumice.sources import pip_client
 from pumice.sources.errors import NoAccess, NoNetwork, NoSpace, NotFound, SourceError, TooLarge, WrongHash
-from pumice.sources.files import file_sha256, sync
+from pumice.sources.files import file_sha256
 from pumice.sources.http import Http, copy_local
 from pumice.sources.index import Link, find_wheels
 from pumice.sources.progress import FetchMeter

@@ -20,11 +20,12 @@ from typing import Any, BinaryIO, Self
 from numpy.typing import NDArray
 
 from pumice.core.json_file import read_json
+from pumice.core.private import sync
 from pumice.errors import CheckpointMismatch, FormatError, InputError
 from pumice.formats.safetensors import SafetensorsFile
 from pumice.formats.safetensors_writer import safetensors_bytes, write_safetensors
 from pumice.formats.weights import malformed
-from pumice.sources.files import file_sha256, size_text, sync
+from pumice.sources.files import file_sha256, size_text
 from pumice.sources.lock import exclusive
 from pumice.train.disk import disk_errors
 
