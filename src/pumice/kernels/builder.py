@@ -13,7 +13,7 @@ from pumice.core.dims import Dim
 from pumice.core.dtypes import DType, u32
 from pumice.errors import PlanError
 from pumice.kernels.library import library_source
-from pumice.plan.plan import Access, Binding, DeviceCount, Grid, Kernel
+from pumice.plan.plan import Access, Binding, DeviceCount, Grid, Kernel, Origin
 
 _T = TypeVar("_T")
 # A size: a dim, or the name of a u32 that the kernel works out itself.
@@ -56,12 +56,13 @@ class Lowered:
     workgroup: int = 1
     shared_bytes: int = 0
     features: tuple[str, ...] = ()
+    origin: Origin = "generated"
 
     def kernel(self) -> Kernel:
         """The kernel alone, as a plan has it."""
         access = tuple(b.access for b in self.bindings)
         sizes = (len(self.uniforms), self.workgroup, self.shared_bytes)
-        return Kernel(self.label, self.wgsl, access, *sizes, self.features, origin="generated")
+        return Kernel(self.label, self.wgsl, access, *sizes, self.features, origin=self.origin)
 
 
 class Operand:

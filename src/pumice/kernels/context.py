@@ -12,6 +12,7 @@ from pumice.core.dims import Dim
 from pumice.core.domain import Domain, Limit, normal_limit
 from pumice.errors import LimitError, PlanError
 from pumice.ir.graph import Graph, Node
+from pumice.ir.pack_kernels import PackCall
 from pumice.ir.registry import RESIDENT_OPS, get_op
 from pumice.ir.types import TensorType
 from pumice.ir.views import View, contiguous_strides
@@ -98,8 +99,17 @@ class LowerContext:
     `borders`: the sizes up to which one of the choices would be another one.
     """
 
-    def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int], limits: Sequence[Limit] = ()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        caps: Caps,
+        maxima: Mapping[str, int],
+        limits: Sequence[Limit] = (),
+        pack_calls: Mapping[int, PackCall] | None = None,
+    ) -> None:
         self.graph, self.caps, self.maxima = graph, caps, maxima
+        # Nodes that kernels of packs compute.
+        self.pack_calls: Mapping[int, PackCall] = pack_calls or {}
         self._count = len(graph)
         self._everywhere = Domain(maxima)
         self.domain = Domain(maxima, limits)

@@ -15,6 +15,7 @@ from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.map import lower_map, map_workgroup
+from pumice.kernels.packs import lower_pack_call
 from pumice.kernels.routines import ROUTINES, kernels_of
 from pumice.kernels.rows import ROWS
 
@@ -34,6 +35,8 @@ def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
         return []
     if group.anchor is None:
         return lower_map(ctx, group)
+    if group.anchor in ctx.pack_calls:
+        return [lower_pack_call(ctx, group, ctx.pack_calls[group.anchor])]
     lower = _lowering(ctx.graph.nodes[group.anchor])
     if all(t.dtype.per_word == 1 for t in types) or group.inplace is not None:  # in place, packed values are written by words
         return lower(ctx, group)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from pumice.core.caps import Caps
 from pumice.core.domain import Limit
@@ -15,6 +14,7 @@ from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Asked, Group, LowerContext
 from pumice.kernels.lower import has_kernel
 from pumice.kernels.map import lower_updates
+from pumice.kernels.packs import find_pack_calls
 from pumice.kernels.repeats import Repeats
 from pumice.passes import optimize
 from pumice.passes.compose import compose
@@ -50,7 +50,8 @@ def build_plan(
     verify(graph)
     maxima = symbol_maxima(graph, max or {}, options.default_max)
     graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
-    graph = optimize(compose(graph, partial(has_kernel, caps, graph)), check=options.check)
+    served = find_pack_calls(options.pack_kernels, caps, graph, maxima)
+    graph = optimize(compose(graph, lambda n: n.id in served or has_kernel(caps, graph, n)), check=options.check)
     if caps.merges_matmuls and options.fuse:
         graph = merge_matmuls(graph, caps, packs)
     graph = shape_for_target(graph, caps)
@@ -106,6 +107,7 @@ class _Lowering:
     def __init__(self, graph: Graph, caps: Caps, maxima: Mapping[str, int], options: PlanOptions) -> None:
         self.graph, self.caps, self.maxima, self.options = graph, caps, maxima, options
         self.table, self.repeats = _KernelTable(), Repeats()
+        self.pack_calls = find_pack_calls(options.pack_kernels, caps, graph, maxima)
         # Partitions, with the questions about sizes that they depend on and the borders that they recorded.
         self._partitions: list[tuple[list[Asked], dict[Limit, dict[int, str]], list[Group | list[Chain]], list[Group]]] = []
         # Groups, and steps with what they were made of: the same objects wherever they are the same.
@@ -115,11 +117,11 @@ class _Lowering:
 
     def lower(self, bounds: tuple[Limit, ...]) -> StepSchedule:
         """The steps for the sizes within bounds."""
-        ctx = LowerContext(self.graph, self.caps, self.maxima, bounds)
+        ctx = LowerContext(self.graph, self.caps, self.maxima, bounds, self.pack_calls)
         groups, work = self._partition(ctx)
         aliases = {g.root: g.inplace for g in groups if g.inplace is not None}
         if not self.caps.dispatches:
-            return StepSchedule(ctx, tuple(_host_step(ctx.label(g), g) for g in groups), aliases)
+            return StepSchedule(ctx, tuple(_host_step(ctx, g) for g in groups), aliases)
         steps = []
         for unit in work:
             for lowered in self.repeats.lower(ctx, unit) if isinstance(unit, Group) else [lower_updates(ctx, unit)]:
@@ -159,10 +161,12 @@ def symbol_maxima(graph: Graph, given: Mapping[str, int], default: int) -> dict[
     return {name: given.get(name, default if own is None else own) for name, own in known.items()}
 
 
-def _host_step(label: str, g: Group) -> Step:
+def _host_step(ctx: LowerContext, g: Group) -> Step:
     reads = [Binding(v, 0, "read") for v in g.leaves if v != g.inplace]
     written = [Binding(v, 0, "write") for v in g.written] if g.inplace is None else [Binding(g.inplace, 0, "update")]
-    return Step(label, g.nodes, g.root, (*reads, *written), anchor=g.anchor)
+    call = None if g.anchor is None else ctx.pack_calls.get(g.anchor)
+    variant = "" if call is None else call.kernel.variant
+    return Step(ctx.label(g), g.nodes, g.root, (*reads, *written), anchor=g.anchor, variant=variant)
 
 
 def _device_step(work: Group | Sequence[Chain], lowered: Lowered, kernel: int) -> Step:

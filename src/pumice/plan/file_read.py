@@ -162,8 +162,8 @@ class _PlanReader:
 
     def options(self) -> PlanOptions:
         found = self.top["options"].object(" ".join(OPTIONS))
-        flags = {name: found[name].flag() for name in ("fuse", "arena", "regimes")}
-        return PlanOptions(**flags, guard=found["guard"].integer(), default_max=found["default_max"].integer(1))
+        fuse, arena, regimes = (found[name].flag() for name in ("fuse", "arena", "regimes"))
+        return PlanOptions(fuse, arena, regimes, found["guard"].integer(), found["default_max"].integer(1))
 
     def buffers(self) -> tuple[PlanBuffer, ...]:
         table = Table(self.top["buffers"], "kind nbytes name")

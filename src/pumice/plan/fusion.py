@@ -10,6 +10,7 @@ from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, Source, get_op
 from pumice.kernels.context import Group, LowerContext, below_views, find_view
+from pumice.kernels.packs import stored_for_pack
 from pumice.kernels.routines import pulled_operands
 from pumice.kernels.routines.scatter import words_after
 from pumice.kernels.routines.vectors import is_norm_of_rows
@@ -53,7 +54,7 @@ def partition(ctx: LowerContext, *, fuse: bool = True, known: Known | None = Non
         known.fitting.update(groups)
         known.fitting.difference_update(crowded)
         if not crowded:
-            return _mark_inplace(graph, groups, caps)
+            return _mark_inplace(ctx, groups)
         for g in crowded:
             forced.add(_cut(ctx, g, limit))
     raise PlanError("fusion did not settle")
@@ -69,7 +70,7 @@ class _Partition:
         self.owners: dict[int, set[int]] = {}  # node → roots of the groups it is computed in
         self.results: set[int] = set()  # further results that are stored by their node's group
         self.identity: set[int] = set()  # nodes that are read only at the index of their group's root
-        self.must_store = set(ctx.graph.roots) | forced
+        self.must_store = set(ctx.graph.roots) | forced | {i for n in ctx.pack_calls for i in stored_for_pack(ctx.graph, n)}
         self.recomputed: set[int] = set()  # nodes that every workgroup of a matmul recomputes
         self.pulled: dict[int, frozenset[str]] = {}  # by routine, as far as asked for
 
@@ -137,7 +138,7 @@ class _Partition:
         self._require_operands(n)
 
     def _store(self, n: Node) -> None:
-        self.groups[n.id] = _Draft(n.id, n.id if _is_anchor(n) else None, {n.id})
+        self.groups[n.id] = _Draft(n.id, n.id if _is_anchor(n) or n.id in self.ctx.pack_calls else None, {n.id})
         self.owners[n.id] = {n.id}
         self.identity.add(n.id)
         if _is_anchor(n):
@@ -145,7 +146,7 @@ class _Partition:
 
     def _require_operands(self, n: Node) -> None:
         """Routines read stored values through strided views: whatever is below the views must be stored."""
-        if not isinstance(get_op(n.op).lowering, Routine):
+        if not isinstance(get_op(n.op).lowering, Routine) or n.id in self.ctx.pack_calls:
             return
         pulled, memory = self._pulled(n), self.known.memory
         for name, arg in n.operands.items():
@@ -315,6 +316,8 @@ def _weight(ctx: LowerContext, g: Group) -> dict[int, int]:
 
 
 def _too_big(ctx: LowerContext, g: Group, limit: int) -> bool:
+    if g.anchor in ctx.pack_calls:
+        return False  # its kernel is as it is, and fits
     if not ctx.caps.dispatches or sum(ctx.graph.nodes[i].op != "result" for i in g.nodes) == 1:
         if ctx.caps.dispatches and _bindings(ctx, g) > limit:
             raise PlanError(
@@ -348,9 +351,10 @@ def _cut(ctx: LowerContext, g: Group, limit: int) -> int:
     return max(fits, key=lambda i: (len(below[i]) if crowded else weight[i], i))
 
 
-def _mark_inplace(graph: Graph, groups: list[Group], caps: Caps) -> list[Group]:
+def _mark_inplace(ctx: LowerContext, groups: list[Group]) -> list[Group]:
     """States that a group may overwrite as it computes their next value, because nothing reads the old one later."""
-    by_root = {g.root: k for k, g in enumerate(groups)}
+    graph, caps = ctx.graph, ctx.caps
+    by_root = {g.root: k for k, g in enumerate(groups) if g.anchor not in ctx.pack_calls}
     out = list(groups)
     updated = [v for _, v in graph.updates]
     for state, value in graph.updates:

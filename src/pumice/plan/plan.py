@@ -13,6 +13,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Expr, evaluate
 from pumice.core.domain import Domain
 from pumice.ir.graph import Graph
+from pumice.ir.pack_kernels import PackKernel
 from pumice.ir.types import TensorType
 
 Access = Literal["read", "write", "update"]
@@ -153,7 +154,8 @@ class PlanOptions:
 
     `fuse`, `arena` and `regimes` switch fusion, memory sharing and regimes off, to bisect a fault. `guard` leaves that many bytes
     after every value, which tests fill with a pattern and check. `default_max` is the maximum of symbols that have none. `check`
-    verifies the graph after every pass; it changes nothing in the plan.
+    verifies the graph after every pass; it changes nothing in the plan. `pack_kernels` are kernels of packs, of which the first
+    that fits a node computes it; what they changed is in the plan's steps, so that plans do not differ by the others.
     """
 
     fuse: bool = True
@@ -162,6 +164,7 @@ class PlanOptions:
     guard: int = 0
     default_max: int = 1024
     check: bool = field(default=False, compare=False)
+    pack_kernels: tuple[PackKernel, ...] = field(default=(), compare=False)
 
 
 DEFAULT_OPTIONS = PlanOptions()

@@ -13,6 +13,7 @@ from pumice.backends.host.routines.calls import Bound, HostRoutine, NodeCall
 from pumice.backends.host.routines.region import Instruction, Region, RegionLeaf
 from pumice.backends.host.routines.scalars import bind_scalar
 from pumice.backends.host.routines.table import bind_routine
+from pumice.ir.pack_kernels import PREFIX
 from pumice.ir.registry import get_op
 from pumice.plan.plan import Part, Step
 
@@ -76,8 +77,11 @@ class _Compiler:
     # --- structure ---
 
     def _is_scalar(self, n: int) -> bool:
-        op = self.graph.nodes[n].op
-        return get_op(op).is_elementwise
+        return get_op(self.graph.nodes[n].op).is_elementwise and not self._is_packs(n)
+
+    def _is_packs(self, n: int) -> bool:
+        """Whether a kernel of a pack computes a node."""
+        return n == self.step.anchor and self.step.variant.startswith(PREFIX)
 
     def _shape(self, n: int) -> tuple[int, ...]:
         return self.program.type(n).static_shape
@@ -171,10 +175,17 @@ class _Compiler:
             dtypes = tuple(None if i is None else next(given) for i in node.inputs)
         return NodeCall(get_op(node.op), program.attrs(n), ins, program.type(n), dtypes, target, in_place)
 
+    def _bind(self, n: int, call: NodeCall) -> HostRoutine:
+        if not self._is_packs(n):
+            return bind_routine(call)
+        from pumice.backends.host.routines.packs import bind_pack
+
+        return bind_pack(self.step.variant, call)
+
     def _emit_routine(self, n: int) -> None:
         node = self.graph.nodes[n]
         in_place = n == self.root and get_op(node.op).traits.in_place is not None and self._updates_in_place(n)
-        routine = bind_routine(self._call(n, tuple(self._operand(a).dtype for a in node.args), in_place))
+        routine = self._bind(n, self._call(n, tuple(self._operand(a).dtype for a in node.args), in_place))
         operands = [None if i is None else self._ready(i, routine) for i in node.inputs]
         args = [None if o is None else o.slot for o in operands]
         if n != self.root:
@@ -201,12 +212,12 @@ class _Compiler:
         dtypes = tuple(self._operand(a).dtype for a in node.args)
         further = tuple(t.at(program.env) for t in node.further)
         call = replace(self._call(n, dtypes), further=further, wanted=tuple(name is not None for name in names))
-        routine = bind_routine(call)
+        routine = self._bind(n, call)
         args = [None if i is None else self._ready(i, routine).slot for i in node.inputs]
         outs: list[int | None] = []
         copies: list[tuple[int, int]] = []
         for name, type in zip(names, call.outs, strict=True):
-            dtype = type.dtype.compute_np
+            dtype = type.dtype.np if routine.stored else type.dtype.compute_np
             place = None if name is None or name not in self.stored else program.slot(name)
             direct = place is not None and not self.shared and dtype == type.dtype.np
             if name is None and not routine.needs_all:

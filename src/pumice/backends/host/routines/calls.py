@@ -85,7 +85,8 @@ class HostRoutine:
     `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of
     the first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much
     faster that it is worth to load them, and `work`, in multiplications, what they add to a program that may be worth it as a
-    whole. `keeping` makes the same tasks where the last operand stays as it is between runs.
+    whole. `keeping` makes the same tasks where the last operand stays as it is between runs. `stored`: results are
+    written in the dtypes that they are stored in.
     """
 
     run: Callable[[list[Any], Any], Any]
@@ -98,6 +99,7 @@ class HostRoutine:
     keeping: Keeping | None = None
     work: int = 0
     needs_all: bool = False
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
