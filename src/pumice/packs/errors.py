@@ -18,10 +18,10 @@ class InvalidManifest(PackError):
     code = "invalid-manifest"
 
 
-class UnsafeArchive(PackError):
+class UnsafePack(PackError):
     """A folder or zip that could do harm or mean two things: links, escapes, duplicates, bombs, sizes."""
 
-    code = "unsafe-archive"
+    code = "unsafe-pack"
 
 
 class KernelNotFound(PackError):
