@@ -100,7 +100,7 @@ class PackKernel:
 
     `pack_digest` is the SHA-256 of the manifest, which names every file by its hash, so that it and `id` say all there is to
     know: equality and hashes go by them. `inputs` and `outputs` are named like the op's operands and results. `when` holds
-    conditions over sizes, `attr.NAME` and `caps.NAME`; all must hold at all sizes of the graph.
+    conditions over sizes, `rank.NAME`, `attr.NAME` and `caps.NAME`; all must hold at all sizes of the graph.
     """
 
     pack: str
@@ -192,15 +192,19 @@ def fits_param(p: PackParam, value: Value) -> bool:
 
 
 def environment(dims: Mapping[str, Any], attrs: Mapping[str, Any], caps: Caps) -> dict[str, Value]:
-    """The names that expressions of a kernel may use.
+    """The names that expressions of a kernel may use: of `rows...`, `rows` is the product and `rank.rows` the number of dims.
 
     >>> env = environment({"rows...": (2, 3), "dim": 64}, {"eps": 1e-5}, Caps.preset("host"))
-    >>> env["rows"], env["dim"], env["attr.eps"], env["caps.f16"]
-    (6, 64, 1e-05, False)
+    >>> env["rows"], env["rank.rows"], env["dim"], env["attr.eps"], env["caps.f16"]
+    (6, 2, 64, 1e-05, False)
     """
     env: dict[str, Value] = {}
     for name, size in dims.items():
-        env[name.removesuffix("...")] = product(size) if isinstance(size, tuple) else size
+        if isinstance(size, tuple):
+            spread = name.removesuffix("...")
+            env[spread], env[f"rank.{spread}"] = product(size), len(size)
+        else:
+            env[name] = size
     for name, value in attrs.items():
         # One axis is as good as a tuple of one.
         single = value[0] if isinstance(value, tuple) and len(value) == 1 else value
