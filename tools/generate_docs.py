@@ -1,8 +1,9 @@
-"""Writes the generated pages under docs/ (ops, layers and training, switches, defects); --check says which are out of date."""
+"""Writes the generated pages under docs/ (ops, layers and training, switches, defects, schemas); --check says which are stale."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterable
@@ -191,10 +192,17 @@ def training_reference_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def pack_schema() -> str:
+    from pumice.packs.manifest import manifest_schema
+
+    return json.dumps(manifest_schema(), indent=2) + "\n"
+
+
 PAGES = {
     "known-bugs.md": known_bugs_page,
     "layers-and-training.md": training_reference_page,
     "ops.md": ops_page,
+    "schemas/kernel-pack-v1.json": pack_schema,
     "switches.md": switches_page,
 }
 

@@ -162,9 +162,13 @@ def _flush(fd: int) -> None:
             raise
 
 
-def read_plain(path: Path, limit: int) -> bytes:
-    """The content of a plain file of any owner: for data that is checked on reading."""
-    fd = os.open(path, os.O_RDONLY | (_PLAIN & ~getattr(os, "O_NOFOLLOW", 0)))
+def read_plain(path: Path, limit: int, *, follow: bool = True, dir_fd: int | None = None) -> bytes:
+    """The content of a plain file of any owner: for data that is checked on reading.
+
+    `follow`: whether the path may be a link. `dir_fd`: an open folder, in which the last part of the path is looked up.
+    """
+    flags = _PLAIN & ~getattr(os, "O_NOFOLLOW", 0) if follow else _PLAIN
+    fd = os.open(path if dir_fd is None else path.name, os.O_RDONLY | flags, dir_fd=dir_fd)
     try:
         return _content(fd, path, limit)
     finally:
