@@ -18,6 +18,7 @@ _HAS_DIR_FD = os.open in os.supports_dir_fd
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _PRIVATE = 0o700
 _OTHERS_WRITE = 0o022
+_OTHERS = 0o077
 
 
 class Untrusted(InputError):
@@ -57,11 +58,13 @@ class Folder:
     def __init__(self, path: Path, fd: int | None) -> None:
         self.path, self._fd = path, fd
 
-    def read(self, name: str, limit: int) -> bytes:
-        """The content of a plain file of the owner's, of at most `limit` bytes."""
+    def read(self, name: str, limit: int, *, secret: bool = False) -> bytes:
+        """The content of a plain file of the owner's, of at most `limit` bytes; a secret one must be closed to others' reads."""
         fd = os.open(self._at(name), os.O_RDONLY | _PLAIN, dir_fd=self._fd)
         try:
             _check_owner(self.path / name, os.fstat(fd))
+            if secret:
+                _check_secret(self.path / name, os.fstat(fd))
             return _content(fd, self.path / name, limit)
         finally:
             os.close(fd)
@@ -185,6 +188,15 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
         raise Untrusted(
             f"{path} can be written by other users (mode {stat.S_IMODE(found.st_mode):o})",
             hint=f"delete it, or `chmod go-w` it if nobody else could have changed it; or {own}",
+            path=str(path),
+        )
+
+
+def _check_secret(path: Path, found: os.stat_result) -> None:
+    if _HAS_OWNERS and found.st_mode & _OTHERS:
+        raise Untrusted(
+            f"{path} is a secret that other users can read (mode {stat.S_IMODE(found.st_mode):o})",
+            hint="`chmod 600` it if nobody else could have read it, else make a new one",
             path=str(path),
         )
 

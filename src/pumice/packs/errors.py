@@ -60,6 +60,12 @@ class InvalidKey(PackError):
     code = "invalid-key"
 
 
+class InvalidTrustStore(PackError):
+    """A file of trusted keys or allowed kernels that is damaged, or an entry that it cannot hold; nothing is trusted by it."""
+
+    code = "invalid-trust-store"
+
+
 class RuntimeTooOld(PackError):
     """A pack for newer versions of Pumice."""
 
