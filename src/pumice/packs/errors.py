@@ -96,6 +96,12 @@ class NotInAllowlist(PackError):
     code = "not-in-allowlist"
 
 
+class BuildFailed(PackError):
+    """A pack that cannot be built: a source that does not compile, or a file that is not there."""
+
+    code = "build-failed"
+
+
 class PackStateError(PackError):
     """An order that the installed packs do not allow, such as a rollback without an earlier pack."""
 

@@ -202,10 +202,11 @@ class KernelEntry(ManifestPart):
         for path, rule in self.pumice.problems([spec.name for spec in self.inputs], set(self.params)):
             yield f"pumice.{path}", rule
         usable = {dim.removesuffix("...") for dim in dims} | {f"param.{name}" for name in self.params}
+        usable |= {f"rank.{dim.removesuffix('...')}" for dim in dims if dim.endswith("...")}
         for path, text in self.pumice.expressions.items():
             for name in parse(text).names:
                 if name not in usable and not name.startswith(("attr.", "caps.")):
-                    yield f"pumice.{path}", f"has {name}, which is neither a dim, attr.NAME, caps.NAME nor a param of the kernel"
+                    yield f"pumice.{path}", f"has {name}, which is no dim, rank.NAME, attr.NAME, caps.NAME or param of the kernel"
 
 
 class Manifest(ManifestPart):
