@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -26,6 +26,8 @@ PARAM_TYPES: Mapping[str, str] = {
     "u64": "<u8",
     "bool": "<u4",
 }
+# What expressions may ask of a device, as `caps.NAME`.
+CAPS_NAMES = ("f16", "subgroups", "subgroup_size", "max_invocations", "workgroup_memory", "software")
 # What a step that runs a pack's kernel has before its identity in `variant`.
 PREFIX = "pack "
 
@@ -174,21 +176,31 @@ class PackKernel:
         return value if fits_param(p, value) else None
 
 
+def is_of_type(value: object, type: str) -> TypeGuard[bool | int | float]:
+    """Whether a value is a number of this type of parameters: finite, in its range, and no bool unless it is for those.
+
+    >>> is_of_type(2**32, "u32"), is_of_type(1e39, "f32"), is_of_type(1, "f32"), is_of_type(True, "i32")
+    (False, False, True, False)
+    """
+    if type == "bool" or isinstance(value, bool):
+        return type == "bool" and isinstance(value, bool)
+    if not isinstance(value, int if type[0] in "iu" else int | float):
+        return False
+    if type[0] in "iu":
+        whole = np.iinfo(PARAM_TYPES[type])
+        return whole.min <= value <= whole.max
+    return abs(value) <= float(np.finfo(PARAM_TYPES[type]).max)  # which NaN is not
+
+
 def fits_param(p: PackParam, value: Value) -> bool:
     """Whether a number is of the parameter's type and in its range.
 
     >>> fits_param(PackParam("n", "u32"), -1), fits_param(PackParam("eps", "f32", low=0, high=1), 1e-5)
     (False, True)
     """
-    if p.type == "bool":
-        return isinstance(value, bool)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    if p.type[0] in "iu":
-        limits = np.iinfo(PARAM_TYPES[p.type])
-        if not isinstance(value, int) or not limits.min <= value <= limits.max:
-            return False
-    return not (p.low is not None and value < p.low) and not (p.high is not None and value > p.high)
+    if is_of_type(value, p.type):
+        return not (p.low is not None and value < p.low) and not (p.high is not None and value > p.high)
+    return False
 
 
 def environment(dims: Mapping[str, Any], attrs: Mapping[str, Any], caps: Caps) -> dict[str, Value]:
@@ -212,7 +224,7 @@ def environment(dims: Mapping[str, Any], attrs: Mapping[str, Any], caps: Caps) -
             env[f"attr.{name}"] = single
         elif single is None:
             env[f"attr.{name}"] = "none"
-    for name in ("f16", "subgroups", "subgroup_size", "max_invocations", "workgroup_memory", "software"):
+    for name in CAPS_NAMES:
         env[f"caps.{name}"] = getattr(caps, name)
     return env
 

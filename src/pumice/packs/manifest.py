@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-import struct
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pumice.core.expressions import parse
+from pumice.ir.pack_kernels import CAPS_NAMES, is_of_type
 from pumice.packs.errors import InvalidManifest, KernelNotFound
 from pumice.packs.json_text import parse_object
 from pumice.packs.manifest_extension import KernelExtension, PackExtension
@@ -90,39 +89,23 @@ class Param(ManifestPart):
         >>> Param(type="u32", default=1, max=8).problem(9), Param(type="u32", default=1).problem(-1)
         ('is more than 8', 'is not a u32')
         """
-        if not _is_of(self.type, value):
-            return f"is not {'an' if self.type[0] in 'if' else 'a'} {self.type}"
-        if self.min is not None and value < self.min:  # type: ignore[operator]
-            return f"is less than {self.min}"
-        if self.max is not None and value > self.max:  # type: ignore[operator]
-            return f"is more than {self.max}"
-        return ""
+        if is_of_type(value, self.type):
+            if self.min is not None and value < self.min:
+                return f"is less than {self.min}"
+            return f"is more than {self.max}" if self.max is not None and value > self.max else ""
+        return f"is not {'an' if self.type[0] in 'if' else 'a'} {self.type}"
 
     def problems(self) -> Problems:
         """What the fields say together that cannot be."""
         bounds = {"min": self.min, "max": self.max}
         for name, bound in bounds.items():
-            if bound is not None and (self.type == "bool" or not _is_of(self.type, bound)):
+            if bound is not None and (self.type == "bool" or not is_of_type(bound, self.type)):
                 yield name, f"should be of type {self.type}" if self.type != "bool" else "makes no sense for a bool"
                 return
         if self.min is not None and self.max is not None and self.min > self.max:
             yield "min", "is more than max"
         elif problem := self.problem(self.default):
             yield "default", problem
-
-
-def _is_of(kind: ParamType, value: object) -> bool:
-    if kind == "bool" or isinstance(value, bool):
-        return kind == "bool" and isinstance(value, bool)
-    if kind in ("f32", "f64"):
-        if not isinstance(value, int | float):
-            return False
-    elif not isinstance(value, int):
-        return False
-    try:
-        return math.isfinite(value) and bool(struct.pack(PARAM_FORMATS[kind], value))
-    except (struct.error, OverflowError):
-        return False
 
 
 class ResourceLimits(ManifestPart):
@@ -201,12 +184,12 @@ class KernelEntry(ManifestPart):
             yield "entry_point", "should be main in WGSL"
         for path, rule in self.pumice.problems([spec.name for spec in self.inputs], set(self.params)):
             yield f"pumice.{path}", rule
-        usable = {dim.removesuffix("...") for dim in dims} | {f"param.{name}" for name in self.params}
+        usable = {dim.removesuffix("...") for dim in dims} | {f"caps.{name}" for name in CAPS_NAMES}
         usable |= {f"rank.{dim.removesuffix('...')}" for dim in dims if dim.endswith("...")}
         for path, text in self.pumice.expressions.items():
             for name in parse(text).names:
-                if name not in usable and not name.startswith(("attr.", "caps.")):
-                    yield f"pumice.{path}", f"has {name}, which is no dim, rank.NAME, attr.NAME, caps.NAME or param of the kernel"
+                if name not in usable and not name.startswith("attr."):
+                    yield f"pumice.{path}", f"has {name}, which is no dim of the kernel, rank.NAME, attr.NAME or known caps.NAME"
 
 
 class Manifest(ManifestPart):

@@ -23,7 +23,6 @@ try:
 except ImportError:
     raise missing_extra("pydantic") from None
 
-HASH_PREFIX = "sha256:"
 KEY_PREFIX = "ed25519:"
 MAX_RANK = 8
 MAX_DIM = 2**31 - 1
