@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
+from pumice.core.special import threefry2x32
 from pumice.errors import NotFinite
 from pumice.formats import open_weights
 from pumice.llm.engine import Engine
@@ -125,6 +126,13 @@ def test_a_number_draws_the_token_that_the_distribution_has_there(target: str, c
     assert len(u) > ROWS * 0.9
     want = tokens[np.searchsorted(ends, u, side="right")]
     np.testing.assert_array_equal(draw(target, logits, CUTS[cut], u), want)
+
+
+@pytest.mark.parametrize("seed", [0, 7, (1 << 32) - 1, 1 << 40, (1 << 64) - 1])
+def test_the_numbers_of_a_seed_are_threefry_of_their_index(seed: int) -> None:
+    at = np.arange(130, dtype=np.uint32)
+    words, _ = threefry2x32(seed & 0xFFFFFFFF, seed >> 32, at, np.uint32(0x70756D69))
+    assert [SamplingParams(seed=seed).uniform(i) for i in range(130)] == [(w >> 8) / (1 << 24) for w in words.tolist()]
 
 
 @pytest.mark.parametrize(

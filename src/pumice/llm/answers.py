@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pumice.llm.live import EventQueue
@@ -206,5 +206,4 @@ class Run:
 
 
 def _shown(r: Request) -> dict[str, float]:
-    numbers = asdict(r.sampling)
-    return {**{k: numbers[k] for k in _SHOWN}, "max_tokens": r.max_tokens}
+    return {**{k: getattr(r.sampling, k) for k in _SHOWN}, "max_tokens": r.max_tokens}

@@ -452,6 +452,7 @@ class Engine:
             if not batch:
                 return
             self._in_flight.append(self._runner.start(batch, self._live, self._scheduler.tables, wait=self._bursts == 1))
+            self._scheduler.offer_pages()
             if not batch.decode:
                 return  # the first token does not wait until a plan for the second is made
 

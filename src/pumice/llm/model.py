@@ -155,7 +155,7 @@ class LanguageModel:
         requests = [
             Request(
                 tokens,
-                replace(sampling, seed=(sampling.seed + k) % 2**64),
+                replace(sampling, seed=(sampling.seed + k) % 2**64) if k else sampling,
                 self._limit(engine, len(tokens), given),
                 ends,
                 provider_of(given, self.tokenizer, engine.cfg.vocab),

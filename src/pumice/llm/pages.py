@@ -133,15 +133,15 @@ class PagePool:
         """New pages with one reference each, or None if so many cannot be had; cached content makes room."""
         if count > self.available:
             return None
-        out = []
-        for _ in range(count):
-            if self._free:
-                page = self._free.pop()
-            else:
-                page, _ = self._idle.popitem(last=False)
-                self._forget(page)
-            self._references[page] = 1
+        free = len(self._free) - min(max(count, 0), len(self._free))
+        out = self._free[free:][::-1]
+        del self._free[free:]
+        for _ in range(count - len(out)):
+            page, _ = self._idle.popitem(last=False)
+            self._forget(page)
             out.append(page)
+        for page in out:
+            self._references[page] = 1
         return out
 
     def fork(self, pages: Sequence[int]) -> None:

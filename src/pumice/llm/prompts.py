@@ -33,7 +33,7 @@ def split_batch(prompt: Any) -> tuple[list[Any], bool]:
     items = list(prompt)
     if not items:
         raise InputError("the prompt is an empty list", hint=f"give {_KINDS}")
-    if all(_is_token(i) for i in items) or all(isinstance(i, Mapping) for i in items):
+    if _are_tokens(items) or all(isinstance(i, Mapping) for i in items):
         return [items], False
     for k, item in enumerate(items):
         if isinstance(item, bytes) or not isinstance(item, str | Sequence | np.ndarray):
@@ -46,7 +46,9 @@ def split_batch(prompt: Any) -> tuple[list[Any], bool]:
 
 def token_ids(prompt: Sequence[Any]) -> list[int] | None:
     """The ids of a prompt that is token ids, None of one that is not."""
-    return [int(t) for t in prompt] if all(_is_token(t) for t in prompt) else None
+    if {*map(type, prompt)} <= {int}:
+        return list(prompt)
+    return [int(t) for t in prompt] if _are_tokens(prompt) else None
 
 
 def check_messages(messages: Sequence[Any], system: str | None) -> None:
@@ -72,8 +74,9 @@ def check_messages(messages: Sequence[Any], system: str | None) -> None:
                     check_text(part["text"], f"part {j} of {what}")
 
 
-def _is_token(item: Any) -> bool:
-    return isinstance(item, int | np.integer) and not isinstance(item, bool)
+def _are_tokens(items: Sequence[Any]) -> bool:
+    # By types, which are few: a first token waits for this.
+    return all(issubclass(kind, int | np.integer) and kind is not bool for kind in {*map(type, items)})
 
 
 def _described(item: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from pumice.core.special import threefry2x32
+from pumice.core.special import threefry2x32, threefry_word
 from pumice.errors import InputError
 from pumice.text.stream import TextStream
 
@@ -75,6 +75,8 @@ class SamplingParams:
 
     def uniform(self, index: int) -> float:
         """The number in [0, 1) that draws token `index`: a function of the seed alone, the same on every device."""
+        if not index:  # the first token waits for it: those of the others are made later, while the device works
+            return _uniform(threefry_word(*_key_words(self.seed), 0, _STREAM))
         return _uniforms(self.seed, index // _UNIFORMS)[index % _UNIFORMS]
 
     def check_tokens(self, vocab: int) -> None:
@@ -105,15 +107,24 @@ _LIMITS: dict[str, tuple[float, float]] = {
 }
 # Uniform numbers of a seed that are made together: one by one each would cost as much as all of them.
 _UNIFORMS = 64
+# The second word of the counters from which they are made.
+_STREAM = 0x70756D69
 
 
 @lru_cache(maxsize=4096)
 def _uniforms(seed: int, block: int) -> list[float]:
     """The uniform numbers of tokens `block` * _UNIFORMS and on."""
-    key = np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32)
     at = np.arange(block * _UNIFORMS, (block + 1) * _UNIFORMS, dtype=np.uint32)
-    words, _ = threefry2x32(*key, at, np.uint32(0x70756D69))
-    return [int(word >> np.uint32(8)) * 2.0**-24 for word in words]
+    words, _ = threefry2x32(*_key_words(seed), at, np.uint32(_STREAM))
+    return [_uniform(word) for word in words.tolist()]
+
+
+def _key_words(seed: int) -> tuple[int, int]:
+    return int(seed) & 0xFFFFFFFF, int(seed) >> 32
+
+
+def _uniform(word: int) -> float:
+    return (word >> 8) * 2.0**-24
 
 
 def _bias_of(given: Any) -> tuple[tuple[int, float], ...]:

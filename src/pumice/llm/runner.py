@@ -333,13 +333,15 @@ class Runner:
         tables: Sequence[Table],
     ) -> dict[str, Array]:
         length, page, count = len(tokens), self.layout.page, len(live.tokens)
-        numbers = {"slot": slot, "start": start, "total": total, "at": self._place(count, slot), "length": length}
-        out: dict[str, Array] = {name: np.array([value], np.int32) for name, value in numbers.items()}
-        out["tokens"] = np.array([tokens], np.int32)
+        # One array for all, as each costs time of its own.
+        numbers = np.array([slot, start, total, self._place(count, slot), length], np.int32)
+        out = {name: numbers[k : k + 1] for k, name in enumerate(("slot", "start", "total", "at", "length"))}
+        out["tokens"] = np.array(tokens, np.int32)[None]
         positions = np.arange(start, start + length, dtype=np.int32)
+        which, within = np.divmod(positions, page)
         for group, table in enumerate(tables):
             out[group_input("pages", group)] = mine = table[slot : slot + 1].copy()
-            out[group_input("row", group)] = mine[0, positions // page] * page + positions % page
+            out[group_input("row", group)] = mine[0, which] * page + within
         if live.adapter is not None:
             out["adapters"] = self.adapters.rows([(live.adapter, length)])
         vocab = self.weights.cfg.vocab

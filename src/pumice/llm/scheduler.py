@@ -59,6 +59,8 @@ class Scheduler:
         self._order = self._batches = 0
         # The job that did not fit when it was tried last, and what was available then.
         self._refused: tuple[ScheduledSequence, tuple[int, ...]] | None = None
+        # Sequences of whose chunks in the last batch the pages are not offered to other prompts yet.
+        self._not_offered: list[ScheduledSequence] = []
         self._prompt_tokens = self._prefix_tokens = self._prefix_hits = self._preemptions = 0
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
@@ -158,6 +160,7 @@ class Scheduler:
 
     def lookup(self, tokens: Sequence[int], key: Hashable = ()) -> list[Match]:
         """What is cached of `tokens`, one match per page group: to save it. Valid until the next batch."""
+        self.offer_pages()
         return match_prefix(self.pools, TokenChain(tokens, self.limits.page_size, key), len(tokens))
 
     def insert(self, tokens: Sequence[int], key: Hashable = ()) -> list[list[int]] | None:
@@ -267,6 +270,7 @@ class Scheduler:
 
         Rows of sequences that `verify` drafts take that many tokens instead, their last one included, if there are pages.
         """
+        self.offer_pages()
         self._batches += 1
         expired = self._expire(now)
         rows, steps, verify, parts, preempted = self._running_part(steps, verify)
@@ -284,9 +288,18 @@ class Scheduler:
             copies += made
             left -= size
         self._pages.unpin(copies)
-        for s in ran:
-            self._pages.keep(s)
+        self._not_offered = ran
         return Batch(tuple(prefill), decode, steps, tuple(copies), preempted, expired)
+
+    def offer_pages(self) -> None:
+        """Let other prompts share the pages of the last batch's chunks, which takes hashing: best done while the batch runs.
+
+        The next batch does it otherwise.
+        """
+        offered, self._not_offered = self._not_offered, []
+        for s in offered:
+            if s.slot >= 0:  # one that left has done so
+                self._pages.keep(s)
 
     def _expire(self, now: float) -> tuple[Hashable, ...]:
         expired = []
@@ -437,9 +450,8 @@ class Scheduler:
         missing = len(matches[0].pages) if matches else 0
         if not self._pages.reuse or not matches or (missing + 1) * size >= len(s.tokens):
             return False
-        wanted = s.chain.digest(missing)
-        others = [*self._prefilling.values(), *ran]
-        return any(o.kept <= missing < o.target // size and o.chain.digest(missing) == wanted for o in others)
+        others = [o for o in (*self._prefilling.values(), *ran) if o.kept <= missing < o.target // size]
+        return any(o.chain.digest(missing) == s.chain.digest(missing) for o in others)
 
     def _take(self, s: ScheduledSequence, matches: Sequence[Match], left: int, spare: int) -> tuple[int, list[PageCopy] | None]:
         size = self._chunk_size(len(s.tokens) - (matches[0].tokens if matches else 0), left)

@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from pumice import config
 from pumice.backends.base import Device, Done, Pending, Resident, Session
 from pumice.backends.select import as_device
@@ -62,6 +64,7 @@ class Executable(Inspection):
         self._closed = False
         self._skip_unchanged = False if config.nohash else skip_unchanged
         self._inputs = {n.name: n for n in self.graph.sources("input")}
+        self._dtypes = {name: node.type.dtype.np for name, node in self._inputs.items()}
         # What it borrows from the store, by node id, and the memory of it that the session has bound.
         self._nodes: dict[int, Entry] = {}
         self._bound: dict[int, Resident | None] = {}
@@ -246,7 +249,7 @@ class Executable(Inspection):
     def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> RunRequest:
         """The checked request for a run."""
         states = {self.state[n]: self.state[n].convert(v) for n, v in given.items() if n in self.state}
-        env, converted = self._check_inputs({n: v for n, v in given.items() if n not in self.state})
+        env, converted = self._check_inputs({n: v for n, v in given.items() if n not in self.state} if states else given)
         picked = self._pick_outputs(outputs)
         captured = list(self.graph.captures) if captures else []
         wanted = [self.graph.outputs[i][1] for i in picked] + [node for _, node in captured]
@@ -274,15 +277,22 @@ class Executable(Inspection):
             raise OutOfMemory(f"{self.device.name} has no memory left for a run", hint="use smaller inputs") from None
 
     def _check_inputs(self, given: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Array]]:
-        for name in given:
-            if name not in self._inputs:
-                raise unknown_name("input", name, self._inputs)
-        missing = [n for n in self._inputs if n not in given]
-        if missing:
+        if given.keys() != self._inputs.keys():
+            for name in given:
+                if name not in self._inputs:
+                    raise unknown_name("input", name, self._inputs)
+            missing = [n for n in self._inputs if n not in given]
             raise MissingName(f"the input {missing[0]!r} was not given", hint="needed: " + " ".join(self._inputs), names=missing)
-        arrays = {name: as_array(value, f"input {name!r}") for name, value in given.items()}
+        arrays, other = {}, False
+        for name, value in given.items():
+            # Arrays of the right dtype, as a loop gives them, are taken as they are.
+            exact = isinstance(value, np.ndarray) and value.dtype == self._dtypes[name]
+            arrays[name] = value if exact else as_array(value, f"input {name!r}")
+            other = other or not exact
         env = self._env_of({name: a.shape for name, a in arrays.items()})
-        converted = {name: convert(given[name], node.type.dtype, name) for name, node in self._inputs.items()}
+        converted = arrays
+        if other:
+            converted = {name: convert(given[name], node.type.dtype, name) for name, node in self._inputs.items()}
         for name, dim, op in self._index_inputs:
             check_indices(name, converted[name], evaluate(dim, env), op)
         return env, converted
