@@ -73,6 +73,7 @@ class KernelExtension(ClosedPart):
     params: Annotated[dict[Identifier, ExpressionText], Field(max_length=64)] = Field(default_factory=dict)
     when: Annotated[Many[ExpressionText], Field(max_length=32)] = ()
     wgsl: Wgsl | None = None
+    scratch: ExpressionText | None = None
     files: Annotated[dict[FilePath, Hash], Field(max_length=512)] = Field(default_factory=dict)
 
     @property
@@ -85,6 +86,8 @@ class KernelExtension(ClosedPart):
         """Every expression by its path."""
         found = {f"params.{name}": text for name, text in self.params.items()}
         found |= {f"when[{i}]": text for i, text in enumerate(self.when)}
+        if self.scratch is not None:
+            found["scratch"] = self.scratch
         return found if self.wgsl is None else found | {"wgsl.groups": self.wgsl.groups}
 
     def problems(self, inputs: list[str], params: set[str]) -> Iterator[tuple[str, str]]:
@@ -94,6 +97,8 @@ class KernelExtension(ClosedPart):
                 yield "op", "cannot stand beside implements: a kernel is of one op"
             for path, rule in self.op.problems(inputs):
                 yield f"op.{path}", rule
+        if self.in_wgsl and self.scratch is not None:
+            yield "scratch", "is for WASM kernels only: WGSL has workgroup memory"
         if self.in_wgsl != (self.wgsl is not None):
             yield "wgsl", "should be there for the target webgpu, and only for it"
         for name in self.params.keys() - params:
