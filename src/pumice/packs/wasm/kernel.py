@@ -70,9 +70,9 @@ class WasmKernel:
             self._retire(call)
         return made
 
-    def check_types(self, inputs: Kinds, outputs: Kinds) -> dict[str, int]:
-        """The sizes of the names in the kernel's patterns; ShapeMismatch or DTypeMismatch if these arrays do not fit."""
-        return match_types(self.entry, [array_type(x) for x in inputs], [array_type(x) for x in outputs])
+    def check_types(self, inputs: Kinds, outputs: Kinds) -> None:
+        """ShapeMismatch or DTypeMismatch if these arrays do not fit the kernel's patterns."""
+        match_types(self.entry, [array_type(x) for x in inputs], [array_type(x) for x in outputs])
 
     def close(self) -> None:
         """Frees all instances that are not in a call; those that are go when it ends."""

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from pumice.core import dtypes
-from pumice.core.expressions import ExpressionError, parse
+from pumice.core.caps import Caps
+from pumice.core.expressions import ExpressionError, Value, parse
+from pumice.ir.pack_kernels import environment
 from pumice.packs.errors import DTypeMismatch, InvalidParameters, ShapeMismatch
 
 if TYPE_CHECKING:
     from pumice.packs.manifest import KernelEntry, TensorSpec
 
-Params = Mapping[str, float | int | bool]
+Params = Mapping[str, Any]
+Names = Mapping[str, Value]
 # Quantised values are bytes in a layout of the kernel's own.
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
@@ -55,8 +58,8 @@ def array_type(value: HasType | tuple[Sequence[int], Any]) -> ArrayType:
     return ArrayType(tuple(int(n) for n in shape), np.dtype(getattr(dtype, "np", dtype)))
 
 
-def match_types(entry: KernelEntry, inputs: Sequence[ArrayType], outputs: Sequence[ArrayType]) -> dict[str, int]:
-    """The sizes of the patterns' names: `rows...` stands for the product of its dims under `rows`.
+def match_types(entry: KernelEntry, inputs: Sequence[ArrayType], outputs: Sequence[ArrayType]) -> Names:
+    """What the kernel's expressions may name: of `rows...`, `rows` is the product of its dims and `rank.rows` their number.
 
     ShapeMismatch and DTypeMismatch name the array and the dim that do not fit.
     """
@@ -71,10 +74,10 @@ def match_types(entry: KernelEntry, inputs: Sequence[ArrayType], outputs: Sequen
         for spec, found in zip(specs, types):
             _check_dtype(entry.id, spec, found.dtype)
             _match(entry.id, spec, found.shape, dims, groups)
-    return dims | {name: math.prod(sizes) for name, sizes in groups.items()}
+    return environment({**dims, **groups}, {}, Caps.preset("host"))
 
 
-def pack_params(entry: KernelEntry, given: Params, dims: Mapping[str, int]) -> bytes:
+def pack_params(entry: KernelEntry, given: Params, dims: Names) -> bytes:
     """The params as the kernel reads them: in the manifest's order, each aligned to its size, padded to 4 bytes.
 
     What is not given comes from the manifest's expression over dims, or is the default. InvalidParameters names what is
@@ -103,7 +106,7 @@ def pack_params(entry: KernelEntry, given: Params, dims: Mapping[str, int]) -> b
     return bytes(out + bytes(-len(out) % 4))
 
 
-def scratch_bytes(entry: KernelEntry, dims: Mapping[str, int]) -> int:
+def scratch_bytes(entry: KernelEntry, dims: Names) -> int:
     """The size of the scratch region: the manifest's `pumice.scratch` over dims, 0 if it says nothing."""
     if entry.pumice.scratch is None:
         return 0
@@ -116,7 +119,7 @@ def scratch_bytes(entry: KernelEntry, dims: Mapping[str, int]) -> int:
     return size
 
 
-def _computed(entry: KernelEntry, name: str, dims: Mapping[str, int]) -> Any:
+def _computed(entry: KernelEntry, name: str, dims: Names) -> Any:
     """The value of the manifest's expression if dims alone decide it."""
     text = entry.pumice.params.get(name)
     if text is None:
@@ -157,7 +160,7 @@ def _match(
             if size != part:
                 raise fail(f"{size} is not {part}", str(part))
         elif isinstance(size, tuple):
-            if groups.setdefault(part.removesuffix("..."), size) != size:
-                raise fail(f"{part} is {groups[part.removesuffix('...')]} elsewhere", part)
+            if groups.setdefault(part, size) != size:
+                raise fail(f"{part} is {groups[part]} elsewhere", part)
         elif dims.setdefault(part, size) != size:
             raise fail(f"{part} is {dims[part]} elsewhere", part)
