@@ -25,11 +25,11 @@ from pumice.packs.manifest_fields import (
     ManifestPart,
     Many,
     Number,
+    OptionalKeyText,
     PackName,
     PydanticCustomError,
     Scalar,
     Shape,
-    SigningKey,
     Text,
     Title,
     ValidationError,
@@ -58,7 +58,7 @@ class Author(ManifestPart):
 
     name: Title
     email: Email
-    signing_key: SigningKey
+    signing_key: OptionalKeyText
 
 
 class TensorSpec(ManifestPart):

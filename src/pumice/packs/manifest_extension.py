@@ -15,9 +15,9 @@ from pumice.packs.manifest_fields import (
     FilePath,
     Hash,
     Identifier,
+    KeyText,
     Label,
     Many,
-    PublicKey,
     Scalar,
 )
 
@@ -109,4 +109,4 @@ class PackExtension(ClosedPart):
     """Key `pumice` of the pack: its further files with their hashes, and the key that may sign its successor."""
 
     files: Annotated[dict[FilePath, Hash], Field(max_length=512)] = Field(default_factory=dict)
-    next_key: PublicKey | None = None
+    next_key: KeyText | None = None

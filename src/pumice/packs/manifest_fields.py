@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from pumice.core.expressions import MAX_LENGTH, ExpressionError, parse
+from pumice.packs.errors import InvalidKey
 from pumice.packs.extra import missing_extra
+from pumice.packs.keys import PublicKey
 from pumice.packs.paths import MANIFEST, MAX_PATH, PATH_PATTERN, SIGNATURE, path_problem
 
 try:
@@ -23,7 +23,6 @@ try:
 except ImportError:
     raise missing_extra("pydantic") from None
 
-KEY_PREFIX = "ed25519:"
 MAX_RANK = 8
 MAX_DIM = 2**31 - 1
 
@@ -77,7 +76,10 @@ def _expression(text: str) -> str:
 
 def _key(text: str) -> str:
     if text:
-        decode_key(text)
+        try:
+            PublicKey.parse(text)
+        except InvalidKey as error:
+            raise ValueError(error.message) from None
     return text
 
 
@@ -97,23 +99,6 @@ def _one_open_name(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return shape
 
 
-def decode_key(text: str) -> bytes:
-    """The 32 bytes of a public key as manifests write it: `ed25519:`, then base64 or hex.
-
-    >>> decode_key("ed25519:" + "0f" * 32).hex() == "0f" * 32
-    True
-    """
-    body = text.removeprefix(KEY_PREFIX)
-    try:
-        raw = bytes.fromhex(body) if re.fullmatch(r"[0-9A-Fa-f]{64}", body) else base64.b64decode(body, validate=True)
-    except (binascii.Error, ValueError):
-        raw = b""
-    # One spelling for each key: base64 has unused bits at its end.
-    if not text.startswith(KEY_PREFIX) or len(raw) != 32 or (len(body) == 44 and base64.b64encode(raw).decode() != body):
-        raise ValueError(f"should be {KEY_PREFIX} and 32 bytes in base64 or hex")
-    return raw
-
-
 Text = Annotated[str, Field(max_length=2000), AfterValidator(_printable)]
 Title = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
@@ -130,8 +115,8 @@ Date = Annotated[
 Hash = Annotated[str, Field(pattern=r"^sha256:[0-9A-Fa-f]{64}$")]
 FilePath = Annotated[str, Field(pattern=PATH_PATTERN, max_length=MAX_PATH), AfterValidator(_safe_path)]
 # Empty in a pack that is not signed yet.
-SigningKey = Annotated[str, Field(pattern=r"^(ed25519:([A-Za-z0-9+/]{43}=|[0-9A-Fa-f]{64}))?$"), AfterValidator(_key)]
-PublicKey = Annotated[str, Field(pattern=r"^ed25519:([A-Za-z0-9+/]{43}=|[0-9A-Fa-f]{64})$"), AfterValidator(_key)]
+OptionalKeyText = Annotated[str, Field(pattern=r"^(ed25519:([A-Za-z0-9+/]{43}=|[0-9A-Fa-f]{64}))?$"), AfterValidator(_key)]
+KeyText = Annotated[str, Field(pattern=r"^ed25519:([A-Za-z0-9+/]{43}=|[0-9A-Fa-f]{64})$"), AfterValidator(_key)]
 ExpressionText = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH), AfterValidator(_expression)]
 Number = Annotated[float, Field(ge=0)]
 Scalar = bool | int | float
