@@ -23,6 +23,7 @@ default_max: int
 threads: int
 nohash: bool
 timeout: int
+passphrase_file: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ _TABLE = (
     Switch("threads", "int", 0, "threads of the host backend, BLAS included; 0 means one per core"),
     Switch("nohash", "bool", False, "uploads every input of every run, also those whose content has not changed"),
     Switch("timeout", "int", 300, "seconds to wait for a device's answer before it counts as lost", low=1),
+    Switch("passphrase_file", "path", Path("-"), "the file with the passphrase of private keys; - asks at the terminal"),
 )
 _BY_NAME = {s.name: s for s in _TABLE}
 _overrides: ContextVar[Mapping[str, Any]] = ContextVar("pumice_config", default={})  # noqa: B039  never mutated

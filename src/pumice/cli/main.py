@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pumice.cli import INTERRUPTED, plain
-from pumice.cli.pack import pack_app
+from pumice.cli.pack import Json, pack_app
 from pumice.errors import PumiceError, PumiceWarning
 
 app = typer.Typer(
@@ -28,8 +28,6 @@ app = typer.Typer(
 )
 
 _OBJECTS_PER_COLLECTION = 100_000
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 pack_app = typer.Typer(
@@ -10,3 +13,8 @@ pack_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
+Pack = Annotated[Path, typer.Argument(metavar="PACK", help="The folder or zip of a pack.")]
+
+from pumice.cli import pack_keys, pack_sign  # noqa: E402, F401  they need the names above

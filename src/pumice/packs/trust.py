@@ -17,7 +17,10 @@ from pumice.packs.signatures import check_form, signer_of
 from pumice.packs.trust_store import TrustedKey, TrustState, TrustStore, parse_date, revoked_error
 from pumice.packs.versions import check_features, check_range
 
-__all__ = ["TrustStore", "VerifiedPack", "verify_pack", "check_content", "adopt_next_key"]
+__all__ = ["TrustStore", "VerifiedPack", "verify_pack", "find_signer", "check_content", "adopt_next_key", "CHECKS"]
+
+# In the order in which `verify_pack` makes them.
+CHECKS = ("signature", "manifest", "versions", "features", "hashes", "allowlist")
 
 # Called with the name of each check that a pack has passed, and what was found.
 Report = Callable[[str, str], None]
@@ -59,7 +62,7 @@ def verify_pack(
         )
         signer = None
     else:
-        signer = _signer(files, trust.state())
+        signer = find_signer(files, trust.state())
         report("signature", f"by {signer.key.fingerprint}" + (f" ({signer.label})" if signer.label else ""))
     manifest, content = check_content(files, runtime_version=runtime_version, signer=signer, report=report)
     allowlist = trust.allowlist()
@@ -102,7 +105,8 @@ def adopt_next_key(pack: VerifiedPack, trust: TrustStore) -> TrustedKey:
     return trust.replace_key(signer.key, PublicKey.parse(announced), parse_date(pack.manifest.created_at))
 
 
-def _signer(files: PackFiles, state: TrustState) -> TrustedKey:
+def find_signer(files: PackFiles, state: TrustState) -> TrustedKey:
+    """The trusted key that signed a pack; nothing of the pack is parsed."""
     signature = check_form(files.signature)
     usable = [entry for entry in state.keys if state.revocation(entry.key) is None]
     key = signer_of(files.manifest, signature, (entry.key for entry in usable))
