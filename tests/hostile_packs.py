@@ -113,7 +113,7 @@ def deflated(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> 
 
 zipped("bomb by ratio", lambda: deflated({**FILES, "zeros": bytes(100 << 20)}))
 zipped("bzip2", deflated(FILES, zipfile.ZIP_BZIP2))
-zipped("bomb by count", lambda: raw_zip(Entry(b"%05d" % i) for i in range(65_535)))
+zipped("bomb by count", lambda: raw_zip(Entry(b"%05d" % i) for i in range(5000)))
 zipped("bomb of overlapping entries", raw_zip([Entry(b"%03d" % i, b"x" * 60_000) for i in range(500)], only_body_of=499))
 zipped("entry of 4 GiB", raw_zip(changed(FILES, "LICENSE", both={"packed": 0xFFFFFFFF, "size": 0xFFFFFFFF})))
 zipped("entry longer than the zip", raw_zip(changed(FILES, "LICENSE", both={"packed": 1 << 20, "size": 1 << 20})))
@@ -268,7 +268,7 @@ for path, values in {
     "description": ["\x1b[2J", "d" * 2001],
     "min_runtime_version": [">=1"],
     "created_at": ["yesterday", "2026-13-01", "2026-11-16T00:00:00", "2026-02-30T00:00:00Z", "2026-11-16T25:00:00Z"],
-    "author.name": ["", "\0"],
+    "author.name": ["", "\0", "A\n  signature  verified: SHA256:evil"],
     "author.email": ["nobody", "a b@example.org"],
     "author.signing_key": ["ed25519:", "ed25519:00", "rsa:" + "0" * 64, "ed25519:" + "00" * 32, "ed25519:" + "ff" * 32],
     "kernels": [[]],

@@ -50,6 +50,12 @@ def _printable(text: str) -> str:
     return text
 
 
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed in a line")
+    return text
+
+
 def _iso_date(text: str) -> str:
     try:
         datetime.fromisoformat(text)
@@ -100,13 +106,13 @@ def _one_open_name(shape: tuple[int | str, ...]) -> tuple[int | str, ...]:
 
 
 Text = Annotated[str, Field(max_length=2000), AfterValidator(_printable)]
-Title = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+Title = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_one_line)]
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 PackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 KernelId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}$")]
 Version = Annotated[str, Field(pattern=r"^v?[0-9][0-9A-Za-z.+!_-]{0,63}$")]
-Email = Annotated[str, Field(pattern=r"^[^\s@]{1,64}@[^\s@]{1,190}$"), AfterValidator(_printable)]
+Email = Annotated[str, Field(pattern=r"^[^\s@]{1,64}@[^\s@]{1,190}$"), AfterValidator(_one_line)]
 Date = Annotated[
     str,
     Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2}))?$"),
