@@ -1,4 +1,4 @@
-"""Allowlists: the kernels that may run on this machine, by id and hash, whoever signed them."""
+"""Allowlists: the kernels that may run on this machine, by id and hash, no matter who signed them."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pumice.core.caps import Caps
 from pumice.packs.errors import MissingFeature, RuntimeTooNew, RuntimeTooOld, VersionIncompatible
+from pumice.packs.wasm.engine import PROPOSALS
 
 if TYPE_CHECKING:
     from pumice.packs.manifest import KernelEntry
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 MAX_LENGTH = 64
 # What each runtime can have. Features of WebGPU depend on the device: they are conditions of use.
 FEATURES: Mapping[str, frozenset[str]] = {
-    "wasmtime": frozenset({"simd", "bulk-memory"}),
+    "wasmtime": frozenset(name.replace("_", "-") for name in PROPOSALS),
     "webgpu": frozenset({"f16", "subgroups"}),
 }
 # The runtime of each target.
