@@ -332,8 +332,18 @@ def manifest_schema() -> dict[str, Any]:
     >>> manifest_schema()["required"][:3]
     ['name', 'version', 'description']
     """
-    schema = Manifest.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Kernel pack manifest, version 1"}
+    schema = _closed(Manifest.model_json_schema(by_alias=True))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Kernel pack manifest, version 1", **schema}
+
+
+def _closed(schema: Any) -> Any:
+    """Pydantic's schema with keys that have a pattern held to it, and without titles that repeat the names."""
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _closed(value) for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+    return found | {"additionalProperties": False} if "patternProperties" in found else found
 
 
 def _listed(error: ValidationError) -> list[tuple[str, str]]:
