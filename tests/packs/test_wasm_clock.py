@@ -10,7 +10,7 @@ import pytest
 
 from pumice.packs import errors
 from pumice.packs.wasm.budget import SERVER
-from pumice.packs.wasm.engine import Engine, ticker
+from pumice.packs.wasm.engine import Engine
 from pumice.packs.wasm.kernel import WasmKernel
 from pumice.packs.wasm.ticker import Clock, Ticker
 from wasm_making import entry, wat
@@ -24,11 +24,8 @@ ENDLESS = "(loop $again (br $again)) (i32.const 0)"
 class Hand(Ticker):
     """A ticker without a thread: the test ticks the clock."""
 
-    def start(self, clock: Clock) -> None:
-        clock.in_flight += 1
-
-    def stop(self, clock: Clock) -> None:
-        clock.in_flight -= 1
+    def start(self, clock: Clock, call: object) -> None:
+        clock.running.add(call)
 
 
 def in_thread(kernel: WasmKernel, caught: list[Exception]) -> threading.Thread:
@@ -40,7 +37,7 @@ def in_thread(kernel: WasmKernel, caught: list[Exception]) -> threading.Thread:
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not kernel.engine.clock.in_flight and thread.is_alive():
+    while not kernel.engine.clock.running and thread.is_alive():
         time.sleep(0.001)
     time.sleep(0.02)  # until it is in its loop: its deadline counts from the call's start
     return thread
@@ -52,11 +49,11 @@ def test_an_endless_loop_stops_at_its_deadline(ticks: int) -> None:
     kernel = WasmKernel(entry(resource_limits={"max_epoch_ticks": ticks}), wat(ENDLESS), engine=engine)
     caught: list[Exception] = []
     thread = in_thread(kernel, caught)
-    for _ in range(ticks - 1):
+    for _ in range(ticks):
         engine.clock.tick()
     thread.join(0.05)
     assert thread.is_alive(), "it stopped before its deadline"
-    needed = ticks - 1
+    needed = ticks
     while thread.is_alive() and needed < ticks + 2:
         engine.clock.tick()
         needed += 1
@@ -95,14 +92,17 @@ def test_the_real_clock_ends_it() -> None:
 def test_the_ticker_sleeps_when_nothing_runs() -> None:
     kernel = WasmKernel(entry(), wat())
     kernel([X], {}, [np.zeros_like(X)])
-    assert ticker.is_ticking
+    clock = kernel.engine.clock
+    assert clock.is_ticking
     until = time.monotonic() + 60
-    while ticker.is_ticking and time.monotonic() < until:
+    while clock.is_ticking and time.monotonic() < until:
         time.sleep(0.01)
-    assert not ticker.is_ticking
-    before = kernel.engine.clock.ticks
+    assert not clock.is_ticking
+    before = clock.ticks
     time.sleep(0.1)  # ten ticks if it ran
-    assert kernel.engine.clock.ticks == before
+    assert clock.ticks == before
+    kernel([X], {}, [np.zeros_like(X)])
+    assert clock.is_ticking
     names = [t.name for t in threading.enumerate()]
     assert names.count("pumice-kernel-clock") == 1, "one for all engines"
 
@@ -115,13 +115,11 @@ def test_ticks_of_two_lengths_in_one_thread() -> None:
 
     own = Ticker()
     fast, slow = Clock(0.001, lambda: count("fast")), Clock(0.05, lambda: count("slow"))
-    own.add(fast)
-    own.add(slow)
-    own.start(fast)
-    own.start(slow)
+    own.start(fast, "a")
+    own.start(slow, "b")
     until = time.monotonic() + 60
     while counts["slow"] < 3 and time.monotonic() < until:
         time.sleep(0.01)
-    own.stop(fast)
-    own.stop(slow)
+    own.stop(fast, "a")
+    own.stop(slow, "b")
     assert counts["fast"] > counts["slow"] >= 3

@@ -2,11 +2,11 @@
 
 The host's regions follow the module's own memory, so that its stack and data are its own:
 
-    | own pages | head, descriptor | params | input A | input B | output | scratch | … end of the last page |
+    | own pages | head, descriptor | params | input A | input B | scratch | output | … end of the last page |
 
-with a guard after each. What stands before the output is copied from an image on the host's side and compared with it
-afterwards. The added function (module.py) fills output and scratch before the call; the guards around them and the rest of the
-memory are filled once, and must still be so after every call.
+with a guard after each. What stands before scratch and output is copied from an image on the host's side and compared with it
+afterwards; the rest of the last page must be as it was, too. The added function (module.py) fills scratch and output before the
+call, so that nothing of another one is there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 # Larger inputs are not copied twice: they go straight to the kernel's memory, and are compared with the array itself.
 _DIRECT_BYTES = 1 << 16
-_GUARD = ctypes.create_string_buffer(bytes([FILL]) * abi.GUARD_BYTES, abi.GUARD_BYTES)
-_GUARD_ADDRESS = ctypes.addressof(_GUARD)
+# As many filled bytes as may follow the last region: less than a page, and a guard.
+_FILLED = np.full(2 * PAGE_BYTES, FILL, np.uint8)
+_FILLED_ADDRESS = _FILLED.ctypes.data
 _NONE = Region(0, 0)
 
 
@@ -48,10 +49,22 @@ class Layout:
     pages: int
 
     @property
+    def image(self) -> Region:
+        """What must be unchanged after a call: all before scratch and output."""
+        return Region(self.head, self.fill.offset - self.head)
+
+    @property
+    def rest(self) -> Region:
+        """What must be filled as ever: all after the output."""
+        end = self.descriptor.output.end
+        return Region(end, self.pages * PAGE_BYTES - end)
+
+    @property
     def fill(self) -> Region:
-        """What is filled before a call: output, scratch and the guard between them."""
+        """What is filled before a call: scratch, output and the guard between them."""
         output, scratch = self.descriptor.output, self.descriptor.scratch
-        return Region(output.offset, (scratch.end or output.end) - output.offset)
+        start = scratch.offset if scratch.size else output.offset
+        return Region(start, output.end - start)
 
 
 def lay_out(own_pages: int, max_pages: int, inputs: Sequence[int], outputs: Sequence[int], params: int, scratch: int) -> Layout:
@@ -63,15 +76,15 @@ def lay_out(own_pages: int, max_pages: int, inputs: Sequence[int], outputs: Sequ
     """
     space = abi.Allocator(own_pages * PAGE_BYTES, max_pages * PAGE_BYTES)
     head = space.take(HEAD_BYTES + abi.DESCRIPTOR_BYTES).offset
-    params_region = space.take(params)
+    params_region = space.take(params) if params else _NONE
     input_a = space.take(inputs[0]) if inputs else _NONE
     in_b, size_b = abi.packed(inputs[1:])
     input_b = space.take(size_b) if size_b else _NONE
+    scratch_region = space.take(scratch) if scratch else _NONE
     out_offsets, out_size = abi.packed(outputs)
     output = space.take(out_size)
-    scratch_region = space.take(scratch) if scratch else _NONE
     pages = -(-space.at // PAGE_BYTES)
-    descriptor = Descriptor(input_a, input_b, output, scratch_region, params_region if params else _NONE)
+    descriptor = Descriptor(input_a, input_b, output, scratch_region, params_region)
     descriptor.check(pages * PAGE_BYTES)
     offsets = [input_a.offset] * bool(inputs) + [input_b.offset + at for at in in_b]
     return Layout(descriptor, head, tuple(offsets), tuple(output.offset + at for at in out_offsets), pages)
@@ -140,68 +153,70 @@ class Bound:
         data = kernel.own_data(instance)
         if layout.pages > instance.pages:
             instance.grow(layout.pages)
-        start, end = layout.head, layout.fill.offset
+        total = layout.pages * PAGE_BYTES
+        memory = instance.memory(0, total)
+        memory[layout.fill.offset :] = FILL
+        start, end = layout.image.offset, layout.image.end
         self._image = np.full(end - start, FILL, np.uint8)
         self._put(layout.head, struct.pack("<II8x", *layout.fill) + layout.descriptor.to_bytes())
         self._put(layout.descriptor.params.offset, call.params)
-        base = instance.address
-        memory = instance.memory(0, layout.pages * PAGE_BYTES)
-        image_address = self._image.ctypes.data
         self._small: list[tuple[int, np.ndarray[Any, Any]]] = []
-        self._large: list[tuple[int, np.ndarray[Any, Any], int, int]] = []
+        self._large: list[tuple[int, np.ndarray[Any, Any]]] = []
         spans, at = [], start
         for i, (offset, kind) in enumerate(zip(layout.inputs, call.inputs)):
             if kind.nbytes <= _DIRECT_BYTES:
                 self._small.append((i, _view(self._image, offset - start, kind)))
             else:
-                self._large.append((i, _view(memory, offset, kind), base + offset, kind.nbytes))
+                self._large.append((i, _view(memory, offset, kind)))
                 spans.append((at, offset))
                 at = offset + kind.nbytes
         spans.append((at, end))
-        # Destination, source and size of each copy into the kernel's memory.
-        self._spans = [(base + a, image_address + a - start, b - a) for a, b in spans]
+        # Arguments of memmove and memcmp: places in the kernel's memory and in the image.
+        image, base = self._image.ctypes.data, instance.address
+        self._copies = [_arguments(base + a, image + a - start, b - a) for a, b in spans]
+        unchanged = [layout.rest]
+        if layout.descriptor.scratch.size:
+            unchanged.append(Region(layout.descriptor.scratch.end, abi.GUARD_BYTES))
+        self._checks = [*self._copies, *(_arguments(base + r.offset, _FILLED_ADDRESS, r.size) for r in unchanged)]
         if data.content:
             # The added function clears the module's own memory after a call; this puts its data back.
-            self._spans.append((base + data.offset, data.address, len(data.content)))
-        self._checked = self._spans[: len(spans)]
-        total, rest = layout.pages * PAGE_BYTES, layout.fill.end
-        ctypes.memset(base + end, FILL, total - end)
-        for guard in {layout.descriptor.output.end, rest}:
-            self._checked.append((base + guard, _GUARD_ADDRESS, abi.GUARD_BYTES))
-        # All the rest equals its first bytes if every byte equals the one a guard before it.
-        self._checked.append((base + rest + abi.GUARD_BYTES, base + rest, total - rest - abi.GUARD_BYTES))
+            self._copies.append(_arguments(base + data.offset, data.address, len(data.content)))
         self.outputs = [_view(memory, offset, kind) for offset, kind in zip(layout.outputs, call.outputs)]
-        self._ticks = kernel.limits.ticks
-        self._desc = layout.head
+        self._epoch = -1
+        engine = instance.engine
+        lib = engine.library
+        self._prepared = (
+            lib.copy, lib.compare, lib.call, instance.call_args, instance.slot,
+            engine.ticker, engine.clock, layout.head, call.success,
+        )  # fmt: skip
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
         """Copies the inputs in, calls the kernel, and checks that it changed nothing but its output, scratch and own memory."""
-        call, instance = self.call, self.instance
-        engine = instance.engine
-        lib = engine.library
+        copy, compare, call, arguments, slot, ticker, clock, head, success = self._prepared
         for i, view in self._small:
             view[...] = inputs[i]
-        for i, view, _, _ in self._large:
+        for i, view in self._large:
             view[...] = inputs[i]
-        copy, compare = lib.copy, lib.compare
-        for target, source, size in self._spans:
-            copy(target, source, size)
-        slot = instance.slot
-        slot.value = self._desc
-        engine.ticker.start(engine.clock)
+        for args in self._copies:
+            copy(*args)
+        slot.value = head
+        ticker.start(clock, self)
         try:
-            lib.set_deadline(instance.context, self._ticks)
-            error = lib.call(instance.context, instance.function, instance.slot_address, 1, instance.trap_address)
+            if self._epoch != clock.ticks:
+                # The deadline holds for all calls that start in the same tick.
+                self._epoch = clock.ticks
+                self.instance.engine.library.set_deadline(*self.instance.deadline_args)
+            error = call(*arguments)
         finally:
-            engine.ticker.stop(engine.clock)
-        if slot.value != call.success:
+            ticker.stop(clock, self)
+        if slot.value != success:
             self._check_answer(error, slot.value)
-        for target, source, size in self._checked:
-            if compare(target, source, size):
+        for args in self._checks:
+            if compare(*args):
                 self._raise_changed(inputs)
-        for i, _, address, size in self._large:
+        for i, view in self._large:
             given = np.ascontiguousarray(inputs[i])
-            if compare(address, given.ctypes.data, size):
+            if compare(*_arguments(view.ctypes.data, given.ctypes.data, given.nbytes)):
                 self._raise_changed(inputs)
 
     def close(self) -> None:
@@ -210,7 +225,7 @@ class Bound:
         self.instance.close()
 
     def _put(self, offset: int, data: bytes) -> None:
-        at = offset - self.call.layout.head
+        at = offset - self.call.layout.image.offset
         if data:
             self._image[at : at + len(data)] = np.frombuffer(data, np.uint8)
 
@@ -240,24 +255,21 @@ class Bound:
             "the descriptor": Region(layout.head, HEAD_BYTES + abi.DESCRIPTOR_BYTES),
             "params": d.params, "input_a": d.input_a, "input_b": d.input_b,
         }  # fmt: skip
-        now = self.instance.memory(layout.head, layout.fill.offset - layout.head)
-        differs = np.flatnonzero(now != self._image)
-        for i, _, _, size in self._large:
-            # Not copied into the image: it is compared elsewhere, and only what else changed is of interest here.
-            offset = layout.inputs[i] - layout.head
-            differs = differs[(differs < offset) | (differs >= offset + size)]
-        if len(differs):
-            offset = layout.head + int(differs[0])
-            name = next((n for n, r in regions.items() if r.offset <= offset < r.end), "a guard between its regions")
-        else:
-            offset, name = layout.fill.end, "memory after its output and scratch"
-            for i, view, _, _ in self._large:
-                if not np.array_equal(view.view(np.uint8), np.ascontiguousarray(inputs[i]).view(np.uint8)):
-                    offset, name = layout.inputs[i], "input_b" if i else "input_a"
+        image = layout.image
+        for i, _ in self._large:
+            given = np.ascontiguousarray(inputs[i])
+            self._image[layout.inputs[i] - image.offset :][: given.nbytes] = given.reshape(-1).view(np.uint8)
+        differs = np.flatnonzero(self.instance.memory(image.offset, image.size) != self._image)
+        offset = image.offset + int(differs[0]) if len(differs) else layout.rest.offset
+        name = next((n for n, r in regions.items() if r.offset <= offset < r.end), "memory between or after its regions")
         raise MemoryAccessViolation(
             f"{self.call.kernel.id} wrote to {name}; it may write to its output and scratch only",
             kernel=self.call.kernel.id, region=name, offset=offset, size=1,
         )  # fmt: skip
+
+
+def _arguments(to: int, source: int, size: int) -> tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]:
+    return ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size)
 
 
 def _view(memory: np.ndarray[Any, Any], offset: int, kind: ArrayType) -> np.ndarray[Any, Any]:

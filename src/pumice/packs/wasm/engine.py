@@ -77,19 +77,19 @@ class Library:
         self.switches = {name: on for name, on in wanted.items() if hasattr(_bindings, f"wasmtime_config_{name}_set")}
         path = str(_ffi.filename)
         short, long = ctypes.PyDLL(path), ctypes.CDLL(path)
-        pointer, size = ctypes.c_void_p, ctypes.c_size_t
-        self.set_deadline = _typed(short["wasmtime_context_set_epoch_deadline"], None, pointer, ctypes.c_uint64)
-        self.call = _typed(long["wasmtime_func_call_unchecked"], pointer, pointer, pointer, pointer, size, pointer)
-        self.memory_data = _typed(short["wasmtime_memory_data"], pointer, pointer, pointer)
-        self.increment = _typed(short["wasmtime_engine_increment_epoch"], None, pointer)
-        # Copies below a page or two: giving the GIL back would cost more than the copy.
-        self.copy = ctypes.PYFUNCTYPE(pointer, pointer, pointer, size)(ctypes.cast(ctypes.memmove, pointer).value or 0)
+        # Without `argtypes`: arguments are prepared objects of ctypes, which are passed on faster than numbers.
+        self.set_deadline = _returning(short["wasmtime_context_set_epoch_deadline"], None)
+        self.call = _returning(long["wasmtime_func_call_unchecked"], ctypes.c_void_p)
+        self.increment = _returning(short["wasmtime_engine_increment_epoch"], None)
+        self.memory_data = _returning(short["wasmtime_memory_data"], ctypes.c_void_p)
+        # Copies of a few pages: giving the GIL back would cost more than the copy.
         libc = ctypes.PyDLL("msvcrt" if os.name == "nt" else None)
-        self.compare = _typed(libc["memcmp"], ctypes.c_int, pointer, pointer, size)
+        self.copy = _returning(libc["memmove"], None)
+        self.compare = _returning(libc["memcmp"], ctypes.c_int)
 
 
-def _typed(function: Any, result: Any, *arguments: Any) -> Any:
-    function.restype, function.argtypes = result, arguments
+def _returning(function: Any, result: Any) -> Any:
+    function.restype = result
     return function
 
 
@@ -112,12 +112,11 @@ class Engine:
             getattr(lib.bindings, f"wasmtime_config_{name}_set")(config.ptr(), on)
         lib.bindings.wasmtime_config_max_wasm_stack_set(config.ptr(), max_stack)
         self.engine = lib.wasmtime.Engine(config)
-        address = ctypes.cast(self.engine.ptr(), ctypes.c_void_p).value
+        address = ctypes.cast(self.engine.ptr(), ctypes.c_void_p)
         increment, owner = lib.increment, self.engine
         self.ticker = clockwork
         # The clock holds the engine, not this object: an engine in use is never freed while it is ticked.
         self.clock = Clock(tick_seconds, lambda: increment(address) if owner else None)
-        clockwork.add(self.clock)
 
     def validate(self, module: bytes) -> None:
         """Refuses a module that is not valid WASM of the proposals that are on."""

@@ -44,14 +44,16 @@ class Instance:
             raise ResourceLimit(f"the module cannot be instantiated within its limits: {str(e)[:200]}") from None
         memory, call = exports["memory"]._memory, exports[CALL]._func
         self._memory, self._call = (type(x).from_buffer_copy(x) for x in (memory, call))
-        self.context = ctypes.cast(self._store._context(), ctypes.c_void_p).value
-        self.function = ctypes.addressof(self._call)
+        context = ctypes.cast(self._store._context(), ctypes.c_void_p)
         # Argument and result of a call share a slot of 16 bytes; the trap is put into the last word.
         self._slots = (ctypes.c_uint64 * 4)()
         self.slot = ctypes.c_uint64.from_buffer(self._slots)
-        self.slot_address = ctypes.addressof(self._slots)
-        self.trap_address = self.slot_address + 16
         self._trap = ctypes.c_void_p.from_buffer(self._slots, 16)
+        slot, trap_slot = (ctypes.c_void_p(ctypes.addressof(self._slots) + at) for at in (0, 16))
+        # The arguments of the C functions that make a call and set its deadline. The tick that is in progress when a call
+        # starts does not count: it may be over at once.
+        self.call_args = (context, ctypes.byref(self._call), slot, ctypes.c_size_t(1), trap_slot)
+        self.deadline_args = (context, ctypes.c_uint64(limits.ticks + 1))
         self.pages = self._size()
         self.address = self._base()
 
@@ -92,4 +94,4 @@ class Instance:
         return found
 
     def _base(self) -> int:
-        return self.engine.library.memory_data(self.context, ctypes.addressof(self._memory)) or 0
+        return self.engine.library.memory_data(self.call_args[0], ctypes.byref(self._memory)) or 0

@@ -10,13 +10,17 @@ from collections.abc import Callable
 
 
 class Clock:
-    """An engine's epoch: `advance` moves it by one tick; a call that reaches its deadline stops at its next loop or function."""
+    """An engine's epoch: `advance` moves it by one tick; a call that reaches its deadline stops at its next loop or function.
+
+    `running` holds the calls in flight. It and the flags are changed without a lock, by single operations.
+    """
 
     def __init__(self, tick_seconds: float, advance: Callable[[], None]) -> None:
         self.tick_seconds, self._advance = tick_seconds, advance
         self.ticks = 0
-        self.in_flight = 0
+        self.running: set[object] = set()
         self.was_used = False
+        self.is_ticking = False
         self.due = 0.0
 
     def tick(self) -> None:
@@ -28,69 +32,66 @@ class Clock:
 class Ticker:
     """Ticks the clocks of engines with calls in flight.
 
-    Waking a thread for each call would cost more than the call: it goes to sleep only after a tick in which nothing ran.
+    Waking a thread for each call would cost more than the call: a clock stops only after a tick in which nothing ran.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
+        self._wake = threading.Condition()
         self._clocks: weakref.WeakSet[Clock] = weakref.WeakSet()
         self._thread: threading.Thread | None = None
-        self.is_ticking = False
         _all.add(self)
 
-    def add(self, clock: Clock) -> None:
-        """Lets a clock be ticked while its engine runs."""
-        with self._lock:
-            self._clocks.add(clock)
-
-    def start(self, clock: Clock) -> None:
+    def start(self, clock: Clock, call: object) -> None:
         """A call begins."""
-        with self._lock:
-            clock.in_flight += 1
-            if not clock.was_used:
-                clock.was_used = True
-                self._begin(clock)
+        clock.running.add(call)
+        clock.was_used = True
+        # After the call is in the set: either this sees that the clock has stopped, or the thread sees the call.
+        if not clock.is_ticking:
+            self._begin(clock)
 
-    def stop(self, clock: Clock) -> None:
+    def stop(self, clock: Clock, call: object) -> None:
         """A call ended."""
-        with self._lock:
-            clock.in_flight -= 1
+        clock.running.discard(call)
 
     def forget_thread(self) -> None:
-        """After a fork: the thread is the parent's, and so is the lock's state."""
-        self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
-        self._thread, self.is_ticking = None, False
+        """After a fork: the thread is the parent's, and so are the calls in flight."""
+        self._wake = threading.Condition()
+        self._thread = None
         for clock in self._clocks:
-            clock.in_flight, clock.was_used = 0, False
+            clock.running, clock.is_ticking = set(), False
 
     def _begin(self, clock: Clock) -> None:
-        clock.due = time.monotonic() + clock.tick_seconds
-        self.is_ticking = True
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="pumice-kernel-clock", daemon=True)
-            self._thread.start()
-        else:
-            self._wake.notify()
+        with self._wake:
+            self._clocks.add(clock)
+            clock.due = time.monotonic() + clock.tick_seconds
+            clock.is_ticking = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pumice-kernel-clock", daemon=True)
+                self._thread.start()
+            else:
+                self._wake.notify()
 
     def _run(self) -> None:
-        with self._lock:
+        with self._wake:
             while True:
-                running = [clock for clock in self._clocks if clock.was_used]
-                if not running:
-                    self.is_ticking = False
-                    self._wake.wait()
+                soonest = self._tick_due()
+                self._wake.wait(None if soonest is None else max(soonest - time.monotonic(), 0.0001))
+
+    def _tick_due(self) -> float | None:
+        """Ticks the clocks that are due, stops those that nothing uses, and says when the next one is due."""
+        now = time.monotonic()
+        for clock in list(self._clocks):
+            if not clock.is_ticking or clock.due > now:
+                continue
+            if not clock.running and not clock.was_used:
+                clock.is_ticking = False
+                if not clock.running:  # none came in between
                     continue
-                now = time.monotonic()
-                for clock in running:
-                    if clock.due <= now:
-                        clock.was_used = clock.in_flight > 0
-                        clock.due = now + clock.tick_seconds
-                        clock.tick()
-                soonest = min(clock.due for clock in running)
-                del running, clock  # a clock that nobody else has goes away with its engine
-                self._wake.wait(max(soonest - time.monotonic(), 0.0001))
+                clock.is_ticking = True
+            clock.was_used = False
+            clock.due = now + clock.tick_seconds
+            clock.tick()
+        return min((clock.due for clock in self._clocks if clock.is_ticking), default=None)
 
 
 _all: weakref.WeakSet[Ticker] = weakref.WeakSet()
