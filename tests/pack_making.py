@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pumice.packs.archive import PackFiles, write_zip
 
@@ -45,6 +48,10 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) nwg: vec3u, 
   if (i < params.n) { result[i] = max(x[i], 0.0); }
 }
 """
+
+needs_compiler = pytest.mark.skipif(
+    importlib.util.find_spec("ziglang") is None, reason="compiling C needs ziglang: pip install 'pumice[packs-build]'"
+)
 
 Edit = Callable[[dict[str, Any]], object]
 

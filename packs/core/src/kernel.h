@@ -67,23 +67,33 @@ static inline void store_some(float *p, uint32_t count, v128_t v) {
   if (count > 2) wasm_v128_store32_lane(p + 2, v, 2);
 }
 
-// e to the x, within two units in the last place; 0 below -104, infinity above 88.73, NaN for NaN.
-static inline v128_t exp4(v128_t x) {
-  x = min4(max4(x, splat(-110.0f)), splat(89.0f));
-  v128_t n = wasm_f32x4_nearest(mul4(x, splat(1.44269504f)));
-  // ln 2 in two parts: n times the first is exact.
+// e to the r times two to the n for x = n ln 2 + r: gives the first factor, within one unit in the last place, and n + ROUND.
+// Adding ROUND leaves no digits after the point, so that n is in its low bits. ln 2 is in two parts: n times the first is exact.
+#define ROUND 12582912.0f
+static inline v128_t exp_parts(v128_t x, v128_t *rounded) {
+  v128_t t = add4(mul4(x, splat(1.44269504f)), splat(ROUND)), n = sub4(t, splat(ROUND));
   v128_t r = sub4(sub4(x, mul4(n, splat(0.693359375f))), mul4(n, splat(-2.12194440e-4f)));
-  v128_t p = splat(1.98756915e-4f);
-  p = add4(mul4(p, r), splat(1.3981999507e-3f));
-  p = add4(mul4(p, r), splat(8.3334519073e-3f));
-  p = add4(mul4(p, r), splat(4.1665795894e-2f));
-  p = add4(mul4(p, r), splat(1.6666665459e-1f));
-  p = add4(mul4(p, r), splat(5.0000001201e-1f));
-  p = add4(add4(mul4(mul4(p, r), r), r), splat(1.0f));
+  v128_t p = splat(0.00138145941f);
+  p = add4(mul4(p, r), splat(0.00836871751f));
+  p = add4(mul4(p, r), splat(0.041668389f));
+  p = add4(mul4(p, r), splat(0.166665211f));
+  p = add4(mul4(p, r), splat(0.49999994f));
+  *rounded = t;
+  return add4(add4(mul4(mul4(p, r), r), r), splat(1.0f));
+}
+
+// e to the x: 0 below -104, infinity above 88.73, NaN for NaN.
+static inline v128_t exp4(v128_t x) {
+  v128_t t, p = exp_parts(min4(max4(x, splat(-110.0f)), splat(89.0f)), &t);
   // Two to the n as two factors: one alone has no exponent for subnormal results.
-  v128_t whole = wasm_i32x4_trunc_sat_f32x4(n), first = wasm_i32x4_shr(whole, 1);
-  v128_t bias = wasm_i32x4_splat(127);
+  v128_t n = wasm_i32x4_sub(t, splat(ROUND)), first = wasm_i32x4_shr(n, 1), bias = wasm_i32x4_splat(127);
   v128_t scale = wasm_i32x4_shl(wasm_i32x4_add(first, bias), 23);
-  v128_t rest = wasm_i32x4_shl(wasm_i32x4_add(wasm_i32x4_sub(whole, first), bias), 23);
+  v128_t rest = wasm_i32x4_shl(wasm_i32x4_add(wasm_i32x4_sub(n, first), bias), 23);
   return mul4(mul4(p, scale), rest);
+}
+
+// e to the x for x up to 0: 0 below -87.3, where results would be subnormal; NaN for NaN.
+static inline v128_t exp4_negative(v128_t x) {
+  v128_t t, p = exp_parts(x, &t);
+  return wasm_v128_andnot(wasm_i32x4_add(p, wasm_i32x4_shl(t, 23)), wasm_f32x4_lt(x, splat(-87.3f)));
 }

@@ -36,20 +36,20 @@ EXPORT(kernel_forward)(uint32_t at) {
     v128_t top = splat(greatest(x, dim)), s0 = splat(0), s1 = splat(0);
     uint32_t i = 0;
     for (; i + 8 <= dim; i += 8) {
-      v128_t e0 = exp4(sub4(load4(x + i), top)), e1 = exp4(sub4(load4(x + i + 4), top));
+      v128_t e0 = exp4_negative(sub4(load4(x + i), top)), e1 = exp4_negative(sub4(load4(x + i + 4), top));
       store4(out + i, e0);
       store4(out + i + 4, e1);
       s0 = add4(s0, e0);
       s1 = add4(s1, e1);
     }
     for (; i + 4 <= dim; i += 4) {
-      v128_t e = exp4(sub4(load4(x + i), top));
+      v128_t e = exp4_negative(sub4(load4(x + i), top));
       store4(out + i, e);
       s0 = add4(s0, e);
     }
     if (i < dim) {
       // Lanes past the row's end start at -infinity, whose exp is 0. In a row of -infinity alone they are NaN, as the row is.
-      v128_t e = exp4(sub4(load_some(x + i, dim - i, -__builtin_inff()), top));
+      v128_t e = exp4_negative(sub4(load_some(x + i, dim - i, -__builtin_inff()), top));
       store_some(out + i, dim - i, e);
       s1 = add4(s1, e);
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,10 @@ from pumice.packs.compilers import COMPILERS, can_compile, compile_source
 from pumice.packs.errors import BuildFailed, InvalidManifest
 from pumice.packs.json_text import MAX_BYTES, parse_object
 from pumice.packs.paths import MANIFEST, path_problem
+from pumice.packs.signatures import sign_manifest
 
 if TYPE_CHECKING:
+    from pumice.packs.keys import SigningKey
     from pumice.packs.manifest import Manifest
 
 SOURCES, DIST = "src", "dist"
@@ -42,24 +44,22 @@ class BuiltPack:
     kept: tuple[str, ...]
 
 
-def build_pack(folder: Path, *, signing_key: str | None = None, sign: Callable[[bytes], bytes] | None = None) -> BuiltPack:
+def build_pack(folder: Path, signer: SigningKey | None = None) -> BuiltPack:
     """Builds the pack of a folder into `dist/NAME.zip` there; `kernels.json` gets the hashes.
 
-    `signing_key` becomes the author's key, and `sign` gives the signature of the manifest's bytes; without it the pack is
-    unsigned.
+    A signer's key becomes the author's, and the manifest is signed with it; without one the pack is not signed.
     """
     data = read_source(folder)
     compiled, kept = _compile_all(folder, data)
     _fill_references(folder, data)
     _fill_hashes(folder, data)
-    if signing_key is not None:
-        data["author"]["signing_key"] = signing_key
-    text = format_manifest(data)
-    files = _collect(folder, data, text.encode())
+    if signer is not None and isinstance(data.get("author"), dict):
+        data["author"]["signing_key"] = signer.public.text
+    files = _collect(folder, data, format_manifest(data).encode())
     manifest = check_files(files)
     _replace_changed(folder / MANIFEST, files.manifest)
-    if sign is not None:
-        files = PackFiles(files.manifest, sign(files.manifest), files.files)
+    if signer is not None:
+        files = PackFiles(files.manifest, sign_manifest(files.manifest, signer), files.files)
     path = folder / DIST / f"{manifest.name}.zip"
     _replace_changed(path, write_zip(files.entries))
     return BuiltPack(files, manifest, path, compiled, kept)
@@ -195,8 +195,13 @@ def _replace_changed(path: Path, content: bytes) -> None:
 def check_files(files: PackFiles) -> Manifest:
     """The manifest of files that are about to be a pack: every field, and every kernel as the runtime will load it."""
     from pumice.packs.manifest import Manifest
+    from pumice.packs.wasm.kernel import WasmKernel
 
-    return Manifest.from_json(files.manifest)
+    manifest = Manifest.from_json(files.manifest)
+    for entry in manifest.kernels:
+        if entry.pumice.target == "host":
+            WasmKernel(entry, files.files[entry.path]).close()
+    return manifest
 
 
 def format_manifest(value: Any) -> str:
