@@ -39,11 +39,16 @@ def call_site() -> str:
     """
     frame = sys._getframe(1)
     shown = shown_code.get()
-    while frame.f_code.co_filename.startswith(_PACKAGE) and not frame.f_code.co_filename.startswith(shown):
+    while _is_hidden(frame.f_code.co_filename, shown):
         if frame.f_back is None:
             return ""
         frame = frame.f_back
     return f"{_last_two(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+@cache
+def _is_hidden(path: str, shown: tuple[str, ...]) -> bool:
+    return path.startswith(_PACKAGE) and not path.startswith(shown)
 
 
 @cache

@@ -200,12 +200,12 @@ class Inference:
         self, nodes: Sequence[Node], op: str, inputs: Sequence[int | None], attrs: Mapping[str, Any]
     ) -> tuple[tuple[tuple[str, Any], ...], tuple[TensorType, ...]]:
         """All attributes of an op on nodes, in order, and the types of its results."""
-        spec = get_op(op)
-        full = spec.complete_attrs(attrs)
         types = [None if i is None else nodes[i].type for i in inputs]
         # As text, by which 0.0 and -0.0 differ, or 1 and 1.0.
-        key = (op, repr(full), *map(id, types)) if op != "result" else None
+        key = (op, repr(attrs), *map(id, types)) if op != "result" else None
         if key not in self._known:
+            spec = get_op(op)
+            full = spec.complete_attrs(attrs)
             spec.check_arity(inputs)
             found = tuple(map(self.share, result_types(nodes, op, inputs, full)))
             items = tuple(sorted(full.items()))

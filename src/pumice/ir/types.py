@@ -37,9 +37,9 @@ class TensorType:
         """Whether no symbol occurs in the shape."""
         return all(isinstance(d, int) for d in self.shape)
 
-    @property
-    def symbols(self) -> set[str]:
-        return set().union(*(symbols(d) for d in self.shape))
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        return frozenset().union(*(symbols(d) for d in self.shape))
 
     def at(self, env: Mapping[str, int]) -> TensorType:
         """The static type for given symbol values."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +11,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim
 from pumice.core.dtypes import DType, u32
 from pumice.errors import PlanError
-from pumice.kernels.library import library_source
+from pumice.kernels.library import LIBRARY_CALL, library_source
 from pumice.plan.plan import Access, Binding, DeviceCount, Grid, Kernel, Origin
 
 _T = TypeVar("_T")
@@ -39,8 +38,7 @@ _PACK = {
 # Bytes of an element of a workgroup array.
 _ELEMENT_BYTES = {"f32": 4, "i32": 4, "u32": 4, "atomic<u32>": 4}
 _ELEMENT_BYTES |= {f"vec{n}<{t}>": 4 * n for n in (2, 4) for t in ("f32", "i32", "u32")}
-_NAME = re.compile(r"\b[a-zA-Z_]\w*")
-_LET = re.compile(r" *let (\w+)")
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +313,7 @@ class KernelBuilder:
         lets: list[tuple[int, str]] = []
         rest, assigned, used = [], set(), set()
         for line in lines:
-            first, *names = _NAME.findall(line)
+            first, *names = _WORD.findall(line)
             if first == "let":
                 depth[names[0]] = 1 + max((depth.get(name, 0) for name in names[1:]), default=0)
                 lets.append((depth[names[0]], line))
@@ -340,15 +338,17 @@ class KernelBuilder:
         return name
 
     def _drop_unused(self) -> list[str]:
-        """The body without the lazy lines that no other line needs."""
-        counts = Counter(_NAME.findall("\n".join(self._body)))
+        """The body without the lazy lines that no later line needs."""
+        if not self._lazy:
+            return self._body
+        used: set[str] = set()
         kept: list[str] = []
         for line in reversed(self._body):
-            head = _LET.match(line)
-            if head is not None and head[1] in self._lazy and counts[head[1]] == 1:
-                counts.subtract(_NAME.findall(line))
-            else:
-                kept.append(line)
+            words = _WORD.findall(line)
+            if words[:1] == ["let"] and words[1] in self._lazy and words[1] not in used:
+                continue
+            used.update(words)
+            kept.append(line)
         return kept[::-1]
 
     def open(self, head: str) -> None:
@@ -403,5 +403,4 @@ class KernelBuilder:
 
 
 def _library_names(functions: dict[str, None], body: list[str]) -> list[str]:
-    found = re.findall(r"\bpm_\w+(?=\()", "\n".join([*functions, *body]))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(LIBRARY_CALL.findall("\n".join([*functions, *body]))))

@@ -471,12 +471,17 @@ fn pm_threefry(k0: u32, k1: u32, c0: u32, c1: u32) -> vec2<u32> {{
 """
 
 
+# A call of a library function. No other name in a kernel has pm_ in it, and a pattern that starts with letters is searched for
+# many times as fast as one that starts at the edge of a word.
+LIBRARY_CALL = re.compile(r"pm_\w+(?=\()")
+
+
 def _split(source: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     """name → (source without comments, names of the library functions it calls)."""
     table = {}
     for text in re.sub(r"(?m)^ *//.*\n", "", source).strip().split("\n\n"):
         name = text[3 : text.index("(")]
-        table[name] = text, tuple(n for n in dict.fromkeys(re.findall(r"\bpm_\w+(?=\()", text)) if n != name)
+        table[name] = text, tuple(n for n in dict.fromkeys(LIBRARY_CALL.findall(text)) if n != name)
     return table
 
 

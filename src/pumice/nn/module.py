@@ -312,16 +312,32 @@ def _resolve(value: Any) -> Any:
 
 
 def _named(module: Module) -> tuple[dict[str, Module], dict[str, Parameter]]:
-    """What a module holds, by path."""
+    """What a module holds, by path: itself, its parameters, then its children, depth first."""
     modules: dict[str, Module] = {}
     parameters: dict[str, Parameter] = {}
-    for path, value in _walk(module, ""):
-        if isinstance(value, Module):
-            modules[path] = value
-        elif path in parameters:
-            raise InputError(f"two parameters have the name {path!r}", hint="use dict keys without dots", name=path)
-        else:
-            parameters[path] = value
+    seen: set[int] = set()
+
+    def visit(value: Any, path: str) -> None:
+        if isinstance(value, Module | Parameter):
+            if id(value) in seen:
+                return
+            seen.add(id(value))
+            if isinstance(value, Module):
+                modules[path] = value
+                for name, held in _attributes(value):
+                    visit(held, f"{path}.{name}" if path else name)
+            elif path in parameters:
+                raise InputError(f"two parameters have the name {path!r}", hint="use dict keys without dots", name=path)
+            else:
+                parameters[path] = value
+        elif isinstance(value, list | tuple):
+            for i, v in enumerate(value):
+                visit(v, f"{path}.{i}")
+        elif isinstance(value, Mapping):
+            for k, v in value.items():
+                visit(v, f"{path}.{k}")
+
+    visit(module, "")
     return modules, parameters
 
 
@@ -329,37 +345,14 @@ def _named(module: Module) -> tuple[dict[str, Module], dict[str, Parameter]]:
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
-def _walk(module: Module, path: str, seen: set[int] | None = None) -> Iterator[tuple[str, Module | Parameter]]:
-    """A module, its parameters, then its children, depth first."""
-    seen = set() if seen is None else seen
-    seen.add(id(module))
-    yield path, module
-    # A parameter that was put into a list after the list became an attribute moves to its place now.
+def _attributes(module: Module) -> list[tuple[str, Any]]:
+    """The attributes that may hold parameters or modules, parameters first."""
     others = [(n, v) for n, v in module.__dict__.items() if type(v) not in _PLAIN and n != "_parameters"]
-    moved = [n for n, v in others if _holds_parameters(v)]
+    # A parameter that was put into a list after the list became an attribute moves to its place now.
+    moved = [n for n, v in others if not isinstance(v, Module) and _holds_parameters(v)]
     for name in moved:
         setattr(module, name, module.__dict__[name])
-    held = module.__dict__.get("_parameters", {})
-    for name, value in (*held.items(), *(item for item in others if item[0] not in moved)):
-        for inner, leaf in _leaves(value, f"{path}.{name}" if path else name):
-            if id(leaf) in seen:
-                continue
-            if isinstance(leaf, Module):
-                yield from _walk(leaf, inner, seen)
-            else:
-                seen.add(id(leaf))
-                yield inner, leaf
-
-
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Module | Parameter]]:
-    if isinstance(value, Module | Parameter):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for k, v in value.items():
-            yield from _leaves(v, f"{path}.{k}")
-    elif isinstance(value, list | tuple):
-        for i, v in enumerate(value):
-            yield from _leaves(v, f"{path}.{i}")
+    return [*module.__dict__.get("_parameters", {}).items(), *(item for item in others if item[0] not in moved)]
 
 
 def _default_init(axes: int, lookup: bool) -> initialisers.Initialiser:

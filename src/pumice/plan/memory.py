@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pumice.core.caps import Caps
@@ -18,18 +18,17 @@ _SMALLEST = 16  # bytes; WebGPU refuses empty bindings
 
 @dataclass
 class _Arena:
-    """One buffer that values share; `taken` holds (first step, last step, offset, end)."""
+    """One buffer that values share; `taken` holds (offset, end, last step)."""
 
-    taken: list[tuple[int, int, int, int]] = field(default_factory=list)
+    taken: list[tuple[int, int, int]] = field(default_factory=list)
     nbytes: int = 0
 
-    def place(self, first: int, last: int, nbytes: int, alignment: int) -> int:
-        """The lowest offset that is free for the whole lifetime; values come in the order of their first steps."""
-        # What ended before this one began is in no later one's way either.
-        self.taken = [t for t in self.taken if t[1] >= first]
-        busy = sorted([(o, end) for f, _, o, end in self.taken if f <= last])
+    def place(self, first: int, nbytes: int, alignment: int) -> int:
+        """The lowest offset that is free from the first step of a value on; values come in the order of their first steps."""
+        # What ended before this one began is in no later one's way either; all others are there when this one is.
+        self.taken = sorted([t for t in self.taken if t[2] >= first])
         at = 0
-        for start, end in busy:
+        for start, end, _ in self.taken:
             if at + nbytes <= start:
                 break
             at = max(at, align(end, alignment))
@@ -57,6 +56,8 @@ class MemoryPlanner:
         self.arena, self.guard = arena, guard
         self.buffers: list[PlanBuffer] = []
         self._arena_bytes: list[int] = []
+        # By arena, offset and bytes: layers have the same, and so have schedules.
+        self._parts: dict[tuple[int, int, int], tuple[Part]] = {}
 
     def plan(self, schedules: Sequence[StepSchedule]) -> tuple[tuple[PlanBuffer, ...], list[dict[int, Value]]]:
         """Buffers, and the values of each schedule; the last one is for all sizes."""
@@ -64,12 +65,13 @@ class MemoryPlanner:
         sources = self._sources(schedules[-1].ctx, used)
         first_arena = len(self.buffers)
         # The widest first: the others find its arenas large enough.
-        found = [self._values(schedule, sources, first_arena) for schedule in reversed(schedules)]
+        found = [self._activations(schedule, sources, first_arena) for schedule in reversed(schedules)]
         for k, nbytes in enumerate(self._arena_bytes):
             self._buffer("arena", nbytes, f"arena {k}")
         return tuple(self.buffers), found[::-1]
 
-    def _values(self, schedule: StepSchedule, sources: Mapping[int, Value], first_arena: int) -> dict[int, Value]:
+    def _activations(self, schedule: StepSchedule, sources: Mapping[int, Value], first_arena: int) -> dict[int, Value]:
+        """The sources and everything else that the steps of a schedule bind."""
         steps, aliases, values = schedule.steps, schedule.aliases, dict(sources)
         lifetimes = value_lifetimes(self.graph, steps)
         # A result that no step writes has no elements, and still needs a place.
@@ -79,9 +81,13 @@ class MemoryPlanner:
         for value, state in aliases.items():
             values[value] = Value(value, schedule.ctx.type(value), values[state].parts)
             lifetimes.pop(value, None)
-        conflicts = _conflicts(steps) if self.caps.exclusive_writes else {}
-        for value, (k, offset, nbytes) in self._place(schedule.ctx, lifetimes, conflicts).items():
-            values[value] = Value(value, schedule.ctx.type(value), (Part(first_arena + k, offset, nbytes),))
+        conflicts = _conflicts(steps, lifetimes) if self.caps.exclusive_writes else {}
+        for value, place in self._place(schedule.ctx, lifetimes, conflicts).items():
+            parts = self._parts.get(place)
+            if parts is None:
+                k, offset, nbytes = place
+                parts = self._parts[place] = (Part(first_arena + k, offset, nbytes),)
+            values[value] = Value(value, schedule.ctx.type(value), parts)
         return values
 
     def nbytes(self, ctx: LowerContext, value: int) -> int:
@@ -157,15 +163,17 @@ class MemoryPlanner:
             for k, a in enumerate(arenas):
                 if k in forbidden or (a.taken and not self.arena):
                     continue
-                offset = a.place(first, last, nbytes, self.caps.storage_alignment)
+                offset = a.place(first, nbytes, self.caps.storage_alignment)
                 grown = max(a.nbytes, offset + nbytes)
                 if grown <= self.caps.max_buffer_bytes and (best is None or grown - a.nbytes < best[0]):
                     best = (grown - a.nbytes, k, offset)
+                    if grown == a.nbytes:
+                        break
             if best is None:
                 arenas.append(_Arena())
                 best = (nbytes, len(arenas) - 1, 0)
             _, k, offset = best
-            arenas[k].taken.append((first, last, offset, offset + nbytes))
+            arenas[k].taken.append((offset, offset + nbytes, last))
             arenas[k].nbytes = max(arenas[k].nbytes, offset + nbytes)
             placed[value] = (k, offset, nbytes)
         self._arena_bytes = [a.nbytes for a in arenas]
@@ -175,23 +183,27 @@ class MemoryPlanner:
 def value_lifetimes(graph: Graph, steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
     """First and last step of every value that steps write; results live until after the last step."""
     spans: dict[int, tuple[int, int]] = {}
-    sources = {n.id for n in graph if n.op in RESIDENT_OPS}
+    sources = {n.id for op in RESIDENT_OPS for n in graph.sources(op)}
     for k, s in enumerate(steps):
         for b in s.bindings:
             if b.value not in sources:
-                spans[b.value] = (spans.get(b.value, (k, k))[0], k)
+                spans[b.value] = (spans[b.value][0] if b.value in spans else k, k)
     for root in graph.roots:
         if root in spans:
             spans[root] = (spans[root][0], len(steps))
     return spans
 
 
-def _conflicts(steps: Sequence[Step]) -> dict[int, set[int]]:
-    """Pairs of values that one dispatch reads and writes: WebGPU forbids that of one buffer, even in disjoint ranges."""
+def _conflicts(steps: Sequence[Step], shared: Container[int]) -> dict[int, set[int]]:
+    """Pairs of the values in `shared` memory that one dispatch reads and writes.
+
+    WebGPU forbids that of one buffer, even in disjoint ranges.
+    """
     out: dict[int, set[int]] = {}
     for s in steps:
-        written = {b.value for b in s.bindings if b.access != "read"}
-        for b in s.bindings:
+        bound = [b for b in s.bindings if b.value in shared]
+        written = [b.value for b in bound if b.access != "read"]
+        for b in bound:
             if b.access == "read":
                 for w in written:
                     out.setdefault(w, set()).add(b.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pumice.core.dims import bounds, symbols, upper
 from pumice.core.domain import Domain
 from pumice.core.dtypes import i32, u32
@@ -25,8 +27,11 @@ def verify_plan(plan: Plan) -> None:
             )
     check_cover(plan)
     _check_packing(plan)
+    sources = _sources(plan)
+    # Regimes share values and steps, which live as long as the plan: what concerns one alone is checked once, by its id.
+    checked: set[int] = set()
     for regime in plan.regimes:
-        _check_regime(plan, regime)
+        _check_regime(plan, regime, sources, checked)
 
 
 def check_cover(plan: Plan) -> None:
@@ -46,9 +51,9 @@ def check_cover(plan: Plan) -> None:
                 )
         if any(_within(plan, regime, earlier) for earlier in plan.regimes[:k]):
             raise PlanError(f"regime {k} is never picked: an earlier one holds for all of its sizes", rule="regimes")
-    first = plan.values
-    for n in plan.graph:
-        if n.op in RESIDENT_OPS and any(r.values.get(n.id) != first.get(n.id) for r in plan.regimes[:-1]):
+    for n in [n for op in RESIDENT_OPS for n in plan.graph.sources(op)] if len(plan.regimes) > 1 else ():
+        place, *others = [r.values.get(n.id) for r in plan.regimes]
+        if any(other is not place and other != place for other in others):
             raise PlanError(f"the {n.op} %{n.id} has several places: all regimes read it in one", rule="regimes")
 
 
@@ -58,18 +63,25 @@ def _within(plan: Plan, regime: Regime, other: Regime) -> bool:
     return all(domain.upper(d) <= most for d, most in other.bounds)
 
 
-def _check_regime(plan: Plan, regime: Regime) -> None:
+def _check_regime(plan: Plan, regime: Regime, sources: _Contents, checked: set[int]) -> None:
     for value in regime.values.values():
-        for part in value.parts:
-            _check_part(plan, value.id, part)
-    contents = _initial_contents(plan, regime)
+        if id(value) not in checked:
+            checked.add(id(value))
+            for part in value.parts:
+                _check_part(plan, value.id, part)
+    contents = {buffer: dict(held) for buffer, held in sources.items()}
     domain = plan.domain(regime)
     for k, step in enumerate(regime.steps):
-        _check_limits(plan, regime, domain, k, step)
+        if plan.caps.dispatches and id(step) not in checked:
+            checked.add(id(step))
+            _check_kernel(plan, k, step)
+        parts = [_part(regime, k, step, b) for b in step.bindings]
+        if plan.caps.dispatches:
+            _check_limits(plan, domain, k, step, parts)
         if isinstance(step.groups, DeviceCount):
             _check_count(plan, regime, k, step, step.groups)
-        _check_aliasing(plan, regime, k, step)
-        _check_flow(regime, k, step, contents)
+        _check_aliasing(plan, k, step, parts)
+        _check_flow(regime, k, step, parts, contents)
     for _, root in (*plan.graph.outputs, *plan.graph.captures, *regime.copies):
         _check_present(regime, root, contents, "read back after the run")
 
@@ -107,10 +119,9 @@ def _check_packing(plan: Plan) -> None:
             offset += size
 
 
-def _check_limits(plan: Plan, regime: Regime, domain: Domain, k: int, step: Step) -> None:
+def _check_kernel(plan: Plan, k: int, step: Step) -> None:
+    """A step fits its kernel, and both the limits, at whatever sizes."""
     caps = plan.caps
-    if not caps.dispatches:
-        return
     if not 0 <= step.kernel < len(plan.kernels):
         raise _fail(k, step, "kernel", f"there is no kernel {step.kernel}")
     kernel = plan.kernels[step.kernel]
@@ -120,8 +131,12 @@ def _check_limits(plan: Plan, regime: Regime, domain: Domain, k: int, step: Step
         raise _fail(k, step, "bindings", f"{len(step.bindings)} storage buffers, {caps.name} has {caps.max_storage_buffers}")
     if len(step.uniforms) * 4 > caps.max_uniform_bytes:
         raise _fail(k, step, "uniforms", f"{len(step.uniforms)} uniform words exceed {caps.max_uniform_bytes} bytes")
-    for b in step.bindings:
-        part = _part(regime, k, step, b)
+
+
+def _check_limits(plan: Plan, domain: Domain, k: int, step: Step, parts: Sequence[Part]) -> None:
+    """The memory that a step binds and its grid are within the limits."""
+    caps = plan.caps
+    for b, part in zip(step.bindings, parts, strict=True):
         if part.offset % caps.storage_alignment:
             raise _fail(k, step, "alignment", f"value {b.value} at offset {part.offset}, no multiple of {caps.storage_alignment}")
         if part.nbytes > caps.max_binding_bytes:
@@ -153,13 +168,13 @@ def _part(regime: Regime, k: int, step: Step, b: Binding) -> Part:
     return value.parts[b.part]
 
 
-def _check_aliasing(plan: Plan, regime: Regime, k: int, step: Step) -> None:
+def _check_aliasing(plan: Plan, k: int, step: Step, parts: Sequence[Part]) -> None:
     """One buffer may not be read-only and writable in a dispatch, and writable ranges may not overlap."""
-    parts = [(b, _part(regime, k, step, b)) for b in step.bindings]
-    written = {p.buffer for b, p in parts if b.access != "read"}
-    parts = [(b, p) for b, p in parts if p.buffer in written]
-    for i, (a, pa) in enumerate(parts):
-        for b, pb in parts[i + 1 :]:
+    bound = list(zip(step.bindings, parts, strict=True))
+    written = {p.buffer for b, p in bound if b.access != "read"}
+    bound = [(b, p) for b, p in bound if p.buffer in written]
+    for i, (a, pa) in enumerate(bound):
+        for b, pb in bound[i + 1 :]:
             if pa.buffer != pb.buffer or (a.access == "read" and b.access == "read"):
                 continue
             overlap = pa.offset < pb.offset + pb.nbytes and pb.offset < pa.offset + pa.nbytes
@@ -175,11 +190,13 @@ def _check_aliasing(plan: Plan, regime: Regime, k: int, step: Step) -> None:
 _Contents = dict[int, dict[tuple[int, int], Part]]
 
 
-def _initial_contents(plan: Plan, regime: Regime) -> _Contents:
+def _sources(plan: Plan) -> _Contents:
+    """What the buffers hold before a run: sources, which all regimes have in the same places."""
     contents: _Contents = {k: {} for k in range(len(plan.buffers))}
-    for v in regime.values.values():
+    for v in plan.values.values():
         if v.id < len(plan.graph) and plan.graph.nodes[v.id].op in RESIDENT_OPS:
             for p, part in enumerate(v.parts):
+                _check_part(plan, v.id, part)
                 contents[part.buffer][v.id, p] = part
     return contents
 
@@ -189,18 +206,16 @@ def _holds(regime: Regime, contents: _Contents, value: int, part: int) -> bool:
     return found is not None and part < len(found.parts) and (value, part) in contents[found.parts[part].buffer]
 
 
-def _check_flow(regime: Regime, k: int, step: Step, contents: _Contents) -> None:
+def _check_flow(regime: Regime, k: int, step: Step, parts: Sequence[Part], contents: _Contents) -> None:
     values = regime.values
-    for b in step.bindings:
-        # Every binding has a part by now.
-        if b.access == "write" or (b.value, b.part) in contents[values[b.value].parts[b.part].buffer]:
+    for b, part in zip(step.bindings, parts, strict=True):
+        if b.access == "write" or (b.value, b.part) in contents[part.buffer]:
             continue
         if values[b.value].type.numel != 0:  # what is empty needs no step that writes it
             raise _fail(k, step, "data-flow", f"it reads value {b.value}, which was never written or is overwritten by then")
-    for b in step.bindings:
+    for b, part in zip(step.bindings, parts, strict=True):
         if b.access == "read":
             continue
-        part = _part(regime, k, step, b)
         written = {(b.value, b.part): part}
         if b.access == "update":
             # A value that takes over the memory of a state is that state's next content.
