@@ -56,6 +56,11 @@ class Lowered:
     features: tuple[str, ...] = ()
     origin: Origin = "generated"
 
+    def bound_to(self, bindings: tuple[Binding, ...], groups: Grid) -> Lowered:
+        """The same kernel for other values."""
+        data = (self.label, self.variant, self.workgroup, self.shared_bytes, self.features)
+        return Lowered(self.wgsl, bindings, self.uniforms, groups, *data)
+
     def kernel(self) -> Kernel:
         """The kernel alone, as a plan has it."""
         access = tuple(b.access for b in self.bindings)

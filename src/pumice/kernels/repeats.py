@@ -98,7 +98,7 @@ class Repeats:
         groups = kernel.groups
         if isinstance(groups, DeviceCount):
             groups = replace(groups, value=names[groups.value])
-        return replace(kernel, bindings=tuple(bindings), groups=groups)
+        return kernel.bound_to(tuple(bindings), groups)
 
     def _key(self, ctx: LowerContext, group: Group, numbers: Mapping[int, int]) -> Hashable:
         shape = tuple([(name, numbers[v]) for name, v in _ids(group)])

@@ -36,16 +36,20 @@ def fold(graph: Graph) -> Graph:
 
 
 def _fold_node(n: Node, known: dict[int, Array], r: Rebuilder) -> tuple[Array, ...] | None:
-    static = all(t.is_static for t in n.results)
-    if not n.args or None in n.inputs or not static or n.op == "result" or get_op(n.op).family == "random":
+    if not n.inputs:
         return None
-    arrays = [known.get(r.ids[i]) for i in n.args]
-    if any(a is None for a in arrays):
+    arrays: list[Array] = []
+    for i in n.inputs:
+        array = None if i is None else known.get(r.ids[i])
+        if array is None:
+            return None
+        arrays.append(array)
+    if n.op == "result" or get_op(n.op).family == "random" or not all(t.is_static for t in n.results):
         return None
     size = sum(int(np.prod(t.static_shape, dtype=np.int64)) for t in n.results)
-    if size > max(_SMALL, sum(a.size for a in arrays if a is not None)):
+    if size > max(_SMALL, sum(a.size for a in arrays)):
         return None
-    wide = [a.astype(np.float64) if a.dtype.kind not in "iub" else a for a in arrays if a is not None]
+    wide = [a.astype(np.float64) if a.dtype.kind not in "iub" else a for a in arrays]
     with np.errstate(all="ignore"):
         found = evaluate_node(n, wide, {})
     return tuple(a.astype(t.dtype.np) for a, t in zip(found, n.results, strict=True))

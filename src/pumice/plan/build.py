@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -47,8 +48,19 @@ def build_plan(
     >>> [s.label for s in plan.steps], plan.memory["arena"]
     (['add+relu'], 128)
     """
+    collecting = gc.isenabled()
+    try:
+        # Planning makes some hundred thousand objects, most of which stay alive: collecting garbage would be wasted.
+        gc.disable()
+        return _build(graph, caps, options, max or {}, packs)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _build(graph: Graph, caps: Caps, options: PlanOptions, max: Mapping[str, int], packs: Packs | None) -> Plan:
     verify(graph)
-    maxima = symbol_maxima(graph, max or {}, options.default_max)
+    maxima = symbol_maxima(graph, max, options.default_max)
     graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
     served = find_pack_calls(options.pack_kernels, caps, graph, maxima)
     graph = optimize(compose(graph, lambda n: n.id in served or has_kernel(caps, graph, n)), check=options.check)
@@ -92,7 +104,8 @@ class _KernelTable:
         for s in steps:
             if id(s) not in self._renumbered:
                 kernel = s.kernel if s.kernel < 0 else self._used.setdefault(s.kernel, len(self._used))
-                self._renumbered[id(s)] = s, s if kernel == s.kernel else replace(s, kernel=kernel)
+                rest = (s.uniforms, s.groups, s.anchor, s.variant)
+                self._renumbered[id(s)] = s, Step(s.label, s.nodes, s.root, s.bindings, kernel, *rest)
         return tuple([self._renumbered[id(s)][1] for s in steps])
 
     @property

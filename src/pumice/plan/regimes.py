@@ -6,7 +6,7 @@ smaller batch. It is lowered again below each border that affects enough of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,8 +62,8 @@ def find_schedules(lower: Callable[[tuple[Limit, ...]], StepSchedule]) -> list[S
     waiting = [widest]
     while waiting:
         source = waiting.pop(0)
-        for border, share, why in _borders(source):
-            if border in found or share < _SHARE:
+        for border, share, why in _borders(source, found):
+            if share < _SHARE:
                 continue
             if len(found) == MAX_REGIMES - 1:
                 dropped += 1
@@ -96,12 +96,15 @@ def _distinct(schedules: Sequence[StepSchedule]) -> Iterator[StepSchedule]:
             yield s
 
 
-def _borders(schedule: StepSchedule) -> list[tuple[Limit, float, str]]:
-    """The borders that a schedule has noted within its bounds, those first that concern the largest share of the work there."""
+def _borders(schedule: StepSchedule, known: Container[Limit]) -> list[tuple[Limit, float, str]]:
+    """The borders that a schedule has noted within its bounds and that are not known yet.
+
+    Those come first that concern the largest share of the work there.
+    """
     ctx, out = schedule.ctx, []
     for border, nodes in ctx.borders.items():
         d, most = border
-        if schedule.bounds and (d != schedule.bounds[0][0] or most >= schedule.bounds[0][1]):
+        if border in known or (schedule.bounds and (d != schedule.bounds[0][0] or most >= schedule.bounds[0][1])):
             continue
         seconds, concerned, why = 0.0, 0.0, dict[str, float]()
         for step, count, cost in _costs(schedule, border_sizes(ctx.maxima, border)):
