@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 import pumice as pm
 from pumice.core.caps import Caps
+from pumice.kernels.builder import Lowered
 from pumice.kernels.lower import lower_group
 from pumice.kernels.repeats import Repeats
 from pumice.passes.cse import cse
 from pumice.plan.build import build_plan
-from pumice.plan.plan import PlanOptions
+from pumice.plan.plan import Binding, PlanOptions, Step
 
 
 def model(params: Any, x: Any, ids: Any) -> Any:
@@ -54,3 +56,13 @@ def test_attributes_that_only_compare_equal_stay_apart(device: str) -> None:
     with pm.compile(graph, device=device) as exe:
         plus, minus = exe.run(x=np.ones(3, "f4"))
     assert not np.signbit(plus[0]) and np.signbit(minus[0])
+
+
+def test_copies_for_other_values_keep_every_other_field() -> None:
+    one, two = Binding(1, 0, "write"), Binding(2, 0, "write")
+    lowered = Lowered("fn main() {}", (one,), (3,), 4, "exp", "map/1", 64, 16, ("f16",), "pack")
+    step = Step("exp", (1,), 1, (one,), 2, (3,), 4, 1, "map/1")
+    for full in (lowered, step):
+        assert all(getattr(full, f.name) != f.default for f in fields(full)), "give every field a value of its own"
+    assert lowered.bound_to((two,), 5) == replace(lowered, bindings=(two,), groups=5)
+    assert step.with_kernel(7) == replace(step, kernel=7)

@@ -57,8 +57,8 @@ class Lowered:
     origin: Origin = "generated"
 
     def bound_to(self, bindings: tuple[Binding, ...], groups: Grid) -> Lowered:
-        """The same kernel for other values."""
-        data = (self.label, self.variant, self.workgroup, self.shared_bytes, self.features)
+        """The same kernel for other values. As `dataclasses.replace`, which is slow for thousands of steps."""
+        data = (self.label, self.variant, self.workgroup, self.shared_bytes, self.features, self.origin)
         return Lowered(self.wgsl, bindings, self.uniforms, groups, *data)
 
     def kernel(self) -> Kernel:

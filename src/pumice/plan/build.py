@@ -104,8 +104,7 @@ class _KernelTable:
         for s in steps:
             if id(s) not in self._renumbered:
                 kernel = s.kernel if s.kernel < 0 else self._used.setdefault(s.kernel, len(self._used))
-                rest = (s.uniforms, s.groups, s.anchor, s.variant)
-                self._renumbered[id(s)] = s, Step(s.label, s.nodes, s.root, s.bindings, kernel, *rest)
+                self._renumbered[id(s)] = s, s.with_kernel(kernel)
         return tuple([self._renumbered[id(s)][1] for s in steps])
 
     @property
