@@ -79,7 +79,12 @@ def full() -> dict[str, Any]:
     wasm["resource_limits"] = limits
     wasm["platforms"] = {"wasmtime": {"min_version": "30", "features": ["simd"], "aot_available": False}}
     wasm["benchmarks"] = {"seq_512": {"latency_us": 4.5, "throughput_gflops": 2}}
-    wasm["pumice"] |= {"when": ["dims % 4 == 0"], "params": {"scale": "attr.scale"}, "files": {"notes.txt": sha256(b"")}}
+    wasm["pumice"] |= {
+        "scratch": "4 * dims",
+        "when": ["dims % 4 == 0"],
+        "params": {"scale": "attr.scale"},
+        "files": {"notes.txt": sha256(b"")},
+    }
     wgsl["pumice"]["wgsl"] |= {"shared_bytes": 256, "features": ["f16"], "time_limit_ms": 100}
     other = json.loads(json.dumps(wasm)) | {
         "id": "swiglu",
@@ -130,12 +135,7 @@ def test_a_manifest_with_every_field_is_accepted() -> None:
 
 def test_the_full_manifest_has_every_field() -> None:
     """So that the tests below leave none out."""
-    known = {
-        (name, key)
-        for name, part in [("Manifest", SCHEMA), *SCHEMA["$defs"].items()]
-        for key in part["properties"]
-        if (name, key) != ("KernelExtension", "scratch")  # an expression like `when`
-    }
+    known = {(name, key) for name, part in [("Manifest", SCHEMA), *SCHEMA["$defs"].items()] for key in part["properties"]}
     models = {"Author": "author", "TensorSpec": "inputs", "Param": "params", "ResourceLimits": "resource_limits"}
     models |= {"Platform": "platforms", "Benchmark": "benchmarks", "Wgsl": "wgsl", "NewOp": "op", "KernelExtension": "pumice"}
     models |= {"KernelEntry": "kernels", "Manifest": "", "PackExtension": "pumice"}
@@ -160,7 +160,7 @@ def test_each_field_takes_its_own_type_only(path: tuple[str | int, ...]) -> None
     manifest = full()
     value = functools.reduce(operator.getitem, path, manifest)  # type: ignore[arg-type]
     free = len(path) >= 2 and path[-2] in ("attrs", "shape")  # attributes are numbers or texts, dims numbers or names
-    optional = path[-1] in ("min", "max", "max_stack_size", "max_globals", "implements", "op", "wgsl", "next_key")
+    optional = path[-1] in ("min", "max", "max_stack_size", "max_globals", "implements", "op", "wgsl", "scratch", "next_key")
     for wrong in WRONG[type(value)]:
         if (wrong is None and optional) or (free and not isinstance(wrong, list | dict | None)):
             continue

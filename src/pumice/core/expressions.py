@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,9 @@ MAX_LENGTH = 256
 MAX_DEPTH = 16
 # A size is a u32 at most; what is larger is a mistake, and powers of such numbers would take all memory.
 MAX_NUMBER = 2**53
+
+# Like `1or 2`. Python reads it, with a warning on stderr, as it does unknown escapes.
+_GLUED = re.compile(r"(?<!\w)[0-9.]++(?:[eE][-+]?[0-9]++)?+[A-Za-z_]")
 
 # None: not the same at all sizes.
 Value = Dim | float | bool | str | None
@@ -78,8 +82,8 @@ def parse(text: str) -> Expression:
     """
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         raise _refused(str(text)[:40] + "…", f"longer than {MAX_LENGTH} characters, or no text")
-    if not (text.isascii() and text.isprintable()):
-        raise _refused(text, "only printable ASCII is allowed")
+    if not (text.isascii() and text.isprintable()) or "\\" in text or _GLUED.search(text):
+        raise _refused(text, "only printable ASCII without backslashes, and numbers apart from words, is allowed")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
