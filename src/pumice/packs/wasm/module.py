@@ -81,7 +81,7 @@ def check_module(module: bytes, entry_point: str, limits: Limits, budget: Budget
     saved = [(index, kind) for index, (kind, mutable) in enumerate(sections.globals) if mutable]
     own_pages = sections.memories[0].minimum
     reusable = not (sections.elements or sections.passive_data or len(saved) > _MAX_SAVED_GLOBALS or own_pages > _MAX_WIPED_PAGES)
-    return KernelModule(_with_call(sections, entry_point, saved if reusable else []), own_pages, reusable)
+    return KernelModule(_with_call(sections, entry_point, saved, reusable), own_pages, reusable)
 
 
 def _check_exports(sections: Sections, entry_point: str) -> None:
@@ -125,10 +125,11 @@ def _check_limits(sections: Sections, limits: Limits) -> None:
             )
 
 
-def _with_call(sections: Sections, entry_point: str, saved: list[tuple[int, int]]) -> bytes:
+def _with_call(sections: Sections, entry_point: str, saved: list[tuple[int, int]], wipes: bool) -> bytes:
     """The module with `CALL(head: i32) -> i64`: the pages and the stage in the upper word, the code in the lower one."""
     index = {name: leb(sections.exports[name][1]) for name in ("kernel_init", "kernel_cleanup", entry_point)}
     own_bytes = sections.memories[0].minimum * PAGE_BYTES
+    saved = saved if wipes else []
     head, code, stage = b"\x00", b"\x01", b"\x02"
     get, put, tee = b"\x20", b"\x21", b"\x22"
 
@@ -148,7 +149,7 @@ def _with_call(sections: Sections, entry_point: str, saved: list[tuple[int, int]
         + b"\x10" + index["kernel_cleanup"] + failed(3)
         + b"\x0b" * 3
     )  # fmt: skip
-    wipe = _const(0) + _const(0) + _const(own_bytes) + _MEMORY_FILL
+    wipe = _const(0) + _const(0) + _const(own_bytes) + _MEMORY_FILL if wipes else b""
     # (pages << 2 | stage) << 32 | code
     answer = (
         b"\x3f\x00" + _const(2) + b"\x74" + get + stage + b"\x72\xad" + b"\x42\x20\x86" + get + code + b"\xad\x84"
