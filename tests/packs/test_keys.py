@@ -199,8 +199,10 @@ def test_a_private_key_is_for_its_owner_alone(tmp_path: Path) -> None:
         (folder.path / "mine.pem").chmod(mode)
         with pytest.raises(Untrusted, match=r"mine\.pem"):
             folder.open("mine")
+        assert "mine.pem" in folder.listed()[0].problem
     (folder.path / "mine.pem").chmod(0o400)
     folder.open("mine")
+    assert folder.listed()[0].problem == ""
 
 
 def test_passphrases(tmp_path: Path) -> None:

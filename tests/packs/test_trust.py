@@ -306,6 +306,20 @@ def test_a_key_names_its_successor(store: TrustStore) -> None:
     assert store.state().find("tests").key == public(new)
 
 
+@pytest.mark.parametrize(
+    "date", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "2026-11-16", "2026-11-16T01:00:00+01:00"]
+)
+def test_dates_at_the_ends_of_time(store: TrustStore, date: str) -> None:
+    old = small_pack(edit=lambda m: m.update(created_at=date))
+    store.add(public(old))
+    store.adopt(sign_rotation(signing(old), SigningKey.generate().public, CREATED))
+    if date.startswith("9999"):
+        with pytest.raises(e.NoTrustedKey, match="was replaced"):
+            verify_pack(old.pack_files, store)
+    else:
+        verify_pack(old.pack_files, store)
+
+
 def test_a_chain_of_successors(store: TrustStore) -> None:
     packs = [small_pack() for _ in range(3)]
     store.add(public(packs[0]))
@@ -381,7 +395,7 @@ def test_keys_are_found_by_what_users_write(store: TrustStore) -> None:
     assert store.remove("another name").key == key and len(store.state().keys) == 1
 
 
-@pytest.mark.parametrize("label", ["x" * 65, "a\nb", "\x1b[31m", " a"])
+@pytest.mark.parametrize("label", ["x" * 65, "a\nb", "\x1b[31m", " a", "\u202ea", "SHA256:" + "a" * 43, "ed25519:x"])
 def test_labels(store: TrustStore, label: str) -> None:
     with pytest.raises(e.InvalidTrustStore, match="no label"):
         store.add(SigningKey.generate().public, label)

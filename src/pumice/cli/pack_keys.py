@@ -120,6 +120,7 @@ def list_keys(json: Json = False) -> None:
             "fingerprint": "" if key.public is None else key.public.fingerprint,
             "key": "" if key.public is None else key.public.text,
             "encrypted": key.encrypted,
+            "problem": key.problem,
         }
         for key in KeyFolder().listed()
     ]
@@ -131,8 +132,12 @@ def list_keys(json: Json = False) -> None:
         return
     print("Your own keys:" if own else "You have no key of your own; pumice pack keys new NAME makes one.")
     for found in own:
-        locked = "  with passphrase" if found["encrypted"] else ""
-        print(f"  {found['fingerprint'] or 'opened by its passphrase only':<50}  {found['name']}{locked}")
+        notes = [
+            found["name"],
+            *(["with passphrase"] if found["encrypted"] else []),
+            *([found["problem"]] if found["problem"] else []),
+        ]
+        print(f"  {found['fingerprint'] or '(not known)':<50}  {'  '.join(map(str, notes))}")
     print("Trusted keys:" if trusted else "You trust no key; pumice pack keys trust KEY adds one.")
     for entry in trusted:
         print(f"  {entry['fingerprint']:<50}  {entry['label'] or '(no label)'}  {entry['state']}")
@@ -168,6 +173,7 @@ def _public_key(given: str) -> tuple[PublicKey, str]:
     from pumice.core.private import read_plain
     from pumice.packs.errors import InvalidKey
     from pumice.packs.keys import MAX_FILE, KeyFolder, PublicKey
+    from pumice.packs.trust_store import is_label
 
     try:
         return PublicKey.parse(given), ""
@@ -180,7 +186,7 @@ def _public_key(given: str) -> tuple[PublicKey, str]:
             raise InvalidKey(f"{given} cannot be read: {e.strerror or e}", hint="give the file of a public key") from None
         words = content.split() if content.startswith(b"ssh-") else []
         comment = words[2].decode("ascii", "replace") if len(words) > 2 else Path(given).stem
-        return PublicKey.parse(content), comment[:64] if comment.isprintable() else ""
+        return PublicKey.parse(content), comment if is_label(comment) else ""
     folder = KeyFolder()
     if given in folder:
         return folder.public(given), given

@@ -210,11 +210,12 @@ def is_encrypted(content: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OwnKey:
-    """One of the user's own keys; `public` is None where only its passphrase would tell it."""
+    """One of the user's own keys; `public` is None where only its passphrase would tell it, `problem` why it cannot be used."""
 
     name: str
     public: PublicKey | None
     encrypted: bool
+    problem: str = ""
 
 
 class KeyFolder:
@@ -270,9 +271,13 @@ class KeyFolder:
         return _NAME.fullmatch(name) is not None and self._file(name).is_file()
 
     def _described(self, name: str) -> OwnKey:
-        encrypted = is_encrypted(self._read(f"{name}.pem", name, secret=True))
-        has_public = not encrypted or (self.path / f"{name}.pub").exists()
-        return OwnKey(name, self.public(name) if has_public else None, encrypted)
+        encrypted = False
+        try:
+            encrypted = is_encrypted(self._read(f"{name}.pem", name, secret=True))
+            has_public = not encrypted or (self.path / f"{name}.pub").exists()
+            return OwnKey(name, self.public(name) if has_public else None, encrypted)
+        except InputError as e:
+            return OwnKey(name, None, encrypted, e.message)
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.pem"

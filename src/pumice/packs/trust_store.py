@@ -314,7 +314,7 @@ def parse_date(text: str) -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidTrustStore(f"{text[:40]!r} is no date") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def _written(state: TrustState) -> bytes:
@@ -365,9 +365,19 @@ def revoked_error(entry: Revocation) -> KeyRevoked:
     )
 
 
+def is_label(text: str) -> bool:
+    """Whether a key can be called so: printable, and not to be taken for a key or its fingerprint.
+
+    >>> is_label("a friend"), is_label("SHA256:abc")
+    (True, False)
+    """
+    looks_like_key = text.lower().startswith(("sha256:", "ed25519:"))
+    return len(text) <= MAX_LABEL and text.isprintable() and text == text.strip() and not looks_like_key
+
+
 def _check_label(label: str) -> None:
-    if len(label) > MAX_LABEL or not label.isprintable() or label != label.strip():
-        raise InvalidTrustStore(f"{label[:80]!r} is no label", hint=f"at most {MAX_LABEL} printable characters")
+    if not is_label(label):
+        raise InvalidTrustStore(f"{label[:80]!r} is no label", hint=f"at most {MAX_LABEL} printable characters, and no key")
 
 
 def _now() -> datetime:
