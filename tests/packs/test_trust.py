@@ -448,6 +448,8 @@ def damage(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], byte
         damage(lambda v: v["keys"][0].update(added="yesterday")),
         damage(lambda v: v["keys"][0].update(retired=0)),
         damage(lambda v: v["keys"][0].update(successor="nobody")),
+        damage(lambda v: v["keys"][0].update(retired="2026-11-16")),
+        damage(lambda v: v["keys"][0].update(successor="SHA256:" + "a" * 43)),
         damage(lambda v: v["keys"][0].pop("label")),
         damage(lambda v: v["revoked"][0].update(fingerprint="")),
         damage(lambda v: v["revoked"][0].update(by_owner="no")),

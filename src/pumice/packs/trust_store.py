@@ -276,6 +276,8 @@ def _parse_key(given: Any) -> TrustedKey:
     for name in ("successor", "adopted_from"):
         if fields[name] and not _FINGERPRINT.fullmatch(fields[name]):
             raise InvalidTrustStore(f"{name} is no fingerprint")
+    if (fields["retired"] is None) is not (fields["successor"] == ""):
+        raise InvalidTrustStore("a key was replaced by none, or never")
     retired = None if fields["retired"] is None else parse_date(fields["retired"])
     return TrustedKey(key, fields["label"], parse_date(fields["added"]), retired, fields["successor"], fields["adopted_from"])
 
@@ -291,7 +293,7 @@ def _parse_revocation(given: Any) -> Revocation:
 def _parse_matching(text: str, fingerprint: str) -> PublicKey:
     key = PublicKey.parse(text)
     if key.fingerprint != fingerprint:
-        raise InvalidTrustStore(f"a key does not match its fingerprint {fingerprint}")
+        raise InvalidTrustStore(f"the key {key.fingerprint} does not match the fingerprint beside it")
     return key
 
 
