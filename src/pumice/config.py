@@ -22,6 +22,7 @@ home: Path
 default_max: int
 threads: int
 nohash: bool
+packs: str
 timeout: int
 passphrase_file: Path
 
@@ -113,6 +114,7 @@ _TABLE = (
     Switch("default_max", "int", 1024, "the maximum of a symbolic dim that was given none", low=1),
     Switch("threads", "int", 0, "threads of the host backend, BLAS included; 0 means one per core"),
     Switch("nohash", "bool", False, "uploads every input of every run, also those whose content has not changed"),
+    Switch("packs", "str", "enabled", "kernel packs in use: enabled, none, or names of installed ones with commas"),
     Switch("timeout", "int", 300, "seconds to wait for a device's answer before it counts as lost", low=1),
     Switch("passphrase_file", "path", Path("-"), "the file with the passphrase of private keys; - asks at the terminal"),
 )

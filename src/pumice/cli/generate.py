@@ -125,7 +125,7 @@ def run(
 
         answer = loaded.generate(prompt, on_text=None if as_json else show, cancelled=pressed, draft=drafter, **options)
         if as_json:
-            print(json.dumps(answer_json(answer, info, loaded.info)))
+            print(json.dumps(answer_json(answer, info, loaded.info) | packs_json(loaded.packs_used())))
         else:
             print(flush=True)
             if answer.finish_reason == "length":
@@ -133,11 +133,33 @@ def run(
             for line in logprob_lines(answer.logprobs or ()):
                 print(line, file=sys.stderr)
             print(speed_line(answer, info), file=sys.stderr)
+            for line in pack_lines(loaded.packs_used()):
+                print(line, file=sys.stderr)
         if profile is not None and not pressed():
             found = loaded.engine.profile()
             found.save_trace(profile)
             print(f"{found}\nthe trace of a token step is in {profile}; ui.perfetto.dev shows it", file=sys.stderr)
         return INTERRUPTED if pressed() else 0
+
+
+def pack_lines(used: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Which kernels of which packs ran, and what failed of them."""
+    by_pack: dict[str, list[str]] = {}
+    for entry in used:
+        by_pack.setdefault(f"{entry['pack']} {entry['version']} ({entry['digest'][:12]}…)", []).append(entry["kernel"])
+    for pack, kernels in by_pack.items():
+        yield f"pack {pack}: {', '.join(kernels)}"
+    for failure in packs_json(used).get("degraded", ()):
+        yield f"degraded {failure['pack']}/{failure['kernel']}: {failure['code']} × {failure['count']}: {failure['message']}"
+
+
+def packs_json(used: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The same as data; nothing where no pack is in use."""
+    if "pumice.packs.degraded" not in sys.modules:  # no pack was loaded
+        return {"packs": list(used)} if used else {}
+    from pumice.packs.degraded import degraded
+
+    return {"packs": list(used), "degraded": [d.to_dict() for d in degraded()]}
 
 
 def answer_json(answer: Any, device: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:

@@ -155,6 +155,17 @@ Lora = Annotated[
 LoraScale = Annotated[float, typer.Option(help="How strongly the adapter works: 1 as in training, 0 not at all.")]
 
 
+Packs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pack",
+        metavar="NAME|FILE",
+        help="Use the kernels of this pack wherever they fit; may be repeated.",
+        show_default="enabled packs, where faster",
+    ),
+]
+
+
 @app.command()
 def run(
     model: Annotated[
@@ -200,6 +211,7 @@ def run(
             show_default="none",
         ),
     ] = None,
+    pack: Packs = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a --max-tokens that the context has no room for.")] = False,
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one token step, its times to stderr.")
@@ -216,6 +228,7 @@ def run(
     options |= {"seed": seed, "stop": stop, "system": system}
     options |= {"raw": raw, "logprobs": logprobs, "strict": strict, "json_schema": json_schema and read_text(json_schema)}
     load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
+    load["packs"] = pack
     raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, draft=draft, profile=profile))
 
 

@@ -371,6 +371,29 @@ _ON_DIMS: dict[str, Callable[[Dim, Dim], Dim | None]] = {
 _FUNCTIONS: dict[str, Any] = {"floordiv": _floordiv, "mod": _mod, "max": dim_max, "min": dim_min}
 
 
+def substitute(d: Dim, env: Mapping[str, Dim]) -> Dim:
+    """A dim with symbols replaced by dims.
+
+    >>> str(substitute(sym("rows") // 2 + 1, {"rows": sym("B") * 4})), substitute(sym("T") * 2, {"T": 3})
+    ('2*B+1', 6)
+    """
+    if isinstance(d, int):
+        return d
+    total: Dim = 0
+    for mono, coef in d.terms:
+        value: Dim = coef
+        for atom, p in mono:
+            if isinstance(atom, str):
+                if atom not in env:
+                    raise SymbolError(f"the symbol {atom} has no value", symbol=atom)
+                factor = env[atom]
+            else:
+                factor = _FUNCTIONS[atom[0]](substitute(atom[1], env), substitute(atom[2], env))
+            value = value * product([factor] * p)
+        total = total + value
+    return total
+
+
 def bounds(d: Dim, maxima: Mapping[str, int]) -> tuple[int, int]:
     """The least and greatest value of a dim when each symbol is in 0…its maximum (sound, perhaps not tight).
 

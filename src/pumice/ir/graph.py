@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -165,8 +165,10 @@ class Graph:
         return print_graph(self)
 
 
-def bind_attrs(attrs: Mapping[str, Any], env: Mapping[str, int]) -> dict[str, Any]:
-    """Attributes with every dim expression replaced by its value.
+def bind_attrs(
+    attrs: Mapping[str, Any], env: Mapping[str, Any], bind_dim: Callable[[Expr, Any], Dim] = evaluate
+) -> dict[str, Any]:
+    """Attributes with every dim expression replaced by its value; `substitute` as `bind_dim` replaces it by dims.
 
     >>> from pumice.core.dims import sym
     >>> bind_attrs({"shape": (sym("T"), 2)}, {"T": 3})
@@ -175,7 +177,7 @@ def bind_attrs(attrs: Mapping[str, Any], env: Mapping[str, int]) -> dict[str, An
 
     def bind(v: Any) -> Any:
         if isinstance(v, Expr):
-            return evaluate(v, env)
+            return bind_dim(v, env)
         return tuple(bind(x) for x in v) if isinstance(v, tuple) else v
 
     return {k: bind(v) for k, v in attrs.items()}

@@ -211,6 +211,10 @@ class OpSpec:
 
 
 _REGISTRY: dict[str, OpSpec] = {}
+# The family, and the rule of lowering, of ops that kernel packs bring.
+PACK = "pack"
+# Ops of kernel packs by their full names, PACK.NAME: those of the packs in use, which may be replaced.
+_FROM_PACKS: dict[str, OpSpec] = {}
 
 
 def register(spec: OpSpec) -> OpSpec:
@@ -221,12 +225,25 @@ def register(spec: OpSpec) -> OpSpec:
     return spec
 
 
+def offer_op(spec: OpSpec) -> OpSpec:
+    """Add an op of a pack, in place of one that another version of the pack brought."""
+    if "." not in spec.name:
+        raise GraphError(f"the op {spec.name!r} of a pack has no pack in its name", hint="PACK.NAME")
+    _FROM_PACKS[spec.name] = spec
+    return spec
+
+
 def get_op(name: str) -> OpSpec:
     """The OpSpec of that name."""
     spec = _REGISTRY.get(name)
     if spec is None:
         _load()
         spec = _REGISTRY.get(name)
+    if spec is None and "." in name:
+        spec = _FROM_PACKS.get(name)
+        if spec is None:
+            pack, op = name.split(".", 1)
+            raise UnknownName(f"there is no op {op!r} of a pack {pack!r} in use", hint="load the pack first: pm.load_pack")
     if spec is None:
         import difflib
 

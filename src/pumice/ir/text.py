@@ -222,6 +222,8 @@ class _Cursor:
 
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+# Ops of packs have the pack's name before theirs.
+_OP = re.compile(r"[A-Za-z_](?:\w|-(?=[\w.-]*\.))*(?:\.[A-Za-z_]\w*)?", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _INT = re.compile(r"-?\d+(?!\w)", re.ASCII)
 _DIM_TOKEN = re.compile(r"(?:floordiv|mod|max|min)\(|[A-Za-z_]\w*|\d+(?!\w)|[-+*,()]", re.ASCII)
@@ -242,7 +244,7 @@ def _parse_node(c: _Cursor, count: int) -> Node:
             c.fail(f"more than {MAX_RESULTS} results")
         types.append(_parse_type(c))
     c.expect("=")
-    op = c.match(_WORD, "an op")
+    op = c.match(_OP, "an op")
     inputs: list[int | None] = []
     if c.take("("):
         while not c.take(")"):

@@ -16,6 +16,7 @@ from pumice.errors import ClosedError, InputError, NotFinite
 from pumice.llm.prepare import prepare_kernels, report_compilation
 from pumice.models.load import LoadedParams
 from pumice.run.device import Device
+from pumice.run.packs import GivenPacks, used_kernels
 from pumice.sources import Progress, ProgressCallback
 from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
@@ -45,6 +46,7 @@ class EncoderModel:
         lower_case: bool = False,
         batch_size: int = 32,
         progress: ProgressCallback | None = None,
+        packs: GivenPacks = None,
     ) -> None:
         if lower_case:
             tokenizer.lower_case()
@@ -53,7 +55,7 @@ class EncoderModel:
         specs = {name: pm.spec("B", "T", dtype="i32") for name in inputs}
         graph = pm.trace(function, params=params.specs, **specs, length=pm.spec("B", dtype="i32"))
         self._lock, self._closed = threading.Lock(), False
-        self._store = pm.Store(device)
+        self._store = pm.Store(device, packs=packs)
         self._exe = pm.compile(graph, max={"B": batch_size, "T": max_tokens}, store=self._store)
         prepare_kernels(device, self._exe.plan, progress)
         self._exe.set_params(dict(params.arrays))
@@ -61,6 +63,10 @@ class EncoderModel:
     def _require_open(self) -> None:
         if self._closed:
             raise ClosedError("the model is closed", hint="load it again")
+
+    def packs_used(self) -> list[dict[str, Any]]:
+        """The kernels of packs that it runs."""
+        return used_kernels([self._exe.plan])
 
     def _run(self, progress: ProgressCallback | None, phase: str, **inputs: Sequence[Sequence[int]]) -> Array:
         """One row for each text, float32 [n, width]; every input has the numbers of each text's tokens."""

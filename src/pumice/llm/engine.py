@@ -42,6 +42,7 @@ from pumice.llm.speculate import check_speculation, draft_for
 from pumice.llm.weights import ModelWeights
 from pumice.models.memory import pages_suffice
 from pumice.models.rope import rotary_regime
+from pumice.plan.plan import Plan
 from pumice.run.device import Device
 from pumice.run.executable import Executable
 from pumice.sources import ProgressCallback
@@ -143,6 +144,11 @@ class Engine:
     @property
     def device(self) -> Device:
         return self._store.device
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans of the token steps that were made so far."""
+        return [exe.plan for exe in self._runner.exes.values()]
 
     @property
     def _exes(self) -> dict[tuple[bool, int, Sampling], Executable]:

@@ -31,6 +31,7 @@ from pumice.models.lora import Adapter
 from pumice.models.registry import EncoderArchitecture, get_architecture
 from pumice.models.tasks import check_task, choose_task, read_head, tasks_of
 from pumice.run.device import Device, open_device
+from pumice.run.packs import GivenPacks
 from pumice.sources import Progress, ProgressCallback, resolve
 from pumice.text.gguf_tokenizer import tokenizer_kind
 from pumice.text.template import ChatTemplate
@@ -53,6 +54,7 @@ def load(
     cache_dtype: str = "f32",
     lora: str | Path | None = None,
     lora_scale: float = 1.0,
+    packs: GivenPacks = None,
     progress: ProgressCallback | None = None,
 ) -> Any:
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
@@ -61,7 +63,8 @@ def load(
     "classify" and "rerank" a `CrossEncoder`; one that the model cannot do is refused. `context` is the most tokens a sequence
     may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, by default
     of two contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
-    the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `progress` is called
+    the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `packs` names kernel packs, which are used
+    wherever their kernels fit; without it enabled packs are, where they are faster. `progress` is called
     with a `Progress(total, done, phase)` while bytes move and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
@@ -93,7 +96,7 @@ def load(
             from pumice.llm.cross_encoder import CrossEncoder, ScoringSettings
             from pumice.llm.embed import EmbeddingModel, Pooling, pooling_of_gguf
 
-            options: dict[str, Any] = {"info": info, "progress": progress}
+            options: dict[str, Any] = {"info": info, "progress": progress, "packs": packs}
             tokenizer = read_tokenizer(resolved.path, weights)
             if scored is None:
                 pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
@@ -107,7 +110,7 @@ def load(
             text = _Once(pool, partial(_text, resolved.path, weights))
             report = _releasing(weights, progress, text.start)
             options = {"slots": slots, "context": context, "memory": memory, "cache_dtype": cache_dtype}
-            held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model))
+            held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model), packs=packs)
             engine = Engine(held, **options, progress=report)
             try:
                 tokenizer, template = text.result()

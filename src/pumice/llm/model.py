@@ -19,6 +19,7 @@ from pumice.llm.prompts import Messages, Prompt, check_messages, split_batch, to
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
 from pumice.llm.speculate import Drafter, drafter_of
 from pumice.run.device import Device, open_device
+from pumice.run.packs import used_kernels
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 
@@ -191,6 +192,10 @@ class LanguageModel:
         """The device's name and kind."""
         device = self.engine.device
         return {"name": device.name, "target": device.caps.target, "software": device.caps.software}
+
+    def packs_used(self) -> list[dict[str, Any]]:
+        """The kernels of packs that its token steps run, with the digests of their packs."""
+        return used_kernels(self.engine.plans)
 
     def reopen(self, device: str | Device | None = None) -> None:
         """Start over on a new device after this one was lost; weights are read again from their files, which must still be there.

@@ -131,7 +131,7 @@ class Runner:
     ) -> Path | None:
         """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
         w = self.weights
-        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters, verify)
+        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters, verify, self.store.pack_kernels)
         return None if w.adapted else plan_path(self.store.device.caps, *inputs)
 
     def prepare(self) -> None:

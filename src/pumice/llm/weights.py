@@ -14,6 +14,7 @@ from pumice.models.lora import Adapter, attach
 from pumice.models.registry import CausalArchitecture
 from pumice.run.device import Device
 from pumice.run.executable import Executable
+from pumice.run.packs import GivenPacks
 from pumice.sources import Progress, ProgressCallback
 
 if TYPE_CHECKING:
@@ -35,12 +36,13 @@ class ModelWeights:
         *,
         adapter: Adapter | None = None,
         name: str = "",
+        packs: GivenPacks = None,
     ) -> None:
         self.arch, self.cfg = arch, cfg
         self.name = name or f"the {cfg.model_type} model"
         self.adapted = adapter is not None
         self.params = params if adapter is None else attach(cfg, params, adapter)
-        self.store = pm.Store(device)
+        self.store = pm.Store(device, packs=packs)
         self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
     def upload(self, exe: Executable, progress: ProgressCallback | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from pumice.errors import PumiceWarning
@@ -31,7 +31,8 @@ class VerifiedPack:
     """A pack that was verified, with the very bytes that were hashed; what is compiled comes from here.
 
     `digest` is the SHA-256 of the manifest in hex, which names every file by its hash and so the whole pack. `signer` is the
-    fingerprint of the key, empty where the pack is `insecure`: taken without asking who signed it.
+    fingerprint of the key, empty where the pack is `insecure`: taken without asking who signed it. `manifest_bytes` are what was
+    signed.
     """
 
     manifest: Manifest
@@ -39,6 +40,7 @@ class VerifiedPack:
     digest: str
     signer: str
     insecure: bool = False
+    manifest_bytes: bytes = field(default=b"", repr=False)
 
 
 def verify_pack(
@@ -69,7 +71,8 @@ def verify_pack(
     for kernel in manifest.kernels:
         allowlist.check(kernel.id, kernel.hash)
     report("allowlist", f"{len(manifest.kernels)} kernels allowed" if allowlist.enforce else "not enforced")
-    return VerifiedPack(manifest, content, files.digest, "" if signer is None else signer.key.fingerprint, insecure)
+    by = "" if signer is None else signer.key.fingerprint
+    return VerifiedPack(manifest, content, files.digest, by, insecure, files.manifest)
 
 
 def check_content(

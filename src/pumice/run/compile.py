@@ -14,6 +14,7 @@ from pumice.run.convert import flatten
 from pumice.run.executable import Executable
 from pumice.run.feeds import feed_states
 from pumice.run.opening import open_plan, plan_options, store_for
+from pumice.run.packs import GivenPacks
 from pumice.run.store import Store
 from pumice.tracing import Spec, trace
 
@@ -26,6 +27,7 @@ def compile(
     max: Mapping[str, int] | None = None,
     params: Any = None,
     store: Store | None = None,
+    packs: GivenPacks = None,
     fuse: bool | None = None,
     arena: bool | None = None,
     check_indices: bool = True,
@@ -38,7 +40,7 @@ def compile(
     `max` sets maxima of symbolic dims. `params` of a function may be arrays (uploaded at once) or specs (set later);
     `store` is the `Store` whose params and states it uses, on whose device it then is; executables of one store share those of
     equal name. `fuse` and `arena` switch fusion and memory sharing off. Integer inputs that select rows are range-checked
-    unless `check_indices` is False.
+    unless `check_indices` is False. `packs` names kernel packs (see `Store`).
 
     `feeds` maps states to outputs: after each run the state has the output's value, without leaving the device. An input
     named there becomes a state. Inputs of up to 4 KiB that have not changed since the last run are not uploaded again;
@@ -58,9 +60,9 @@ def compile(
         graph = trace(target, **({} if params is None else {"params": params}), **specs)
     if feeds:
         graph = feed_states(graph, feeds)
-    store, opened = store_for(device, store)
+    store, opened = store_for(device, store, packs)
     began = time.perf_counter()
-    plan = build_plan(graph, opened.caps, plan_options(fuse, arena), max=max, packs=store.packs())
+    plan = build_plan(graph, opened.caps, plan_options(fuse, arena, store.pack_kernels), max=max, packs=store.packs())
     exe = open_plan(
         plan,
         store,

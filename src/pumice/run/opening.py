@@ -9,12 +9,14 @@ from pumice import config
 from pumice.backends.base import Device
 from pumice.backends.select import as_device
 from pumice.errors import InputError
+from pumice.ir.pack_kernels import PackKernel
 from pumice.plan.plan import Plan, PlanOptions
 from pumice.run.executable import Executable
+from pumice.run.packs import GivenPacks
 from pumice.run.store import Store
 
 
-def plan_options(fuse: bool | None = None, arena: bool | None = None) -> PlanOptions:
+def plan_options(fuse: bool | None = None, arena: bool | None = None, pack_kernels: tuple[PackKernel, ...] = ()) -> PlanOptions:
     """Plan options as given, else from the switches; planning itself reads no switches.
 
     >>> with config.override(nofuse=True):
@@ -26,10 +28,11 @@ def plan_options(fuse: bool | None = None, arena: bool | None = None) -> PlanOpt
         arena=not config.noarena if arena is None else arena,
         default_max=config.default_max,
         check=config.validate,
+        pack_kernels=pack_kernels,
     )
 
 
-def store_for(device: str | Device, store: Store | None) -> tuple[Store, Device]:
+def store_for(device: str | Device, store: Store | None, packs: GivenPacks = None) -> tuple[Store, Device]:
     """The store to open a plan on, for one executable alone if none is given, and the device to plan for.
 
     >>> store, device = store_for("host", None)
@@ -37,12 +40,14 @@ def store_for(device: str | Device, store: Store | None) -> tuple[Store, Device]
     True
     """
     if store is None:
-        store = Store.temporary(device)
+        store = Store.temporary(device, packs=packs)
         return store, store.device
     if not isinstance(store, Store):
         raise InputError(
             f"store is a pm.Store, not {type(store).__name__}", hint="make one with pm.Store(device), or use exe.store"
         )
+    if packs is not None:
+        raise InputError("packs go with the store", hint="pm.Store(device, packs=...)")
     if device == "auto":
         return store, store.device
     device = as_device(device)

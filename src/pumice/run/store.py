@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pumice.backends.base import Device, Resident, ResidentSpec, packed_otherwise, resident_specs
 from pumice.backends.select import as_device
 from pumice.errors import ClosedError, DeviceLost, InputError, OutOfMemory, PlanError, ShapeError
+from pumice.ir.pack_kernels import PackKernel
 from pumice.run.convert import Array
 from pumice.run.entry import Entry
+from pumice.run.packs import GivenPacks, kernels_in_use
 from pumice.run.reopen import Reopened, reopen
 from pumice.run.request import unknown_name
 from pumice.run.turns import Turns
@@ -27,7 +29,8 @@ class Store:
 
     Executables that are compiled with one store use the same params and states: those of equal name are one, and must have
     equal types. Everything on a store takes effect in one order: runs, writes and swaps. `close()` it, or use it as a context
-    manager; what it holds stays until then, or until it is released.
+    manager; what it holds stays until then, or until it is released. `packs` names the kernel packs that they use wherever
+    those fit; without it enabled packs are used where they are faster.
 
     >>> import numpy as np, pumice as pm
     >>> def scaled(params, x):
@@ -42,10 +45,17 @@ class Store:
     (array([10., 20.], dtype=float32), array([11., 21.], dtype=float32), {'param': 16, 'state': 0})
     """
 
-    def __init__(self, device: str | Device = "auto", *, parent: Store | None = None) -> None:
+    def __init__(
+        self,
+        device: str | Device = "auto",
+        *,
+        packs: GivenPacks = None,
+        parent: Store | None = None,
+    ) -> None:
         self._root: Store = self if parent is None else parent._root
         if parent is None:
             self._device = as_device(device)
+            self._pack_kernels = kernels_in_use(self._device, packs)
             self._turns = Turns()
             # Bytes of params and states that travelled, those of child stores with them.
             self._moved = {"uploads_bytes": 0, "readback_bytes": 0}
@@ -62,7 +72,7 @@ class Store:
             self._in_turn(lambda: self._root._children.add(self))
 
     @staticmethod
-    def temporary(device: str | Device = "auto") -> Store:
+    def temporary(device: str | Device = "auto", *, packs: GivenPacks = None) -> Store:
         """A store that closes with the last of its executables.
 
         >>> import pumice as pm
@@ -71,7 +81,7 @@ class Store:
         >>> store.closed
         True
         """
-        store = Store(device)
+        store = Store(device, packs=packs)
         store._temporary = True
         return store
 
@@ -95,6 +105,11 @@ class Store:
     def device(self) -> Device:
         """The device that it is on."""
         return self._root._device
+
+    @property
+    def pack_kernels(self) -> tuple[PackKernel, ...]:
+        """Kernels of packs that plans on this store may take."""
+        return self._root._pack_kernels
 
     @property
     def closed(self) -> bool:

@@ -36,11 +36,16 @@ def bind_pack(variant: str, call: NodeCall) -> HostRoutine:
     def run(arrays: list[Any], out: Any) -> None:
         outs = out if isinstance(out, tuple) else (out,)
         try:
-            prepared([np.ascontiguousarray(arrays[k]) for k in order], outs)
+            prepared([_dense(arrays[k]) for k in order], outs)
         except PackKernelFailed:
             built_in(arrays, outs)
 
     return HostRoutine(run, call.out.dtype.np, raw=True, needs_all=True, stored=True)
+
+
+def _dense(array: Array) -> Array:
+    """The array without gaps; NumPy's function of that name would make one dim of none."""
+    return array if array.flags.c_contiguous else array.copy()
 
 
 def _built_in(call: NodeCall) -> Any:

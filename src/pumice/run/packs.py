@@ -1,0 +1,272 @@
+"""Packs in use: which kernels of which packs a device's plans may take, after each was compared with the reference there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumice import config
+from pumice.backends.base import Device
+from pumice.core.kept import keep, kept_folder, read_kept
+from pumice.errors import InputError, PumiceWarning
+from pumice.ir.pack_kernels import PackKernel, read_variant
+from pumice.ir.registry import get_op
+
+if TYPE_CHECKING:
+    from pumice.packs.trust import VerifiedPack
+    from pumice.plan.plan import Plan
+    from pumice.tensor import Tensor
+
+# What the switch `packs` holds besides names.
+ENABLED, NONE = "enabled", "none"
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A verified pack whose kernels and ops this process can use; `pm.load_pack` gives one.
+
+    `digest` names its exact bytes, `signer` the key that signed it. `insecure` packs were loaded without asking for a signature.
+    """
+
+    verified: VerifiedPack
+    kernels: tuple[PackKernel, ...]
+
+    @property
+    def name(self) -> str:
+        return self.verified.manifest.name
+
+    @property
+    def version(self) -> str:
+        return self.verified.manifest.version
+
+    @property
+    def digest(self) -> str:
+        return self.verified.digest
+
+    @property
+    def signer(self) -> str:
+        return self.verified.signer
+
+    @property
+    def insecure(self) -> bool:
+        return self.verified.insecure
+
+    @property
+    def ops(self) -> PackOps:
+        """The ops that the pack brings, as functions for traced code: `pack.ops.swiglu(x, gate)`."""
+        return PackOps(self.name, tuple(dict.fromkeys(k.op for k in self.kernels if k.op.startswith(f"{self.name}."))))
+
+    def __repr__(self) -> str:
+        return f"<Pack {self.name} {self.version} {self.digest[:12]}{' INSECURE' if self.insecure else ''}>"
+
+
+GivenPacks = Sequence[str | Path | Pack] | None
+
+
+class PackOps:
+    """Functions of the ops of a pack by name."""
+
+    def __init__(self, pack: str, names: tuple[str, ...]) -> None:
+        self._pack, self._names = pack, tuple(n.split(".", 1)[1] for n in names)
+
+    def __dir__(self) -> Iterable[str]:
+        return self._names
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in self._names:
+            raise AttributeError(f"the pack {self._pack} has no op {name!r}; it has {', '.join(self._names) or 'none'}")
+        return partial(_apply, f"{self._pack}.{name}")
+
+
+def _apply(op: str, *operands: Any, **attrs: Any) -> Tensor | tuple[Tensor, ...]:
+    from pumice.functions.build import as_tensor, emit, further_result
+
+    spec = get_op(op)
+    first = emit(op, [as_tensor(o) for o in operands], **attrs)
+    further = [further_result(first, k) for k in range(1, len(spec.results))]
+    return (first, *further) if further else first
+
+
+def load_pack(which: str | Path | Pack, *, insecure: bool = False) -> Pack:
+    """A pack by the name of an installed one, or from a folder or zip; it is verified, and its ops can be traced from now on.
+
+    `insecure` takes a file whoever signed it, warns of it and marks everything that it computes.
+    """
+    from pumice.packs.archive import read_pack
+    from pumice.packs.kernels import pack_kernels
+    from pumice.packs.trust import TrustStore, verify_pack
+
+    if isinstance(which, Pack):
+        return which
+    if not isinstance(which, str | Path):
+        raise InputError(f"a pack is a name, a path or a pm.load_pack, not {type(which).__name__}")
+    path = Path(which)
+    if isinstance(which, str) and not any(c in which for c in "/\\.") and not path.exists():
+        from pumice.packs.store import PackStore
+
+        verified = PackStore().active(which)
+    else:
+        verified = verify_pack(read_pack(path), TrustStore(), insecure=insecure)
+    return Pack(verified, pack_kernels(verified))
+
+
+def packs_given(packs: GivenPacks) -> tuple[list[Pack], bool]:
+    """The packs to use, and whether the user named them: those are used wherever they fit, others where they are faster.
+
+    None stands for the switch `packs`: those that are enabled, none, or names with commas.
+    """
+    if packs is not None:
+        if isinstance(packs, str | Path | Pack):
+            raise InputError("packs is a list of names, paths or packs", hint=f"packs=[{packs!r}]")
+        return [load_pack(p) for p in packs], True
+    wanted: str = config.packs
+    if wanted == NONE or (wanted == ENABLED and not _any_installed()):
+        return [], False
+    if wanted != ENABLED:
+        return [load_pack(name.strip()) for name in wanted.split(",") if name.strip()], True
+    from pumice.packs.kernels import pack_kernels
+    from pumice.packs.store import PackStore
+
+    return [Pack(v, pack_kernels(v)) for v in PackStore().enabled()], False
+
+
+def _any_installed() -> bool:
+    folder = kept_folder("packs")
+    return folder is not None and (folder / "state.json").exists()
+
+
+def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
+    """The kernels that plans for a device may take, in the order in which they are tried.
+
+    Each was compared with the reference on this device; those that failed are left out, with a warning that says why.
+    """
+    given, named = packs_given(packs)
+    found: list[PackKernel] = []
+    for pack in given:
+        candidates = [k for k in pack.kernels if k.target == device.caps.target]
+        if not candidates:
+            continue
+        if device.caps.target == "host":
+            _offer(pack, candidates)
+        wrong = wrong_on(device, pack, candidates)
+        for kernel in candidates:
+            if wrong[kernel.id]:
+                _report_disabled(kernel, wrong[kernel.id])
+            elif named or _is_faster(device, kernel):
+                found.append(kernel)
+    return tuple(found)
+
+
+def _offer(pack: Pack, kernels: Iterable[PackKernel]) -> None:
+    from pumice.packs.active import offer
+    from pumice.packs.fallback import KernelChain
+
+    for kernel in kernels:
+        offer(kernel, KernelChain(pack.verified, kernel.id))
+
+
+_lock = threading.Lock()
+_reported: set[tuple[str, str]] = set()
+
+
+def _report_disabled(kernel: PackKernel, reason: str) -> None:
+    from pumice.packs.degraded import note
+
+    with _lock:
+        if (kernel.variant, reason) in _reported:
+            return
+        _reported.add((kernel.variant, reason))
+    note(kernel.pack, kernel.id, "kernel-disabled", reason)
+    warnings.warn(
+        f"the kernel {kernel.label} is disabled on this device, the built-in one runs instead: {reason}",
+        PumiceWarning,
+        stacklevel=4,
+    )
+
+
+def device_key(device: Device) -> str:
+    """What comparing and timing hold for: processor or adapter with its driver, and the version that compiles for it."""
+    from pumice import __version__
+
+    about = device.describe()
+    parts = [about.get(k, "") for k in ("backend", "name", "cpu", "cores", "api", "vendor", "driver", "caps")]
+    return " | ".join(str(p) for p in (*parts, f"pumice {__version__}") if p != "")
+
+
+def wrong_on(device: Device, pack: Pack, kernels: Sequence[PackKernel]) -> dict[str, str]:
+    """By kernel id what is wrong with it on a device, "" for those that agree with the reference; remembered by device.
+
+    Kernels in WASM run within their limits in this process. Those in WGSL are tried in another process first: one that never
+    ends would take the device with it.
+    """
+    key = f"{device_key(device)}\0{pack.digest}"
+    folder = kept_folder("packs")
+    path = None if folder is None else folder / "compared" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    known = _read_known(path)
+    missing = [k for k in kernels if k.id not in known]
+    if missing:
+        if device.caps.target == "webgpu":
+            from pumice.run.qualify_child import qualify_apart
+
+            known |= qualify_apart(pack.verified, missing, device)
+        else:
+            from pumice.run.qualify import qualify
+
+            known |= {k.id: qualify(k, device) for k in missing}
+        if path is not None:
+            keep(path, json.dumps(known).encode())
+    return {k.id: known[k.id] for k in kernels}
+
+
+def _read_known(path: Path | None) -> dict[str, str]:
+    body = None if path is None else read_kept(path)
+    try:
+        found = {} if body is None else json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and all(isinstance(v, str) for v in found.values()) else {}
+
+
+def used_kernels(plans: Iterable[Plan]) -> list[dict[str, Any]]:
+    """The kernels of packs that plans run, as data for reports: pack, version, kernel, ops, digests, and how many steps."""
+    found: dict[str, dict[str, Any]] = {}
+    for plan in plans:
+        for step in {id(s): s for r in plan.regimes for s in r.steps}.values():
+            named = read_variant(step.variant)
+            if named is None:
+                continue
+            version = step.variant.partition("@")[2].partition("/")[0]
+            entry = found.setdefault(
+                step.variant,
+                {"pack": named[0], "version": version, "kernel": named[1], "digest": named[2], "ops": [], "steps": 0},
+            )
+            entry["steps"] += 1
+            op = plan.graph.nodes[step.anchor].op if step.anchor is not None else step.label
+            if op not in entry["ops"]:
+                entry["ops"].append(op)
+    return [found[v] for v in sorted(found)]
+
+
+def _is_faster(device: Device, kernel: PackKernel) -> bool:
+    """Whether a kernel of an enabled pack is to be used: by the user's word, else by the time that it takes here."""
+    from pumice.packs.choice import Choices
+    from pumice.packs.store import PackStore
+    from pumice.run.qualify import CaseTimer, largest_case
+
+    store = PackStore()
+    choices = Choices(store.folder, store.use_of)
+    case, key = largest_case(kernel, device.caps), device_key(device)
+    if case is None:
+        return False
+    known = choices.prefers(key, kernel, case.signature)
+    if known is not None:
+        return known
+    with CaseTimer(kernel, case, device) as timer:
+        return choices.decide(key, kernel, case.signature, timer.measure, case)
