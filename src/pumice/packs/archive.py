@@ -174,8 +174,8 @@ def _directory(data: bytes, path: Path) -> Iterator[tuple[str, int, int]]:
         if flags or extra or comment:
             raise _unsafe(path, f"{name} has flags, extra fields or a comment", name)
         total += plain
-        if total > MAX_PACK_BYTES:
-            raise _unsafe(path, f"its files have more than {MAX_PACK_BYTES} bytes", name)
+        if total > min(len(data), MAX_PACK_BYTES):
+            raise _unsafe(path, f"its files have more bytes than the zip, or more than {MAX_PACK_BYTES}", name)
         yield name, offset, plain
     if at != end:
         raise _unsafe(path, "its directory has data after its last entry")

@@ -72,7 +72,7 @@ def _check_size(data: bytes, fail: Any) -> None:
     if len(_VALUES.findall(text)) > MAX_VALUES:
         fail(f"it has more than {MAX_VALUES} values")
     depth = 0
-    for mark in _BRACKETS.findall(text):
-        depth += 1 if mark in b"[{" else -1
+    for mark in _BRACKETS.finditer(text):
+        depth += 1 if mark[0] in b"[{" else -1
         if depth > MAX_DEPTH:
             fail(f"it nests deeper than {MAX_DEPTH}")
