@@ -6,6 +6,8 @@ import contextlib
 import functools
 import json
 import operator
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cli_harness import environment
 from hostile_packs import ALONE, BEYOND_SCHEMA, put
 from json_schema import agrees
 from pack_making import SmallPack, sha256
@@ -60,6 +63,20 @@ def test_every_error_is_listed_with_its_field() -> None:
     fields = [field for field, _ in error.value.fields["problems"]]
     assert fields == ["name", "version", "kernels[0].resource_limits.max_memory_pages", "kernels[1].inputs[0].dtype"]
     assert all(field in error.value.message for field in fields)
+
+
+def test_without_pydantic_the_error_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["pydantic"] = None
+import pumice, pumice.packs.archive, pumice.cli.main
+try:
+    import pumice.packs.manifest
+except pumice.errors.PumiceError as error:
+    print(error.code, error.hint)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
+    assert done.stdout == "missing-extra pip install 'pumice[packs]'\n", done.stderr
 
 
 # --- every field: types, absence, and the published schema ---
@@ -131,6 +148,11 @@ def by_schema(manifest: Any) -> bool:
 
 def test_a_manifest_with_every_field_is_accepted() -> None:
     assert accepted(full()) and by_schema(full())
+
+
+def test_the_first_pack_is_as_the_schema_says() -> None:
+    text = (Path(__file__).parents[2] / "packs" / "core" / "kernels.json").read_bytes()
+    assert by_schema(json.loads(text)) and Manifest.from_json(text).name == "core"
 
 
 def test_the_full_manifest_has_every_field() -> None:

@@ -206,8 +206,8 @@ def _read_into(found: dict[str, bytes], folder: Path, fd: int | None, prefix: st
         inside = prefix + name
         if problem := path_problem(inside):
             raise _unsafe(pack, f"the name {_shown(inside)} {problem}", inside)
-        mode = os.stat(folder / name if fd is None else name, dir_fd=fd, follow_symlinks=False).st_mode
         try:
+            mode = os.stat(folder / name if fd is None else name, dir_fd=fd, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
                 _enter(found, folder / name, fd, inside, pack)
             elif stat.S_ISREG(mode):
