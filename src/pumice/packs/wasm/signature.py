@@ -63,8 +63,7 @@ def match_types(entry: KernelEntry, inputs: Sequence[ArrayType], outputs: Sequen
 
     ShapeMismatch and DTypeMismatch name the array and the dim that do not fit.
     """
-    dims: dict[str, int] = {}
-    groups: dict[str, tuple[int, ...]] = {}
+    dims: dict[str, Any] = {}
     for kind, specs, types in (("input", entry.inputs, inputs), ("output", entry.outputs, outputs)):
         if len(specs) != len(types):
             names = ", ".join(spec.name for spec in specs)
@@ -73,8 +72,8 @@ def match_types(entry: KernelEntry, inputs: Sequence[ArrayType], outputs: Sequen
             )
         for spec, found in zip(specs, types):
             _check_dtype(entry.id, spec, found.dtype)
-            _match(entry.id, spec, found.shape, dims, groups)
-    return environment({**dims, **groups}, {}, Caps.preset("host"))
+            bind_dims(entry.id, spec, found.shape, dims)
+    return environment(dims, {}, Caps.preset("host"))
 
 
 def pack_params(entry: KernelEntry, given: Params, dims: Names) -> bytes:
@@ -128,18 +127,34 @@ def _computed(entry: KernelEntry, name: str, dims: Names) -> Any:
     return expression.evaluate(dims) if set(expression.names) <= dims.keys() else None
 
 
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of arrays of a manifest's dtype.
+
+    >>> numpy_dtype("f16"), numpy_dtype("q4")
+    (dtype('float16'), dtype('uint8'))
+    """
+    return _BYTES[0] if name in ("q4", "q8") else dtypes.dtype(name).np
+
+
 def _check_dtype(kernel: str, spec: TensorSpec, found: np.dtype[Any]) -> None:
-    wanted = _BYTES if spec.dtype in ("q4", "q8") else (dtypes.dtype(spec.dtype).np,)
-    if found not in wanted:
+    fits = found in _BYTES if spec.dtype in ("q4", "q8") else found == numpy_dtype(spec.dtype)
+    if not fits:
         raise DTypeMismatch(
             f"{spec.name} of {kernel} is {spec.dtype}, not {found.name}", kernel=kernel, tensor=spec.name,
             expected=spec.dtype, actual=found.name,
         )  # fmt: skip
 
 
-def _match(
-    kernel: str, spec: TensorSpec, shape: tuple[int, ...], dims: dict[str, int], groups: dict[str, tuple[int, ...]]
-) -> None:
+def bind_dims(kernel: str, spec: TensorSpec, shape: tuple[int, ...], dims: dict[str, Any]) -> None:
+    """Adds the sizes of a pattern's names to `dims`: a number for a name, a tuple for `rows...`. ShapeMismatch names the dim.
+
+    >>> from pumice.packs.manifest import TensorSpec
+    >>> dims = {}
+    >>> bind_dims("k", TensorSpec(name="x", dtype="f32", shape=("rows...", "dim")), (2, 3, 64), dims)
+    >>> dims
+    {'rows...': (2, 3), 'dim': 64}
+    """
+
     def fail(why: str, dim: str) -> ShapeMismatch:
         pattern = ", ".join(str(part) for part in spec.shape)
         return ShapeMismatch(
@@ -156,11 +171,6 @@ def _match(
         end = open_at + len(shape) - fixed
         sizes[open_at:end] = [shape[open_at:end]]
     for part, size in zip(spec.shape, sizes):
-        if isinstance(part, int):
-            if size != part:
-                raise fail(f"{size} is not {part}", str(part))
-        elif isinstance(size, tuple):
-            if groups.setdefault(part, size) != size:
-                raise fail(f"{part} is {groups[part]} elsewhere", part)
-        elif dims.setdefault(part, size) != size:
-            raise fail(f"{part} is {dims[part]} elsewhere", part)
+        known = part if isinstance(part, int) else dims.setdefault(part, size)
+        if known != size:
+            raise fail(f"{size} is not {part}" if isinstance(part, int) else f"{part} is {known} elsewhere", str(part))
