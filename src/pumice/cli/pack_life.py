@@ -197,7 +197,7 @@ def _describe(store: PackStore, pack: InstalledPack) -> dict[str, Any]:
     """A pack as it is now: verified again, with what failed and what was measured of it."""
     from pumice.errors import PumiceError
     from pumice.packs.choice import Choices
-    from pumice.packs.degraded import degraded
+    from pumice.packs.degraded_file import kept
 
     kernels: tuple[str, ...] = ()
     problem = None
@@ -211,7 +211,7 @@ def _describe(store: PackStore, pack: InstalledPack) -> dict[str, Any]:
     return _pack_dict(pack) | {
         "kernels": list(kernels),
         "problem": problem,
-        "degraded": [d.to_dict() for d in degraded() if d.pack == pack.name],
+        "degraded": [d.to_dict() for d in kept(store.folder) if d.pack == pack.name],
         "measured": [
             {"device": t.device, "kernel": t.kernel, "op": t.op, "signature": t.signature, "seconds": t.seconds,
              "built_in_seconds": t.built_in_seconds, "faster": t.is_faster}

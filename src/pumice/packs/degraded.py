@@ -1,7 +1,9 @@
-"""What kernels of packs could not do in this process: each failure is counted, and shown until the process ends."""
+"""What kernels of packs could not do in this process: each failure is counted; those of installed packs are kept when it ends."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import threading
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -48,6 +50,19 @@ def note(pack: str, kernel: str, code: str, message: str) -> None:
             _noted[key] = replace(found, count=found.count + 1)
         elif len(_noted) < _MAX_ENTRIES:
             _noted[key] = Degraded(pack, kernel, code, 1, message)
+            _keep_at_exit()
+
+
+@functools.cache
+def _keep_at_exit() -> None:
+    """Lets this process add its counts to those of others when it ends."""
+
+    def add() -> None:
+        from pumice.packs.degraded_file import add_own_counts
+
+        add_own_counts()
+
+    atexit.register(add)
 
 
 def degraded() -> tuple[Degraded, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pumice import config
 from pumice.errors import PumiceError, PumiceWarning
+from pumice.packs.degraded_file import forget_failures
 from pumice.packs.errors import HashMismatch, HealthCheckFailed, KernelNotFound, PackError, PackStateError
 from pumice.packs.lifecycle import InstalledPack, State, StoredPack, Use
 from pumice.packs.store_files import StoreFiles, Writer
@@ -130,6 +131,7 @@ class PackStore:
             stored = StoredPack(version, pack.digest, blob, pack.signer, pack.insecure, now)
             self._switch(writer, before.with_version(name, stored, now=now, grace=self.grace), name)
             done = writer.state.pack(name)
+        forget_failures(self.folder, name)
         if found is None:
             return Change("installed", name, done, None, findings)
         return Change("repaired" if is_same else "upgraded", name, done, found.current, findings)
@@ -143,7 +145,9 @@ class PackStore:
         with self._files.writing() as writer:
             before = writer.state.pack(name)
             self._switch(writer, writer.state.rolled_back(name), name)
-            return Change("rolled back", name, writer.state.pack(name), before.current)
+            now = writer.state.pack(name)
+        forget_failures(self.folder, name)
+        return Change("rolled back", name, now, before.current)
 
     def enable(self, name: str, *, kernel: str | None = None, use: Use | None = None) -> Change:
         """Lets a pack be used again, or says how its kernels, or one of them, are chosen."""
@@ -164,6 +168,7 @@ class PackStore:
         with self._files.writing() as writer:
             before = writer.state.pack(name)
             writer.commit(writer.state.without(name, now=self._clock(), grace=self.grace))
+        forget_failures(self.folder, name)
         return Change("removed", name, None, before.current)
 
     # --- steps ---
