@@ -242,6 +242,8 @@ def test_a_signed_revocation_goes_to_others(tmp_path: Path, monkeypatch: pytest.
     key = KeyFolder().public("mine")
     ran("sign", path, "--key", "mine")
     ran("keys", "revoke", "mine", "--out", tmp_path / "revoked.txt")
+    with pytest.raises(PumiceError, match="was revoked by its owner"):
+        ran("sign", path, "--key", "mine")
     monkeypatch.setenv("PUMICE_HOME", str(tmp_path / "another home"))
     ran("keys", "trust", key.text)
     assert shown("verify", path)["ok"]
@@ -274,7 +276,7 @@ def test_adopt_from_a_pack(tmp_path: Path) -> None:
     new = SigningKey.generate().public
     pack: SmallPack = small_pack(edit=lambda m: m["pumice"].update(next_key=new.text))
     path = pack.write_zip(tmp_path / "pack.zip")
-    with pytest.raises(PumiceError, match="no trusted key"):
+    with pytest.raises(PumiceError, match="no key is trusted yet"):
         ran("keys", "adopt", path)
     TrustStore().add(PublicKey(pack.key.public_key().public_bytes_raw()), "tests")  # type: ignore[union-attr]
     assert new.fingerprint in ran("keys", "adopt", path)

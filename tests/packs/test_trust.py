@@ -75,7 +75,7 @@ def test_the_bytes_that_were_hashed_are_those_that_are_used(store: TrustStore) -
 
 def test_no_trusted_key(store: TrustStore) -> None:
     pack = small_pack()
-    with pytest.raises(e.NoTrustedKey, match="there is none"):
+    with pytest.raises(e.NoTrustedKey, match="no key is trusted yet"):
         verify_pack(pack.pack_files, store)
     store.add(public(small_pack()), "somebody else")
     with pytest.raises(e.NoTrustedKey, match="none of the 1 trusted keys"):

@@ -31,9 +31,10 @@ def sign(
     from pumice.packs.keys import KeyFolder, PublicKey
     from pumice.packs.paths import MANIFEST, SIGNATURE
     from pumice.packs.signatures import sign_manifest
-    from pumice.packs.trust import check_content
+    from pumice.packs.trust import TrustStore, check_content
 
     signer = KeyFolder().open(key, lambda: passphrase_of(key, passphrase_file))
+    TrustStore().state().refuse_revoked(signer.public)
     files = read_pack(pack)
     manifest, _ = check_content(files)
     content = files.manifest

@@ -121,11 +121,11 @@ def find_signer(files: PackFiles, state: TrustState) -> TrustedKey:
     for entry in state.revoked:
         if entry.fingerprint in known and known[entry.fingerprint].verifies(signature, files.manifest):
             raise revoked_error(entry)
-    count = f"none of the {len(usable)} trusted keys" if usable else "no trusted key (there is none)"
-    raise NoTrustedKey(
-        f"{count} has signed this manifest: it was changed, or signed by another key",
-        hint="if you trust its author: pumice pack keys trust KEY",
-    )
+    if usable:
+        message = f"none of the {len(usable)} trusted keys has signed this manifest: it was changed, or signed by another key"
+    else:
+        message = "no key is trusted yet, so nobody vouches for this pack"
+    raise NoTrustedKey(message, hint="if you trust its author: pumice pack keys trust KEY; for a key of yours give its name")
 
 
 def _check_date(manifest: Manifest, signer: TrustedKey) -> None:

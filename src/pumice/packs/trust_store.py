@@ -81,6 +81,11 @@ class TrustState:
         wanted = key if isinstance(key, str) else key.fingerprint
         return next((entry for entry in self.revoked if entry.fingerprint == wanted), None)
 
+    def refuse_revoked(self, key: PublicKey) -> None:
+        """Raises KeyRevoked where a key was revoked."""
+        if (entry := self.revocation(key)) is not None:
+            raise revoked_error(entry)
+
     def get(self, key: PublicKey | str) -> TrustedKey | None:
         """The entry of a key or of its fingerprint, revoked or not."""
         wanted = key if isinstance(key, str) else key.fingerprint
@@ -135,7 +140,7 @@ class TrustStore:
         _check_label(label)
 
         def change(state: TrustState) -> tuple[TrustState, TrustedKey]:
-            _refuse_revoked(state, key)
+            state.refuse_revoked(key)
             old = state.get(key)
             entry = TrustedKey(key, label or (old.label if old else ""), old.added if old else _now())
             return _with_key(state, entry), entry
@@ -202,8 +207,8 @@ class TrustStore:
                     hint="trust the successor itself: pumice pack keys trust KEY",
                     key=old.fingerprint,
                 )
-            _refuse_revoked(state, old)
-            _refuse_revoked(state, new)
+            state.refuse_revoked(old)
+            state.refuse_revoked(new)
             if before.retired is not None and before.successor != new.fingerprint:
                 raise InvalidKey(f"the key {old.fingerprint} already has the successor {before.successor}", hint=_LIST)
             if new == old or (known is not None and known.retired is not None):
@@ -354,14 +359,11 @@ def _named(state: TrustState, what: str) -> tuple[PublicKey | None, str]:
     return key, key.fingerprint
 
 
-def _refuse_revoked(state: TrustState, key: PublicKey) -> None:
-    if (entry := state.revocation(key)) is not None:
-        raise revoked_error(entry)
-
-
 def revoked_error(entry: Revocation) -> KeyRevoked:
     by = "its owner" if entry.by_owner else "you"
-    undo = "get its successor from its owner" if entry.by_owner else "pumice pack keys revoke --undo takes that back"
+    undo = (
+        "ask its owner for a successor" if entry.by_owner else f"pumice pack keys revoke {entry.fingerprint} --undo takes it back"
+    )
     return KeyRevoked(
         f"the key {entry.fingerprint} was revoked by {by} on {entry.date:%Y-%m-%d}", hint=undo, key=entry.fingerprint
     )
