@@ -198,3 +198,15 @@ def test_a_wgsl_kernel_runs_on_the_device():
         for t in (1, 7, 64):
             x, w, v = (rng.standard_normal(s).astype("f4") for s in ((t, 2, 8), (8,), (8, 4)))
             np.testing.assert_allclose(exe.run(x=x, w=w, v=v), expected(x, w, v), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.gpu
+def test_a_run_with_kernels_of_packs_gets_less_time():
+    store = Store.temporary("webgpu")
+    gpu = store.device.gpu
+    usual = gpu.wait_limit
+    kernel = rms(time_limit_ms=1500)
+    plan = build_plan(norm_graph(), store.device.caps, PlanOptions(pack_kernels=(kernel,)), max={"T": 64})
+    with Executable(plan, store):
+        assert gpu.wait_limit == 30 + 3 < usual
+    assert gpu.wait_limit == usual

@@ -153,7 +153,7 @@ def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
         candidates = [k for k in pack.kernels if k.target == device.caps.target]
         if not candidates:
             continue
-        if device.caps.target == "host":
+        if not device.caps.dispatches:
             _offer(pack, candidates)
         wrong = wrong_on(device, pack, candidates)
         for kernel in candidates:
@@ -212,7 +212,7 @@ def wrong_on(device: Device, pack: Pack, kernels: Sequence[PackKernel]) -> dict[
     known = _read_known(path)
     missing = [k for k in kernels if k.id not in known]
     if missing:
-        if device.caps.target == "webgpu":
+        if device.caps.dispatches:
             from pumice.run.qualify_child import qualify_apart
 
             known |= qualify_apart(pack.verified, missing, device)

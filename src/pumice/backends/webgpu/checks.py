@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from pumice.backends.base import Array
 from pumice.errors import DTypeError, PlanError, ShaderError, ShapeError
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan, Step
 
+# What the kernels of this engine may take in a run that has others too.
+_OWN_SECONDS = 30
 # Nodes of a kernel that an error names.
 _SHOWN_NODES = 5
 
@@ -21,6 +25,13 @@ def check_kernels(plan: Plan) -> None:
     for step in (s for regime in plan.regimes for s in regime.steps):
         if not fits(step):
             raise PlanError(f"{step.label}: the step does not fit its kernel {step.kernel}", hint="plan for a webgpu target")
+
+
+def pack_seconds(plan: Plan) -> int | None:
+    """Seconds that a run may take whose plan has kernels of packs: their time limits, and a share for the rest; else None."""
+    limits = {k.variant: k.time_limit_ms for k in plan.options.pack_kernels}
+    taken = [sum(limits.get(s.variant, 0) for s in r.steps) for r in plan.regimes]
+    return None if not any(taken) else _OWN_SECONDS + math.ceil(max(taken) / 1000)
 
 
 def overwritten_inputs(plan: Plan) -> set[int]:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import ctypes
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pumice import config
 from pumice.backends.base import Array, Device, Resident, ResidentSpec
 from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
 from pumice.backends.webgpu.background import BackgroundEncoder
@@ -78,6 +80,8 @@ class Gpu:
         self.background = BackgroundEncoder()
         # For the profiler: called at the end of each phase of a run, and the overhead of measuring on this device.
         self.mark: Callable[[str], None] = _no_mark
+        # Seconds that runs of sessions with kernels of packs may take, by session: those of strangers get less than our own.
+        self.pack_limits: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.overheads: dict[str, float] = {}
         with self.guard("the request for a device"):
             # Without explicit limits a device gets the defaults, not what the adapter can do.
@@ -128,6 +132,11 @@ class Gpu:
         self._retire()
         return self.lost_error(what)
 
+    @property
+    def wait_limit(self) -> int:
+        """Seconds to wait for results before the device counts as hung."""
+        return min([config.timeout, *self.pack_limits.values()])
+
     def mark_hung(self, seconds: int) -> DeviceTimeout:
         """Retire a hung device: its pending work must not mix with later work."""
         self._retire()
@@ -141,8 +150,10 @@ class Gpu:
                 # A driver that computes on this machine's cores crashes when the process ends under its hands.
                 atexit.register(self.encode.wait_idle_for, self.raw._internal, _EXIT_SECONDS)
         return DeviceTimeout(
-            f"{self.adapter.name} did not answer within {seconds} s",
-            hint="reopen() the executable; if the work really takes that long, set PUMICE_TIMEOUT",
+            f"{self.adapter.name} did not answer within {seconds} s"
+            + (", while kernels of packs ran" if self.pack_limits else ""),
+            hint="reopen() the executable; if the work really takes that long, set PUMICE_TIMEOUT"
+            + (", and try it without packs" if self.pack_limits else ""),
             cli_hint="run the command again; if the work really takes that long, set PUMICE_TIMEOUT",
             seconds=seconds,
         )

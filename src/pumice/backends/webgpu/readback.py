@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice import config
 from pumice.backends.base import Array
 from pumice.errors import ClosedError
 
@@ -143,7 +142,7 @@ class Readback:
         return results
 
     def _poll(self) -> bool:
-        gpu, mapper, polling, limit = self._gpu, self._gpu.mapper, self._polling, config.timeout
+        gpu, mapper, polling, limit = self._gpu, self._gpu.mapper, self._polling, self._gpu.wait_limit
         late = gpu.fault("wait")
         started = time.perf_counter()
         while True:

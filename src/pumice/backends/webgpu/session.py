@@ -12,7 +12,7 @@ import numpy as np
 
 from pumice.backends.base import Array, Resident, buffer_starts, own_residents
 from pumice.backends.timing import Timing
-from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, with_nodes
+from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, pack_seconds, with_nodes
 from pumice.backends.webgpu.device import Gpu, Record, Write
 from pumice.backends.webgpu.encode import Commands
 from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, rounded
@@ -46,6 +46,9 @@ class WebGpuSession:
         self._held: dict[int, bytes] = {}
         self._gpu = gpu
         self._closed = False
+        limit = pack_seconds(plan)
+        if limit is not None:
+            gpu.pack_limits[self] = limit
         self._timer: Timer | None = None
         # Every buffer of this session's own; one list object for life, the finaliser holds it too.
         self._owned: list[DeviceBuffer] = []
@@ -315,6 +318,7 @@ class WebGpuSession:
             self._closed = True
             self._finalizer.detach()
             self._gpu.ledger.sessions -= 1
+            self._gpu.pack_limits.pop(self, None)
             self._release()
 
     def _release(self) -> None:
