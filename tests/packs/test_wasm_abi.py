@@ -9,31 +9,31 @@ from itertools import pairwise
 import pytest
 
 from pumice.packs import errors
-from pumice.packs.wasm.abi import GUARD_BYTES, Allocator, Descriptor, Region, packed
+from pumice.packs.wasm.abi import GUARD_BYTES, Allocator, Descriptor, MemoryRegion, packed
 from pumice.packs.wasm.call import lay_out
 
-NONE = Region(0, 0)
+NONE = MemoryRegion(0, 0)
 MEMORY = 1 << 20
 
 
 def test_ten_little_endian_words() -> None:
-    d = Descriptor(Region(1, 2), Region(3, 4), Region(5, 6), Region(7, 8), Region(9, 10))
+    d = Descriptor(MemoryRegion(1, 2), MemoryRegion(3, 4), MemoryRegion(5, 6), MemoryRegion(7, 8), MemoryRegion(9, 10))
     assert d.to_bytes() == b"".join(i.to_bytes(4, "little") for i in range(1, 11))
     assert Descriptor.from_bytes(d.to_bytes()) == d
     assert d.total_memory_required == 19
 
 
 REFUSED = {
-    "input a outside": (Descriptor(Region(MEMORY - 8, 16), NONE, NONE, NONE, NONE), errors.MemoryAccessViolation, "input_a"),
-    "input b outside": (Descriptor(NONE, Region(MEMORY, 1), NONE, NONE, NONE), errors.MemoryAccessViolation, "input_b"),
-    "output outside": (Descriptor(NONE, NONE, Region(MEMORY * 2, 1), NONE, NONE), errors.MemoryAccessViolation, "output"),
-    "scratch outside": (Descriptor(NONE, NONE, NONE, Region(0, MEMORY + 1), NONE), errors.MemoryAccessViolation, "scratch"),
-    "params beyond u32": (Descriptor(NONE, NONE, NONE, NONE, Region(0xFFFF_FFF0, 0x20)), errors.MemoryAccessViolation, "params"),
-    "size of the whole u32": (Descriptor(Region(1, 0xFFFF_FFFF), NONE, NONE, NONE, NONE), errors.MemoryAccessViolation, "input_a"),
-    "negative": (Descriptor(Region(-16, 32), NONE, NONE, NONE, NONE), errors.MemoryAccessViolation, "input_a"),
-    "output on input a": (Descriptor(Region(64, 64), NONE, Region(127, 8), NONE, NONE), errors.InvalidParameters, "Output overlaps with input_a"),
-    "output on input b": (Descriptor(NONE, Region(64, 64), Region(0, 65), NONE, NONE), errors.InvalidParameters, "Output overlaps with input_b"),
-    "output around input a": (Descriptor(Region(64, 4), NONE, Region(0, 640), NONE, NONE), errors.InvalidParameters, "Output overlaps with input_a"),
+    "input a outside": (Descriptor(MemoryRegion(MEMORY - 8, 16), NONE, NONE, NONE, NONE), errors.MemoryAccessViolation, "input_a"),
+    "input b outside": (Descriptor(NONE, MemoryRegion(MEMORY, 1), NONE, NONE, NONE), errors.MemoryAccessViolation, "input_b"),
+    "output outside": (Descriptor(NONE, NONE, MemoryRegion(MEMORY * 2, 1), NONE, NONE), errors.MemoryAccessViolation, "output"),
+    "scratch outside": (Descriptor(NONE, NONE, NONE, MemoryRegion(0, MEMORY + 1), NONE), errors.MemoryAccessViolation, "scratch"),
+    "params beyond u32": (Descriptor(NONE, NONE, NONE, NONE, MemoryRegion(0xFFFF_FFF0, 0x20)), errors.MemoryAccessViolation, "params"),
+    "size of the whole u32": (Descriptor(MemoryRegion(1, 0xFFFF_FFFF), NONE, NONE, NONE, NONE), errors.MemoryAccessViolation, "input_a"),
+    "negative": (Descriptor(MemoryRegion(-16, 32), NONE, NONE, NONE, NONE), errors.MemoryAccessViolation, "input_a"),
+    "output on input a": (Descriptor(MemoryRegion(64, 64), NONE, MemoryRegion(127, 8), NONE, NONE), errors.InvalidParameters, "Output overlaps with input_a"),
+    "output on input b": (Descriptor(NONE, MemoryRegion(64, 64), MemoryRegion(0, 65), NONE, NONE), errors.InvalidParameters, "Output overlaps with input_b"),
+    "output around input a": (Descriptor(MemoryRegion(64, 4), NONE, MemoryRegion(0, 640), NONE, NONE), errors.InvalidParameters, "Output overlaps with input_a"),
 }  # fmt: skip
 
 
@@ -46,13 +46,13 @@ def test_a_bad_descriptor_is_refused(what: str) -> None:
 
 
 def test_neighbours_and_empty_regions_do_not_overlap() -> None:
-    Descriptor(Region(0, 64), Region(128, 64), Region(64, 64), NONE, NONE).check(MEMORY)
-    Descriptor(Region(32, 0), Region(MEMORY * 4, 0), Region(0, 64), NONE, NONE).check(MEMORY)
+    Descriptor(MemoryRegion(0, 64), MemoryRegion(128, 64), MemoryRegion(64, 64), NONE, NONE).check(MEMORY)
+    Descriptor(MemoryRegion(32, 0), MemoryRegion(MEMORY * 4, 0), MemoryRegion(0, 64), NONE, NONE).check(MEMORY)
 
 
 def test_words_that_are_no_u32() -> None:
     with pytest.raises(errors.AllocationFailed):
-        Descriptor(Region(1 << 32, 1), NONE, NONE, NONE, NONE).to_bytes()
+        Descriptor(MemoryRegion(1 << 32, 1), NONE, NONE, NONE, NONE).to_bytes()
 
 
 def test_the_allocator_ends_at_its_limit() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pumice import config
 from pumice.packs.wasm import cache
-from pumice.packs.wasm.engine import Engine
+from pumice.packs.wasm.engine import WasmEngine
 from pumice.packs.wasm.kernel import WasmKernel
 from wasm_making import COPY, entry, wat
 
@@ -30,13 +30,13 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often modules are compiled, and how often compiled bytes are loaded."""
     counts = {"compile": 0, "load": 0}
     for name in counts:
-        original = getattr(Engine, name)
+        original = getattr(WasmEngine, name)
 
-        def counting(self: Engine, data: bytes, name: str = name, original: Any = original) -> Any:
+        def counting(self: WasmEngine, data: bytes, name: str = name, original: Any = original) -> Any:
             counts[name] += 1
             return original(self, data)
 
-        monkeypatch.setattr(Engine, name, counting)
+        monkeypatch.setattr(WasmEngine, name, counting)
     return counts
 
 

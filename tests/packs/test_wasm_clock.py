@@ -10,7 +10,7 @@ import pytest
 
 from pumice.packs import errors
 from pumice.packs.wasm.budget import SERVER
-from pumice.packs.wasm.engine import Engine
+from pumice.packs.wasm.engine import WasmEngine
 from pumice.packs.wasm.kernel import WasmKernel
 from pumice.packs.wasm.ticker import Clock, Ticker
 from wasm_making import entry, wat
@@ -45,7 +45,7 @@ def in_thread(kernel: WasmKernel, caught: list[Exception]) -> threading.Thread:
 
 @pytest.mark.parametrize("ticks", [1, 5])
 def test_an_endless_loop_stops_at_its_deadline(ticks: int) -> None:
-    engine = Engine(256 << 10, 1.0, Hand())
+    engine = WasmEngine(256 << 10, 1.0, Hand())
     kernel = WasmKernel(entry(resource_limits={"max_epoch_ticks": ticks}), wat(ENDLESS), engine=engine)
     caught: list[Exception] = []
     thread = in_thread(kernel, caught)
@@ -64,7 +64,7 @@ def test_an_endless_loop_stops_at_its_deadline(ticks: int) -> None:
 
 
 def test_the_deadline_counts_from_the_start_of_each_call() -> None:
-    engine = Engine(256 << 10, 1.0, Hand())
+    engine = WasmEngine(256 << 10, 1.0, Hand())
     kernel = WasmKernel(entry(resource_limits={"max_epoch_ticks": 2}), wat(), engine=engine)
     out = np.zeros_like(X)
     for _ in range(10):

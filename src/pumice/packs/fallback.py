@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _STRIKES = 3
 
 
-class Link:
+class ChainLink:
     """One kernel of a chain, compiled on first need. `error` is why it is off, None while it is tried."""
 
     def __init__(self, pack: VerifiedPack, entry: KernelEntry, budget: Budget) -> None:
@@ -80,9 +80,9 @@ class KernelChain:
         manifest = pack.manifest
         entry: KernelEntry | None = manifest.get_kernel(kernel_id)
         self.id, self.pack = kernel_id, manifest.name
-        self.links: list[Link] = []
+        self.links: list[ChainLink] = []
         while entry is not None:  # the manifest's check rules out cycles
-            self.links.append(Link(pack, entry, budget))
+            self.links.append(ChainLink(pack, entry, budget))
             entry = manifest.get_fallback(entry.id)
 
     def prepare(self, inputs: Kinds, params: Params, outputs: Kinds) -> PreparedChain:
@@ -133,7 +133,7 @@ class PreparedChain:
             codes=tuple(e.code for e in failures),
         ) from failures[-1]
 
-    def _prepare(self, link: Link) -> Any:
+    def _prepare(self, link: ChainLink) -> Any:
         """A fallback gets those params that it has; one whose value needs the op's attributes must be among them."""
         entry = link.entry
         given = {name: value for name, value in self._params.items() if name in entry.params or link is self._chain.links[0]}

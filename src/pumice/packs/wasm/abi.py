@@ -27,7 +27,7 @@ CODES = {
 INTERNAL = 6
 
 
-class Region(NamedTuple):
+class MemoryRegion(NamedTuple):
     """Some bytes of a kernel's memory."""
 
     offset: int
@@ -38,7 +38,7 @@ class Region(NamedTuple):
         """The first byte after it."""
         return self.offset + self.size
 
-    def overlaps(self, other: Region) -> bool:
+    def overlaps(self, other: MemoryRegion) -> bool:
         """Whether they share a byte."""
         return self.size > 0 and other.size > 0 and self.offset < other.end and other.offset < self.end
 
@@ -47,16 +47,16 @@ class Region(NamedTuple):
 class Descriptor:
     """What kernel_forward gets: ten little-endian words, offset and size of each region.
 
-    >>> d = Descriptor(Region(64, 16), Region(0, 0), Region(128, 16), Region(0, 0), Region(0, 0))
+    >>> d = Descriptor(MemoryRegion(64, 16), MemoryRegion(0, 0), MemoryRegion(128, 16), MemoryRegion(0, 0), MemoryRegion(0, 0))
     >>> len(d.to_bytes()), d.total_memory_required, Descriptor.from_bytes(d.to_bytes()) == d
     (40, 144, True)
     """
 
-    input_a: Region
-    input_b: Region
-    output: Region
-    scratch: Region
-    params: Region
+    input_a: MemoryRegion
+    input_b: MemoryRegion
+    output: MemoryRegion
+    scratch: MemoryRegion
+    params: MemoryRegion
 
     @property
     def total_memory_required(self) -> int:
@@ -74,7 +74,7 @@ class Descriptor:
     def from_bytes(cls, data: bytes) -> Descriptor:
         """The descriptor in forty bytes."""
         words = _WORDS.unpack(data)
-        return cls(*(Region(*words[i : i + 2]) for i in range(0, 10, 2)))
+        return cls(*(MemoryRegion(*words[i : i + 2]) for i in range(0, 10, 2)))
 
     def check(self, memory_bytes: int) -> None:
         """Refuses regions outside the memory, beyond u32, or an output that overlaps an input.
@@ -95,7 +95,7 @@ class Descriptor:
             if self.output.overlaps(region):
                 raise InvalidParameters(f"Output overlaps with {name}", region=name, offset=region.offset, size=region.size)
 
-    def _regions(self) -> dict[str, Region]:
+    def _regions(self) -> dict[str, MemoryRegion]:
         return {
             "input_a": self.input_a,
             "input_b": self.input_b,
@@ -110,17 +110,17 @@ class Allocator:
 
     >>> space = Allocator(65536, 1 << 20)
     >>> space.take(40), space.take(10)
-    (Region(offset=65536, size=40), Region(offset=65648, size=10))
+    (MemoryRegion(offset=65536, size=40), MemoryRegion(offset=65648, size=10))
     """
 
     def __init__(self, start: int, limit: int) -> None:
         self.start, self.at, self.limit = start, start, min(limit, _U32)
 
-    def take(self, size: int) -> Region:
+    def take(self, size: int) -> MemoryRegion:
         """A region of its own; AllocationFailed if it does not fit."""
         if size < 0 or self.at + size + GUARD_BYTES > self.limit:
             raise _too_large(self.at - self.start + max(size, 0) + GUARD_BYTES, self.limit - self.start)
-        region = Region(self.at, size)
+        region = MemoryRegion(self.at, size)
         self.at = aligned(region.end + GUARD_BYTES)
         return region
 

@@ -31,7 +31,7 @@ class FuncType:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class SizeRange:
     """The first size of a memory or table, and the largest it allows itself."""
 
     minimum: int
@@ -46,8 +46,8 @@ class Sections:
     types: list[FuncType] = field(default_factory=list)
     imports: list[str] = field(default_factory=list)
     functions: list[int] = field(default_factory=list)
-    tables: list[Bounds] = field(default_factory=list)
-    memories: list[Bounds] = field(default_factory=list)
+    tables: list[SizeRange] = field(default_factory=list)
+    memories: list[SizeRange] = field(default_factory=list)
     globals: list[tuple[int, bool]] = field(default_factory=list)  # type, whether it can be set
     exports: dict[str, tuple[int, int]] = field(default_factory=dict)  # kind, index
     has_start: bool = False
@@ -115,12 +115,12 @@ class Reader:
         except UnicodeDecodeError:
             raise self.fail("a name is not UTF-8") from None
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> SizeRange:
         flags = self.byte()
         if flags > 1:
             raise self.fail("shared and 64-bit memories and tables are off")
         minimum = self.number()
-        return Bounds(minimum, self.number() if flags else None)
+        return SizeRange(minimum, self.number() if flags else None)
 
     def skip_constant(self) -> None:
         """A constant expression, up to its end."""

@@ -31,11 +31,11 @@ class Budget:
     max_globals: int
     max_module_bytes: int = 8 << 20
 
-    def clamp(self, asked: ResourceLimits) -> Limits:
+    def clamp(self, asked: ResourceLimits) -> KernelLimits:
         """The limits of one kernel: what it asks for, and no more than this budget has."""
         ticks = asked.max_epoch_ticks if "max_epoch_ticks" in asked.model_fields_set else self.default_ticks
         stack = self.max_stack if asked.max_stack_size is None else max(asked.max_stack_size, _MIN_STACK)
-        return Limits(
+        return KernelLimits(
             pages=min(asked.max_memory_pages, self.max_pages),
             ticks=min(ticks, self.max_ticks),
             table_elements=min(asked.max_table_elements, self.max_table_elements),
@@ -46,7 +46,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Limits:
+class KernelLimits:
     """What one kernel may use."""
 
     pages: int

@@ -12,13 +12,13 @@ from functools import cache
 from typing import Any
 
 from pumice.core.kept import keep, kept_folder, read_kept
-from pumice.packs.wasm.engine import Engine, Library
+from pumice.packs.wasm.engine import Library, WasmEngine
 from pumice.packs.wasm.module import KernelModule
 
 _FOLDER = "wasm"
 
 
-def compiled(engine: Engine, module: KernelModule) -> Any:
+def compiled(engine: WasmEngine, module: KernelModule) -> Any:
     """A wasmtime.Module, from the cache if it is there."""
     folder = kept_folder(_FOLDER)
     path = None if folder is None else folder / f"{_key(engine.library, module.digest)}.cwasm"

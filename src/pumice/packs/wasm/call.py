@@ -21,7 +21,7 @@ import numpy as np
 
 from pumice.packs.errors import InitializationFailed, KernelCode, MemoryAccessViolation, ShapeMismatch
 from pumice.packs.wasm import abi
-from pumice.packs.wasm.abi import Descriptor, Region
+from pumice.packs.wasm.abi import Descriptor, MemoryRegion
 from pumice.packs.wasm.budget import PAGE_BYTES
 from pumice.packs.wasm.instance import Instance
 from pumice.packs.wasm.module import FILL, HEAD_BYTES, STAGES
@@ -35,7 +35,7 @@ _DIRECT_BYTES = 1 << 16
 # As many filled bytes as may follow the last region: less than a page, and a guard.
 _FILLED = np.full(2 * PAGE_BYTES, FILL, np.uint8)
 _FILLED_ADDRESS = _FILLED.ctypes.data
-_NONE = Region(0, 0)
+_NONE = MemoryRegion(0, 0)
 
 
 @dataclass(frozen=True)
@@ -49,22 +49,22 @@ class Layout:
     pages: int
 
     @property
-    def image(self) -> Region:
+    def image(self) -> MemoryRegion:
         """What must be unchanged after a call: all before scratch and output."""
-        return Region(self.head, self.fill.offset - self.head)
+        return MemoryRegion(self.head, self.fill.offset - self.head)
 
     @property
-    def rest(self) -> Region:
+    def rest(self) -> MemoryRegion:
         """What must be filled as ever: all after the output."""
         end = self.descriptor.output.end
-        return Region(end, self.pages * PAGE_BYTES - end)
+        return MemoryRegion(end, self.pages * PAGE_BYTES - end)
 
     @property
-    def fill(self) -> Region:
+    def fill(self) -> MemoryRegion:
         """What is filled before a call: scratch, output and the guard between them."""
         output, scratch = self.descriptor.output, self.descriptor.scratch
         start = scratch.offset if scratch.size else output.offset
-        return Region(start, output.end - start)
+        return MemoryRegion(start, output.end - start)
 
 
 def lay_out(own_pages: int, max_pages: int, inputs: Sequence[int], outputs: Sequence[int], params: int, scratch: int) -> Layout:
@@ -108,7 +108,7 @@ class PreparedCall:
         )  # fmt: skip
         self.success = self.layout.pages << 34
         # Instances that are laid out for this call; `keeps` says whether one may be put back after a call.
-        self.idle: list[Bound] = []
+        self.idle: list[BoundInstance] = []
         self.keeps = kernel.module.reusable
 
     def __call__(self, inputs: Sequence[np.ndarray[Any, Any]], outputs: Sequence[np.ndarray[Any, Any]]) -> None:
@@ -144,7 +144,7 @@ class PreparedCall:
         raise ShapeMismatch(f"the call of {self.kernel.id} was prepared for other arrays: {types}", kernel=self.kernel.id)
 
 
-class Bound:
+class BoundInstance:
     """An instance whose memory is laid out for one prepared call."""
 
     def __init__(self, call: PreparedCall, instance: Instance) -> None:
@@ -176,7 +176,7 @@ class Bound:
         self._copies = [_arguments(base + a, image + a - start, b - a) for a, b in spans]
         unchanged = [layout.rest]
         if layout.descriptor.scratch.size:
-            unchanged.append(Region(layout.descriptor.scratch.end, abi.GUARD_BYTES))
+            unchanged.append(MemoryRegion(layout.descriptor.scratch.end, abi.GUARD_BYTES))
         self._checks = [*self._copies, *(_arguments(base + r.offset, _FILLED_ADDRESS, r.size) for r in unchanged)]
         if data.content:
             # The added function clears the module's own memory after a call; this puts its data back.
@@ -252,7 +252,7 @@ class Bound:
         layout = self.call.layout
         d = layout.descriptor
         regions = {
-            "the descriptor": Region(layout.head, HEAD_BYTES + abi.DESCRIPTOR_BYTES),
+            "the descriptor": MemoryRegion(layout.head, HEAD_BYTES + abi.DESCRIPTOR_BYTES),
             "params": d.params, "input_a": d.input_a, "input_b": d.input_b,
         }  # fmt: skip
         image = layout.image

@@ -102,7 +102,7 @@ def library() -> Library:
 ticker = Ticker()
 
 
-class Engine:
+class WasmEngine:
     """Compiles and runs kernels that may use so much stack, with ticks of one length."""
 
     def __init__(self, max_stack: int, tick_seconds: float, clockwork: Ticker = ticker) -> None:
@@ -174,14 +174,14 @@ def _message(error: Any) -> str:
     return ": ".join(line for line in lines if line)[:_MAX_MESSAGE] or "no reason given"
 
 
-_engines: weakref.WeakValueDictionary[tuple[int, float], Engine] = weakref.WeakValueDictionary()
+_engines: weakref.WeakValueDictionary[tuple[int, float], WasmEngine] = weakref.WeakValueDictionary()
 _making = threading.Lock()
 
 
-def engine_for(max_stack: int, tick_seconds: float) -> Engine:
+def engine_for(max_stack: int, tick_seconds: float) -> WasmEngine:
     """The engine of these settings: kernels share it while one of them is alive."""
     with _making:
         found = _engines.get((max_stack, tick_seconds))
         if found is None:
-            found = _engines[max_stack, tick_seconds] = Engine(max_stack, tick_seconds)
+            found = _engines[max_stack, tick_seconds] = WasmEngine(max_stack, tick_seconds)
         return found

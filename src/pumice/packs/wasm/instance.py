@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pumice.packs.errors import ResourceLimit
-from pumice.packs.wasm.budget import PAGE_BYTES, Limits
-from pumice.packs.wasm.engine import Engine, trap_error
+from pumice.packs.wasm.budget import PAGE_BYTES, KernelLimits
+from pumice.packs.wasm.engine import WasmEngine, trap_error
 from pumice.packs.wasm.module import CALL
 
 
@@ -28,7 +28,7 @@ class Instance:
     `address` is where its memory starts in this process, `pages` how large it is.
     """
 
-    def __init__(self, engine: Engine, module: Any, limits: Limits) -> None:
+    def __init__(self, engine: WasmEngine, module: Any, limits: KernelLimits) -> None:
         self.engine = engine
         lib = engine.library
         c = lib.bindings

@@ -12,8 +12,8 @@ import numpy as np
 from pumice.packs.errors import PackKernelError
 from pumice.packs.wasm.budget import SERVER, Budget
 from pumice.packs.wasm.cache import compiled
-from pumice.packs.wasm.call import Bound, PreparedCall
-from pumice.packs.wasm.engine import Engine, engine_for
+from pumice.packs.wasm.call import BoundInstance, PreparedCall
+from pumice.packs.wasm.engine import WasmEngine, engine_for
 from pumice.packs.wasm.instance import Instance, OwnData
 from pumice.packs.wasm.module import check_module
 from pumice.packs.wasm.signature import ArrayType, Kinds, Params, array_type, match_types, pack_params, scratch_bytes
@@ -32,7 +32,7 @@ class WasmKernel:
     once what does not change between calls with arrays of the same types.
     """
 
-    def __init__(self, entry: KernelEntry, module: bytes, *, budget: Budget = SERVER, engine: Engine | None = None) -> None:
+    def __init__(self, entry: KernelEntry, module: bytes, *, budget: Budget = SERVER, engine: WasmEngine | None = None) -> None:
         self.entry, self.id, self.entry_point = entry, entry.id, entry.entry_point
         self.limits = budget.clamp(entry.resource_limits)
         self.module = check_module(module, entry.entry_point, self.limits, budget)
@@ -84,7 +84,7 @@ class WasmKernel:
         for call in calls:
             self._retire(call)
 
-    def take(self, call: PreparedCall) -> Bound:
+    def take(self, call: PreparedCall) -> BoundInstance:
         """An instance for a call: an idle one, a new one, one in place of another call's, or the next that is free."""
         with self._lock:
             # Counted before looking: whoever gives one back either sees this or is seen.
@@ -106,7 +106,7 @@ class WasmKernel:
             finally:
                 self._waiting -= 1
         try:
-            return Bound(call, Instance(self.engine, self._compiled, self.limits))
+            return BoundInstance(call, Instance(self.engine, self._compiled, self.limits))
         except BaseException:
             self._count_down()
             raise
@@ -119,7 +119,7 @@ class WasmKernel:
             with self._lock:
                 self._freed.notify()
 
-    def drop(self, bound: Bound) -> None:
+    def drop(self, bound: BoundInstance) -> None:
         """Frees an instance that must not be used again."""
         bound.close()
         self._count_down()
@@ -148,7 +148,7 @@ class WasmKernel:
             self._freed.notify()
 
 
-def _pop(call: PreparedCall) -> Bound | None:
+def _pop(call: PreparedCall) -> BoundInstance | None:
     try:
         return call.idle.pop()
     except IndexError:

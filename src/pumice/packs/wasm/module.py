@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pumice.packs.errors import InvalidModule, ResourceLimit
 from pumice.packs.wasm import binary
 from pumice.packs.wasm.binary import FuncType, Sections, leb
-from pumice.packs.wasm.budget import PAGE_BYTES, Budget, Limits
+from pumice.packs.wasm.budget import PAGE_BYTES, Budget, KernelLimits
 
 # Stages of a call, in the order of their numbers; 0 is a call that went well.
 STAGES = ("", "kernel_init", "forward", "kernel_cleanup")
@@ -54,11 +54,11 @@ class KernelModule:
         return hashlib.sha256(self.code).hexdigest()
 
 
-def check_module(module: bytes, entry_point: str, limits: Limits, budget: Budget) -> KernelModule:
+def check_module(module: bytes, entry_point: str, limits: KernelLimits, budget: Budget) -> KernelModule:
     """A module with the ABI's exports and no imports, within its limits; else InvalidModule or ResourceLimit.
 
-    >>> from pumice.packs.wasm.budget import SERVER, Limits
-    >>> check_module(b"\\0asm\\1\\0\\0\\0", "kernel_forward", Limits(256, 100, 1024, 65536, 10, 4), SERVER)
+    >>> from pumice.packs.wasm.budget import SERVER, KernelLimits
+    >>> check_module(b"\\0asm\\1\\0\\0\\0", "kernel_forward", KernelLimits(256, 100, 1024, 65536, 10, 4), SERVER)
     Traceback (most recent call last):
     pumice.packs.errors.InvalidModule: [invalid-module] the module exports no memory called "memory"
       hint: a wasm32 linker does so by default, or with --export-memory
@@ -108,7 +108,7 @@ def _check_exports(sections: Sections, entry_point: str) -> None:
             )
 
 
-def _check_limits(sections: Sections, limits: Limits) -> None:
+def _check_limits(sections: Sections, limits: KernelLimits) -> None:
     checks = {
         "memory pages": (sections.memories[0].minimum, limits.pages),
         "table elements": (sum(table.minimum for table in sections.tables), limits.table_elements),
