@@ -79,7 +79,7 @@ def test_changes_are_seen_and_sources_that_are_gone_leave_the_list(folder):
 
 
 def test_references_come_from_graph_files(folder):
-    graph = 'pumice graph 1\n%0 : f32[dims] = input "x"\n%1 : f32[dims] = relu(%0)\noutputs "result"=%1\n'
+    graph = 'pumice graph 1\nsymbols dims\n%0 : f32[dims] = input "x"\n%1 : f32[dims] = relu(%0)\noutputs "result"=%1\n'
     manifest = json.loads((folder / "kernels.json").read_text())
     for kernel in manifest["kernels"]:
         kernel["pumice"].pop("implements", None)

@@ -17,4 +17,5 @@ pack_app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 Pack = Annotated[Path, typer.Argument(metavar="PACK", help="The folder or zip of a pack.")]
 
-from pumice.cli import pack_author, pack_inspect, pack_keys, pack_life, pack_run, pack_sign  # noqa: E402, F401  they need the names above
+# They need the names above.
+from pumice.cli import pack_author, pack_bench, pack_inspect, pack_keys, pack_life, pack_run, pack_sign  # noqa: E402, F401

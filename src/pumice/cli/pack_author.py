@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json as json_text
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pumice.cli.pack import Json, pack_app
 from pumice.cli.pack_keys import PassphraseFile, passphrase_of
+
+if TYPE_CHECKING:
+    from pumice.packs.trust import VerifiedPack
 
 
 @pack_app.command()
@@ -34,6 +37,10 @@ def build(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The pack's folder, with kernels.json.")],
     key: Annotated[str, typer.Option(metavar="NAME", help="The key of yours to sign with; else the pack is not signed.")] = "",
     passphrase_file: PassphraseFile = None,
+    check: Annotated[
+        Literal["all", "host", "none"],
+        typer.Option(help="Which kernels to compare with their references: those in WGSL need a WebGPU device."),
+    ] = "all",
     json: Json = False,
 ) -> None:
     """Compile the sources of a pack, fill in hashes and references, check every kernel and write DIR/dist/NAME.zip."""
@@ -41,16 +48,54 @@ def build(
     from pumice.packs.keys import KeyFolder
 
     signer = KeyFolder().open(key, lambda: passphrase_of(key, passphrase_file)) if key else None
-    built = build_pack(folder, signer)
+    compared: dict[str, str] = {}
+    built = build_pack(folder, signer, lambda pack: compared.update(compare_kernels(pack, check)))
     fingerprint = signer.public.fingerprint if signer else ""
     if json:
         found: dict[str, Any] = {"pack": built.manifest.name, "version": built.manifest.version, "path": str(built.path)}
         found |= {"digest": built.files.digest, "signer": fingerprint, "compiled": built.compiled, "kept": built.kept}
+        found |= {"compared": compared}
         print(json_text.dumps(found))
         return
     for path in built.compiled:
         print(f"{path}: compiled, {len(built.files.files[path])} bytes")
     for path in built.kept:
         print(f"{path}: kept, its source is the same and there is no compiler here (pip install 'pumice[packs-build]')")
+    for kernel, verdict in compared.items():
+        print(f"{kernel}: {verdict}")
     signed = f"signed by {fingerprint}" if signer else "not signed"
     print(f"{built.path}: {built.manifest.name} {built.manifest.version}, {len(built.manifest.kernels)} kernels, {signed}")
+
+
+def compare_kernels(pack: VerifiedPack, which: str) -> dict[str, str]:
+    """What was found of each kernel that computes an op; BuildFailed if one does not agree with its reference or fails."""
+    from pumice.errors import NoDevice
+    from pumice.packs.degraded import degraded
+    from pumice.packs.errors import BuildFailed
+    from pumice.packs.kernels import pack_kernels
+    from pumice.run.device import open_device
+    from pumice.run.packs import Pack, offer_kernels, wrong_on
+
+    found: dict[str, str] = {}
+    opened = Pack(pack, pack_kernels(pack))
+    for spec in {"all": ("host", "webgpu"), "host": ("host",), "none": ()}[which]:
+        try:
+            device = open_device(spec)
+        except NoDevice as e:
+            found |= {k.id: f"not compared: {e.message}" for k in opened.kernels if k.id not in found}
+            continue
+        kernels = [k for k in opened.kernels if k.target == device.caps.target]
+        offer_kernels(opened, device)
+        # A kernel in WASM that fails is no wrong result, as another one stands in for it; its author wants to know.
+        failed = {d.kernel: d.message for d in degraded() if d.pack == opened.name}
+        wrong = wrong_on(device, opened, kernels)
+        failed = {d.kernel: d.message for d in degraded() if d.pack == opened.name and d.kernel not in failed}
+        for kernel in kernels:
+            if reason := wrong[kernel.id] or failed.get(kernel.id):
+                raise BuildFailed(
+                    f"the kernel {kernel.id} does not agree with the reference of {kernel.op} on {device.name}: {reason}",
+                    hint="mend the kernel, its reference or its conditions (when)",
+                    kernel=kernel.id,
+                )
+        found |= {k.id: f"agrees with the reference on {device.name}" for k in kernels}
+    return found

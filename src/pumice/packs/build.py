@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from pumice.core.private import read_plain
 from pumice.packs.archive import MAX_FILE_BYTES, PackFiles, write_zip
 from pumice.packs.compilers import COMPILERS, can_compile, compile_source
-from pumice.packs.errors import BuildFailed, InvalidManifest
+from pumice.packs.errors import BuildFailed, HashMismatch, InvalidManifest
 from pumice.packs.json_text import MAX_BYTES, parse_object
 from pumice.packs.paths import MANIFEST, path_problem
 from pumice.packs.signatures import sign_manifest
+from pumice.packs.trust import VerifiedPack, check_content
 
 if TYPE_CHECKING:
     from pumice.packs.keys import SigningKey
@@ -44,10 +45,13 @@ class BuiltPack:
     kept: tuple[str, ...]
 
 
-def build_pack(folder: Path, signer: SigningKey | None = None) -> BuiltPack:
+def build_pack(
+    folder: Path, signer: SigningKey | None = None, check: Callable[[VerifiedPack], None] = lambda pack: None
+) -> BuiltPack:
     """Builds the pack of a folder into `dist/NAME.zip` there; `kernels.json` gets the hashes.
 
-    A signer's key becomes the author's, and the manifest is signed with it; without one the pack is not signed.
+    A signer's key becomes the author's, and the manifest is signed with it; without one the pack is not signed. `check` sees
+    the pack before anything of it but the compiled modules is written, and raises what is wrong with it.
     """
     data = read_source(folder)
     compiled, kept = _compile_all(folder, data)
@@ -56,8 +60,11 @@ def build_pack(folder: Path, signer: SigningKey | None = None) -> BuiltPack:
     if signer is not None and isinstance(data.get("author"), dict):
         data["author"]["signing_key"] = signer.public.text
     files = _collect(folder, data, format_manifest(data).encode())
-    manifest = check_files(files)
-    _replace_changed(folder / MANIFEST, files.manifest)
+    manifest, content = check_content(files)
+    pack = VerifiedPack(manifest, content, files.digest, "", True, files.manifest)
+    _check_kernels(pack)
+    check(pack)
+    write_source(folder, data)
     if signer is not None:
         files = PackFiles(files.manifest, sign_manifest(files.manifest, signer), files.files)
     path = folder / DIST / f"{manifest.name}.zip"
@@ -76,6 +83,22 @@ def read_source(folder: Path) -> dict[str, Any]:
     for kernel in _kernels(data):
         kernel.setdefault("hash", NO_HASH)
     return data
+
+
+def write_source(folder: Path, data: Mapping[str, Any]) -> None:
+    """Replaces the manifest in a pack's folder."""
+    _replace_changed(folder / MANIFEST, format_manifest(data).encode())
+
+
+def read_built(folder: Path) -> VerifiedPack:
+    """The pack in a folder as it was last built, for its author: all is checked but who signed it."""
+    data = read_source(folder)
+    files = _collect(folder, data, read_plain(folder / MANIFEST, MAX_BYTES))
+    try:
+        manifest, content = check_content(files)
+    except HashMismatch as e:
+        raise BuildFailed(f"{folder} has changed since it was built: {e.message}", hint=f"pumice pack build {folder}") from None
+    return VerifiedPack(manifest, content, files.digest, "", True, files.manifest)
 
 
 def _kernels(data: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -192,16 +215,15 @@ def _replace_changed(path: Path, content: bytes) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def check_files(files: PackFiles) -> Manifest:
-    """The manifest of files that are about to be a pack: every field, and every kernel as the runtime will load it."""
-    from pumice.packs.manifest import Manifest
+def _check_kernels(pack: VerifiedPack) -> None:
+    """Loads every kernel as the runtime will: modules are compiled, WGSL is checked, new ops get their meaning."""
+    from pumice.packs.kernels import pack_kernels
     from pumice.packs.wasm.kernel import WasmKernel
 
-    manifest = Manifest.from_json(files.manifest)
-    for entry in manifest.kernels:
-        if entry.pumice.target == "host":
-            WasmKernel(entry, files.files[entry.path]).close()
-    return manifest
+    for entry in pack.manifest.kernels:
+        if not entry.in_wgsl:
+            WasmKernel(entry, pack.files[entry.path]).close()
+    pack_kernels(pack)
 
 
 def format_manifest(value: Any) -> str:

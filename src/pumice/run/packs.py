@@ -153,8 +153,7 @@ def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
         candidates = [k for k in pack.kernels if k.target == device.caps.target]
         if not candidates:
             continue
-        if not device.caps.dispatches:
-            _offer(pack, candidates)
+        offer_kernels(pack, device)
         wrong = wrong_on(device, pack, candidates)
         for kernel in candidates:
             if wrong[kernel.id]:
@@ -164,12 +163,14 @@ def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
     return tuple(found)
 
 
-def _offer(pack: Pack, kernels: Iterable[PackKernel]) -> None:
+def offer_kernels(pack: Pack, device: Device) -> None:
+    """Lets steps of plans for a device run the pack's kernels; only the host looks them up."""
     from pumice.packs.active import offer
     from pumice.packs.fallback import KernelChain
 
-    for kernel in kernels:
-        offer(kernel, KernelChain(pack.verified, kernel.id))
+    for kernel in pack.kernels:
+        if kernel.target == device.caps.target and not device.caps.dispatches:
+            offer(kernel, KernelChain(pack.verified, kernel.id))
 
 
 _lock = threading.Lock()

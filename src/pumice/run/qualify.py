@@ -200,6 +200,11 @@ class CaseTimer:
         for exe in self._executables:
             exe.close()
 
+    @property
+    def built_in_graph(self) -> Graph:
+        """What the built-in kernels compute; an op of a pack is composed of its reference's there."""
+        return self._executables[1].graph
+
     def measure(self, kernel: PackKernel, case: KernelCase) -> tuple[float, float]:
         """One pair of times."""
         ours, built_in = (exe.profile(self._inputs, repeats=3) for exe in self._executables)
