@@ -24,7 +24,15 @@ def _structs(count: int) -> str:
     )
 
 
+# Each ends a comment of WGSL.
+_LINE_BREAKS = {"line feed": "\n", "tab": "\v", "form feed": "\f", "return": "\r", "next line": "\x85"}
+_LINE_BREAKS |= {"line separator": "\u2028", "paragraph": "\u2029"}
+
 ATTACKS = {
+    **{
+        f"{name} after a comment": _main(f"// {end} var a: array<u32, 2000000>; out[1] = a[0];\n")
+        for name, end in _LINE_BREAKS.items()
+    },
     "function array": _main("var a: array<u32, 2000000>; a[out[0]] = 1u; out[1] = a[out[2]];"),
     "inferred array": _main("var a = array<u32, 2000000>(); a[out[0]] = 1u; out[1] = a[out[2]];"),
     "array of a constant": _main("var a: array<u32, N>; out[1] = a[out[2]];", "const N = 2000000;\n"),

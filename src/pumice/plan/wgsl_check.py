@@ -33,12 +33,16 @@ MAX_VALUE_BYTES = 1 << 16
 # Tokens of a function once all calls in it are inlined, as drivers do.
 MAX_INLINED = 1 << 20
 
+# A word, a number, an operator or bracket, or what is no WGSL.
 _TOKEN = re.compile(
-    r"(?P<space>\s+|//[^\n]*)|(?P<comment>/\*)|(?P<word>[^\W\d]\w*)|(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)"
-    r"|(?P<mark>->|&&|\|\||[-+*/%&|^=!<]=|[][(){}<>;:,.@=+\-*/%&|^!~])"
+    r"[^\W\d]\w*|\.?\d(?:[eEpP][+-]|[\w.])*|->|&&|\|\||[-+*/%&|^=!<]=|[][(){}<>;:,.@=+\-*/%&|^!~]|\S"
 )
+# The rest of a line, which ends at each of Unicode's line breaks, or the start of a block.
+_COMMENT = re.compile(r"//[^\n\v\f\r\x85\u2028\u2029]*|/\*")
+_FOREIGN = re.compile(r"[^]\w\s[(){}<>;:,.@=+\-*/%&|^!~]")
 _BLOCK = re.compile(r"/\*|\*/")
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
+_STRUCTURE = {*_OPEN, *_CLOSE, ";"}
 _PREFIX = {"-", "!", "~", "&", "*", "&&"}
 _SCALARS = {"f32": 4, "i32": 4, "u32": 4, "bool": 4, "f16": 2, "f": 4, "i": 4, "u": 4, "h": 2}
 _VECTOR = re.compile(r"vec([234])([fiuh]?)")
@@ -80,22 +84,25 @@ class _Refused(Exception):
 def _tokens(text: str) -> list[str]:
     if len(text) > MAX_TEXT:
         raise _Refused(f"{len(text)} characters, more than {MAX_TEXT}")
-    found: list[str] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise _Refused(f"the character U+{ord(text[at]):04X} is not WGSL")
-        at = match.end()
-        if match["comment"]:
-            at = _after_comment(text, at)
-        elif not match["space"]:
-            if at - match.start() > MAX_WORD:
-                raise _Refused(f"a word of {at - match.start()} characters, more than {MAX_WORD}")
-            found.append(match[0])
-            if len(found) > MAX_TOKENS:
-                raise _Refused(f"more than {MAX_TOKENS} tokens")
+    found = _TOKEN.findall(_without_comments(text))
+    if len(found) > MAX_TOKENS:
+        raise _Refused(f"more than {MAX_TOKENS} tokens")
+    for token in dict.fromkeys(found):
+        if _FOREIGN.match(token):
+            raise _Refused(f"the character U+{ord(token):04X} is not WGSL")
+        if len(token) > MAX_WORD:
+            raise _Refused(f"a word of {len(token)} characters, more than {MAX_WORD}")
     return found
+
+
+def _without_comments(text: str) -> str:
+    """The text with a space in the place of each comment."""
+    kept: list[str] = []
+    at = 0
+    while (start := _COMMENT.search(text, at)) is not None:
+        kept += [text[at : start.start()], " "]
+        at = _after_comment(text, start.end()) if start[0] == "/*" else start.end()
+    return "".join([*kept, text[at:]])
 
 
 def _after_comment(text: str, at: int) -> int:
@@ -124,6 +131,7 @@ class _WgslModule:
 
     def __init__(self, tokens: list[str], caps: Caps) -> None:
         self.tokens, self.caps, self.at = tokens, caps, 0
+        self.closed: dict[int, int] = {}  # by the position of a bracket: where it is closed
         self.sizes: dict[str, int] = {}  # of structs and aliases
         self.constants: dict[str, int] = {}
         self.functions: dict[str, _Function] = {}
@@ -144,10 +152,9 @@ class _WgslModule:
 
     def skip_to(self, *ends: str) -> None:
         """Past everything before one of `ends` outside of brackets; the end stays."""
-        depth = 0
-        while depth or self.peek() not in ends:
-            token = self.take()
-            depth += (token in _OPEN) - (token in _CLOSE)
+        while self.peek() not in ends:
+            self.at = self.closed.get(self.at, self.at)
+            self.take()
 
     # -- rules of the text ------------------------------------------------------------------------------------------
     def check(self) -> None:
@@ -161,9 +168,9 @@ class _WgslModule:
                 break
         else:
             raise _Refused(f"types nest deeper than {MAX_TYPE_DEPTH}, or in a circle")
-        for at, token in enumerate(self.tokens[:-1]):
-            if token == "array" and self.tokens[at + 1] == "<":
-                self.at = at
+        for at in [at for at, token in enumerate(self.tokens) if token == "array"]:
+            self.at = at
+            if self.peek(1) == "<":
                 self.type()
         self.declarations(("var", "fn"))
         for f in self.functions.values():
@@ -182,35 +189,44 @@ class _WgslModule:
             raise _Refused(f"{self.used['workgroup']} bytes of workgroup variables, the plan says {kernel.shared_bytes}")
         if "enable" in self.tokens:
             raise _Refused("it enables features itself, which is up to a runtime")
-        if "subgroups" not in kernel.features and any(t.startswith("subgroup") for t in self.tokens):
+        words = set(self.tokens)
+        if "subgroups" not in kernel.features and any(t.startswith("subgroup") for t in words):
             raise _Refused("it uses subgroups, which are not among its features")
-        if "f16" not in kernel.features and any(t == "f16" or _HALF.fullmatch(t) for t in self.tokens):
+        if "f16" not in kernel.features and any(t == "f16" or _HALF.fullmatch(t) for t in words):
             raise _Refused("it uses f16, which is not among its features")
 
     def check_text(self) -> None:
-        expected: list[str] = []
-        statement = unary = cases = branches = 0
-        for token in self.tokens:
+        tokens = self.tokens
+        opened: list[int] = []
+        start = 0
+        for at in [at for at, token in enumerate(tokens) if token in _STRUCTURE]:
+            token = tokens[at]
             if token in _OPEN:
-                expected.append(_OPEN[token])
-                if len(expected) > MAX_DEPTH:
+                opened.append(at)
+                if len(opened) > MAX_DEPTH:
                     raise _Refused(f"brackets nest deeper than {MAX_DEPTH}")
-            elif token in _CLOSE and (not expected or expected.pop() != token):
-                raise _Refused(f"{token} closes nothing")
-            statement = 0 if token in (";", "{", "}") else statement + 1
-            unary = unary + 1 if token in _PREFIX else 0
-            cases += token == "case"
-            branches += token == "else"
-            if statement > MAX_STATEMENT:
-                raise _Refused(f"a statement of more than {MAX_STATEMENT} tokens")
-            if unary > MAX_UNARY:
-                raise _Refused(f"more than {MAX_UNARY} operators in a row")
-        if expected:
-            raise _Refused(f"{expected[-1]} is missing at the end")
+            elif token in _CLOSE:
+                if not opened or _OPEN[tokens[opened[-1]]] != token:
+                    raise _Refused(f"{token} closes nothing")
+                self.closed[opened.pop()] = at
+            if token in (";", "{", "}"):
+                self.check_statement(at - start)
+                start = at + 1
+        self.check_statement(len(tokens) - start)
+        if opened:
+            raise _Refused(f"{_OPEN[tokens[opened[-1]]]} is missing at the end")
+        prefixes = [at for at, token in enumerate(tokens) if token in _PREFIX]
+        if any(later - at == MAX_UNARY for at, later in zip(prefixes, prefixes[MAX_UNARY:])):
+            raise _Refused(f"more than {MAX_UNARY} operators in a row")
+        cases, branches = tokens.count("case"), tokens.count("else")
         if cases > MAX_CASES or branches > MAX_BRANCHES:
             raise _Refused(f"{cases} cases and {branches} branches, more than {MAX_CASES} and {MAX_BRANCHES}")
         if "override" in self.tokens:
             raise _Refused("it has an override, which nothing sets")
+
+    def check_statement(self, tokens: int) -> None:
+        if tokens > MAX_STATEMENT:
+            raise _Refused(f"a statement of more than {MAX_STATEMENT} tokens")
 
     # -- declarations -----------------------------------------------------------------------------------------------
     def declarations(self, wanted: tuple[str, ...]) -> None:
@@ -372,7 +388,11 @@ class _WgslModule:
         """Bytes of the variables of a function, and which functions it calls how often."""
         total = 0
         self.at, end = function.body
-        while self.at < end:
+        wanted = {"var", "const", *self.functions}
+        for at in [at for at in range(self.at, end) if self.tokens[at] in wanted]:
+            if at < self.at:
+                continue  # inside of a type
+            self.at = at
             token = self.take()
             if token == "var":
                 total += self.local()
