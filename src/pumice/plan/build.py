@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pumice.core.caps import Caps
+from pumice.core.collection import without_collection
 from pumice.core.domain import Limit
 from pumice.errors import SymbolError
 from pumice.ir.graph import Graph
@@ -29,6 +29,7 @@ from pumice.plan.updates import Chain, gather_updates
 from pumice.plan.verify import verify_plan
 
 
+@without_collection
 def build_plan(
     graph: Graph,
     caps: Caps,
@@ -48,19 +49,8 @@ def build_plan(
     >>> [s.label for s in plan.steps], plan.memory["arena"]
     (['add+relu'], 128)
     """
-    collecting = gc.isenabled()
-    try:
-        # Planning makes some hundred thousand objects, most of which stay alive: collecting garbage would be wasted.
-        gc.disable()
-        return _build(graph, caps, options, max or {}, packs)
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _build(graph: Graph, caps: Caps, options: PlanOptions, max: Mapping[str, int], packs: Packs | None) -> Plan:
     verify(graph)
-    maxima = symbol_maxima(graph, max, options.default_max)
+    maxima = symbol_maxima(graph, max or {}, options.default_max)
     graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
     served = find_pack_calls(options.pack_kernels, caps, graph, maxima)
     graph = optimize(compose(graph, lambda n: n.id in served or has_kernel(caps, graph, n)), check=options.check)

@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from pumice.core.collection import without_collection
 from pumice.errors import FormatError, InputError
 from pumice.formats.weights import malformed
 from pumice.plan.file_check import check_structure
@@ -74,6 +75,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
     return plan_from_bytes(data, Path(path))
 
 
+@without_collection
 def plan_from_bytes(data: bytes, path: Path = Path("plan")) -> Plan:
     """The plan in the bytes of a file; `path` names them in errors."""
     header, blobs = _open(data, path)

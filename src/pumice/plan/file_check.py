@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from pumice.ir.graph import Graph
 from pumice.ir.registry import RESIDENT_OPS, SOURCE_OPS
 from pumice.ir.verify import verify
 from pumice.plan.file_exprs import EXACT
-from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step
+from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step, Value
 from pumice.plan.verify import check_cover, verify_plan
 from pumice.plan.wgsl_check import check_kernel
 
@@ -31,10 +32,14 @@ def check_structure(plan: Plan) -> None:
     _check_maxima(plan)
     _check_tree(plan.graph)
     check_cover(plan)
+    _check_sources(plan)
+    owners = _owners(plan)
+    # Sizes, and values of sources, that were checked: regimes share them, and they live as long as the plan.
+    checked: set[int] = set()
     for regime in plan.regimes:
-        _check_values(plan, regime)
+        _check_values(plan, regime, owners, checked)
         for k, step in enumerate(regime.steps):
-            _check_step(plan, regime, k, step)
+            _check_step(plan, regime, k, step, checked)
         _check_copies(plan, regime)
     _check_work(plan)
     for kernel in {(k.digest, k.workgroup, k.shared_bytes, k.features): k for k in plan.kernels}.values():
@@ -80,9 +85,10 @@ def _check_maxima(plan: Plan) -> None:
         raise _fail("symbols", "the maxima of the graph's symbols are not the plan's")
 
 
-def _check_known(plan: Plan, d: Dim, what: str) -> None:
-    if not isinstance(d, Expr):
+def _check_known(plan: Plan, d: Dim, what: str, checked: set[int]) -> None:
+    if not isinstance(d, Expr) or id(d) in checked:
         return
+    checked.add(id(d))
     unknown = symbols(d) - plan.maxima.keys()
     if unknown:
         raise _fail("symbols", f"{what} uses the symbol {min(unknown)}, which the plan does not have")
@@ -101,17 +107,46 @@ def _check_tree(graph: Graph) -> None:
             raise _fail("tree", f"the tree of the outputs names {str(node)[:40]!r}, there are {len(graph.outputs)} outputs")
 
 
-def _check_values(plan: Plan, regime: Regime) -> None:
-    graph, sizes = plan.graph, _sizes(plan, regime)
-    for n in graph:
-        if n.op in RESIDENT_OPS and n.op != "constant" and n.id not in regime.values:
+def _check_sources(plan: Plan) -> None:
+    """Sources have memory, the same in all regimes; constants do not overlap."""
+    for n in plan.graph:
+        if n.op in RESIDENT_OPS and n.op != "constant" and n.id not in plan.values:
             raise _fail("values", f"the {n.op} {n.name!r} has no memory")
-    for v in regime.values.values():
+    constants = (n.id for n in plan.graph.sources("constant") if n.id in plan.values)
+    parts = sorted((p.buffer, p.offset, p.nbytes, i) for i in constants for p in plan.values[i].parts)
+    for (buffer, offset, nbytes, i), (other, start, _, k) in pairwise(parts):
+        if buffer == other and start < offset + nbytes:
+            raise _fail("values", f"the constants {i} and {k} overlap in buffer {buffer}")
+
+
+# By buffer, the source that it is for, and where that is.
+_Owners = dict[int, tuple[int, Part]]
+
+
+def _owners(plan: Plan) -> _Owners:
+    """A buffer for an input, a state or a param, or for params that are packed, holds just that, and perhaps views of it."""
+    owners: _Owners = {}
+    packed = {i for params in plan.packing.values() for i in params}
+    for n in plan.graph:
+        if n.op not in RESIDENT_OPS or n.op == "constant" or n.id in packed:
+            continue
+        for p in plan.values[n.id].parts:
+            if p.buffer in owners:
+                raise _fail("values", f"the {n.op} {n.name!r} shares buffer {p.buffer} with value {owners[p.buffer][0]}")
+            owners[p.buffer] = n.id, p
+    return owners
+
+
+def _check_values(plan: Plan, regime: Regime, owners: _Owners, checked: set[int]) -> None:
+    graph = plan.graph
+    values = [v for v in regime.values.values() if id(v) not in checked]
+    sizes = _sizes(plan, regime, values, checked)
+    for v in values:
         node = graph.nodes[v.id] if v.id < len(graph) else None
         if node is not None and node.type is not v.type and node.type != v.type:
             raise _fail("values", f"value {v.id} is {v.type}, its node is {node.type}")
         resident = node is not None and node.op in RESIDENT_OPS
-        size, room = sizes[id(v.type)][resident], sum(p.nbytes for p in v.parts)
+        size, room = sizes[id(v.type)][resident], sum([p.nbytes for p in v.parts])
         if size > room or size >= EXACT or not v.parts:
             raise _fail("values", f"value {v.id} takes {size} bytes and has room for {room}")
         kinds = {plan.buffers[p.buffer].kind for p in v.parts if 0 <= p.buffer < len(plan.buffers)}
@@ -123,56 +158,43 @@ def _check_values(plan: Plan, regime: Regime) -> None:
             raise _fail("alignment", f"value {v.id} starts at no multiple of {plan.caps.storage_alignment} bytes")
         if len(v.parts) > 1 and (op != "param" or not plan.caps.splits_params):
             raise _fail("values", f"value {v.id} is in {len(v.parts)} parts, only params of webgpu plans may be")
-    _check_owners(plan, regime)
+        if kinds - {"constant", "arena"}:
+            _check_owned(plan, v, owners)
+        if resident:
+            checked.add(id(v))
 
 
-def _sizes(plan: Plan, regime: Regime) -> dict[int, tuple[int, int]]:
+def _check_owned(plan: Plan, v: Value, owners: _Owners) -> None:
+    for p in v.parts:
+        if not 0 <= p.buffer < len(plan.buffers) or plan.buffers[p.buffer].kind in ("constant", "arena"):
+            continue
+        owner = owners.get(p.buffer)
+        if owner is None or p.offset < owner[1].offset or p.offset + p.nbytes > owner[1].offset + owner[1].nbytes:
+            raise _fail("values", f"value {v.id} is in buffer {p.buffer}, outside of the buffer's use")
+
+
+def _sizes(plan: Plan, regime: Regime, values: Sequence[Value], checked: set[int]) -> dict[int, tuple[int, int]]:
     """The bytes that values of a type take at most, in the regime and in the plan, by the type's id.
 
     This checks the symbols of types, too.
     """
     sizes: dict[int, tuple[int, int]] = {}
     domain = plan.domain(regime)
-    for v in regime.values.values():
+    for v in values:
         if id(v.type) not in sizes:
             for d in v.type.shape:
-                _check_known(plan, d, f"the shape of value {v.id}")
+                _check_known(plan, d, f"the shape of value {v.id}", checked)
             sizes[id(v.type)] = v.type.dtype.nbytes(domain.upper(v.type.numel)), v.type.max_nbytes(plan.maxima)
     return sizes
 
 
-def _check_owners(plan: Plan, regime: Regime) -> None:
-    """A buffer for an input, a state or a param, or for params that are packed, holds just that, and perhaps views of it."""
-    owners: dict[int, tuple[int, Part]] = {}
-    packed = {i for params in plan.packing.values() for i in params}
-    for n in plan.graph:
-        if n.op not in RESIDENT_OPS or n.op == "constant" or n.id in packed:
-            continue
-        for p in regime.values[n.id].parts:
-            if p.buffer in owners:
-                raise _fail("values", f"the {n.op} {n.name!r} shares buffer {p.buffer} with value {owners[p.buffer][0]}")
-            owners[p.buffer] = n.id, p
-    for v in regime.values.values():
-        for p in v.parts:
-            if not 0 <= p.buffer < len(plan.buffers) or plan.buffers[p.buffer].kind in ("constant", "arena"):
-                continue
-            owner = owners.get(p.buffer)
-            if owner is None or p.offset < owner[1].offset or p.offset + p.nbytes > owner[1].offset + owner[1].nbytes:
-                raise _fail("values", f"value {v.id} is in buffer {p.buffer}, outside of the buffer's use")
-    constants = (n.id for n in plan.graph.sources("constant") if n.id in regime.values)
-    parts = sorted((p.buffer, p.offset, p.nbytes, i) for i in constants for p in regime.values[i].parts)
-    for (buffer, offset, nbytes, i), (other, start, _, k) in pairwise(parts):
-        if buffer == other and start < offset + nbytes:
-            raise _fail("values", f"the constants {i} and {k} overlap in buffer {buffer}")
-
-
-def _check_step(plan: Plan, regime: Regime, k: int, step: Step) -> None:
+def _check_step(plan: Plan, regime: Regime, k: int, step: Step, checked: set[int]) -> None:
     nodes, values, where = plan.graph.nodes, regime.values, f"step {k} ({step.label})"
     for n in step.nodes:
         if not 0 <= n < len(nodes) or nodes[n].op in RESIDENT_OPS:
             raise _fail("nodes", f"{where} computes node {n}, which is none or a source")
     for d in (step.most_groups, *step.uniforms):
-        _check_known(plan, d, where)
+        _check_known(plan, d, where, checked)
     for b in step.bindings:
         if b.value not in values or not 0 <= b.part < len(values[b.value].parts):
             raise _fail("range", f"{where} binds part {b.part} of value {b.value}, which has no memory")

@@ -132,6 +132,7 @@ class _WgslModule:
     def __init__(self, tokens: list[str], caps: Caps) -> None:
         self.tokens, self.caps, self.at = tokens, caps, 0
         self.closed: dict[int, int] = {}  # by the position of a bracket: where it is closed
+        self.declared: list[tuple[str, int]] = []
         self.sizes: dict[str, int] = {}  # of structs and aliases
         self.constants: dict[str, int] = {}
         self.functions: dict[str, _Function] = {}
@@ -159,11 +160,12 @@ class _WgslModule:
     # -- rules of the text ------------------------------------------------------------------------------------------
     def check(self) -> None:
         self.check_text()
+        self.find_declarations()
         # Names may be used before they are declared, so types are read until their sizes no longer change.
-        self.declarations(("const",))
+        self.read("const")
         for _ in range(MAX_TYPE_DEPTH + 2):
             before = dict(self.sizes)
-            self.declarations(("alias", "struct"))
+            self.read("alias", "struct")
             if self.sizes == before:
                 break
         else:
@@ -172,7 +174,7 @@ class _WgslModule:
             self.at = at
             if self.peek(1) == "<":
                 self.type()
-        self.declarations(("var", "fn"))
+        self.read("var", "fn")
         for f in self.functions.values():
             self.check_body(f)
         self.check_calls()
@@ -229,8 +231,9 @@ class _WgslModule:
             raise _Refused(f"a statement of more than {MAX_STATEMENT} tokens")
 
     # -- declarations -----------------------------------------------------------------------------------------------
-    def declarations(self, wanted: tuple[str, ...]) -> None:
-        self.at = count = 0
+    def find_declarations(self) -> None:
+        """The kinds of all declarations, and the positions after those."""
+        count = 0
         while self.at < len(self.tokens):
             count += 1
             if count > MAX_DECLARATIONS:
@@ -241,14 +244,20 @@ class _WgslModule:
                 continue
             if kind not in _READERS and kind not in _SKIPPED:
                 raise _Refused(f"{kind[:40]} starts no declaration")
-            if kind in wanted:
-                getattr(self, _READERS[kind])()
-            elif kind in ("struct", "fn"):
+            self.declared.append((kind, self.at))
+            if kind in ("struct", "fn"):
                 self.skip_to("{")
                 self.block()
             else:
                 self.skip_to(";")
                 self.take(";")
+
+    def read(self, *kinds: str) -> None:
+        """Reads the declarations of some kinds."""
+        for kind, at in self.declared:
+            if kind in kinds:
+                self.at = at
+                getattr(self, _READERS[kind])()
 
     def attributes(self) -> None:
         while self.peek() == "@":
@@ -262,11 +271,11 @@ class _WgslModule:
                 self.take(")")
 
     def block(self) -> tuple[int, int]:
+        start = self.at
         self.take("{")
-        first = self.at
-        self.skip_to("}")
+        self.at = self.closed[start]
         self.take("}")
-        return first, self.at - 1
+        return start + 1, self.at - 1
 
     def constant(self) -> None:
         name = self.take()
