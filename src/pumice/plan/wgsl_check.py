@@ -34,9 +34,7 @@ MAX_VALUE_BYTES = 1 << 16
 MAX_INLINED = 1 << 20
 
 # A word, a number, an operator or bracket, or what is no WGSL.
-_TOKEN = re.compile(
-    r"[^\W\d]\w*|\.?\d(?:[eEpP][+-]|[\w.])*|->|&&|\|\||[-+*/%&|^=!<]=|[][(){}<>;:,.@=+\-*/%&|^!~]|\S"
-)
+_TOKEN = re.compile(r"[^\W\d]\w*|\.?\d(?:[eEpP][+-]|[\w.])*|->|&&|\|\||[-+*/%&|^=!<]=|[][(){}<>;:,.@=+\-*/%&|^!~]|\S")
 # The rest of a line, which ends at each of Unicode's line breaks, or the start of a block.
 _COMMENT = re.compile(r"//[^\n\v\f\r\x85\u2028\u2029]*|/\*")
 _FOREIGN = re.compile(r"[^]\w\s[(){}<>;:,.@=+\-*/%&|^!~]")
