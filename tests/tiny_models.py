@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,17 @@ def make_engine(name: str, target: str = "host", /, **options: Any) -> Engine:
 
 def tokens_of(e: Engine, prompt: list[int], n: int = 8, sampling: SamplingParams = GREEDY, **kwargs: Any) -> list[int]:
     return [event.token for event in e.stream([Request(prompt, sampling, n, **kwargs)])]
+
+
+def settled(engine: Engine) -> bool:
+    """Whether no sequence has a slot or pages, once what calls left is settled: at the end of the batch that runs."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        with engine._step_lock:
+            if not engine._live and engine._scheduler.statistics.pages_used == 0:
+                return True
+        time.sleep(0.01)
+    return False
 
 
 def write_tokenizer(folder: Path, vocab: int, *, closing: bool = False) -> None:

@@ -15,10 +15,11 @@ import pytest
 import pumice as pm
 from llm.test_adapters import random_adapter
 from pumice.errors import ClosedError, DeadlineError, DeviceLost, InputError, UnknownName
+from pumice.llm.batches import Batch
 from pumice.llm.engine import Engine
 from pumice.llm.live import EventQueue
 from pumice.llm.requests import Request, SamplingParams, Timings
-from tiny_models import GREEDY, checkpoint, tokens_of
+from tiny_models import GREEDY, checkpoint, settled, tokens_of
 
 TURN: dict[str, Any] = {"temperature": 0, "max_tokens": 6, "raw": True, "ignore_eos": True}
 LONG: dict[str, Any] = {**TURN, "max_tokens": 40}
@@ -45,7 +46,7 @@ def want(model: Any) -> dict[str, list[int]]:
 def shared(model: Any) -> Iterator[Engine]:
     with pm.Engine(model, slots=4, context=64) as engine:
         yield engine
-        assert not engine._live and engine._scheduler.statistics.pages_used == 0
+        assert settled(engine)
 
 
 def in_time(work: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -243,7 +244,7 @@ def test_threads_that_read_close_and_fail_at_once(model: Any, want: dict[str, li
     for t in threads:
         t.join(120)
     assert not any(t.is_alive() for t in threads) and not wrong
-    assert not model.engine._live and model.engine._scheduler.statistics.pages_used == 0
+    assert settled(model.engine)
 
 
 def test_engines_of_one_model_run_at_once(model: Any, want: dict[str, list[int]]) -> None:
@@ -289,27 +290,34 @@ def test_windows_in_a_small_pool_give_what_a_large_one_gives(name: str, engine: 
     assert got == [tokens_of(large, r.prompt, 90) for r in requests]
 
 
-def test_a_preempted_prompt_that_comes_back_to_its_slot_counts_its_own_tokens(engine: Callable[..., Engine]) -> None:
-    """The penalties of a slot are another sequence's, if that one had the slot between two chunks of a prompt."""
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_preempted_prompt_that_comes_back_to_its_slot_counts_its_own_tokens(alone: bool, engine: Callable[..., Engine]) -> None:
+    """The penalties of a slot are another sequence's, if that one had the slot between two chunks of a prompt.
+
+    The batch that preempts the prompt has the prompt's next chunk too, or, `alone`, nothing to run.
+    """
     e = engine("llama", slots=1, context=96, chunk=32)
     penalty = SamplingParams(temperature=0, repeat_penalty=3.0)
     rng = np.random.default_rng(5)
     first, other = rng.integers(4, e.cfg.vocab, 70).tolist(), rng.integers(4, e.cfg.vocab, 9).tolist()
-    alone = [event.token for event in engine("llama", slots=1, context=96).stream([Request(first, penalty, 9)])]
-    next_batch, moved = e._scheduler.next_batch, []
+    want = [event.token for event in engine("llama", slots=1, context=96).stream([Request(first, penalty, 9)])]
+    next_batch, held, moved = e._scheduler.next_batch, [], []
 
     def preempting(*args: Any) -> Any:
-        batch = next_batch(*args)
+        batch = held.pop() if held else next_batch(*args)
         if not moved and batch.prefill and batch.prefill[0].start == 32:
-            moved.append(True)
-            e._runner.start(type(batch)((), (), 0, (), (batch.prefill[0].id,), ()), e._live, e._scheduler.tables, wait=True)
+            moved.append(batch.prefill[0].id)
             # As another sequence leaves the slot.
             s = EventQueue([Request(other, penalty, 1)], Timings(), patient=False).sequences[0]
             e._runner._fill_slot(s, 0, e._runner.sampling_of([s]))
+            if alone:
+                held.append(batch)
+                return Batch(preempted=tuple(moved))
+            return batch._replace(preempted=tuple(moved))
         return batch
 
     e._scheduler.next_batch = preempting  # type: ignore[method-assign]
-    assert [event.token for event in e.stream([Request(first, penalty, 9)])] == alone and moved
+    assert [event.token for event in e.stream([Request(first, penalty, 9)])] == want and moved
 
 
 # --- devices ---
@@ -352,7 +360,7 @@ def test_lost_devices_leave_nothing_behind(folder: Path, want: dict[str, list[in
                     lost += 1
             assert lost
             model.reopen()
-            assert model.engine._scheduler.statistics.pages_used == 0 and not model.engine._live
+            assert settled(model.engine)
             # In one call, so that the batches, and what they need on the device, are always the same; then the plan of one row.
             assert [a.tokens for a in model.generate(PROMPTS, **LONG)] == [want[p] for p in PROMPTS]
             assert model.generate(PROMPTS[0], **LONG).tokens == want[PROMPTS[0]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pumice as pm
 from pumice.errors import ClosedError, DeadlineError, InputError, NotFinite
 from pumice.llm.engine import Engine
 from pumice.llm.requests import Request, SamplingParams, Timings
-from tiny_models import GREEDY, PROMPT, checkpoint, tokens_of
+from tiny_models import GREEDY, PROMPT, checkpoint, settled, tokens_of
 
 TURN: dict[str, Any] = {"temperature": 0, "max_tokens": 6, "raw": True, "ignore_eos": True}
 
@@ -36,12 +35,7 @@ def model(folder: Path) -> Iterator[Any]:
 def shared(model: Any) -> Iterator[Engine]:
     with pm.Engine(model, slots=4, context=64) as engine:
         yield engine
-        # What a call leaves is settled at the end of the batch that runs, if another thread runs one.
-        until = time.monotonic() + 20
-        while engine._live and time.monotonic() < until:
-            time.sleep(0.01)
-        assert not engine._live
-        assert engine._scheduler.statistics.pages_used == 0
+        assert settled(engine)
 
 
 def answers_of(engine: Engine, requests: list[Request], timings: Timings | None = None) -> list[list[int]]:
@@ -250,7 +244,7 @@ def test_cycles_leave_nothing_behind(model: Any, cycles: int) -> None:
             handles[k % 3].cancel()
             for h in handles:
                 h.result()
-            assert engine._scheduler.statistics.pages_used == 0 and not engine._live
+            assert settled(engine)
 
     cycle(0)
     store, before = model.engine._store, None

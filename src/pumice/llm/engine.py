@@ -455,6 +455,9 @@ class Engine:
             if batch.expired:
                 late = DeadlineError("the deadline of this call has passed", hint=DeadlineError.HINT)
                 self._end_all(late, [self._live[id] for id in batch.expired])
+            for id in batch.preempted:
+                # Others have its slot, even if it comes back to it.
+                self._live[id].slot = -1
             if not batch:
                 return
             self._in_flight.append(self._runner.start(batch, self._live, self._scheduler.tables, wait=self._bursts == 1))

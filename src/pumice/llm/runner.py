@@ -191,9 +191,6 @@ class Runner:
         rows = [(live[r.id], r) for r in batch.decode]
         plain = [(s, r) for s, r in rows if not s.drafts or r.steps == 1]
         burst = Burst(batch.steps if plain else 0)
-        for id in batch.preempted:
-            # Others have its slot, even if it comes back to it.
-            live[id].slot = -1
         if batch.copies:
             self._copy(batch.copies)
         runs: list[Callable[..., Results | None]] = []
