@@ -176,14 +176,21 @@ class Beyond:
         return [100_000]
 
 
-@pytest.mark.parametrize("drafter", [Failing(2, ClosedError("the model is closed")), Failing(1, KeyError("x")), Beyond()])
+class Words:
+    def draft(self, tokens: Sequence[int], count: int) -> Any:
+        return ["w7"] * count
+
+
+@pytest.mark.parametrize(
+    "drafter", [Failing(2, ClosedError("the model is closed")), Failing(1, KeyError("x")), Beyond(), Words()]
+)
 def test_a_drafter_that_fails_ends_its_own_call(drafter: Any, engine: Callable[..., Engine]) -> None:
     e = engine("llama", slots=2)
     want = tokens_of(e, PROMPT, 30)
     other = e.stream([Request(PROMPT, GREEDY, 30)])
     got = [next(other).token]
     with pytest.raises(
-        (ClosedError, InputError), match=r"the model is closed|the token 100000 was drafted|failed after \d+ tokens: KeyError"
+        (ClosedError, InputError), match=r"is closed|the token 100000 was drafted|failed after \d+ tokens: (KeyError|TypeError)"
     ):
         tokens_of(e, PROMPT[:6], 30, draft=drafter)
     assert got + [event.token for event in other] == want and e._scheduler.idle

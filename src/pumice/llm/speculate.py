@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -242,7 +243,7 @@ def draft_for(live: LiveSequence, cfg: ModelArchConfig) -> list[int]:
     while room > 1 and rotary_regime(cfg, max(live.turned_by, len(tokens) + room - 1)) != first:
         room -= 1
     try:
-        drafts = live.speculator.propose(tokens, room)[: max(room - 1, 0)]
+        drafts = [index(t) for t in live.speculator.propose(tokens, room)[: max(room - 1, 0)]]
     except PumiceError:
         raise
     except Exception as e:
