@@ -225,15 +225,15 @@ class Engine:
     def events(self, queue: EventQueue, cancelled: Callable[[], bool] | None = None) -> Generator[TokenEvent, None, None]:
         """The events of a call as they come."""
         while True:
-            event = queue.take()
+            event, over = queue.take()
             if event is not None:
                 yield event
+            elif not over:
+                self.wait(queue, cancelled)
             elif queue.error is not None:
                 raise queue.error
-            elif queue.closed or queue.ended:
-                return
             else:
-                self.wait(queue, cancelled)
+                return
 
     def submit(
         self,
@@ -283,7 +283,7 @@ class Engine:
         """Runs batches while there are handles that nobody waits for; ends with the last handle."""
 
         def due(turn: _Turn) -> bool:
-            self._submitted = [q for q in self._submitted if not (q.ended or q.closed or q.error)]
+            self._submitted = [q for q in self._submitted if not q.over]
             return not self._submitted or (any(not q.waiting for q in self._submitted) and self._take_turn(turn))
 
         while True:

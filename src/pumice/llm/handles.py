@@ -39,7 +39,7 @@ class Handle:
             piece = self._ready()
             if piece is not None:
                 return piece
-            if self._over:
+            if self._over and not self._pieces:  # another reader may have found the end
                 raise StopIteration
             self._engine.wait(self._queue)
 
@@ -58,7 +58,7 @@ class Handle:
     @property
     def done(self) -> bool:
         """Whether nothing more comes."""
-        return self._over or self._queue.ended or self._queue.closed or self._queue.error is not None
+        return self._over or self._queue.over
 
     @property
     def tokens(self) -> list[int]:
@@ -79,7 +79,7 @@ class Handle:
             piece = self._ready()
             if piece is not None:
                 return piece
-            if self._over:
+            if self._over and not self._pieces:  # another reader may have found the end
                 raise StopAsyncIteration
             await self._changed()
 
@@ -118,20 +118,20 @@ class Handle:
         """The next piece, if there is one now."""
         with self._lock:
             while not self._pieces and not self._over:
-                event = self._queue.take()
+                event, over = self._queue.take()
                 if event is not None:
                     piece = self._run.take(event, self._queue)
                     if piece is not None:
                         self._pieces.append(piece)
+                elif not over:
+                    return None
                 elif self._queue.error is not None:
                     self._run.complete()
                     raise self._queue.error
-                elif self._queue.closed or self._queue.ended:
+                else:
                     self._pieces.extend(self._run.rest())
                     self._run.complete()
                     self._over = True
-                else:
-                    return None
             return self._pieces.popleft() if self._pieces else None
 
     def _result(self) -> Any:

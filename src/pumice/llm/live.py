@@ -61,18 +61,25 @@ class EventQueue:
     @property
     def ready(self) -> bool:
         """Whether a reader need not wait."""
-        return bool(self.events) or self.error is not None or self.closed or self.ended
+        return bool(self.events) or self.over
 
-    def take(self) -> TokenEvent | None:
-        """The next event; None if there is none now."""
+    def take(self) -> tuple[TokenEvent | None, bool]:
+        """The next event, if there is one now; if not, whether the reader has had the last one of a call that is over."""
+        # Before the events are looked at: another thread may append the last ones, and end the call, right afterwards.
+        over = self.over
         while self.events:
             number, event = self.events.popleft()
             s = self.sequences[event.request]
             # An interrupt may have come after an event was appended and before that was noted: its token then came again.
             if number == s.read:
                 s.read += 1
-                return event
-        return None
+                return event, False
+        return None, over
+
+    @property
+    def over(self) -> bool:
+        """Whether the call ended: with all its tokens, with an error, or because its caller wants no more."""
+        return self.error is not None or self.closed or self.ended
 
     @property
     def ended(self) -> bool:
