@@ -25,7 +25,18 @@ def run(home: Path, *args: object) -> Done:
 def test_a_kernel_runs_with_a_file_and_saves_its_output(pack: Path, tmp_path: Path) -> None:
     x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
     np.save(tmp_path / "x.npy", x)
-    done = run(tmp_path, pack, "relu_wasm", "--insecure", "--input", f"x={tmp_path}/x.npy", "--out", tmp_path / "y.npy", "--json")
+    done = run(
+        tmp_path,
+        pack,
+        "relu_wasm",
+        "--insecure",
+        "--input",
+        f"x={tmp_path}/x.npy",
+        "--out",
+        tmp_path / "y.npy",
+        "--json",
+        "--check",
+    )
     assert done.returncode == 0, done.stderr
     assert "INSECURE" in done.stderr
     report = json.loads(done.stdout)
@@ -34,6 +45,7 @@ def test_a_kernel_runs_with_a_file_and_saves_its_output(pack: Path, tmp_path: Pa
     assert report["outputs"]["result"]["shape"] == [2, 3, 4]
     assert report["outputs"]["result"]["min"] == 0 and report["outputs"]["result"]["max"] == 1
     assert report["median_us"] > 0
+    assert report["problem"] == ""
 
 
 def test_random_inputs_and_text(pack: Path, tmp_path: Path) -> None:
@@ -41,8 +53,8 @@ def test_random_inputs_and_text(pack: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "small 1.0.0, relu_wasm (INSECURE: nobody vouches for it)"
-    assert lines[1].startswith("  input  x float32[2, 8]  1.11762")
-    assert lines[2].startswith("  output result float32[2, 8]  1.11762, 0, 0, 0, 0.60")
+    assert lines[1].startswith("  input  x float32[2, 8]  0.12573, -0.132105")
+    assert lines[2].startswith("  output result float32[2, 8]  0.12573, 0, 0.640423")
     assert "µs first" in lines[3]
 
 
@@ -105,3 +117,17 @@ def test_params_of_the_command_line() -> None:
     for name, text in (("n", "1.5"), ("on", "maybe"), ("eps", "small")):
         with pytest.raises(InputError, match="is no value"):
             _value(declared, name, text)
+
+
+def test_a_wrong_kernel_is_found_by_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    from pack_making import RELU_WAT, wasm
+    from pumice.cli.pack_run import run_kernel
+
+    wrong = wasm(RELU_WAT.replace("f32.max", "f32.min"))
+    pack = small_pack(name="wrong", files={"relu.wasm": wrong}).write_zip(tmp_path / "wrong.zip")
+    with pytest.warns(PumiceWarning, match="INSECURE"), pytest.raises(typer.Exit) as caught:
+        run_kernel(str(pack), "relu_wasm", insecure=True, check=True)
+    assert caught.value.exit_code == 1
+    assert "check  WRONG: " in capsys.readouterr().out

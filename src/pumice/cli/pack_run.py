@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pumice.packs.manifest import KernelEntry, Param
-    from pumice.packs.trust import VerifiedPack
+    from pumice.run.packs import Pack
 
     Array = np.ndarray[Any, Any]
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _DIM, _ROWS = 64, (4,)
 _SHOWN = 6
 _TIMED_SECONDS = 0.2
+_WRONG = 1  # the exit code of a kernel that disagrees with the reference
 
 
 @pack_app.command("run")
@@ -42,14 +43,17 @@ def run_kernel(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Do not ask who signed it; check all else. For packs that you are making.")
     ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare the kernel with its op's reference on samples too.")] = False,
     json: Json = False,
 ) -> None:
     """Run one WASM kernel of a pack, in its sandbox, and show what it computes and how long it takes."""
     import numpy as np
 
     from pumice.packs.wasm.kernel import WasmKernel
+    from pumice.run.packs import load_pack
 
-    verified = open_pack(pack, insecure)
+    loaded = load_pack(pack, insecure=insecure)
+    verified = loaded.verified
     entry = verified.manifest.get_kernel(kernel)
     if entry.pumice.in_wgsl:
         _refuse(f"{kernel} is a WGSL kernel", "`pumice run --pack` uses it on a GPU; here WASM kernels run")
@@ -79,22 +83,28 @@ def run_kernel(
         "instances_reused": runner.module.reusable,
     }
     runner.close()
+    if check:
+        report["problem"] = compare(loaded, kernel)
     if json:
         print(json_text.dumps(report))
     else:
         _print(report)
+    if report.get("problem"):
+        raise typer.Exit(_WRONG)
 
 
-def open_pack(pack: str, insecure: bool) -> VerifiedPack:
-    """A pack by its path or, if there is no such file, by the name under which it is installed."""
-    from pumice.packs.archive import read_pack
-    from pumice.packs.store import PackStore
-    from pumice.packs.trust import TrustStore, verify_pack
+def compare(pack: Pack, kernel: str) -> str:
+    """What is wrong with a kernel by the reference of its op, as before its first use in a model; "" if nothing is."""
+    from pumice.packs.active import offer
+    from pumice.packs.fallback import KernelChain
+    from pumice.run.device import open_device
+    from pumice.run.qualify import qualify
 
-    path = Path(pack)
-    if path.exists():
-        return verify_pack(read_pack(path), TrustStore(), insecure=insecure)
-    return PackStore().active(pack)
+    found = next((k for k in pack.kernels if k.id == kernel), None)
+    if found is None:
+        _refuse(f"{kernel} is of no op, so that there is nothing to compare it with", "leave out --check")
+    offer(found, KernelChain(pack.verified, kernel))
+    return qualify(found, open_device("host"))
 
 
 def _inputs(entry: KernelEntry, texts: list[str], seed: int) -> dict[str, Array]:
@@ -102,7 +112,8 @@ def _inputs(entry: KernelEntry, texts: list[str], seed: int) -> dict[str, Array]
     import numpy as np
 
     from pumice.ir.pack_kernels import TensorPattern
-    from pumice.packs.wasm.signature import bind_dims
+    from pumice.packs.ops import random_array
+    from pumice.packs.wasm.signature import bind_dims, numpy_dtype
 
     specs = {spec.name: spec for spec in entry.inputs}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -126,7 +137,7 @@ def _inputs(entry: KernelEntry, texts: list[str], seed: int) -> dict[str, Array]
                 if isinstance(part, str):
                     dims.setdefault(part, _ROWS if part.endswith("...") else _DIM)
             sizes = TensorPattern(name, spec.dtype, spec.shape).shape_for(dims) or ()
-            loaded[name] = _random(rng, spec.dtype, tuple(int(n) for n in sizes))
+            loaded[name] = random_array(rng, numpy_dtype(spec.dtype).name, tuple(int(n) for n in sizes))
         found[name] = loaded[name]
     return found
 
@@ -195,18 +206,6 @@ def _load(path: Path) -> Array:
     return array
 
 
-def _random(rng: np.random.Generator, dtype: str, shape: tuple[int, ...]) -> Array:
-    import numpy as np
-
-    from pumice.packs.wasm.signature import numpy_dtype
-
-    kind = numpy_dtype(dtype)
-    if kind.kind in "iu":
-        limits = np.iinfo(kind)
-        return rng.integers(max(limits.min, -128), min(limits.max, 255), shape, endpoint=True).astype(kind)
-    return rng.standard_normal(shape, np.float32).astype(kind)
-
-
 def _run(call: Any) -> list[float]:
     """Microseconds of the first call and of as many warm ones as fit a moment."""
     times: list[float] = []
@@ -243,6 +242,8 @@ def _print(report: dict[str, Any]) -> None:
             print(f"  {kind[:-1]:<6} {name} {a['dtype']}{a['shape']}  {numbers}{bad}")
     warm = f"{report['median_us']:.1f} µs warm (median of {report['calls']})" if report["calls"] > 1 else "called once"
     print(f"  time   {report['first_us']:.1f} µs first, {warm}")
+    if "problem" in report:
+        print(f"  check  {'WRONG: ' + report['problem'] if report['problem'] else 'agrees with the reference'}")
 
 
 def _refuse(what: str, hint: str) -> NoReturn:
