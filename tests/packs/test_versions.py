@@ -6,11 +6,17 @@ from typing import Any
 
 import pytest
 
+from pack_making import small_pack
+from pumice import config
+from pumice.backends.null.device import NullDevice
 from pumice.core.caps import Caps
 from pumice.packs import versions
 from pumice.packs.errors import MissingFeature, RuntimeTooNew, RuntimeTooOld, VersionIncompatible
+from pumice.packs.kernels import pack_kernels
 from pumice.packs.manifest import KernelEntry
-from pumice.packs.versions import Version, check_features, check_range, device_lacks
+from pumice.packs.trust import VerifiedPack, check_content
+from pumice.packs.versions import Version, check_features, check_range
+from pumice.run.packs import Pack, kernels_in_use
 
 # Each line is one version in all the ways to write it; lines are in order.
 ORDER = [
@@ -169,12 +175,22 @@ def test_a_version_of_a_runtime_that_cannot_be_read() -> None:
         check_features(kernel(platforms={"wasmtime": platform("30-or-so")}))
 
 
-def test_features_of_a_device_are_conditions_of_use() -> None:
+def test_features_of_a_device_are_conditions_of_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """The pack is verified on every machine; the kernel is skipped on a device that lacks what it needs."""
+
+    def needs_both(manifest: dict[str, Any]) -> None:
+        manifest["kernels"][1]["platforms"] = {"webgpu": platform("1", "subgroups")}
+        manifest["kernels"][1]["pumice"]["wgsl"]["features"] = ["f16"]
+
+    manifest, files = check_content(small_pack(edit=needs_both).pack_files)
+    verified = VerifiedPack(manifest, files, "0" * 64, "")
+    half = next(k for k in pack_kernels(verified) if k.id == "relu_wgsl")
     plain = Caps.preset("browser-baseline")
-    half = kernel("webgpu", {"webgpu": platform("1", "subgroups")}, features=["f16"])
-    check_features(half)
-    assert device_lacks(half, plain) == "the device has no f16, subgroups"
-    assert device_lacks(half, plain.with_(f16=True)) == "the device has no subgroups"
-    assert device_lacks(half, plain.with_(f16=True, subgroups=True)) == ""
-    assert device_lacks(kernel(platforms={"wasmtime": platform("1", "simd")}), Caps.preset("host")) == ""
-    assert device_lacks(kernel(), plain) == "it is for host, not for webgpu"
+    assert half.features == ("f16", "subgroups")
+    assert half.lacking(plain) == "the device has no f16, subgroups"
+    assert half.lacking(plain.with_(f16=True)) == "the device has no subgroups"
+    assert half.lacking(plain.with_(f16=True, subgroups=True)) == ""
+    # Skipped with the reason, and without a warning: nothing is wrong with the kernel.
+    with config.override(debug=1):
+        assert kernels_in_use(NullDevice(plain), [Pack(verified, (half,))]) == ()
+    assert "small/relu_wgsl is skipped: the device has no f16, subgroups" in capsys.readouterr().err

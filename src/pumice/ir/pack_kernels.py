@@ -156,7 +156,7 @@ class PackKernel:
             return None
         if not all(p.match(type, dims) for p, (_, type) in zip(self.outputs, results, strict=True)):
             return None
-        if not all(getattr(caps, feature, False) for feature in self.features):
+        if self.lacking(caps):
             return None
         env = environment(dims, attrs, caps)
         try:
@@ -167,6 +167,11 @@ class PackKernel:
         except ExpressionError:
             return None  # such as a condition on an attribute that this op leaves open
         return None if any(v is None for v in params) else PackCall(self, params, groups)
+
+    def lacking(self, caps: Caps) -> str:
+        """Which of the features that it needs a device does not have, in words; "" if it has all."""
+        missing = [feature for feature in self.features if not getattr(caps, feature, False)]
+        return f"the device has no {', '.join(missing)}" if missing else ""
 
     def _param(self, p: PackParam, env: Mapping[str, Value]) -> Value:
         """The value of a parameter, None where it is outside its type or range."""

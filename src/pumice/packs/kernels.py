@@ -11,6 +11,7 @@ from pumice.ir.pack_kernels import PackKernel, PackParam
 from pumice.ir.registry import OpSpec, get_op, offer_op
 from pumice.packs.errors import InvalidManifest
 from pumice.packs.ops import new_op, patterns
+from pumice.packs.versions import needed_features
 from pumice.plan.plan import Access, Kernel
 from pumice.plan.wgsl_check import check_kernel
 
@@ -70,7 +71,7 @@ def _with_wgsl(pack: VerifiedPack, entry: KernelEntry, found: PackKernel) -> Pac
         text = pack.files[entry.path].decode()
     except UnicodeDecodeError:
         raise InvalidManifest(f"{entry.path} is not UTF-8", kernel=entry.id) from None
-    features = tuple(launch.features)
+    features = tuple(sorted(needed_features(entry)))
     reads: list[Access] = ["read" for _ in found.inputs]
     writes: list[Access] = ["write" for _ in found.outputs]
     kernel = Kernel(found.label, text, (*reads, *writes), len(found.params), launch.workgroup, launch.shared_bytes, features)

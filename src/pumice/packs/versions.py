@@ -9,7 +9,6 @@ from functools import total_ordering
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from pumice.core.caps import Caps
 from pumice.packs.errors import MissingFeature, RuntimeTooNew, RuntimeTooOld, VersionIncompatible
 from pumice.packs.wasm.engine import PROPOSALS
 
@@ -125,19 +124,10 @@ def check_features(kernel: KernelEntry) -> None:
 
 
 def needed_features(kernel: KernelEntry) -> set[str]:
-    """The features of its runtime that a kernel declares."""
+    """The features of its runtime that a kernel declares; devices without one of them skip it (`PackKernel.lacking`)."""
     platform = kernel.platforms.get(_RUNTIMES[kernel.pumice.target])
     own = () if kernel.pumice.wgsl is None else kernel.pumice.wgsl.features
     return {*own, *(() if platform is None else platform.features)}
-
-
-def device_lacks(kernel: KernelEntry, caps: Caps) -> str:
-    """Why a device cannot run a kernel of a verified pack; nothing if it can. The kernel is then skipped, and its pack stays."""
-    if kernel.pumice.target != caps.target:
-        return f"it is for {kernel.pumice.target}, not for {caps.target}"
-    offered = {"f16": caps.f16, "subgroups": caps.subgroups}
-    missing = sorted(name for name in needed_features(kernel) if not offered.get(name, not kernel.in_wgsl))
-    return f"the device has no {', '.join(missing)}" if missing else ""
 
 
 def _runtime_version(runtime: str) -> str:

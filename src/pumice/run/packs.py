@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -150,7 +151,7 @@ def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
     given, named = packs_given(packs)
     found: list[PackKernel] = []
     for pack in given:
-        candidates = [k for k in pack.kernels if k.target == device.caps.target]
+        candidates = [k for k in pack.kernels if k.target == device.caps.target and not _lacks(device, k)]
         if not candidates:
             continue
         offer_kernels(pack, device)
@@ -161,6 +162,14 @@ def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
             elif named or _is_faster(device, kernel):
                 found.append(kernel)
     return tuple(found)
+
+
+def _lacks(device: Device, kernel: PackKernel) -> bool:
+    """Whether a device lacks a feature that a kernel needs: a condition like any other, and no failure of the kernel."""
+    reason = kernel.lacking(device.caps)
+    if reason and config.debug >= 1:
+        print(f"pumice: the kernel {kernel.label} is skipped: {reason}", file=sys.stderr)
+    return bool(reason)
 
 
 def offer_kernels(pack: Pack, device: Device) -> None:
