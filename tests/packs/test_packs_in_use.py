@@ -13,13 +13,14 @@ from pumice import config
 from pumice.backends.select import open_device
 from pumice.errors import DTypeError, InputError, PumiceWarning, UnknownName
 from pumice.packs.archive import write_zip
+from pumice.packs.cases import cases_for
 from pumice.packs.degraded import degraded, forget
 from pumice.packs.errors import InvalidManifest, KernelNotFound, NoTrustedKey
 from pumice.packs.keys import SigningKey
 from pumice.packs.store import PackStore
 from pumice.packs.trust import TrustStore
 from pumice.run.packs import kernels_in_use
-from pumice.run.qualify import cases_for, qualify
+from pumice.run.qualify import qualify
 
 ROOT = Path(__file__).parent.parent.parent
 WAT = """(module (memory (export "memory") 1)

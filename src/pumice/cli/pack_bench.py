@@ -21,9 +21,9 @@ from pumice.ir.types import TensorType
 if TYPE_CHECKING:
     from pumice.ir.graph import Graph
     from pumice.ir.pack_kernels import PackKernel
+    from pumice.packs.cases import KernelCase
     from pumice.run.device import Device
     from pumice.run.packs import Pack
-    from pumice.run.qualify import KernelCase
 
 # Shapes to measure by op, as {"rms_norm": [{"x": [64, 576], "weight": [576], "attrs": {"eps": 1e-6}}]}.
 SHAPES = "src/bench.json"
@@ -145,7 +145,7 @@ def _repeat(run: Callable[[], tuple[float, float]]) -> list[tuple[float, float]]
 
 def _cases(pack: Pack, kernel: PackKernel, device: Device) -> Iterator[tuple[str, KernelCase]]:
     """Calls that the kernel is for, with the sizes of its dims as a label."""
-    from pumice.run.qualify import KernelCase, largest_case
+    from pumice.packs.cases import KernelCase, largest_case
 
     shapes = _shapes(pack).get(kernel.op.removeprefix(f"{pack.name}."), ())
     rng = np.random.default_rng(0)

@@ -266,9 +266,10 @@ def used_kernels(plans: Iterable[Plan]) -> list[dict[str, Any]]:
 
 def _is_faster(device: Device, kernel: PackKernel) -> bool:
     """Whether a kernel of an enabled pack is to be used: by the user's word, else by the time that it takes here."""
+    from pumice.packs.cases import largest_case
     from pumice.packs.choice import Choices
     from pumice.packs.store import PackStore
-    from pumice.run.qualify import CaseTimer, largest_case
+    from pumice.run.qualify import CaseTimer
 
     store = PackStore()
     choices = Choices(store.folder, store.use_of)
