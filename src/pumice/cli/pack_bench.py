@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SHAPES = "src/bench.json"
 _ROUNDS = 15
 _MOST_SECONDS = 2.0
+_MOST_ELEMENTS = 1 << 26
 # Floating-point operations for each element of the first operand, of ops whose graph does not show them; exp counts as one.
 _PER_ELEMENT = {"rope": 3, "rms_norm": 4, "layer_norm": 8, "softmax": 5, "log_softmax": 5}
 
@@ -42,9 +43,12 @@ def bench(
 ) -> None:
     """Measure each kernel of a pack in turn with the built-in one, the CPU on one thread."""
     from pumice import config
+    from pumice.errors import InputError
     from pumice.run.device import open_device
 
     folder = Path(pack)
+    if write and not folder.is_dir():
+        raise InputError(f"{pack} is no folder of a pack's sources", hint="--write needs one", pack=pack)
     with config.override(threads=1):
         opened, dev = open_pack(pack), open_device(device)
         if not json:
@@ -167,20 +171,25 @@ def _shapes(pack: Pack) -> Mapping[str, Any]:
     if content is None:
         return {}
     found = parse_object(content, SHAPES)
-    for op, shapes in found.items():
-        if not (isinstance(shapes, list) and all(isinstance(s, dict) for s in shapes)):
+    for op, calls in found.items():
+        if not (isinstance(calls, list) and all(isinstance(c, dict) for c in calls)):
             raise InvalidManifest(f"{SHAPES}: {op} should have a list of objects, one for each call", file=SHAPES)
     return found
 
 
-def _arrays(kernel: PackKernel, shape: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+def _arrays(kernel: PackKernel, shapes: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     from pumice.packs.errors import InvalidManifest
     from pumice.packs.ops import random_array
 
-    if {p.name for p in kernel.inputs} != shape.keys() - {"attrs"}:
+    given = {name: shape for name, shape in shapes.items() if name != "attrs"}
+    if {p.name for p in kernel.inputs} != given.keys():
         names = ", ".join(p.name for p in kernel.inputs)
-        raise InvalidManifest(f"{SHAPES}: {kernel.op} takes {names}, not {', '.join(shape.keys() - {'attrs'})}", file=SHAPES)
-    return {p.name: random_array(rng, p.dtype, tuple(shape[p.name])) for p in kernel.inputs}
+        raise InvalidManifest(f"{SHAPES}: {kernel.op} takes {names}, not {', '.join(given)}", file=SHAPES)
+    for name, shape in given.items():
+        sizes = shape if isinstance(shape, list) else [shape]
+        if not all(type(n) is int and n > 0 for n in sizes) or math.prod(sizes) > _MOST_ELEMENTS:
+            raise InvalidManifest(f"{SHAPES}: {kernel.op}: {shape} is no shape of {name}", file=SHAPES)
+    return {p.name: random_array(rng, p.dtype, tuple(given[p.name])) for p in kernel.inputs}
 
 
 def count_flops(graph: Graph) -> int:
