@@ -154,7 +154,7 @@ def test_a_sequence_that_is_cancelled_leaves_nothing(engine: Callable[..., Engin
 def test_plain_requests_neither_draft_nor_make_a_plan_for_it(engine: Callable[..., Engine]) -> None:
     e = engine("llama")
     tokens_of(e, PROMPT, 8)
-    assert not e._runner._made[False, True]
+    assert not e._runner._made[False, "verify"]
 
 
 # --- what is refused ---

@@ -9,11 +9,12 @@ import pumice as pm
 from pumice.errors import InputError
 from pumice.ir.graph import Graph
 from pumice.llm.adapters import AdapterLayout
-from pumice.llm.memory import CacheLayout, PagedMemory, group_input
+from pumice.llm.memory import CacheLayout, PagedMemory, RaggedMemory, group_input
 from pumice.llm.sampling import Sampling, next_token, sampling_specs
 from pumice.models.config import ModelArchConfig
 from pumice.models.memory import pages_suffice
 from pumice.models.registry import CausalArchitecture
+from pumice.models.rope import rotary_regime
 from pumice.tensor import Tensor
 
 # Sampled tokens that the device keeps, so that the host may read them several token steps late.
@@ -28,6 +29,7 @@ def token_step(
     *,
     feed: bool,
     verify: bool = False,
+    ragged: bool = False,
     adapters: AdapterLayout | None = None,
 ) -> Callable[..., Any]:
     """One token step for a batch of sequences: run the new tokens, append to the cache, sample each row's next token.
@@ -39,23 +41,30 @@ def token_step(
     With `feed` each row runs the token in the ring at `fed` instead, which never left the device. To `verify` drafts, the
     `tokens` of one sequence are its last one and the drafts: a token is sampled after every one of them, so `at` and the inputs
     of sampling have a row for each. With `adapters` the input of that name says how many tokens use each of them: rows are
-    sorted by it.
+    sorted by it. `ragged` runs whole prompts of several sequences side by side, as the `tokens` of one row: `start` is then the
+    position of each of them, `of` the number of its sequence, and `last` the place of each sequence's last token.
     """
 
-    def run(params: Any, slot: Tensor, start: Tensor, total: Tensor, at: Tensor, **rest: Tensor) -> Any:
+    def run(params: Any, slot: Tensor, start: Tensor, at: Tensor, total: Tensor | None = None, **rest: Tensor) -> Any:
         ring = pm.state("ring", (RING * layout.slots,), "i32")
         tokens = pm.expand_dims(pm.take(ring, rest["fed"]), 1) if feed else rest["tokens"]
         batch, width = tokens.shape
-        column = pm.expand_dims(pm.arange(width, dtype="i32"), 0)
-        positions = pm.expand_dims(start, 1) + column
-        end = None if feed else start + rest["length"]
         tables, rows = ([rest[group_input(n, g)] for g in range(len(layout.windows))] for n in ("pages", "row"))
-        memory = PagedMemory(layout, tables, rows, start, end, slot=slot, new_tokens=None if feed else rest["length"])
+        memory: PagedMemory
+        if ragged:
+            positions = pm.expand_dims(start, 0)
+            memory = RaggedMemory(layout, [pm.take(t, rest["of"], axis=0) for t in tables], rows, start, None, slot=slot)
+        else:
+            positions = pm.expand_dims(start, 1) + pm.expand_dims(pm.arange(width, dtype="i32"), 0)
+            end, new_tokens = (None, None) if feed else (start + rest["length"], rest["length"])
+            memory = PagedMemory(layout, tables, rows, start, end, slot=slot, new_tokens=new_tokens)
         if adapters is not None:
             params = {**params, **adapters.updates(cfg, rest["adapters"], one_end=not (feed or verify))}
         hidden = arch.hidden(cfg, params, tokens, positions, memory, length=total)
         if verify:
             hidden, slot = hidden.reshape(width, cfg.hidden), pm.broadcast_to(slot, (width,))
+        elif ragged:
+            hidden = pm.take(hidden.reshape(width, cfg.hidden), rest["last"], axis=0)
         elif not feed:
             # Only each row's last token has a successor to predict.
             ends = pm.arange(batch, dtype="i32") * width + rest["length"] - 1
@@ -78,6 +87,11 @@ def check_verifiable(arch: CausalArchitecture, cfg: ModelArchConfig) -> None:
         )
 
 
+def can_be_ragged(arch: CausalArchitecture, cfg: ModelArchConfig) -> bool:
+    """Whether tokens of several sequences can run side by side: not where a layer keeps states, or rotates by the length."""
+    return pages_suffice(arch.memories(cfg)) and rotary_regime(cfg, 1) == rotary_regime(cfg, cfg.max_positions)
+
+
 def trace_token_step(
     arch: CausalArchitecture,
     cfg: ModelArchConfig,
@@ -88,26 +102,31 @@ def trace_token_step(
     chunk: int | None,
     rows: int | None = None,
     verify: bool = False,
+    ragged: bool = False,
     adapters: AdapterLayout | None = None,
 ) -> Graph:
     """The graph of a token step: for prefill chunks of up to `chunk` tokens or, with None, for the token sampled last.
 
     `rows` is how many sequences take part in the latter at most, by default all slots. With `verify` a chunk is a token and the
-    drafts after it. `params` are specs, nested as the model has them.
+    drafts after it; if `ragged` it has the prompts of up to `rows` sequences. `params` are specs, nested as the model has them.
     """
     if verify:
         check_verifiable(arch, cfg)
     feed = chunk is None
     most = layout.slots if rows is None else rows
-    batch: tuple[int | str, ...] = ("B",) if feed and most > 1 else (1,)
+    batch: tuple[int | str, ...] = ("B",) if (feed or ragged) and most > 1 else (1,)
+    new = pm.spec("T", dtype="i32", max=chunk)
 
     def each(dtype: str = "f32", *shape: int) -> pm.Spec:
         return pm.spec(*batch, *shape, dtype=dtype, max=most if batch != (1,) else None)
 
-    specs: dict[str, Any] = {n: each("i32") for n in ("slot", "start", "total", "at", "fed" if feed else "length")}
+    if ragged:
+        specs: dict[str, Any] = {"slot": each("i32"), "start": new, "of": new, "last": each("i32")}
+    else:
+        specs = {n: each("i32") for n in ("slot", "start", "total", "at", "fed" if feed else "length")}
     for group in range(len(layout.windows)):
         specs[group_input("pages", group)] = each("i32", layout.table)
-        specs[group_input("row", group)] = each("i32") if feed else pm.spec("T", dtype="i32", max=chunk)
+        specs[group_input("row", group)] = each("i32") if feed else new
     if not feed:
         specs["tokens"] = pm.spec(1, "T", dtype="i32", max=chunk)
 
@@ -117,5 +136,5 @@ def trace_token_step(
     specs |= {"at": drawn("i32"), **sampling_specs(drawn, sampling, cfg.vocab)}
     if adapters is not None:
         specs["adapters"] = pm.spec(adapters.places, dtype="i32")
-    step = token_step(arch, cfg, layout, sampling, feed=feed, verify=verify, adapters=adapters)
+    step = token_step(arch, cfg, layout, sampling, feed=feed, verify=verify, ragged=ragged, adapters=adapters)
     return pm.trace(step, params=params, **specs)

@@ -167,6 +167,18 @@ class PagedMemory:
         pm.set_state(held, rows if self.layout.slots == 1 else pm.scatter_set(held, self.slot, rows))
 
 
+class RaggedMemory(PagedMemory):
+    """The memory of tokens [1, T] of several sequences side by side: each token attends like a sequence of its own.
+
+    `tables` [T, P] and `start` [T] are by token. Keys and values of all are appended before any is read, and the position of a
+    token hides what comes after it.
+    """
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        one, width, *head = q.shape
+        return super().attend(layer, q.reshape(width, one, *head), k, v, **options).reshape(one, width, *head[:-1], v.shape[-1])
+
+
 def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
     """Quantises each vector to integers from -127 to 127; gives these and the scales."""
     top = pm.maximum(pm.abs(x).max(axis=-1), 1e-30) / 127.0

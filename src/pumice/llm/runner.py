@@ -14,7 +14,7 @@ import pumice as pm
 from pumice import config
 from pumice.llm.adapters import AdapterLayout, Adapters
 from pumice.llm.batches import Batch, Chunk, DecodeRow, PageCopy
-from pumice.llm.graphs import RING, trace_token_step
+from pumice.llm.graphs import RING, can_be_ragged, trace_token_step
 from pumice.llm.live import EventQueue, LiveSequence, Logprobs, logprobs_in
 from pumice.llm.memory import CacheLayout, PagedStates, group_input
 from pumice.llm.plans import keep_plan, plan_path, read_plan
@@ -38,6 +38,8 @@ Results = Callable[[], Sequence[Array]]
 USUAL = Sampling(greedy=False)
 # Tokens of a prompt as chats begin with; the kernels for so many are made ready at load.
 _SHORT_PROMPT = 32
+# Tokens up to which a chunk shares its run with others, on GPUs and on processors: longer ones keep the device busy alone.
+_SHORT_CHUNK, _SHORT_ON_HOST = 128, 16
 _LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
 
 
@@ -77,11 +79,15 @@ class Runner:
 
     def __init__(self, weights: ModelWeights, store: Store, layout: CacheLayout, chunk: int, adapters: Adapters) -> None:
         self.weights, self.store, self.layout, self.chunk, self.adapters = weights, store, layout, chunk, adapters
-        # Executables by whether some sequence of the batch has an adapter, and whether they verify drafts.
-        self._made: dict[tuple[bool, bool], dict[tuple[bool, int, Sampling], Executable]] = {
-            (adapted, verify): {} for adapted in (False, True) for verify in (False, True)
+        # Executables by whether some sequence of the batch has an adapter, and by what is special about their tokens.
+        self._made: dict[tuple[bool, str], dict[tuple[bool, int, Sampling], Executable]] = {
+            (adapted, kind): {} for adapted in (False, True) for kind in ("", "verify", "ragged")
         }
-        self.exes = self._made[False, False]
+        self.exes = self._made[False, ""]
+        # Tokens of chunks that may share a run.
+        self._short = _SHORT_CHUNK if store.device.caps.overlaps_host else _SHORT_ON_HOST
+        if not can_be_ragged(weights.arch, weights.cfg):
+            self._short = 0
         self._slot_writers: dict[str, Executable] = {}
         self._states: PagedStates | None = None
         # Captured now, for executables that are made later or in another thread.
@@ -98,40 +104,45 @@ class Runner:
 
     def verify_executable(self, sampling: Sampling, *, adapted: bool = False) -> Executable:
         """For a sequence's last token and the drafts after it."""
-        return self._executable(False, MOST_DRAFTS + 1, sampling, adapted, verify=True)
+        return self._executable(False, MOST_DRAFTS + 1, sampling, adapted, "verify")
 
-    def _executable(self, decode: bool, size: int, sampling: Sampling, adapted: bool, verify: bool = False) -> Executable:
-        key, made = (decode, size, sampling), self._made[adapted, verify]
+    def ragged_executable(self, sampling: Sampling) -> Executable:
+        """For short prompts of several sequences together."""
+        return self._executable(False, self.chunk, sampling, False, "ragged")
+
+    def _executable(self, decode: bool, size: int, sampling: Sampling, adapted: bool, kind: str = "") -> Executable:
+        key, made = (decode, size, sampling), self._made[adapted, kind]
         if key not in made:
             with config.override(**self._switches):
-                made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None, verify)
+                made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None, kind)
         return made[key]
 
     def forget_adapted(self) -> None:
         """Executables for another layout of the adapters come in place of the present ones."""
-        for made in (self._made[True, False], self._made[True, True]):
+        for made in [made for (adapted, _), made in self._made.items() if adapted]:
             for exe in made.values():
                 exe.close()
             made.clear()
 
-    def _make(self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None, verify: bool) -> Executable:
-        path = self._plan_path(decode, size, sampling, adapters, verify)
+    def _make(self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None, kind: str) -> Executable:
+        path = self._plan_path(decode, size, sampling, adapters, kind)
         plan = read_plan(path)
         if plan is not None:
             return Executable(plan, self.store, validate=config.validate)
         w = self.weights
         sizes: dict[str, Any] = {"chunk": None, "rows": size} if decode else {"chunk": size}
-        graph = trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes, verify=verify, adapters=adapters)
+        special = {"verify": kind == "verify", "ragged": kind == "ragged"}
+        graph = trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes, **special, adapters=adapters)
         made = pm.compile(graph, store=self.store)
         keep_plan(path, made.plan)
         return made
 
     def _plan_path(
-        self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None = None, verify: bool = False
+        self, decode: bool, size: int, sampling: Sampling, adapters: AdapterLayout | None = None, kind: str = ""
     ) -> Path | None:
         """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
         w = self.weights
-        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters, verify, self.store.pack_kernels)
+        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters, kind, self.store.pack_kernels)
         return None if w.adapted else plan_path(self.store.device.caps, *inputs)
 
     def prepare(self) -> None:
@@ -194,7 +205,11 @@ class Runner:
         if batch.copies:
             self._copy(batch.copies)
         runs: list[Callable[..., Results | None]] = []
-        runs += [partial(self._run_chunk, burst, c, live[c.id], tables) for c in batch.prefill]
+        for chunks in self._together(batch.prefill, live):
+            if len(chunks) == 1:
+                runs.append(partial(self._run_chunk, burst, chunks[0], live[chunks[0].id], tables))
+            else:
+                runs.append(partial(self._run_ragged, burst, [(live[c.id], c) for c in chunks], tables))
         if len(plain) < len(rows):
             runs += [partial(self._run_drafts, burst, s, r, tables) for s, r in rows if s.drafts and r.steps > 1]
         if plain:
@@ -224,18 +239,9 @@ class Runner:
     def _run_chunk(
         self, burst: Burst, chunk: Chunk, live: LiveSequence, tables: Sequence[Table], *, wait: bool, final: bool
     ) -> Results | None:
-        border, cfg = self.weights.cfg.recompute_beyond, self.weights.cfg
-        sampling = self.sampling_of([live])
-        if (live.slot, live.following) != (chunk.slot, chunk.start):
-            # The sequence enters its slot.
-            beyond = border is not None and chunk.total > border
-            live.turned_by = chunk.total if beyond else len(live.request.prompt)
-            self._fill_slot(live, chunk.slot, sampling)
-            if not live.tokens:
-                live.queue.timings.reused[live.index] = chunk.start
+        cfg, sampling = self.weights.cfg, self.sampling_of([live])
+        self._enter(chunk, live)
         end = chunk.start + len(chunk.tokens)
-        live.slot, live.following = chunk.slot, -1 if chunk.last else end
-        live.queue.timings.prompt_tokens += len(chunk.tokens)
         pieces = [(chunk.start, end)]
         if end > live.turned_by and rotary_regime(cfg, end) != rotary_regime(cfg, live.turned_by):
             # Each token that was decoded turned by its own length.
@@ -254,6 +260,65 @@ class Runner:
             at = self._note_logprobs(burst, results) if sampling.logprobs else None
             burst.places.append((live, self._place(len(live.tokens), chunk.slot), None if at is None else (at, 0)))
         return results if final and burst.places else None
+
+    def _enter(self, chunk: Chunk, live: LiveSequence) -> None:
+        """A chunk of a sequence runs now, maybe its first one in this slot."""
+        if (live.slot, live.following) != (chunk.slot, chunk.start):
+            border = self.weights.cfg.recompute_beyond
+            beyond = border is not None and chunk.total > border
+            live.turned_by = chunk.total if beyond else len(live.request.prompt)
+            self._fill_slot(live, chunk.slot, self.sampling_of([live]))
+            if not live.tokens:
+                live.queue.timings.reused[live.index] = chunk.start
+        live.slot, live.following = chunk.slot, -1 if chunk.last else chunk.start + len(chunk.tokens)
+        live.queue.timings.prompt_tokens += len(chunk.tokens)
+
+    def _together(self, chunks: Sequence[Chunk], live: Mapping[Any, LiveSequence]) -> Iterator[Sequence[Chunk]]:
+        """Chunks by the run that they are in: short ones that end a prompt share one, the others are alone."""
+        short: list[Chunk] = []
+        for chunk in chunks:
+            if not chunk.last or len(chunk.tokens) > self._short or live[chunk.id].adapter is not None:
+                yield [chunk]
+                continue
+            if sum(len(c.tokens) for c in short) + len(chunk.tokens) > self.chunk:
+                yield short
+                short = []
+            short.append(chunk)
+        if short:
+            yield short
+
+    def _run_ragged(
+        self, burst: Burst, chunks: Sequence[tuple[LiveSequence, Chunk]], tables: Sequence[Table], *, wait: bool, final: bool
+    ) -> Results | None:
+        """Runs the last chunks of several sequences at once, and samples after each."""
+        sampling, page, vocab = self.sampling_of([live for live, _ in chunks]), self.layout.page, self.weights.cfg.vocab
+        for live, chunk in chunks:
+            self._enter(chunk, live)
+        lengths = [len(chunk.tokens) for _, chunk in chunks]
+        slots = [chunk.slot for _, chunk in chunks]
+        places = [self._place(len(live.tokens), chunk.slot) for live, chunk in chunks]
+        of = np.repeat(np.arange(len(chunks), dtype=np.int32), lengths)
+        positions = np.concatenate([np.arange(c.start, c.start + len(c.tokens), dtype=np.int32) for _, c in chunks])
+        inputs: dict[str, Array] = {
+            "slot": np.array(slots, np.int32),
+            "at": np.array(places, np.int32),
+            "last": np.cumsum(lengths, dtype=np.int32) - 1,
+            "start": positions,
+            "of": of,
+            "tokens": np.concatenate([np.array(c.tokens, np.int32) for _, c in chunks])[None],
+        }
+        for group, table in enumerate(tables):
+            inputs[group_input("pages", group)] = mine = table[slots]
+            inputs[group_input("row", group)] = mine[of, positions // page] * page + positions % page
+        draws = [SamplingRow(live.request.sampling, len(live.tokens), live.allowed(vocab)) for live, _ in chunks]
+        inputs |= sampling_inputs(draws, sampling, vocab)
+        wanted = [*(("ring",) if final else ()), *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
+        results = _begin(self.ragged_executable(sampling), inputs, wanted, wait=wait)
+        at = self._note_logprobs(burst, results) if sampling.logprobs else None
+        burst.places += [
+            (live, place, None if at is None else (at, k)) for k, ((live, _), place) in enumerate(zip(chunks, places))
+        ]
+        return results if final else None
 
     @staticmethod
     def _note_logprobs(burst: Burst, results: Results | None) -> int:
