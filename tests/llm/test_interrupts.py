@@ -8,7 +8,7 @@ from interrupting import elsewhere, interrupts, sites
 from llm.test_engine import GREEDY, PROMPT, TARGETS, make_engine, tokens_of
 from pumice.llm.requests import Request
 
-FILES = ("llm/engine.py", "llm/live.py", "llm/runner.py", "llm/scheduler.py")
+FILES = ("llm/engine.py", "llm/batch_loop.py", "llm/live.py", "llm/runner.py", "llm/scheduler.py")
 
 
 @pytest.mark.parametrize("target", TARGETS)
