@@ -199,7 +199,7 @@ def test_a_smaller_cache_changes_little(dtype: str, bytes_per_number: float, tar
     small, full = engine("llama", target, cache_dtype=dtype), engine("llama", target)
     assert tokens_of(small, PROMPT, 4) == tokens_of(full, PROMPT, 4)
     plan = next(iter(small._exes.values())).plan
-    numbers = 2 * small.cfg.layers * small.layout.rows * small.cfg.kv_heads * small.cfg.head_dim
+    numbers = 2 * small.cfg.layers * small.layout.rows() * small.cfg.kv_heads * small.cfg.head_dim
     cache = sum(b.nbytes for b in plan.buffers if b.kind == "state" and b.name.startswith("cache"))
     assert cache <= numbers * bytes_per_number and not plan.copies
 

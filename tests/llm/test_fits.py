@@ -9,9 +9,11 @@ import pytest
 
 from pumice.cli.fits import fit
 from pumice.core.caps import Caps
+from pumice.errors import InputError
 from pumice.llm.engine import Engine
 from pumice.llm.fits import cache_bytes_per_token, fitting_tokens
-from tiny_models import GOLDENS
+from pumice.llm.requests import Request, Timings
+from tiny_models import GOLDENS, GREEDY, PROMPT, tokens_of
 
 
 def cache_rows(e: Engine) -> dict[str, int]:
@@ -51,3 +53,50 @@ def test_memory_and_weights_limit_what_fits() -> None:
     assert gpu["tokens"]["f32"] < gpu["tokens"]["f16"] < gpu["tokens"]["q8"]
     assert fit("an encoder", GOLDENS / "bert", Caps.preset("host"), 1 << 20) == []
     assert fit("no model", GOLDENS / "texts.json", Caps.preset("host"), 1 << 20) == []
+
+
+def cache_bytes(e: Engine) -> int:
+    """What all states of keys and values take."""
+    held = {n for n in e._store if n.startswith("cache.") and e._store[n].kind == "state"}
+    return sum(math.prod(e._store[n].type.shape) * e._store[n].type.dtype.itemsize for n in held)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "q8"])
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_budget_in_bytes_is_kept_and_used(name: str, dtype: str, engine: Callable[..., Engine]) -> None:
+    e = engine(name, context=128, slots=2, memory="300kB", cache_dtype=dtype)
+    page = cache_bytes_per_token(e.cfg, dtype) * e.layout.page
+    assert 300_000 - page < cache_bytes(e) <= 300_000
+    larger = engine(name, context=128, slots=2, memory="0.5 MiB", cache_dtype=dtype)
+    assert cache_bytes(e) < cache_bytes(larger) <= 1 << 19
+    assert tokens_of(e, PROMPT, 5) == tokens_of(larger, PROMPT, 5)
+
+
+@pytest.mark.parametrize("memory", ["", "2", "GiB", "-1GB", "1 gallon", 0, 2.5, True])
+def test_other_budgets_are_refused(memory: object, engine: Callable[..., Engine]) -> None:
+    with pytest.raises(InputError, match="memory is"):
+        engine("llama", memory=memory)
+
+
+def test_a_budget_without_room_for_a_page_is_refused(engine: Callable[..., Engine]) -> None:
+    with pytest.raises(InputError, match="a page alone takes") as found:
+        engine("llama", memory="1kB")
+    assert found.value.fields["name"] == "memory"
+
+
+def test_pools_of_windows_are_as_large_as_windows_need(engine: Callable[..., Engine]) -> None:
+    """Gemma 3's golden has windows of 8 tokens: three sequences see few pages, however long they are."""
+    longer = {"context": 1024, "config": {"max_position_embeddings": 1024}}
+    e, one = engine("gemma3", slots=3, chunk=32, **longer), engine("gemma3", slots=1, **longer)
+    assert e.layout.windows == (None, 8) and e.layout.pages == (65, 5 * 3 + 1)
+    shapes = {n: e._store[n].type.shape[0] for n in e._store if n.startswith("cache.")}
+    assert set(shapes.values()) == {65 * 32, 16 * 32}
+    prompts = [[(7 * k + 3 * i) % 50 + 4 for i in range(200 + 60 * k)] for k in range(4)]
+    got: list[list[int]] = [[] for _ in prompts]
+    for event in e.stream([Request(p, GREEDY, 12) for p in prompts]):
+        got[event.request].append(event.token)
+    assert got == [tokens_of(one, p, 12) for p in prompts]
+    # A prompt that was answered is still cached, windows included.
+    timings = Timings()
+    assert [event.token for event in e.stream([Request(prompts[-1], GREEDY, 12)], timings=timings)] == got[-1]
+    assert timings.reused[0] > 300

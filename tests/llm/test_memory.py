@@ -17,7 +17,7 @@ TARGETS = [pytest.param("host"), pytest.param("webgpu", marks=pytest.mark.gpu)]
 
 def states_of(e: Engine) -> tuple[PagedStates, dict[str, Any]]:
     """The paged states of an engine, and what each state holds, [pages, numbers]."""
-    found = {n: e._store[n].read().reshape(e.layout.pool, -1) for n in e._store if n.startswith("cache.")}
+    found = {n: e._store[n].read().reshape(e.layout.pool(), -1) for n in e._store if n.startswith("cache.")}
     return PagedStates(e._store, e.layout, e.cfg.windows), found
 
 
@@ -28,12 +28,12 @@ def test_pages_are_copied_saved_and_restored(name: str, dtype: str, target: str,
     tokens_of(e, PROMPT * 3, 2)
     states, before = states_of(e)
     used = [int(p) for p in np.flatnonzero(next(iter(before.values())).any(axis=1))]
-    free = [p for p in range(e.layout.pool) if p not in used][: len(used)]
+    free = [p for p in range(e.layout.pool()) if p not in used][: len(used)]
     assert len(used) == 2 and len(free) == 2
     for group in range(len(e.layout.windows)):
         names = states._groups[group]
         states.copy(group, used, free)
-        after = {n: e._store[n].read().reshape(e.layout.pool, -1) for n in before}
+        after = {n: e._store[n].read().reshape(e.layout.pool(), -1) for n in before}
         for n in before:
             want = before[n].copy()
             if n in names:
@@ -43,7 +43,7 @@ def test_pages_are_copied_saved_and_restored(name: str, dtype: str, target: str,
         assert all(saved[n].shape[:2] == (1, e.layout.page) for n in names)
         states.restore(group, used[1:], saved)
         for n in names:
-            np.testing.assert_array_equal(e._store[n].read().reshape(e.layout.pool, -1)[used[1]], before[n][used[0]])
+            np.testing.assert_array_equal(e._store[n].read().reshape(e.layout.pool(), -1)[used[1]], before[n][used[0]])
             e._store[n].write(before[n].reshape(e._store[n].type.shape))
     states.close()
 

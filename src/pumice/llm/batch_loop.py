@@ -73,7 +73,8 @@ class BatchLoop:
 
     def _new_scheduler(self) -> None:
         """A scheduler and pools that know nothing; sequences that are live wait to be prefilled again."""
-        pools = [PagePool(self.layout.pool, self.layout.page, window) for window in self.layout.windows]
+        layout = self.layout
+        pools = [PagePool(layout.pool(group), layout.page, window) for group, window in enumerate(layout.windows)]
         # What recurrent layers keep of a beginning is not in its pages.
         self._shared = pages_suffice(self.arch.memories(self.cfg))
         self._scheduler = Scheduler(self._limits, pools, reuse=self._shared)

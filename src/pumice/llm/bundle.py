@@ -159,7 +159,7 @@ def _shareable(arch: CausalArchitecture, cfg: ModelArchConfig, context: int) -> 
 
 
 def _cache(layout: CacheLayout) -> dict[str, Any]:
-    sizes = {"slots": layout.slots, "context": layout.context, "page": layout.page, "pages": layout.pool, "table": layout.table}
+    sizes = {"slots": layout.slots, "context": layout.context, "page": layout.page, "pages": layout.pool(), "table": layout.table}
     return {**sizes, "dtype": layout.dtype, "windows": list(layout.windows)}
 
 

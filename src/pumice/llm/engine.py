@@ -16,7 +16,7 @@ from pumice.errors import ClosedError, DeviceLost, InputError
 from pumice.llm.answers import Run
 from pumice.llm.batch_loop import BatchLoop
 from pumice.llm.batches import BatchLimits, Job
-from pumice.llm.fits import pool_pages
+from pumice.llm.fits import CacheSizes, pool_pages
 from pumice.llm.handles import Handle
 from pumice.llm.live import EventQueue
 from pumice.llm.logits import SequenceLogits
@@ -66,7 +66,7 @@ class Engine(BatchLoop):
     """Runs a causal model for many callers, who share its batches. Thread-safe; `close()` it.
 
     `slots` is how many sequences run at once, `context` how many tokens each may have, `memory` of how many tokens the keys and
-    values are kept for all of them together, those for prompts that begin alike included.
+    values are kept for all of them together, those for prompts that begin alike included; or how much they take: "2GiB".
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Engine(BatchLoop):
         *,
         slots: int = DEFAULT_SLOTS,
         context: int = 2048,
-        memory: int | None = None,
+        memory: int | str | None = None,
         chunk: int = 512,
         cache_dtype: str = "f32",
         progress: ProgressCallback | None = None,
@@ -86,9 +86,10 @@ class Engine(BatchLoop):
         cfg, caps = weights.cfg, weights.store.device.caps
         self.context = min(context, cfg.max_positions)
         self.chunk = min(chunk, self.context)
-        # One page more: the first is never allocated, unused entries of page tables refer to it.
-        pages = pool_pages(caps, cfg, self.context, slots, memory) + 1
         windows = page_groups(cfg.windows, self.context)
+        sizes = CacheSizes(self.context, slots, self.chunk, cache_dtype)
+        # One page more: the first is never allocated, unused entries of page tables refer to it.
+        pages = tuple(n + 1 for n in pool_pages(caps, cfg, sizes, memory))
         layout = CacheLayout(slots, self.context, cache_dtype, caps.joined_cache, pages=pages, windows=windows)
         super().__init__(weights, layout, BatchLimits(slots, self.context, self.chunk, self.chunk + slots, layout.page))
         # What turns texts into tokens and back.

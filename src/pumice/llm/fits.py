@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pumice.core.caps import Caps
-from pumice.llm.memory import PAGE, pages_for
+from pumice.errors import InputError
+from pumice.llm.memory import PAGE, page_groups, pages_for
+from pumice.llm.pages import pages_in_window
 from pumice.llm.requests import check_sizes
 from pumice.models.config import ModelArchConfig
 from pumice.models.memory import KeysValues
@@ -21,14 +27,14 @@ _POOL_CONTEXTS = 2
 def cache_bytes_per_token(cfg: ModelArchConfig, dtype: str = "f32") -> int:
     """Bytes of cache that a token takes in all layers, with `cache_dtype` f32, f16 or q8.
 
-    Layers with a window count too: their pool is as large as the others'.
+    Layers with a window count too, as if they kept all tokens.
 
     >>> cfg = ModelArchConfig(model_type="llama", source="hf", hidden=8, layers=3, heads=2, kv_heads=1, head_dim=4,
     ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None,) * 3)
     >>> [cache_bytes_per_token(cfg, dtype) for dtype in ("f32", "f16", "q8")]
     [96, 48, 48]
     """
-    return sum(key + value for key, value in _layer_bytes(cfg, dtype))
+    return sum(key + value for _, key, value in _layer_bytes(cfg, dtype))
 
 
 def fitting_tokens(cfg: ModelArchConfig, dtype: str, caps: Caps, weights: int, memory: int | None) -> int | None:
@@ -45,35 +51,101 @@ def fitting_tokens(cfg: ModelArchConfig, dtype: str, caps: Caps, weights: int, m
     layers = list(_layer_bytes(cfg, dtype))
     limits = []
     if layers and memory is not None:
-        limits.append(max(0, memory - weights) // sum(key + value for key, value in layers))
+        limits.append(max(0, memory - weights) // sum(key + value for _, key, value in layers))
     if layers and caps.dispatches:
-        states = (key + value if caps.joined_cache else max(key, value) for key, value in layers)
+        states = (key + value if caps.joined_cache else max(key, value) for _, key, value in layers)
         limits.append(caps.max_binding_bytes // max(states))
     return min(limits, default=None)
 
 
-def _layer_bytes(cfg: ModelArchConfig, dtype: str) -> Iterator[tuple[int, int]]:
-    """Bytes of a token's keys and of its values, for each layer that has some."""
+def _layer_bytes(cfg: ModelArchConfig, dtype: str) -> Iterator[tuple[int | None, int, int]]:
+    """The window, and the bytes of a token's keys and of its values, for each layer that has some."""
     arch = get_architecture(cfg.model_type)
     entry, scale = _BYTES[dtype]
     for specs in arch.memories(cfg) if isinstance(arch, CausalArchitecture) else ():
         for spec in specs:
             if isinstance(spec, KeysValues):
-                yield spec.kv_heads * (spec.key_dim * entry + scale), spec.kv_heads * (spec.value_dim * entry + scale)
+                key, value = (spec.kv_heads * (size * entry + scale) for size in (spec.key_dim, spec.value_dim))
+                yield spec.window, key, value
 
 
-def pool_pages(caps: Caps, cfg: ModelArchConfig, context: int, slots: int, memory: int | None) -> int:
-    """Pages of an engine's pool: for `memory` tokens, by default for a few contexts if there are as many slots.
+@dataclass(frozen=True)
+class CacheSizes:
+    """What the size of an engine's pools depends on."""
+
+    context: int
+    slots: int
+    chunk: int = 512
+    dtype: str = "f32"
+
+
+def check_memory(memory: Any) -> None:
+    """Refuses what is no number of tokens, and no number of bytes as a text.
+
+    >>> check_memory("2 GiB"), check_memory(4096), check_memory(None)
+    (None, None, None)
+    >>> check_memory("much")
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] memory is 'much'
+      hint: give a number of tokens, or bytes as a text, for instance "2GiB" or "500MB"
+    """
+    if isinstance(memory, str):
+        _bytes_of(memory)
+    elif memory is not None:
+        check_sizes(memory=memory)
+
+
+def _bytes_of(text: str) -> int:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]i?)?B\s*", text)
+    if found is None:
+        hint = 'give a number of tokens, or bytes as a text, for instance "2GiB" or "500MB"'
+        raise InputError(f"memory is {text!r:.60}", hint=hint, name="memory")
+    number, unit = found[1], (found[2] or "").lower()
+    return int(float(number) * (1024 if unit.endswith("i") else 1000) ** " kmgt".index(unit[:1] or " "))
+
+
+def pool_pages(caps: Caps, cfg: ModelArchConfig, sizes: CacheSizes, memory: int | str | None) -> tuple[int, ...]:
+    """Pages of an engine's pools: for `memory` tokens or bytes, by default for a few contexts if there are as many slots.
+
+    Where layers see only a window, their pool has what all slots can see at once, and some more that is cached.
 
     >>> cfg = ModelArchConfig(model_type="llama", source="hf", hidden=8, layers=3, heads=2, kv_heads=1, head_dim=4,
-    ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None,) * 3)
-    >>> [pool_pages(Caps.preset("host"), cfg, 64, slots, memory) for slots, memory in ((1, None), (16, None), (16, 100))]
-    [2, 4, 4]
+    ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None, 32, None))
+    >>> def pages(slots, memory, context=64):
+    ...     return pool_pages(Caps.preset("host"), cfg, CacheSizes(context, slots, chunk=32), memory)
+    >>> pages(1, None), pages(16, None), pages(16, 100), pages(1, None, 4096), pages(1, "1MB", 4096)
+    ((2, 2), (4, 4), (4, 4), (128, 9), (482, 9))
     """
-    if memory is not None:
-        check_sizes(memory=memory)
-        return pages_for(memory)
-    each = pages_for(context)
+    groups = page_groups(cfg.windows, sizes.context)
+
+    def pools(pages: int) -> tuple[int, ...]:
+        seen = [None if w is None else pages_in_window(w, sizes.chunk, PAGE) for w in groups]
+        return tuple(pages if n is None else min(pages, (sizes.slots + _POOL_CONTEXTS) * n) for n in seen)
+
+    each = pages_for(sizes.context)
     # The keys and values of a layer are one binding.
-    most = caps.max_binding_bytes // (8 * PAGE * cfg.kv_heads * cfg.head_dim)
-    return max(each, min(slots * each, _POOL_CONTEXTS * each, most - 1))
+    most = caps.max_binding_bytes // (8 * PAGE * cfg.kv_heads * cfg.head_dim) - 1
+    check_memory(memory)
+    if memory is None:
+        return pools(max(each, min(sizes.slots * each, _POOL_CONTEXTS * each, most)))
+    if not isinstance(memory, str):
+        return pools(pages_for(memory))
+    taken, budget = _page_bytes(cfg, sizes, groups), _bytes_of(memory)
+    # One page of each group is there beside those that can be allocated.
+    fitting = bisect_right(range(1, max(most, 1) + 1), budget, key=lambda n: _total(pools(n), taken) + sum(taken))
+    if not fitting:
+        least = _total(pools(1), taken) + sum(taken)
+        raise InputError(f"memory is {memory!r}, a page alone takes {least} bytes", hint="give it more", name="memory")
+    return pools(fitting)
+
+
+def _total(pages: Sequence[int], taken: Sequence[int]) -> int:
+    return sum(n * size for n, size in zip(pages, taken, strict=True))
+
+
+def _page_bytes(cfg: ModelArchConfig, sizes: CacheSizes, groups: Sequence[int | None]) -> list[int]:
+    """Bytes of a page of each page group, in all its layers together."""
+    found = [0] * len(groups)
+    for window, key, value in _layer_bytes(cfg, sizes.dtype):
+        found[groups.index(window) if window in groups else 0] += (key + value) * PAGE
+    return found

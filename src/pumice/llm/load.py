@@ -21,6 +21,7 @@ from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
 from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
 from pumice.llm.engine import DEFAULT_SLOTS, Engine
+from pumice.llm.fits import check_memory
 from pumice.llm.model import LanguageModel
 from pumice.llm.requests import check_cache_dtype, check_sizes, number
 from pumice.llm.weights import ModelWeights
@@ -50,7 +51,7 @@ def load(
     device: str | Device = "auto",
     context: int = 2048,
     slots: int = DEFAULT_SLOTS,
-    memory: int | None = None,
+    memory: int | str | None = None,
     cache_dtype: str = "f32",
     lora: str | Path | None = None,
     lora_scale: float = 1.0,
@@ -61,15 +62,16 @@ def load(
 
     The task follows from the checkpoint unless it is given: "generate" gives a `LanguageModel`, "embed" an `EmbeddingModel`,
     "classify" and "rerank" a `CrossEncoder`; one that the model cannot do is refused. `context` is the most tokens a sequence
-    may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, by default
-    of two contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
+    may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, or how much
+    they take ("2GiB"), by default two contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `packs` names kernel packs, which are used
     wherever their kernels fit; without it enabled packs are, where they are faster. `progress` is called
     with a `Progress(total, done, phase)` while bytes move and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
     check_task(task)
-    check_sizes(slots=slots, context=context, **({} if memory is None else {"memory": memory}))
+    check_sizes(slots=slots, context=context)
+    check_memory(memory)
     check_cache_dtype(cache_dtype)
     # Before anything is fetched for it.
     opened = open_device(device) if isinstance(device, str) else device

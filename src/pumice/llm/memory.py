@@ -33,8 +33,8 @@ def pages_for(tokens: int, page: int = PAGE) -> int:
 class CacheLayout:
     """The cache: up to `slots` sequences of up to `context` tokens each, in pages of `page` tokens, as `dtype`: f32, f16 or q8.
 
-    Layers with the same window are a page group: `windows` has the window of each group, `pages` is how many pages each has,
-    by default enough for all slots. `joined` keeps the key and the value of a token side by side, so that one dispatch appends
+    Layers with the same window are a page group: `windows` has the window of each group, `pages` how many pages each has, by
+    default enough for all slots. `joined` keeps the key and the value of a token side by side, so that one dispatch appends
     both. `states` begins the names of its states.
     """
 
@@ -43,7 +43,7 @@ class CacheLayout:
     dtype: str = "f32"
     joined: bool = False
     states: str = "cache"
-    pages: int = 0
+    pages: tuple[int, ...] = ()
     windows: tuple[int | None, ...] = (None,)
     page: int = PAGE
 
@@ -52,15 +52,13 @@ class CacheLayout:
         """Entries of the page table of a sequence."""
         return pages_for(self.context, self.page)
 
-    @property
-    def pool(self) -> int:
-        """Pages of each group."""
-        return self.pages or self.slots * self.table
+    def pool(self, group: int = 0) -> int:
+        """Pages of a group."""
+        return self.pages[group] if self.pages else self.slots * self.table
 
-    @property
-    def rows(self) -> int:
-        """Tokens that each group has room for; as a row it is the first that does not exist."""
-        return self.pool * self.page
+    def rows(self, group: int = 0) -> int:
+        """Tokens that a group has room for; as a row it is the first that does not exist."""
+        return self.pool(group) * self.page
 
     def group(self, window: int | None) -> int:
         """The page group of layers with this window; those without one of their own are in the first.
@@ -148,10 +146,10 @@ class PagedMemory:
         """New vectors [B, T, …] into their rows of a state; the whole state as [pages, page, …]."""
         batch, width, *rest = new.shape
         size = product(rest)
-        cache = pm.state(name, (self.layout.rows, size), dtype)
+        cache = pm.state(name, (self.layout.rows(group), size), dtype)
         updated = pm.scatter_set(cache, self.rows[group], new.reshape(batch * width, size).astype(dtype))
         pm.set_state(cache, updated)
-        return updated.reshape(self.layout.pool, self.layout.page, *rest)
+        return updated.reshape(self.layout.pool(group), self.layout.page, *rest)
 
     def recall(self, layer: int, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Tensor:
         """The state [B, *shape] of the batch rows' slots."""
@@ -255,12 +253,12 @@ class PagedStates:
     def _paged(self, name: str) -> Tensor:
         """A state as [pages, numbers of a page]."""
         state, size = self._state(name)
-        return state.reshape(self._layout.pool, self._layout.page * size)
+        return state.reshape(-1, self._layout.page * size)
 
     def _put(self, name: str, targets: Tensor, pages: Tensor) -> None:
         """Pages [N, numbers of a page] into their places."""
         state, size = self._state(name)
-        updated = pm.scatter_set(state.reshape(self._layout.pool, self._layout.page * size), targets, pages)
+        updated = pm.scatter_set(state.reshape(-1, self._layout.page * size), targets, pages)
         pm.set_state(state, updated.reshape(state.shape))
 
     def _trace_copy(self, names: Sequence[str]) -> Any:

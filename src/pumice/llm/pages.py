@@ -15,6 +15,15 @@ from pumice.errors import InputError
 NO_PAGE = 0
 
 
+def pages_in_window(window: int, chunk: int, page: int) -> int:
+    """Pages that a sequence takes at most where tokens see only a window, and run in chunks: both ends may be within a page.
+
+    >>> pages_in_window(64, chunk=32, page=32), pages_in_window(1, chunk=1, page=32)
+    (4, 1)
+    """
+    return (window + chunk + page - 3) // page + 1
+
+
 class PoolStatistics(NamedTuple):
     """Pages that sequences refer to, that are only cached, and that are free."""
 

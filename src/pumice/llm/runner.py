@@ -163,12 +163,13 @@ class Runner:
 
     def profile(self, tokens: int, *, repeats: int) -> Profile:
         """Where the time of one token step goes after so many tokens; nothing is changed by it."""
-        tables = [np.resize(np.arange(1, self.layout.pool, dtype=np.int32), t.shape) for t in self._empty_tables()]
+        pools = [np.arange(1, self.layout.pool(group), dtype=np.int32) for group in range(len(self.layout.windows))]
+        tables = [np.resize(pool, t.shape) for pool, t in zip(pools, self._empty_tables())]
         sampling = Sampling()
         rows = [(self._example(SamplingParams(temperature=0)), DecodeRow(0, 0, tokens, 1))]
         inputs = _DecodeSteps(self, rows, sampling, tables).inputs(0)
         for group in range(len(self.layout.windows)):
-            inputs[group_input("row", group)] = np.array([self.layout.rows], np.int32)
+            inputs[group_input("row", group)] = np.array([self.layout.rows(group)], np.int32)
         inputs["at"] = np.array([RING * self.layout.slots], np.int32)
         return self.decode_executable(1, sampling).profile(inputs, outputs=["ring"], repeats=repeats)
 

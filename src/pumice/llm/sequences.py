@@ -9,7 +9,7 @@ import numpy as np
 
 from pumice.errors import InputError
 from pumice.llm.batches import BatchLimits, Job, PageCopy
-from pumice.llm.pages import NO_PAGE, Match, PagePool, TokenChain, match_prefix
+from pumice.llm.pages import NO_PAGE, Match, PagePool, TokenChain, match_prefix, pages_in_window
 
 Table = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -80,8 +80,7 @@ class SequencePages:
         for pool in self.pools:
             needed = -(-tokens // self.size)
             if pool.window is not None:
-                # The keys that the tokens of one chunk see may begin and end within a page.
-                needed = min(needed, (pool.window + self.chunk + self.size - 3) // self.size + 1)
+                needed = min(needed, pages_in_window(pool.window, self.chunk, self.size))
             if needed > pool.capacity:
                 raise InputError(
                     f"{asked}, which need {needed} pages of {self.size} tokens, and there are {pool.capacity}",
