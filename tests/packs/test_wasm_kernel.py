@@ -313,6 +313,13 @@ def test_regions_beyond_the_limit() -> None:
         run(wat(), X, pumice={"scratch": "n * 1000000000"})
 
 
+def test_regions_beyond_the_module_s_own_maximum() -> None:
+    with pytest.raises(errors.AllocationFailed, match="its limits leave"):
+        run(wat(memory='(memory (export "memory") 1 1)'))
+    assert run(wat(memory='(memory (export "memory") 1 2)')).tolist() == X.tolist()
+    assert run(wat(memory='(memory (export "memory") 0)')).tolist() == X.tolist(), "a module without memory of its own"
+
+
 def test_limits_are_clamped_by_the_budget() -> None:
     asked = entry(
         resource_limits={

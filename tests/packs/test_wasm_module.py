@@ -104,6 +104,8 @@ LIMITED = {
     "table": (abi(more="(table 11 funcref)"), {"max_table_elements": 10}, "11 table elements; it may have 10"),
     "huge table": (abi(more="(table 4000000000 funcref)"), {"max_table_elements": 10_000_000}, "it may have 10000"),
     "globals": (abi(more="(global i32 (i32.const 1)) (global (mut f64) (f64.const 1))"), {"max_globals": 1}, "2 globals; it may have 1"),
+    "long function": (wat("(nop)" * 70_000 + COPY), {}, "bytes of code in one function; it may have 65536"),
+    "long code": (abi(more=f"(func {'(nop)' * 60_000})" * 20), {}, "bytes of code; it may have 1048576"),
     "globals beyond the budget": (abi(more="(global v128 (v128.const i32x4 0 0 0 0))" * 1001), {"max_globals": 100_000}, "it may have 1000"),
 }  # fmt: skip
 

@@ -147,6 +147,6 @@ def _too_large(requested: int, available: int | None = None) -> AllocationFailed
     room = "4 GiB" if available is None else f"the {available} bytes that its limits leave"
     return AllocationFailed(
         f"the kernel's regions take {requested} bytes, more than {room}",
-        hint="raise max_memory_pages in the kernel's resource_limits (the runtime's budget clamps it), or pass less",
+        hint="raise max_memory_pages in the kernel's resource_limits and the module's own maximum, or pass less",
         requested_bytes=requested,
     )

@@ -53,6 +53,7 @@ class Sections:
     has_start: bool = False
     elements: int = 0
     passive_data: int = 0
+    bodies: list[int] = field(default_factory=list)  # bytes of each function's code
 
     def type_of(self, function: int) -> FuncType:
         """The type of a function by its index; a module without imports has no others before its own."""
@@ -246,6 +247,11 @@ def _read(found: Sections, number: int, payload: bytes) -> None:
         case 9:
             found.elements = reader.count()
             return  # what they are is checked by the engine
+        case 10:
+            for _ in range(reader.count()):
+                size = reader.number()
+                reader.bytes(size)
+                found.bodies.append(size)
         case 11:
             for _ in range(reader.count()):
                 flags = reader.number()
@@ -258,7 +264,7 @@ def _read(found: Sections, number: int, payload: bytes) -> None:
                     reader.skip_constant()
                 reader.bytes(reader.number())
         case _:
-            return  # code and the data count: checked by the engine
+            return  # the data count: checked by the engine
     reader.end()
 
 

@@ -30,6 +30,9 @@ class Budget:
     max_stack: int
     max_globals: int
     max_module_bytes: int = 8 << 20
+    # Compiling takes up to half a second for the worst function of this size, and more than twice that for twice the size.
+    max_code_bytes: int = 1 << 20
+    max_function_bytes: int = 64 << 10
 
     def clamp(self, asked: ResourceLimits) -> KernelLimits:
         """The limits of one kernel: what it asks for, and no more than this budget has."""

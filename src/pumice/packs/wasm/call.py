@@ -103,7 +103,7 @@ class PreparedCall:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.params = params
         self.layout = lay_out(
-            kernel.module.own_pages, kernel.limits.pages,
+            kernel.module.own_pages, kernel.module.max_pages,
             [t.nbytes for t in inputs], [t.nbytes for t in outputs], len(params), scratch,
         )  # fmt: skip
         self.success = self.layout.pages << 34

@@ -38,7 +38,7 @@ _OPTIONAL = ("kernel_backward",)
 
 @dataclass(frozen=True)
 class KernelModule:
-    """A module that was checked: its code with the added function, and the size of its own memory.
+    """A module that was checked: its code with the added function, the size of its own memory, and what it may grow to.
 
     `reusable`: the added function wipes all that a call can leave. It does not for modules whose tables can change
     (any element segments), with passive data (which can be dropped) or with much memory: each call gets a new instance.
@@ -46,6 +46,7 @@ class KernelModule:
 
     code: bytes
     own_pages: int
+    max_pages: int
     reusable: bool
 
     @property
@@ -77,11 +78,13 @@ def check_module(module: bytes, entry_point: str, limits: KernelLimits, budget: 
     if sections.has_start:
         raise InvalidModule("the module has a start function", hint="do that work in kernel_init")
     _check_exports(sections, entry_point)
-    _check_limits(sections, limits)
+    _check_limits(sections, limits, budget)
     saved = [(index, kind) for index, (kind, mutable) in enumerate(sections.globals) if mutable]
-    own_pages = sections.memories[0].minimum
+    memory = sections.memories[0]
+    own_pages = memory.minimum
+    max_pages = limits.pages if memory.maximum is None else min(limits.pages, memory.maximum)
     reusable = not (sections.elements or sections.passive_data or len(saved) > _MAX_SAVED_GLOBALS or own_pages > _MAX_WIPED_PAGES)
-    return KernelModule(_with_call(sections, entry_point, saved, reusable), own_pages, reusable)
+    return KernelModule(_with_call(sections, entry_point, saved, reusable), own_pages, max_pages, reusable)
 
 
 def _check_exports(sections: Sections, entry_point: str) -> None:
@@ -108,11 +111,13 @@ def _check_exports(sections: Sections, entry_point: str) -> None:
             )
 
 
-def _check_limits(sections: Sections, limits: KernelLimits) -> None:
+def _check_limits(sections: Sections, limits: KernelLimits, budget: Budget) -> None:
     checks = {
         "memory pages": (sections.memories[0].minimum, limits.pages),
         "table elements": (sum(table.minimum for table in sections.tables), limits.table_elements),
         "globals": (len(sections.globals), limits.globals),
+        "bytes of code": (sum(sections.bodies), budget.max_code_bytes),
+        "bytes of code in one function": (max(sections.bodies, default=0), budget.max_function_bytes),
     }
     for what, (declared, allowed) in checks.items():
         if declared > allowed:
