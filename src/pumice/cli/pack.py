@@ -18,4 +18,4 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout an
 Pack = Annotated[Path, typer.Argument(metavar="PACK", help="The folder or zip of a pack.")]
 
 # They need the names above.
-from pumice.cli import pack_author, pack_bench, pack_inspect, pack_keys, pack_life, pack_run, pack_sign  # noqa: E402, F401
+from pumice.cli import pack_author, pack_inspect, pack_keys, pack_life, pack_run, pack_sign  # noqa: E402, F401

@@ -1,4 +1,4 @@
-"""`pumice pack new` and `pumice pack build`: from an empty folder to a pack."""
+"""`pumice pack new`, `build` and `bench`: from an empty folder to a pack with measured kernels."""
 
 from __future__ import annotations
 
@@ -65,6 +65,19 @@ def build(
         print(f"{kernel}: {verdict}")
     signed = f"signed by {fingerprint}" if signer else "not signed"
     print(f"{built.path}: {built.manifest.name} {built.manifest.version}, {len(built.manifest.kernels)} kernels, {signed}")
+
+
+@pack_app.command()
+def bench(
+    pack: Annotated[str, typer.Argument(metavar="DIR|FILE|NAME", help="A pack's folder, its zip, or an installed pack.")],
+    device: Annotated[str, typer.Option(help="host measures the kernels in WASM, webgpu those in WGSL.")] = "host",
+    write: Annotated[bool, typer.Option("--write", help="Put the times into DIR/kernels.json, under benchmarks.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure each kernel of a pack in turn with the built-in one, the CPU on one thread."""
+    from pumice.cli.pack_bench import run
+
+    run(pack, device, write=write, as_json=json)
 
 
 def compare_kernels(pack: VerifiedPack, which: str) -> dict[str, str]:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import json as json_text
+import json
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
-from pumice.cli.pack import Json, pack_app
+from pumice import config
 from pumice.core.dtypes import dtype
+from pumice.errors import InputError
+from pumice.ir.graph import Graph
+from pumice.ir.pack_kernels import PackKernel
+from pumice.ir.registry import Row, get_op
 from pumice.ir.types import TensorType
-
-if TYPE_CHECKING:
-    from pumice.ir.graph import Graph
-    from pumice.ir.pack_kernels import PackKernel
-    from pumice.packs.cases import KernelCase
-    from pumice.run.device import Device
-    from pumice.run.packs import Pack
+from pumice.packs.build import read_built, read_source, write_source
+from pumice.packs.cases import KernelCase, largest_case
+from pumice.packs.errors import InvalidManifest
+from pumice.packs.json_text import parse_object
+from pumice.packs.kernels import pack_kernels
+from pumice.packs.ops import random_array
+from pumice.plan.cost import node_flops
+from pumice.run.device import Device, open_device
+from pumice.run.packs import Pack, load_pack, offer_kernels
+from pumice.run.qualify import CaseTimer
 
 # Shapes to measure by op, as {"rms_norm": [{"x": [64, 576], "weight": [576], "attrs": {"eps": 1e-6}}]}.
 SHAPES = "src/bench.json"
@@ -34,39 +40,26 @@ _MOST_ELEMENTS = 1 << 26
 _PER_ELEMENT = {"rope": 3, "rms_norm": 4, "layer_norm": 8, "softmax": 5, "log_softmax": 5}
 
 
-@pack_app.command()
-def bench(
-    pack: Annotated[str, typer.Argument(metavar="DIR|FILE|NAME", help="A pack's folder, its zip, or an installed pack.")],
-    device: Annotated[str, typer.Option(help="host measures the kernels in WASM, webgpu those in WGSL.")] = "host",
-    write: Annotated[bool, typer.Option("--write", help="Put the times into DIR/kernels.json, under benchmarks.")] = False,
-    json: Json = False,
-) -> None:
-    """Measure each kernel of a pack in turn with the built-in one, the CPU on one thread."""
-    from pumice import config
-    from pumice.errors import InputError
-    from pumice.run.device import open_device
-
-    folder = Path(pack)
+def run(which: str, spec: str, *, write: bool, as_json: bool) -> None:
+    """Measures a pack on a device and prints the times as they come."""
+    folder = Path(which)
     if write and not folder.is_dir():
-        raise InputError(f"{pack} is no folder of a pack's sources", hint="--write needs one", pack=pack)
+        raise InputError(f"{which} is no folder of a pack's sources", hint="--write needs one", pack=which)
     with config.override(threads=1):
-        opened, dev = open_pack(pack), open_device(device)
-        if not json:
-            print(f"{opened.name} {opened.version} on {dev.name}\n")
+        pack, device = open_pack(which), open_device(spec)
+        if not as_json:
+            print(f"{pack.name} {pack.version} on {device.name}\n")
             print(f"{'kernel':<26} {'case':<40} {'µs':>9} {'GFLOP/s':>8} {'built-in':>9} {'ratio':>6}")
         found: list[Timing] = []
-        for timing in measure_pack(opened, dev):
+        for timing in measure_pack(pack, device):
             found.append(timing)
-            if not json:
+            if not as_json:
                 print(timing.row)
     if write:
         write_benchmarks(folder, found)
-    if json:
-        print(
-            json_text.dumps(
-                {"pack": opened.name, "version": opened.version, "device": dev.name, "kernels": [t.data for t in found]}
-            )
-        )
+    if as_json:
+        about = {"pack": pack.name, "version": pack.version, "device": device.name}
+        print(json.dumps({**about, "kernels": [t.data for t in found]}))
     elif write:
         print(f"\n{folder / 'kernels.json'} has the times; build and sign the pack again")
 
@@ -111,23 +104,14 @@ def _digits(value: float) -> float:
 
 def open_pack(which: str) -> Pack:
     """A pack to measure: a folder as it is built, without asking who signed it; others as they are loaded to be used."""
-    from pumice.run.packs import load_pack
-
     if not Path(which).is_dir():
         return load_pack(which)
-    from pumice.packs.build import read_built
-    from pumice.packs.kernels import pack_kernels
-    from pumice.run.packs import Pack
-
     verified = read_built(Path(which))
     return Pack(verified, pack_kernels(verified))
 
 
 def measure_pack(pack: Pack, device: Device) -> Iterator[Timing]:
     """The times of the kernels that are for a device, with each shape of `src/bench.json`, else with the largest sample."""
-    from pumice.run.packs import offer_kernels
-    from pumice.run.qualify import CaseTimer
-
     offer_kernels(pack, device)
     for kernel in (k for k in pack.kernels if k.target == device.caps.target):
         for label, case in _cases(pack, kernel, device):
@@ -149,8 +133,6 @@ def _repeat(run: Callable[[], tuple[float, float]]) -> list[tuple[float, float]]
 
 def _cases(pack: Pack, kernel: PackKernel, device: Device) -> Iterator[tuple[str, KernelCase]]:
     """Calls that the kernel is for, with the sizes of its dims as a label."""
-    from pumice.packs.cases import KernelCase, largest_case
-
     shapes = _shapes(pack).get(kernel.op.removeprefix(f"{pack.name}."), ())
     rng = np.random.default_rng(0)
     given = [KernelCase("", _arrays(kernel, shape, rng), shape.get("attrs", {})) for shape in shapes]
@@ -164,9 +146,6 @@ def _cases(pack: Pack, kernel: PackKernel, device: Device) -> Iterator[tuple[str
 
 
 def _shapes(pack: Pack) -> Mapping[str, Any]:
-    from pumice.packs.errors import InvalidManifest
-    from pumice.packs.json_text import parse_object
-
     content = pack.verified.files.get(SHAPES)
     if content is None:
         return {}
@@ -178,9 +157,6 @@ def _shapes(pack: Pack) -> Mapping[str, Any]:
 
 
 def _arrays(kernel: PackKernel, shapes: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    from pumice.packs.errors import InvalidManifest
-    from pumice.packs.ops import random_array
-
     given = {name: shape for name, shape in shapes.items() if name != "attrs"}
     if {p.name for p in kernel.inputs} != given.keys():
         names = ", ".join(p.name for p in kernel.inputs)
@@ -199,9 +175,6 @@ def count_flops(graph: Graph) -> int:
     >>> count_flops(pm.trace(lambda x, w: pm.softmax(x @ w + 1.0), x=pm.spec(2, 8), w=pm.spec(8, 4)))
     176
     """
-    from pumice.ir.registry import Row, get_op
-    from pumice.plan.cost import node_flops
-
     total = 0
     for node in graph:
         spec = get_op(node.op)
@@ -218,8 +191,6 @@ def count_flops(graph: Graph) -> int:
 
 def write_benchmarks(folder: Path, found: list[Timing]) -> None:
     """Replaces the `benchmarks` of the kernels that were measured, in the manifest of a pack's folder."""
-    from pumice.packs.build import read_source, write_source
-
     data = read_source(folder)
     for kernel in data["kernels"]:
         own = {t.label: {k: t.data[k] for k in ("latency_us", "throughput_gflops")} for t in found if t.kernel == kernel["id"]}
