@@ -8,6 +8,8 @@ import pytest
 import pumice as pm
 from pumice.core import dtypes
 from pumice.core.blocks import quantize_rows
+from pumice.core.caps import Caps
+from pumice.kernels.routines.matvec import decide_matvec
 from pumice.plan import fusion
 
 from harness import HARDWARE, device, run_as
@@ -56,6 +58,19 @@ def test_a_norm_before_and_more_behind(target):
 
     labels = check(layer, params, {"x": draw(2, 64)}, target)
     assert len(labels) == 2 and "gelu" in labels[0]
+
+
+def test_sums_stay_within_workgroup_memory():
+    """Sums of four rows of gate and up for four normed vectors would take 18 KiB, of 16."""
+    baseline = Caps.preset("browser-baseline")
+    assert [decide_matvec(baseline, m, 1024, 512, 1, along=True, slices=2).rows for m in (3, 4)] == [4, 2]
+    # So few results have two rows anyway.
+    params = {"a": draw(256, 512) / 8, "b": draw(32, 128) / 8, "g": draw(512)}
+
+    def layer(params, x):
+        return gated(pm.rms_norm(x, params["g"]) @ params["a"].T) @ params["b"].T
+
+    assert run_as(baseline, layer, {"x": draw(4, 512)}, params).steps[0].variant == "matvec along 128x2"
 
 
 @pytest.mark.parametrize("target", ALL_TARGETS)

@@ -115,6 +115,18 @@ def unknown_buffer(plan: Plan) -> Plan:
     return with_regime(plan, values={**plan.values, v.id: Value(v.id, v.type, (Part(77, 0, 16),))})
 
 
+def workgroups_too_large(plan: Plan) -> Plan:
+    return replace(plan, caps=replace(CAPS, max_workgroup_x=8))
+
+
+def too_much_workgroup_memory(plan: Plan) -> Plan:
+    return replace(plan, caps=replace(CAPS, workgroup_memory=64))
+
+
+def feature_that_is_not_there(plan: Plan) -> Plan:
+    return replace(plan, kernels=(replace(plan.kernels[0], features=("subgroups",)), *plan.kernels[1:]))
+
+
 BAD: list[tuple[Callable[[Plan], Plan], str]] = [
     (overlapping_writes, "overlap"),
     (reads_and_writes_one_buffer, "read-write"),
@@ -129,6 +141,9 @@ BAD: list[tuple[Callable[[Plan], Plan], str]] = [
     (bindings_that_do_not_fit, "kernel"),
     (unknown_value, "range"),
     (unknown_buffer, "range"),
+    (workgroups_too_large, "workgroup"),
+    (too_much_workgroup_memory, "workgroup"),
+    (feature_that_is_not_there, "features"),
 ]
 
 

@@ -25,6 +25,8 @@ def verify_plan(plan: Plan) -> None:
                 nbytes=b.nbytes,
                 limit=plan.caps.max_buffer_bytes,
             )
+    if plan.caps.dispatches:
+        _check_kernels(plan)
     check_cover(plan)
     _check_packing(plan)
     sources = _sources(plan)
@@ -32,6 +34,25 @@ def verify_plan(plan: Plan) -> None:
     checked: set[int] = set()
     for regime in plan.regimes:
         _check_regime(plan, regime, sources, checked)
+
+
+def _check_kernels(plan: Plan) -> None:
+    """Workgroups of every kernel are within the limits, and its features are there."""
+    caps = plan.caps
+    threads = min(caps.max_invocations, caps.max_workgroup_x)
+    for k in plan.kernels:
+        if k.workgroup > threads:
+            raise PlanError(
+                f"the kernel {k.name} has workgroups of {k.workgroup}, {caps.name} allows {threads}", rule="workgroup"
+            )
+        if k.shared_bytes > caps.workgroup_memory:
+            raise PlanError(
+                f"the kernel {k.name} takes {k.shared_bytes} bytes of workgroup memory, {caps.name} has {caps.workgroup_memory}",
+                rule="workgroup",
+            )
+        missing = [feature for feature in k.features if not getattr(caps, feature)]
+        if missing:
+            raise PlanError(f"the kernel {k.name} needs {missing[0]}, which {caps.name} does not have", rule="features")
 
 
 def check_cover(plan: Plan) -> None:

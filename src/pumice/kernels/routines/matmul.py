@@ -170,11 +170,13 @@ def decide(
     a_along: bool = True,
     b_along: bool = False,
     computed: bool = False,
+    slices: int = 1,
     most: int = 1,
 ) -> Tile | Split | Matvec | MatvecLanes | Naive:
     """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
 
-    `computed`: the left operand is not stored, and K is a number. K may be cut into up to `most` parts.
+    `computed`: the left operand is not stored, and K is a number. For `slices` see `decide_matvec`. K may be cut into up to
+    `most` parts.
 
     >>> decide(Caps.preset("h200"), 4096, 4096, 4096, 1).name, decide(Caps.preset("browser-baseline"), 1, 4096, 4096, 1).name
     ('tiled 128x128x16 8x8', 'matvec across 32x8')
@@ -182,7 +184,7 @@ def decide(
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     vectors, along = min(m, n), b_along if m <= n else a_along
     if vectors <= MAX_VECTORS and k >= _SHORT_K:
-        return decide_matvec(caps, vectors, max(m, n), k, batch, along=along, computed=computed)
+        return decide_matvec(caps, vectors, max(m, n), k, batch, along=along, computed=computed, slices=slices)
     lanes = decide_lanes(caps, vectors, k) if along else None
     if lanes is not None:
         return lanes
@@ -227,10 +229,11 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     computed = s.a is None and isinstance(s.k, int)
     parts = most_parts(s.k) if s.a is not None and not s.batch and s.has_columns and s.compute == "f32" else 1
     along = {"a_along": s.a is None or s.a.k_fast, "b_along": s.b.k_fast}
+    gate_up = gate_up_slices(ctx, group)
 
     def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tile | Split | Matvec | MatvecLanes | Naive, int, bool]:
         """The variant, for how many vectors, and whether those are on the right."""
-        found = decide(ctx.caps, m, n, k, batch, **along, computed=computed, most=parts)
+        found = decide(ctx.caps, m, n, k, batch, **along, computed=computed, slices=max(1, len(gate_up)), most=parts)
         return (found, min(m, n), m > n) if isinstance(found, Matvec | MatvecLanes) else (found, 0, False)
 
     choice, _, swapped = ctx.choose(group.root, chosen, s.m, s.n, s.k, product(s.batch))
@@ -241,7 +244,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     if isinstance(choice, Tile):
         groups = _emit_tiles(p, s, choice)
     elif isinstance(choice, Matvec | MatvecLanes):
-        groups = _emit_matvec(p, s, choice, swapped=swapped, gate_up=gate_up_slices(ctx, group))
+        groups = _emit_matvec(p, s, choice, swapped=swapped, gate_up=gate_up)
     else:
         groups = _emit_naive(p, s, choice)
     return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]

@@ -78,10 +78,12 @@ class Roles:
         return self.rows // 2 if self.gate_up else self.rows
 
 
-def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, along: bool, computed: bool = False) -> Matvec:
+def decide_matvec(
+    caps: Caps, vectors: int, rows: int, k: int, batch: int, *, along: bool, computed: bool = False, slices: int = 1
+) -> Matvec:
     """The thread layout: by the layout of the wide operand, the length of K and the number of workgroups.
 
-    `computed`: the vectors are not stored, and K is a number.
+    `computed`: the vectors are not stored, and K is a number. A result takes `slices` rows: two, where they are gate and up.
 
     >>> h200 = Caps.preset("h200")
     >>> decide_matvec(h200, 1, 4096, 2048, 1, along=True).name, decide_matvec(h200, 1, 4096, 512, 1, along=True).name
@@ -106,8 +108,12 @@ def decide_matvec(caps: Caps, vectors: int, rows: int, k: int, batch: int, *, al
     threads = caps.workgroup(64 if k < 512 else 128)
     if caps.subgroups:
         return Matvec(threads, 1 if vectors == 1 else 2, True, 1, True)
-    # Reducing without subgroups is slow: several rows do it together, as long as there are enough workgroups.
-    return Matvec(threads, 4 if rows * batch >= 1024 else 2 if rows * batch >= 256 else 1, True, 1, False)
+    # Reducing without subgroups is slow: several rows do it together, as long as there are enough workgroups. Every thread has
+    # its sums in workgroup memory then: those of all rows, and for the norm of each vector the sum of its squares.
+    each = 4 if rows * batch >= 1024 else 2 if rows * batch >= 256 else 1
+    while each > 1 and 4 * threads * vectors * (each * slices + 1) > caps.workgroup_memory:
+        each //= 2
+    return Matvec(threads, each, True, 1, False)
 
 
 def emit_matvec(p: Puller, s: Roles, choice: Matvec) -> Dim:
