@@ -110,14 +110,25 @@ def test_of_two_packs_with_the_same_kernel_the_faster_one_is_taken(tmp_path: Pat
     choices.record("cpu", a, "f32[8]", 0.9, 1.0)
     choices.record("cpu", b, "f32[8]", 1.6, 2.0)  # measured on a slower day, with a larger gain
     choices.record("cpu", c, "f32[8]", 0.99, 1.0)
-    assert choices.best("cpu", [a, b, c, d], "f32[8]") is b
-    assert choices.best("cpu", [c, d], "f32[8]") is None
+    assert choices.ranked("cpu", [a, b, c, d], "f32[8]") == choices.ranked("cpu", [a, b, c, d]) == [b, a]
+    assert choices.ranked("cpu", [c, d], "f32[8]") == []
     words["d"] = "always"
-    assert choices.best("cpu", [a, b, c, d], "f32[8]") is d
+    assert choices.ranked("cpu", [a, b, c, d], "f32[8]") == [d, b, a]
     words["a"] = "always"
-    assert choices.best("cpu", [d, b, a], "f32[8]") is a
+    assert choices.ranked("cpu", [d, b, a], "f32[8]") == [a, d, b]
     words["a"] = words["d"] = words["b"] = "never"
-    assert choices.best("cpu", [a, b, c, d], "f32[8]") is None
+    assert choices.ranked("cpu", [a, b, c, d], "f32[8]") == []
+
+
+def test_without_a_shape_the_latest_time_of_the_kernel_counts(tmp_path: Path) -> None:
+    now = iter(range(100))
+    choices = opened(tmp_path, clock=lambda: next(now))
+    assert choices.prefers("cpu", Kernel()) is None
+    choices.record("cpu", Kernel(), "f32[8]", 1.0, 2.0)
+    choices.record("gpu", Kernel(), "f32[8]", 2.0, 1.0)
+    assert choices.prefers("cpu", Kernel()) is True and choices.prefers("gpu", Kernel()) is False
+    choices.record("cpu", Kernel(), "f32[9]", 2.0, 1.0)
+    assert choices.prefers("cpu", Kernel()) is False and choices.prefers("cpu", replace(Kernel(), pack="other")) is None
 
 
 def test_times_of_other_versions_do_not_count_and_go_with_the_next_one(tmp_path: Path) -> None:

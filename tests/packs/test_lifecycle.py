@@ -10,9 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import pumice as pm
 from pack_making import new_key, public_text, small_pack
+from pumice.backends.select import open_device
 from pumice.errors import PumiceWarning
 from pumice.packs.choice import Choices
 from pumice.packs.errors import (
@@ -29,6 +32,7 @@ from pumice.packs.keys import PublicKey, SigningKey
 from pumice.packs.statements import sign_rotation
 from pumice.packs.store import PackStore
 from pumice.packs.trust import TrustStore, VerifiedPack
+from pumice.run.packs import device_key, kernels_in_use
 
 KEY = new_key()
 
@@ -166,6 +170,34 @@ def test_choices_follow_the_store(store: PackStore, made: Made) -> None:
     assert choices.prefers("cpu", kernel, "f32[8]") is True
     store.disable("small", kernel="relu_wasm")
     assert choices.prefers("cpu", kernel, "f32[8]") is False
+
+
+def test_of_two_enabled_packs_the_one_with_the_larger_gain_computes_the_op(
+    store: PackStore, made: Made, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUMICE_HOME", str(home))
+    device = open_device("host")
+    for name in ("one", "two", "three"):
+        store.install(made(name=name))
+    gains = {"one": 0.9, "two": 0.5, "three": 1.2}
+    choices = Choices(store.folder, store.use_of)
+    for name, ratio in gains.items():
+        kernel = SimpleNamespace(pack=name, id="relu_wasm", op="relu", pack_digest=store.active(name).digest)
+        choices.record(device_key(device), kernel, "f32[8]", ratio, 1.0)
+
+    def used() -> tuple[list[str], str]:
+        found = [k.pack for k in kernels_in_use(device, None)]
+        with pm.compile(lambda x: pm.relu(x), x=pm.spec(64), device="host") as exe:
+            np.testing.assert_array_equal(exe.run(x=np.arange(-32, 32, dtype="f4")), np.maximum(np.arange(-32, 32), 0))
+            (variant,) = [s.variant for s in exe.plan.steps]
+        return found, variant.removeprefix("pack ").split("@")[0]
+
+    assert used() == (["two", "one"], "two")
+    store.enable("three", use="always")
+    assert used() == (["three", "two", "one"], "three")
+    store.disable("three")
+    store.disable("two", kernel="relu_wasm")
+    assert used() == (["one"], "one")
 
 
 # --- trust ---

@@ -6,6 +6,7 @@ turns on the same device and shapes. Times are kept in `choices.json` beside the
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -109,8 +110,8 @@ class Choices:
         self._lock = threading.Lock()
         self._times: dict[_Key, MeasuredTime] | None = None
 
-    def prefers(self, device: str, kernel: ChosenKernel, signature: str) -> bool | None:
-        """Whether a pack's kernel is to be used; None if that has to be measured first."""
+    def prefers(self, device: str, kernel: ChosenKernel, signature: str | None = None) -> bool | None:
+        """Whether a pack's kernel is to be used; None if that is not measured yet. Without signature the latest time counts."""
         match self._uses(kernel.pack, kernel.id):
             case "always":
                 return True
@@ -119,13 +120,16 @@ class Choices:
         found = self.time_of(device, kernel, signature)
         return None if found is None else found.is_faster
 
-    def time_of(self, device: str, kernel: ChosenKernel, signature: str) -> MeasuredTime | None:
-        """What was measured with these versions, if anything."""
+    def time_of(self, device: str, kernel: ChosenKernel, signature: str | None = None) -> MeasuredTime | None:
+        """What was measured with these versions, if anything; without signature the latest of all shapes."""
         with self._lock:
-            return self._current().get(_key(device, kernel, signature))
+            if signature is not None:
+                return self._current().get(_key(device, kernel, signature))
+            wanted = _key(device, kernel, "")[:-1]
+            return max((t for t in self._current().values() if t.key[:-1] == wanted), key=lambda t: t.measured_at, default=None)
 
-    def best(self, device: str, kernels: Iterable[_K], signature: str) -> _K | None:
-        """Of kernels for the same op, the one to use: the user's word first, then the largest gain; None is the built-in one.
+    def ranked(self, device: str, kernels: Iterable[_K], signature: str | None = None) -> list[_K]:
+        """The kernels to use rather than built-in ones: those that the user ordered, then those with the largest gain.
 
         Kernels that are not measured yet are left out.
         """
@@ -135,7 +139,7 @@ class Choices:
             # A ratio, as the seconds of two records may be from different days.
             return self._uses(kernel.pack, kernel.id) != "always", found.seconds / found.built_in_seconds if found else 1.0
 
-        return min((k for k in kernels if self.prefers(device, k, signature)), key=rank, default=None)
+        return sorted((k for k in kernels if self.prefers(device, k, signature)), key=rank)
 
     def decide(
         self,
@@ -214,6 +218,7 @@ class Choices:
             )
 
 
+@functools.cache
 def installed_versions() -> dict[str, str]:
     """The versions that measured times depend on, beside the device's key.
 

@@ -159,9 +159,9 @@ def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
         for kernel in candidates:
             if wrong[kernel.id]:
                 _report_disabled(kernel, wrong[kernel.id])
-            elif named or _is_faster(device, kernel):
+            else:
                 found.append(kernel)
-    return tuple(found)
+    return tuple(found if named else _chosen(device, found))
 
 
 def _lacks(device: Device, kernel: PackKernel) -> bool:
@@ -264,20 +264,22 @@ def used_kernels(plans: Iterable[Plan]) -> list[dict[str, Any]]:
     return [found[v] for v in sorted(found)]
 
 
-def _is_faster(device: Device, kernel: PackKernel) -> bool:
-    """Whether a kernel of an enabled pack is to be used: by the user's word, else by the time that it takes here."""
+def _chosen(device: Device, kernels: Sequence[PackKernel]) -> list[PackKernel]:
+    """Of the kernels of enabled packs those to use, the best first: by the user's word, else by the times they take here."""
+    if not kernels:
+        return []
     from pumice.packs.cases import largest_case
     from pumice.packs.choice import Choices
     from pumice.packs.store import PackStore
     from pumice.run.qualify import CaseTimer
 
-    store = PackStore()
+    store, key = PackStore(), device_key(device)
     choices = Choices(store.folder, store.use_of)
-    case, key = largest_case(kernel, device.caps), device_key(device)
-    if case is None:
-        return False
-    known = choices.prefers(key, kernel, case.signature)
-    if known is not None:
-        return known
-    with CaseTimer(kernel, case, device) as timer:
-        return choices.decide(key, kernel, case.signature, timer.measure, case)
+    for kernel in kernels:
+        if choices.prefers(key, kernel) is not None:
+            continue
+        case = largest_case(kernel, device.caps)
+        if case is not None:
+            with CaseTimer(kernel, case, device) as timer:
+                choices.decide(key, kernel, case.signature, timer.measure, case)
+    return choices.ranked(key, kernels)
