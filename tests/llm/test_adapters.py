@@ -245,6 +245,22 @@ def test_adapters_are_loaded_and_dropped_while_requests_run(folder: Path) -> Non
         assert len(model.adapters) == 6 and not model.adapters._leaving
 
 
+@pytest.mark.parametrize("rank", [4, 2])
+def test_dropped_adapters_leave_in_any_order(folder: Path, rank: int) -> None:
+    options: dict[str, Any] = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
+    with loaded(folder) as model:
+        model.adapters.add("first", random_adapter(model.engine.cfg, 1))
+        model.adapters.add("second", random_adapter(model.engine.cfg, 2, rank=rank))
+        wanted = model.generate(PROMPTS[0], adapter="first", **options).tokens
+        streams = [model.stream(PROMPTS[0], adapter=name, **options) for name in ("first", "second")]
+        for stream, name in zip(streams, ("first", "second")):
+            next(stream)
+            model.adapters.drop(name)
+        streams[1].close()
+        assert list(streams[0])[-1].answer.tokens == wanted
+        assert not model.adapters._leaving
+
+
 def test_a_wrong_adapter_concerns_its_request_alone(folder: Path) -> None:
     with loaded(folder) as model, pm.Engine(model, slots=2, context=64) as engine:
         good = engine.submit(PROMPTS[0], temperature=0, max_tokens=8, ignore_eos=True)

@@ -79,7 +79,7 @@ class AdapterLayout:
         return pm.reshape(high, (*lead, high.shape[-1]))
 
 
-@dataclass
+@dataclass(eq=False)  # one that was dropped is found among others by what it is: arrays do not compare
 class HeldAdapter:
     """An adapter that is loaded: its place in the stacks, and how many requests use it; `serial` is never used again."""
 
