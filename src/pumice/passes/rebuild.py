@@ -21,8 +21,8 @@ class Rebuilder:
 
     def keep(self, node: Node) -> int:
         """Copy a node, its inputs mapped."""
-        ids, new = self.ids, len(self.nodes)
-        self.nodes.append(node.moved(new, tuple([None if i is None else ids[i] for i in node.inputs])))
+        ids, new, inputs = self.ids, len(self.nodes), node.inputs
+        self.nodes.append(node.moved(new, tuple([None if i is None else ids[i] for i in inputs]) if inputs else inputs))
         ids[node.id] = new
         return new
 

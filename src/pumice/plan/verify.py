@@ -30,7 +30,7 @@ def verify_plan(plan: Plan) -> None:
     check_cover(plan)
     _check_packing(plan)
     sources = _sources(plan)
-    # Regimes share values and steps, which live as long as the plan: what concerns one alone is checked once, by its id.
+    # Regimes share values, their parts and steps, which live as long as the plan: what concerns one alone is checked once, by id.
     checked: set[int] = set()
     for regime in plan.regimes:
         _check_regime(plan, regime, sources, checked)
@@ -98,7 +98,7 @@ def _check_regime(plan: Plan, regime: Regime, sources: _Contents, checked: set[i
             _check_kernel(plan, k, step)
         parts = [_part(regime, k, step, b) for b in step.bindings]
         if plan.caps.dispatches:
-            _check_limits(plan, domain, k, step, parts)
+            _check_limits(plan, domain, k, step, parts, checked)
         if isinstance(step.groups, DeviceCount):
             _check_count(plan, regime, k, step, step.groups)
         _check_aliasing(plan, k, step, parts)
@@ -154,17 +154,21 @@ def _check_kernel(plan: Plan, k: int, step: Step) -> None:
         raise _fail(k, step, "uniforms", f"{len(step.uniforms)} uniform words exceed {caps.max_uniform_bytes} bytes")
 
 
-def _check_limits(plan: Plan, domain: Domain, k: int, step: Step, parts: Sequence[Part]) -> None:
+def _check_limits(plan: Plan, domain: Domain, k: int, step: Step, parts: Sequence[Part], checked: set[int]) -> None:
     """The memory that a step binds and its grid are within the limits."""
     caps = plan.caps
     for b, part in zip(step.bindings, parts, strict=True):
+        if id(part) in checked:
+            continue
+        checked.add(id(part))
         if part.offset % caps.storage_alignment:
             raise _fail(k, step, "alignment", f"value {b.value} at offset {part.offset}, no multiple of {caps.storage_alignment}")
         if part.nbytes > caps.max_binding_bytes:
             raise _fail(k, step, "binding-size", f"value {b.value} binds {part.nbytes} bytes of {caps.max_binding_bytes}")
         if part.nbytes % 4:
             raise _fail(k, step, "alignment", f"value {b.value} binds {part.nbytes} bytes, no multiple of 4")
-    if max(fold_grid(domain.upper(step.most_groups), caps.max_groups)) > caps.max_groups:
+    groups = domain.upper(step.most_groups)
+    if groups > caps.max_groups and max(fold_grid(groups, caps.max_groups)) > caps.max_groups:
         raise _fail(k, step, "grid", f"{step.groups} workgroups cannot be folded into {caps.max_groups} a dimension")
 
 
