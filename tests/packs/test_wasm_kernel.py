@@ -177,7 +177,7 @@ def test_writes_into_other_regions(region: str) -> None:
     with pytest.raises(errors.MemoryAccessViolation) as caught:
         kernel([X, X], {}, [out])
     assert not out.any()
-    assert ("between or after its regions" if "guard" in region else region) in caught.value.message
+    assert ("memory before its output" if "guard" in region else region) in caught.value.message
 
 
 def test_writes_into_a_large_input() -> None:

@@ -122,17 +122,23 @@ def test_params_of_one_call_are_not_those_of_another() -> None:
         assert out[0] == value
 
 
-def test_a_kernel_cannot_keep_a_result_for_the_next_call() -> None:
-    """It copies what it finds where the last call's output and input were: only fill and its own input are there."""
-    everything = "(memory.copy (i32.load offset=16 (local.get $d)) (i32.const 65536) (i32.const 4096)) (i32.const 0)"
-    kernel = WasmKernel(entry(outputs=[{"name": "result", "dtype": "u8", "shape": [4096]}]), wat(everything))
+@pytest.mark.parametrize(
+    ("start", "differing"),
+    # Two bytes differ between 1.0 and 2.0, sixteen times: its own input, which is at the end.
+    [("(i32.const 0)", 0), ("(i32.const 65536)", 0), ("(i32.sub (i32.shl (memory.size) (i32.const 16)) (i32.const 1024))", 32)],
+)
+def test_a_kernel_cannot_keep_a_result_for_the_next_call(start: str, differing: int) -> None:
+    """It writes its input where the module's memory is, and copies what it finds somewhere to its output."""
+    everything = f"""(memory.copy {word(OUT)} {start} (i32.const 1024))
+      (memory.copy (i32.const 100) {word(0)} (i32.const 64)) (memory.copy (i32.const 65636) {word(0)} (i32.const 64)) (i32.const 0)"""
+    kernel = WasmKernel(entry(outputs=[{"name": "result", "dtype": "u8", "shape": [1024]}]), wat(everything))
     seen = []
     for value in (1.0, 2.0, 1.0):
-        out = np.zeros(4096, np.uint8)
+        out = np.zeros(1024, np.uint8)
         kernel([np.full(16, value, np.float32)], {}, [out])
         seen.append(out)
     assert np.array_equal(seen[0], seen[2])
-    assert np.count_nonzero(seen[0] != seen[1]) == 32  # two bytes differ between 1.0 and 2.0, sixteen times
+    assert np.count_nonzero(seen[0] != seen[1]) == differing
 
 
 def resident() -> int:

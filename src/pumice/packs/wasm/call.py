@@ -1,12 +1,12 @@
 """Calls of a kernel with everything that does not change between them worked out once.
 
-The host's regions follow the module's own memory, so that its stack and data are its own:
+The host's regions are at the end of the memory, which grows by what they need, so that the module's stack and data are its own:
 
-    | own pages | head, descriptor | params | input A | input B | scratch | output | … end of the last page |
+    | the module's own | scratch | output | head, descriptor | params | input A | input B |
 
-with a guard after each. What stands before scratch and output is copied from an image on the host's side and compared with it
-afterwards; the rest of the last page must be as it was, too. The added function (module.py) fills scratch and output before the
-call, so that nothing of another one is there.
+with a guard after each. All after the output is copied from an image on the host's side and compared with it afterwards. The
+added function (module.py) fills the output before the call, looks at the guard before it afterwards, and clears the rest, so that
+nothing of one call is seen by another.
 """
 
 from __future__ import annotations
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 # Larger inputs are not copied twice: they go straight to the kernel's memory, and are compared with the array itself.
 _DIRECT_BYTES = 1 << 16
-# As many filled bytes as may follow the last region: less than a page, and a guard.
-_FILLED = np.full(2 * PAGE_BYTES, FILL, np.uint8)
-_FILLED_ADDRESS = _FILLED.ctypes.data
 _NONE = MemoryRegion(0, 0)
 
 
@@ -50,43 +47,38 @@ class Layout:
 
     @property
     def image(self) -> MemoryRegion:
-        """What must be unchanged after a call: all before scratch and output."""
-        return MemoryRegion(self.head, self.fill.offset - self.head)
-
-    @property
-    def rest(self) -> MemoryRegion:
-        """What must be filled as ever: all after the output."""
+        """What must be unchanged after a call: all after the output."""
         end = self.descriptor.output.end
         return MemoryRegion(end, self.pages * PAGE_BYTES - end)
-
-    @property
-    def fill(self) -> MemoryRegion:
-        """What is filled before a call: scratch, output and the guard between them."""
-        output, scratch = self.descriptor.output, self.descriptor.scratch
-        start = scratch.offset if scratch.size else output.offset
-        return MemoryRegion(start, output.end - start)
 
 
 def lay_out(own_pages: int, max_pages: int, inputs: Sequence[int], outputs: Sequence[int], params: int, scratch: int) -> Layout:
     """Regions of these sizes after the module's own memory; AllocationFailed if its limits leave no room.
 
     >>> found = lay_out(1, 16, [64, 20], [64], params=8, scratch=0)
-    >>> found.inputs, found.outputs, found.pages
-    ((65744, 65872), (65968,), 2)
+    >>> found.outputs, found.inputs, found.pages
+    ((130512,), (130848, 130976), 2)
     """
-    space = abi.Allocator(own_pages * PAGE_BYTES, max_pages * PAGE_BYTES)
-    head = space.take(HEAD_BYTES + abi.DESCRIPTOR_BYTES).offset
-    params_region = space.take(params) if params else _NONE
-    input_a = space.take(inputs[0]) if inputs else _NONE
     in_b, size_b = abi.packed(inputs[1:])
-    input_b = space.take(size_b) if size_b else _NONE
-    scratch_region = space.take(scratch) if scratch else _NONE
     out_offsets, out_size = abi.packed(outputs)
-    output = space.take(out_size)
-    pages = -(-space.at // PAGE_BYTES)
-    descriptor = Descriptor(input_a, input_b, output, scratch_region, params_region)
+
+    def place(start: int) -> tuple[int, MemoryRegion, Descriptor, int]:
+        space = abi.Allocator(start, max_pages * PAGE_BYTES)
+        # One of no bytes is the guard before the output.
+        scratch_region = space.take(scratch)
+        output = space.take(out_size)
+        head = space.take(HEAD_BYTES + abi.DESCRIPTOR_BYTES).offset
+        params_region = space.take(params) if params else _NONE
+        input_a = space.take(inputs[0]) if inputs else _NONE
+        input_b = space.take(size_b) if size_b else _NONE
+        return head, output, Descriptor(input_a, input_b, output, scratch_region if scratch else _NONE, params_region), space.at
+
+    start = own_pages * PAGE_BYTES
+    *_, end = place(start)
+    pages = -(-end // PAGE_BYTES)
+    head, output, descriptor, _ = place(start + pages * PAGE_BYTES - end)
     descriptor.check(pages * PAGE_BYTES)
-    offsets = [input_a.offset] * bool(inputs) + [input_b.offset + at for at in in_b]
+    offsets = [descriptor.input_a.offset] * bool(inputs) + [descriptor.input_b.offset + at for at in in_b]
     return Layout(descriptor, head, tuple(offsets), tuple(output.offset + at for at in out_offsets), pages)
 
 
@@ -106,7 +98,7 @@ class PreparedCall:
             kernel.module.own_pages, kernel.module.max_pages,
             [t.nbytes for t in inputs], [t.nbytes for t in outputs], len(params), scratch,
         )  # fmt: skip
-        self.success = self.layout.pages << 34
+        self.success = self.layout.pages << 35
         # Instances that are laid out for this call; `keeps` says whether one may be put back after a call.
         self.idle: list[BoundInstance] = []
         self.keeps = kernel.module.reusable
@@ -153,12 +145,11 @@ class BoundInstance:
         data = kernel.own_data(instance)
         if layout.pages > instance.pages:
             instance.grow(layout.pages)
-        total = layout.pages * PAGE_BYTES
-        memory = instance.memory(0, total)
-        memory[layout.fill.offset :] = FILL
-        start, end = layout.image.offset, layout.image.end
+        memory = instance.memory(0, layout.pages * PAGE_BYTES)
+        output, start, end = layout.descriptor.output, layout.image.offset, layout.image.end
+        memory[output.offset - abi.GUARD_BYTES : output.offset] = FILL
         self._image = np.full(end - start, FILL, np.uint8)
-        self._put(layout.head, struct.pack("<II8x", *layout.fill) + layout.descriptor.to_bytes())
+        self._put(layout.head, struct.pack("<II8x", *output) + layout.descriptor.to_bytes())
         self._put(layout.descriptor.params.offset, call.params)
         self._small: list[tuple[int, np.ndarray[Any, Any]]] = []
         self._large: list[tuple[int, np.ndarray[Any, Any]]] = []
@@ -171,36 +162,36 @@ class BoundInstance:
                 spans.append((at, offset))
                 at = offset + kind.nbytes
         spans.append((at, end))
-        # Arguments of memmove and memcmp: places in the kernel's memory and in the image.
+        self._copies = [(memory[a:b], self._image[a - start : b - start]) for a, b in spans]
         image, base = self._image.ctypes.data, instance.address
-        self._copies = [_arguments(base + a, image + a - start, b - a) for a, b in spans]
-        unchanged = [layout.rest]
-        if layout.descriptor.scratch.size:
-            unchanged.append(MemoryRegion(layout.descriptor.scratch.end, abi.GUARD_BYTES))
-        self._checks = [*self._copies, *(_arguments(base + r.offset, _FILLED_ADDRESS, r.size) for r in unchanged)]
-        if data.content:
+        self._checks = [_arguments(base + a, image + a - start, b - a) for a, b in spans]
+        if data.size:
             # The added function clears the module's own memory after a call; this puts its data back.
-            self._copies.append(_arguments(base + data.offset, data.address, len(data.content)))
+            self._copies.append((memory[data.offset : data.offset + data.size], data.content))
         self.outputs = [_view(memory, offset, kind) for offset, kind in zip(layout.outputs, call.outputs)]
         self._epoch = -1
         engine = instance.engine
         lib = engine.library
         self._prepared = (
-            lib.copy, lib.compare, lib.call, instance.call_args, instance.slot,
+            lib.compare, lib.call, instance.call_args, instance.slot,
             engine.ticker, engine.clock, layout.head, call.success,
         )  # fmt: skip
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> None:
         """Copies the inputs in, calls the kernel, and checks that it changed nothing but its output, scratch and own memory."""
-        copy, compare, call, arguments, slot, ticker, clock, head, success = self._prepared
+        compare, call, arguments, slot, ticker, clock, head, success = self._prepared
         for i, view in self._small:
             view[...] = inputs[i]
         for i, view in self._large:
             view[...] = inputs[i]
-        for args in self._copies:
-            copy(*args)
+        for to, source in self._copies:
+            to[...] = source
         slot.value = head
-        ticker.start(clock, self)
+        clock.running.add(self)
+        clock.was_used = True
+        # After the call is in the set: either this sees that the clock has stopped, or its thread sees the call.
+        if not clock.is_ticking:
+            ticker.begin(clock)
         try:
             if self._epoch != clock.ticks:
                 # The deadline holds for all calls that start in the same tick.
@@ -208,7 +199,7 @@ class BoundInstance:
                 self.instance.engine.library.set_deadline(*self.instance.deadline_args)
             error = call(*arguments)
         finally:
-            ticker.stop(clock, self)
+            clock.running.discard(self)
         if slot.value != success:
             self._check_answer(error, slot.value)
         for args in self._checks:
@@ -221,7 +212,7 @@ class BoundInstance:
 
     def close(self) -> None:
         """Frees the instance; nothing refers to its memory any more."""
-        self.outputs, self._large = [], []
+        self.outputs, self._large, self._copies = [], [], []
         self.instance.close()
 
     def _put(self, offset: int, data: bytes) -> None:
@@ -235,7 +226,10 @@ class BoundInstance:
         trap = self.instance.take_trap()
         if error or trap:
             self.instance.engine.raise_trap(error, trap, kernel.id)
-        code, stage, pages = answer & 0xFFFF_FFFF, answer >> 32 & 3, answer >> 34
+        code, stage, pages = answer & 0xFFFF_FFFF, answer >> 32 & 7, answer >> 35
+        if STAGES[stage] == "guard":
+            output = call.layout.descriptor.output
+            raise self._violation("memory before its output", output.offset - abi.GUARD_BYTES)
         if stage:
             known = code if code in abi.CODES else abi.INTERNAL
             where = kernel.entry_point if STAGES[stage] == "forward" else STAGES[stage]
@@ -260,11 +254,15 @@ class BoundInstance:
             given = np.ascontiguousarray(inputs[i])
             self._image[layout.inputs[i] - image.offset :][: given.nbytes] = given.reshape(-1).view(np.uint8)
         differs = np.flatnonzero(self.instance.memory(image.offset, image.size) != self._image)
-        offset = image.offset + int(differs[0]) if len(differs) else layout.rest.offset
+        offset = image.offset + int(differs[0])
         name = next((n for n, r in regions.items() if r.offset <= offset < r.end), "memory between or after its regions")
-        raise MemoryAccessViolation(
-            f"{self.call.kernel.id} wrote to {name}; it may write to its output and scratch only",
-            kernel=self.call.kernel.id, region=name, offset=offset, size=1,
+        raise self._violation(name, offset)
+
+    def _violation(self, region: str, offset: int) -> MemoryAccessViolation:
+        kernel = self.call.kernel.id
+        return MemoryAccessViolation(
+            f"{kernel} wrote to {region}; it may write to its output, its scratch and its own memory",
+            kernel=kernel, region=region, offset=offset, size=1,
         )  # fmt: skip
 
 

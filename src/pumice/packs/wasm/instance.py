@@ -14,12 +14,11 @@ from pumice.packs.wasm.module import CALL
 
 
 class OwnData:
-    """The bytes of a fresh instance's memory that are not zero, from the first to the last, at an address that stays."""
+    """The bytes of a fresh instance's memory that are not zero, from the first to the last."""
 
     def __init__(self, offset: int, content: bytes) -> None:
-        self.offset, self.content = offset, content
-        self._buffer = ctypes.create_string_buffer(content, len(content) or 1)
-        self.address = ctypes.addressof(self._buffer)
+        self.offset, self.size = offset, len(content)
+        self.content = np.frombuffer(content, np.uint8)
 
 
 class Instance:

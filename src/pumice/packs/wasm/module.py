@@ -1,8 +1,8 @@
 """Checks a kernel's module against the ABI and its limits, and adds the one function that the runtime calls.
 
 That function does init, forward and cleanup in one entry from Python, and wipes what the call leaves: it saves the
-module's mutable globals in its locals and sets them back, and clears the module's own memory. So a call costs one crossing, and
-hidden globals need not be reachable from outside. A trap skips the wiping; the instance is dropped then.
+module's mutable globals in its locals and sets them back, and clears all memory before the output's guard. So a call costs one
+crossing, and hidden globals need not be reachable from outside. A trap skips the wiping; the instance is dropped then.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 
 from pumice.packs.errors import InvalidModule, ResourceLimit
 from pumice.packs.wasm import binary
+from pumice.packs.wasm.abi import GUARD_BYTES
 from pumice.packs.wasm.binary import FuncType, Sections, leb
-from pumice.packs.wasm.budget import PAGE_BYTES, Budget, KernelLimits
+from pumice.packs.wasm.budget import Budget, KernelLimits
 
 # Stages of a call, in the order of their numbers; 0 is a call that went well.
-STAGES = ("", "kernel_init", "forward", "kernel_cleanup")
-# What output, scratch and guards hold before the call: a float that the kernel did not write is NaN.
+STAGES = ("", "kernel_init", "forward", "kernel_cleanup", "guard")
+# What output and guards hold before the call: a float that the kernel did not write is NaN.
 FILL = 0xFF
-# The words before the descriptor: start and length of what is filled before the call, and padding.
+# The words before the descriptor: offset and size of the output, and padding.
 HEAD_BYTES = 16
 CALL = "pumice:call"
 # Clearing more memory than this, or saving more globals, takes longer than a new instance.
@@ -130,37 +131,38 @@ def _check_limits(sections: Sections, limits: KernelLimits, budget: Budget) -> N
             )
 
 
-def _with_call(sections: Sections, entry_point: str, saved: list[tuple[int, int]], wipes: bool) -> bytes:
-    """The module with `CALL(head: i32) -> i64`: the pages and the stage in the upper word, the code in the lower one."""
+def _with_call(sections: Sections, entry_point: str, globals_: list[tuple[int, int]], wipes: bool) -> bytes:
+    """The module with `CALL(head: i32) -> i64`: pages and stage in the upper word, the code in the lower one."""
+    saved = globals_ if wipes else []
     index = {name: leb(sections.exports[name][1]) for name in ("kernel_init", "kernel_cleanup", entry_point)}
-    own_bytes = sections.memories[0].minimum * PAGE_BYTES
-    saved = saved if wipes else []
-    head, code, stage = b"\x00", b"\x01", b"\x02"
-    get, put, tee = b"\x20", b"\x21", b"\x22"
+    head, code, stage, output = b"\x00", b"\x01", b"\x02", b"\x03"
+    get, put, tee, call, then, otherwise, end = b"\x20", b"\x21", b"\x22", b"\x10", b"\x04\x40", b"\x05", b"\x0b"
 
     def load(offset: int) -> bytes:
         return get + head + b"\x28\x02" + leb(offset)
 
-    def failed(number: int) -> bytes:
-        return tee + code + b"\x04\x40" + _const(number) + put + stage + b"\x05"
+    def step(function: bytes, number: int) -> bytes:
+        """Calls a function, and the rest only if it returns 0."""
+        return call + function + tee + code + then + _const(number) + put + stage + otherwise
 
-    keep = b"".join(b"\x23" + leb(g) + put + leb(3 + i) for i, (g, _) in enumerate(saved))
-    restore = b"".join(get + leb(3 + i) + b"\x24" + leb(g) for i, (g, _) in enumerate(saved))
-    fill = load(0) + _const(FILL) + load(4) + _MEMORY_FILL
-    descriptor = get + head + _const(HEAD_BYTES) + b"\x6a"
+    keep = b"".join(b"\x23" + leb(g) + put + leb(4 + i) for i, (g, _) in enumerate(saved))
+    restore = b"".join(get + leb(4 + i) + b"\x24" + leb(g) for i, (g, _) in enumerate(saved))
+    fill = load(0) + tee + output + _const(FILL) + load(4) + _MEMORY_FILL
     run = (
-        load(HEAD_BYTES + 32) + load(HEAD_BYTES + 36) + b"\x10" + index["kernel_init"] + failed(1)
-        + descriptor + b"\x10" + index[entry_point] + failed(2)
-        + b"\x10" + index["kernel_cleanup"] + failed(3)
-        + b"\x0b" * 3
+        load(HEAD_BYTES + 32) + load(HEAD_BYTES + 36) + step(index["kernel_init"], 1)
+        + get + head + _const(HEAD_BYTES) + _ADD + step(index[entry_point], 2)
+        + step(index["kernel_cleanup"], 3) + end * 3
     )  # fmt: skip
-    wipe = _const(0) + _const(0) + _const(own_bytes) + _MEMORY_FILL if wipes else b""
-    # (pages << 2 | stage) << 32 | code
-    answer = (
-        b"\x3f\x00" + _const(2) + b"\x74" + get + stage + b"\x72\xad" + b"\x42\x20\x86" + get + code + b"\xad\x84"
-    )  # fmt: skip
-    locals_ = leb(1 + len(saved)) + leb(2) + _I32 + b"".join(b"\x01" + bytes([kind]) for _, kind in saved)
-    body = locals_ + keep + fill + run + restore + wipe + answer + b"\x0b"
+    guard = get + output + _const(GUARD_BYTES) + _SUBTRACT
+    loads = [guard + b"\xfd\x00\x04" + leb(at) for at in range(0, GUARD_BYTES, 16)]  # v128.load
+    # All bits of the guard are still set: and, not, any_true.
+    check = loads[0] + b"".join(more + b"\xfd\x4e" for more in loads[1:]) + b"\xfd\x4d\xfd\x53"
+    check += then + _const(STAGES.index("guard")) + put + stage + end
+    wipe = _const(0) + _const(0) + guard + _MEMORY_FILL if wipes else b""
+    # (pages << 3 | stage) << 32 | code
+    answer = b"\x3f\x00" + _const(3) + b"\x74" + get + stage + b"\x72\xad" + b"\x42\x20\x86" + get + code + b"\xad\x84"
+    locals_ = leb(1 + len(saved)) + leb(3) + _I32 + b"".join(b"\x01" + bytes([kind]) for _, kind in saved)
+    body = locals_ + keep + fill + run + check + restore + wipe + answer + end
     name = CALL.encode()
     return binary.rewrite(
         sections,
@@ -185,4 +187,4 @@ def _const(value: int) -> bytes:
         out.append(byte | 0x80)
 
 
-_MEMORY_FILL = b"\xfc\x0b\x00"
+_MEMORY_FILL, _ADD, _SUBTRACT = b"\xfc\x0b\x00", b"\x6a", b"\x6b"

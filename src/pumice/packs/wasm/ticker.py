@@ -12,7 +12,8 @@ from collections.abc import Callable
 class Clock:
     """An engine's epoch: `advance` moves it by one tick; a call that reaches its deadline stops at its next loop or function.
 
-    `running` holds the calls in flight. It and the flags are changed without a lock, by single operations.
+    `running` holds the calls in flight. It and the flags are changed without a lock, by single operations: a call adds itself,
+    sets `was_used`, and then looks whether the clock ticks.
     """
 
     def __init__(self, tick_seconds: float, advance: Callable[[], None]) -> None:
@@ -41,18 +42,6 @@ class Ticker:
         self._thread: threading.Thread | None = None
         _all.add(self)
 
-    def start(self, clock: Clock, call: object) -> None:
-        """A call begins."""
-        clock.running.add(call)
-        clock.was_used = True
-        # After the call is in the set: either this sees that the clock has stopped, or the thread sees the call.
-        if not clock.is_ticking:
-            self._begin(clock)
-
-    def stop(self, clock: Clock, call: object) -> None:
-        """A call ended."""
-        clock.running.discard(call)
-
     def forget_thread(self) -> None:
         """After a fork: the thread is the parent's, and so are the calls in flight."""
         self._wake = threading.Condition()
@@ -60,7 +49,8 @@ class Ticker:
         for clock in self._clocks:
             clock.running, clock.is_ticking = set(), False
 
-    def _begin(self, clock: Clock) -> None:
+    def begin(self, clock: Clock) -> None:
+        """Lets a clock tick that has stopped; a call has set `was_used` and is in `running`."""
         with self._wake:
             self._clocks.add(clock)
             clock.due = time.monotonic() + clock.tick_seconds
