@@ -32,12 +32,12 @@ SETTINGS = {
 class Script:
     """Drafts tokens that it knows to come, with a wrong one at every `wrong`-th place; with 0 there is none."""
 
-    def __init__(self, whole: Sequence[int], wrong: int = 0) -> None:
-        self.whole, self.wrong = list(whole), wrong
+    def __init__(self, whole: Sequence[int], wrong: int = 0, vocab: int = 100) -> None:
+        self.whole, self.wrong, self.vocab = list(whole), wrong, vocab
 
     def draft(self, tokens: Sequence[int], count: int) -> list[int]:
         known = self.whole[len(tokens) : len(tokens) + count]
-        return [(t + 1) % 100 if self.wrong and (len(tokens) + k) % self.wrong == 0 else t for k, t in enumerate(known)]
+        return [(t + 1) % self.vocab if self.wrong and (len(tokens) + k) % self.wrong == 0 else t for k, t in enumerate(known)]
 
 
 def drafted(request: Request, answer: Sequence[int], wrong: int) -> Request:
@@ -196,16 +196,60 @@ def test_a_drafter_that_fails_ends_its_own_call(drafter: Any, engine: Callable[.
     assert got + [event.token for event in other] == want and e._scheduler.idle
 
 
-def test_requests_that_cannot_speculate(engine: Callable[..., Engine]) -> None:
-    class Anything:
-        def mask(self, tokens: Sequence[int]) -> Any:
-            return np.full(4, -1, np.int32)
+class ByLast:
+    """Allows a third of the tokens, another one after each token and each number of tokens; refuses to be asked twice."""
 
+    def __init__(self, vocab: int, *, once: bool = False) -> None:
+        self.vocab, self.asked = vocab, set[tuple[int, ...]]()
+        self.once = once
+
+    def allows(self, tokens: Sequence[int], token: int) -> bool:
+        return (token + len(tokens) + (tokens[-1] if tokens else 0)) % 3 == 0
+
+    def mask(self, tokens: Sequence[int]) -> Any:
+        assert not self.once or tuple(tokens) not in self.asked, tokens
+        self.asked.add(tuple(tokens))
+        bits = np.array([self.allows(tokens, t) for t in range(-(-self.vocab // 32) * 32)])
+        return np.packbits(bits, bitorder="little").view(np.uint32)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_drafts_under_a_grammar_give_what_it_allows(target: str, engine: Callable[..., Engine]) -> None:
+    e = engine("llama", target, slots=2)
+    vocab, other = e.cfg.vocab, Request([9, 8, 7], GREEDY, 30)
+    alone = tokens_of(e, [9, 8, 7], 30)
+    for sampling in (GREEDY, SamplingParams(temperature=1.2, seed=3)):
+        plain = Request(PROMPT, sampling, 30, grammar=ByLast(vocab))
+        want = [event.token for event in e.stream([plain])]
+        assert all(ByLast(vocab).allows(want[:k], t) for k, t in enumerate(want))
+        for wrong in (0, 1, 2, 5):  # a wrong draft is one more than the right one, which the grammar does not allow
+            script, timings = Script([*PROMPT, *want], wrong, vocab), Timings()
+            speculating = Request(PROMPT, sampling, 30, grammar=ByLast(vocab, once=not wrong), draft=script)
+            assert answers_of(e, [speculating, other], timings) == [want, alone], wrong
+            assert timings.drafts[0].rate == (wrong != 1)  # what is not allowed is not even tried
+
+
+def test_a_draft_that_is_allowed_and_not_drawn_is_refused(engine: Callable[..., Engine]) -> None:
+    e = engine("llama")
+    plain = Request(PROMPT, GREEDY, 30, grammar=ByLast(e.cfg.vocab))
+    want = [event.token for event in e.stream([plain])]
+
+    class Third:
+        """Drafts the third token from the right one, which is allowed as well."""
+
+        def draft(self, tokens: Sequence[int], count: int) -> list[int]:
+            known = [*PROMPT, *want][len(tokens) : len(tokens) + 2]
+            return [*known[:1], *((t + 3) % e.cfg.vocab for t in known[1:])]
+
+    timings = Timings()
+    plain.draft, plain.grammar = Third(), ByLast(e.cfg.vocab)
+    assert answers_of(e, [plain], timings) == [want] and 0 < timings.drafts[0].rate < 1
+
+
+def test_requests_that_cannot_speculate(engine: Callable[..., Engine]) -> None:
     with pytest.raises(InputError, match="lfm2 keeps states that drafts cannot be taken back from"):
         tokens_of(engine("lfm2"), PROMPT, 4, draft=PromptLookup())
     e = engine("llama")
-    with pytest.raises(InputError, match="drafts do not go with a grammar"):
-        tokens_of(e, PROMPT, 4, draft=PromptLookup(), grammar=Anything())
     with pytest.raises(InputError, match="the drafter is 'lookup'"):
         tokens_of(e, PROMPT, 4, draft="lookup")
 

@@ -218,7 +218,7 @@ class BatchLoop:
         """Lets sequences that speculate have drafts; how many tokens the steps that verify them run."""
         for s in [s for s in self._live.values() if s.speculator is not None]:
             try:
-                s.drafts = draft_for(s, self.cfg) if self._scheduler.decodes(s.id) else []
+                s.allow_drafts(draft_for(s, self.cfg) if self._scheduler.decodes(s.id) else [], self.cfg.vocab)
             except PumiceError as e:
                 self._end_all(e, [s])
         return {id: 1 + len(s.drafts) for id, s in self._live.items() if s.drafts}

@@ -93,11 +93,15 @@ class Matcher:
         self._consumed: list[int] = []
 
     def mask(self, tokens: Sequence[int]) -> Array:
-        """The allowed tokens after these; a sequence that continues the one of the last call costs only what is new."""
-        known = len(self._consumed)
-        if list(tokens[:known]) != self._consumed:
-            self._matcher.reset()
-            known, self._consumed = 0, []
+        """The allowed tokens after these; a sequence that continues that of the last call, or part of it, costs what is new."""
+        held, known = self._consumed, len(self._consumed)
+        if list(tokens[:known]) != held:
+            known = next((k for k, (a, b) in enumerate(zip(held, tokens)) if a != b), len(tokens))
+            # Tokens after the end were not consumed, so there is nothing to take back.
+            if self._matcher.is_stopped() or not self._matcher.rollback(len(held) - known):
+                self._matcher.reset()
+                known = 0
+            self._consumed = held[:known]
         new = list(tokens[known:])
         # After its end the grammar allows the tokens that end an answer, again and again where those are ignored.
         if new and not self._matcher.is_stopped():

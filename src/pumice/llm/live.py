@@ -107,8 +107,8 @@ class LiveSequence:
         self.slot = self.following = -1
         # The adapter of the request, while it has one.
         self.adapter: HeldAdapter | None = None
-        # The mask that the grammar gave last, after so many tokens.
-        self._mask: tuple[int, Array] | None = None
+        # The masks that the grammar gave last: after so many tokens, and after each of these drafts.
+        self._masks: tuple[int, list[int], list[Array]] = (-1, [], [])
         # What drafts its next tokens, if the request wants that, and the drafts that the next batch may verify.
         self.speculator = None if request.draft is None else Speculator(request.draft)
         self.drafts: list[int] = []
@@ -117,19 +117,47 @@ class LiveSequence:
 
     def allowed(self, vocab: int) -> Array | None:
         """The mask of tokens that may come next, where the request has a grammar; it is asked once for each token."""
-        grammar, count = self.request.grammar, len(self.tokens)
-        if grammar is None:
+        if self.request.grammar is None:
             return None
-        if self._mask is None or self._mask[0] != count:
-            try:
-                found = np.asarray(grammar.mask(list(self.tokens)))
-            except PumiceError:
-                raise
-            except Exception as e:
-                hint = "its mask(tokens) must give a bit mask after any tokens that it allowed"
-                raise InputError(f"the grammar failed after {count} tokens: {type(e).__name__}: {e}", hint=hint) from e
-            self._mask = count, checked_mask(found, vocab)
-        return self._mask[1]
+        first, drafts, masks = self._masks
+        known = len(self.tokens) - first
+        # Masks after drafts hold as far as these were the tokens that came.
+        if not (0 <= known < len(masks) and self.tokens[first:] == drafts[:known]):
+            known, masks = 0, [self._mask_after(self.tokens, vocab)]
+            self._masks = len(self.tokens), [], masks
+        return masks[known]
+
+    def allow_drafts(self, drafts: Sequence[int], vocab: int) -> None:
+        """Takes drafts for the next batch: where the request has a grammar, those up to the first that it refuses."""
+        self.drafts = list(drafts)
+        mask = self.allowed(vocab)
+        if mask is None:
+            return
+        masks = [mask]
+        for k, token in enumerate(drafts):
+            if not masks[-1][token // 32] >> (token % 32) & 1:
+                self.drafts = self.drafts[:k]
+                break
+            if token in self.request.stop_ids:
+                break  # what would come after the end is never taken
+            masks.append(self._mask_after([*self.tokens, *drafts[: k + 1]], vocab))
+        self._masks = len(self.tokens), self.drafts, masks
+
+    def masks_of_drafts(self, count: int) -> list[Array | None]:
+        """The masks of the token after the last one and of those after so many drafts; None where any token may come."""
+        masks = self._masks[2] if self.request.grammar is not None else []
+        return [masks[k] if k < len(masks) else None for k in range(count + 1)]
+
+    def _mask_after(self, tokens: Sequence[int], vocab: int) -> Array:
+        assert self.request.grammar is not None
+        try:
+            found = np.asarray(self.request.grammar.mask(list(tokens)))
+        except PumiceError:
+            raise
+        except Exception as e:
+            hint = "its mask(tokens) must give a bit mask after any tokens that it allowed"
+            raise InputError(f"the grammar failed after {len(tokens)} tokens: {type(e).__name__}: {e}", hint=hint) from e
+        return checked_mask(found, vocab)
 
     @property
     def complete(self) -> bool:

@@ -365,7 +365,8 @@ class Runner:
         total = max(live.turned_by, row.start + row.steps)
         inputs = self._prefill_inputs(live, row.slot, row.start, tokens, total, sampling, tables)
         inputs["at"] = np.array(places, np.int32)
-        draws = [SamplingRow(live.request.sampling, first + k) for k in range(row.steps)]
+        masks = live.masks_of_drafts(len(drafts))
+        draws = [SamplingRow(live.request.sampling, first + k, mask) for k, mask in enumerate(masks)]
         inputs |= sampling_inputs(draws, sampling, self.weights.cfg.vocab)
         exe = self.verify_executable(sampling, adapted=live.adapter is not None)
         wanted = [*(("ring",) if final else ()), *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]

@@ -211,9 +211,6 @@ def drafter_of(given: Any, target: LanguageModel) -> Drafter:
 
 def check_speculation(engine: Engine, request: Request) -> None:
     """Refuses drafts that an engine cannot verify for a request."""
-    if request.grammar is not None:
-        hint = "leave out draft, or the grammar: its next mask depends on the token before it"
-        raise InputError("drafts do not go with a grammar", hint=hint, name="draft")
     if not callable(getattr(request.draft, "draft", None)):
         raise InputError(f"the drafter is {request.draft!r:.60}", hint="give an object with draft(tokens, count)", name="draft")
     check_verifiable(engine.arch, engine.cfg)
