@@ -19,6 +19,7 @@ from pumice.ir.pack_kernels import PackKernel
 from pumice.ir.registry import Sample, get_op
 from pumice.ir.text import parse_graph
 from pumice.ir.types import TensorType
+from pumice.packs.cases import wrong_results
 from pumice.packs.errors import InvalidParameters, KernelCode
 from pumice.packs.kernels import pack_kernels
 from pumice.packs.manifest import Manifest
@@ -281,6 +282,20 @@ def test_every_kernel_is_there_in_wasm_and_wgsl_with_the_same_op():
     by_target = {t: {k.id.removesuffix("_wgsl"): (k.op, k.inputs, k.outputs) for k in kernels(t)} for t in ("host", "webgpu")}
     assert by_target["host"] == by_target["webgpu"]
     assert {op.removeprefix("core.") for op, *_ in by_target["host"].values()} == {*EXISTING, *NEW}
+
+
+def test_a_quotient_halfway_between_two_values_may_round_either_way():
+    """A GPU's division may be off by a few units in the last place; a kernel that is wrong otherwise is found all the same."""
+    x = _numbers(64, 32)
+    call = Call("q4", "core.kv_quantize_q4", {"x": x})
+    case = one_op(call.spec, call.sample)
+    values, scales = (b.value.astype(t.dtype.np) for b, (_, t) in zip(call.expected(), call.results(), strict=True))
+    near, wrong = values.copy(), values.copy()
+    near[3, 5] += 16 if near[3, 5] < 240 else -16
+    wrong[3, 5] ^= 0x80
+    found = [wrong_results(case.graph, case.inputs, [v, scales], call.spec) for v in (values, near, wrong)]
+    assert found[:2] == ["", ""]
+    assert found[2].startswith("values: 1 of 1024 differ")
 
 
 def test_shapes_that_a_kernel_is_not_for_are_left_alone():
