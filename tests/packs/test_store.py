@@ -17,7 +17,7 @@ from pumice.core.private import Untrusted
 from pumice.errors import InputError, PumiceWarning
 from pumice.packs import store_files
 from pumice.packs.errors import HashMismatch, KernelNotFound, PackStateError
-from pumice.packs.lifecycle import Damaged, State, StoredPack, state_from_json, state_to_json
+from pumice.packs.lifecycle import Damaged, StoredPack, StoreState, state_from_json, state_to_json
 from pumice.packs.store_files import COPY, STATE, StoreFiles
 
 GRACE = 300.0
@@ -50,9 +50,9 @@ def names(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
 
 
-def some_state() -> State:
+def some_state() -> StoreState:
     one, two, three = (StoredPack(f"{i}.0.0", f"{i}" * 64, f"{i + 3}" * 64, "abc", i == 2, 12.5 * i) for i in (1, 2, 3))
-    state = State()
+    state = StoreState()
     for name, stored in (("a", one), ("b", two), ("a", three), ("a", two), ("b", three)):
         state = state.with_version(name, stored, now=10, grace=GRACE)
     return state.with_use("a", kernel="rope", use="always").with_use("b", use="never", enabled=False)
@@ -281,13 +281,13 @@ def test_a_folder_that_cannot_be_made_is_reported_with_what_to_do(tmp_path: Path
 def test_nothing_is_made_by_reading(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert StoreFiles(tmp_path / "packs").read_state() == State()
+        assert StoreFiles(tmp_path / "packs").read_state() == StoreState()
     assert not (tmp_path / "packs").exists()
 
 
 def test_a_pack_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(KernelNotFound, match="no pack named 'core' is installed") as refused:
-        State().pack("core")
+        StoreState().pack("core")
     assert refused.value.fields["id"] == "pack:core"
 
 
@@ -301,7 +301,7 @@ def test_rolling_back_undoes_itself_and_needs_an_earlier_version() -> None:
 
 
 def test_the_number_of_packs_is_bounded() -> None:
-    state = State()
+    state = StoreState()
     stored = StoredPack("1", "1" * 64, "2" * 64, "", True, 0.0)
     for i in range(256):
         state = state.with_version(f"p{i}", stored, now=0, grace=0)

@@ -50,7 +50,7 @@ def run(which: str, spec: str, *, write: bool, as_json: bool) -> None:
         if not as_json:
             print(f"{pack.name} {pack.version} on {device.name}\n")
             print(f"{'kernel':<26} {'case':<40} {'µs':>9} {'GFLOP/s':>8} {'built-in':>9} {'ratio':>6}")
-        found: list[Timing] = []
+        found: list[BenchTime] = []
         for timing in measure_pack(pack, device):
             found.append(timing)
             if not as_json:
@@ -65,7 +65,7 @@ def run(which: str, spec: str, *, write: bool, as_json: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Timing:
+class BenchTime:
     """A kernel's time for a call, and the built-in one's, in seconds."""
 
     kernel: str
@@ -110,7 +110,7 @@ def open_pack(which: str) -> Pack:
     return Pack(verified, pack_kernels(verified))
 
 
-def measure_pack(pack: Pack, device: Device) -> Iterator[Timing]:
+def measure_pack(pack: Pack, device: Device) -> Iterator[BenchTime]:
     """The times of the kernels that are for a device, with each shape of `src/bench.json`, else with the largest sample."""
     offer_kernels(pack, device)
     for kernel in (k for k in pack.kernels if k.target == device.caps.target):
@@ -119,7 +119,7 @@ def measure_pack(pack: Pack, device: Device) -> Iterator[Timing]:
                 pairs = _repeat(partial(timer.measure, kernel, case))
                 flops = count_flops(timer.built_in_graph)
             ours, built_in = (statistics.median(times) for times in zip(*pairs, strict=True))
-            yield Timing(kernel.id, label, ours, built_in, flops)
+            yield BenchTime(kernel.id, label, ours, built_in, flops)
 
 
 def _repeat(run: Callable[[], tuple[float, float]]) -> list[tuple[float, float]]:
@@ -189,7 +189,7 @@ def count_flops(graph: Graph) -> int:
     return total
 
 
-def write_benchmarks(folder: Path, found: list[Timing]) -> None:
+def write_benchmarks(folder: Path, found: list[BenchTime]) -> None:
     """Replaces the `benchmarks` of the kernels that were measured, in the manifest of a pack's folder."""
     data = read_source(folder)
     for kernel in data["kernels"]:

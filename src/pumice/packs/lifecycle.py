@@ -1,4 +1,4 @@
-"""What is installed, as data: one immutable `State`, and the one each step of a pack's life makes of it.
+"""What is installed, as data: one immutable `StoreState`, and the one each step of a pack's life makes of it.
 
 Nothing here touches the disk; packs/store.py writes a state as a whole, so that a step happens or does not.
 """
@@ -82,11 +82,11 @@ class InstalledPack:
 
 
 @dataclass(frozen=True)
-class State:
+class StoreState:
     """All installed packs; `retired` has the blobs that no pack refers to any more, and until when they are kept.
 
     >>> one, two = (StoredPack(v, v[0] * 64, v[0] * 64, "key", False, 0.0) for v in ("1.0.0", "2.0.0"))
-    >>> state = State().with_version("core", one, now=0, grace=300).with_version("core", two, now=10, grace=300)
+    >>> state = StoreState().with_version("core", one, now=0, grace=300).with_version("core", two, now=10, grace=300)
     >>> state.pack("core").version, state.rolled_back("core").pack("core").version
     ('2.0.0', '1.0.0')
     >>> state.without("core", now=20, grace=300).retired == {"1" * 64: 320, "2" * 64: 320}
@@ -113,7 +113,7 @@ class State:
             )
         return self.packs[name]
 
-    def with_version(self, name: str, stored: StoredPack, *, now: float, grace: float) -> State:
+    def with_version(self, name: str, stored: StoredPack, *, now: float, grace: float) -> StoreState:
         """With another version of a pack in use; the one before stays for `rolled_back`, the one before that retires."""
         found = self.packs.get(name)
         if found is None and len(self.packs) >= MAX_PACKS:
@@ -126,7 +126,7 @@ class State:
             pack = replace(found, current=stored, previous=found.current)
         return self._put(pack, now, grace)
 
-    def rolled_back(self, name: str) -> State:
+    def rolled_back(self, name: str) -> StoreState:
         """With the version before in use; the one that was in use is the one before, so that this undoes itself."""
         pack = self.pack(name)
         if pack.previous is None:
@@ -137,13 +137,15 @@ class State:
             )
         return self._put(replace(pack, current=pack.previous, previous=pack.current), 0, 0)
 
-    def without(self, name: str, *, now: float, grace: float) -> State:
+    def without(self, name: str, *, now: float, grace: float) -> StoreState:
         """Without a pack; its versions retire."""
         self.pack(name)
-        left = State({k: v for k, v in self.packs.items() if k != name}, self.retired)
+        left = StoreState({k: v for k, v in self.packs.items() if k != name}, self.retired)
         return left._retiring(self, now, grace)
 
-    def with_use(self, name: str, *, kernel: str | None = None, use: Use | None = None, enabled: bool | None = None) -> State:
+    def with_use(
+        self, name: str, *, kernel: str | None = None, use: Use | None = None, enabled: bool | None = None
+    ) -> StoreState:
         """With the user's word about a pack, or about a kernel of it. A word about the pack replaces those about its kernels."""
         pack = self.pack(name)
         if kernel is not None and use is not None:
@@ -154,14 +156,14 @@ class State:
             pack = replace(pack, enabled=enabled)
         return self._put(pack, 0, 0)
 
-    def pruned(self, now: float) -> State:
+    def pruned(self, now: float) -> StoreState:
         """Without retired blobs whose time is over. A clock that was set back does not keep them for ever."""
         return replace(self, retired={blob: until for blob, until in self.retired.items() if now < until < now + _LONGEST_GRACE})
 
-    def _put(self, pack: InstalledPack, now: float, grace: float) -> State:
+    def _put(self, pack: InstalledPack, now: float, grace: float) -> StoreState:
         return replace(self, packs={**self.packs, pack.name: pack})._retiring(self, now, grace)
 
-    def _retiring(self, before: State, now: float, grace: float) -> State:
+    def _retiring(self, before: StoreState, now: float, grace: float) -> StoreState:
         """`self`, with what `before` needed and it does not as retired, and nothing as retired that it needs."""
         needed = replace(self, retired={}).blobs
         gone = replace(before, retired={}).blobs - needed
@@ -172,10 +174,10 @@ class State:
 _LONGEST_GRACE = 30 * 86400.0
 
 
-def state_to_json(state: State) -> bytes:
+def state_to_json(state: StoreState) -> bytes:
     """A state as a file: JSON with a digest of its own, so that damage is noticed.
 
-    >>> state_from_json(state_to_json(State())) == State()
+    >>> state_from_json(state_to_json(StoreState())) == StoreState()
     True
     """
     content = {
@@ -192,10 +194,10 @@ class Damaged(FormatError):
     code = "damaged-state"
 
 
-def state_from_json(data: bytes, path: Path = Path("state.json")) -> State:
+def state_from_json(data: bytes, path: Path = Path("state.json")) -> StoreState:
     """The state in a file; `Damaged` if a byte of it is not as it was written.
 
-    >>> state_from_json(state_to_json(State()).replace(b"{}", b"[]"))
+    >>> state_from_json(state_to_json(StoreState()).replace(b"{}", b"[]"))
     Traceback (most recent call last):
     pumice.packs.lifecycle.Damaged: [damaged-state] state.json is damaged: its content is not that of its digest
     """
@@ -217,7 +219,7 @@ def state_from_json(data: bytes, path: Path = Path("state.json")) -> State:
         retired = {_sha256(blob): _number(until) for blob, until in content["retired"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise Damaged(f"{path} is damaged: {type(e).__name__}: {e}", path=str(path)) from None
-    return State(packs, retired)
+    return StoreState(packs, retired)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from pumice import config
 from pumice.errors import PumiceError, PumiceWarning
 from pumice.packs.degraded_file import forget_failures
 from pumice.packs.errors import HashMismatch, HealthCheckFailed, KernelNotFound, PackError, PackStateError
-from pumice.packs.lifecycle import InstalledPack, State, StoredPack, Use
+from pumice.packs.lifecycle import InstalledPack, StoredPack, StoreState, Use
 from pumice.packs.store_files import StoreFiles, Writer
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class PackStore:
 
     # --- steps ---
 
-    def _switch(self, writer: Writer, new: State, name: str) -> None:
+    def _switch(self, writer: Writer, new: StoreState, name: str) -> None:
         """Puts a state into force and checks the pack as it is now on the disk; the state before comes back if that fails."""
         before = writer.state
         try:
@@ -210,7 +210,7 @@ class PackStore:
             findings=[{"kernel": f.kernel, "problem": f.problem} for f in bad],
         )
 
-    def _rule(self, state: State, pack: VerifiedPack, new_signer: bool, known_only: bool) -> InstalledPack | None:
+    def _rule(self, state: StoreState, pack: VerifiedPack, new_signer: bool, known_only: bool) -> InstalledPack | None:
         """The installed pack of that name, if this one may take its place."""
         name = pack.manifest.name
         found = state.packs.get(name)
@@ -254,7 +254,7 @@ class PackStore:
                 f"the pack {name} has no kernel {kernel!r}", hint=f"it has {', '.join(ids)}", id=kernel, pack=name
             )
 
-    def _open(self, name: str, which: Callable[[State], StoredPack]) -> VerifiedPack:
+    def _open(self, name: str, which: Callable[[StoreState], StoredPack]) -> VerifiedPack:
         for _ in range(_READS):
             stored = which(self._files.read_state())
             try:
@@ -307,6 +307,6 @@ def _identity(pack: StoredPack | VerifiedPack) -> tuple[str, str, bool]:
     return pack.digest, pack.signer, pack.insecure
 
 
-def _stays(state: State, name: str) -> str:
+def _stays(state: StoreState, name: str) -> str:
     found = state.packs.get(name)
     return f"{name} {found.version} is active" if found else f"no {name} is installed"

@@ -18,7 +18,7 @@ from pathlib import Path
 from pumice.core.private import Folder, make_private, open_private
 from pumice.errors import PumiceWarning
 from pumice.packs.errors import HashMismatch, PackStateError
-from pumice.packs.lifecycle import Damaged, State, state_from_json, state_to_json
+from pumice.packs.lifecycle import Damaged, StoreState, state_from_json, state_to_json
 from pumice.sources.files import disk_errors
 from pumice.sources.lock import exclusive
 
@@ -44,13 +44,13 @@ class StoreFiles:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self.folder, self.clock = folder, clock
 
-    def read_state(self) -> State:
+    def read_state(self) -> StoreState:
         """The state, from its copy if the file itself is damaged, which is reported once."""
         try:
             with open_private(self.folder) as folder:
                 return _read_state(folder)
         except FileNotFoundError:
-            return State()
+            return StoreState()
 
     def read_blob(self, blob: str) -> bytes:
         """The zip of this SHA-256, read once and checked; FileNotFoundError if it is not there."""
@@ -100,7 +100,7 @@ class Writer:
             self._blobs.write(f"{blob}.zip", data, durable=True)
         return blob
 
-    def commit(self, state: State) -> None:
+    def commit(self, state: StoreState) -> None:
         """Puts a state into force with one rename, then deletes what it does not need."""
         state = state.pruned(self._clock())
         content = state_to_json(state)
@@ -124,7 +124,7 @@ class Writer:
                 self._folder.remove(name)
 
 
-def _read_state(folder: Folder) -> State:
+def _read_state(folder: Folder) -> StoreState:
     damage: Damaged | None = None
     for name in (STATE, COPY):
         try:
@@ -145,7 +145,7 @@ def _read_state(folder: Folder) -> State:
             hint=f"delete {folder.path / STATE} and {folder.path / COPY}, and install your packs again",
             path=str(folder.path),
         )
-    return State()
+    return StoreState()
 
 
 def _report(folder: Path, what: str) -> None:
