@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,3 +128,33 @@ def test_ticks_of_two_lengths_in_one_thread() -> None:
     fast.running.clear()
     slow.running.clear()
     assert counts["fast"] > counts["slow"] >= 3
+
+
+FORKED = """
+import os, sys
+import numpy as np
+from pumice.packs import errors
+from pumice.packs.wasm.kernel import WasmKernel
+from wasm_making import entry, wat
+
+x = np.zeros(4, np.float32)
+WasmKernel(entry(), wat())([x], {}, [x.copy()])  # the clock's thread runs in the parent
+child = os.fork()
+if child == 0:
+    kernel = WasmKernel(entry(resource_limits={"max_epoch_ticks": 2}), wat("(loop $again (br $again)) (i32.const 0)"))
+    try:
+        kernel([x], {}, [x.copy()])
+    except errors.EpochDeadline:
+        os._exit(7)
+    os._exit(1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process, which this system cannot")
+def test_the_clock_ticks_after_a_fork() -> None:
+    """The thread stays with the parent: the child starts its own, else the loop would never end."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(root / name) for name in ("src", "tests"))}
+    done = subprocess.run([sys.executable, "-c", FORKED], env=environment, timeout=120)
+    assert done.returncode == 7

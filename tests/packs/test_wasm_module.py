@@ -84,6 +84,12 @@ def test_a_bad_module_is_refused(what: str) -> None:
         WasmKernel(entry(), code)
 
 
+@pytest.mark.parametrize("name", ["memory", "kernel_init", "kernel_cleanup"])
+def test_an_entry_point_has_no_other_part(name: str) -> None:
+    with pytest.raises(errors.InvalidModule, match="entry point"):
+        WasmKernel(entry(entry_point=name), abi())
+
+
 def test_the_whole_abi_is_taken() -> None:
     backward = '(func (export "kernel_backward") (param i32) (result i32) (i32.const 5))'
     WasmKernel(entry(), abi(more=backward)).close()

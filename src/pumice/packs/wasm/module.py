@@ -99,6 +99,8 @@ def _check_exports(sections: Sections, entry_point: str) -> None:
         raise InvalidModule(f"the module has {len(sections.memories)} memories of its own, and must have one", export="memory")
     if CALL in sections.exports:
         raise InvalidModule(f"the module exports {CALL!r}, a name of the runtime's own", export=CALL)
+    if entry_point in ("memory", "kernel_init", "kernel_cleanup"):
+        raise InvalidModule(f"the entry point cannot be {entry_point}, which has a part of its own", export=entry_point)
     for name, wanted in {**_ABI, entry_point: _FORWARD}.items():
         kind, index = sections.exports.get(name, (None, 0))
         if kind is None and name in _OPTIONAL:
