@@ -186,8 +186,8 @@ class PackStore:
             if not isinstance(e, PumiceError):
                 raise
             raise HealthCheckFailed(
-                f"{name} {new.pack(name).version} was switched on and failed: {e.message}; {_stays(before, name)} again"
-                f" since {seconds * 1000:.0f} ms",
+                f"{name} {new.pack(name).version} was switched on and failed: {e.message}; {_stays(before, name)} again,"
+                f" {seconds * 1000:.0f} ms later",
                 hint=e.hint,
                 name=name,
                 cause=e.code,
