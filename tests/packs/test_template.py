@@ -103,9 +103,10 @@ def power_of(folder: Path, which: str | Path, insecure: bool = False) -> float:
     return float(np.log2(found[2] / 3))
 
 
-def test_a_new_users_way_from_a_template_to_an_upgrade(tmp_path, home):
-    """new, build, keys, sign, install, run; then an edit, and the same again."""
-    folder = tmp_path / "mine"
+def test_a_new_users_way_from_a_template_to_an_upgrade(tmp_path, home, monkeypatch):
+    """new, build, keys, sign, install, run; then an edit, and the same again. A name is the installed pack, not the folder."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path("mine")
     assert "pumice pack build" in said("new", folder)
     built = answer("build", folder, "--check", "host")
     assert built["compared"]["squared_relu_f32"] == "agrees with the reference on host"

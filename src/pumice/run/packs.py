@@ -98,6 +98,7 @@ def _apply(op: str, *operands: Any, **attrs: Any) -> Tensor | tuple[Tensor, ...]
 def load_pack(which: str | Path | Pack, *, insecure: bool = False) -> Pack:
     """A pack by the name of an installed one, or from a folder or zip; it is verified, and its ops can be traced from now on.
 
+    A plain word is an installed pack, if there is one of that name, rather than a folder here: `./NAME` is the folder.
     `insecure` takes a file whoever signed it, warns of it and marks everything that it computes.
     """
     from pumice.packs.archive import read_pack
@@ -109,13 +110,19 @@ def load_pack(which: str | Path | Pack, *, insecure: bool = False) -> Pack:
     if not isinstance(which, str | Path):
         raise InputError(f"a pack is a name, a path or a pm.load_pack, not {type(which).__name__}")
     path = Path(which)
-    if isinstance(which, str) and not any(c in which for c in "/\\.") and not path.exists():
+    if isinstance(which, str) and not any(c in which for c in "/\\.") and (not path.exists() or _is_installed(which)):
         from pumice.packs.store import PackStore
 
         verified = PackStore().active(which)
     else:
         verified = verify_pack(read_pack(path), TrustStore(), insecure=insecure)
     return Pack(verified, pack_kernels(verified))
+
+
+def _is_installed(name: str) -> bool:
+    from pumice.packs.store import PackStore
+
+    return any(pack.name == name for pack in PackStore().installed())
 
 
 def packs_given(packs: GivenPacks) -> tuple[list[Pack], bool]:
