@@ -193,10 +193,12 @@ class BatchLoop:
                 self._scheduler.resume(s.id)
 
     def _start_batches(self) -> None:
-        masked = any(s.request.grammar is not None for s in self._live.values())
-        single = masked or any(s.request.sampling.logprobs is not None for s in self._live.values())
-        speculating = any(s.speculator is not None for s in self._live.values())
-        ahead = 1 if single else min(self._ahead, _TOKEN_STEPS_PER_BURST) if speculating else self._ahead
+        masked = single = speculating = False
+        for s in self._live.values():
+            masked = masked or s.request.grammar is not None
+            single = single or s.request.sampling.logprobs is not None
+            speculating = speculating or s.speculator is not None
+        ahead = 1 if single or masked else min(self._ahead, _TOKEN_STEPS_PER_BURST) if speculating else self._ahead
         # A mask, and drafts, need the token before them.
         while len(self._in_flight) < (1 if masked or speculating else self._bursts):
             drafts = self._draft() if speculating else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ Array = np.ndarray[Any, Any]
 Logprobs = tuple[float, tuple[tuple[int, float], ...]]
 
 _IDS = count()
+# A function in C: whether a call ended is asked several times for each token.
+_DONE = attrgetter("done")
 
 
 class EventQueue:
@@ -84,7 +87,7 @@ class EventQueue:
     @property
     def ended(self) -> bool:
         """Whether no more events come."""
-        return all(s.done for s in self.sequences)
+        return all(map(_DONE, self.sequences))
 
     @property
     def starting(self) -> bool:

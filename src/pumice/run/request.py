@@ -54,10 +54,18 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     return UnknownName(f"there is no {kind} {name!r}", hint=hint, name=name)
 
 
+# Indices of which a list is checked sooner than NumPy reduces them, as those of a token step are.
+_FEW = 64
+
+
 def check_indices(name: str, array: Array, size: int, op: str) -> None:
     """Refuses indices outside of the axis that they select from."""
-    if array.size and (int(array.min()) < -size or int(array.max()) >= size):
-        bad = int(array.min()) if int(array.min()) < -size else int(array.max())
+    if not array.size:
+        return
+    few = array.ravel().tolist() if array.size <= _FEW else (int(array.min()), int(array.max()))
+    low, high = min(few), max(few)
+    if low < -size or high >= size:
+        bad = low if low < -size else high
         raise IndexRangeError(
             f"input {name!r} holds the index {bad}, {op} selects from {size}",
             hint=f"indices must be in {-size}…{size - 1}",
