@@ -18,7 +18,7 @@ from cli_harness import environment
 from pack_making import needs_compiler
 from pumice import config
 from pumice.cli.main import app
-from pumice.errors import InputError
+from pumice.errors import InputError, NoDevice
 from pumice.ir.registry import get_op
 from pumice.packs.archive import read_pack
 from pumice.packs.build import build_pack, read_built
@@ -27,6 +27,7 @@ from pumice.packs.kernels import pack_kernels
 from pumice.packs.new_pack import new_pack
 from pumice.plan.build import build_plan
 from pumice.plan.plan import PlanOptions
+from pumice.run.device import open_device
 
 from harness import check, device, one_op
 
@@ -134,6 +135,31 @@ def test_a_new_users_way_from_a_template_to_an_upgrade(tmp_path, home, monkeypat
     assert power_of(folder, "mine") == 3
     said("rollback", "mine")
     assert power_of(folder, "mine") == 2
+
+
+def test_a_kernel_that_fails_ends_the_build_though_another_would_stand_in(tmp_path, home):
+    new_pack(tmp_path / "mine")
+    kernel = tmp_path / "mine" / "src" / "squared_relu.wat"
+    # It takes the params for another size than they have.
+    kernel.write_text(
+        kernel.read_text().replace("offset=36 (local.get $d)) (i32.const 8)", "offset=36 (local.get $d)) (i32.const 9)")
+    )
+    with pytest.raises(BuildFailed, match=r"the kernel squared_relu_f32 .* invalid param"):
+        said("build", tmp_path / "mine", "--check", "host")
+    assert not (tmp_path / "mine" / "dist").exists()
+
+
+def test_without_a_gpu_kernels_in_wgsl_are_not_compared_and_the_build_says_so(tmp_path, home, monkeypatch):
+    def no_gpu(spec: str) -> Any:
+        if spec == "webgpu":
+            raise NoDevice("no adapter", hint="none")
+        return open_device(spec)
+
+    monkeypatch.setattr("pumice.run.device.open_device", no_gpu)
+    new_pack(tmp_path / "mine")
+    compared = answer("build", tmp_path / "mine")["compared"]
+    assert compared["squared_relu_f32"] == "agrees with the reference on host"
+    assert compared["squared_relu_f32_wgsl"] == "not compared: no adapter"
 
 
 @pytest.mark.gpu
