@@ -67,6 +67,7 @@ _CHECKS = {
     "items": lambda value, rule, _, root: not isinstance(value, list) or all(agrees(item, rule, root) for item in value),
     "minItems": lambda value, rule, *_: not isinstance(value, list) or len(value) >= rule,
     "maxItems": lambda value, rule, *_: not isinstance(value, list) or len(value) <= rule,
+    "minProperties": lambda value, rule, *_: not isinstance(value, dict) or len(value) >= rule,
     "maxProperties": lambda value, rule, *_: not isinstance(value, dict) or len(value) <= rule,
     "minLength": lambda value, rule, *_: not isinstance(value, str) or len(value) >= rule,
     "maxLength": lambda value, rule, *_: not isinstance(value, str) or len(value) <= rule,

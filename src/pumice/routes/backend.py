@@ -1,0 +1,95 @@
+"""Backend identity: the device that ran, as it was captured; what was not captured stays absent and is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pumice.routes.documents import DocumentKind, RouteDocument
+from pumice.routes.kernel import TIMESTAMP_QUERY
+from pumice.routes.rules import TEXT, Field, Law, Record, Rule, exactly, field_of, one_of
+
+WEBGPU_LOCAL = "webgpu-local"
+# "native" is Pumice's own value: a device that wgpu or the host opened, and no browser.
+RUNTIMES = ("browser", "native")
+TIMESTAMP_STATES = ("requested", "available", "unavailable", "disabled")
+# The limits that an identity records, of all that a device has.
+LIMITS = (
+    "maxBufferSize",
+    "maxStorageBufferBindingSize",
+    "maxComputeWorkgroupStorageSize",
+    "maxComputeInvocationsPerWorkgroup",
+    "maxComputeWorkgroupSizeX",
+    "maxComputeWorkgroupSizeY",
+)
+
+
+def _timestamps(identity: Mapping[str, Any]) -> Iterator[str]:
+    if field_of(identity, "timestampQuery") != "requested":
+        return
+    for name in ("requestedFeatures", "features"):
+        listed = field_of(identity, name)
+        if not isinstance(listed, list) or TIMESTAMP_QUERY not in listed:
+            yield f"timestamp-query requested state must include timestamp-query in {name}"
+
+
+BACKEND = DocumentKind(
+    "WebGPU backend identity",
+    "",
+    Record(
+        "identity",
+        (
+            Field("kind", exactly(WEBGPU_LOCAL)),
+            Field("runtime", exactly(*RUNTIMES)),
+            Field("adapterName", TEXT),
+            Field(
+                "features",
+                Rule(
+                    "must be an array (empty is lawful for a zero-feature device)",
+                    lambda value: isinstance(value, list),
+                    {"type": "array"},
+                ),
+            ),
+            Field(
+                "limits",
+                Rule(
+                    "must be a non-empty object",
+                    lambda value: isinstance(value, Mapping) and bool(value),
+                    {"type": "object", "minProperties": 1},
+                ),
+            ),
+            Field("timestampQuery", one_of("has unsupported state", TIMESTAMP_STATES)),
+            Law("requested timestamps are among the requested and the effective features", _timestamps),
+        ),
+    ),
+)
+
+
+def backend_identity(
+    adapter_name: str,
+    *,
+    features: Iterable[str],
+    limits: Mapping[str, int],
+    requested_features: Iterable[str] = (),
+    timestamp_query: str = "unavailable",
+    runtime: str = "native",
+    browser: str | None = None,
+) -> RouteDocument:
+    """The device of a run. Features and limits are the opened device's: what an adapter supports proves nothing.
+
+    >>> identity = backend_identity("NVIDIA H200", features=["shader-f16"], limits={"maxBufferSize": 1 << 30})
+    >>> identity["runtime"], identity["timestampQuery"]
+    ('native', 'unavailable')
+    """
+    return BACKEND.document(
+        {
+            "kind": WEBGPU_LOCAL,
+            "runtime": runtime,
+            "adapterName": adapter_name,
+            "browser": browser,
+            "requestedFeatures": sorted(requested_features),
+            "features": sorted(features),
+            "limits": {name: limits[name] for name in LIMITS if name in limits},
+            "timestampQuery": timestamp_query,
+        }
+    )
