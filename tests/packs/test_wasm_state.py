@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -173,3 +175,66 @@ def test_a_thousand_traps_leave_nothing() -> None:
     fine = WasmKernel(entry(), wat())
     fine([X], {}, [out])
     assert out.tolist() == X.tolist()
+
+
+def test_params_that_compare_as_equal_are_not_the_same() -> None:
+    declared = {"p": {"type": "f32", "default": 1.0}}
+    kernel = WasmKernel(entry(params=declared), wat(store_result(f"(i32.load {word(PARAMS)})")))
+    out = np.zeros_like(X)
+    for value in (0.0, -0.0, 0.0):
+        kernel([X], {"p": value}, [out])
+        assert np.signbit(out[0]) == np.signbit(value)
+    kernel([X], {"p": 1.0}, [out])
+    for wrong in (True, [1.0], np.float32([1.0])):
+        with pytest.raises(errors.InvalidParameters, match="the parameter p of little"):
+            kernel([X], {"p": wrong}, [out])
+
+
+def test_no_output_is_written_if_one_is_read_only() -> None:
+    two = [{"name": name, "dtype": "f32", "shape": ["n"]} for name in ("first", "second")]
+    kernel = WasmKernel(entry(outputs=two), wat("(i32.const 0)"))
+    first, second = np.full_like(X, -1), np.full_like(X, -1)
+    second.flags.writeable = False
+    with pytest.raises(errors.InvalidParameters, match="the array for second of little is read-only"):
+        kernel([X], {}, [first, second])
+    assert (first == -1).all()
+
+
+def test_arrays_in_another_byte_order_are_refused_by_name() -> None:
+    other = X.astype(X.dtype.newbyteorder())
+    with pytest.raises(errors.DTypeMismatch, match="not float32 in another byte order"):
+        WasmKernel(entry(), wat())([other], {}, [np.zeros_like(X)])
+
+
+_FORKS = """
+import os, sys, threading
+import numpy as np
+from pumice.packs.wasm.kernel import WasmKernel
+from wasm_making import entry, wat
+
+kernel, x, out, stopped = WasmKernel(entry(), wat()), np.arange(16, dtype=np.float32), np.zeros(16, np.float32), []
+def busy():
+    mine = np.zeros_like(x)
+    while not stopped:
+        kernel([x], {}, [mine])
+threads = [threading.Thread(target=busy) for _ in range(3)]
+for t in threads:
+    t.start()
+with kernel._lock:  # as a thread that prepares a call would
+    pid = os.fork()
+if pid == 0:
+    for _ in range(40):  # more than there are instances
+        kernel([x], {}, [out])
+    os._exit(0 if (out == x).all() else 1)
+status = os.waitpid(pid, 0)[1]
+stopped.append(True)
+for t in threads:
+    t.join()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process, which this system cannot")
+def test_a_fork_uses_the_kernel_that_other_threads_were_using() -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONWARNINGS": "ignore"}
+    assert subprocess.run([sys.executable, "-c", _FORKS], env=env, timeout=60).returncode == 0

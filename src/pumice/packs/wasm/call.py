@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from pumice.packs.errors import InitializationFailed, KernelCode, MemoryAccessViolation, ShapeMismatch
+from pumice.packs.errors import InitializationFailed, InvalidParameters, KernelCode, MemoryAccessViolation, ShapeMismatch
 from pumice.packs.wasm import abi
 from pumice.packs.wasm.abi import Descriptor, MemoryRegion
 from pumice.packs.wasm.budget import PAGE_BYTES
@@ -110,7 +110,7 @@ class PreparedCall:
             if x.shape != shape or x.dtype != dtype:
                 self._reject(inputs, outputs)
         for x, (shape, dtype) in zip(outputs, self.outputs):
-            if x.shape != shape or x.dtype != dtype:
+            if x.shape != shape or x.dtype != dtype or not x.flags.writeable:
                 self._reject(inputs, outputs)
         try:
             bound = self.idle.pop()
@@ -132,6 +132,9 @@ class PreparedCall:
 
     def _reject(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> NoReturn:
         self.kernel.check_types(inputs, outputs)
+        for spec, x in zip(self.kernel.entry.outputs, outputs):
+            if not x.flags.writeable:
+                raise InvalidParameters(f"the array for {spec.name} of {self.kernel.id} is read-only", kernel=self.kernel.id)
         types = ", ".join(f"{t.dtype.name}{list(t.shape)}" for t in (*self.inputs, *self.outputs))
         raise ShapeMismatch(f"the call of {self.kernel.id} was prepared for other arrays: {types}", kernel=self.kernel.id)
 

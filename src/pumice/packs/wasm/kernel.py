@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,13 +41,19 @@ class WasmKernel:
         self.engine = engine or engine_for(self.limits.stack, budget.tick_seconds)
         self.engine.validate(module)
         self._compiled = compiled(self.engine, self.module)
-        self._lock = threading.Lock()
-        self._freed = threading.Condition(self._lock)
         self._calls: OrderedDict[Any, PreparedCall] = OrderedDict()
         self._instances = 0
-        self._waiting = 0
         self._is_closed = False
         self._own_data: OwnData | None = None
+        self.forget_threads()
+        _all.add(self)
+
+    def forget_threads(self) -> None:
+        """After a fork: other threads are the parent's, and so are the locks that they held and the instances in their calls."""
+        self._lock = threading.Lock()
+        self._freed = threading.Condition(self._lock)
+        self._waiting = 0
+        self._instances = sum(len(call.idle) for call in self._calls.values())
 
     def __call__(self, inputs: Sequence[np.ndarray[Any, Any]], params: Params, outputs: Sequence[np.ndarray[Any, Any]]) -> None:
         """Runs the kernel once."""
@@ -57,7 +65,8 @@ class WasmKernel:
         The same types and params give the same object while it is among the last that were used.
         """
         kinds = [array_type(x) for x in inputs], [array_type(x) for x in outputs]
-        key = (tuple(kinds[0]), tuple(kinds[1]), tuple(sorted(params.items())))
+        # By what is written: 0.0 equals -0.0, and 1 equals True, and neither is the other's param.
+        key = (tuple(kinds[0]), tuple(kinds[1]), tuple(sorted((name, repr(value)) for name, value in params.items())))
         with self._lock:
             if (found := self._calls.get(key)) is not None:
                 self._calls.move_to_end(key)
@@ -153,3 +162,15 @@ def _pop(call: PreparedCall) -> BoundInstance | None:
         return call.idle.pop()
     except IndexError:
         return None
+
+
+_all: weakref.WeakSet[WasmKernel] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for kernel in list(_all):
+        kernel.forget_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

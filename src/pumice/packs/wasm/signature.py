@@ -140,7 +140,8 @@ def _check_dtype(kernel: str, spec: TensorSpec, found: np.dtype[Any]) -> None:
     fits = found in _BYTES if spec.dtype in ("q4", "q8") else found == numpy_dtype(spec.dtype)
     if not fits:
         raise DTypeMismatch(
-            f"{spec.name} of {kernel} is {spec.dtype}, not {found.name}", kernel=kernel, tensor=spec.name,
+            f"{spec.name} of {kernel} is {spec.dtype}, not {found.name}" + ("" if found.isnative else " in another byte order"),
+            hint="" if found.isnative else "array.astype(array.dtype.newbyteorder('='))", kernel=kernel, tensor=spec.name,
             expected=spec.dtype, actual=found.name,
         )  # fmt: skip
 
