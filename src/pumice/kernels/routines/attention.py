@@ -136,6 +136,7 @@ class AttentionKernel(AttentionOperands):
         # Blocks whose keys are all hidden are never visited: the bounds are the same for the whole workgroup.
         kb.open(f"for (var c0 = key_begin; c0 < key_end; c0 += {c.keys}u)")
         kb.emit(f"let chunk = min({c.keys}u, key_end - c0);")
+        self.find_chunk_page()
         self._load_keys()
         kb.emit("workgroupBarrier();")
         self._scores()
@@ -273,10 +274,9 @@ class AttentionKernel(AttentionOperands):
         """Names of the thread's columns of four neighbouring values, the i-th four of the chunk."""
         kb, c, depth_v = self.kb, self.choice, static_size(self.depth_v)
         places = [kb.let(f"{i} * 4u + {t}u", "at") for t in range(4)]
-        rows = [kb.let(f"c0 + min({at}, chunk - 1u)", "row") for at in places]
-        starts = [self.cached_row(self.v, base, row) for row in rows]
+        starts = [self.chunk_row(self.v, base, at) for at in places]
         scale = "" if self.v_scale is None else " * " + kb.let(
-            f"vec4<f32>({', '.join(self.factor(self.v_scale, row) for row in rows)})", "factor"
+            f"vec4<f32>({', '.join(self.chunk_factor(self.v_scale, at) for at in places)})", "factor"
         )  # fmt: skip
         out = []
         for j in range(self.columns):

@@ -140,6 +140,7 @@ class BlockKernel(AttentionOperands):
         # Blocks whose keys are all hidden are never visited: the bounds are the same for the whole workgroup.
         kb.open(f"for (var c0 = key_begin; c0 < key_end; c0 += {c.keys}u)")
         kb.emit(f"let chunk = min({c.keys}u, key_end - c0);")
+        self.find_chunk_page()
         self._stage()
         kb.emit("workgroupBarrier();")
         self._scores()
@@ -201,10 +202,10 @@ class BlockKernel(AttentionOperands):
     def _value(self, base: str, key: str, lane: str) -> str:
         """Name of four numbers of a value in the chunk; zero past the keys, as memory there may hold NaN."""
         kb = self.kb
-        row = kb.let(f"c0 + min({key}, chunk - 1u)", "row")
-        four = self.load_four(self.v, self.cached_row(self.v, base, row), kb.let(f"{lane} * 4u", "d"), static_size(self.depth_v))
+        start = self.chunk_row(self.v, base, key)
+        four = self.load_four(self.v, start, kb.let(f"{lane} * 4u", "d"), static_size(self.depth_v))
         if self.v_scale is not None:
-            four = f"{four} * {self.factor(self.v_scale, row)}"
+            four = f"{four} * {self.chunk_factor(self.v_scale, key)}"
         return kb.let(f"select(vec4<f32>(), {four}, {key} < chunk)", "v")
 
     def _scores(self) -> None:

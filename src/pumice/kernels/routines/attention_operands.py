@@ -68,6 +68,9 @@ class AttentionOperands(HeadsOfKeys):
 
     wide = False
 
+    # Whether keys are read chunk by chunk, from `c0` on.
+    by_chunks = True
+
     def __init__(self, p: Puller, node: Node, blocking: Blocking) -> None:
         self.p, self.kb, self.node, self.blocking = p, p.kb, node, blocking
         self.attrs = node.attr
@@ -90,6 +93,8 @@ class AttentionOperands(HeadsOfKeys):
         self.rows = self.group * self.sq
         self.blocks = ceildiv(self.rows, blocking.rows)
         self.vectors = -(-static_size(self.depth) // 4)
+        # Whether all keys of a chunk are in one page, which then is looked up once.
+        self.chunk_in_page = self.paged and self.by_chunks and isinstance(self.page, int) and self.page % blocking.keys == 0
 
     def _ordered(self, v: View) -> View:
         """The view with axes batch, head, sequence, depth."""
@@ -121,6 +126,8 @@ class AttentionOperands(HeadsOfKeys):
         begin = "0u"
         if self.attrs["window"] is not None:
             begin = f"u32(max(offset + i32(row0 / {kb.dim(self.group)}) - {self.attrs['window'] - 1}i, 0i))"
+            if self.chunk_in_page:
+                begin = f"({begin} / {c.keys}u * {c.keys}u)"  # hidden keys before the window cost less than a second page
         if c.parts == 1:
             kb.emit(f"let key_end = u32(max({end}, 0i));")
             kb.emit(f"let key_begin = {begin};")
@@ -183,6 +190,28 @@ class AttentionOperands(HeadsOfKeys):
         start = side.row(self.p, base, within)
         return self.kb.let(plus(start, self.p.address(side.batch[:1], 0, (page,))), "row")
 
+    def find_chunk_page(self) -> None:
+        """Looks up the page of the chunk from c0 on, if it has one."""
+        if self.chunk_in_page:
+            page, within = self._page("c0")
+            self.kb.emit(f"let chunk_page = {page};")
+            self.kb.emit(f"let chunk_row = {within};")
+
+    def chunk_row(self, side: Side, base: str, key: str) -> str:
+        """Name of the address of a key or value of the chunk; past its end the last one."""
+        offset = f"min({key}, chunk - 1u)"
+        if not self.chunk_in_page:
+            return self.cached_row(side, base, self.kb.let(f"c0 + {offset}", "row"))
+        start = side.row(self.p, base, self.kb.let(f"chunk_row + {offset}", "row"))
+        return self.kb.let(plus(start, self.p.address(side.batch[:1], 0, ("chunk_page",))), "row")
+
+    def chunk_factor(self, view: View, key: str) -> str:
+        """WGSL for the factor of that key or value."""
+        offset = f"min({key}, chunk - 1u)"
+        if not self.chunk_in_page:
+            return self.factor(view, f"(c0 + {offset})")
+        return self._factor_at(view, "chunk_page", f"(chunk_row + {offset})")
+
     def _page(self, position: str) -> tuple[str, str]:
         """The entry of keys and values that holds a position, and the position in it."""
         kb, p, table = self.kb, self.p, self.kv_index
@@ -197,6 +226,9 @@ class AttentionOperands(HeadsOfKeys):
         entry = "batch" if self.kv_index is None else "entry"
         if self.paged:
             entry, position = self._page(position)
+        return self._factor_at(view, entry, position)
+
+    def _factor_at(self, view: View, entry: str, position: str) -> str:
         where = (entry, position, "kv_head") if self.bshd else (entry, "kv_head", position)
         return self.p.operand(view.leaf).load(self.p.address(view.strides, view.offset, where))
 
@@ -241,11 +273,10 @@ class AttentionOperands(HeadsOfKeys):
         kb = self.kb
         key, part = kb.let(f"{e} / {self.vectors}u", "key"), kb.let(f"{e} % {self.vectors}u", "part")
         # Keys past the end repeat the last one: their scores are hidden.
-        row = kb.let(f"c0 + min({key}, chunk - 1u)", "row")
-        start = self.cached_row(self.k, base, row)
+        start = self.chunk_row(self.k, base, key)
         value = self.load_four(self.k, start, kb.let(f"{part} * 4u", "d"), static_size(self.depth))
         if self.k_scale is not None and self.wide:
-            value = f"{value} * {self.factor(self.k_scale, row)}"
+            value = f"{value} * {self.chunk_factor(self.k_scale, key)}"
         value = kb.let(value, "k")
         return kb.let(f"{key} * {self.vectors + 1}u + {part}", "place"), value
 

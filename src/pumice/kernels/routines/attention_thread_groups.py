@@ -113,6 +113,8 @@ def load_width(ctx: LowerContext, group: Group, node: Node) -> int:
 class ThreadGroupKernel(AttentionOperands):
     """The kernel while it is built. A thread group keeps its partial results in registers until the end."""
 
+    by_chunks = False
+
     def __init__(self, p: Puller, node: Node, choice: ThreadGroups) -> None:
         super().__init__(p, node, choice)
         self.choice = choice
