@@ -322,6 +322,17 @@ def test_a_pack_that_fails_after_the_switch_is_rolled_back(home: Path, made: Mad
         assert "small 1.0.0 is active again" in refused.value.message and refused.value.fields["rollback_seconds"] >= 0
 
 
+def test_a_rollback_without_grace_period_still_has_the_version_before(home: Path, made: Made) -> None:
+    good = PackStore(home, check=healthy, grace=0)
+    good.install(made())
+    good.install(made(version="2.0.0"))
+    before = snapshot(home)
+    with pytest.raises(HealthCheckFailed, match=r"small 2.0.0 is active again"):
+        PackStore(home, check=Checks(1), grace=0).install(made(version="3.0.0"))
+    assert snapshot(home) == before
+    assert good.previous("small").manifest.version == "1.0.0"
+
+
 def test_a_first_install_that_fails_after_the_switch_leaves_nothing(home: Path, made: Made) -> None:
     with pytest.raises(HealthCheckFailed, match="no small is installed again"):
         PackStore(home, check=Checks(1)).install(made())

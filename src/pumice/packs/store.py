@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pumice.packs.trust import TrustStore, VerifiedPack
 
 GRACE_SECONDS = 300.0
-# A reader starts again when a blob has gone since it read the state, which takes a whole change of the state each time.
-_READS = 10
 
 Check = Callable[["VerifiedPack"], Sequence["Finding"]]
 
@@ -255,15 +253,19 @@ class PackStore:
             )
 
     def _open(self, name: str, which: Callable[[StoreState], StoredPack]) -> VerifiedPack:
-        for _ in range(_READS):
+        missing: StoredPack | None = None
+        while True:
             stored = which(self._files.read_state())
             try:
                 return self._read(name, stored)
             except FileNotFoundError:
-                continue
-        raise PackStateError(
-            f"the zip of {name} {stored.version} is missing from {self.folder}", hint="install the pack again", name=name
-        )
+                if stored == missing:
+                    raise PackStateError(
+                        f"the zip of {name} {stored.version} is missing from {self.folder}",
+                        hint="install the pack again",
+                        name=name,
+                    ) from None
+                missing = stored  # its version may just have been replaced: then the state names another one by now
 
     def _read(self, name: str, stored: StoredPack) -> VerifiedPack:
         from pumice.packs.archive import parse_zip

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from pumice.core.private import Folder, make_private, open_private
@@ -83,7 +83,11 @@ class StoreFiles:
                 folder = stack.enter_context(open_private(self.folder))
                 blobs = stack.enter_context(open_private(self.folder / BLOBS))
                 held = stack.enter_context(exclusive(self.folder / LOCK))
-            yield Writer(folder, blobs, self.clock, alone=held is True)
+            writer = Writer(folder, blobs, self.clock, alone=held is True)
+            try:
+                yield writer
+            finally:
+                writer.clean()
 
 
 class Writer:
@@ -101,7 +105,7 @@ class Writer:
         return blob
 
     def commit(self, state: StoreState) -> None:
-        """Puts a state into force with one rename, then deletes what it does not need."""
+        """Puts a state into force with one rename."""
         state = state.pruned(self._clock())
         content = state_to_json(state)
         if len(content) > _MAX_STATE_BYTES:
@@ -110,18 +114,22 @@ class Writer:
             self._folder.write(STATE, content, durable=True)
             self.state = state
             self._folder.write(COPY, content, durable=True)
-            if self._alone:
-                self._clean()
 
-    def _clean(self) -> None:
-        """Deletes blobs that nothing refers to, and what writers who were killed have left."""
+    def clean(self) -> None:
+        """Deletes blobs that nothing refers to, and what writers who were killed have left.
+
+        Only at the end, as the state before may come back until then. What cannot be deleted is left to the next writer.
+        """
+        if not self._alone:
+            return
         needed = {f"{blob}.zip" for blob in self.state.blobs}
-        for name in self._blobs.names():
-            if name not in needed:
-                self._blobs.remove(name)
-        for name in self._folder.names():
-            if name.startswith((f".{STATE}.", f".{COPY}.")):
-                self._folder.remove(name)
+        with suppress(OSError):
+            for name in self._blobs.names():
+                if name not in needed:
+                    self._blobs.remove(name)
+            for name in self._folder.names():
+                if name.startswith((f".{STATE}.", f".{COPY}.")):
+                    self._folder.remove(name)
 
 
 def _read_state(folder: Folder) -> StoreState:
