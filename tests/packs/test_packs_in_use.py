@@ -11,6 +11,7 @@ import pytest
 import pumice as pm
 from pumice import config
 from pumice.backends.select import open_device
+from pumice.cli.generate import pack_lines
 from pumice.errors import DTypeError, InputError, PumiceWarning, UnknownName
 from pumice.packs.archive import write_zip
 from pumice.packs.cases import cases_for
@@ -19,7 +20,7 @@ from pumice.packs.errors import InvalidManifest, KernelNotFound, NoTrustedKey
 from pumice.packs.keys import SigningKey
 from pumice.packs.store import PackStore
 from pumice.packs.trust import TrustStore
-from pumice.run.packs import kernels_in_use
+from pumice.run.packs import kernels_in_use, used_kernels
 from pumice.run.qualify import qualify
 
 ROOT = Path(__file__).parent.parent.parent
@@ -294,3 +295,49 @@ def test_wgsl_kernels_that_are_wrong_broken_or_endless_are_disabled(signed, body
         got, variants = run_twice(pack, "webgpu", [pack])
     np.testing.assert_allclose(got, X + X + 1, rtol=1e-6)
     assert not variants
+
+
+THRICE = "(f32.mul (f32.load (local.get $a)) (f32.const 3))"
+THRICE_REFERENCE = REFERENCE.replace("\noutputs", "\n%2 : f32[rows] = add(%1, %0)\noutputs").replace("=%1\n", "=%2\n")
+
+
+def test_two_versions_of_an_op_keep_their_meanings(signed, tmp_path):
+    first = pm.load_pack(signed())
+    running = pm.compile(lambda x: first.ops.twice(x), x=pm.spec("T"), device="host", packs=[first])
+    content = files(wasm=THRICE, wgsl="result[i] = 3.0 * x[i];")
+    manifest = content["kernels.json"].replace(json.dumps(REFERENCE).encode(), json.dumps(THRICE_REFERENCE).encode())
+    path = tmp_path / "other.zip"
+    path.write_bytes(write_zip({**content, "kernels.json": manifest}))
+    with pytest.warns(PumiceWarning, match="INSECURE"):
+        second = pm.load_pack(path, insecure=True)
+    x = np.float32([1, 2, 5])
+    for packs in ([first, second], [second, first], [first], [second], []):
+        with pm.compile(lambda x: (first.ops.twice(x), second.ops.twice(x)), x=pm.spec(3), device="host", packs=packs) as exe:
+            twice, thrice = exe.run(x=x)
+            used = [s.variant for s in exe.plan.steps if s.variant.startswith("pack ")]
+        assert twice.tolist() == [2, 4, 10] and thrice.tolist() == [3, 6, 15]
+        assert len(used) == len(packs)
+    assert running.run(x=np.ones(7, "f4")).tolist() == [2] * 7
+    assert dir(second.ops) == ["twice"]
+    with pm.compile(lambda x: second.ops.twice(x), x=pm.spec("T"), device="host", packs=[second]) as exe:
+        again = pm.load_plan(exe.plan.to_bytes(), device="host")
+        assert again.run(x=x).tolist() == [3, 6, 15]
+
+
+def test_kernels_of_a_pack_agree_on_the_op_they_bring():
+    manifest = json.loads(files()["kernels.json"])
+    manifest["kernels"][1]["pumice"]["op"]["reference"] = THRICE_REFERENCE
+    with pytest.raises(InvalidManifest, match="twice_f32 and twice_wgsl bring the op twice with different"):
+        _kernels_of(json.dumps(manifest).encode())
+
+
+def test_reports_say_who_signed_the_kernels(signed):
+    path = signed()
+    pack = pm.load_pack(path)
+    with pytest.warns(PumiceWarning, match="INSECURE"):
+        unsigned = pm.load_pack(path, insecure=True)
+    for given in (pack, unsigned):
+        with pm.compile(lambda x, p=given: p.ops.twice(x), x=pm.spec(3), device="host", packs=[given]) as exe:
+            (entry,) = used_kernels([exe.plan])
+        assert (entry["signer"], entry["insecure"]) == (given.signer, given.insecure)
+        assert ("INSECURE" in next(pack_lines([entry]))) == given.insecure

@@ -210,3 +210,18 @@ def test_a_run_with_kernels_of_packs_gets_less_time():
     with Executable(plan, store):
         assert gpu.wait_limit == 30 + 3 < usual
     assert gpu.wait_limit == usual
+
+
+def test_params_and_grids_that_leave_their_range_at_some_size_are_not_used():
+    """One that is out of range at a size of many would end a run of that size, or wrap to a huge number on the device."""
+    for expression, limits in {
+        "rows - 1": {},  # -1 where T is 0
+        "rows * 65536 * 65536": {},
+        "rows": {"high": 31},  # 2 * 16 at most
+        "rows + 1": {"low": 2},
+    }.items():
+        wrong = rms(params=(PackParam("rows", "u32", expression, **limits), *PARAMS[1:]))
+        assert not packs_steps(build_plan(norm_graph(), CAPS, PlanOptions(pack_kernels=(wrong,)), max={"T": 16})), expression
+    right = rms(params=(PackParam("rows", "u32", "rows", low=0, high=32), *PARAMS[1:]))
+    assert len(packs_steps(build_plan(norm_graph(), CAPS, PlanOptions(pack_kernels=(right,)), max={"T": 16}))) == 2
+    assert not packs_steps(build_plan(norm_graph(), CAPS, PlanOptions(pack_kernels=(rms(groups="rows - 3"),)), max={"T": 16}))

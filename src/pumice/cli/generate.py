@@ -146,7 +146,8 @@ def pack_lines(used: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Which kernels of which packs ran, and what failed of them."""
     by_pack: dict[str, list[str]] = {}
     for entry in used:
-        by_pack.setdefault(f"{entry['pack']} {entry['version']} ({entry['digest'][:12]}…)", []).append(entry["kernel"])
+        mark = ", INSECURE: nobody's signature was checked" if entry["insecure"] else ""
+        by_pack.setdefault(f"{entry['pack']} {entry['version']} ({entry['digest'][:12]}…{mark})", []).append(entry["kernel"])
     for pack, kernels in by_pack.items():
         yield f"pack {pack}: {', '.join(kernels)}"
     for failure in packs_json(used).get("degraded", ()):

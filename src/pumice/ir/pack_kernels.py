@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 
 from pumice.core.caps import Caps
-from pumice.core.dims import Dim, Expr, product
+from pumice.core.dims import Dim, Expr, bounds, product
 from pumice.core.expressions import Expression, ExpressionError, Value, parse
 from pumice.ir.types import TensorType
 
@@ -163,21 +163,23 @@ class PackKernel:
             if not all(c.evaluate(env, maxima) is True for c in self._conditions):
                 return None
             groups = parse(self.groups).size(env)
-            params = tuple(self._param(p, env) for p in self.params)
+            params = tuple(self._param(p, env, maxima or {}) for p in self.params)
         except ExpressionError:
             return None  # such as a condition on an attribute that this op leaves open
-        return None if any(v is None for v in params) else PackCall(self, params, groups)
+        if any(v is None for v in params) or bounds(groups, maxima or {})[0] < 0:
+            return None
+        return PackCall(self, params, groups)
 
     def lacking(self, caps: Caps) -> str:
         """Which of the features that it needs a device does not have, in words; "" if it has all."""
         missing = [feature for feature in self.features if not getattr(caps, feature, False)]
         return f"the device has no {', '.join(missing)}" if missing else ""
 
-    def _param(self, p: PackParam, env: Mapping[str, Value]) -> Value:
-        """The value of a parameter, None where it is outside its type or range."""
+    def _param(self, p: PackParam, env: Mapping[str, Value], maxima: Mapping[str, int]) -> Value:
+        """The value of a parameter, None where it is outside its type or range, be it at one size of several."""
         value = parse(p.expression).evaluate(env) if p.expression else p.default
         if isinstance(value, Expr):
-            return value if p.type in ("u32", "i32", "u64", "i64") and p.low is None and p.high is None else None
+            return value if p.type[0] in "iu" and all(fits_param(p, end) for end in bounds(value, maxima)) else None
         return value if fits_param(p, value) else None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -215,6 +216,8 @@ _REGISTRY: dict[str, OpSpec] = {}
 PACK = "pack"
 # Ops of kernel packs by their full names, PACK.NAME: those of the packs in use, which may be replaced.
 _FROM_PACKS: dict[str, OpSpec] = {}
+_MEANINGS: dict[str, str] = {}
+_offering = threading.Lock()
 
 
 def register(spec: OpSpec) -> OpSpec:
@@ -225,11 +228,21 @@ def register(spec: OpSpec) -> OpSpec:
     return spec
 
 
-def offer_op(spec: OpSpec) -> OpSpec:
-    """Add an op of a pack, in place of one that another version of the pack brought."""
+def offer_op(spec: OpSpec, meaning: str) -> OpSpec:
+    """Add an op of a pack; `meaning` is a digest of all that says what it computes.
+
+    The first meaning of a name has it. Another one, as of another version of the pack, goes by the name and its digest: graphs
+    that were traced with the first keep what they mean.
+    """
     if "." not in spec.name:
         raise GraphError(f"the op {spec.name!r} of a pack has no pack in its name", hint="PACK.NAME")
-    _FROM_PACKS[spec.name] = spec
+    own = f"{spec.name}__{meaning[:16]}"
+    with _offering:
+        if _MEANINGS.setdefault(spec.name, meaning) == meaning:
+            _FROM_PACKS[spec.name] = spec
+        else:
+            spec = replace(spec, name=own)
+        _FROM_PACKS[own] = spec  # for plans of processes in which it was not the first
     return spec
 
 

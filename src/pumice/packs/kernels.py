@@ -10,7 +10,7 @@ from pumice.errors import PlanError, UnknownName
 from pumice.ir.pack_kernels import PackKernel, PackParam
 from pumice.ir.registry import OpSpec, get_op, offer_op
 from pumice.packs.errors import InvalidManifest
-from pumice.packs.ops import new_op, patterns
+from pumice.packs.ops import meaning_of, new_op, patterns
 from pumice.packs.versions import needed_features
 from pumice.plan.plan import Access, Kernel
 from pumice.plan.wgsl_check import check_kernel
@@ -28,7 +28,24 @@ def pack_kernels(pack: VerifiedPack) -> tuple[PackKernel, ...]:
 
     InvalidManifest if a kernel names an op that does not exist, or operands and results that the op does not have.
     """
+    _check_meanings(pack)
     return tuple(_pack_kernel(pack, entry) for entry in pack.manifest.kernels if entry.pumice.implements or entry.pumice.op)
+
+
+def _check_meanings(pack: VerifiedPack) -> None:
+    """Kernels of a pack that bring the same op must agree on what it is."""
+    first: dict[str, KernelEntry] = {}
+    for entry in pack.manifest.kernels:
+        if (op := entry.pumice.op) is None:
+            continue
+        other = first.setdefault(op.name, entry)
+        if meaning_of(other) != meaning_of(entry):
+            raise InvalidManifest(
+                f"the kernels {other.id} and {entry.id} bring the op {op.name} with different operands, attributes, references "
+                "or shapes",
+                hint="give both the same, and say under `when` which sizes a kernel is for",
+                kernel=entry.id,
+            )
 
 
 def _pack_kernel(pack: VerifiedPack, entry: KernelEntry) -> PackKernel:
@@ -92,7 +109,7 @@ def _with_wgsl(pack: VerifiedPack, entry: KernelEntry, found: PackKernel) -> Pac
 
 def _op(pack: str, entry: KernelEntry) -> OpSpec:
     if entry.pumice.op is not None:
-        return offer_op(new_op(pack, entry, entry.pumice.op))
+        return offer_op(new_op(pack, entry, entry.pumice.op), meaning_of(entry))
     try:
         return get_op(entry.pumice.implements or "")
     except UnknownName as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,14 @@ def new_op(pack: str, entry: KernelEntry, op: NewOp) -> OpSpec:
         composed=meaning.composed,
         results=tuple(p.name for p in outputs),
     )
+
+
+def meaning_of(entry: KernelEntry) -> str:
+    """A digest of what the op that a kernel brings computes, and for which types; samples and tolerance are no part of it."""
+    op = entry.pumice.op
+    assert op is not None
+    inputs, outputs = (repr(some) for some in patterns(entry))
+    return hashlib.sha256(repr((op.operands, sorted(op.attrs.items()), op.reference, inputs, outputs)).encode()).hexdigest()
 
 
 def patterns(entry: KernelEntry) -> tuple[tuple[TensorPattern, ...], tuple[TensorPattern, ...]]:

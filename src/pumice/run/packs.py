@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,8 @@ class Pack:
     @property
     def ops(self) -> PackOps:
         """The ops that the pack brings, as functions for traced code: `pack.ops.swiglu(x, gate)`."""
-        return PackOps(self.name, tuple(dict.fromkeys(k.op for k in self.kernels if k.op.startswith(f"{self.name}."))))
+        own = ((self.verified.manifest.get_kernel(k.id).pumice.op, k.op) for k in self.kernels)
+        return PackOps(self.name, {op.name: full for op, full in own if op is not None})
 
     def __repr__(self) -> str:
         return f"<Pack {self.name} {self.version} {self.digest[:12]}{' INSECURE' if self.insecure else ''}>"
@@ -74,8 +75,8 @@ GivenPacks = Sequence[str | Path | Pack] | None
 class PackOps:
     """Functions of the ops of a pack by name."""
 
-    def __init__(self, pack: str, names: tuple[str, ...]) -> None:
-        self._pack, self._names = pack, tuple(n.split(".", 1)[1] for n in names)
+    def __init__(self, pack: str, names: Mapping[str, str]) -> None:
+        self._pack, self._names = pack, names
 
     def __dir__(self) -> Iterable[str]:
         return self._names
@@ -83,7 +84,7 @@ class PackOps:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in self._names:
             raise AttributeError(f"the pack {self._pack} has no op {name!r}; it has {', '.join(self._names) or 'none'}")
-        return partial(_apply, f"{self._pack}.{name}")
+        return partial(_apply, self._names[name])
 
 
 def _apply(op: str, *operands: Any, **attrs: Any) -> Tensor | tuple[Tensor, ...]:
@@ -156,6 +157,8 @@ def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
     Each was compared with the reference on this device; those that failed are left out, with a warning that says why.
     """
     given, named = packs_given(packs)
+    with _lock:
+        _vouched.update({p.digest: p.signer for p in given})
     found: list[PackKernel] = []
     for pack in given:
         candidates = [k for k in pack.kernels if k.target == device.caps.target and not _lacks(device, k)]
@@ -191,6 +194,8 @@ def offer_kernels(pack: Pack, device: Device) -> None:
 
 _lock = threading.Lock()
 _reported: set[tuple[str, str]] = set()
+# By digest who signed the packs that are in use, "" where nobody was asked.
+_vouched: dict[str, str] = {}
 
 
 def _report_disabled(kernel: PackKernel, reason: str) -> None:
@@ -252,7 +257,7 @@ def _read_known(path: Path | None) -> dict[str, str]:
 
 
 def used_kernels(plans: Iterable[Plan]) -> list[dict[str, Any]]:
-    """The kernels of packs that plans run, as data for reports: pack, version, kernel, ops, digests, and how many steps."""
+    """The kernels of packs that plans run, as data for reports: pack, version, digest, signer, kernel, ops, how many steps."""
     found: dict[str, dict[str, Any]] = {}
     for plan in plans:
         for step in {id(s): s for r in plan.regimes for s in r.steps}.values():
@@ -262,7 +267,8 @@ def used_kernels(plans: Iterable[Plan]) -> list[dict[str, Any]]:
             version = step.variant.partition("@")[2].partition("/")[0]
             entry = found.setdefault(
                 step.variant,
-                {"pack": named[0], "version": version, "kernel": named[1], "digest": named[2], "ops": [], "steps": 0},
+                {"pack": named[0], "version": version, "kernel": named[1], "digest": named[2], "ops": [], "steps": 0}
+                | {"signer": (signer := _vouched.get(named[2], "")), "insecure": not signer},
             )
             entry["steps"] += 1
             op = plan.graph.nodes[step.anchor].op if step.anchor is not None else step.label
