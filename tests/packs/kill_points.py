@@ -51,7 +51,7 @@ def upgrade(home: Path, zips: list[Path]) -> None:
     """To the version that is not active; with no grace period, so that it also deletes."""
     store = PackStore(home, check=healthy, grace=0)
     active = store.installed()[0].version
-    store.upgrade(next(path for path in zips if path.stem != active))
+    store.upgrade(next(path for path in zips if path.stem != active), older=True)
 
 
 def killed_at(step: int, work: Callable[[], None]) -> None:

@@ -236,6 +236,17 @@ def test_the_same_pack_verified_later_loses_its_mark(store: PackStore, made: Mad
     assert not store.active("small").insecure
 
 
+def test_an_older_version_replaces_a_later_one_only_if_the_user_says_so(store: PackStore, made: Made) -> None:
+    old, new = made(version="1.9.0"), made(version="1.10.0rc1")
+    store.install(new)
+    for order in (store.install, store.upgrade):
+        with pytest.raises(PackStateError, match=r"small 1\.9\.0 is older than 1\.10\.0rc1, which is installed"):
+            order(old)
+    assert versions(store) == {"small": "1.10.0rc1"}
+    assert store.upgrade(old, older=True).what == "downgraded"
+    assert store.upgrade(new).what == "upgraded"
+
+
 def test_another_trusted_key_does_not_take_over_a_pack_unasked(store: PackStore, made: Made, home: Path) -> None:
     other = new_key()
     TrustStore(home / "packs" / "trust").add(PublicKey.parse(public_text(other)), "other")
@@ -436,7 +447,7 @@ def test_readers_see_whole_packs_while_a_writer_changes_them(home: Path, made: M
     try:
         writer = PackStore(home, check=healthy, grace=0)
         for i in range(24):
-            writer.install(paths[(i + 1) % 4])
+            writer.install(paths[(i + 1) % 4], older=True)
         while reads[0] < 10 and not problems:
             time.sleep(0.01)
     finally:

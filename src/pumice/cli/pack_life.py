@@ -21,6 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of an instal
 Kernel = Annotated[str | None, typer.Option(metavar="ID", help="Only this kernel of the pack.", show_default="all")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Take it without asking who signed it; it stays marked as such.")]
 NewSigner = Annotated[bool, typer.Option("--new-signer", help="Take it although another key signed the installed version.")]
+Older = Annotated[bool, typer.Option("--older", help="Take it although a later version is installed.")]
 Grace = Annotated[float, typer.Option(min=0, max=86400, help="Seconds for which a version that is replaced twice is kept.")]
 
 _USES = {
@@ -32,22 +33,32 @@ _USES = {
 
 @pack_app.command()
 def install(
-    pack: Pack, insecure: Insecure = False, new_signer: NewSigner = False, grace: Grace = 300, json: Json = False
+    pack: Pack,
+    insecure: Insecure = False,
+    new_signer: NewSigner = False,
+    older: Older = False,
+    grace: Grace = 300,
+    json: Json = False,
 ) -> None:
     """Install a pack, or another version of one: verified, checked, switched to at once, rolled back if that fails."""
     from pumice.packs.store import PackStore
 
-    _show(PackStore(grace=grace).install(pack, insecure=insecure, new_signer=new_signer), json)
+    _show(PackStore(grace=grace).install(pack, insecure=insecure, new_signer=new_signer, older=older), json)
 
 
 @pack_app.command()
 def upgrade(
-    pack: Pack, insecure: Insecure = False, new_signer: NewSigner = False, grace: Grace = 300, json: Json = False
+    pack: Pack,
+    insecure: Insecure = False,
+    new_signer: NewSigner = False,
+    older: Older = False,
+    grace: Grace = 300,
+    json: Json = False,
 ) -> None:
     """Install another version of a pack that is installed; the one before stays for rollback."""
     from pumice.packs.store import PackStore
 
-    _show(PackStore(grace=grace).upgrade(pack, insecure=insecure, new_signer=new_signer), json)
+    _show(PackStore(grace=grace).upgrade(pack, insecure=insecure, new_signer=new_signer, older=older), json)
 
 
 @pack_app.command("list")
@@ -136,7 +147,7 @@ def _what_happened(change: Change, kernel: str | None) -> str:
         return f"removed {change.name} {before.version if before else ''}"
     by = "INSECURE" if pack.insecure else f"signed by {pack.signer}"
     match change.what:
-        case "upgraded" | "rolled back" if before:
+        case "upgraded" | "downgraded" | "rolled back" if before:
             return f"{change.what}: {pack.name} {before.version} → {pack.version} ({by})"
         case "unchanged":
             return f"{pack.name} {pack.version} is installed already ({by})"
@@ -152,7 +163,7 @@ def _next_step(change: Change) -> str:
     if pack is None:
         return ""
     match change.what:
-        case "upgraded" | "rolled back":
+        case "upgraded" | "downgraded" | "rolled back":
             back = f"`pumice pack rollback {name}` returns to {change.before.version}" if change.before else ""
             return back if pack.enabled else f"it is disabled: `pumice pack enable {name}` uses it; {back}"
         case "installed":

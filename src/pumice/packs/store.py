@@ -34,7 +34,7 @@ Check = Callable[["VerifiedPack"], Sequence["Finding"]]
 class Change:
     """What an order did: the pack as it is now (None if removed), the version before, and what the health check found."""
 
-    what: Literal["installed", "upgraded", "repaired", "unchanged", "rolled back", "enabled", "disabled", "removed"]
+    what: Literal["installed", "upgraded", "downgraded", "repaired", "unchanged", "rolled back", "enabled", "disabled", "removed"]
     name: str
     pack: InstalledPack | None
     before: StoredPack | None = None
@@ -104,10 +104,13 @@ class PackStore:
 
     # --- changing ---
 
-    def install(self, path: Path, *, insecure: bool = False, new_signer: bool = False, known_only: bool = False) -> Change:
+    def install(
+        self, path: Path, *, insecure: bool = False, new_signer: bool = False, older: bool = False, known_only: bool = False
+    ) -> Change:
         """Installs a pack from a folder or zip, or another version of one that is installed.
 
-        `insecure` asks for nobody's signature; `new_signer` lets a key take over a pack that another one has signed so far.
+        `insecure` asks for nobody's signature; `new_signer` lets a key take over a pack that another one has signed so far;
+        `older` lets an earlier version replace a later one.
         """
         from pumice.packs.archive import read_pack, write_zip
 
@@ -116,11 +119,11 @@ class PackStore:
         name, version = pack.manifest.name, pack.manifest.version
         # Before the lock is taken, as kernels of a bad pack may run until their time limits.
         known = self._files.read_state()
-        self._rule(known, pack, new_signer, known_only)
+        self._rule(known, pack, new_signer, older, known_only)
         findings = self._checked(pack, f"{_stays(known, name)}, as before")
         with self._files.writing() as writer:
             before = writer.state
-            found = self._rule(before, pack, new_signer, known_only)
+            found = self._rule(before, pack, new_signer, older, known_only)
             is_same = found is not None and _identity(found.current) == _identity(pack)
             if found and is_same and self._is_whole(found):
                 return Change("unchanged", name, found, found.current, findings)
@@ -132,11 +135,14 @@ class PackStore:
         forget_failures(self.folder, name)
         if found is None:
             return Change("installed", name, done, None, findings)
-        return Change("repaired" if is_same else "upgraded", name, done, found.current, findings)
+        what: Literal["repaired", "downgraded", "upgraded"] = (
+            "repaired" if is_same else "downgraded" if _is_older(version, found.version) else "upgraded"
+        )
+        return Change(what, name, done, found.current, findings)
 
-    def upgrade(self, path: Path, *, insecure: bool = False, new_signer: bool = False) -> Change:
+    def upgrade(self, path: Path, *, insecure: bool = False, new_signer: bool = False, older: bool = False) -> Change:
         """`install` for a pack of a name that is installed."""
-        return self.install(path, insecure=insecure, new_signer=new_signer, known_only=True)
+        return self.install(path, insecure=insecure, new_signer=new_signer, older=older, known_only=True)
 
     def rollback(self, name: str) -> Change:
         """Brings back the version before, verified and checked as a new one is."""
@@ -208,7 +214,9 @@ class PackStore:
             findings=[{"kernel": f.kernel, "problem": f.problem} for f in bad],
         )
 
-    def _rule(self, state: StoreState, pack: VerifiedPack, new_signer: bool, known_only: bool) -> InstalledPack | None:
+    def _rule(
+        self, state: StoreState, pack: VerifiedPack, new_signer: bool, older: bool, known_only: bool
+    ) -> InstalledPack | None:
         """The installed pack of that name, if this one may take its place."""
         name = pack.manifest.name
         found = state.packs.get(name)
@@ -224,6 +232,14 @@ class PackStore:
                 hint="--new-signer accepts that, if you know why; a key that signed its successor is followed without it",
                 name=name,
                 signer=pack.signer,
+            )
+        if found and not older and _is_older(pack.manifest.version, found.version):
+            # Its signature is as good as ever, but what was wrong with it may be why there is a later one.
+            raise PackStateError(
+                f"{name} {pack.manifest.version} is older than {found.version}, which is installed",
+                hint="--older takes it all the same; `pumice pack rollback` goes back to the version before",
+                name=name,
+                version=pack.manifest.version,
             )
         return found
 
@@ -303,6 +319,12 @@ def _check_health(pack: VerifiedPack) -> Sequence[Finding]:
     from pumice.packs.health import check_pack
 
     return check_pack(pack)
+
+
+def _is_older(version: str, other: str) -> bool:
+    from pumice.packs.versions import Version
+
+    return Version.parse(version) < Version.parse(other)
 
 
 def _identity(pack: StoredPack | VerifiedPack) -> tuple[str, str, bool]:
