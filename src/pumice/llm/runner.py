@@ -456,4 +456,4 @@ def _begin(exe: Executable, inputs: Mapping[str, Array], wanted: Sequence[str], 
     """Starts a run; what it gives may be waited for later."""
     if wait or not wanted:
         return partial(tuple, exe.run(inputs, outputs=wanted))
-    return exe.submit(inputs, outputs=wanted).result
+    return exe.begin(inputs, outputs=wanted)

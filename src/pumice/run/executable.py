@@ -194,6 +194,22 @@ class Executable(Inspection):
 
     __call__ = run
 
+    def begin(self, arrays: Mapping[str, Any], *, outputs: Sequence[int | str] | None = None) -> Callable[[], Any]:
+        """Start a run; what it returns waits for the results and gives what `run` would. For one thread that has work meanwhile.
+
+        Unlike `submit` it needs no other thread to wait, and what is wrong with the inputs is raised at once. A device that runs
+        in the caller's thread, as the host does, is done when this is back.
+
+        >>> import pumice as pm
+        >>> with pm.compile(lambda x: x * 2.0, x=pm.spec("N"), device="host") as exe:
+        ...     results = exe.begin({"x": [1.0]})
+        ...     float(results()[0])
+        2.0
+        """
+        call = self._call(by_name(arrays, {}), outputs, False)
+        pending = self._in_turn(lambda session: self._begin(session, call))
+        return lambda: call.finish(pending.result())
+
     def prepare(self, arrays: Mapping[str, Any], *, outputs: Sequence[int | str] | None = None) -> None:
         """Make ready what a run with such inputs needs, and run nothing: the first run is then as fast as the others.
 
