@@ -33,7 +33,7 @@ ONLY_THEIRS = {
 }
 # Validators that throw instead of returning errors.
 THROWS = {
-    "a missing list of unsupported fields": r"Cannot read properties of undefined \(reading 'includes'\)",
+    "a missing list of unsupported fields": r"Cannot read properties of (undefined|null) \(reading 'includes'\)",
     "unsupported fields that are no list": r"effectiveScheduler\.unsupportedFields\.includes is not a function",
     "null among the tensors": r"Cannot read properties of null \(reading 'name'\)",
     "a null route of a result": r"Cannot read properties of null \(reading 'routeId'\)",

@@ -10,7 +10,7 @@ from pumice.routes.definition import DEFINITION, texts
 from pumice.routes.documents import DocumentKind, RouteDocument, invalid, now, plain, same
 from pumice.routes.receipts import RECEIPT, require_authoritative
 from pumice.routes.requests import artifact_errors, request_errors, same_route
-from pumice.routes.rules import ABSENT, TEXT, Field, Record, exactly, field_of
+from pumice.routes.rules import ABSENT, TEXT, Field, Record, exactly, field_of, is_text, shown
 
 RESULT_SCHEMA = "kaminos.webgpu-route-result.v0"
 RESULT = DocumentKind(
@@ -77,14 +77,19 @@ def _timing_errors(receipt: Any, route: Any) -> Iterator[str]:
     timings = field_of(receipt, "timings")
     if not isinstance(timings, dict):
         return
-    if not same(field_of(timings, "source"), route["timingSource"]):
+    source = field_of(timings, "source")
+    if is_text(source) and source != route["timingSource"]:
         yield f"receipt.timings.source must be {route['timingSource']}"
-    found = set(_stage_names(field_of(timings, "stages")))
-    for name in ("stageNames", "stages"):
-        found |= set(_stage_names(field_of(field_of(timings, "profile"), name)))
-    for stage in texts(route.get("requiredStages")):
-        if stage not in found:
-            yield f"receipt.timings missing required stage {stage}"
+    profile = field_of(timings, "profile")
+    found = {
+        name
+        for listed in (field_of(timings, "stages"), field_of(profile, "stageNames"), field_of(profile, "stages"))
+        for name in _stage_names(listed)
+    }
+    required = route.get("requiredStages")
+    for stage in required if isinstance(required, list) else ():
+        if not isinstance(stage, str) or stage not in found:
+            yield f"receipt.timings missing required stage {shown(stage)}"
 
 
 def _stage_names(stages: object) -> Iterator[str]:

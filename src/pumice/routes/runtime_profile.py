@@ -15,7 +15,8 @@ RUNTIME_PROFILE_SCHEMA = "kaminos.webgpu-runtime-profile.v0"
 EVIDENCE_MODES = ("live", "fallback", "cache", "demo", "partial", "unknown")
 
 
-def _fallback(evidence: Mapping[str, Any]) -> Iterator[str]:
+def _fallback(profile: Mapping[str, Any]) -> Iterator[str]:
+    evidence = field_of(profile, "evidence")
     if field_of(evidence, "mode") == "fallback" and not is_text(field_of(evidence, "fallbackReason")):
         yield "fallback evidence must include fallbackReason"
 
@@ -31,7 +32,6 @@ EVIDENCE = Record(
     (
         Field("mode", one_of("has unsupported state", EVIDENCE_MODES)),
         Field("source", TEXT),
-        Law("a fallback says why", _fallback),
     ),
 )
 RUNTIME_PROFILE = DocumentKind(
@@ -50,6 +50,7 @@ RUNTIME_PROFILE = DocumentKind(
             Field("timingSource", TEXT),
             Law("the profile is timed by the same source", _same_source),
             Nested("evidence", EVIDENCE),
+            Law("a fallback says why", _fallback),
         ),
     ),
 )

@@ -114,8 +114,10 @@ def _listed(profile: Mapping[str, Any]) -> Iterator[str]:
     listed = _unsupported(profile)
     if listed is None:
         yield "effectiveScheduler.unsupportedFields must be an array"
-    elif not all(map(is_text, listed)):
-        yield "effectiveScheduler.unsupportedFields entries must be non-empty strings"
+        return
+    for entry in listed:
+        if not is_text(entry):
+            yield "effectiveScheduler.unsupportedFields entries must be non-empty strings"
 
 
 def _verified(profile: Mapping[str, Any]) -> Iterator[str]:
