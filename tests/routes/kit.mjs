@@ -12,6 +12,16 @@ const registrySteps = (steps) => {
   return steps.map(([method, ...rest]) => call(() => registry[method](...rest)));
 };
 
+// Runs a planner over steps [method, argument]; prints what every step gave, and the snapshot at the end.
+const plannerSteps = (options, steps) => {
+  const planner = kit.createWebGpuAdaptiveCommandDutyPlanner(options);
+  return [...steps, ['snapshot']].map(([method, given]) => call(() => planner[method](given)));
+};
+
+// Compares arrays of numbers as a typed array holds them.
+const parity = (type, actual, reference, options) =>
+  kit.compareWebGpuParityArrays(new globalThis[type](actual), new globalThis[type](reference), options);
+
 const call = (work) => {
   try {
     const value = work();
@@ -23,8 +33,6 @@ const call = (work) => {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { function: name, arguments: given } = JSON.parse(line);
-  const answer = name === 'registry'
-    ? { value: registrySteps(given) }
-    : call(() => (typeof kit[name] === 'function' ? kit[name](...given) : kit[name]));
-  console.log(JSON.stringify(answer));
+  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, parity };
+  console.log(JSON.stringify(call(() => (own[name] ?? kit[name])(...given))));
 }
