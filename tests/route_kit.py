@@ -35,6 +35,14 @@ def folder() -> Path:
     return home / "package"
 
 
+def records() -> dict[str, Any]:
+    """A record of each kind that the package writes while it runs, made by running it without a GPU."""
+    command = ["node", str(SCRIPT.with_name("kit_records.mjs")), str(folder())]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def call(calls: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """The package's answers to (function, arguments...): {"value": ...} or {"thrown": message}. One process for all."""
     lines = "".join(json.dumps({"function": name, "arguments": given}) + "\n" for name, *given in calls)

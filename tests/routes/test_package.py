@@ -15,6 +15,7 @@ from pumice.routes.documents import KIT_VERSION, plain
 from pumice.routes.evidence import classify_receipt, classify_result
 from pumice.routes.kinds import BY_SCHEMA, document_errors
 from pumice.routes.predefined import KIMODO, PREDEFINED, motion_errors
+from pumice.routes.records import RECORDS
 from route_samples import Sample, mutate
 
 SEED = 20261116
@@ -103,7 +104,9 @@ def test_the_schema_ids_are_the_package_s() -> None:
     found = contract["value"]
     assert found["kitVersion"] == KIT_VERSION
     ours = {name for name in found.values() if isinstance(name, str) and name in BY_SCHEMA}
-    assert len(ours) == 7 and BY_SCHEMA.keys() - ours == {"kaminos.webgpu-staged-profile.v0", "kaminos.tensor-manifest.v0"}
+    records = {kind.schema_id for kind in RECORDS}
+    rest = {"kaminos.webgpu-staged-profile.v0", "kaminos.tensor-manifest.v0"}
+    assert len(ours) == 7 and BY_SCHEMA.keys() == ours | records | rest
 
 
 _FACTORIES = ("MogeDepthNormal", "SharpImageToSplat", "KimodoTextToMotion", "Sf3dImageToMesh")

@@ -12,6 +12,7 @@ from pumice.routes.documents import DocumentKind, plain
 from pumice.routes.kernel import KERNEL, TIMING
 from pumice.routes.predefined import predefined_routes
 from pumice.routes.receipts import RECEIPT
+from pumice.routes.records import RECORDS
 from pumice.routes.requests import REQUEST, request_errors
 from pumice.routes.results import RESULT, result_errors
 from pumice.routes.rules import field_of
@@ -31,6 +32,7 @@ KINDS: tuple[DocumentKind, ...] = (
     SCHEDULER,
     BACKPRESSURE,
     TENSOR_MANIFEST,
+    *RECORDS,
     BACKEND,
     KERNEL,
     TIMING,

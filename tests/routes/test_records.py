@@ -1,0 +1,105 @@
+"""Records of scheduled runs: what the package writes is read without errors, and what contradicts itself is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import route_kit as kit
+from json_schema import agrees
+from pumice.routes.kinds import document_errors, kind_of
+from pumice.routes.records import (
+    DUTY_DESCRIPTOR,
+    EXECUTION_REPORT,
+    GOVERNOR_DECISION,
+    OBSERVATION,
+    PROGRESS,
+    RESIDENCY,
+    SESSION,
+    SUBMISSION_REPORT,
+    WORKER_RESULT,
+)
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, Any]:
+    return {name: record for name, record in kit.records().items() if name != "manifest"}
+
+
+def test_records_that_the_package_writes_are_read(records: dict[str, Any]) -> None:
+    kinds = {name: kind_of(record) for name, record in records.items()}
+    assert all(kinds.values()), kinds
+    assert len(records) == 10
+    for name, record in records.items():
+        assert document_errors(record) == [], name
+        schema = kinds[name].json_schema()  # type: ignore[union-attr]
+        assert agrees(record, schema, schema), name
+
+
+def test_every_required_field_of_a_record_is_missed(records: dict[str, Any]) -> None:
+    for name, record in records.items():
+        kind = kind_of(record)
+        assert kind is not None
+        for field in kind.json_schema()["required"]:
+            lacking = {key: value for key, value in record.items() if key != field}
+            assert any(text.startswith(field) for text in kind.errors(lacking)), (name, field)
+
+
+def test_progress_without_a_total_is_null(records: dict[str, Any]) -> None:
+    unknown = {**records["progress"], "totalItems": None}
+    assert PROGRESS.errors(unknown) == ["progress must be null until totalItems is known"]
+    assert PROGRESS.errors({**unknown, "progress": None, "percent": None}) == []
+
+
+def test_duties_are_counted_and_failures_kept(records: dict[str, Any]) -> None:
+    report = records["executionReport"]
+    assert EXECUTION_REPORT.errors({**report, "submittedGpuDutyCount": 3}) == [
+        "submittedGpuDutyCount must equal observedPrefixFenceCount + unfencedSubmittedGpuDutyCount"
+    ]
+    assert EXECUTION_REPORT.errors({**report, "status": "failed"}) == ["failed reports must include failure"]
+    assert EXECUTION_REPORT.errors({**report, "retention": "last-10"}) == ["retention must be uncapped"]
+    submitted = records["submissionReport"]
+    wrong = {**submitted, "duties": [{**submitted["duties"][0], "status": "gone"}]}
+    assert SUBMISSION_REPORT.errors(wrong)[0].startswith("duties[0].status must be one of in-flight")
+
+
+def test_submitted_work_is_never_interruptible(records: dict[str, Any]) -> None:
+    duty = records["duty"]
+    claimed = {**duty, "submissionBoundary": {**duty["submissionBoundary"], "interruptible": True}}
+    text = "submitted command duty is non-preemptible; split work before submission"
+    assert DUTY_DESCRIPTOR.errors(claimed) == [f"submissionBoundary {text}"]
+    (answer,) = kit.call([("createWebGpuCommandDutyDescriptor", claimed)])
+    assert answer["thrown"] == text
+    control = {**duty["chunkControl"], "current": 9}
+    assert DUTY_DESCRIPTOR.errors({**duty, "chunkControl": control}) == ["chunkControl.current is outside caller-declared bounds"]
+    (answer,) = kit.call([("createWebGpuCommandDutyDescriptor", {**duty, "chunkControl": control})])
+    assert answer["thrown"] == "chunkControl.current is outside caller-declared bounds"
+
+
+def test_ledgers_and_sessions_do_not_contradict_themselves(records: dict[str, Any]) -> None:
+    assert RESIDENCY.errors({**records["residency"], "totalResidentDeclaredBytes": 7}) == [
+        "totalResidentDeclaredBytes must equal the declared bytes of resident resources"
+    ]
+    session = {**records["session"], "status": "device-lost"}
+    assert SESSION.errors(session) == ["device-lost sessions must include deviceLoss"]
+    assert SESSION.errors({**session, "deviceLoss": {"reason": "unknown", "message": "", "atMs": 3}}) == []
+
+
+def test_records_of_decisions_workers_and_failures_need_their_fields() -> None:
+    decision = {
+        "schema": GOVERNOR_DECISION.schema_id,
+        "status": "adjusted",
+        "action": "reduce-phase-chunk",
+        "revision": 1,
+        "previousScheduler": {},
+        "effectiveScheduler": {},
+    }
+    assert GOVERNOR_DECISION.errors(decision) == []
+    assert GOVERNOR_DECISION.errors({**decision, "action": "guess"}) == ["action has unsupported value"]
+    result = {"schema": WORKER_RESULT.schema_id, "executionId": "e", "operationId": "o", "status": "completed"}
+    assert WORKER_RESULT.errors(result) == []
+    assert (
+        OBSERVATION.errors({"schema": OBSERVATION.schema_id, "status": "failed"})[-1]
+        == "failed observations must include failure"
+    )
