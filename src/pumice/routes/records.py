@@ -275,7 +275,7 @@ _RESOURCE = Record(
 def _resident_bytes(ledger: Mapping[str, Any]) -> Iterator[str]:
     listed = field_of(ledger, "resources")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    sizes = [entry.get("declaredBytes") for entry in entries if entry.get("status") == "resident"]
+    sizes: list[Any] = [entry.get("declaredBytes") for entry in entries if entry.get("status") == "resident"]
     if all(map(is_integer, sizes)) and field_of(ledger, "totalResidentDeclaredBytes") != sum(sizes):
         yield "totalResidentDeclaredBytes must equal the declared bytes of resident resources"
 
