@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -341,3 +344,41 @@ def test_reports_say_who_signed_the_kernels(signed):
             (entry,) = used_kernels([exe.plan])
         assert (entry["signer"], entry["insecure"]) == (given.signer, given.insecure)
         assert ("INSECURE" in next(pack_lines([entry]))) == given.insecure
+
+
+_WITHOUT = """
+import sys
+sys.modules[sys.argv[1]] = None  # as where it is not installed
+import warnings
+import pumice as pm
+from pumice.packs.store import PackStore
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    exe = pm.compile(lambda x: pm.relu(x), x=pm.spec(2), device="host")
+    assert exe.run(x=[-1.0, 1.0]).tolist() == [0.0, 1.0]
+assert any("pip install 'pumice[packs]'" in str(w.message) for w in seen), [str(w.message) for w in seen]
+try:
+    pm.compile(lambda x: pm.relu(x), x=pm.spec(2), device="host", packs=["demo"])
+except pm.errors.PumiceError as e:
+    assert e.code == "missing-extra", e
+else:
+    raise AssertionError("a pack that was named was left out")
+"""
+
+
+@pytest.mark.parametrize("package", ["wasmtime", "cryptography", "pydantic"])
+def test_enabled_packs_end_no_run_where_the_extra_is_not_installed(signed, home, package):
+    PackStore().install(signed())
+    env = {**os.environ, "PUMICE_HOME": str(home), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", _WITHOUT, package], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not (home / "packs" / "compared").exists(), "a missing package was remembered as a fault of the kernels"
+
+
+def test_installed_packs_that_cannot_be_read_end_no_run(signed, home):
+    PackStore().install(signed())
+    for file in (home / "packs").glob("state*"):
+        file.write_bytes(b"{}")
+    with pytest.warns(PumiceWarning, match="kernel packs are not used"):
+        exe = pm.compile(lambda x: x + 1.0, x=pm.spec(2), device="host")
+    assert exe.run(x=[1, 2]).tolist() == [2, 3]

@@ -15,6 +15,7 @@ import numpy as np
 from pumice.core.caps import Caps
 from pumice.errors import PumiceError
 from pumice.packs.errors import PackError
+from pumice.packs.extra import MissingExtra
 
 if TYPE_CHECKING:
     from pumice.ir.pack_kernels import PackKernel
@@ -48,6 +49,8 @@ def _check_kernel(pack: VerifiedPack, entry: KernelEntry, kernel: PackKernel | N
         return Finding(entry.id, "within the bounds of WGSL")
     try:
         wasm = WasmKernel(entry, pack.files[entry.path])
+    except MissingExtra:
+        raise  # nothing is wrong with the pack
     except PumiceError as e:
         return Finding(entry.id, "loaded", f"{e.code}: {e.message}")
     try:

@@ -90,7 +90,7 @@ class PackStore:
                 continue
             try:
                 found.append(self.active(pack.name))
-            except PackError as e:
+            except PumiceError as e:
                 text = (
                     f"the pack {pack.name} is not used: {e.message}; {e.hint or f'`pumice pack disable {pack.name}` ends this'}"
                 )

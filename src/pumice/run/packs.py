@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from pumice import config
 from pumice.backends.base import Device
 from pumice.core.kept import keep, kept_folder, read_kept
-from pumice.errors import InputError, PumiceWarning
+from pumice.errors import InputError, PumiceError, PumiceWarning
 from pumice.ir.pack_kernels import PackKernel, read_variant
 from pumice.ir.registry import get_op
+from pumice.packs.extra import MissingExtra
 
 if TYPE_CHECKING:
     from pumice.packs.trust import VerifiedPack
@@ -140,10 +141,31 @@ def packs_given(packs: GivenPacks) -> tuple[list[Pack], bool]:
         return [], False
     if wanted != ENABLED:
         return [load_pack(name.strip()) for name in wanted.split(",") if name.strip()], True
+    return _enabled_packs(), False
+
+
+def _enabled_packs() -> list[Pack]:
+    """The packs that are enabled and can be used. What nobody named must not end a run: built-in kernels do the work."""
     from pumice.packs.kernels import pack_kernels
     from pumice.packs.store import PackStore
 
-    return [Pack(v, pack_kernels(v)) for v in PackStore().enabled()], False
+    try:
+        verified = PackStore().enabled()
+    except PumiceError as e:
+        _report_unused("kernel packs are", e)
+        return []
+    found = []
+    for pack in verified:
+        try:
+            found.append(Pack(pack, pack_kernels(pack)))
+        except PumiceError as e:
+            _report_unused(f"the pack {pack.manifest.name} is", e)
+    return found
+
+
+def _report_unused(what: str, error: PumiceError) -> None:
+    hint = f"; {error.hint}" if error.hint else ""
+    warnings.warn(f"{what} not used: {error.message}{hint} (PUMICE_PACKS=none asks for none)", PumiceWarning, stacklevel=5)
 
 
 def _any_installed() -> bool:
@@ -164,7 +186,13 @@ def kernels_in_use(device: Device, packs: GivenPacks) -> tuple[PackKernel, ...]:
         candidates = [k for k in pack.kernels if k.target == device.caps.target and not _lacks(device, k)]
         if not candidates:
             continue
-        offer_kernels(pack, device)
+        try:
+            offer_kernels(pack, device)
+        except MissingExtra as e:
+            if named:
+                raise
+            _report_unused(f"the pack {pack.name} is", e)
+            continue
         wrong = wrong_on(device, pack, candidates)
         for kernel in candidates:
             if wrong[kernel.id]:
@@ -186,9 +214,13 @@ def offer_kernels(pack: Pack, device: Device) -> None:
     """Lets steps of plans for a device run the pack's kernels; only the host looks them up."""
     from pumice.packs.active import offer
     from pumice.packs.fallback import KernelChain
+    from pumice.packs.wasm.engine import library
 
+    if device.caps.dispatches:
+        return
+    library()  # a missing package says nothing of the kernels, which must not be remembered as wrong
     for kernel in pack.kernels:
-        if kernel.target == device.caps.target and not device.caps.dispatches:
+        if kernel.target == device.caps.target:
             offer(kernel, KernelChain(pack.verified, kernel.id))
 
 
