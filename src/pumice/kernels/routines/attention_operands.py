@@ -19,6 +19,10 @@ from pumice.kernels.routines.common import Side, broadcast_strides, load_pair, v
 _T = TypeVar("_T")
 
 
+# The page that holds a key and its value, "" where there are none, and the row in it; both as WGSL.
+CachedRow = tuple[str, str]
+
+
 class Blocking(Protocol):
     """How workgroups share out the work: query rows each, keys at a time, and `parts` of the keys of the same rows."""
 
@@ -182,13 +186,15 @@ class AttentionOperands(HeadsOfKeys):
         entry = "0u" if self.paged else "batch" if self.kv_index is None else "entry"
         return side.base(self.p, (entry, "kv_head"))
 
-    def cached_row(self, side: Side, base: str, position: str) -> str:
-        """Name of the address of the key or value at a position."""
-        if not self.paged:
-            return side.row(self.p, base, position)
-        page, within = self._page(position)
+    def find_row(self, position: str) -> CachedRow:
+        """Where the key and the value at a position are: its page is looked up once for both."""
+        return self._page(position) if self.paged else ("", position)
+
+    def cached_row(self, side: Side, base: str, row: CachedRow) -> str:
+        """Name of the address of the key or value in a row."""
+        page, within = row
         start = side.row(self.p, base, within)
-        return self.kb.let(plus(start, self.p.address(side.batch[:1], 0, (page,))), "row")
+        return self.kb.let(plus(start, self.p.address(side.batch[:1], 0, (page,))), "row") if page else start
 
     def find_chunk_page(self) -> None:
         """Looks up the page of the chunk from c0 on, if it has one."""
@@ -200,10 +206,9 @@ class AttentionOperands(HeadsOfKeys):
     def chunk_row(self, side: Side, base: str, key: str) -> str:
         """Name of the address of a key or value of the chunk; past its end the last one."""
         offset = f"min({key}, chunk - 1u)"
-        if not self.chunk_in_page:
-            return self.cached_row(side, base, self.kb.let(f"c0 + {offset}", "row"))
-        start = side.row(self.p, base, self.kb.let(f"chunk_row + {offset}", "row"))
-        return self.kb.let(plus(start, self.p.address(side.batch[:1], 0, ("chunk_page",))), "row")
+        if self.chunk_in_page:
+            return self.cached_row(side, base, ("chunk_page", self.kb.let(f"chunk_row + {offset}", "row")))
+        return self.cached_row(side, base, self.find_row(self.kb.let(f"c0 + {offset}", "row")))
 
     def chunk_factor(self, view: View, key: str) -> str:
         """WGSL for the factor of that key or value."""
@@ -212,7 +217,7 @@ class AttentionOperands(HeadsOfKeys):
             return self.factor(view, f"(c0 + {offset})")
         return self._factor_at(view, "chunk_page", f"(chunk_row + {offset})")
 
-    def _page(self, position: str) -> tuple[str, str]:
+    def _page(self, position: str) -> CachedRow:
         """The entry of keys and values that holds a position, and the position in it."""
         kb, p, table = self.kb, self.p, self.kv_index
         assert table is not None

@@ -183,10 +183,11 @@ class ThreadGroupKernel(AttentionOperands):
         """Assigns keys, then values of a step to `names`; past the end the last one repeats."""
         kb, c, p, names_left = self.kb, self.choice, self.p, iter(names)
         p.push()
+        rows = [self.find_row(kb.let(f"min({self._key(first, u)}, key_end - 1u)", "at")) for u in range(c.unroll)]
         for side, base in zip((self.k, self.v), bases, strict=True):
             operand = self._stored(side)
-            for u in range(c.unroll):
-                start = self.cached_row(side, base, kb.let(f"min({self._key(first, u)}, key_end - 1u)", "at"))
+            for row in rows:
+                start = self.cached_row(side, base, row)
                 for i in range(c.pieces):
                     kb.emit(f"{next(names_left)} = {operand.four(plus(f'{start} / {c.width}u + lane', f'{i * c.lanes}u'))};")
         p.pop()
