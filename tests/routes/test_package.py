@@ -105,7 +105,11 @@ def test_the_schema_ids_are_the_package_s() -> None:
     assert found["kitVersion"] == KIT_VERSION
     ours = {name for name in found.values() if isinstance(name, str) and name in BY_SCHEMA}
     records = {kind.schema_id for kind in RECORDS}
-    rest = {"kaminos.webgpu-staged-profile.v0", "kaminos.tensor-manifest.v0"}
+    rest = {
+        "kaminos.webgpu-staged-profile.v0",
+        "kaminos.tensor-manifest.v0",
+        "kaminos.webgpu-cooperative-boundary-manifest.v0",
+    }
     assert len(ours) == 7 and BY_SCHEMA.keys() == ours | records | rest
 
 

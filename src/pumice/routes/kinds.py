@@ -7,6 +7,7 @@ from typing import Any
 
 from pumice.routes.backend import BACKEND
 from pumice.routes.backpressure import BACKPRESSURE
+from pumice.routes.boundaries import BOUNDARY_MANIFEST
 from pumice.routes.definition import DEFINITION
 from pumice.routes.documents import DocumentKind, plain
 from pumice.routes.kernel import KERNEL, TIMING
@@ -32,6 +33,7 @@ KINDS: tuple[DocumentKind, ...] = (
     SCHEDULER,
     BACKPRESSURE,
     TENSOR_MANIFEST,
+    BOUNDARY_MANIFEST,
     *RECORDS,
     BACKEND,
     KERNEL,
