@@ -158,7 +158,8 @@ def boundary_manifest(manifest_id: str, route_id: str, phases: Mapping[str, list
 
 
 def _weight(boundaries: Any) -> float:
-    return sum(b["progressWeight"] for b in boundaries if is_amount(b["progressWeight"]))
+    total: float = sum(b["progressWeight"] for b in boundaries if is_amount(b["progressWeight"]))
+    return total
 
 
 def _complete(boundary: Mapping[str, Any]) -> dict[str, Any]:
