@@ -382,3 +382,13 @@ def test_installed_packs_that_cannot_be_read_end_no_run(signed, home):
     with pytest.warns(PumiceWarning, match="kernel packs are not used"):
         exe = pm.compile(lambda x: x + 1.0, x=pm.spec(2), device="host")
     assert exe.run(x=[1, 2]).tolist() == [2, 3]
+
+
+def test_samples_have_the_shapes_of_the_patterns():
+    manifest = json.loads(files()["kernels.json"])
+    for kernel in manifest["kernels"]:
+        kernel["inputs"][0]["shape"] = kernel["outputs"][0]["shape"] = ["rows", "rows"]
+        kernel["pumice"]["op"]["samples"] = [{"x": [3, 3]}, {"x": [3, 4]}, {"x": [9]}]
+    with pytest.raises(InvalidManifest, match="4 errors") as e:
+        _kernels_of(json.dumps(manifest).encode())
+    assert r"op.samples[1].x: is no shape of the pattern [rows, rows]" in e.value.message

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+from pumice.core.dtypes import f32
 from pumice.core.expressions import parse
-from pumice.ir.pack_kernels import CAPS_NAMES, is_of_type
+from pumice.ir.pack_kernels import CAPS_NAMES, TensorPattern, is_of_type
+from pumice.ir.types import TensorType
 from pumice.packs.errors import InvalidManifest, KernelNotFound
 from pumice.packs.json_text import parse_object
 from pumice.packs.manifest_extension import KernelExtension, PackExtension
@@ -172,6 +174,13 @@ class KernelEntry(ManifestPart):
                 for dim in spec.shape:
                     if isinstance(dim, str) and dim not in known:
                         yield f"outputs[{i}].shape", f"has {dim}, which no input gives a size"
+            for i, sample in enumerate(self.pumice.op.samples):
+                sizes: dict[str, Any] = {}
+                for spec in self.inputs:
+                    pattern = TensorPattern(spec.name, "f32", tuple(spec.shape))
+                    if spec.name in sample and not pattern.match(TensorType(f32, tuple(sample[spec.name])), sizes):
+                        shape = ", ".join(map(str, spec.shape))
+                        yield f"pumice.op.samples[{i}].{spec.name}", f"is no shape of the pattern [{shape}]"
         for name, param in self.params.items():
             for path, rule in param.problems():
                 yield f"params.{name}.{path}", rule
