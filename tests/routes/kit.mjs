@@ -18,6 +18,28 @@ const plannerSteps = (options, steps) => {
   return [...steps, ['snapshot']].map(([method, given]) => call(() => planner[method](given)));
 };
 
+// Runs a residency ledger over steps; the time of a step is its number; "release" names a lease by its number, resources are by name.
+const ledgerSteps = (steps) => {
+  const ledger = kit.createWebGpuResourceResidency({ sessionId: 's', now: () => time });
+  let time = 0;
+  const leases = [];
+  const live = {};
+  const methods = {
+    acquire: ({ live: name, ...given }) => {
+      if (name) given.resource = live[name] ??= {};
+      const lease = ledger.acquire(given);
+      leases.push(lease);
+      const { resource, ...record } = lease;
+      return record;
+    },
+    release: (number) => (leases[number] ? leases[number].release() : null),
+  };
+  return [...steps, ['snapshot']].map(([method, given], number) => {
+    time = number;
+    return call(() => (methods[method] ?? ledger[method])(given));
+  });
+};
+
 // Compares arrays of numbers as a typed array holds them.
 const parity = (type, actual, reference, options) =>
   kit.compareWebGpuParityArrays(new globalThis[type](actual), new globalThis[type](reference), options);
@@ -33,6 +55,6 @@ const call = (work) => {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { function: name, arguments: given } = JSON.parse(line);
-  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, parity };
+  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps, parity };
   console.log(JSON.stringify(call(() => (own[name] ?? kit[name])(...given))));
 }
