@@ -143,21 +143,17 @@ class ResidencyLedger:
         else:
             fits = resource is None or resource is entry.live
             _require(fits, f"resource identity {resource_id} is already resident with a different live resource object")
-        entry = self._resident(entry, resource_id, declared_bytes, kind, given, resource)
+        if entry is None:
+            entry = _Resource(resource_id, declared_bytes, kind, given, resource, self.clock())
+            self._entries[resource_id] = entry
+        elif entry.status != "resident":
+            entry.generation += 1
+            entry.status, entry.live, entry.times = "resident", resource, {}
         entry.leases[route_id] += 1
         entry.leased[route_id] = entry.generation
         entry.times["lastAcquired"] = self.clock()
         self._leases += 1
         return Lease(self, f"{self.session_id}:resource-lease:{self._leases}", route_id, entry)
-
-    def _resident(self, entry: _Resource | None, *described: Any) -> _Resource:
-        *descriptor, live = described
-        if entry is None:
-            entry = self._entries[descriptor[0]] = _Resource(*descriptor, live, self.clock())
-        elif entry.status != "resident":
-            entry.generation += 1
-            entry.status, entry.live, entry.times = "resident", live, {}
-        return entry
 
     def evict(self, resource_id: str) -> dict[str, Any]:
         """Takes a resource without leases off the accounts; the caller frees its memory."""
