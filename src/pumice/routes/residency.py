@@ -71,7 +71,7 @@ class Lease:
     def __init__(self, ledger: ResidencyLedger, lease_id: str, route_id: str, entry: _Resource) -> None:
         self._ledger, self._entry, self._released = ledger, entry, False
         self.resource = entry.live
-        self._identity = {
+        self._identity: dict[str, Any] = {
             "schema": f"{_SCHEMA}-lease.v0",
             "leaseId": lease_id,
             "resourceId": entry.resource_id,
