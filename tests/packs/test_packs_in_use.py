@@ -392,3 +392,13 @@ def test_samples_have_the_shapes_of_the_patterns():
     with pytest.raises(InvalidManifest, match="4 errors") as e:
         _kernels_of(json.dumps(manifest).encode())
     assert r"op.samples[1].x: is no shape of the pattern [rows, rows]" in e.value.message
+
+
+def test_a_plan_with_an_op_of_a_pack_that_is_not_loaded_says_so(signed, tmp_path):
+    pack = pm.load_pack(signed())
+    with pm.compile(lambda x: pack.ops.twice(x), x=pm.spec("T"), device="host", packs=[pack]) as exe:
+        exe.plan.save(tmp_path / "p.plan")
+    text = f"import pumice as pm; pm.load_plan({str(tmp_path / 'p.plan')!r})"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=60)
+    assert "there is no op 'twice' of a pack 'demo' in use\n  hint: load the pack first: pm.load_pack" in done.stderr

@@ -85,7 +85,8 @@ def plan_from_bytes(data: bytes, path: Path = Path("plan")) -> Plan:
         # The message may repeat labels and names of the file: no terminal escapes, and no more than a few lines.
         what = e.message if e.message.isprintable() else repr(e.message)[1:-1]
         what = what if len(what) <= _SHOWN else what[:_SHOWN] + "…"
-        raise malformed(path, what, hint="the file was not written by Pumice: save the plan again", **e.fields) from e
+        hint = e.hint or "the file was not written by Pumice: save the plan again"
+        raise malformed(path, what, hint=hint, **e.fields) from e
 
 
 def plan_digest(data: bytes) -> str:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Expr, sym
 from pumice.core.dtypes import DType, dtype
-from pumice.errors import DTypeError, FormatError, PumiceError
+from pumice.errors import DTypeError, FormatError, PumiceError, UnknownName
 from pumice.ir.graph import ConstData, Graph, Node
 from pumice.ir.types import TensorType
 from pumice.plan.file_check import MAX_RANK, check_structure
@@ -60,7 +60,9 @@ def decode(header: Any, blobs: Sequence[bytes]) -> Plan:
         check_structure(plan)
         again = encode(plan, derived=False)
     except PumiceError as e:
-        raise FormatError(f"it holds no sound plan: {e.message}", reason=e.code) from e
+        # An op of a pack that is not loaded is no fault of the file: its hint says what to do.
+        hint = next((c.hint for c in (e, e.__cause__, e.__context__) if isinstance(c, UnknownName)), "")
+        raise FormatError(f"it holds no sound plan: {e.message}", hint=hint, reason=e.code) from e
     # There is one way to write a plan: tables have each row once, in the order of use, and do not contradict each other.
     for key, table in again.header.items():
         found = header[key][: len(table)] if key == "exprs" else header[key]
