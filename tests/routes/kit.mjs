@@ -40,10 +40,6 @@ const ledgerSteps = (steps) => {
   });
 };
 
-// Compares arrays of numbers as a typed array holds them.
-const parity = (type, actual, reference, options) =>
-  kit.compareWebGpuParityArrays(new globalThis[type](actual), new globalThis[type](reference), options);
-
 const call = (work) => {
   try {
     const value = work();
@@ -55,6 +51,6 @@ const call = (work) => {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { function: name, arguments: given } = JSON.parse(line);
-  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps, parity };
+  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps };
   console.log(JSON.stringify(call(() => (own[name] ?? kit[name])(...given))));
 }

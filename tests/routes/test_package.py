@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 import route_kit as kit
 import route_samples as samples
 from pumice.routes.documents import KIT_VERSION, plain
+from pumice.routes.errors import RouteError
 from pumice.routes.evidence import classify_receipt, classify_result
 from pumice.routes.kinds import BY_SCHEMA, document_errors
 from pumice.routes.predefined import KIMODO, PREDEFINED, motion_errors
 from pumice.routes.records import RECORDS
+from pumice.routes.registry import RouteRegistry
 from route_samples import Sample, mutate
 
 SEED = 20261116
@@ -218,3 +221,24 @@ def test_the_shapes_of_a_motion_are_judged_alike() -> None:
     answers = kit.call([("validateKimodoOutputArtifacts", case) for case in cases])
     assert [motion_errors(case) for case in cases] == [answer["value"]["errors"] for answer in answers]
     assert KIMODO.check({"somaJoints": joints, "motionClip": clip}) is not None
+
+
+def test_registries_answer_alike() -> None:
+    route = plain(samples.route())
+    steps = [["has", "x"], ["get", "x"], ["register", {}], ["register", route], ["register", route], ["has", route["routeId"]]]
+    steps += [["get", route["routeId"]], ["list"], ["createRequest", "x", {}]]
+    registry = RouteRegistry()
+    ours: dict[str, Callable[..., Any]] = {
+        "has": registry.__contains__,
+        "get": registry.__getitem__,
+        "register": registry.register,
+        "list": lambda: list(registry),
+        "createRequest": lambda name, given: registry.request(name, "1", **given),
+    }
+    (answer,) = kit.call([("registry", *steps)])
+    for (method, *given), theirs in zip(steps, answer["value"], strict=True):
+        try:
+            mine = {"value": plain(ours[method](*given))}
+        except RouteError as error:
+            mine = {"thrown": error.message}
+        assert mine == {key: value for key, value in theirs.items() if key != "type"}, method
