@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pumice.routes.documents import DocumentKind, RouteDocument
+from pumice.routes.errors import RouteError
 from pumice.routes.kernel import TIMESTAMP_QUERY
 from pumice.routes.rules import TEXT, Field, Law, Record, Rule, exactly, field_of, one_of
 
@@ -93,3 +94,22 @@ def backend_identity(
             "timestampQuery": timestamp_query,
         }
     )
+
+
+def device_request(features: Iterable[str], limits: Mapping[str, int], *, timestamps: str = "prefer") -> dict[str, Any]:
+    """What to ask an adapter with these features and limits for: timestamps (prefer, require or disable) and all its limits.
+
+    >>> device_request(["timestamp-query"], {"maxBufferSize": 8, "maxBindGroups": 4})
+    {'requiredFeatures': ['timestamp-query'], 'requiredLimits': {'maxBufferSize': 8}, 'timestampQuery': 'requested'}
+    """
+    if timestamps not in ("prefer", "require", "disable"):
+        raise RouteError(f"timestampQuery has unsupported value {timestamps}", hint="use prefer, require or disable")
+    available = TIMESTAMP_QUERY in list(features)
+    if timestamps == "require" and not available:
+        raise RouteError("timestamp-query required but not supported by adapter", hint="prefer it, or choose another adapter")
+    wanted = available and timestamps != "disable"
+    return {
+        "requiredFeatures": [TIMESTAMP_QUERY] if wanted else [],
+        "requiredLimits": {name: limits[name] for name in LIMITS if name in limits},
+        "timestampQuery": "requested" if wanted else "disabled" if timestamps == "disable" else "unavailable",
+    }

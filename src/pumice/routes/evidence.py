@@ -11,6 +11,7 @@ from pumice.routes.documents import plain
 from pumice.routes.receipts import RECEIPT
 from pumice.routes.rules import ABSENT, field_of, is_text, shown
 from pumice.routes.scheduler import SCHEDULER
+from pumice.routes.verification import proves
 
 EVIDENCE_SCHEMA = "kaminos.webgpu-route-evidence-classification.v0"
 LIVE = "authoritative-live-webgpu"
@@ -145,10 +146,11 @@ def _verification(receipt: Any, claimed: Any) -> dict[str, Any]:
     reported = _or_null(field_of(receipt, "status"))
     downgrades = field_of(receipt, "downgrades")
     listed = list(downgrades) if isinstance(downgrades, list) else []
-    unproved = "verified" in (reported, claimed)
+    proved = proves(receipt)
+    unproved = "verified" in (reported, claimed) and not proved
     if unproved and not listed:
         listed = ["event-trace-missing"]
-    status = "scheduler-unverified" if reported == "verified" else reported
+    status = "scheduler-unverified" if reported == "verified" and not proved else reported
     return {
         "schedulerVerification": {**receipt, "status": status} if isinstance(receipt, dict) and reported else receipt,
         "schedulerVerificationState": "scheduler-unverified" if unproved else status or claimed,

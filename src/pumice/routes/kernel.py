@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from pumice.routes.documents import KIT_VERSION, DocumentKind, RouteDocument
+from pumice.routes.documents import KIT_VERSION, DocumentKind, RouteDocument, plain
 from pumice.routes.rules import TEXT, Field, Items, Record, Rule, or_null
 
 QUEUE_SUBMIT_WAIT = "queue-submit-wait"
@@ -39,3 +40,14 @@ def timing_metadata(required_stages: Iterable[str], source: str = QUEUE_SUBMIT_W
     'queue-submit-wait'
     """
     return TIMING.document({"requiredStages": list(required_stages), "timingSource": source})
+
+
+def route_kernel_metadata(
+    profile: str, required_stages: Iterable[str], *, source: str = QUEUE_SUBMIT_WAIT, commit: str | None = None
+) -> dict[str, Any]:
+    """Kernels and timing of a route together, each checked.
+
+    >>> route_kernel_metadata("fused-attention", ["decode"])["kernel"]["profile"]
+    'fused-attention'
+    """
+    return {"kernel": plain(kernel_metadata(profile, commit=commit)), **plain(timing_metadata(required_stages, source))}

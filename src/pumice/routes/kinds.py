@@ -9,7 +9,8 @@ from pumice.routes.backend import BACKEND
 from pumice.routes.backpressure import BACKPRESSURE
 from pumice.routes.boundaries import BOUNDARY_MANIFEST
 from pumice.routes.definition import DEFINITION
-from pumice.routes.documents import DocumentKind, plain
+from pumice.routes.documents import KIT_VERSION, DocumentKind, plain
+from pumice.routes.evidence import EVIDENCE_SCHEMA
 from pumice.routes.kernel import KERNEL, TIMING
 from pumice.routes.predefined import predefined_routes
 from pumice.routes.receipts import RECEIPT
@@ -21,6 +22,7 @@ from pumice.routes.runtime_profile import RUNTIME_PROFILE
 from pumice.routes.scheduler import SCHEDULER
 from pumice.routes.staged import STAGED
 from pumice.routes.tensors import TENSOR_MANIFEST
+from pumice.routes.verification import VERIFICATION
 
 # Documents with a schema id of their own, then parts that other documents hold.
 KINDS: tuple[DocumentKind, ...] = (
@@ -34,6 +36,7 @@ KINDS: tuple[DocumentKind, ...] = (
     BACKPRESSURE,
     TENSOR_MANIFEST,
     BOUNDARY_MANIFEST,
+    VERIFICATION,
     *RECORDS,
     BACKEND,
     KERNEL,
@@ -68,3 +71,26 @@ def document_errors(document: object, route: Mapping[str, Any] | None = None) ->
     wanted = field_of(plain(document), "routeId")
     found = route if route is not None else known.get(wanted) if isinstance(wanted, str) else None
     return (request_errors if kind is REQUEST else result_errors)(document, found)
+
+
+def schema_contract() -> dict[str, Any]:
+    """The schema ids that both sides agree on, and which statuses of receipts are authoritative.
+
+    >>> schema_contract()["authoritativeReceiptStatuses"]
+    ['real']
+    """
+    return {
+        "schema": "kaminos.webgpu-route-schema-contract.v0",
+        "kitVersion": KIT_VERSION,
+        "definitionSchema": DEFINITION.schema_id,
+        "requestSchema": REQUEST.schema_id,
+        "resultSchema": RESULT.schema_id,
+        "receiptSchema": RECEIPT.schema_id,
+        "runtimeProfileSchema": RUNTIME_PROFILE.schema_id,
+        "evidenceClassificationSchema": EVIDENCE_SCHEMA,
+        "schedulerSchema": SCHEDULER.schema_id,
+        "backpressureSchema": BACKPRESSURE.schema_id,
+        "cooperativeAdapterConformanceSchema": "kaminos.webgpu-cooperative-adapter-conformance-report.v0",
+        "authoritativeReceiptStatuses": ["real"],
+        "nonAuthoritativeReceiptStatuses": ["fallback", "partial", "cached"],
+    }
