@@ -241,9 +241,9 @@ def proves(receipt: object) -> bool:
     events = field_of(trace, "events")
     if field_of(given, "status") != VERIFIED or not isinstance(events, list):
         return False
-    parts = (field_of(given, name) for name in ("route", "scheduler", "backpressure"))
+    route, scheduler, backpressure = (field_of(given, name) for name in ("route", "scheduler", "backpressure"))
     proxy = bool(field_of(field_of(given, "falseAuthorityChecks"), "timingProxyOnly") is True)
-    found = _receipt(*parts, events, str(field_of(trace, "timingAuthority")), None, proxy)
+    found = _receipt(route, scheduler, backpressure, events, str(field_of(trace, "timingAuthority")), None, proxy)
     return bool(found["status"] == VERIFIED)
 
 
