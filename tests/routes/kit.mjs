@@ -40,6 +40,53 @@ const ledgerSteps = (steps) => {
   });
 };
 
+// Runs a queue over steps; the time of a step is its number, and the package starts the next job by itself.
+const queueSteps = async (steps) => {
+  let time = 0;
+  const device = {
+    queue: { submit() {}, onSubmittedWorkDone: async () => {}, writeBuffer() {} },
+    features: new Set(), limits: { maxBufferSize: 4 }, lost: new Promise(() => {}), destroy() {},
+  };
+  const runtime = await kit.createWebGpuInferenceRuntime({
+    routeId: 'r', device, adapterName: 'counting', kernel: { profile: 'p' }, requiredStages: ['a'],
+  });
+  const queue = kit.createWebGpuInferenceQueue({ runtime, now: () => time });
+  const handles = {};
+  let active;
+  const methods = {
+    enqueue: ({ jobId, metadata }) => {
+      const execute = (context) => new Promise((resolve, reject) => { active = { context, resolve, reject }; });
+      const handle = queue.enqueue({ jobId, metadata, execute });
+      handles[jobId] = handle;
+      return null;
+    },
+    progress: (value) => (active ? active.context.reportProgress(value) : null),
+    succeed: (output) => { active?.resolve(output); active = undefined; return null; },
+    fail: (message) => { active?.reject(new Error(message)); active = undefined; return null; },
+    cancel: ([jobId, reason]) => (handles[jobId] ? handles[jobId].cancel(reason) : null),
+    forget: (jobId) => {
+      const done = queue.forgetJob(jobId);
+      delete handles[jobId];
+      return done;
+    },
+  };
+  const answers = [];
+  for (const [method, given] of steps) {
+    time += 1;
+    answers.push(call(() => methods[method](given)));
+    for (let turn = 0; turn < 4; turn += 1) await new Promise(setImmediate);
+    answers.push({ value: queue.snapshot() });
+  }
+  return answers;
+};
+
+const governorStart = (options, epoch) => {
+  const governor = kit.createForegroundBudgetGovernor(options);
+  const decision = governor.observe({ episodeEpochId: 'other', episodeId: '1', firingId: '1' });
+  governor.beginEpisodeEpoch(epoch);
+  return { decision, snapshot: governor.snapshot() };
+};
+
 const call = (work) => {
   try {
     const value = work();
@@ -51,6 +98,7 @@ const call = (work) => {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { function: name, arguments: given } = JSON.parse(line);
-  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps };
-  console.log(JSON.stringify(call(() => (own[name] ?? kit[name])(...given))));
+  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps, queue: queueSteps, governor: governorStart };
+  const answer = call(() => (own[name] ?? kit[name])(...given));
+  console.log(JSON.stringify(answer.value instanceof Promise ? { value: await answer.value } : answer));
 }
