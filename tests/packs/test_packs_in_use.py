@@ -15,6 +15,7 @@ import pumice as pm
 from pumice import config
 from pumice.backends.select import open_device
 from pumice.cli.generate import pack_lines
+from pumice.core.caps import Caps
 from pumice.errors import DTypeError, InputError, PumiceWarning, UnknownName
 from pumice.packs.archive import write_zip
 from pumice.packs.cases import cases_for
@@ -206,6 +207,42 @@ def test_comparison_is_remembered_by_device_and_pack(signed, monkeypatch):
     with pytest.warns(PumiceWarning, match="asked again"):
         assert not kernels_in_use(device, [other])
     forget("demo2")
+
+
+def test_enabling_a_pack_compares_its_kernels_again(signed, monkeypatch):
+    import pumice.run.qualify as module
+
+    store, device = PackStore(), open_device("host")
+    store.install(signed())
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "qualify", lambda kernel, device: "wrong that day")
+        with pytest.warns(PumiceWarning, match="wrong that day"):
+            assert not kernels_in_use(device, ["demo"])
+    assert not kernels_in_use(device, ["demo"])
+    store.enable("demo")
+    assert [k.id for k in kernels_in_use(device, ["demo"])] == ["twice_f32"]
+
+
+def test_a_verdict_that_may_be_the_machines_fault_is_not_remembered(signed, monkeypatch):
+    import pumice.run.qualify_child as module
+
+    class Gpu:
+        caps = Caps.preset("browser-baseline")
+
+        def describe(self):
+            return {"backend": "webgpu", "name": "none", "index": 0}
+
+    pack, asked = pm.load_pack(signed()), []
+
+    def apart(pack, kernels, device):
+        asked.append([k.id for k in kernels])
+        return {k.id: module.UNDECIDED for k in kernels}
+
+    monkeypatch.setattr(module, "qualify_apart", apart)
+    with pytest.warns(PumiceWarning, match="process ended"):
+        assert not kernels_in_use(Gpu(), [pack])
+    assert not kernels_in_use(Gpu(), [pack])
+    assert asked == [["twice_wgsl"]] * 2
 
 
 def test_a_kernel_that_nothing_can_be_compared_with_is_wrong(signed):

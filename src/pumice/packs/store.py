@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pumice import config
 from pumice.errors import PumiceError, PumiceWarning
+from pumice.packs.compared import forget_compared
 from pumice.packs.degraded_file import forget_failures
 from pumice.packs.errors import HashMismatch, HealthCheckFailed, KernelNotFound, PackError, PackStateError
 from pumice.packs.lifecycle import InstalledPack, StoredPack, StoreState, Use
@@ -154,11 +155,14 @@ class PackStore:
         return Change("rolled back", name, now, before.current)
 
     def enable(self, name: str, *, kernel: str | None = None, use: Use | None = None) -> Change:
-        """Lets a pack be used again, or says how its kernels, or one of them, are chosen."""
+        """Lets a pack be used again, or says how its kernels, or one of them, are chosen; they are compared again before use."""
         if kernel is not None:
             self._has_kernel(name, kernel)
         use = use or ("measured" if kernel is not None else None)
-        return self._word("enabled", name, kernel, use, True)
+        change = self._word("enabled", name, kernel, use, True)
+        if change.pack is not None:
+            forget_compared(self.folder, change.pack.digest)  # what failed then may do now
+        return change
 
     def disable(self, name: str, *, kernel: str | None = None) -> Change:
         """Stops the use of a pack, or of one of its kernels."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 import threading
 import warnings
@@ -15,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pumice import config
 from pumice.backends.base import Device
-from pumice.core.kept import keep, kept_folder, read_kept
+from pumice.core.kept import kept_folder
 from pumice.errors import InputError, PumiceError, PumiceWarning
 from pumice.ir.pack_kernels import PackKernel, read_variant
 from pumice.ir.registry import get_op
+from pumice.packs.compared import ComparedKernels
 from pumice.packs.extra import MissingExtra
 
 if TYPE_CHECKING:
@@ -260,32 +259,24 @@ def wrong_on(device: Device, pack: Pack, kernels: Sequence[PackKernel]) -> dict[
     Kernels in WASM run within their limits in this process. Those in WGSL are tried in another process first: one that never
     ends would take the device with it.
     """
-    key = f"{device_key(device)}\0{pack.digest}"
     folder = kept_folder("packs")
-    path = None if folder is None else folder / "compared" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-    known = _read_known(path)
+    compared = None if folder is None else ComparedKernels(folder, pack.digest, device_key(device))
+    known = {} if compared is None else compared.read()
     missing = [k for k in kernels if k.id not in known]
     if missing:
         if device.caps.dispatches:
-            from pumice.run.qualify_child import qualify_apart
+            from pumice.run.qualify_child import UNDECIDED, qualify_apart
 
             known |= qualify_apart(pack.verified, missing, device)
+            decided = {k: v for k, v in known.items() if v != UNDECIDED}
         else:
             from pumice.run.qualify import qualify
 
             known |= {k.id: qualify(k, device) for k in missing}
-        if path is not None:
-            keep(path, json.dumps(known).encode())
+            decided = known
+        if compared is not None:
+            compared.keep(decided)
     return {k.id: known[k.id] for k in kernels}
-
-
-def _read_known(path: Path | None) -> dict[str, str]:
-    body = None if path is None else read_kept(path)
-    try:
-        found = {} if body is None else json.loads(body)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) and all(isinstance(v, str) for v in found.values()) else {}
 
 
 def used_kernels(plans: Iterable[Plan]) -> list[dict[str, Any]]:

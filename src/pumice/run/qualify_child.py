@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # What a process may take to start and to open the device, and a kernel to be compiled and compared beyond its own time limit.
 _START_SECONDS = 60.0
 _CASES_SECONDS = 60.0
+# A verdict that may be the machine's fault, and is not remembered.
+UNDECIDED = "its process ended before it could be compared with the reference"
 
 
 def qualify_apart(pack: VerifiedPack, kernels: Sequence[PackKernel], device: Device) -> dict[str, str]:
@@ -29,7 +31,7 @@ def qualify_apart(pack: VerifiedPack, kernels: Sequence[PackKernel], device: Dev
     while left:
         found |= _one_process(pack, left, device)
         if left[0].id not in found:  # it took the process with it before it could be judged
-            found[left[0].id] = "its process ended before it could be compared with the reference"
+            found[left[0].id] = UNDECIDED
         left = [k for k in left if k.id not in found]
     return found
 
