@@ -102,8 +102,17 @@ class _Boundary:
             size = chunking["chunkItems" if chunking["mode"] == "fixed" else "initialItems"]
             self.planner = _FixedRanges(self._planner_id, unit, self.total, size, self.ids)
         elif self.planner is None:
-            sizes = (chunking[name] for name in ("initialItems", "minItems", "maxItems", "targetDurationMs", "adjustmentGain"))
-            self.planner = AdaptivePlanner(self._planner_id, unit, self.total, *sizes, metadata=self.ids)
+            self.planner = AdaptivePlanner(
+                self._planner_id,
+                unit,
+                self.total,
+                initial=chunking["initialItems"],
+                least=chunking["minItems"],
+                most=chunking["maxItems"],
+                target_ms=chunking["targetDurationMs"],
+                gain=chunking["adjustmentGain"],
+                metadata=self.ids,
+            )
         found = self.planner.next_range()
         if found is not None:
             self.ranges.append({**found, "status": "issued"})
@@ -207,7 +216,8 @@ class CooperativeRun:
         self._yielding: str | None = None
         self._duties: list[dict[str, Any]] = []
         self._most_flying = 0
-        self._started, self._ended = clock(), None
+        self._started = clock()
+        self._ended: float | None = None
 
     def next_step(self) -> Step:
         """The next step. A range that was handed out must be reported before another step is asked for."""
