@@ -40,6 +40,9 @@ const ledgerSteps = (steps) => {
   });
 };
 
+// Lets promises that are settled run their continuations.
+const settled = async () => { for (let turn = 0; turn < 4; turn += 1) await new Promise(setImmediate); };
+
 // Runs a queue over steps; the time of a step is its number, and the package starts the next job by itself.
 const queueSteps = async (steps) => {
   let time = 0;
@@ -74,8 +77,67 @@ const queueSteps = async (steps) => {
   for (const [method, given] of steps) {
     time += 1;
     answers.push(call(() => methods[method](given)));
-    for (let turn = 0; turn < 4; turn += 1) await new Promise(setImmediate);
+    await settled();
     answers.push({ value: queue.snapshot() });
+  }
+  return answers;
+};
+
+// Runs a scratch arena over steps; the time of a step is its number.
+const arenaSteps = async (slots, steps) => {
+  let time = 0;
+  const allocateSlot = () => ({ resource: {}, dispose() {} });
+  const arena = kit.createWebGpuScratchArena({ arenaId: 'arena', slots, allocateSlot, now: () => time });
+  const uses = {};
+  let pending;
+  const methods = {
+    begin: (useId) => {
+      const { schema, arenaId, useId: id, useSequence } = (uses[useId] = arena.beginUse({ useId }));
+      return { schema, arenaId, useId: id, useSequence };
+    },
+    submit: (useId) => {
+      if (!uses[useId]) return null;
+      let ends;
+      const completion = new Promise((resolve, reject) => { ends = { resolve, reject }; });
+      uses[useId].markSubmitted({ completion, authority: { kind: 'queue-work-done' } }).catch(() => {});
+      pending = ends;
+      return null;
+    },
+    complete: () => { pending?.resolve(); pending = undefined; return null; },
+    fail: (message) => { pending?.reject(new Error(message)); pending = undefined; return null; },
+    abandon: (useId) => (uses[useId] ? uses[useId].abandon() : null),
+    close: () => arena.close(),
+  };
+  const answers = [];
+  for (const [method, given] of steps) {
+    time += 1;
+    answers.push(call(() => methods[method](given)));
+    await settled();
+    answers.push({ value: arena.snapshot() });
+  }
+  return answers;
+};
+
+// Runs a resource factory over steps; a step that asks prints nothing, as its lease comes when the resource is made.
+const flightSteps = async (steps) => {
+  let time = 0;
+  const residency = kit.createWebGpuResourceResidency({ sessionId: 's', now: () => time });
+  const factory = kit.createWebGpuResourceFactory({ sessionId: 's', residency, now: () => time });
+  const making = {};
+  const methods = {
+    request: (given) => {
+      const create = () => new Promise((resolve, reject) => { making[given.resourceId] = { resolve, reject }; });
+      factory.acquireOrCreate({ ...given, create, dispose() {} }).catch(() => {});
+    },
+    succeed: (name) => { making[name]?.resolve({}); delete making[name]; },
+    fail: (name) => { making[name]?.reject(new Error('no')); delete making[name]; },
+  };
+  const answers = [];
+  for (const [method, given] of steps) {
+    time += 1;
+    methods[method](given);
+    await settled();
+    answers.push([factory.snapshot(), residency.snapshot()]);
   }
   return answers;
 };
@@ -98,7 +160,10 @@ const call = (work) => {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { function: name, arguments: given } = JSON.parse(line);
-  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps, queue: queueSteps, governor: governorStart };
+  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps, queue: queueSteps, arena: arenaSteps, flights: flightSteps, governor: governorStart };
   const answer = call(() => (own[name] ?? kit[name])(...given));
-  console.log(JSON.stringify(answer.value instanceof Promise ? { value: await answer.value } : answer));
+  const later = answer.value instanceof Promise
+    ? await answer.value.then((value) => ({ value }), (error) => ({ thrown: error.message }))
+    : answer;
+  console.log(JSON.stringify(later));
 }
