@@ -11,7 +11,7 @@ import pytest
 import route_kit as kit
 from pumice.routes.backpressure import backpressure_profile
 from pumice.routes.boundaries import boundary_manifest
-from pumice.routes.cooperative import HOST_WORK, CooperativeRun, ExecutionError, Step
+from pumice.routes.cooperative import HOST_WORK, CooperativeRun, ExecutionError, RunStep
 from pumice.routes.documents import plain
 from pumice.routes.records import EXECUTION_REPORT, PROGRESS
 from pumice.routes.scheduler import Settings, scheduler_profile
@@ -37,7 +37,7 @@ class Device:
         manifest = boundary_manifest("m", "demo.v0", phases)
         self.run = CooperativeRun(manifest, "i", clock=lambda: self.time, **options)
 
-    def step(self) -> Step:
+    def step(self) -> RunStep:
         step = self.run.next_step()
         self.kinds[step.kind] += 1
         name, size = step.range.get("rangeId", ""), step.range.get("itemCount", 0)

@@ -32,7 +32,7 @@ def _require(held: bool, rule: str) -> None:
 
 
 @dataclass(frozen=True)
-class Step:
+class RunStep:
     """What the caller does next: "foreground" (let it render), "submit" (a range, to the GPU), "work" (a range, on the host),
     "wait" (for the oldest submitted range), "yield" (for `ms`), "paused" (nothing, until resumed) or "done".
     """
@@ -219,58 +219,58 @@ class CooperativeRun:
         self._started = clock()
         self._ended: float | None = None
 
-    def next_step(self) -> Step:
+    def next_step(self) -> RunStep:
         """The next step. A range that was handed out must be reported before another step is asked for."""
         if self._yielding is not None:
             self._note(f"{YIELD}-end", self._yielding)
             self._yielding = None
         if self.state in _ENDED:
-            return Step("done")
+            return RunStep("done")
         _require(not self._handed_out, f"range {self._next[1]['rangeId'] if self._next else ''} must be reported first")
         if self.state in ("pausing", "cancelling"):
             if self._flying:
                 return self._wait()
             self._settle("paused" if self.state == "pausing" else "cancelled")
         if self.state in _ENDED:
-            return Step("done")
+            return RunStep("done")
         if self.state == "paused":
-            return Step("paused")
+            return RunStep("paused")
         if self._yield_after is not None:
             self._yielding, self._yield_after = self._yield_after, None
             self._note(f"{YIELD}-start", self._yielding)
-            return Step("yield", ms=self.yield_ms)
+            return RunStep("yield", ms=self.yield_ms)
         if self.mode == "cooperative" and len(self._flying) >= self.max_in_flight:
             return self._wait()
         return self._range()
 
-    def _range(self) -> Step:
+    def _range(self) -> RunStep:
         if self._next is None:
             fenced = self.mode == "cooperative"
             boundary = next((one for one in self._boundaries if not (one.complete if fenced else one.issued)), None)
             if boundary is None and not self._flying:
                 self._settle("succeeded")
-                return Step("done")
+                return RunStep("done")
             found = None if boundary is None else boundary.next_range()
             if boundary is None or found is None:  # all of it is submitted
                 return self._wait()
             self._next = (boundary, found)
             if self.mode == "cooperative":
-                return Step("foreground")
+                return RunStep("foreground")
         boundary, found = self._next
         self._handed_out = True
         if not boundary.gpu:
             self._note(f"{CHUNK}-start", boundary.phase, found["itemCount"])
-        return Step("submit" if boundary.gpu else "work", found)
+        return RunStep("submit" if boundary.gpu else "work", found)
 
     @property
     def _fenced(self) -> int:
         """How many ranges in flight one wait is for: the oldest, or without scheduling all of them."""
         return 1 if self.mode == "cooperative" else len(self._flying)
 
-    def _wait(self) -> Step:
+    def _wait(self) -> RunStep:
         boundary, found = self._flying[self._fenced - 1]
         self._note(f"{WAIT}-start", boundary.phase)
-        return Step("wait", found)
+        return RunStep("wait", found)
 
     def submitted(self, range_id: str) -> None:
         """The range is on the GPU's queue: from here nothing interrupts it."""
