@@ -313,3 +313,13 @@ def test_fifty_cycles_on_the_host_leave_nothing_behind() -> None:
     after = threading.active_count(), len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     # Threads that earlier tests left may end meanwhile.
     assert after[0] <= before[0] and after[1] <= before[1] and len(sessions) == 0
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_run_that_was_begun_gives_its_results_whenever_they_are_asked_for(target: str) -> None:
+    with pm.compile(lambda x: x * 2.0, x=pm.spec("N"), device=device(target)) as exe:
+        begun = [exe.begin({"x": np.full(3, k, np.float32)}) for k in range(4)]
+        for k in (2, 0, 3, 1, 2, 0):
+            assert np.array_equal(begun[k](), np.full(3, 2 * k))
+        with pytest.raises(errors.InputError):
+            exe.begin({"y": np.zeros(3, np.float32)})

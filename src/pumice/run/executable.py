@@ -198,7 +198,7 @@ class Executable(Inspection):
         """Start a run; what it returns waits for the results and gives what `run` would. For one thread that has work meanwhile.
 
         Unlike `submit` it needs no other thread to wait, and what is wrong with the inputs is raised at once. A device that runs
-        in the caller's thread, as the host does, is done when this is back.
+        in the caller's thread, as the host does, is done when this is back. Later calls give the same again.
 
         >>> import pumice as pm
         >>> with pm.compile(lambda x: x * 2.0, x=pm.spec("N"), device="host") as exe:
@@ -208,7 +208,17 @@ class Executable(Inspection):
         """
         call = self._call(by_name(arrays, {}), outputs, False)
         pending = self._in_turn(lambda session: self._begin(session, call))
-        return lambda: call.finish(pending.result())
+        done: Future[Any] = Future()
+
+        def results() -> Any:
+            if not done.done():  # results can be waited for once, and may be asked for again
+                try:
+                    done.set_result(call.finish(pending.result()))
+                except Exception as e:
+                    done.set_exception(e)
+            return done.result()
+
+        return results
 
     def prepare(self, arrays: Mapping[str, Any], *, outputs: Sequence[int | str] | None = None) -> None:
         """Make ready what a run with such inputs needs, and run nothing: the first run is then as fast as the others.
