@@ -13,15 +13,15 @@ from pumice.routes.residency import Lease, ResidencyLedger
 _SCHEMA = "kaminos.webgpu-resource"
 
 
-class FlightError(RouteError):
-    """A flight that was asked for what its state does not allow; nothing changed."""
+class CreationError(RouteError):
+    """A creation that was asked for what its state does not allow; nothing changed."""
 
-    code = "resource-flight"
+    code = "resource-creation"
 
 
 @dataclass
-class _Flight:
-    flight_id: str
+class _Creation:
+    creation_id: str
     resource_id: str
     generation: int
     declared_bytes: int
@@ -38,7 +38,7 @@ class _Flight:
     def to_json(self) -> dict[str, Any]:
         return {
             "schema": f"{_SCHEMA}-flight.v0",
-            "flightId": self.flight_id,
+            "flightId": self.creation_id,
             "resourceId": self.resource_id,
             "generation": self.generation,
             "status": self.status,
@@ -55,105 +55,105 @@ class _Flight:
         }
 
 
-class SingleFlights:
+class SharedCreations:
     """Makes each resource of a ledger once: the first who asks makes it, the others wait, and all get leases.
 
-    >>> flights = SingleFlights(ResidencyLedger("session", clock=lambda: 0.0))
-    >>> [flights.request("weights", route, declared_bytes=8, kind="model") for route in "ab"]
+    >>> creations = SharedCreations(ResidencyLedger("session", clock=lambda: 0.0))
+    >>> [creations.request("weights", route, declared_bytes=8, kind="model") for route in "ab"]
     ['make', 'wait']
-    >>> [lease.to_json()["routeId"] for lease in flights.succeed("weights", object())]
+    >>> [lease.to_json()["routeId"] for lease in creations.succeed("weights", object())]
     ['a', 'b']
-    >>> flights.request("weights", "c", declared_bytes=8, kind="model")
+    >>> creations.request("weights", "c", declared_bytes=8, kind="model")
     'resident'
     """
 
     def __init__(self, ledger: ResidencyLedger) -> None:
         self.ledger = ledger
-        self._flights: list[_Flight] = []
+        self._creations: list[_Creation] = []
 
     def request(
         self, resource_id: str, route_id: str, *, declared_bytes: int, kind: str, metadata: Mapping[str, Any] | None = None
     ) -> str:
         """What the route does: "make" the resource and report it, "wait" for the one who does, or acquire what is "resident"."""
         self._require_valid()
-        flight, given = self._active(resource_id), plain(metadata)
-        if flight is not None:
-            agrees = (flight.declared_bytes, flight.kind) == (declared_bytes, kind) and same(flight.metadata, given)
+        creation, given = self._active(resource_id), plain(metadata)
+        if creation is not None:
+            agrees = (creation.declared_bytes, creation.kind) == (declared_bytes, kind) and same(creation.metadata, given)
             if not agrees:
-                raise FlightError(f"conflicting descriptor for resource identity {resource_id}", hint="one id is one resource")
+                raise CreationError(f"conflicting descriptor for resource identity {resource_id}", hint="one id is one resource")
         elif self._resident(resource_id):
             return "resident"
-        found = "wait" if flight else "make"
-        if flight is None:
-            count = sum(flight.resource_id == resource_id for flight in self._flights) + 1
-            name = f"{self.ledger.session_id}:resource-flight:{len(self._flights) + 1}"
-            flight = _Flight(name, resource_id, count, declared_bytes, kind, given, self.ledger.clock())
-            self._flights.append(flight)
-        flight.waiters.append(route_id)
-        flight.routes.add(route_id)
-        flight.requested += 1
+        found = "wait" if creation else "make"
+        if creation is None:
+            count = sum(creation.resource_id == resource_id for creation in self._creations) + 1
+            name = f"{self.ledger.session_id}:resource-flight:{len(self._creations) + 1}"
+            creation = _Creation(name, resource_id, count, declared_bytes, kind, given, self.ledger.clock())
+            self._creations.append(creation)
+        creation.waiters.append(route_id)
+        creation.routes.add(route_id)
+        creation.requested += 1
         return found
 
     def succeed(self, resource_id: str, resource: object) -> list[Lease]:
         """The resource is made: a lease for each who asked, in their order."""
         self._require_valid()
-        flight = self._claim(resource_id)
+        creation = self._claim(resource_id)
         leases = [
             self.ledger.acquire(
                 resource_id,
                 route,
-                declared_bytes=flight.declared_bytes,
-                kind=flight.kind,
+                declared_bytes=creation.declared_bytes,
+                kind=creation.kind,
                 resource=resource,
-                metadata=flight.metadata,
+                metadata=creation.metadata,
             )
-            for route in flight.waiters
+            for route in creation.waiters
         ]
-        self._settle(flight, "succeeded")
+        self._settle(creation, "succeeded")
         return leases
 
     def fail(self, resource_id: str, error: BaseException) -> list[str]:
         """It could not be made: the routes that learn of it. The next who asks tries again."""
-        flight = self._claim(resource_id)
-        waiting = list(flight.waiters)
-        flight.failure = {"name": type(error).__name__, "message": str(error)}
-        self._settle(flight, "failed")
+        creation = self._claim(resource_id)
+        waiting = list(creation.waiters)
+        creation.failure = {"name": type(error).__name__, "message": str(error)}
+        self._settle(creation, "failed")
         return waiting
 
     def snapshot(self) -> dict[str, Any]:
-        """All flights as a record."""
+        """All of them as a record."""
         invalid = self.ledger.invalidation
         return {
             "schema": f"{_SCHEMA}-factory.v0",
             "sessionId": self.ledger.session_id,
             "status": "active" if invalid is None else "invalidated",
             "retention": "uncapped-until-explicit-forget-flight",
-            "activeFlightCount": sum(flight.status == "active" for flight in self._flights),
+            "activeFlightCount": sum(creation.status == "active" for creation in self._creations),
             "invalidation": invalid,
-            "flights": [flight.to_json() for flight in self._flights],
+            "flights": [creation.to_json() for creation in self._creations],
         }
 
-    def _active(self, resource_id: str) -> _Flight | None:
-        own = (flight for flight in self._flights if flight.resource_id == resource_id and flight.status == "active")
+    def _active(self, resource_id: str) -> _Creation | None:
+        own = (creation for creation in self._creations if creation.resource_id == resource_id and creation.status == "active")
         return next(own, None)
 
-    def _claim(self, resource_id: str) -> _Flight:
-        flight = self._active(resource_id)
-        if flight is None:
-            raise FlightError(f"no flight makes resource {resource_id}", hint="request it first")
-        return flight
+    def _claim(self, resource_id: str) -> _Creation:
+        creation = self._active(resource_id)
+        if creation is None:
+            raise CreationError(f"nothing makes resource {resource_id}", hint="request it first")
+        return creation
 
     def _resident(self, resource_id: str) -> bool:
         resources = self.ledger.snapshot()["resources"]
         return any(entry["resourceId"] == resource_id and entry["status"] == "resident" for entry in resources)
 
-    def _settle(self, flight: _Flight, status: str) -> None:
-        flight.status, flight.settled_at = status, self.ledger.clock()
-        flight.waiters.clear()
+    def _settle(self, creation: _Creation, status: str) -> None:
+        creation.status, creation.settled_at = status, self.ledger.clock()
+        creation.waiters.clear()
 
     def _require_valid(self) -> None:
         if self.ledger.invalidation is not None:
             reason = self.ledger.invalidation["reason"]
-            raise FlightError(
+            raise CreationError(
                 f"resources of session {self.ledger.session_id} are invalidated: {reason}", hint="open a new session"
             )

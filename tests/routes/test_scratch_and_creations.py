@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import route_kit as kit
-from pumice.routes.flights import FlightError, SingleFlights
+from pumice.routes.creations import CreationError, SharedCreations
 from pumice.routes.residency import ResidencyLedger
 from pumice.routes.scratch import ScratchArena, ScratchError, ScratchSlot
 
@@ -110,7 +110,7 @@ def test_wrong_slots_are_refused_in_the_package_s_words(slots: list[ScratchSlot]
     assert answer["thrown"] == text
 
 
-def flight_history(chance: random.Random) -> list[tuple[str, Any]]:
+def creation_history(chance: random.Random) -> list[tuple[str, Any]]:
     steps: list[tuple[str, Any]] = []
     for _ in range(chance.randint(3, 15)):
         name = chance.choice("ab")
@@ -123,32 +123,32 @@ def flight_history(chance: random.Random) -> list[tuple[str, Any]]:
     return steps
 
 
-def flight_answers(steps: list[tuple[str, Any]]) -> list[list[dict[str, Any]]]:
+def creation_answers(steps: list[tuple[str, Any]]) -> list[list[dict[str, Any]]]:
     time = 0
     ledger = ResidencyLedger("s", clock=lambda: time)
-    flights = SingleFlights(ledger)
+    creations = SharedCreations(ledger)
     answers = []
     for time, (method, given) in enumerate(steps, 1):  # noqa: B007 - the clock reads it
         if method == "request":
             ids, size = (given["resourceId"], given["routeId"]), {"declared_bytes": 8, "kind": "weights"}
-            if flights.request(*ids, **size) == "resident":
+            if creations.request(*ids, **size) == "resident":
                 ledger.acquire(*ids, **size)
-        elif any(one["resourceId"] == given and one["status"] == "active" for one in flights.snapshot()["flights"]):
+        elif any(one["resourceId"] == given and one["status"] == "active" for one in creations.snapshot()["flights"]):
             if method == "succeed":
-                flights.succeed(given, object())
+                creations.succeed(given, object())
             else:
-                flights.fail(given, _Named("no"))
-        answers.append([flights.snapshot(), ledger.snapshot()])
+                creations.fail(given, _Named("no"))
+        answers.append([creations.snapshot(), ledger.snapshot()])
     return answers
 
 
-def test_flights_are_the_package_s() -> None:
+def test_creations_are_the_package_s() -> None:
     """Except for the owner: the package frees what its factory made, while our ledger leaves that to the caller."""
     chance = random.Random(12)
-    cases = [flight_history(chance) for _ in range(100)]
+    cases = [creation_history(chance) for _ in range(100)]
     answers = kit.call([("flights", steps) for steps in cases])
     for steps, answer in zip(cases, answers, strict=True):
-        for i, (mine, other) in enumerate(zip(flight_answers(steps), answer["value"], strict=True)):
+        for i, (mine, other) in enumerate(zip(creation_answers(steps), answer["value"], strict=True)):
             for entry in other[1]["resources"]:
                 assert entry["ownership"] == "managed"
                 entry["ownership"] = "borrowed"
@@ -156,16 +156,16 @@ def test_flights_are_the_package_s() -> None:
 
 
 def test_a_resource_is_made_once_and_after_a_failure_again() -> None:
-    flights = SingleFlights(ResidencyLedger("s", clock=lambda: 0))
-    asked = [flights.request("w", route, declared_bytes=8, kind="k") for route in "abc"]
+    creations = SharedCreations(ResidencyLedger("s", clock=lambda: 0))
+    asked = [creations.request("w", route, declared_bytes=8, kind="k") for route in "abc"]
     assert asked == ["make", "wait", "wait"]
-    with pytest.raises(FlightError, match="conflicting descriptor"):
-        flights.request("w", "d", declared_bytes=9, kind="k")
-    assert flights.fail("w", RuntimeError("no memory")) == ["a", "b", "c"]
-    assert flights.request("w", "b", declared_bytes=8, kind="k") == "make"
-    assert len(flights.succeed("w", object())) == 1
-    with pytest.raises(FlightError, match="no flight makes resource w"):
-        flights.succeed("w", object())
-    flights.ledger.invalidate_all("device-lost")
-    with pytest.raises(FlightError, match="invalidated: device-lost"):
-        flights.request("v", "a", declared_bytes=8, kind="k")
+    with pytest.raises(CreationError, match="conflicting descriptor"):
+        creations.request("w", "d", declared_bytes=9, kind="k")
+    assert creations.fail("w", RuntimeError("no memory")) == ["a", "b", "c"]
+    assert creations.request("w", "b", declared_bytes=8, kind="k") == "make"
+    assert len(creations.succeed("w", object())) == 1
+    with pytest.raises(CreationError, match="nothing makes resource w"):
+        creations.succeed("w", object())
+    creations.ledger.invalidate_all("device-lost")
+    with pytest.raises(CreationError, match="invalidated: device-lost"):
+        creations.request("v", "a", declared_bytes=8, kind="k")
