@@ -56,6 +56,24 @@ await execution.run(async (cooperative) => {
 records.progress = progress.at(-1);
 records.executionReport = execution.finish();
 
+// The same work without scheduling, and with two ranges in flight.
+const fixed = kit.defineWebGpuCooperativeBoundaryManifest({
+  manifestId: 'fixed', routeId,
+  phases: [{ phaseId: 'prefill', boundaries: [boundary('rows', 'gpu-command', { mode: 'fixed', chunkItems: 2 })] }],
+});
+const options = {
+  disabledReport: { schedulingMode: 'disabled' },
+  boundedReport: { schedulingMode: 'cooperative', completionPolicy: 'bounded-prefix', maxInFlightGpuDuties: 2 },
+};
+for (const [name, given] of Object.entries(options)) {
+  const other = kit.createWebGpuCooperativeExecution({ runtime, manifest: fixed, invocationId: name, ...given });
+  await other.run(async (cooperative) => {
+    const rows = cooperative.startBoundary('rows');
+    for (let range = rows.nextRange(); range; range = rows.nextRange()) await rows.runGpuDuty(range, { encode: () => ({}) });
+  });
+  records[name] = other.finish();
+}
+
 const submissions = kit.createWebGpuBoundedSubmissionQueue({ queue: device.queue, maxInFlightDuties: 1, yieldToBrowser: async () => {} });
 for (const dutyId of ['a', 'b']) await submissions.submitDuty({ dutyId, commandBuffers: [{}] });
 records.submissionReport = await submissions.drain();

@@ -112,6 +112,7 @@ def test_the_schema_ids_are_the_package_s() -> None:
         "kaminos.webgpu-staged-profile.v0",
         "kaminos.tensor-manifest.v0",
         "kaminos.webgpu-cooperative-boundary-manifest.v0",
+        "kaminos.webgpu-scheduler-verification-receipt.v0",
     }
     assert len(ours) == 7 and BY_SCHEMA.keys() == ours | records | rest
 
