@@ -100,7 +100,7 @@ def load_pack(which: str | Path | Pack, *, insecure: bool = False) -> Pack:
     """A pack by the name of an installed one, or from a folder or zip; it is verified, and its ops can be traced from now on.
 
     A plain word is an installed pack, if there is one of that name, rather than a folder here: `./NAME` is the folder.
-    `insecure` takes a file whoever signed it, warns of it and marks everything that it computes.
+    `insecure` takes a file without asking who signed it, warns of it and marks everything that it computes.
     """
     from pumice.packs.archive import read_pack
     from pumice.packs.kernels import pack_kernels

@@ -96,7 +96,7 @@ class WasmKernel:
     def take(self, call: PreparedCall) -> BoundInstance:
         """An instance for a call: an idle one, a new one, one in place of another call's, or the next that is free."""
         with self._lock:
-            # Counted before looking: whoever gives one back either sees this or is seen.
+            # Counted before looking: a thread that gives one back sees this, or is seen.
             self._waiting += 1
             try:
                 while True:
