@@ -1,4 +1,4 @@
-"""Reads the JSON of packs: one meaning only, bounded before anything is built from it."""
+"""Reads the JSON of packs and receipts: one meaning only, bounded before anything is built from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 import re
 from typing import Any, NoReturn
 
-from pumice.packs.errors import InvalidManifest, PackError
+from pumice.errors import InputError
+from pumice.packs.errors import InvalidManifest
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16
@@ -21,7 +22,9 @@ _BRACKETS = re.compile(rb"[\[\]{}]")
 _VALUES = re.compile(rb"[,\[{]")
 
 
-def parse_object(data: bytes, what: str, *, error: type[PackError] = InvalidManifest) -> dict[str, Any]:
+def parse_object(
+    data: bytes, what: str, *, error: type[InputError] = InvalidManifest, max_bytes: int = MAX_BYTES
+) -> dict[str, Any]:
     """The object in strict JSON: no duplicate keys, NaN, byte order mark, lone surrogates, deep nesting or huge numbers.
 
     >>> parse_object(b'{"a": 1, "a": 2}', "kernels.json")
@@ -49,8 +52,8 @@ def parse_object(data: bytes, what: str, *, error: type[PackError] = InvalidMani
     def constant(name: str) -> NoReturn:
         fail(f"{name} is not a number of JSON")
 
-    if len(data) > MAX_BYTES:
-        fail(f"it has {len(data)} bytes, more than {MAX_BYTES}")
+    if len(data) > max_bytes:
+        fail(f"it has {len(data)} bytes, more than {max_bytes}")
     if data.startswith(b"\xef\xbb\xbf"):
         fail("it begins with a byte order mark")
     _check_size(data, fail)

@@ -31,12 +31,23 @@ def check_form(signature: bytes | None) -> bytes:
     """
     if signature is None:
         raise InvalidSignature("the pack is not signed: there is no kernels.json.sig", hint=_SIGN)
+    if problem := form_problem(signature):
+        raise InvalidSignature(f"kernels.json.sig {problem}", hint=_SIGN)
+    return signature
+
+
+def form_problem(signature: bytes) -> str:
+    """What is wrong with the form of a signature; nothing if it has the one that signatures have.
+
+    >>> form_problem(b"short"), form_problem(bytes(64))
+    ('has 5 bytes; a signature has 64', '')
+    """
     if len(signature) != SIGNATURE_BYTES:
-        raise InvalidSignature(f"kernels.json.sig has {len(signature)} bytes; a signature has {SIGNATURE_BYTES}", hint=_SIGN)
+        return f"has {len(signature)} bytes; a signature has {SIGNATURE_BYTES}"
     # Otherwise anybody could make a second valid signature from one, by adding the group's order.
     if int.from_bytes(signature[SIGNATURE_BYTES // 2 :], "little") >= GROUP_ORDER:
-        raise InvalidSignature("kernels.json.sig holds no canonical signature of Ed25519", hint=_SIGN)
-    return signature
+        return "holds no canonical signature of Ed25519"
+    return ""
 
 
 def signer_of(message: bytes, signature: bytes, keys: Iterable[PublicKey]) -> PublicKey | None:

@@ -1,0 +1,106 @@
+"""Artefacts of a run: inputs and outputs as bytes that everybody gets from the same value, and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TEXT_TYPE = "text/plain; charset=utf-8"
+JSON_TYPE = "application/json"
+NPY_TYPE = "application/x-npy"
+
+
+class Artifact:
+    """An input or output of a run. Two values are the same artefact if and only if their canonical bytes are.
+
+    Texts, ids and JSON values are immutable or small, so that their bytes are made when they are first needed; arrays can
+    change later and are copied at once.
+
+    >>> prompt = Artifact.text("prompt", "Hi")
+    >>> prompt.content, prompt.shape, prompt.sha256[:8]
+    (b'Hi', (2,), '3639efcd')
+    """
+
+    def __init__(self, role: str, media_type: str, shape: Sequence[int], content: bytes | Callable[[], bytes]) -> None:
+        self.role, self.media_type = role, media_type
+        # Documents of routes have no empty shapes: a scalar is an array of one.
+        self.shape = tuple(map(int, shape)) or (1,)
+        self._content = content
+
+    @staticmethod
+    def text(role: str, text: str) -> Artifact:
+        """Text as UTF-8; its shape is the number of bytes."""
+        content = text.encode()
+        return Artifact(role, TEXT_TYPE, (len(content),), content)
+
+    @staticmethod
+    def ids(role: str, ids: Sequence[int]) -> Artifact:
+        """Token ids as a JSON array without spaces; the shape is their number.
+
+        >>> Artifact.ids("tokens", [1, 2]).content
+        b'[1,2]'
+        """
+        kept = tuple(map(int, ids))
+        return Artifact(role, JSON_TYPE, (len(kept),), lambda: json_bytes(list(kept)))
+
+    @staticmethod
+    def json(role: str, value: Any) -> Artifact:
+        """Any JSON value in its canonical form; the shape is its length, of one that is no list 1.
+
+        >>> Artifact.json("request.stop", ["\\n", "é"]).content.decode()
+        '["\\\\n","é"]'
+        """
+        content = json_bytes(value)
+        return Artifact(role, JSON_TYPE, (len(value) if isinstance(value, (list, tuple)) else 1,), content)
+
+    @staticmethod
+    def array(role: str, array: np.ndarray[Any, Any]) -> Artifact:
+        """The bytes of the array's `.npy` file (version 1.0, C order, little-endian), so that `sha256sum` of one agrees.
+
+        >>> import numpy as np
+        >>> found = Artifact.array("x", np.eye(2, dtype=np.float32))
+        >>> found.shape, np.load(io.BytesIO(found.content)).tolist()
+        ((2, 2), [[1.0, 0.0], [0.0, 1.0]])
+        """
+        return Artifact(role, NPY_TYPE, array.shape, npy_bytes(array))
+
+    @cached_property
+    def content(self) -> bytes:
+        """The canonical bytes."""
+        return self._content if isinstance(self._content, bytes) else self._content()
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the canonical bytes, in hex."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<artefact {self.role}: {self.media_type}, shape {list(self.shape)}>"
+
+
+def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
+    """An array as a `.npy` file of one form: version 1.0, C order, little-endian."""
+    import numpy as np
+
+    ordered = np.ascontiguousarray(array).reshape(array.shape)
+    if ordered.dtype.byteorder == ">" or (ordered.dtype.byteorder == "=" and not np.little_endian):
+        ordered = ordered.astype(ordered.dtype.newbyteorder("<"))
+    file = io.BytesIO()
+    np.lib.format.write_array(file, ordered, version=(1, 0), allow_pickle=False)
+    return file.getvalue()
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON in its one form: keys sorted, no spaces, UTF-8, no NaN.
+
+    >>> json_bytes({"b": 1, "a": [True, None, 0.5]})
+    b'{"a":[true,null,0.5],"b":1}'
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()

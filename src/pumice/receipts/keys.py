@@ -1,0 +1,33 @@
+"""The key that signs this machine's receipts, and the folder in which receipts keep what is theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pumice import config
+from pumice.errors import InputError
+from pumice.packs.keys import KeyFolder, SigningKey
+
+OWN_KEY = "receipts"
+
+
+def receipts_folder() -> Path:
+    """PUMICE_HOME/receipts: keys, trusted keys of others, openings and the log."""
+    return config.home / "receipts"
+
+
+def key_folder() -> KeyFolder:
+    """Where the own key is."""
+    return KeyFolder(receipts_folder() / "keys")
+
+
+def own_key() -> SigningKey:
+    """The key that signs receipts here, made when the first one is signed."""
+    folder = key_folder()
+    if OWN_KEY not in folder:
+        try:
+            return folder.new(OWN_KEY)
+        except InputError:
+            if OWN_KEY not in folder:  # else another process was first
+                raise
+    return folder.open(OWN_KEY)

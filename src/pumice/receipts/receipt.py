@@ -1,0 +1,283 @@
+"""The receipt of one run: a route receipt with everything that is needed to check the run or repeat it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from pumice.core.private import write_whole
+from pumice.packs.keys import SigningKey
+from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, Artifact, json_bytes
+from pumice.receipts.envelope import sign_envelope
+from pumice.receipts.errors import ReceiptError
+from pumice.receipts.keys import own_key
+from pumice.routes.documents import RouteDocument, now, plain
+from pumice.routes.kernel import kernel_metadata
+from pumice.routes.receipts import input_artifact, output_artifact, route_receipt
+from pumice.sources.files import disk_errors
+
+RUN_SCHEMA = "pumice.run.v1"
+# Larger contents are only hashed.
+MAX_CONTENT = 64 << 10
+# Why a run on the processor has the status "fallback": readers of the npm package must not take it for WebGPU.
+HOST_REASON = "ran on the host processor, not through WebGPU"
+
+_T = TypeVar("_T")
+# A fact that costs something to find out is given as a function, which is called when the document is first asked for.
+Fact: TypeAlias = "_T | Callable[[], _T]"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run; `make_receipt` explains each."""
+
+    task: str
+    route_id: str
+    requested_route_id: str | None
+    backend: Fact[Mapping[str, Any]]
+    model: Fact[Mapping[str, Any]]
+    kernel: Mapping[str, Any] | None
+    profile: Fact[Mapping[str, Any]]
+    request: Mapping[str, Any]
+    plans: Fact[Sequence[Mapping[str, Any]]]
+    packs: Fact[Sequence[Mapping[str, Any]]]
+    degraded: Fact[Sequence[Mapping[str, Any]]]
+    insecure: bool
+    device: Fact[Mapping[str, Any]]
+    caps: Fact[Mapping[str, Any]]
+    software: Fact[Mapping[str, Any]]
+    conditions: Mapping[str, Any]
+    status: str | None
+    fallback_reason: str | None
+    runtime: Mapping[str, Any] | None
+    created_at: str
+
+
+def make_receipt(
+    *,
+    task: str,
+    route_id: str,
+    inputs: Sequence[Artifact],
+    outputs: Sequence[Artifact],
+    backend: Fact[Mapping[str, Any]],
+    model: Fact[Mapping[str, Any]],
+    profile: Fact[Mapping[str, Any]],
+    request: Mapping[str, Any],
+    plans: Fact[Sequence[Mapping[str, Any]]],
+    device: Fact[Mapping[str, Any]],
+    caps: Fact[Mapping[str, Any]],
+    software: Fact[Mapping[str, Any]],
+    packs: Fact[Sequence[Mapping[str, Any]]] = (),
+    degraded: Fact[Sequence[Mapping[str, Any]]] = (),
+    insecure: bool = False,
+    conditions: Mapping[str, Any] | None = None,
+    kernel: Mapping[str, Any] | None = None,
+    requested_route_id: str | None = None,
+    status: str | None = None,
+    fallback_reason: str | None = None,
+    runtime: Mapping[str, Any] | None = None,
+) -> Receipt:
+    """The receipt of a run. Nothing is hashed or checked before its document is asked for.
+
+    Facts that cost time may be functions without arguments, called once, then. What can change until then (arrays, lists) must
+    be given as it was: artefacts copy arrays.
+
+    - `task`: generate, embed, rank, classify, run, train-step, …: what `--replay` must do again.
+    - `inputs`, `outputs`: artefacts; a role occurs once among all of them. There is at least one of each.
+    - `backend`: `routes.backend.backend_identity(…)`. `profile`: `routes.staged.staged_profile(…)` of the stages.
+    - `model`: `name`, `dtype`, and `files` (list of name, bytes, sha256) or `params` (count, sha256); also `source`, `format`,
+      `revision`. The document's `model` is made of it.
+    - `request`: everything that must be given again, except the artefacts, as JSON values. In private receipts, texts, lists and
+      objects in it become artefacts `request.NAME`.
+    - `plans`: name and digest of each plan that ran. `packs`: entries of `used_kernels()`. `degraded`: `Degraded.to_dict()`.
+    - `device`, `caps`, `software`: what ran it. `conditions`: what else may change the numbers.
+    - `kernel`: by default, kernels of Pumice's plans.
+    - `fallback_reason`: runs on the processor give HOST_REASON, and have the status "fallback".
+    - `runtime`: the `scheduler` and `backpressure` profiles of a scheduled run.
+
+    >>> receipt = example_receipt()
+    >>> receipt.document["status"], receipt.document["pumice"]["artifacts"]["inputs"]["prompt"]["content"]
+    ('fallback', 'Hi')
+    """
+    facts = Facts(
+        task=task,
+        route_id=route_id,
+        requested_route_id=requested_route_id,
+        backend=backend,
+        model=model,
+        kernel=kernel,
+        profile=profile,
+        request=plain(request),
+        plans=plans,
+        packs=packs,
+        degraded=degraded,
+        insecure=insecure,
+        device=device,
+        caps=caps,
+        software=software,
+        conditions=plain(conditions or {}),
+        status=status,
+        fallback_reason=fallback_reason,
+        runtime=runtime,
+        created_at=now(),
+    )
+    return Receipt(facts, inputs, outputs)
+
+
+class Receipt:
+    """What ran, from which inputs to which outputs; made by `make_receipt`.
+
+    >>> receipt = example_receipt()
+    >>> list(receipt.artifacts), receipt.document["outputs"][0]["role"]
+    (['prompt', 'text'], 'text')
+    """
+
+    def __init__(self, facts: Facts, inputs: Sequence[Artifact], outputs: Sequence[Artifact]) -> None:
+        self._facts = facts
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        self.artifacts: Mapping[str, Artifact] = {artifact.role: artifact for artifact in (*inputs, *outputs)}
+        if len(self.artifacts) < len(inputs) + len(outputs):
+            roles = [artifact.role for artifact in (*inputs, *outputs)]
+            twice = next(role for role in roles if roles.count(role) > 1)
+            raise ReceiptError(f"the role {twice} occurs twice among inputs and outputs", hint="give each its own name")
+
+    @cached_property
+    def document(self) -> RouteDocument:
+        """The route receipt with the `pumice` section, checked; not yet in a log."""
+        facts = self._facts
+        model = plain(_known(facts.model))
+        made = route_receipt(
+            facts.route_id,
+            requested_route_id=facts.requested_route_id,
+            backend=_known(facts.backend),
+            model=_model_entry(model),
+            kernel=kernel_metadata("pumice.plan") if facts.kernel is None else facts.kernel,
+            inputs=[input_artifact(a.role, _listed(a)) for a in self._inputs],
+            outputs=[output_artifact(a.role, _listed(a)) for a in self._outputs],
+            profile=_known(facts.profile),
+            status=facts.status,
+            fallback_reason=facts.fallback_reason,
+            runtime=facts.runtime,
+            created_at=facts.created_at,
+        )
+        return RouteDocument(made.kind, {**made, "pumice": self._section(model)})
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The unsigned document as JSON text."""
+        return self.document.to_json(indent=indent)
+
+    def sign(self, key: SigningKey | None = None, *, position: Mapping[str, Any] | None = None) -> bytes:
+        """The signed receipt: one line, as files and the log hold it.
+
+        `position`: `index` and `previous`, where it becomes a line of the log. `key`: this machine's own by default.
+
+        >>> from pumice.receipts.envelope import read_envelope
+        >>> read_envelope(example_receipt().sign(SigningKey.generate())).subject[0]["name"]
+        'text'
+        """
+        document = plain(self.document)
+        document["pumice"]["log"] = None if position is None else plain(position)
+        subject = [{"name": entry["role"], "digest": {"sha256": entry["sha256"]}} for entry in document["outputs"]]
+        return sign_envelope(document, subject, own_key() if key is None else key)
+
+    def save(self, path: str | Path, *, key: SigningKey | None = None) -> None:
+        """Signs the receipt and writes it to a file, which is replaced as a whole."""
+        line, path = self.sign(key), Path(path)
+        with disk_errors(path.parent):
+            write_whole(path, line)
+
+    def _section(self, model: Mapping[str, Any]) -> dict[str, Any]:
+        from pumice import __version__
+
+        facts = self._facts
+        section: dict[str, Any] = plain(
+            {
+                "schema": RUN_SCHEMA,
+                "version": __version__,
+                "task": facts.task,
+                "request": facts.request,
+                "model": model,
+                "plans": _known(facts.plans),
+                "packs": _known(facts.packs),
+                "degraded": _known(facts.degraded),
+                "insecure": facts.insecure,
+                "device": _known(facts.device),
+                "caps": _known(facts.caps),
+                "software": _known(facts.software),
+                "conditions": facts.conditions,
+                "artifacts": {
+                    "inputs": {a.role: content_entry(a) for a in self._inputs},
+                    "outputs": {a.role: content_entry(a) for a in self._outputs},
+                },
+                "log": None,
+            }
+        )
+        return section
+
+
+def content_entry(artifact: Artifact) -> dict[str, Any]:
+    """What a receipt says of an artefact's bytes; they are in it where they are few.
+
+    >>> content_entry(Artifact.text("prompt", "Hi"))
+    {'mediaType': 'text/plain; charset=utf-8', 'bytes': 2, 'hash': 'sha-256', 'content': 'Hi', 'encoding': 'utf-8'}
+    """
+    entry: dict[str, Any] = {"mediaType": artifact.media_type, "bytes": len(artifact.content), "hash": "sha-256"}
+    if len(artifact.content) > MAX_CONTENT:
+        return entry
+    if artifact.media_type in (TEXT_TYPE, JSON_TYPE):
+        return {**entry, "content": artifact.content.decode(), "encoding": "utf-8"}
+    return {**entry, "content": base64.b64encode(artifact.content).decode(), "encoding": "base64"}
+
+
+def _listed(artifact: Artifact) -> dict[str, Any]:
+    """The artefact as an entry of `inputs` or `outputs`; its id says role and hash."""
+    artifact_id = f"{artifact.role}-{artifact.sha256[:16]}"
+    return {"artifactId": artifact_id, "sha256": artifact.sha256, "shape": list(artifact.shape)}
+
+
+def _model_entry(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The model as route receipts have it: one hash for all weights, of one file its own."""
+    files = model.get("files") or []
+    if len(files) == 1:
+        weights = files[0]["sha256"]
+    elif files:
+        weights = hashlib.sha256(json_bytes(files)).hexdigest()
+    else:
+        weights = model["params"]["sha256"]
+    return {
+        "id": model["name"],
+        "revision": model.get("revision") or "unversioned",
+        "weightsHash": f"sha256:{weights}",
+        "dtype": model["dtype"],
+    }
+
+
+def _known(fact: Fact[_T]) -> _T:
+    return fact() if callable(fact) else fact
+
+
+def example_receipt() -> Receipt:
+    """A small receipt of a run on the processor that never was, for examples and tests."""
+    from pumice.routes.backend import backend_identity
+    from pumice.routes.staged import stage, staged_profile
+
+    return make_receipt(
+        task="generate",
+        route_id="pumice.generate.v1",
+        inputs=[Artifact.text("prompt", "Hi")],
+        outputs=[Artifact.text("text", " there")],
+        backend=backend_identity("processor", features=[], limits={"maxBufferSize": 1 << 30}),
+        model={"name": "tiny", "dtype": "f32", "files": [{"name": "tiny.gguf", "bytes": 4, "sha256": "ab" * 32}]},
+        profile=staged_profile([stage("prefill", 1.5), stage("decode", 3)]),
+        request={"max_tokens": 1, "seed": 0},
+        plans=[{"name": "decode", "digest": "cd" * 32}],
+        device={"name": "processor", "backend": "host"},
+        caps={},
+        software={"pumice": "0.1.0"},
+        fallback_reason=HOST_REASON,
+    )
