@@ -78,7 +78,9 @@ class Instance:
     def memory(self, offset: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Some bytes of the memory, which must not be used after `close`."""
         # Not by `np.ctypeslib`: it is imported on first use, and a fork during an import leaves the child a lock that is held.
-        return np.frombuffer((ctypes.c_uint8 * size).from_address(self.address + offset), np.uint8)
+        region: Any = (ctypes.c_uint8 * size).from_address(self.address + offset)  # NumPy's types know no ctypes arrays
+        found: np.ndarray[Any, np.dtype[np.uint8]] = np.frombuffer(region, np.uint8)
+        return found
 
     def take_trap(self) -> int:
         """The address of the last call's trap, which the caller must free; 0 if there was none."""
