@@ -195,13 +195,13 @@ class Run:
             "prefill_tok_s": t.prompt_tokens / t.prefill_s if t.prefill_s else 0.0,
             "decode_tok_s": t.decode_tokens / t.decode_s if t.decode_s else 0.0,
         }
-        drafts = t.drafts.get(i)
-        if drafts is not None:
+        record = t.records[i] if t.records else None
+        if record is not None and (drafts := record.drafts) is not None:
             answer.timings |= {"drafted": drafts.drafted, "accepted": drafts.accepted, "acceptance_rate": drafts.rate}
         answer.usage = {
             "prompt_tokens": len(self.requests[i].prompt),
             "completion_tokens": len(answer.tokens),
-            "cached_tokens": t.reused[i] if t.reused else 0,
+            "cached_tokens": 0 if record is None else record.reused,
         }
 
 

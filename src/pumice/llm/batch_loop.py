@@ -209,6 +209,7 @@ class BatchLoop:
             for id in batch.preempted:
                 # Others have its slot, even if it comes back to it.
                 self._live[id].slot = -1
+                self._live[id].record.preempted += 1
             if not batch:
                 return
             self._in_flight.append(self._runner.start(batch, self._live, self._scheduler.tables, wait=self._bursts == 1))

@@ -138,7 +138,7 @@ class Engine(BatchLoop):
         try:
             for s in queue.sequences:
                 if s.request.adapter is not None:
-                    s.adapter = self.adapters.acquire(s.request.adapter)
+                    s.adapter = s.record.adapter = self.adapters.acquire(s.request.adapter)
         except BaseException:
             for s in queue.sequences:
                 self._release_adapter(s)

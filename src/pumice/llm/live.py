@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -12,6 +13,7 @@ import numpy as np
 
 from pumice.errors import InputError, PumiceError
 from pumice.llm.adapters import HeldAdapter
+from pumice.llm.records import SequenceRecord
 from pumice.llm.requests import Request, Timings, TokenEvent
 from pumice.llm.sampling import checked_mask
 from pumice.llm.speculate import Speculator
@@ -42,6 +44,7 @@ class EventQueue:
         deadline: float | None = None,
     ) -> None:
         self.timings, self.patient = timings, patient
+        timings.records = [SequenceRecord() for _ in requests]
         self.priority, self.client, self.deadline = priority, client, deadline
         self.sequences = [LiveSequence(self, k, r) for k, r in enumerate(requests)]
         self.events: deque[tuple[int, TokenEvent]] = deque()
@@ -50,7 +53,6 @@ class EventQueue:
         # Waits of readers, one of each thread that waits now: threads add and remove only their own.
         self.waiting: set[object] = set()
         self.wakers: deque[Callable[[], None]] = deque()
-        timings.reused += [0] * (len(requests) - len(timings.reused))
 
     def changed(self) -> None:
         """Calls those who want to know that there is something new; they ask again if they want to know more."""
@@ -100,6 +102,7 @@ class LiveSequence:
 
     def __init__(self, queue: EventQueue, index: int, request: Request) -> None:
         self.queue, self.index, self.request = queue, index, request
+        self.record = queue.timings.records[index]
         self.id = next(_IDS)
         self.tokens: list[int] = []
         self.read = 0  # events that the reader took
@@ -116,7 +119,7 @@ class LiveSequence:
         self.speculator = None if request.draft is None else Speculator(request.draft)
         self.drafts: list[int] = []
         if self.speculator is not None:
-            queue.timings.drafts[index] = self.speculator.seen
+            self.record.drafts = self.speculator.seen
 
     def allowed(self, vocab: int) -> Array | None:
         """The mask of tokens that may come next, where the request has a grammar; it is asked once for each token."""
@@ -170,7 +173,10 @@ class LiveSequence:
 
     def accept(self, token: int, logprobs: Logprobs | None) -> TokenEvent:
         """Takes the next token, and appends its event to the queue; the event says whether it is the last."""
-        r, number = self.request, len(self.tokens)
+        r, number, record = self.request, len(self.tokens), self.record
+        record.last_token = time.perf_counter()
+        if not number:
+            record.first_token = record.last_token
         finish = "stop" if token in r.stop_ids else "length" if number + 1 >= r.max_tokens else None
         logprob, top = logprobs or (None, ())
         event = TokenEvent(self.index, token, finish, logprob, top[: r.sampling.logprobs or 0])

@@ -12,6 +12,7 @@ import numpy as np
 
 from pumice.core.special import threefry2x32, threefry_word
 from pumice.errors import InputError
+from pumice.llm.records import SequenceRecord
 from pumice.text.stream import TextStream
 
 if TYPE_CHECKING:
@@ -318,16 +319,24 @@ class TokenEvent:
 class Timings:
     """What a call cost: tokens that ran through the model as prompt and as answer, seconds for each.
 
-    `reused` has, for each request that was started, how many tokens of its prompt were in the cache; `drafts`, for those that
-    speculate, how many drafts were accepted.
+    `records` has one for each request.
     """
 
     prompt_tokens: int = 0
-    reused: list[int] = field(default_factory=list)
     prefill_s: float = 0.0
     decode_tokens: int = 0
     decode_s: float = 0.0
-    drafts: dict[int, Acceptance] = field(default_factory=dict)
+    records: list[SequenceRecord] = field(default_factory=list)
+
+    @property
+    def reused(self) -> list[int]:
+        """For each request how many tokens of its prompt were in the cache."""
+        return [record.reused for record in self.records]
+
+    @property
+    def drafts(self) -> dict[int, Acceptance]:
+        """For those requests that speculate, how many drafts were accepted."""
+        return {k: record.drafts for k, record in enumerate(self.records) if record.drafts is not None}
 
 
 def check_order(priority: Any, client: Any, deadline: Any) -> None:

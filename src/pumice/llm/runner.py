@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -257,6 +258,7 @@ class Runner:
                 wanted += ("ring",) if final and (chunk.last or burst.places) else ()
                 wanted += _LOGPROB_OUTPUTS if chunk.last and sampling.logprobs else ()
             results = _begin(exe, inputs, wanted, wait=wait)
+        live.record.ran("prefill", exe.plan)
         if chunk.last:
             at = self._note_logprobs(burst, results) if sampling.logprobs else None
             burst.places.append((live, self._place(len(live.tokens), chunk.slot), None if at is None else (at, 0)))
@@ -265,12 +267,16 @@ class Runner:
     def _enter(self, chunk: Chunk, live: LiveSequence) -> None:
         """A chunk of a sequence runs now, maybe its first one in this slot."""
         if (live.slot, live.following) != (chunk.slot, chunk.start):
+            if live.record.started:
+                live.record.recomputed += 1
+            else:
+                live.record.started = time.perf_counter()
             border = self.weights.cfg.recompute_beyond
             beyond = border is not None and chunk.total > border
             live.turned_by = chunk.total if beyond else len(live.request.prompt)
             self._fill_slot(live, chunk.slot, self.sampling_of([live]))
             if not live.tokens:
-                live.queue.timings.reused[live.index] = chunk.start
+                live.record.reused = chunk.start
         live.slot, live.following = chunk.slot, -1 if chunk.last else chunk.start + len(chunk.tokens)
         live.queue.timings.prompt_tokens += len(chunk.tokens)
 
@@ -314,7 +320,10 @@ class Runner:
         draws = [SamplingRow(live.request.sampling, len(live.tokens), live.allowed(vocab)) for live, _ in chunks]
         inputs |= sampling_inputs(draws, sampling, vocab)
         wanted = [*(("ring",) if final else ()), *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
-        results = _begin(self.ragged_executable(sampling), inputs, wanted, wait=wait)
+        exe = self.ragged_executable(sampling)
+        results = _begin(exe, inputs, wanted, wait=wait)
+        for live, _ in chunks:
+            live.record.ran("prefill-batch", exe.plan, len(chunks))
         at = self._note_logprobs(burst, results) if sampling.logprobs else None
         burst.places += [
             (live, place, None if at is None else (at, k)) for k, ((live, _), place) in enumerate(zip(chunks, places))
@@ -343,6 +352,8 @@ class Runner:
             # Those that use the same adapter are beside each other, those without one at the end.
             rows = sorted(rows, key=lambda r: math.inf if r[0].adapter is None else r[0].adapter.place)
         exe, made = self.decode_executable(len(rows), sampling, adapted=adapted), _DecodeSteps(self, rows, sampling, tables)
+        for live, _ in rows:
+            live.record.ran("decode" if len(rows) == 1 else "decode-batch", exe.plan, len(rows))
         for k in range(steps - 1):
             _begin(exe, made.inputs(k), [], wait=True)
         wanted = ["ring", *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
@@ -371,6 +382,7 @@ class Runner:
         exe = self.verify_executable(sampling, adapted=live.adapter is not None)
         wanted = [*(("ring",) if final else ()), *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
         results = _begin(exe, inputs, wanted, wait=wait)
+        live.record.ran("verify", exe.plan)
         burst.verified.append((live, drafts, places, self._note_logprobs(burst, results) if sampling.logprobs else None))
         return results if final else None
 
@@ -381,6 +393,7 @@ class Runner:
             if name not in self._slot_writers:
                 self._slot_writers[name] = pm.compile(trace_slot_row(name, self.layout.slots, vocab), store=self.store)
             self._slot_writers[name].run({"slot": np.array([slot], np.int32), "row": row[None]}, outputs=[])
+            live.record.ran(name, self._slot_writers[name].plan)
 
     def _place(self, number: int, slot: int) -> int:
         """The ring position of the token with that number in the answer of the sequence in a slot."""
