@@ -156,6 +156,26 @@ def test_params_in_several_parts_stream_from_files(
     s.close()
 
 
+def test_bytes_are_copied_within_params_in_several_parts(device: WebGpuDevice) -> None:
+    residents = own_residents(shard_plan(), device.allocate)
+    whole = np.arange(6 * 64, dtype="f4").reshape(6, 64)
+    residents[0].write(whole)
+    before = device.ledger()
+    # The first part ends after four rows: row 3 to row 5, and rows 0…1 over the border of the parts, without a word of each.
+    device.copy_within([residents[0]], [(3 * 256, 5 * 256, 256), (4, 2 * 256 + 384, 504)])
+    flat = whole.ravel().copy()
+    flat[5 * 64 :] = whole[3]
+    flat[2 * 64 + 96 : 2 * 64 + 96 + 126] = whole.ravel()[1:127]
+    np.testing.assert_array_equal(residents[0].read().ravel(), flat)
+    assert device.ledger() == before
+    with pytest.raises(errors.LimitError, match="whole words"):
+        device.copy_within([residents[0]], [(0, 300, 2)])
+    with pytest.raises(errors.DeviceError, match="beyond the end"):
+        device.copy_within([residents[0]], [(0, 6 * 256 - 4, 8)])
+    np.testing.assert_array_equal(residents[0].read().ravel(), flat)
+    residents[0].release()
+
+
 def test_outputs_over_the_bound_of_one_read_back_follow_in_chunks(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pumice.backends.webgpu.results.READBACK_BYTES", 500)
     monkeypatch.setattr(device_module, "_FETCH_CHUNK", 160)

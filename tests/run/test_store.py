@@ -375,3 +375,42 @@ def test_misuse_is_refused_with_a_hint() -> None:
             with pytest.raises(errors.PumiceError, match=said) as e:
                 call()
             assert e.value.hint
+
+
+def two_states(x: Any) -> Any:
+    a, b = pm.state("a", (6, 3)), pm.state("b", (6, 2, 2), "i32")
+    pm.set_state(a, x)
+    pm.set_state(b, pm.arange(24, dtype="i32").reshape(6, 2, 2))
+    return x
+
+
+@on_both
+def test_rows_are_copied_within_states(target: str) -> None:
+    x = np.arange(18, dtype="f4").reshape(6, 3)
+    with pm.compile(two_states, x=pm.spec(6, 3), device=device(target)) as exe:
+        exe.run(x=x)
+        versions = [exe.store.version(name) for name in "ab"]
+        exe.store.copy_rows(["a", "b"], [0, 1], [2, 5])
+        want_a, want_b = x.copy(), np.arange(24, dtype="i4").reshape(6, 2, 2)
+        for want in (want_a, want_b):
+            want[[2, 5]] = want[[0, 1]]
+        assert [exe.store.version(name) - v for name, v in zip("ab", versions, strict=True)] == [1, 1]
+        np.testing.assert_array_equal(exe.store.read("a"), want_a)
+        np.testing.assert_array_equal(exe.store.read("b"), want_b)
+        exe.store.copy_rows(["a"], [2], [0], rows=2)
+        want_a[0:2] = want_a[4:6]
+        np.testing.assert_array_equal(exe.store.read("a"), want_a)
+        exe.store.copy_rows(["a"], [], [])
+        for sources, targets, rows in (
+            ([0], [0], 1),
+            ([0], [6], 1),
+            ([-1], [2], 1),
+            ([0], [1], 6),
+            ([0, 1], [2], 1),
+            ([0], [1], 0),
+        ):
+            with pytest.raises(errors.InputError, match="block"):
+                exe.store.copy_rows(["a"], sources, targets, rows=rows)
+        with pytest.raises(errors.UnknownName, match="'c'"):
+            exe.store.copy_rows(["a", "c"], [0], [1])
+        np.testing.assert_array_equal(exe.store.read("a"), want_a)

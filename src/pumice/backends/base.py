@@ -119,6 +119,8 @@ class Resident(Protocol):
 
 
 Allocate = Callable[[Sequence[ResidentSpec]], Sequence[Resident]]
+# First byte to read, first byte to write, and how many.
+ByteMove = tuple[int, int, int]
 
 
 def own_residents(plan: Plan, allocate: Allocate) -> dict[int, Resident]:
@@ -239,6 +241,9 @@ class Device(Protocol):
 
     def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
         """Set several residents of this device; they are taken one after the other, so that few arrays exist at a time."""
+
+    def copy_within(self, residents: Sequence[Resident], moves: Sequence[ByteMove]) -> None:
+        """Copy bytes inside each of some residents, all by the same moves; no move reads what another one writes."""
 
     def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> Session:
         """Allocate buffers, compile kernels, upload constants.

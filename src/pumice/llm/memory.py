@@ -205,10 +205,7 @@ class PagedStates:
 
     def copy(self, group: int, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copies whole pages of a group; no target is the source of another copy."""
-        exe = self._executable("copy", group)
-        for first in range(0, len(sources), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            exe.run(source=np.array(sources[part], np.int32), target=np.array(targets[part], np.int32), outputs=[])
+        self._store.copy_rows(self._groups[group], sources, targets, rows=self._layout.page)
 
     def save(self, group: int, pages: Sequence[int]) -> dict[str, Array]:
         """What pages of a group hold, by state, [pages, page, …]."""
@@ -241,7 +238,7 @@ class PagedStates:
 
     def _executable(self, work: str, group: int) -> Executable:
         if (work, group) not in self._exes:
-            trace = {"copy": self._trace_copy, "save": self._trace_save, "restore": self._trace_restore}[work]
+            trace = {"save": self._trace_save, "restore": self._trace_restore}[work]
             self._exes[work, group] = pm.compile(trace(self._groups[group]), store=self._store)
         return self._exes[work, group]
 
@@ -260,14 +257,6 @@ class PagedStates:
         state, size = self._state(name)
         updated = pm.scatter_set(state.reshape(-1, self._layout.page * size), targets, pages)
         pm.set_state(state, updated.reshape(state.shape))
-
-    def _trace_copy(self, names: Sequence[str]) -> Any:
-        def run(source: Tensor, target: Tensor) -> Tensor:
-            for name in names:
-                self._put(name, target, pm.take(self._paged(name), source, axis=0))
-            return target
-
-        return pm.trace(run, source=_numbers(), target=_numbers())
 
     def _trace_save(self, names: Sequence[str]) -> Any:
         def run(source: Tensor) -> dict[str, Tensor]:

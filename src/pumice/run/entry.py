@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.base import Resident, ResidentSpec
-from pumice.errors import DeviceLost, MissingName, UnknownName
+from pumice.backends.base import ByteMove, Resident, ResidentSpec
+from pumice.errors import DeviceLost, InputError, MissingName, UnknownName
 from pumice.ir.types import TensorType
 from pumice.run.convert import Array, check_stored, convert_stored
 
@@ -92,6 +93,24 @@ class Entry:
         """`value` as it is stored, or a typed error."""
         return convert_stored(value, self.type, f"{self.kind} {self.name!r}")
 
+    def row_moves(self, sources: Sequence[int], targets: Sequence[int], rows: int) -> tuple[ByteMove, ...]:
+        """The bytes that blocks of rows are, or a typed error."""
+        if len(sources) != len(targets) or set(sources) & set(targets):
+            raise InputError(
+                f"blocks {list(sources)} cannot be copied to {list(targets)}", hint="as many targets as sources, and none of them"
+            )
+        shape = self.type.stored_shape
+        blocks = shape[0] // rows if shape and rows > 0 else 0
+        wrong = next((b for b in (*sources, *targets) if not 0 <= b < blocks), None)
+        if wrong is not None or blocks == 0:
+            raise InputError(
+                f"{self.kind} {self.name!r} has {blocks} blocks of {rows} rows, and no block {wrong}",
+                hint="count from 0",
+                name=self.name,
+            )
+        nbytes = math.prod(shape[1:]) * rows * self.type.dtype.np.itemsize
+        return tuple((a * nbytes, b * nbytes, nbytes) for a, b in zip(sources, targets, strict=True))
+
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name} {self.type}>"
 
@@ -129,6 +148,12 @@ class Entry:
         self._store._moved["uploads_bytes"] += nbytes
         if self.kind == "param" and self._store.device.volatile:
             self._keep(value)
+
+    def _note_change(self) -> None:
+        """The value on the device is another one now, and nothing on the host is."""
+        self._writes += 1
+        if self._source is not None:
+            self._source = self._read()
 
     def _exchange(self, other: Entry) -> None:
         """Swap memory and value with another entry of equal layout."""

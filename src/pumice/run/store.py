@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -217,6 +217,35 @@ class Store:
             else:
                 _check_alike(other._spec, entry)
         self._in_turn(lambda: self._swap(pairs))
+
+    def copy_rows(self, names: Sequence[str], sources: Sequence[int], targets: Sequence[int], *, rows: int = 1) -> None:
+        """Copy blocks of `rows` rows inside params or states: block number `sources[k]` to block number `targets[k]` in each.
+
+        No block may be among both. It happens on the device, between the runs that were asked for before and those after it.
+
+        >>> import pumice as pm
+        >>> def held(x):
+        ...     kept = pm.state("kept", (4, 1))
+        ...     pm.set_state(kept, x)
+        ...     return x
+        >>> with pm.compile(held, x=pm.spec(4, 1), device="host") as exe:
+        ...     _ = exe.run(x=[[1], [2], [3], [4]])
+        ...     exe.store.copy_rows(["kept"], [0], [1], rows=2)
+        ...     exe.store.read("kept").ravel()
+        array([1., 2., 1., 2.], dtype=float32)
+        """
+        entries = [self[name] for name in names]
+        moves = {entry: entry.row_moves(sources, targets, rows) for entry in entries}
+
+        def copy() -> None:
+            self._require_open()
+            memory = {entry: entry._memory() for entry in entries}
+            for by in set(moves.values()):
+                self.device.copy_within([memory[e] for e in entries if moves[e] == by], by)
+            for entry in entries:
+                entry._note_change()
+
+        self._in_turn(copy)
 
     def packs(self) -> dict[str, tuple[str, ...]]:
         """For each param the names of all params in its pack, in order: plans for the store keep to it."""

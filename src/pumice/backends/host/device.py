@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.base import Device, Done, Resident, ResidentSpec, buffer_starts, own_residents
+from pumice.backends.base import ByteMove, Device, Done, Resident, ResidentSpec, buffer_starts, own_residents
 from pumice.backends.host.memory.buffers import aligned_bytes
 from pumice.backends.host.native import jit
 from pumice.backends.host.native.kernel_tasks import kernels_for
 from pumice.backends.host.prepacked import Holder, held
 from pumice.backends.host.program import Program, ProgramLayout, storage_shape
-from pumice.backends.host.resident import HostResident, allocate, fill, stored_view, write_all
+from pumice.backends.host.resident import HostResident, allocate, fill, on_host, stored_view, write_all
 from pumice.core.caps import Caps
 from pumice.core.threads import thread_count
 from pumice.errors import ClosedError, PlanError, UnknownName
@@ -80,6 +80,11 @@ class HostDevice:
     def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
         """Set several residents, packed ones in one call."""
         write_all(values)
+
+    def copy_within(self, residents: Sequence[Resident], moves: Sequence[ByteMove]) -> None:
+        """Copy bytes inside each of some residents, all by the same moves."""
+        for resident in residents:
+            on_host(resident).copy_within(moves)
 
     def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> HostSession:
         """Buffers for a plan made for the host."""

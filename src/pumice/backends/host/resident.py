@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from pumice.backends.base import Resident, ResidentSpec
+from pumice.backends.base import ByteMove, Resident, ResidentSpec
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.buffers import aligned_bytes
 from pumice.backends.host.memory.tiles import Tiles
@@ -60,6 +60,15 @@ class HostResident:
         """Let go of the memory, which goes when no other of its pack and no session has it any more."""
         self._memory = None
 
+    def copy_within(self, moves: Sequence[ByteMove]) -> None:
+        """Copy some of its bytes to other places in it."""
+        memory = self._open_memory()
+        memory.holder.spoil()
+        _, offset, nbytes = self.spec.parts[0]
+        held = memory.bytes[offset : offset + nbytes]
+        for source, target, size in moves:
+            held[target : target + size] = held[source : source + size]
+
     def begin_write(self, array: Array) -> list[Task]:
         """Copy the array to where it stays, or give the tasks that do so."""
         spec = self.spec
@@ -99,12 +108,17 @@ def write_all(values: Iterable[tuple[Resident, Array]]) -> None:
     """Set params and states, packed ones in a single call that the interpreter takes no part in."""
     left: list[Task] = []
     for resident, array in values:
-        if not isinstance(resident, HostResident):
-            raise PlanError(f"the memory of {resident.spec.name!r} is not on the host", name=resident.spec.name)
-        left += resident.begin_write(array)
+        left += on_host(resident).begin_write(array)
     kernels = jit.kernels() if left else None
     if kernels is not None:
         kernels.run(left)
+
+
+def on_host(resident: Resident) -> HostResident:
+    """The resident, which must be one of the host's."""
+    if not isinstance(resident, HostResident):
+        raise PlanError(f"the memory of {resident.spec.name!r} is not on the host", name=resident.spec.name)
+    return resident
 
 
 def stored_view(buffer: Array, offset: int, type: TensorType) -> Array | Tiles:

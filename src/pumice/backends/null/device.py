@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Device, Done, Resident, ResidentSpec, own_residents
+from pumice.backends.base import Array, ByteMove, Device, Done, Resident, ResidentSpec, own_residents
 from pumice.backends.timing import StepTime, Timing
 from pumice.core.caps import Caps
 from pumice.core.dims import evaluate
@@ -53,6 +53,15 @@ class NullDevice:
     def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
         """Set several residents."""
         for resident, array in values:
+            resident.write(array)
+
+    def copy_within(self, residents: Sequence[Resident], moves: Sequence[ByteMove]) -> None:
+        """Copy bytes inside each of some residents, all by the same moves."""
+        for resident in residents:
+            array = resident.read()
+            held = array.reshape(-1).view(np.uint8)
+            for source, target, size in moves:
+                held[target : target + size] = held[source : source + size]
             resident.write(array)
 
     def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> NullSession:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice import config
-from pumice.backends.base import Array, Device, Resident, ResidentSpec
+from pumice.backends.base import Array, ByteMove, Device, Resident, ResidentSpec
 from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
 from pumice.backends.webgpu.background import BackgroundEncoder
 from pumice.backends.webgpu.faults import Faults
@@ -444,6 +444,12 @@ class WebGpuDevice:
         """Set several residents, one after the other."""
         for resident, array in values:
             resident.write(array)
+
+    def copy_within(self, residents: Sequence[Resident], moves: Sequence[ByteMove]) -> None:
+        """Copy bytes inside each of some residents, all by the same moves, in one submit that nothing waits for."""
+        from pumice.backends.webgpu.resident import copy_within
+
+        copy_within(self.gpu, residents, moves)
 
     def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> Any:
         """Allocate buffers, compile kernels, upload constants."""

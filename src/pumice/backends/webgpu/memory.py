@@ -89,6 +89,19 @@ def spans(places: Iterable[BufferRange], nbytes: int) -> Iterator[tuple[BufferRa
         raise DeviceError(f"a value of {nbytes} bytes has room for {start} on the device")
 
 
+def sub_ranges(places: Iterable[BufferRange], start: int, nbytes: int) -> Iterator[tuple[BufferRange, int]]:
+    """Bytes `start` … of a value as ranges of its parts, each with how many bytes come before it."""
+    done = 0
+    for place in places:
+        size = min(place.nbytes - start, nbytes - done)
+        if size > 0:
+            yield BufferRange(place.buffer, place.offset + start, size), done
+            done += size
+        start = max(0, start - place.nbytes)
+    if done < nbytes:
+        raise DeviceError(f"{nbytes - done} bytes are beyond the end of a value on the device")
+
+
 class ByteSource:
     """An array as a run of bytes that is read in pieces, so that a memory-mapped file never is in memory twice."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 
-from pumice.backends.base import Array, ResidentSpec
+from pumice.backends.base import Array, ByteMove, Resident, ResidentSpec
 from pumice.backends.webgpu.checks import check_array
 from pumice.backends.webgpu.device import Gpu
-from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer
+from pumice.backends.webgpu.encode import Commands
+from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, sub_ranges
 from pumice.backends.webgpu.results import nbytes_of, shaped
-from pumice.errors import ClosedError
+from pumice.errors import ClosedError, DeviceError, LimitError
 
 
 class _Allocation:
@@ -83,6 +85,43 @@ class GpuResident:
     def _check_open(self) -> None:
         if self._memory is None:
             raise ClosedError(f"the memory of {self.spec.name!r} was released", hint="set it again, or compile again")
+
+
+def copy_within(gpu: Gpu, residents: Sequence[Resident], moves: Sequence[ByteMove]) -> None:
+    """Copy bytes inside each of some residents, all by the same moves."""
+    if any(number % 4 for move in moves for number in move):
+        raise LimitError("WebGPU copies whole words, and a move has other bytes", hint="use rows of a multiple of four bytes")
+    ranges = []
+    for resident in residents:
+        if not isinstance(resident, GpuResident) or resident.gpu is not gpu:
+            raise DeviceError(f"the memory of {resident.spec.name!r} is not on {gpu.adapter.name}")
+        resident._check_open()
+        ranges.append(resident._ranges)
+    total = sum(nbytes for _, _, nbytes in moves)
+    if not total or not ranges:
+        return
+    with gpu.lock, gpu.guard("a copy within states"):
+        # A copy from a buffer to itself is not allowed.
+        buffer = gpu.create_buffer(total * len(ranges), "copies")
+        try:
+            gpu.execute((), [partial(_record_moves, ranges=ranges, moves=moves, buffer=buffer)])
+        finally:
+            buffer.release()
+
+
+def _record_moves(
+    commands: Commands, ranges: Sequence[Sequence[BufferRange]], moves: Sequence[ByteMove], buffer: DeviceBuffer
+) -> None:
+    """All bytes leave before any arrives, so that each buffer changes its use once."""
+    for out in (True, False):
+        at = 0
+        for places in ranges:
+            for source, target, nbytes in moves:
+                for piece, before in sub_ranges(places, source if out else target, nbytes):
+                    ends = (piece.buffer.handle, piece.offset), (buffer.handle, at + before)
+                    (first, first_at), (second, second_at) = ends if out else ends[::-1]
+                    commands.copy(first, first_at, second, second_at, piece.nbytes)
+                at += nbytes
 
 
 def allocate(gpu: Gpu, pack: Sequence[ResidentSpec]) -> list[GpuResident]:
