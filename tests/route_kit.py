@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +69,37 @@ def call(calls: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """The package's answers to (function, arguments...): {"value": ...} or {"thrown": message}. One process for all."""
     lines = "".join(json.dumps({"function": name, "arguments": given}) + "\n" for name, *given in calls)
     return [json.loads(line) for line in _node("kit.mjs", lines).splitlines()]
+
+
+class KitError(Exception):
+    """An error that is called as JavaScript calls it."""
+
+
+KitError.__name__ = "Error"
+
+
+def difference(ours: Any, theirs: Any, path: str = "") -> str | None:
+    """Where two JSON values differ first, or None; 1 and 1.0 are the same number."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        if ours.keys() != theirs.keys():
+            return f"{path}: fields {sorted(ours.keys() ^ theirs.keys())}"
+        found = (difference(ours[name], theirs[name], f"{path}.{name}") for name in ours)
+    elif isinstance(ours, list) and isinstance(theirs, list):
+        if len(ours) != len(theirs):
+            return f"{path}: {len(ours)} and {len(theirs)} entries"
+        found = (difference(a, b, f"{path}[{i}]") for i, (a, b) in enumerate(zip(ours, theirs, strict=True)))
+    else:
+        same = ours == theirs and isinstance(ours, bool) == isinstance(theirs, bool)
+        return None if same else f"{path}: {ours!r} and {theirs!r}"
+    return next((text for text in found if text is not None), None)
+
+
+def compare(machine: str, cases: Sequence[Sequence[Any]], replay: Callable[..., list[dict[str, Any]]], tail: int = 2) -> None:
+    """Runs the same histories on both sides; the last argument of each case is the list of steps. Answers come in `tail`s."""
+    answers = call([(machine, *case) for case in cases])
+    for case, answer in zip(cases, answers, strict=True):
+        assert "value" in answer, (answer, case)
+        theirs = [{name: value for name, value in one.items() if name != "type"} for one in answer["value"]]
+        for i, (mine, other) in enumerate(zip(replay(*case), theirs, strict=True)):
+            found = difference(mine, other)
+            assert found is None, f"{found}\nafter {case[-1][: i // tail + 1][-8:]}"

@@ -4,6 +4,8 @@ import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 import { join } from 'node:path';
 
+import { machines } from './kit_machines.mjs';
+
 const kit = await import(pathToFileURL(join(process.argv[2], 'src', 'index.js')));
 
 // A registry is an object with methods: each step is [method, ...arguments], and the values of all steps are printed.
@@ -160,7 +162,7 @@ const call = (work) => {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const { function: name, arguments: given } = JSON.parse(line);
-  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps, queue: queueSteps, arena: arenaSteps, flights: flightSteps, governor: governorStart };
+  const own = { registry: (...steps) => registrySteps(steps), planner: plannerSteps, ledger: ledgerSteps, queue: queueSteps, arena: arenaSteps, flights: flightSteps, governor: governorStart, ...machines(kit, call, settled) };
   const answer = call(() => (own[name] ?? kit[name])(...given));
   const later = answer.value instanceof Promise
     ? await answer.value.then((value) => ({ value }), (error) => ({ thrown: error.message }))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pumice.routes.documents import plain, same
 from pumice.routes.errors import RouteError
-from pumice.routes.residency import Lease, ResidencyLedger
+from pumice.routes.residency import Dispose, Lease, ResidencyLedger
 
 _SCHEMA = "kaminos.webgpu-resource"
 
@@ -69,6 +69,7 @@ class SharedCreations:
 
     def __init__(self, ledger: ResidencyLedger) -> None:
         self.ledger = ledger
+        self.invalidation: dict[str, Any] | None = None
         self._creations: list[_Creation] = []
 
     def request(
@@ -94,10 +95,16 @@ class SharedCreations:
         creation.requested += 1
         return found
 
-    def succeed(self, resource_id: str, resource: object) -> list[Lease]:
-        """The resource is made: a lease for each who asked, in their order."""
-        self._require_valid()
+    def succeed(self, resource_id: str, resource: object, dispose: Dispose | None = None) -> list[Lease]:
+        """The resource is made: a lease for each who asked, in their order; the ledger frees it with `dispose` at its
+        eviction. One that comes after the creations became invalid is freed at once, and nobody gets it.
+        """
         creation = self._claim(resource_id)
+        if creation.status == "invalidated":
+            creation.settled_at = self.ledger.clock()
+            if dispose is not None:
+                dispose(resource)
+            return []
         leases = [
             self.ledger.acquire(
                 resource_id,
@@ -106,6 +113,8 @@ class SharedCreations:
                 kind=creation.kind,
                 resource=resource,
                 metadata=creation.metadata,
+                ownership="borrowed" if dispose is None else "managed",
+                dispose=dispose,
             )
             for route in creation.waiters
         ]
@@ -117,18 +126,40 @@ class SharedCreations:
         creation = self._claim(resource_id)
         waiting = list(creation.waiters)
         creation.failure = {"name": type(error).__name__, "message": str(error)}
-        self._settle(creation, "failed")
+        self._settle(creation, "failed" if creation.status == "active" else "cancelled")
         return waiting
+
+    def invalidate(self, reason: str) -> None:
+        """The device is gone: who waits gets nothing, and what is still being made is freed when it comes."""
+        if self.invalidation is None:
+            self.invalidation = {"reason": reason, "atMs": self.ledger.clock()}
+            for creation in self._creations:
+                creation.waiters.clear()
+                if creation.status == "active":
+                    creation.status = "invalidated"
+
+    @property
+    def active(self) -> bool:
+        """Whether something is being made."""
+        return any(creation.settled_at is None for creation in self._creations)
+
+    def making(self, resource_id: str) -> bool:
+        """Whether a resource is being made."""
+        return any(one.settled_at is None and one.resource_id == resource_id for one in self._creations)
+
+    def involves(self, route_id: str) -> bool:
+        """Whether something is being made that the route asked for."""
+        return any(creation.settled_at is None and route_id in creation.routes for creation in self._creations)
 
     def snapshot(self) -> dict[str, Any]:
         """All of them as a record."""
-        invalid = self.ledger.invalidation
+        invalid = self.invalidation
         return {
             "schema": f"{_SCHEMA}-factory.v0",
             "sessionId": self.ledger.session_id,
             "status": "active" if invalid is None else "invalidated",
             "retention": "uncapped-until-explicit-forget-flight",
-            "activeFlightCount": sum(creation.status == "active" for creation in self._creations),
+            "activeFlightCount": sum(creation.settled_at is None for creation in self._creations),
             "invalidation": invalid,
             "flights": [creation.to_json() for creation in self._creations],
         }
@@ -138,7 +169,8 @@ class SharedCreations:
         return next(own, None)
 
     def _claim(self, resource_id: str) -> _Creation:
-        creation = self._active(resource_id)
+        open_ = (one for one in self._creations if one.resource_id == resource_id and one.settled_at is None)
+        creation = next(open_, None)
         if creation is None:
             raise CreationError(f"nothing makes resource {resource_id}", hint="request it first")
         return creation
@@ -152,8 +184,6 @@ class SharedCreations:
         creation.waiters.clear()
 
     def _require_valid(self) -> None:
-        if self.ledger.invalidation is not None:
-            reason = self.ledger.invalidation["reason"]
-            raise CreationError(
-                f"resources of session {self.ledger.session_id} are invalidated: {reason}", hint="open a new session"
-            )
+        found = self.invalidation or self.ledger.invalidation
+        if found is not None:
+            raise CreationError(f"resource factory invalidated: {found['reason']}", hint="open a new session")

@@ -6,9 +6,16 @@ from pumice.errors import InputError
 
 
 class RouteError(InputError):
-    """A route or one of its documents that is refused."""
+    """A route or one of its documents that is refused; `advice` is the hint of a rule that does not hold."""
 
     code = "route"
+    advice = ""
+
+    @classmethod
+    def require(cls, held: bool, rule: str) -> None:
+        """Raises this error with the rule's text unless it holds."""
+        if not held:
+            raise cls(rule, hint=cls.advice)
 
 
 class InvalidDocument(RouteError):

@@ -207,7 +207,7 @@ class ForegroundGovernor:
 
     def _changed(self, window: FrameWindow, status: str, action: str, phase: str | None, previous: Settings) -> dict[str, Any]:
         self.revision += 1
-        target = "yieldMs" if phase is None else f"phaseChunkSize.{phase}"
+        target = "yieldMs" if phase is None else phase  # the id of the control, as an application of it reads
         return self._decision(window, status, action, target, previous, attribution=window.attribution())
 
     def _decision(

@@ -10,6 +10,7 @@ from typing import Any
 
 from pumice.routes.adaptive import GPU_TIMESTAMPS, OBSERVATION_SCHEMA, PLANNER_SCHEMA, QUEUE_WORK_DONE, RANGE_SCHEMA
 from pumice.routes.backend import BACKEND
+from pumice.routes.coordinator import POLICY
 from pumice.routes.documents import DocumentKind
 from pumice.routes.rules import (
     AMOUNT,
@@ -258,7 +259,7 @@ ADMISSION = _kind(
     Field("sequence", COUNT),
     *_texts("routeId", "jobId"),
     *_all(AMOUNT, "requestedAtMs", "grantedAtMs"),
-    Field("policy", exactly("global-fifo-by-eligible-route-head")),
+    Field("schedulingPolicy", exactly(POLICY)),
 )
 
 _RESOURCE = Record(

@@ -12,6 +12,7 @@ from pumice.routes.errors import RouteError
 from pumice.routes.rules import is_amount, is_integer, is_text
 
 _SCHEMA = "kaminos.webgpu-resource-residency"
+Dispose = Callable[[object], None]  # frees a resource that the ledger manages
 _ACCOUNTS = "caller-declared-allocation-bytes-not-browser-global-vram"
 
 
@@ -19,11 +20,10 @@ class ResidencyError(RouteError):
     """A ledger that was asked for what contradicts its accounts; nothing changed."""
 
     code = "residency"
+    advice = "one id stands for one resource; release its leases before you evict it"
 
 
-def _require(held: bool, rule: str) -> None:
-    if not held:
-        raise ResidencyError(rule, hint="one id stands for one resource; release its leases before you evict it")
+_require = ResidencyError.require
 
 
 @dataclass
@@ -36,6 +36,8 @@ class _Resource:
     metadata: Any
     live: object
     created_at: float
+    ownership: str = "borrowed"
+    dispose: Dispose | None = None
     generation: int = 1
     status: str = "resident"
     leases: Counter[str] = field(default_factory=Counter)
@@ -55,7 +57,7 @@ class _Resource:
             "declaredBytes": self.declared_bytes,
             "accountingAuthority": _ACCOUNTS,
             "kind": self.kind,
-            "ownership": "borrowed",
+            "ownership": self.ownership,
             "liveResource": "absent" if self.live is None else "present-not-serialized",
             "metadata": self.metadata,
             "activeLeaseCount": self.active,
@@ -124,31 +126,40 @@ class ResidencyLedger:
         kind: str,
         resource: object = None,
         metadata: Mapping[str, Any] | None = None,
+        ownership: str = "borrowed",
+        dispose: Dispose | None = None,
     ) -> Lease:
-        """A lease. The first one brings the resource; later ones must mean the same one."""
+        """A lease. The first one brings the resource; later ones must mean the same one. A "managed" resource comes with
+        the function that frees it, which the ledger calls at its eviction; a "borrowed" one stays its owner's.
+        """
         self._require_valid()
         for name, text in (("resourceId", resource_id), ("routeId", route_id)):
             _require(is_text(text), f"{name} must be a non-empty string")
         _require(is_integer(declared_bytes) and is_amount(declared_bytes), "declaredBytes must be a non-negative safe integer")
         _require(is_text(kind), "kind must be a non-empty string")
+        _require(ownership in ("borrowed", "managed"), "ownership must be borrowed or managed")
         entry = self._entries.get(resource_id)
         given = plain(metadata)
         if entry is not None:
-            agrees = (entry.declared_bytes, entry.kind) == (declared_bytes, kind) and same(entry.metadata, given)
+            means = (entry.declared_bytes, entry.kind, entry.ownership)
+            agrees = means == (declared_bytes, kind, ownership) and same(entry.metadata, given)
             _require(agrees, f"conflicting descriptor for resource identity {resource_id}")
         if entry is None or entry.status != "resident":
             first = f"first acquisition of resource {resource_id} requires the live resource object"
             again = f"reacquisition of evicted resource {resource_id} requires a new live resource object"
             _require(resource is not None, first if entry is None else again)
+            owned, freed = ownership == "managed", dispose is not None
+            _require(freed or not owned, f"managed resource {resource_id} requires dispose(resource) or resource.destroy()")
+            _require(owned or not freed, f"borrowed resource {resource_id} cannot declare a managed disposer")
         else:
             fits = resource is None or resource is entry.live
             _require(fits, f"resource identity {resource_id} is already resident with a different live resource object")
         if entry is None:
-            entry = _Resource(resource_id, declared_bytes, kind, given, resource, self.clock())
+            entry = _Resource(resource_id, declared_bytes, kind, given, resource, self.clock(), ownership, dispose)
             self._entries[resource_id] = entry
         elif entry.status != "resident":
             entry.generation += 1
-            entry.status, entry.live, entry.times = "resident", resource, {}
+            entry.status, entry.live, entry.times, entry.dispose = "resident", resource, {}, dispose
         entry.leases[route_id] += 1
         entry.leased[route_id] = entry.generation
         entry.times["lastAcquired"] = self.clock()
@@ -156,7 +167,9 @@ class ResidencyLedger:
         return Lease(self, f"{self.session_id}:resource-lease:{self._leases}", route_id, entry)
 
     def evict(self, resource_id: str) -> dict[str, Any]:
-        """Takes a resource without leases off the accounts; the caller frees its memory."""
+        """Takes a resource without leases off the accounts. The ledger frees a managed one, and keeps it if that fails;
+        the caller frees a borrowed one.
+        """
         self._require_valid()
         entry = self._entries.get(resource_id)
         if entry is None:
@@ -164,7 +177,9 @@ class ResidencyLedger:
         if entry.status == "evicted":
             return {"resourceId": resource_id, "generation": entry.generation, "status": "already-evicted"}
         _require(not entry.active, f"resource {resource_id} has {entry.active} active lease(s) and cannot be evicted")
-        entry.status, entry.live = "evicted", None
+        if entry.dispose is not None:
+            entry.dispose(entry.live)
+        entry.status, entry.live, entry.dispose = "evicted", None, None
         at = entry.times["evicted"] = self.clock()
         return {
             "resourceId": resource_id,
@@ -187,10 +202,15 @@ class ResidencyLedger:
         del self._entries[resource_id]
         return True
 
-    def invalidate_all(self, reason: str = "unknown", message: str = "") -> dict[str, Any]:
-        """The device is gone: no resource and no lease is good any more. The first reason stays."""
+    def invalidate_all(self, reason: str = "unknown", message: str = "", *, dispose: bool = False) -> dict[str, Any]:
+        """The device is gone: no resource and no lease is good any more. The first reason stays.
+
+        `dispose` frees what the ledger manages, where the device is still there; failures are kept, and stop nothing.
+        """
         if self.invalidation is None:
             at = self.clock()
+            freed = [self._freed(entry) for entry in self._entries.values() if dispose and entry.dispose is not None]
+            failures = [failure for failure in freed if failure is not None]
             self.invalidation = {
                 "schema": f"{_SCHEMA}-invalidation.v0",
                 "sessionId": self.session_id,
@@ -198,11 +218,35 @@ class ResidencyLedger:
                 "message": message,
                 "invalidatedAtMs": at,
                 "resourceAuthority": "ledger-invalidated-underlying-resource-disposal-remains-caller-or-device-owned",
-                "managedDisposal": {"attemptedCount": 0, "succeededCount": 0, "failedCount": 0, "failures": []},
+                "managedDisposal": {
+                    "attemptedCount": len(freed),
+                    "succeededCount": len(freed) - len(failures),
+                    "failedCount": len(failures),
+                    "failures": failures,
+                },
             }
             for entry in self._entries.values():
                 entry.status, entry.live, entry.leases, entry.times["invalidated"] = "invalidated", None, Counter(), at
+                entry.dispose = None
         return self.invalidation
+
+    @staticmethod
+    def _freed(entry: _Resource) -> dict[str, Any] | None:
+        try:
+            assert entry.dispose is not None
+            entry.dispose(entry.live)
+        except Exception as error:  # the device may refuse anything: the others are freed all the same
+            return {"resourceId": entry.resource_id, "generation": entry.generation, "message": str(error)}
+        return None
+
+    @property
+    def leased(self) -> bool:
+        """Whether any lease is active."""
+        return any(entry.active for entry in self._entries.values())
+
+    def route_snapshot(self, route_id: str) -> dict[str, Any]:
+        """The leases of one route."""
+        return self._route(route_id, list(self._entries.values()))
 
     def _require_valid(self) -> None:
         if self.invalidation is not None:
@@ -229,7 +273,7 @@ class ResidencyLedger:
                     "generation": entry.generation,
                     "declaredBytes": entry.declared_bytes,
                     "kind": entry.kind,
-                    "ownership": "borrowed",
+                    "ownership": entry.ownership,
                     "eligibleBecause": "resident-without-active-leases",
                     "lastReleasedAtMs": entry.times.get("lastReleased"),
                 }

@@ -43,6 +43,15 @@ def is_integer(value: object) -> bool:
     return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
 
 
+def is_count(value: object, least: int = 1) -> bool:
+    """A whole number that JavaScript holds exactly, not below `least`.
+
+    >>> is_count(1), is_count(0), is_count(0, 0), is_count(2**53)
+    (True, False, True, False)
+    """
+    return is_integer(value) and least <= value < 2**53  # type: ignore[operator]
+
+
 def is_amount(value: object) -> bool:
     """A finite number that is not negative."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
@@ -51,6 +60,15 @@ def is_amount(value: object) -> bool:
 def is_shape(value: object) -> bool:
     """A list of whole numbers that is not empty."""
     return isinstance(value, list) and bool(value) and all(map(is_integer, value))
+
+
+def truthy(value: object) -> bool:
+    """Whether JavaScript takes a value for true: lists and objects always are.
+
+    >>> truthy([]), truthy(0), truthy(""), truthy(ABSENT), truthy("no")
+    (True, False, False, False, True)
+    """
+    return value is not ABSENT and (isinstance(value, (Mapping, list)) or bool(value))
 
 
 def shown(value: object) -> str:
