@@ -12,6 +12,7 @@ from typing import Any
 
 from pumice import config, nn, optim, train
 from pumice.ir.registry import OpSpec, Pull, Routine, Row, Scalar, all_ops
+from pumice.receipts.section import RUN
 from pumice.routes.kinds import KINDS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -200,8 +201,8 @@ def pack_schema() -> str:
 
 
 def route_schemas() -> dict[str, Callable[[], str]]:
-    """One JSON Schema per kind of document of routes."""
-    return {f"schemas/{k.file_name}": lambda k=k: json.dumps(k.json_schema(), indent=2) + "\n" for k in KINDS}  # type: ignore[misc]
+    """One JSON Schema per kind of document of routes, and one for the section that Pumice adds to receipts."""
+    return {f"schemas/{k.file_name}": lambda k=k: json.dumps(k.json_schema(), indent=2) + "\n" for k in (*KINDS, RUN)}  # type: ignore[misc]
 
 
 PAGES = {

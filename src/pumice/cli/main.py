@@ -13,6 +13,7 @@ import typer
 
 from pumice.cli import INTERRUPTED, plain
 from pumice.cli.pack import Json, pack_app
+from pumice.cli.receipt import receipt_app
 from pumice.cli.route import route_app
 from pumice.errors import PumiceError, PumiceWarning
 
@@ -78,6 +79,7 @@ def pull(
 
 app.add_typer(pack_app, name="pack")
 app.add_typer(route_app, name="route")
+app.add_typer(receipt_app, name="receipt")
 
 models_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(models_app, name="models")

@@ -12,7 +12,7 @@ import typer
 from pumice.cli.pack import Json, pack_app
 
 if TYPE_CHECKING:
-    from pumice.packs.keys import PublicKey
+    from pumice.packs.keys import KeyFolder, PublicKey
     from pumice.packs.statements import Statement
     from pumice.packs.trust import TrustStore
     from pumice.packs.trust_store import TrustState
@@ -163,13 +163,13 @@ def trust_key(
     """Trust a key: packs that it signs can be used here."""
     from pumice.packs.trust import TrustStore
 
-    found, name = _public_key(key)
+    found, name = public_key(key)
     entry = TrustStore().add(found, label or name)
     _print(entry.to_json()) if json else print(f"trusted: {entry.key.fingerprint}  {entry.label}")
 
 
-def _public_key(given: str) -> tuple[PublicKey, str]:
-    """The key that a user names by itself, by a file or by a name, and a label for it."""
+def public_key(given: str, folder: KeyFolder | None = None) -> tuple[PublicKey, str]:
+    """The key that a user names by itself, by a file or by a name (of a key in `folder`), and a label for it."""
     from pumice.core.private import read_plain
     from pumice.packs.errors import InvalidKey
     from pumice.packs.keys import MAX_FILE, KeyFolder, PublicKey
@@ -187,7 +187,7 @@ def _public_key(given: str) -> tuple[PublicKey, str]:
         words = content.split() if content.startswith(b"ssh-") else []
         comment = words[2].decode("ascii", "replace") if len(words) > 2 else Path(given).stem
         return PublicKey.parse(content), comment if is_label(comment) else ""
-    folder = KeyFolder()
+    folder = KeyFolder() if folder is None else folder
     if given in folder:
         return folder.public(given), given
     raise unreadable
@@ -226,7 +226,7 @@ def revoke_key(
         if key not in folder or undo:
             raise InputError("--out is for revoking a key of your own", hint="pumice pack keys list shows yours")
         statement = sign_revocation(folder.open(key, lambda: passphrase_of(key, passphrase_file)))
-        _write(out, statement.text)
+        write_file(out, statement.text)
         entries = [store.honour(statement)]
     elif (statements := _statements(key)) is not None:
         entries = [store.honour(found) for found in statements]
@@ -259,14 +259,14 @@ def rotate_key(
     from pumice.packs.statements import sign_rotation
     from pumice.packs.trust import TrustStore
 
-    successor, _ = _public_key(new)
+    successor, _ = public_key(new)
     statement = sign_rotation(KeyFolder().open(old, lambda: passphrase_of(old, passphrase_file)), successor)
     store = TrustStore()
     here = store.state().get(statement.key) is not None
     if here:
         store.adopt(statement)
     if out is not None:
-        _write(out, statement.text)
+        write_file(out, statement.text)
     text = statement.text.decode()
     if json:
         _print({"old": statement.key.fingerprint, "new": successor.fingerprint, "statement": text, "adopted": here})
@@ -378,7 +378,7 @@ def merge_allowlist(
     from pumice.packs.json_text import MAX_BYTES
     from pumice.packs.trust import TrustStore
 
-    other = Allowlist.from_json(_read(file, MAX_BYTES), str(file))
+    other = Allowlist.from_json(read_file(file, MAX_BYTES), str(file))
     store = TrustStore()
     store.change_allowlist(lambda allowed: allowed.merge(other))
     _show_allowlist(store, json)
@@ -417,10 +417,11 @@ def _statements(source: str) -> list[Statement] | None:
         return None
     with Path(source).open("rb") as file:
         claims = is_statement(file.read(64))
-    return read_statements(_read(Path(source), MAX_STATEMENTS)) if claims else None
+    return read_statements(read_file(Path(source), MAX_STATEMENTS)) if claims else None
 
 
-def _read(file: Path, limit: int) -> bytes:
+def read_file(file: Path, limit: int) -> bytes:
+    """The content of a file that the user names."""
     from pumice.core.private import read_plain
     from pumice.errors import InputError
 
@@ -430,7 +431,8 @@ def _read(file: Path, limit: int) -> bytes:
         raise InputError(f"{file} cannot be read: {e.strerror or e}", hint="check its path", path=str(file)) from None
 
 
-def _write(file: Path, content: bytes) -> None:
+def write_file(file: Path, content: bytes) -> None:
+    """Writes a file that the user names."""
     from pumice.errors import InputError
 
     try:

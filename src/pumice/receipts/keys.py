@@ -7,6 +7,7 @@ from pathlib import Path
 from pumice import config
 from pumice.errors import InputError
 from pumice.packs.keys import KeyFolder, SigningKey
+from pumice.packs.trust_store import TrustStore
 
 OWN_KEY = "receipts"
 
@@ -19,6 +20,11 @@ def receipts_folder() -> Path:
 def key_folder() -> KeyFolder:
     """Where the own key is."""
     return KeyFolder(receipts_folder() / "keys")
+
+
+def trusted_keys() -> TrustStore:
+    """The keys of others whose receipts count here; whom one trusts with kernels is another question."""
+    return TrustStore(receipts_folder() / "trust")
 
 
 def own_key() -> SigningKey:

@@ -5,27 +5,31 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from pumice.core.private import write_whole
 from pumice.packs.keys import SigningKey
-from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, Artifact, json_bytes
+from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, Artifact
+from pumice.receipts.commitments import commitment, keep_openings, new_salt
 from pumice.receipts.envelope import sign_envelope
 from pumice.receipts.errors import ReceiptError
 from pumice.receipts.keys import own_key
-from pumice.routes.documents import RouteDocument, now, plain
+from pumice.receipts.section import PLAIN_HASH, RUN_SCHEMA, SALTED_HASH, model_entry, receipt_errors
+from pumice.routes.documents import RouteDocument, invalid, now, plain
 from pumice.routes.kernel import kernel_metadata
 from pumice.routes.receipts import input_artifact, output_artifact, route_receipt
 from pumice.sources.files import disk_errors
 
-RUN_SCHEMA = "pumice.run.v1"
 # Larger contents are only hashed.
 MAX_CONTENT = 64 << 10
 # Why a run on the processor has the status "fallback": readers of the npm package must not take it for WebGPU.
 HOST_REASON = "ran on the host processor, not through WebGPU"
+
+# Texts of a request that say nothing about contents, and stay readable in private receipts.
+OPEN_REQUEST = frozenset({"cache_dtype", "device", "dtype", "format", "function", "kind", "pooling"})
 
 _T = TypeVar("_T")
 # A fact that costs something to find out is given as a function, which is called when the document is first asked for.
@@ -93,7 +97,7 @@ def make_receipt(
     - `model`: `name`, `dtype`, and `files` (list of name, bytes, sha256) or `params` (count, sha256); also `source`, `format`,
       `revision`. The document's `model` is made of it.
     - `request`: everything that must be given again, except the artefacts, as JSON values. In private receipts, texts, lists and
-      objects in it become artefacts `request.NAME`.
+      objects in it become artefacts `request.NAME`, except those that say nothing about contents (OPEN_REQUEST).
     - `plans`: name and digest of each plan that ran. `packs`: entries of `used_kernels()`. `degraded`: `Degraded.to_dict()`.
     - `device`, `caps`, `software`: what ran it. `conditions`: what else may change the numbers.
     - `kernel`: by default, kernels of Pumice's plans.
@@ -137,8 +141,14 @@ class Receipt:
     (['prompt', 'text'], 'text')
     """
 
-    def __init__(self, facts: Facts, inputs: Sequence[Artifact], outputs: Sequence[Artifact]) -> None:
-        self._facts = facts
+    def __init__(
+        self,
+        facts: Facts,
+        inputs: Sequence[Artifact],
+        outputs: Sequence[Artifact],
+        salts: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._facts, self._salts = facts, salts
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         self.artifacts: Mapping[str, Artifact] = {artifact.role: artifact for artifact in (*inputs, *outputs)}
         if len(self.artifacts) < len(inputs) + len(outputs):
@@ -155,24 +165,48 @@ class Receipt:
             facts.route_id,
             requested_route_id=facts.requested_route_id,
             backend=_known(facts.backend),
-            model=_model_entry(model),
+            model=model_entry(model),
             kernel=kernel_metadata("pumice.plan") if facts.kernel is None else facts.kernel,
-            inputs=[input_artifact(a.role, _listed(a)) for a in self._inputs],
-            outputs=[output_artifact(a.role, _listed(a)) for a in self._outputs],
+            inputs=[input_artifact(a.role, self._listed(a)) for a in self._inputs],
+            outputs=[output_artifact(a.role, self._listed(a)) for a in self._outputs],
             profile=_known(facts.profile),
             status=facts.status,
             fallback_reason=facts.fallback_reason,
             runtime=facts.runtime,
             created_at=facts.created_at,
         )
-        return RouteDocument(made.kind, {**made, "pumice": self._section(model)})
+        document = {**made, "pumice": self._section(model)}
+        if errors := receipt_errors(document):
+            raise invalid(made.kind.name, errors)
+        return RouteDocument(made.kind, document)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The unsigned document as JSON text."""
         return self.document.to_json(indent=indent)
 
+    def as_private(self) -> Receipt:
+        """The same run with commitments instead of contents: hashes have random salts, which only openings reveal.
+
+        Texts, lists and objects of the request become artefacts too, except names of OPEN_REQUEST.
+
+        >>> secret = example_receipt().as_private()
+        >>> secret.document["pumice"]["artifacts"]["inputs"]["prompt"]["hash"], "Hi" in secret.to_json()
+        ('salted-sha-256', False)
+        """
+        if self._salts is not None:
+            return self
+        hidden = {
+            name: Artifact.json(f"request.{name}", value)
+            for name, value in self._facts.request.items()
+            if isinstance(value, (str, list, dict)) and name not in OPEN_REQUEST
+        }
+        request = {name: {"artifact": hidden[name].role} if name in hidden else v for name, v in self._facts.request.items()}
+        inputs = (*self._inputs, *hidden.values())
+        salts = {artifact.role: new_salt() for artifact in (*inputs, *self._outputs)}
+        return Receipt(replace(self._facts, request=request), inputs, self._outputs, salts)
+
     def sign(self, key: SigningKey | None = None, *, position: Mapping[str, Any] | None = None) -> bytes:
-        """The signed receipt: one line, as files and the log hold it.
+        """The signed receipt: one line, as files and the log hold it. Openings of a private one are kept in PUMICE_HOME.
 
         `position`: `index` and `previous`, where it becomes a line of the log. `key`: this machine's own by default.
 
@@ -182,19 +216,26 @@ class Receipt:
         """
         document = plain(self.document)
         document["pumice"]["log"] = None if position is None else plain(position)
-        subject = [{"name": entry["role"], "digest": {"sha256": entry["sha256"]}} for entry in document["outputs"]]
-        return sign_envelope(document, subject, own_key() if key is None else key)
+        line = sign_envelope(document, subject_of(document), own_key() if key is None else key)
+        if self._salts is not None:
+            keep_openings(hashlib.sha256(line).hexdigest(), self.artifacts, self._salts)
+        return line
 
-    def save(self, path: str | Path, *, key: SigningKey | None = None) -> None:
+    def save(self, path: str | Path, *, private: bool = False, key: SigningKey | None = None) -> None:
         """Signs the receipt and writes it to a file, which is replaced as a whole."""
-        line, path = self.sign(key), Path(path)
+        line, path = (self.as_private() if private else self).sign(key), Path(path)
         with disk_errors(path.parent):
             write_whole(path, line)
+
+    def _listed(self, artifact: Artifact) -> dict[str, Any]:
+        """The artefact as an entry of `inputs` or `outputs`; its id says role and hash."""
+        sha256 = artifact.sha256 if self._salts is None else commitment(self._salts[artifact.role], artifact.content)
+        return {"artifactId": f"{artifact.role}-{sha256[:16]}", "sha256": sha256, "shape": list(artifact.shape)}
 
     def _section(self, model: Mapping[str, Any]) -> dict[str, Any]:
         from pumice import __version__
 
-        facts = self._facts
+        facts, private = self._facts, self._salts is not None
         section: dict[str, Any] = plain(
             {
                 "schema": RUN_SCHEMA,
@@ -211,8 +252,8 @@ class Receipt:
                 "software": _known(facts.software),
                 "conditions": facts.conditions,
                 "artifacts": {
-                    "inputs": {a.role: content_entry(a) for a in self._inputs},
-                    "outputs": {a.role: content_entry(a) for a in self._outputs},
+                    "inputs": {a.role: content_entry(a, private=private) for a in self._inputs},
+                    "outputs": {a.role: content_entry(a, private=private) for a in self._outputs},
                 },
                 "log": None,
             }
@@ -220,41 +261,24 @@ class Receipt:
         return section
 
 
-def content_entry(artifact: Artifact) -> dict[str, Any]:
-    """What a receipt says of an artefact's bytes; they are in it where they are few.
+def subject_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a signed receipt is about: its outputs, by role and hash."""
+    return [{"name": entry["role"], "digest": {"sha256": entry["sha256"]}} for entry in document["outputs"]]
+
+
+def content_entry(artifact: Artifact, *, private: bool = False) -> dict[str, Any]:
+    """What a receipt says of an artefact's bytes; they are in it where they are few, and the receipt is not private.
 
     >>> content_entry(Artifact.text("prompt", "Hi"))
     {'mediaType': 'text/plain; charset=utf-8', 'bytes': 2, 'hash': 'sha-256', 'content': 'Hi', 'encoding': 'utf-8'}
     """
-    entry: dict[str, Any] = {"mediaType": artifact.media_type, "bytes": len(artifact.content), "hash": "sha-256"}
-    if len(artifact.content) > MAX_CONTENT:
+    entry: dict[str, Any] = {"mediaType": artifact.media_type, "bytes": len(artifact.content)}
+    entry["hash"] = SALTED_HASH if private else PLAIN_HASH
+    if private or len(artifact.content) > MAX_CONTENT:
         return entry
     if artifact.media_type in (TEXT_TYPE, JSON_TYPE):
         return {**entry, "content": artifact.content.decode(), "encoding": "utf-8"}
     return {**entry, "content": base64.b64encode(artifact.content).decode(), "encoding": "base64"}
-
-
-def _listed(artifact: Artifact) -> dict[str, Any]:
-    """The artefact as an entry of `inputs` or `outputs`; its id says role and hash."""
-    artifact_id = f"{artifact.role}-{artifact.sha256[:16]}"
-    return {"artifactId": artifact_id, "sha256": artifact.sha256, "shape": list(artifact.shape)}
-
-
-def _model_entry(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The model as route receipts have it: one hash for all weights, of one file its own."""
-    files = model.get("files") or []
-    if len(files) == 1:
-        weights = files[0]["sha256"]
-    elif files:
-        weights = hashlib.sha256(json_bytes(files)).hexdigest()
-    else:
-        weights = model["params"]["sha256"]
-    return {
-        "id": model["name"],
-        "revision": model.get("revision") or "unversioned",
-        "weightsHash": f"sha256:{weights}",
-        "dtype": model["dtype"],
-    }
 
 
 def _known(fact: Fact[_T]) -> _T:

@@ -1,0 +1,121 @@
+"""`pumice receipt`: read, verify and open signed receipts of runs, without a GPU or a network."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pumice.cli.pack import Json
+
+if TYPE_CHECKING:
+    from pumice.errors import PumiceError
+    from pumice.receipts.verify import VerifiedReceipt
+
+receipt_app = typer.Typer(
+    name="receipt",
+    help="Signed receipts of runs: what ran, on what, from which inputs to which outputs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+FAILED = 4
+ReceiptFile = Annotated[Path, typer.Argument(metavar="FILE", help="A signed receipt, as `--receipt FILE` writes it.")]
+
+# They need the names above.
+from pumice.cli import receipt_keys  # noqa: E402, F401
+
+
+@receipt_app.command()
+def show(file: ReceiptFile, json: Json = False) -> None:
+    """Show what a receipt says. Its signature must be right; whether its key is trusted, verify says."""
+    from pumice.cli.receipt_text import receipt_lines
+    from pumice.receipts.envelope import read_envelope
+
+    envelope = read_envelope(read_receipt(file))
+    if json:
+        found = {"digest": envelope.digest, "key": envelope.key.text, "receipt": envelope.predicate}
+        print(json_text.dumps(found, ensure_ascii=False))
+        return
+    print("\n".join(receipt_lines(envelope)))
+
+
+@receipt_app.command()
+def verify(
+    file: ReceiptFile,
+    opening: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="An opening of a private receipt's artefact; may be repeated.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The key that must have signed it: text or file.", show_default="none")
+    ] = None,
+    any_key: Annotated[bool, typer.Option("--any-key", help="Do not ask whose key signed it; check all else.")] = False,
+    json: Json = False,
+) -> None:
+    """Check form, signature, key, rules, hashes and openings of a receipt; the exit code is 4 if one fails."""
+    from pumice.cli.pack_keys import public_key, read_file
+    from pumice.errors import PumiceError
+    from pumice.receipts.commitments import MAX_OPENING, read_opening
+    from pumice.receipts.verify import CHECKS, verify_receipt
+
+    wanted = None if key is None else public_key(key)[0]
+    given = [read_file(path, 2 * MAX_OPENING) for path in opening or ()]
+    data = read_receipt(file)
+    passed: dict[str, str] = {}
+    verified, error = None, None
+    try:
+        openings = [read_opening(content) for content in given]
+        verified = verify_receipt(data, openings=openings, key=wanted, any_key=any_key, report=passed.__setitem__)
+    except PumiceError as e:
+        error = e
+    failed = "" if error is None else next(check for check in CHECKS if check not in passed)
+    if json:
+        print(json_text.dumps(_report(verified, error, passed, failed), ensure_ascii=False))
+    else:
+        print("".join(f"{check:<10} {found}\n" for check, found in passed.items()), end="")
+        print(f"{failed:<10} FAILED" if verified is None else "the receipt is verified: docs/receipts.md says what that proves")
+    if error is not None:
+        from pumice.cli.main import error_text
+
+        print(error_text(error), file=sys.stderr)
+        raise typer.Exit(FAILED)
+
+
+@receipt_app.command("open")
+def open_artifact(
+    file: ReceiptFile,
+    role: Annotated[str, typer.Argument(metavar="ROLE", help="The artefact to reveal, as `pumice receipt show` lists it.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The opening to write, for one who has the receipt.")],
+    json: Json = False,
+) -> None:
+    """Write the opening of one artefact of a private receipt that was made here; the others stay hidden."""
+    from pumice.cli.pack_keys import write_file
+    from pumice.receipts.commitments import find_opening
+    from pumice.receipts.envelope import read_envelope
+
+    opening = find_opening(read_envelope(read_receipt(file)).digest, role)
+    write_file(out, opening.to_bytes())
+    found = {"role": role, "receipt": opening.receipt, "bytes": len(opening.content), "path": str(out)}
+    print(json_text.dumps(found) if json else f"{out}: opens {role}, {len(opening.content)} bytes; keep it from others")
+
+
+def read_receipt(file: Path) -> bytes:
+    """The bytes of a receipt's file."""
+    from pumice.cli.pack_keys import read_file
+    from pumice.receipts.envelope import MAX_ENVELOPE
+
+    return read_file(file, MAX_ENVELOPE)
+
+
+def _report(found: VerifiedReceipt | None, error: PumiceError | None, passed: dict[str, str], failed: str) -> dict[str, Any]:
+    report: dict[str, Any] = {"ok": found is not None, "checks": [{"check": k, "found": v} for k, v in passed.items()]}
+    if found is not None:
+        report |= {"digest": found.envelope.digest, "key": found.envelope.key.text, "signer": found.signer}
+        report |= {"status": found.document["status"], "known": list(found.contents)}
+    if error is not None:
+        described = {"code": error.code, "message": error.message, "hint": error.hint, "fields": error.fields}
+        report |= {"failed": failed, "error": described}
+    return report
