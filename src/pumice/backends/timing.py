@@ -46,6 +46,14 @@ class Timing:
     spans: tuple[Span, ...]
     overhead: float = 0.0
 
+    def seconds_of(self, *phases: str) -> float:
+        """What these phases took on the host.
+
+        >>> Timing("host", "", (), 0.0, (Span("encode", 0.0, 1.0), Span("wait", 1.0, 2.0))).seconds_of("wait")
+        2.0
+        """
+        return sum(span.seconds for span in self.spans if span.name in phases)
+
 
 class Stopwatch:
     """Host phases one after the other: `mark` ends the phase that runs now and names it.

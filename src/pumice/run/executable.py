@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from pumice.run.reopen import Reopened
 from pumice.run.request import RunRequest, check_indices, unknown_name
 from pumice.run.store import Store
 from pumice.run.turns import DeviceCall
+
+if TYPE_CHECKING:
+    from pumice.run.receipts import RecordedRun
 
 T = TypeVar("T")
 
@@ -181,14 +184,19 @@ class Executable(Inspection):
         *,
         outputs: Sequence[int | str] | None = None,
         captures: bool = False,
+        receipt: bool = False,
         **inputs: Any,
     ) -> Any:
         """Run once. Inputs by name; the result is nested as the traced function returned it.
 
         `outputs` reads back only those (positions or names), as a list in that order. With `captures`, the result is
         the pair (result, {name: captured array}). A state may be given by its name too: it has that value before the run.
+        With `receipt` a `Receipt` of this run comes last: (result, receipt), or (result, captured, receipt).
         """
         call = self._call(by_name(arrays, inputs), outputs, captures)
+        if receipt:
+            recorded = self._recorded(call)
+            return recorded.finish(self._in_turn(recorded.start).result())
         pending = self._in_turn(lambda session: self._begin(session, call))
         return call.finish(pending.result())
 
@@ -242,6 +250,7 @@ class Executable(Inspection):
         *,
         outputs: Sequence[int | str] | None = None,
         captures: bool = False,
+        receipt: bool = False,
         **inputs: Any,
     ) -> Future[Any]:
         """Run once, without waiting: a future of what `run` would return. Arrays may be reused as soon as this is back.
@@ -261,16 +270,24 @@ class Executable(Inspection):
         future: Future[Any] = SafeFuture()
         try:
             call = self._call(by_name(arrays, inputs), outputs, captures)
-            overlaps = self._require_open().overlaps and not (self._validate or self._debug)
+            recorded = self._recorded(call) if receipt else None
+            overlaps = self._require_open().overlaps and not (self._validate or self._debug or receipt)
         except Exception as e:
             future.set_exception(e)
             return future
 
         def start() -> Pending:
-            return self._begin(self._require_open(), call)
+            session = self._require_open()
+            return self._begin(session, call) if recorded is None else recorded.start(session)
 
-        self._turns.submit(DeviceCall(self, overlaps, start, call.finish, call.keep, future))
+        finish = call.finish if recorded is None else recorded.finish
+        self._turns.submit(DeviceCall(self, overlaps, start, finish, call.keep, future))
         return future
+
+    def _recorded(self, call: RunRequest) -> RecordedRun:
+        from pumice.run.receipts import RecordedRun
+
+        return RecordedRun(self, call)
 
     def _call(self, given: Mapping[str, Any], outputs: Sequence[int | str] | None, captures: bool) -> RunRequest:
         """The checked request for a run."""
@@ -280,18 +297,25 @@ class Executable(Inspection):
         captured = list(self.graph.captures) if captures else []
         wanted = [self.graph.outputs[i][1] for i in picked] + [node for _, node in captured]
         names = [n for n, _ in captured] if captures else None
-        return RunRequest(env, converted, states, wanted, len(picked), None if outputs is not None else self.graph.tree, names)
+        return RunRequest(env, converted, states, wanted, picked, None if outputs is not None else self.graph.tree, names)
 
-    def _begin(self, session: Session, call: RunRequest) -> Pending:
-        """Start a run; the caller has the turn."""
+    def _set_up(self, call: RunRequest) -> None:
+        """Check that a run has all it needs, and set the states that it was given; the caller has the turn."""
         if not self._complete:
             self._check_complete(call.states)
         if call.states:
             self.store._write(call.states)
             self._rebind()
+
+    def _begin(self, session: Session, call: RunRequest) -> Pending:
+        """Start a run; the caller has the turn."""
+        self._set_up(call)
         self._count.runs += 1
         try:
             if not (self._validate or self._debug):
+                if call.measure and self.device.caps.timestamps and self.plan.caps.timestamps:
+                    found, call.timing = session.profile(call.env, call.inputs, call.wanted, False)
+                    return Done(found)
                 return session.start(call.env, call.inputs, call.wanted)
             before = self._snapshot() if self._validate else None
             plain = (call.env, call.inputs, call.wanted)

@@ -14,6 +14,7 @@ from pumice.run.convert import Array
 from pumice.tracing import unflatten_outputs
 
 if TYPE_CHECKING:
+    from pumice.backends.timing import Timing
     from pumice.run.entry import Entry
 
 
@@ -21,16 +22,19 @@ if TYPE_CHECKING:
 class RunRequest:
     """One run: symbol values, inputs, states to set first, and the nodes to read back.
 
-    The first `picked` of them are outputs, nested as `tree` says or a list without it; the rest are captures by name.
+    The first of them are `outputs`, by position, nested as `tree` says or a list without it; the rest are captures by name. With
+    `measure` the run is timed by the device where it can, and `timing` says how long it took.
     """
 
     env: Mapping[str, int]
     inputs: Mapping[str, Array]
     states: Mapping[Entry, Array]
     wanted: Sequence[int]
-    picked: int
+    outputs: Sequence[int]
     tree: str | None
     captures: Sequence[str] | None
+    measure: bool = False
+    timing: Timing | None = None
 
     def keep(self) -> None:
         """Copy the arrays: the run comes later, and the caller may change them until then."""
@@ -39,11 +43,11 @@ class RunRequest:
 
     def finish(self, results: list[Array]) -> Any:
         """What the user gets."""
-        values = results[: self.picked]
+        values = results[: len(self.outputs)]
         result = values if self.tree is None else unflatten_outputs(self.tree, values)
         if self.captures is None:
             return result
-        return result, dict(zip(self.captures, results[self.picked :], strict=True))
+        return result, dict(zip(self.captures, results[len(self.outputs) :], strict=True))
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:

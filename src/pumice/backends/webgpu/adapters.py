@@ -90,6 +90,8 @@ class Adapter:
                 "workgroup_memory": self.limits["max-compute-workgroup-storage-size"],
                 "max_invocations": self.limits["max-compute-invocations-per-workgroup"],
                 "max_groups": self.limits["max-compute-workgroups-per-dimension"],
+                "max_workgroup_x": self.limits["max-compute-workgroup-size-x"],
+                "max_workgroup_y": self.limits["max-compute-workgroup-size-y"],
             },
         }
 

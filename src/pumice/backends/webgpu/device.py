@@ -409,9 +409,11 @@ class WebGpuDevice:
         self.name = self.gpu.adapter.name
 
     def describe(self) -> dict[str, Any]:
-        """Name, API, driver, features and limits, as data."""
+        """Name, API, driver, features and limits, as data; the features that it has, and those it asked for."""
         about = self.gpu.adapter.describe()
-        return {"backend": "webgpu", **about, "subgroup_size": self.caps.subgroup_size, "caps": self.caps.name}
+        features = [f for f in about["features"] if f in self.gpu.raw.features]
+        known = {"features": features, "requested_features": about["features"], "subgroup_size": self.caps.subgroup_size}
+        return {"backend": "webgpu", **about, **known, "caps": self.caps.name}
 
     @property
     def lost(self) -> bool:

@@ -1,0 +1,312 @@
+"""Receipts of runs: device, plans and params, how long the run took, and the hashes of what went in and out."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pumice.backends.base import Array, Device, Done, Session
+from pumice.backends.timing import Span, Timing
+from pumice.core.caps import Caps
+from pumice.plan.plan import Plan
+from pumice.receipts.artifacts import Artifact
+from pumice.receipts.receipt import HOST_REASON, Receipt, make_receipt
+from pumice.routes.backend import backend_identity
+from pumice.routes.documents import RouteDocument
+from pumice.routes.kernel import QUEUE_SUBMIT_WAIT, TIMESTAMP_QUERY
+from pumice.routes.staged import stage, staged_profile
+from pumice.run.digests import array_digest, entry_digest, joint_digest
+from pumice.run.entry import Entry
+from pumice.run.packs import used_kernels
+from pumice.run.request import RunRequest
+
+if TYPE_CHECKING:
+    from pumice.run.executable import Executable
+
+RUN_ROUTE = "pumice.run.v1"
+NULL_REASON = "the null device computes nothing"
+# Timestamps agree with the clock of the host if they explain at least this part of its wait, and no more than all it saw.
+_LEAST_SHARE, _MOST_SHARE = 0.5, 1.05
+# WebGPU's names of limits that devices describe.
+_LIMITS = {
+    "maxBufferSize": "max_buffer_bytes",
+    "maxStorageBufferBindingSize": "max_binding_bytes",
+    "maxComputeWorkgroupStorageSize": "workgroup_memory",
+    "maxComputeInvocationsPerWorkgroup": "max_invocations",
+    "maxComputeWorkgroupSizeX": "max_workgroup_x",
+    "maxComputeWorkgroupSizeY": "max_workgroup_y",
+}
+
+
+# -- what ran it --------------------------------------------------------------------------------------------------------
+def device_facts(device: Device) -> dict[str, Any]:
+    """The arguments of `make_receipt` that say what a run was on: backend, device, caps, software, and why it is no WebGPU.
+
+    >>> from pumice.backends.select import open_device
+    >>> facts = device_facts(open_device("host"))
+    >>> facts["backend"]()["runtime"], facts["device"]()["target"], facts["fallback_reason"]
+    ('native', 'host', 'ran on the host processor, not through WebGPU')
+    """
+    facts: dict[str, Any] = {
+        "backend": partial(identity, device),
+        "device": partial(describe_device, device),
+        "caps": partial(describe_caps, device.caps),
+        "software": partial(software_versions, device.caps.target),
+    }
+    kind = _kind(device)
+    if kind != "webgpu":
+        facts["fallback_reason"] = HOST_REASON if kind == "host" else NULL_REASON
+    return facts
+
+
+def _kind(device: Device) -> str:
+    return "null" if device.name == "null" else device.caps.target
+
+
+def describe_device(device: Device) -> dict[str, Any]:
+    """A device as receipts have it; features and limits are in the backend's identity."""
+    about = {k: v for k, v in device.describe().items() if k not in ("features", "requested_features", "limits", "caps", "index")}
+    return {"target": device.caps.target, "software": device.caps.software, **about}
+
+
+def describe_caps(caps: Caps) -> dict[str, Any]:
+    """The caps that plans were made for.
+
+    >>> describe_caps(Caps.preset("h200"))["tuning"]
+    'nvidia-hopper'
+    """
+    return {**asdict(caps), "tuning": None if caps.tuning is None else caps.tuning.name}
+
+
+def identity(device: Device) -> RouteDocument:
+    """The backend identity of an opened device: what it has, and not what its adapter could give."""
+    about = device.describe()
+    if "features" not in about:
+        room = about.get("memory_bytes") or device.caps.max_buffer_bytes
+        return backend_identity(about.get("cpu") or device.name, features=(), limits={"maxBufferSize": room})
+    requested, features = about["requested_features"], about["features"]
+    timed = TIMESTAMP_QUERY in requested and TIMESTAMP_QUERY in features
+    return backend_identity(
+        about["name"],
+        features=features,
+        requested_features=requested,
+        limits={name: about["limits"][own] for name, own in _LIMITS.items()},
+        timestamp_query="requested" if timed else "unavailable",
+    )
+
+
+@cache
+def software_versions(target: str) -> dict[str, Any]:
+    """The versions of what computes on a target.
+
+    >>> sorted(software_versions("webgpu"))
+    ['numpy', 'platform', 'pumice', 'python', 'wgpu']
+    """
+    from pumice import __version__
+
+    library = "wgpu" if target == "webgpu" else "numba"
+    try:
+        version = metadata.version(library)
+    except metadata.PackageNotFoundError:
+        version = None
+    known = {"pumice": __version__, "python": platform.python_version(), "numpy": np.__version__, library: version}
+    return {**known, "platform": platform.platform()}
+
+
+def plan_facts(plans: Mapping[str, Plan]) -> dict[str, Any]:
+    """The arguments of `make_receipt` that say which plans by name and which kernels of packs ran.
+
+    >>> import pumice as pm
+    >>> with pm.compile(lambda x: x * 2.0, x=pm.spec("N"), device="host") as exe:
+    ...     facts = plan_facts({"main": exe.plan})
+    >>> [(p["name"], p["digest"] == exe.plan.sha256) for p in facts["plans"]()], facts["packs"], facts["insecure"]
+    ([('main', True)], [], False)
+    """
+    used = used_kernels(plans.values())
+    return {
+        "plans": lambda: [{"name": name, "digest": plan.sha256} for name, plan in plans.items()],
+        "packs": used,
+        "degraded": _degraded(),
+        "insecure": any(kernel["insecure"] for kernel in used),
+    }
+
+
+def _degraded() -> list[dict[str, Any]]:
+    if "pumice.packs.degraded" not in sys.modules:  # no pack was loaded
+        return []
+    from pumice.packs.degraded import degraded
+
+    return [d.to_dict() for d in degraded()]
+
+
+# -- how long it took ---------------------------------------------------------------------------------------------------
+def agrees(timing: Timing) -> bool:
+    """Whether timestamps of the device agree with what the host's clock saw of the same run.
+
+    They must not exceed the time from the first command to the end of the wait, and explain at least half of the wait: of a run
+    so short that the way to the device takes longer, the host cannot tell.
+
+    >>> spans = Span("encode", 0.0, 0.001), Span("wait", 0.001, 0.010)
+    >>> [agrees(Timing("timestamps", "", (), seconds, spans)) for seconds in (0.009, 0.020, 0.0001)]
+    [True, False, False]
+    >>> agrees(Timing("host", "", (), 0.009, spans))
+    False
+    """
+    if timing.clock != "timestamps":
+        return False
+    waited, seen = timing.seconds_of("wait"), timing.seconds_of("encode", "wait")
+    return waited * _LEAST_SHARE <= timing.device_seconds <= seen * _MOST_SHARE
+
+
+def profile_of(timing: Timing, *, source: str | None = None, required: Sequence[str] = ("run",)) -> RouteDocument:
+    """The stages of a run: by the device's timestamps where they agree with the host's clock, else by that.
+
+    `source` asks for one of the two. Timestamps time the stage `run` alone; the host's clock also upload and readback, where the
+    backend tells them apart.
+
+    >>> phases = ("upload", 0.002), ("encode", 0.001), ("wait", 0.01), ("readback", 0.001)
+    >>> spans = tuple(Span(name, 0.0, seconds) for name, seconds in phases)
+    >>> timing = Timing("timestamps", "timestamps around the run", (), 0.009, spans)
+    >>> profile = profile_of(timing)
+    >>> profile["timingSource"], [(s["name"], s["ms"]) for s in profile["stages"]]
+    ('timestamp-query', [('run', 9)])
+    >>> [(s["name"], s["ms"]) for s in profile_of(timing, source="queue-submit-wait")["stages"]]
+    [('upload', 2), ('run', 11), ('readback', 1)]
+    """
+    valid = agrees(timing)
+    chosen = source or (TIMESTAMP_QUERY if valid else QUEUE_SUBMIT_WAIT)
+    by_host = {name: timing.seconds_of(name) for name in ("upload", "readback") if any(s.name == name for s in timing.spans)}
+    whole = sum(span.seconds for span in timing.spans)
+    ran = whole - sum(by_host.values())
+    if chosen == TIMESTAMP_QUERY:
+        seen = {**by_host, "run": ran}
+        about = {"seconds": timing.device_seconds, "method": timing.method, QUEUE_SUBMIT_WAIT: seen}
+        stages = [stage("run", timing.device_seconds * 1e3, metadata=about)]
+    else:
+        device = {} if timing.clock != "timestamps" else {TIMESTAMP_QUERY: timing.device_seconds, "agrees": valid}
+        order = [("upload", by_host.get("upload")), ("run", ran), ("readback", by_host.get("readback"))]
+        stages = [
+            stage(name, seconds * 1e3, metadata={"seconds": seconds, **(device if name == "run" else {})})
+            for name, seconds in order
+            if seconds is not None
+        ]
+    return staged_profile(stages, required_stages=required, timing_source=chosen, timestamps_validated=valid)
+
+
+# -- one run ------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class RunSubject:
+    """What a receipt says a run was of: a graph that somebody compiled, or a route with a name, a model and a request."""
+
+    route_id: str = RUN_ROUTE
+    task: str = "run"
+    model: Mapping[str, Any] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    kernel: Mapping[str, Any] | None = None
+    timing_source: str | None = None
+    required_stages: Sequence[str] = ("run",)
+
+
+class RecordedRun:
+    """A run that ends with a receipt: `start` it in the executable's turn, then `finish` gives results and receipt."""
+
+    def __init__(self, exe: Executable, call: RunRequest, subject: RunSubject | None = None) -> None:
+        self.exe, self.call, self.subject = exe, call, subject or RunSubject()
+        call.measure = True
+
+    def start(self, session: Session) -> Done:
+        """Runs, and notes everything that a later run could change."""
+        exe, call = self.exe, self.call
+        exe._set_up(call)
+        self.device = exe.device
+        self.params = params_section(exe._params.values())
+        self._before = {e: entry_digest(e) for e in exe.state.values()}
+        self.inputs = self._inputs()
+        began = time.perf_counter()
+        results = exe._begin(session, call).result()
+        seconds = time.perf_counter() - began
+        self.timing = call.timing or Timing("host", "host clock around the run", (), seconds, (Span("run", 0.0, seconds),))
+        self.states = [self._state(e) for e in exe.state.values()]
+        changed = [e for e in exe._params.values() if e in exe._updated]
+        self.params_after = params_section(exe._params.values()) if changed else self.params
+        self.outputs = self._outputs(results)
+        return Done(results)
+
+    def finish(self, results: list[Array]) -> Any:
+        """What `run` gives, and the receipt after it."""
+        found = self.call.finish(results)
+        return (found, self.receipt()) if self.call.captures is None else (*found, self.receipt())
+
+    def receipt(self) -> Receipt:
+        """The receipt of the run, once it is done."""
+        exe, subject = self.exe, self.subject
+        model = {"name": f"graph-{exe.graph.hash[:16]}", "dtype": _dtypes(exe._params.values()), **subject.model}
+        names = [name for name, _ in exe.graph.outputs]
+        request = {
+            "symbols": dict(self.call.env),
+            "outputs": [names[i] for i in self.call.outputs],
+            "captures": self.call.captures is not None,
+        }
+        conditions: dict[str, Any] = {"graph": exe.graph.hash, "states": self.states}
+        if self.params_after is not self.params:
+            conditions["params_after"] = self.params_after
+        return make_receipt(
+            task=subject.task,
+            route_id=subject.route_id,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            model={**model, "params": self.params},
+            profile=profile_of(self.timing, source=subject.timing_source, required=subject.required_stages),
+            request={**request, **subject.request},
+            conditions={**conditions, **subject.conditions},
+            kernel=subject.kernel,
+            **device_facts(self.device),
+            **plan_facts({"run": exe.plan}),
+        )
+
+    def _inputs(self) -> list[Artifact]:
+        given = [Artifact.array(name, array) for name, array in self.call.inputs.items()]
+        given += [Artifact.array(f"state.{e.name}", array) for e, array in self.call.states.items()]
+        # Documents have at least one input and one output; a graph of params alone has none.
+        return given or [Artifact.json("inputs", {})]
+
+    def _outputs(self, results: Sequence[Array]) -> list[Artifact]:
+        names = [self.exe.graph.outputs[i][0] for i in self.call.outputs]
+        taken = {a.role for a in self.inputs}
+        roles = [output_role(name, taken) for name in names] + [f"capture.{name}" for name in self.call.captures or ()]
+        found = [Artifact.array(role, array) for role, array in dict(zip(roles, results, strict=True)).items()]
+        return found or [Artifact.json("outputs", {})]
+
+    def _state(self, entry: Entry) -> dict[str, Any]:
+        """What the run began and ended with; `initial` where that was the value of a new executable."""
+        before, after = self._before[entry], entry_digest(entry)
+        known = {"name": entry.name, "type": str(entry.type), "before": before, "after": after, "changed": before != after}
+        return {**known, "initial": before == array_digest(entry._spec.initial())}
+
+
+def output_role(name: str, inputs: set[str]) -> str:
+    """The role of an output; one that has the name of an input gets a longer one.
+
+    >>> output_role("y", {"x"}), output_role("x", {"x"})
+    ('y', 'output.x')
+    """
+    return f"output.{name}" if name in inputs else name
+
+
+def params_section(entries: Iterable[Entry]) -> dict[str, Any]:
+    """Params as the section `model` has them: how many, their bytes, and the digest over all; the caller has the turn."""
+    listed = list(entries)
+    return {"count": len(listed), "bytes": sum(e.type.max_nbytes({}) for e in listed), "sha256": joint_digest(listed)}
+
+
+def _dtypes(entries: Iterable[Entry]) -> str:
+    return "+".join(sorted({e.type.dtype.name for e in entries})) or "none"
