@@ -129,6 +129,30 @@ def test_random_chains_are_right_on_both_sides_of_every_border(chunk: int) -> No
     assert sum(found) > 2 * len(found)
 
 
+def check_pieces(seed: int) -> int:
+    """Compares a chain whose large steps run in pieces with the same one whole, bit by bit; the number of pieces."""
+    case, caps = random_chain(seed), device("webgpu").caps
+    whole, split = (build_plan(case.graph, caps, PlanOptions(arena=False, guard=GUARD, largest_step=n)) for n in (None, 1))
+    for env in (whole.maxima, {s: max(1, n // 3) for s, n in whole.maxima.items()}):
+        one = case.at(env)
+        want, (found, broken) = run_plan(device("webgpu"), whole, one)[0], run_plan(device("webgpu"), split, one, guarded=True)
+        assert broken == [], (seed, env)
+        assert [a.tobytes() for a in found] == [a.tobytes() for a in want], (seed, env)
+    return sum(s.piece is not None for s in split.steps)
+
+
+@pytest.mark.gpu
+def test_random_chains_in_pieces_give_the_bits_of_whole_steps() -> None:
+    assert sum(check_pieces(seed) for seed in range(6)) > 20
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(8))
+def test_many_random_chains_in_pieces(chunk: int) -> None:
+    assert sum(check_pieces(seed) for seed in range(2000 + chunk, 2120, 8)) > 30
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(8))

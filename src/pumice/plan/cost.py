@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pumice.core.dims import evaluate
@@ -12,6 +12,8 @@ from pumice.ir.traits import Sizes
 from pumice.plan.plan import Plan, Regime, Step
 
 Env = Mapping[str, int]
+# Floating-point operations in the time of moving a byte, roughly, on current devices.
+FLOPS_A_BYTE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,18 @@ class Cost:
     @property
     def moved(self) -> int:
         return self.read + self.written
+
+    @property
+    def work(self) -> int:
+        """About how long it takes, in floating-point operations: a byte counts as many."""
+        return FLOPS_A_BYTE * self.moved + (self.flops or 0)
+
+    def between(self, start: int, end: int, total: int) -> Cost:
+        """What of it workgroups `start` to `end` of a total cost."""
+        read, written, flops = (
+            None if n is None else n * end // total - n * start // total for n in (self.read, self.written, self.flops)
+        )
+        return Cost(read or 0, written or 0, flops)
 
 
 def step_costs(plan: Plan, env: Env) -> list[Cost]:
@@ -41,25 +55,53 @@ def step_costs(plan: Plan, env: Env) -> list[Cost]:
     [Cost(read=192, written=32, flops=128)]
     """
     counted: set[int] = set()
-    out = []
+    out: list[Cost] = []
     regime = plan.regime(env)
-    for step in regime.steps:
-        demand = _demand(plan.graph, regime, step, env)
-        read = written = 0
-        for value in {b.value for b in step.bindings if b.access == "read"}:
-            read += _bytes(regime, value, demand.get(value), env)
-        for b in step.bindings:
-            if b.access == "write" and b.part == 0:
-                written += _bytes(regime, b.value, None, env)
-            elif b.access == "update":
-                touched = _touched(plan.graph, regime, step, b.value, env)
-                written += touched
-                read += touched if _reads_what_it_updates(plan.graph, step) else 0
+    for pieces in in_pieces(regime.steps):
         # A routine of several kernels does its arithmetic once.
-        flops = None if step.root in counted else _sum_flops(plan.graph, step, env)
-        counted.add(step.root)
-        out.append(Cost(read, written, flops))
+        cost = _step_cost(plan.graph, regime, pieces[0], env, arithmetic=pieces[0].root not in counted)
+        counted.add(pieces[0].root)
+        sizes = [max(0, evaluate(s.most_groups, env)) for s in pieces]
+        total = max(1, sum(sizes))
+        starts = [sum(sizes[:k]) for k in range(len(sizes))]
+        out += [cost] if len(pieces) == 1 else [cost.between(at, at + n, total) for at, n in zip(starts, sizes, strict=True)]
     return out
+
+
+def step_work(plan: Plan, env: Env) -> list[int]:
+    """About how long each step takes, in floating-point operations, as if each kernel of a routine did all its arithmetic."""
+    regime = plan.regime(env)
+    return [_step_cost(plan.graph, regime, step, env, arithmetic=True).work for step in regime.steps]
+
+
+def in_pieces(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """The steps in order, those that are pieces of one together."""
+    at = 0
+    while at < len(steps):
+        step = steps[at]
+        count = step.piece[1] if step.piece is not None and step.piece[0] == 1 else 1
+        found = steps[at : at + count]
+        # Variants are for people: what a file says there is not relied on.
+        same = all(s.piece == (k, count) and (s.root, s.kernel) == (step.root, step.kernel) for k, s in enumerate(found, 1))
+        if count > 1 and not (same and len(found) == count):
+            found = steps[at : at + 1]
+        yield found
+        at += len(found)
+
+
+def _step_cost(graph: Graph, regime: Regime, step: Step, env: Env, *, arithmetic: bool) -> Cost:
+    demand = _demand(graph, regime, step, env)
+    read = written = 0
+    for value in {b.value for b in step.bindings if b.access == "read"}:
+        read += _bytes(regime, value, demand.get(value), env)
+    for b in step.bindings:
+        if b.access == "write" and b.part == 0:
+            written += _bytes(regime, b.value, None, env)
+        elif b.access == "update":
+            touched = _touched(graph, regime, step, b.value, env)
+            written += touched
+            read += touched if _reads_what_it_updates(graph, step) else 0
+    return Cost(read, written, _sum_flops(graph, step, env) if arithmetic else None)
 
 
 def node_flops(graph: Graph, node: Node, env: Env) -> int | None:

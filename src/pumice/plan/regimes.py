@@ -13,14 +13,12 @@ from functools import cached_property
 from pumice.core.dims import evaluate, symbols
 from pumice.core.domain import Domain, Limit
 from pumice.kernels.context import LowerContext
-from pumice.plan.cost import step_costs
+from pumice.plan.cost import FLOPS_A_BYTE, step_costs
 from pumice.plan.plan import Part, Plan, Regime, Step, Value
 from pumice.plan.verify import MAX_REGIMES
 
 # Below this share of a run's time at a border, another choice is not worth a regime.
 _SHARE = 0.1
-# Floating-point operations in the time of moving a byte, roughly, on current devices.
-_FLOPS_A_BYTE = 16
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class StepSchedule:
         """The steps that differ, and how often each occurs: the same kernel over the same sizes costs the same in every layer."""
         found: dict[object, list[Step]] = {}
         for step in self.steps:
-            found.setdefault((step.kernel, step.uniforms, step.groups, step.label), []).append(step)
+            found.setdefault(step_kind(step), []).append(step)
         return [(same[0], len(same)) for same in found.values()]
 
     @cached_property
@@ -49,9 +47,19 @@ class StepSchedule:
         values = {i: Value(i, ctx.type(i), (Part(self.aliases.get(i, i), 0, 0),)) for i in bound}
         return Plan(ctx.graph, ctx.caps, (), (), (Regime(steps, values),), ctx.maxima)
 
+    @property
+    def largest_sizes(self) -> dict[str, int]:
+        """The largest sizes within the bounds."""
+        return border_sizes(self.ctx.maxima, self.bounds[0]) if self.bounds else dict(self.ctx.maxima)
+
     def same_steps(self, other: StepSchedule) -> bool:
         """Whether two schedules run the same: their temporaries have the same types then, at other sizes perhaps."""
         return self.steps == other.steps and self.aliases == other.aliases and self.ctx.temps == other.ctx.temps
+
+
+def step_kind(step: Step) -> tuple[object, ...]:
+    """What steps that cost the same have in common."""
+    return step.kernel, step.uniforms, step.groups, step.label
 
 
 def find_schedules(lower: Callable[[tuple[Limit, ...]], StepSchedule]) -> list[StepSchedule]:
@@ -120,14 +128,12 @@ def _borders(schedule: StepSchedule, known: Container[Limit]) -> list[tuple[Limi
 
 def _total(schedule: StepSchedule) -> float:
     """What the steps of a schedule cost at the largest of its sizes."""
-    maxima = schedule.ctx.maxima
-    env = border_sizes(maxima, schedule.bounds[0]) if schedule.bounds else dict(maxima)
-    return sum(count * cost for _, count, cost in _costs(schedule, env))
+    return sum(count * cost for _, count, cost in _costs(schedule, schedule.largest_sizes))
 
 
 def _costs(schedule: StepSchedule, env: Mapping[str, int]) -> list[tuple[Step, int, float]]:
     """The distinct steps of a schedule, how often each occurs, and about what one costs."""
-    costs = [cost.moved + (cost.flops or 0) / _FLOPS_A_BYTE for cost in step_costs(schedule.draft, env)]
+    costs = [cost.moved + (cost.flops or 0) / FLOPS_A_BYTE for cost in step_costs(schedule.draft, env)]
     return [(step, count, cost) for (step, count), cost in zip(schedule.distinct, costs, strict=True)]
 
 

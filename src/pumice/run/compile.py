@@ -15,7 +15,7 @@ from pumice.run.executable import Executable
 from pumice.run.feeds import feed_states
 from pumice.run.opening import open_plan, plan_options, store_for
 from pumice.run.packs import GivenPacks
-from pumice.run.store import Store
+from pumice.run.store import Store, check_largest_step
 from pumice.tracing import Spec, trace
 
 
@@ -30,6 +30,7 @@ def compile(
     packs: GivenPacks = None,
     fuse: bool | None = None,
     arena: bool | None = None,
+    largest_step: float | None = None,
     check_indices: bool = True,
     feeds: Mapping[str, int | str] | None = None,
     skip_unchanged: bool | None = None,
@@ -40,7 +41,7 @@ def compile(
     `max` sets maxima of symbolic dims. `params` of a function may be arrays (uploaded at once) or specs (set later);
     `store` is the `Store` whose params and states it uses, on whose device it then is; executables of one store share those of
     equal name. `fuse` and `arena` switch fusion and memory sharing off. Integer inputs that select rows are range-checked
-    unless `check_indices` is False. `packs` names kernel packs (see `Store`).
+    unless `check_indices` is False. `packs` names kernel packs and `largest_step` is the most work of one dispatch (see `Store`).
 
     `feeds` maps states to outputs: after each run the state has the output's value, without leaving the device. An input
     named there becomes a state. Inputs of up to 4 KiB that have not changed since the last run are not uploaded again;
@@ -62,7 +63,9 @@ def compile(
         graph = feed_states(graph, feeds)
     store, opened = store_for(device, store, packs)
     began = time.perf_counter()
-    plan = build_plan(graph, opened.caps, plan_options(fuse, arena, store.pack_kernels), max=max, packs=store.packs())
+    largest = store.largest_step if largest_step is None else check_largest_step(largest_step)
+    options = plan_options(fuse, arena, store.pack_kernels, largest)
+    plan = build_plan(graph, opened.caps, options, max=max, packs=store.packs())
     exe = open_plan(
         plan,
         store,

@@ -16,7 +16,12 @@ from pumice.run.packs import GivenPacks
 from pumice.run.store import Store
 
 
-def plan_options(fuse: bool | None = None, arena: bool | None = None, pack_kernels: tuple[PackKernel, ...] = ()) -> PlanOptions:
+def plan_options(
+    fuse: bool | None = None,
+    arena: bool | None = None,
+    pack_kernels: tuple[PackKernel, ...] = (),
+    largest_step: int | None = None,
+) -> PlanOptions:
     """Plan options as given, else from the switches; planning itself reads no switches.
 
     >>> with config.override(nofuse=True):
@@ -29,6 +34,7 @@ def plan_options(fuse: bool | None = None, arena: bool | None = None, pack_kerne
         default_max=config.default_max,
         check=config.validate,
         pack_kernels=pack_kernels,
+        largest_step=largest_step,
     )
 
 

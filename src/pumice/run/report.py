@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class StepReport:
     """One step: what it computes, how, and what it moves at the report's sizes. `groups` 0 means that it is skipped.
 
-    Where `counted`, the number of workgroups comes from the device, and `groups` is the most that it can be.
+    Where `counted`, the number of workgroups comes from the device, and `groups` is the most that it can be. `piece` is the
+    number of a piece of a large step, from 1 on, and how many pieces that has.
     """
 
     step: int
@@ -35,6 +36,7 @@ class StepReport:
     kernel: int
     groups: int
     counted: bool
+    piece: tuple[int, int] | None
     read_bytes: int
     written_bytes: int
     flops: int | None
@@ -90,6 +92,16 @@ class Report:
         return sum(s.groups > 0 for s in self.steps)
 
     @property
+    def in_pieces(self) -> str:
+        """The large steps that run as several dispatches, as text; "" if there are none."""
+        found: dict[str, int] = {}
+        for s in self.steps:
+            if s.piece is not None and s.piece[0] == 1:
+                text = f"{s.label} in {s.piece[1]}"
+                found[text] = found.get(text, 0) + 1
+        return ", ".join(text if n == 1 else f"{n} times {text}" for text, n in found.items())
+
+    @property
     def arena_saved_bytes(self) -> int:
         """What sharing memory between intermediate values saves."""
         return self.arena_unshared_bytes - self.memory.get("arena", 0)
@@ -113,6 +125,7 @@ class Report:
             f"{self.device}, planned for {self.target}" + (f", at {sizes}" if sizes else ""),
             f"{len(self.steps)} steps, {self.dispatches} dispatches, {self.copies} copies, "
             f"{self.kernels} kernels, {self.pipelines} pipelines, {self.buffers} buffers",
+            *([f"large steps in pieces: {split}"] if (split := self.in_pieces) else []),
             *(f"regime {k}{' (this one)' if k == self.regime else ''}: {text}" for k, text in enumerate(self.regimes)),
             f"memory: {memory or 'none'}",
             f"arena: {quantity(self.memory.get('arena', 0), 'B')} instead of {quantity(self.arena_unshared_bytes, 'B')}",
@@ -150,13 +163,14 @@ def report_plan(plan: Plan, sizes: Mapping[str, int], *, device: str = "", count
             step=i,
             label=s.label,
             variant=s.variant,
-            why=reason(plan.graph, s.anchor, s.variant, plan.maxima),
+            why=reason(plan.graph, s.anchor, s.whole_variant, plan.maxima),
             ops=tuple(plan.graph.nodes[n].op for n in s.nodes),
             nodes=s.nodes,
             where=plan.graph.nodes[s.root].where,
             kernel=s.kernel,
             groups=evaluate(s.most_groups, env),
             counted=isinstance(s.groups, DeviceCount),
+            piece=s.piece,
             read_bytes=costs[i].read,
             written_bytes=costs[i].written,
             flops=costs[i].flops,

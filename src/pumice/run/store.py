@@ -24,13 +24,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def check_largest_step(value: float) -> int:
+    """A bound on the work of a step, as planning takes it.
+
+    >>> check_largest_step(2e9)
+    2000000000
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 2**63:
+        raise InputError(
+            f"largest_step is {value!r}", hint="a number of floating-point operations, such as 1e9", name="largest_step"
+        )
+    return int(value)
+
+
 class Store:
     """Params and states by name on one device, and the order of all runs that use them. Thread-safe.
 
     Executables that are compiled with one store use the same params and states: those of equal name are one, and must have
     equal types. Everything on a store takes effect in one order: runs, writes and swaps. `close()` it, or use it as a context
     manager; what it holds stays until then, or until it is released. `packs` names the kernel packs that they use wherever
-    those fit; without it enabled packs are used where they are faster.
+    those fit; without it enabled packs are used where they are faster. `largest_step` is the most work of one dispatch of
+    theirs, in floating-point operations with 16 for each byte moved: what has more is planned as several dispatches, so that
+    other work on the device gets its turn in between (docs/cooperative.md).
 
     >>> import numpy as np, pumice as pm
     >>> def scaled(params, x):
@@ -50,11 +65,13 @@ class Store:
         device: str | Device = "auto",
         *,
         packs: GivenPacks = None,
+        largest_step: float | None = None,
         parent: Store | None = None,
     ) -> None:
         self._root: Store = self if parent is None else parent._root
         if parent is None:
             self._device = as_device(device)
+            self._largest_step = None if largest_step is None else check_largest_step(largest_step)
             self._pack_kernels = kernels_in_use(self._device, packs)
             self._turns = Turns()
             # Bytes of params and states that travelled, those of child stores with them.
@@ -110,6 +127,11 @@ class Store:
     def pack_kernels(self) -> tuple[PackKernel, ...]:
         """Kernels of packs that plans on this store may take."""
         return self._root._pack_kernels
+
+    @property
+    def largest_step(self) -> int | None:
+        """The most work of one dispatch of the plans that are made on this store, None for any."""
+        return self._root._largest_step
 
     @property
     def closed(self) -> bool:
