@@ -60,14 +60,34 @@ class Folder:
 
     def read(self, name: str, limit: int, *, secret: bool = False) -> bytes:
         """The content of a plain file of the owner's, of at most `limit` bytes; a secret one must be closed to others' reads."""
-        fd = os.open(self._at(name), os.O_RDONLY | _PLAIN, dir_fd=self._fd)
+        fd = self.open(name)
         try:
-            _check_owner(self.path / name, os.fstat(fd))
             if secret:
                 _check_secret(self.path / name, os.fstat(fd))
             return _content(fd, self.path / name, limit)
         finally:
             os.close(fd)
+
+    def open(self, name: str, *, append: bool = False) -> int:
+        """A descriptor of a plain file of the owner's, to read it; or to append to it, where it is made if it is missing.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as d, open_private(Path(d)) as folder:
+        ...     fd = folder.open("a", append=True)
+        ...     _ = os.write(fd, b"text")
+        ...     os.close(fd)
+        ...     folder.read("a", 100)
+        b'text'
+        """
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT if append else os.O_RDONLY
+        fd = os.open(self._at(name), flags | _PLAIN, 0o600, dir_fd=self._fd)
+        try:
+            _check_owner(self.path / name, os.fstat(fd))
+            _check_plain(self.path / name, os.fstat(fd))
+            return fd
+        except BaseException:
+            os.close(fd)
+            raise
 
     def write(self, name: str, content: bytes, *, durable: bool = False) -> None:
         """Replaces a file as a whole; a durable one is on the disk, under its name, when this returns."""
@@ -201,10 +221,14 @@ def _check_secret(path: Path, found: os.stat_result) -> None:
         )
 
 
-def _content(fd: int, path: Path, limit: int) -> bytes:
-    found = os.fstat(fd)
+def _check_plain(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(f"{path} is no plain file")
+
+
+def _content(fd: int, path: Path, limit: int) -> bytes:
+    found = os.fstat(fd)
+    _check_plain(path, found)
     if found.st_size > limit:
         raise OSError(f"{path} has {found.st_size} bytes, more than {limit}")
     with open(fd, "rb", closefd=False) as file:

@@ -15,7 +15,7 @@ import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
 from pumice.packs.errors import InvalidKey
@@ -149,6 +149,7 @@ def _written(payload: bytes, key: PublicKey, signature: bytes) -> bytes:
     return json_bytes(envelope) + b"\n"
 
 
+@lru_cache(64)  # the lines of a log have few keys
 def _key(text: str) -> PublicKey:
     try:
         key = PublicKey.parse(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.errors import InputError
+from pumice.errors import InputError, PumiceError
 
 
 class ReceiptError(InputError):
@@ -52,3 +52,21 @@ class BrokenLog(ReceiptError):
     """A log of receipts from which lines are missing, or in which some were changed, moved or put in."""
 
     code = "broken-log"
+
+
+class InvalidCheckpoint(ReceiptError):
+    """A checkpoint or proof that does not have the one form that such files have, or holds a line that cannot be checked."""
+
+    code = "invalid-checkpoint"
+
+
+class BadProof(ReceiptError):
+    """A proof that does not lead from the receipt, or from the older checkpoint, to the root of the log."""
+
+    code = "bad-proof"
+
+
+class LogNotWritten(PumiceError):
+    """A receipt that could not be appended to the log; the log is as it was."""
+
+    code = "log-not-written"
