@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pumice.llm.grammar import Grammar as Grammar
     from pumice.llm.load import load as load
     from pumice.run.compile import compile as compile
+    from pumice.run.cooperative import Cooperative as Cooperative
     from pumice.run.executable import Executable as Executable
     from pumice.run.load_plan import load_plan as load_plan
     from pumice.run.packs import Pack as Pack
@@ -58,6 +59,7 @@ _HOMES = {
     "pumice.llm.grammar": "Grammar",
     "pumice.llm.load": "load",
     "pumice.run.compile": "compile",
+    "pumice.run.cooperative": "Cooperative",
     "pumice.run.executable": "Executable",
     "pumice.run.load_plan": "load_plan",
     "pumice.run.packs": "Pack load_pack",

@@ -200,6 +200,12 @@ class DeadlineError(PumiceError):
     HINT = "give it more time, or the engine fewer calls at once"
 
 
+class RunCancelled(PumiceError):
+    """A run that was cancelled at a checkpoint; `fields["complete"]` says whether its states were updated, all of them."""
+
+    code = "run-cancelled"
+
+
 class ClosedError(PumiceError):
     """The executable or the device was closed before this call."""
 

@@ -160,6 +160,26 @@ def packed_otherwise(name: str) -> ShapeError:
     )
 
 
+class Pacer(Protocol):
+    """Divides a run into ranges of steps, and learns how long each took. Its calls come from the thread that runs.
+
+    Between two calls of a session the device's lock is free: `take` is where others get their turn.
+    """
+
+    def take(self, total: int, done: int) -> int:
+        """How many of the `total - done` steps that are left go next; 0: wait for the oldest range in flight.
+
+        May block, as in a pause, and raise, which ends the run: the steps that are left are not run, unless some before them
+        have updated params or states in place. Those are never left half updated.
+        """
+
+    def submitted(self, count: int) -> None:
+        """The steps that were taken are on the device's queue. Not called by devices that have none, as the host."""
+
+    def completed(self, seconds: float, authority: str) -> None:
+        """The oldest range in flight is done, or on devices without a queue the one that was taken; `authority` measured it."""
+
+
 class Session(Protocol):
     """A plan on a device, with buffers of its own and residents that it binds. Not thread-safe: the store orders all calls.
 
@@ -185,6 +205,9 @@ class Session(Protocol):
 
     def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Pending:
         """Like `run`, but the outputs are waited for later. Runs take effect in the order in which they are started."""
+
+    def run_paced(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], pacer: Pacer) -> list[Array]:
+        """As `run`, in ranges of steps as the pacer wants them: the same kernels in the same order, each range a submit."""
 
     def prepare(self, env: Mapping[str, int], outputs: Sequence[int]) -> None:
         """Make ready what a run with these symbols and outputs needs, as far as opening the plan has not done it."""

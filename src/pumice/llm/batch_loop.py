@@ -199,8 +199,10 @@ class BatchLoop:
             single = single or s.request.sampling.logprobs is not None
             speculating = speculating or s.speculator is not None
         ahead = 1 if single or masked else min(self._ahead, _TOKEN_STEPS_PER_BURST) if speculating else self._ahead
-        # A mask, and drafts, need the token before them.
-        while len(self._in_flight) < (1 if masked or speculating else self._bursts):
+        # A mask, and drafts, need the token before them; paced runs come back when they are done.
+        bursts = 1 if masked or speculating or self._store.paces else self._bursts
+        ahead = 1 if self._store.paces else ahead
+        while len(self._in_flight) < bursts:
             drafts = self._draft() if speculating else {}
             batch = self._scheduler.next_batch(time.monotonic(), ahead, drafts)
             if batch.expired:

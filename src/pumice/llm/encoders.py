@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from pumice.run.packs import GivenPacks, used_kernels
 from pumice.sources import Progress, ProgressCallback
 from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pumice.run.cooperative import Cooperative
 
 Array = np.ndarray[Any, Any]
 # Batches that are queued on a GPU while it computes another, so that it need not wait for the host.
@@ -105,6 +108,10 @@ class EncoderModel:
         """The device's name and kind."""
         return {"name": self.device.name, "target": self.device.caps.target, "software": self.device.caps.software}
 
+    def cooperate(self, cooperative: Cooperative | None) -> None:
+        """Let all its runs share the device as a `pm.Cooperative` says; None: no longer."""
+        self._store.cooperate(cooperative)
+
     def reopen(self, device: str | Device | None = None) -> None:
         """Reopen on a new device after this one was lost; the weights are read again from their files."""
         with self._lock:
@@ -114,6 +121,7 @@ class EncoderModel:
 
     def close(self) -> None:
         """Free the device memory; a second call does nothing."""
+        self._store.end_pauses()
         with self._lock:
             self._closed = True
             self._store.close()

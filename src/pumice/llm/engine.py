@@ -43,6 +43,7 @@ from pumice.sources import ProgressCallback
 if TYPE_CHECKING:
     from pumice.llm.model import LanguageModel
     from pumice.llm.prompts import Prompt
+    from pumice.run.cooperative import Cooperative
     from pumice.run.profile import Profile
 
 Array = np.ndarray[Any, Any]
@@ -340,9 +341,14 @@ class Engine(BatchLoop):
         exes: dict[Any, Executable] = {**self._exes, **({} if self._logits is None else {"logits": self._logits.exe})}
         return {str(k): {"steps": [len(r.steps) for r in e.plan.regimes], "memory": e.plan.memory} for k, e in exes.items()}
 
+    def cooperate(self, cooperative: Cooperative | None) -> None:
+        """Let all token steps share the device as it says (see `pm.Cooperative`), those of other engines of the model too."""
+        self._store.cooperate(cooperative)
+
     def close(self) -> None:
         """Free the device memory, after the batch that runs now; open streams end with a ClosedError."""
         self._closed = True
+        self._store.end_pauses()
         with self._step_lock:
             self._settle()
             self._end_all(ClosedError("the model is closed", hint="load it again"), list(self._live.values()))

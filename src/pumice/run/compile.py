@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.backends.base import Device
 from pumice.errors import InputError
@@ -17,6 +17,9 @@ from pumice.run.opening import open_plan, plan_options, store_for
 from pumice.run.packs import GivenPacks
 from pumice.run.store import Store, check_largest_step
 from pumice.tracing import Spec, trace
+
+if TYPE_CHECKING:
+    from pumice.run.cooperative import Cooperative
 
 
 def compile(
@@ -34,6 +37,7 @@ def compile(
     check_indices: bool = True,
     feeds: Mapping[str, int | str] | None = None,
     skip_unchanged: bool | None = None,
+    cooperative: Cooperative | None = None,
     **specs: Any,
 ) -> Executable:
     """Compile a graph, or trace and compile a function, for a device.
@@ -45,7 +49,7 @@ def compile(
 
     `feeds` maps states to outputs: after each run the state has the output's value, without leaving the device. An input
     named there becomes a state. Inputs of up to 4 KiB that have not changed since the last run are not uploaded again;
-    `skip_unchanged` True asks for that at any size, False switches it off.
+    `skip_unchanged` True asks for that at any size, False switches it off. `cooperative` is set on the store (see `Cooperative`).
 
     >>> import numpy as np, pumice as pm
     >>> exe = compile(lambda params, x: x @ params["w"], params={"w": np.eye(2, dtype="f4")}, x=pm.spec("B", 2), device="host")
@@ -74,6 +78,8 @@ def compile(
         took={"planned in": time.perf_counter() - began},
     )
     try:
+        if cooperative is not None:
+            store.cooperate(cooperative)
         arrays = {k: v for k, v in flatten(params).items() if not isinstance(v, Spec)} if params else {}
         if arrays:
             exe.set_params(arrays, partial=True)

@@ -37,6 +37,7 @@ from pumice.run.store import Store
 from pumice.run.turns import DeviceCall
 
 if TYPE_CHECKING:
+    from pumice.run.cooperative import Cooperative
     from pumice.run.receipts import RecordedRun
 
 T = TypeVar("T")
@@ -228,6 +229,10 @@ class Executable(Inspection):
 
         return results
 
+    def cooperate(self, cooperative: Cooperative | None) -> None:
+        """`Store.cooperate` of its store: for all runs of the store's executables."""
+        self.store.cooperate(cooperative)
+
     def prepare(self, arrays: Mapping[str, Any], *, outputs: Sequence[int | str] | None = None) -> None:
         """Make ready what a run with such inputs needs, and run nothing: the first run is then as fast as the others.
 
@@ -271,7 +276,7 @@ class Executable(Inspection):
         try:
             call = self._call(by_name(arrays, inputs), outputs, captures)
             recorded = self._recorded(call) if receipt else None
-            overlaps = self._require_open().overlaps and not (self._validate or self._debug or receipt)
+            overlaps = self._require_open().overlaps and not (self._validate or self._debug or receipt or self.store.paces)
         except Exception as e:
             future.set_exception(e)
             return future
@@ -312,14 +317,20 @@ class Executable(Inspection):
         self._set_up(call)
         self._count.runs += 1
         try:
+            cooperative = self.store.cooperative
             if not (self._validate or self._debug):
+                if cooperative is not None:
+                    return cooperative.drive(self, session, call)
                 if call.measure and self.device.caps.timestamps and self.plan.caps.timestamps:
                     found, call.timing = session.profile(call.env, call.inputs, call.wanted, False)
                     return Done(found)
                 return session.start(call.env, call.inputs, call.wanted)
             before = self._snapshot() if self._validate else None
             plain = (call.env, call.inputs, call.wanted)
-            results = self._explained(session, *plain) if self._debug else session.run(*plain)
+            if self._debug:
+                results = self._explained(session, *plain)
+            else:
+                results = session.run(*plain) if cooperative is None else cooperative.drive(self, session, call).result()
             if before is not None:
                 self._compare(call.env, call.inputs, before, call.wanted, results)
             return Done(results)

@@ -19,6 +19,7 @@ from pumice.run.request import unknown_name
 from pumice.run.turns import Turns
 
 if TYPE_CHECKING:
+    from pumice.run.cooperative import Cooperative
     from pumice.run.executable import Executable
 
 T = TypeVar("T")
@@ -74,6 +75,7 @@ class Store:
             self._largest_step = None if largest_step is None else check_largest_step(largest_step)
             self._pack_kernels = kernels_in_use(self._device, packs)
             self._turns = Turns()
+            self._cooperative: Cooperative | None = None
             # Bytes of params and states that travelled, those of child stores with them.
             self._moved = {"uploads_bytes": 0, "readback_bytes": 0}
         else:
@@ -122,6 +124,44 @@ class Store:
     def device(self) -> Device:
         """The device that it is on."""
         return self._root._device
+
+    @property
+    def cooperative(self) -> Cooperative | None:
+        """How its runs share the device; None: each run as a whole."""
+        return self._root._cooperative
+
+    @property
+    def paces(self) -> bool:
+        """Whether its runs are divided into ranges."""
+        found = self._root._cooperative
+        return found is not None and found.mode == "cooperative"
+
+    def cooperate(self, cooperative: Cooperative | None) -> None:
+        """Let all later runs on the store, and on its children, share the device as it says; None: no longer.
+
+        >>> import pumice as pm
+        >>> with pm.compile(lambda x: x * 2.0, x=pm.spec(2), device="host") as exe:
+        ...     c = pm.Cooperative(target_ms=2)
+        ...     exe.store.cooperate(c)
+        ...     exe.run(x=[1, 2]), c.report()["status"]
+        (array([2., 4.], dtype=float32), 'succeeded')
+        """
+        from pumice.run.cooperative import Cooperative
+
+        if cooperative is not None and not isinstance(cooperative, Cooperative):
+            raise InputError(
+                f"cooperate takes a pm.Cooperative, not {type(cooperative).__name__}", hint="such as pm.Cooperative(target_ms=4)"
+            )
+
+        def put() -> None:
+            self._root._cooperative = cooperative
+
+        self._in_turn(put)
+
+    def end_pauses(self) -> None:
+        """Let runs that are paused go on to their end; for callers that wait for that end, to close what they run on."""
+        if self.cooperative is not None:
+            self.cooperative.hurry()
 
     @property
     def pack_kernels(self) -> tuple[PackKernel, ...]:

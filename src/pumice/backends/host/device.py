@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.base import ByteMove, Device, Done, Resident, ResidentSpec, buffer_starts, own_residents
+from pumice.backends.base import ByteMove, Device, Done, Pacer, Resident, ResidentSpec, buffer_starts, own_residents
 from pumice.backends.host.memory.buffers import aligned_bytes
 from pumice.backends.host.native import jit
 from pumice.backends.host.native.kernel_tasks import kernels_for
@@ -150,13 +150,17 @@ class HostSession:
         inputs: Mapping[str, Array],
         outputs: Sequence[int],
         after_step: Callable[[], None] | None = None,
+        pacer: Pacer | None = None,
     ) -> list[Array]:
         self._check_open()
         program = self._program(env, outputs)
         try:
-            # Integer wrap-around, infinities and NaN are results here, not accidents to report.
-            with np.errstate(all="ignore"):
-                results = program.run(inputs, after_step)
+            if pacer is not None:  # what runs between the ranges is not ours
+                results = program.run(inputs, pacer=pacer)
+            else:
+                # Integer wrap-around, infinities and NaN are results here, not accidents to report.
+                with np.errstate(all="ignore"):
+                    results = program.run(inputs, after_step)
         finally:
             for buffer in self._trained:
                 self._spoil(buffer)
@@ -179,6 +183,10 @@ class HostSession:
         (whole,) = watch.spans()
         steps = from_ends(at[0], at[1:]) if at else ()
         return results, Timing("host", "host clock", steps, at[-1] - at[0] if at else whole.seconds, (whole,))
+
+    def run_paced(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], pacer: Pacer) -> list[Array]:
+        """As `run`, in ranges of steps."""
+        return self._run(env, inputs, outputs, pacer=pacer)
 
     def start(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> Done:
         """As `run`: the work is done when this comes back."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from pumice.backends.base import Pacer
 from pumice.backends.host.evaluate import Code, Thunk, compile_step
 from pumice.backends.host.memory.arrays import NpDType, numel, overlap
 from pumice.backends.host.memory.buffers import ALIGNMENT
@@ -22,7 +24,10 @@ from pumice.ir.graph import bind_attrs
 from pumice.ir.registry import SOURCE_OPS, Array, Attrs
 from pumice.ir.types import TensorType
 from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step
+from pumice.routes.adaptive import HOST_WORK
 
+# Linked ranges that a program keeps: their borders repeat once a pacer has found its sizes.
+_RANGES = 256
 # Inputs and outputs up to this size are copied: compiled calls know arrays by their place in memory.
 _SMALL = 1 << 16
 
@@ -46,6 +51,10 @@ class ProgramLayout:
         self.roots = {n: s for s in regime.steps for n in self.stored(s)}
         # Buffers that runs write.
         self.written = {self.parts[n].buffer for n in (*self.roots, *(to for to, _ in regime.copies))}
+        # The steps before the first that updates a param or a state in place.
+        kept = {i for i, b in enumerate(plan.buffers) if b.kind in ("param", "state")}
+        updates = (i for i, s in enumerate(regime.steps) if any(self.parts[n].buffer in kept for n in self.stored(s)))
+        self.free = next(updates, len(regime.steps))
         inputs = {i for i, b in enumerate(plan.buffers) if b.kind == "input"}
         self.inputs = {n.name: n.id for n in self.graph.sources("input") if n.id in self.parts}
         # Values that live in the memory of an input without being one: views that needed no step.
@@ -229,6 +238,8 @@ class Program:
             self.slots[slot] = scratch[offset : offset + size].view(dtype).reshape(shape)
         self._calls = self._link(self.code)
         self._calls_of: list[list[Callable[[], Any]]] | None = None
+        # The calls of ranges that were run, by their first step and the one after the last.
+        self._linked: dict[tuple[int, int], list[Callable[[], Any]]] = {}
 
     def _by_step(self) -> list[list[Callable[[], Any]]]:
         """The calls of each step apart, for measuring."""
@@ -284,8 +295,13 @@ class Program:
         memory = self.slots[source].reshape(-1).view(np.uint8)[start : start + numel(shape) * dtype.itemsize]
         self.slots[slot] = memory.view(dtype).reshape(shape)
 
-    def run(self, inputs: Mapping[str, Array], after_step: Callable[[], None] | None = None) -> list[Array]:
-        """One run; `inputs` have the exact shapes and dtypes. `after_step` is called before the first and after each step."""
+    def run(
+        self, inputs: Mapping[str, Array], after_step: Callable[[], None] | None = None, pacer: Pacer | None = None
+    ) -> list[Array]:
+        """One run; `inputs` have the exact shapes and dtypes. `after_step` is called before the first and after each step.
+
+        With a pacer the steps run in ranges.
+        """
         slots = self.slots
         for form in self._forms.values():
             form.refresh()
@@ -304,7 +320,9 @@ class Program:
         for slot, shape, dtype in self._fresh:
             slots[slot] = np.empty(shape, dtype)
         try:
-            if after_step is None:
+            if pacer is not None:
+                self._run_paced(pacer)
+            elif after_step is None:
                 for call in self._calls:
                     call()
             else:
@@ -321,6 +339,44 @@ class Program:
         finally:
             for slot in self.dynamic:
                 slots[slot] = None
+
+    def _run_paced(self, pacer: Pacer) -> None:
+        """The steps in ranges. Once a param or a state was updated in place, all of them run, whatever happens in between."""
+        total, done = max(1, len(self._ends)), 0  # a run without steps still copies
+        try:
+            while done < total:
+                end = done + pacer.take(total, done)
+                if not done < end <= total:
+                    raise PlanError(f"the pacer takes {end - done} steps, {total - done} are left")
+                began, start, done = time.perf_counter(), done, end
+                self._run_range(start, end)
+                pacer.completed(time.perf_counter() - began, HOST_WORK)
+        except BaseException:
+            if self.layout.free < min(done, len(self._ends)):
+                if done < total:
+                    self._run_range(done, total)
+                self._update_states()
+            raise
+
+    def _run_range(self, start: int, end: int) -> None:
+        calls = self._linked.get((start, end))
+        if calls is None:
+            first = self._ends[start - 1] if start else 0
+            calls = self._link(self.code[first : self._ends[end - 1]] if self._ends else [])
+            if len(self._linked) >= _RANGES:
+                self._linked.pop(next(iter(self._linked)))
+            self._linked[start, end] = calls
+        # Integer wrap-around, infinities and NaN are results here, not accidents to report.
+        with np.errstate(all="ignore"):
+            left = iter(calls)
+            try:
+                for call in left:
+                    call()
+            except KeyboardInterrupt:
+                if self.layout.free < end:  # an update in place may be done, and must not be done twice
+                    for call in left:
+                        call()
+                raise
 
     def _update_states(self) -> None:
         slots = self.slots

@@ -359,12 +359,16 @@ class Gpu:
     def fetch(self, places: Sequence[BufferRange], nbytes: int) -> Array:
         """The first bytes of a value, in chunks that bound the staging memory."""
         out = np.empty(nbytes, np.uint8)
+        for at, piece in self.pieces(places, nbytes):
+            out[at : at + piece.nbytes] = self.execute([([piece], piece.nbytes)])[0]
+        return out
+
+    @staticmethod
+    def pieces(places: Sequence[BufferRange], nbytes: int) -> Iterator[tuple[int, BufferRange]]:
+        """The first bytes of a value as (byte of the value, where it is), none longer than the staging memory for it."""
         for place, start, size in spans(places, nbytes):
             for at in range(0, size, _FETCH_CHUNK):
-                n = min(_FETCH_CHUNK, size - at)
-                piece = BufferRange(place.buffer, place.offset + at, n)
-                out[start + at : start + at + n] = self.execute([([piece], n)])[0]
-        return out
+                yield start + at, BufferRange(place.buffer, place.offset + at, min(_FETCH_CHUNK, size - at))
 
     def _probe_subgroup_size(self) -> int:
         with self.lock:

@@ -63,6 +63,11 @@ class Queries:
         )
         self._buffer = DeviceBuffer(raw, 8 * count, "timestamps", gpu.ledger)
 
+    @property
+    def place(self) -> BufferRange:
+        """Where the numbers are once they are resolved."""
+        return BufferRange(self._buffer, 0, 8 * self.count)
+
     def writes(self, begin: int | None, end: int | None) -> PassStamps:
         """The timestamp argument of a pass; both are in one query set."""
         index = begin if begin is not None else end
@@ -86,7 +91,7 @@ class Queries:
 
     def seconds(self, zero: int) -> list[float]:
         """All timestamps, once the submit that wrote them is done, counted from number `zero`."""
-        raw = self._gpu.fetch([BufferRange(self._buffer, 0, 8 * self.count)], 8 * self.count).view(np.uint64)
+        raw = self._gpu.fetch([self.place], 8 * self.count).view(np.uint64)
         ticks = (raw - raw[zero]).view(np.int64)
         period = self._gpu.encode.timestamp_period(self._gpu.queue._internal)
         return [float(t) * period * 1e-9 for t in ticks]

@@ -11,7 +11,7 @@ from pumice.backends.webgpu.counts import CLAMP, SLOT_BYTES, Clamps, StepGroups,
 from pumice.backends.webgpu.device import Gpu
 from pumice.backends.webgpu.encode import Dispatch
 from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, rounded
-from pumice.backends.webgpu.parts import cut, first_update
+from pumice.backends.webgpu.parts import cut, first_update, with_pipelines
 from pumice.backends.webgpu.pipelines import Pipeline
 from pumice.backends.webgpu.results import nbytes_of
 from pumice.backends.webgpu.uniforms import Sizes
@@ -49,6 +49,10 @@ class RegimeSteps:
         # The steps with work, and the same cut into submits for a run whose results are awaited.
         self.dispatches: list[Dispatch] = []
         self.parts: list[list[Dispatch]] = []
+        # The same with every pipeline spelt out, once ranges were asked for.
+        self._spelt_out: list[Dispatch] = []
+        # How many come before the first that updates a param or a state in place.
+        self.free = 0
         # Copies to states, as (source, offset, target, offset, bytes).
         self.updates: list[tuple[Any, int, Any, int, int]] = []
 
@@ -130,7 +134,7 @@ class RegimeSteps:
             self._gpu.background.drain()
             self._gpu.write(self._uniform, 0, self.sizes.words.view(np.uint8))
             uploaded = self.sizes.words.nbytes
-        self.dispatches, self.parts = dispatches, cut(dispatches, free)
+        self.dispatches, self.parts, self.free, self._spelt_out = dispatches, cut(dispatches, free), free, []
         self.updates = self._updates_at(env, type_of)
         self.sizes.bound = True
         return uploaded
@@ -143,6 +147,12 @@ class RegimeSteps:
             if to != source and nbytes:
                 found.append((source.buffer.handle, source.offset, to.buffer.handle, to.offset, nbytes))
         return found
+
+    def between(self, start: int, end: int) -> list[Dispatch]:
+        """A range of the dispatches, as a pass of its own."""
+        if not self._spelt_out:
+            self._spelt_out = with_pipelines(self.dispatches)
+        return [*self._spelt_out[start : start + 1], *self.dispatches[start + 1 : end]]
 
     def steps_with_work(self) -> list[int]:
         """The numbers of the steps that run at the sizes prepared last."""
@@ -159,5 +169,5 @@ class RegimeSteps:
 
     def forget(self) -> None:
         """Drop what was prepared for the last sizes; it names memory that is to change or to go."""
-        self.dispatches, self.parts, self.updates = [], [], []
+        self.dispatches, self.parts, self.updates, self._spelt_out = [], [], [], []
         self.sizes.bound = False

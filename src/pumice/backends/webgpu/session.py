@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from pumice.backends.base import Array, Resident, buffer_starts, own_residents
+from pumice.backends.base import Array, Pacer, Resident, buffer_starts, own_residents
 from pumice.backends.timing import Timing
 from pumice.backends.webgpu.checks import check_array, check_kernels, overwritten_inputs, pack_seconds, with_nodes
 from pumice.backends.webgpu.device import Gpu, Record, Write
 from pumice.backends.webgpu.encode import Commands
 from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, rounded
+from pumice.backends.webgpu.paced import run_paced
 from pumice.backends.webgpu.pipelines import Pipeline
-from pumice.backends.webgpu.profile import Timer, profile_run
+from pumice.backends.webgpu.profile import Queries, Timer, profile_run
 from pumice.backends.webgpu.regime_steps import RegimeSteps
 from pumice.backends.webgpu.resident import allocate
 from pumice.backends.webgpu.results import Results, Started
@@ -50,6 +51,8 @@ class WebGpuSession:
         if limit is not None:
             gpu.pack_limits[self] = limit
         self._timer: Timer | None = None
+        # Timestamps that no range of a paced run uses now; made by such runs.
+        self.stamps: list[Queries] = []
         # Every buffer of this session's own; one list object for life, the finaliser holds it too.
         self._owned: list[DeviceBuffer] = []
         # The memory of params and states, and what of it is the session's own.
@@ -226,6 +229,10 @@ class WebGpuSession:
         """As `run`, measured: each step, or the whole as it always runs."""
         return profile_run(self, env, inputs, outputs, each)
 
+    def run_paced(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], pacer: Pacer) -> list[Array]:
+        """As `run`, in ranges of dispatches that are submitted and waited for one by one."""
+        return run_paced(self, env, inputs, outputs, pacer)
+
     def _recorders(self, steps: RegimeSteps, waited: bool) -> list[Record]:
         """What records the steps, part by part."""
         if self._timer is not None:
@@ -324,7 +331,7 @@ class WebGpuSession:
     def _release(self) -> None:
         # A submit that names a destroyed buffer would end the process.
         self._forget_prepared()
-        self._regimes, self._held = {}, {}
+        self._regimes, self._held, self.stamps = {}, {}, []
         while self._owned:
             self._owned.pop().release()
         while self._own_residents:
