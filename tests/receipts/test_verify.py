@@ -28,6 +28,7 @@ from pumice.receipts.commitments import Opening, find_opening, kept_openings, re
 from pumice.receipts.envelope import read_envelope, sign_envelope
 from pumice.receipts.errors import ArtifactMismatch, BadOpening, InvalidReceipt, ReceiptError, UntrustedSigner
 from pumice.receipts.keys import own_key
+from pumice.receipts.log import ReceiptLog
 from pumice.receipts.receipt import Receipt, example_receipt, make_receipt, subject_of
 from pumice.receipts.section import RUN, receipt_errors
 from pumice.receipts.verify import CHECKS, verify_receipt
@@ -382,5 +383,17 @@ def test_saving_replaces_the_whole_file(tmp_path: Path) -> None:
     file.write_text("x" * 100_000)
     receipt().save(file)
     assert verify_receipt(file.read_bytes()).document["status"] == "real"
-    with pytest.raises(Exception, match="cannot write"):
+
+
+def test_saved_receipts_are_lines_of_the_log_unless_asked_not_to(tmp_path: Path) -> None:
+    files = [tmp_path / f"{i}.json" for i in range(3)]
+    receipt().save(files[0])
+    receipt().save(files[1], log=False)
+    receipt().save(files[2], private=True)
+    assert [line.line for line in ReceiptLog().receipts()] == [files[0].read_bytes(), files[2].read_bytes()]
+    positions = [verify_receipt(file.read_bytes()).section["log"] for file in files]
+    assert positions[1] is None and [positions[0]["index"], positions[2]["index"]] == [0, 1]
+    assert find_opening(read_envelope(files[2].read_bytes()).digest, "prompt").content == b"The secret is"
+    with pytest.raises(Exception, match="there is no folder"):
         receipt().save(tmp_path / "none" / "r.json")
+    assert ReceiptLog().verify().receipts == 2

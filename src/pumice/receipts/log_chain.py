@@ -12,9 +12,8 @@ from pumice.receipts.envelope import MAX_ENVELOPE, Envelope, read_envelope
 from pumice.receipts.errors import BrokenLog, ReceiptError
 from pumice.receipts.merkle import Frontier, leaf_hash
 from pumice.receipts.notes import LogCheckpoint
+from pumice.receipts.section import NO_LINE
 
-# What the first line names as the hash of the one before it.
-NO_LINE = "0" * 64
 _VERSION = 1
 _HEX = re.compile(r"[0-9a-f]{64}")
 

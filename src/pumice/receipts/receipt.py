@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from pumice.core.private import write_whole
+from pumice.errors import InputError
 from pumice.packs.keys import SigningKey
 from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, Artifact
 from pumice.receipts.commitments import commitment, keep_openings, new_salt
@@ -221,9 +222,27 @@ class Receipt:
             keep_openings(hashlib.sha256(line).hexdigest(), self.artifacts, self._salts)
         return line
 
-    def save(self, path: str | Path, *, private: bool = False, key: SigningKey | None = None) -> None:
-        """Signs the receipt and writes it to a file, which is replaced as a whole."""
-        line, path = (self.as_private() if private else self).sign(key), Path(path)
+    def save(self, path: str | Path, *, private: bool = False, key: SigningKey | None = None, log: bool = True) -> None:
+        """Signs the receipt, appends it to this machine's log, and writes it to a file, which is replaced as a whole.
+
+        `private`: with commitments instead of contents. `log`: off for a receipt that only the file has.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as d:
+        ...     example_receipt().save(Path(d, "r.json"), key=SigningKey.generate(), log=False)
+        ...     Path(d, "r.json").read_bytes()[:11]
+        b'{"payload":'
+        """
+        made, path = self.as_private() if private else self, Path(path)
+        if not path.parent.is_dir():
+            raise InputError(f"cannot write to {path}: there is no folder {path.parent}", hint="make it first", path=str(path))
+        key = own_key() if key is None else key
+        if log:
+            from pumice.receipts.log import ReceiptLog
+
+            line = ReceiptLog().append(lambda i, previous: made.sign(key, position={"index": i, "previous": previous})).line
+        else:
+            line = made.sign(key)
         with disk_errors(path.parent):
             write_whole(path, line)
 

@@ -41,7 +41,7 @@ HEX = Rule(
 )
 STRING = Rule("must be a string", lambda value: isinstance(value, str), {"type": "string"})
 # What the first receipt of a log names as the one before it.
-_NO_LINE = "0" * 64
+NO_LINE = "0" * 64
 
 
 def _content(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _content(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def _position(log: Mapping[str, Any]) -> Iterator[str]:
     index, previous = field_of(log, "index"), field_of(log, "previous")
-    if isinstance(index, int) and isinstance(previous, str) and (index == 0) != (previous == _NO_LINE):
+    if isinstance(index, int) and isinstance(previous, str) and (index == 0) != (previous == NO_LINE):
         yield "previous must be zeros for index 0, and for no other"
 
 
