@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pumice.run.load_plan import load_plan as load_plan
     from pumice.run.packs import Pack as Pack
     from pumice.run.packs import load_pack as load_pack
+    from pumice.run.route import Route as Route
+    from pumice.run.route import route as route
     from pumice.run.store import Store as Store
     from pumice.tensor import Tensor as Tensor
     from pumice.tracing import Spec as Spec
@@ -63,6 +65,7 @@ _HOMES = {
     "pumice.run.executable": "Executable",
     "pumice.run.load_plan": "load_plan",
     "pumice.run.packs": "Pack load_pack",
+    "pumice.run.route": "Route route",
     "pumice.run.store": "Store",
     "pumice.tensor": "Tensor",
     "pumice.tracing": "Spec capture interpret set_param set_state spec state trace",

@@ -15,6 +15,7 @@ from json_schema import agrees
 from pumice.routes.documents import plain
 from pumice.routes.errors import DuplicateRoute, InvalidDocument, NotAuthoritative
 from pumice.routes.kinds import KINDS, document_errors, kind_of
+from pumice.routes.own import OWN
 from pumice.routes.predefined import KIMODO, MOGE, PREDEFINED, predefined_routes
 from pumice.routes.receipts import RECEIPT, require_authoritative
 from pumice.routes.registry import RouteRegistry
@@ -131,7 +132,7 @@ def test_what_a_schema_refuses_is_refused() -> None:
 
 def test_the_command_lists_shows_and_validates(tmp_path: Path) -> None:
     listed = json.loads(pumice("route", "list", "--json").stdout)
-    assert [route["routeId"] for route in listed["routes"]] == [route.route_id for route in PREDEFINED]
+    assert [route["routeId"] for route in listed["routes"]] == [route.route_id for route in (*OWN, *PREDEFINED)]
     shown = pumice("route", "show", MOGE.route_id)
     assert "depth [592, 592]" in shown.stdout and "mask [592, 592] (optional)" in shown.stdout
     assert json.loads(pumice("route", "show", MOGE.route_id, "--json").stdout) == plain(MOGE.definition())

@@ -85,10 +85,11 @@ def validate_document(
 
 
 def _registry() -> RouteRegistry:
+    from pumice.routes.own import own_routes
     from pumice.routes.predefined import predefined_routes
     from pumice.routes.registry import RouteRegistry
 
-    return RouteRegistry(predefined_routes())
+    return RouteRegistry([*own_routes(), *predefined_routes()])
 
 
 def _read(path: Path) -> Any:

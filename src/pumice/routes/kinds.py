@@ -12,6 +12,7 @@ from pumice.routes.definition import DEFINITION
 from pumice.routes.documents import KIT_VERSION, DocumentKind, plain
 from pumice.routes.evidence import EVIDENCE_SCHEMA
 from pumice.routes.kernel import KERNEL, TIMING
+from pumice.routes.own import own_routes
 from pumice.routes.predefined import predefined_routes
 from pumice.routes.receipts import RECEIPT
 from pumice.routes.records import RECORDS
@@ -57,7 +58,7 @@ def kind_of(document: object) -> DocumentKind | None:
 
 def document_errors(document: object, route: Mapping[str, Any] | None = None) -> list[str]:
     """Everything that is wrong with a document of any kind. Requests and results are checked against their route:
-    the one given, or the predefined one that they name.
+    the one given, or the known one that they name.
 
     >>> document_errors({"schema": "kaminos.webgpu-route-request.v0", "routeId": "nope"})[0]
     'route.route must be an object'
@@ -67,7 +68,7 @@ def document_errors(document: object, route: Mapping[str, Any] | None = None) ->
         return [f"schema must be one of {', '.join(BY_SCHEMA)}"]
     if kind not in (REQUEST, RESULT):
         return kind.errors(document)
-    known = {known["routeId"]: known for known in predefined_routes()}
+    known = {known["routeId"]: known for known in (*own_routes(), *predefined_routes())}
     wanted = field_of(plain(document), "routeId")
     found = route if route is not None else known.get(wanted) if isinstance(wanted, str) else None
     return (request_errors if kind is REQUEST else result_errors)(document, found)

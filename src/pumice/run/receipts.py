@@ -21,6 +21,7 @@ from pumice.receipts.artifacts import Artifact
 from pumice.receipts.receipt import HOST_REASON, Receipt, make_receipt
 from pumice.routes.backend import backend_identity
 from pumice.routes.documents import RouteDocument
+from pumice.routes.errors import RouteError
 from pumice.routes.kernel import QUEUE_SUBMIT_WAIT, TIMESTAMP_QUERY
 from pumice.routes.staged import stage, staged_profile
 from pumice.run.digests import array_digest, entry_digest, joint_digest
@@ -182,6 +183,12 @@ def profile_of(timing: Timing, *, source: str | None = None, required: Sequence[
     [('upload', 2), ('run', 11), ('readback', 1)]
     """
     valid = agrees(timing)
+    if source == TIMESTAMP_QUERY and not valid:
+        raise RouteError(
+            "the run has no timestamps that agree with the host's clock",
+            hint=f"time it by {QUEUE_SUBMIT_WAIT}",
+            clock=timing.clock,
+        )
     chosen = source or (TIMESTAMP_QUERY if valid else QUEUE_SUBMIT_WAIT)
     by_host = {name: timing.seconds_of(name) for name in ("upload", "readback") if any(s.name == name for s in timing.spans)}
     whole = sum(span.seconds for span in timing.spans)
