@@ -25,6 +25,7 @@ from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
 from pumice.llm.engine import DEFAULT_SLOTS, Engine
 from pumice.llm.fits import check_memory
 from pumice.llm.model import LanguageModel
+from pumice.llm.model_files import LoadedAdapter, ModelFiles
 from pumice.llm.requests import check_cache_dtype, check_sizes, number
 from pumice.llm.weights import ModelWeights
 from pumice.models.classifier import ClassifierHead
@@ -108,11 +109,14 @@ def load(
         }
         if lora is not None:
             info |= {"lora": str(lora), "lora_scale": lora_scale}
+        applied = None if lora is None else LoadedAdapter.of(lora, lora_scale)
+        files = ModelFiles.of(resolved, weights, cfg.model_type, applied)
         if isinstance(arch, EncoderArchitecture):
             from pumice.llm.cross_encoder import CrossEncoder, ScoringSettings
             from pumice.llm.embed import EmbeddingModel, Pooling, pooling_of_gguf
 
-            options: dict[str, Any] = {"info": info, "progress": progress, "packs": packs, "largest_step": largest_step}
+            options: dict[str, Any] = {"info": info, "files": files, "progress": progress, "packs": packs}
+            options["largest_step"] = largest_step
             tokenizer = read_tokenizer(resolved.path, weights)
             if scored is None:
                 pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
@@ -137,9 +141,9 @@ def load(
             except BaseException:
                 engine.close()
                 raise
-        defaults = info["defaults"]
+        about: dict[str, Any] = {"info": info, "files": files, "defaults": info["defaults"]}
         taken = time.perf_counter() - started
-        return _sharing(LanguageModel(engine, tokenizer, template, info=info, load_s=taken, defaults=defaults), cooperative)
+        return _sharing(LanguageModel(engine, tokenizer, template, load_s=taken, **about), cooperative)
 
 
 def _sharing(model: T, cooperative: Cooperative | None) -> T:
