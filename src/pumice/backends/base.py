@@ -167,6 +167,9 @@ class Pacer(Protocol):
     Between two calls of a session the device's lock is free: `take` is where others get their turn.
     """
 
+    # Whether the device's own clock may measure ranges, where it has one.
+    timestamps: bool
+
     def take(self, total: int, done: int) -> int:
         """How many of the `total - done` steps that are left go next; 0: wait for the oldest range in flight.
 

@@ -150,6 +150,24 @@ class ForegroundGovernor:
         self._decisions: dict[tuple[str, str], dict[str, Any]] = {}
         self._steps: list[tuple[str | None, Settings]] = []  # the controls that were moved, and the settings before
 
+    def admit(self, phase: str, size: int, bounds: ChunkBounds) -> None:
+        """Puts a phase under control; one that is already, and was not moved yet, starts from this size."""
+        _require(0 < bounds.least <= size <= bounds.most and bounds.factor > 1, f"phaseChunkSize.{phase} is outside its bounds")
+        if any(moved == phase for moved, _ in self._steps):
+            return
+
+        def with_phase(settings: Settings) -> Settings:
+            return replace(settings, chunks={**(settings.chunks or {}), phase: size})
+
+        self._chunks[phase] = bounds
+        self.baseline, self.scheduler = with_phase(self.baseline), with_phase(self.scheduler)
+        self._steps = [(moved, with_phase(before)) for moved, before in self._steps]
+
+    def limit_of(self, phase: str) -> int | None:
+        """The chunk of a phase while it is smaller than at first."""
+        size = (self.scheduler.chunks or {}).get(phase)
+        return size if size is not None and size < (self.baseline.chunks or {})[phase] else None
+
     def observe(self, window: FrameWindow) -> dict[str, Any]:
         """One decision for one window. A window that was seen before, or that proves nothing, changes nothing."""
         failures = list(window.failures(self.epoch))

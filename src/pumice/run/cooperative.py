@@ -5,22 +5,26 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pumice.backends.base import Array, Done, Pending, Session
 from pumice.core.dims import evaluate
 from pumice.core.interrupts import Monitor
 from pumice.errors import InputError
-from pumice.routes.adaptive import QUEUE_WORK_DONE
+from pumice.plan.cost import step_costs
+from pumice.plan.plan import Plan
+from pumice.routes.adaptive import HOST_WORK, QUEUE_WORK_DONE
 from pumice.routes.backpressure import backpressure_profile
 from pumice.routes.cooperative import CooperativeRun
 from pumice.routes.documents import RouteDocument
-from pumice.routes.records import EXECUTION_REPORT, PROGRESS
+from pumice.routes.governor import ChunkBounds, ForegroundGovernor, YieldBounds
+from pumice.routes.records import EXECUTION_REPORT, GOVERNOR_DECISION, PROGRESS, SCHEDULER_BOUNDARY
 from pumice.routes.rules import is_amount, is_integer
 from pumice.routes.scheduler import Settings, checkpoint, scheduler_profile, span
 from pumice.routes.verification import verification_receipt
 from pumice.run.frames import Frames
-from pumice.run.paced import BOUNDARY, HOST_WORK, Lane, PacedRun, now_ms, pause
+from pumice.run.paced import BOUNDARY, Lane, PacedRun, now_ms, pause
 
 if TYPE_CHECKING:
     from pumice.run.executable import Executable
@@ -37,6 +41,9 @@ class Cooperative:
     their own on the same device, need no callback: between ranges the device is free. Ranges take about `target_ms`: the next
     one's size follows from how long the last one took, and what was learned is kept for the next run. With `chunk` all have
     that many steps, and `max_in_flight` of them may be on the queue at once. After each range the run waits for `yield_ms`.
+
+    With `target_gap_ms` a governor looks at the gaps between frames, those of the callback or those that a thread reports by
+    `c.frame()`: while they are longer, ranges become smaller and yields longer, and go back when they are not.
 
     The mode "disabled" runs the same work as without it, for comparison: whole runs, no turns, no yields. `keep` is how many
     executions the history has at most, by default all.
@@ -64,6 +71,7 @@ class Cooperative:
         gain: float = 0.5,
         foreground: Callable[[], Any] | None = None,
         hz: float | None = 60.0,
+        target_gap_ms: float | None = None,
         keep: int | None = None,
         route_id: str = "pumice.run.v0",
     ) -> None:
@@ -74,6 +82,8 @@ class Cooperative:
         _require(
             hz is None or (is_amount(hz) and hz > 0), f"hz is {hz!r}", "frames a second, or None for a turn before each range"
         )
+        gap = target_gap_ms
+        _require(gap is None or (is_amount(gap) and gap > 0), f"target_gap_ms is {gap!r}", "milliseconds between two frames")
         counts = {"max_in_flight": max_in_flight, "chunk": chunk, "most": most, "keep": keep}
         for name, count in counts.items():
             _require(
@@ -94,6 +104,14 @@ class Cooperative:
         self.paused = False
         self.turns = 0
         self.frames = Frames(hz)
+        self._governor: ForegroundGovernor | None = None
+        if gap is not None:
+            asked, bounds = Settings("cooperative", yield_ms, True), YieldBounds(yield_ms, max(yield_ms, gap), max(0.5, gap / 8))
+            self._governor = ForegroundGovernor(route_id, "frames", asked, target_gap_ms=gap, chunks={}, yields=bounds)
+        # Decisions of the governor, and the first range that each change of it was applied to.
+        self.decisions: deque[RouteDocument] = deque(maxlen=keep)
+        self.applications: deque[RouteDocument] = deque(maxlen=keep)
+        self._applied = 0  # the governor's last revision that a range was made by
         self._due = 0.0
         self._runs: deque[CooperativeRun] = deque(maxlen=keep)
         self._begun = 0
@@ -101,6 +119,7 @@ class Cooperative:
         self._unfenced: list[_Unscheduled] = []
         self._lanes: weakref.WeakKeyDictionary[Executable, dict[int, Lane]] = weakref.WeakKeyDictionary()
         self._names = 0
+        self._sizes: dict[str, int] = {}  # of each phase's last range
         self._authority = "not-observed"
 
     # -- control, from any thread -------------------------------------------------------------------------------------
@@ -201,7 +220,7 @@ class Cooperative:
         lane = self._lane(exe, call.env)
         if self.mode == "disabled":
             return self._run_whole(exe, session, call, lane)
-        paced = PacedRun(self, lane, bool(exe.graph.updates), lambda: exe.closed)
+        paced = PacedRun(self, lane, exe)
         with self.monitor.lock:
             self._active.append(paced)
             self.frames.begin(now_ms())
@@ -219,8 +238,8 @@ class Cooperative:
 
     def _run_whole(self, exe: Executable, session: Session, call: RunRequest, lane: Lane) -> Pending:
         """A run as without scheduling; it is known to be done when its results, or those of a later run, are here."""
-        total = _count_steps(exe, call.env)
-        run = self._new_run(lane, total, chunk=total)
+        total = max(1, len(_with_work(exe.plan, call.env)))
+        run = self.new_run(lane, total, chunk=total)
         one = _Unscheduled(self, run, lane.host)
         try:
             pending = session.start(call.env, call.inputs, call.wanted)
@@ -246,42 +265,12 @@ class Cooperative:
         """Runs that are paused go on: somebody waits for their end, to close what they run on."""
         with self.monitor.lock:
             for paced in self._active:
-                paced.hurried = True
+                paced.hurry()
             self.monitor.notify_all()
 
     # -- for paced runs -----------------------------------------------------------------------------------------------
-    def open_run(self, paced: PacedRun, total: int | None) -> CooperativeRun:
+    def new_run(self, lane: Lane, total: int | None, chunk: int | None = None) -> CooperativeRun:
         """The state machine of a run whose steps are counted now."""
-        return self._new_run(paced.lane, total)
-
-    def give_turn(self) -> None:
-        """Before a range is encoded: the foreground's turn, if its frame is due."""
-        at = now_ms()
-        if self.foreground is None:
-            pause(0)
-        elif self.hz is None or at >= self._due:
-            self._due = at + (1e3 / self.hz if self.hz else 0)
-            self.turns += 1
-            with self.monitor.lock:
-                self.frames.mark(at)
-            self.foreground()
-
-    def frame(self) -> None:
-        """To be called by a foreground in a thread of its own, once per frame: its gaps are then known here."""
-        with self.monitor.lock:
-            self.frames.mark(now_ms())
-
-    def apply(self, paced: PacedRun) -> None:
-        """Before a range is made, under the lock: the size that was learned, on the host."""
-        if paced.lane.host and not paced.lane.fixed and paced.run is not None:
-            paced.run.limit(BOUNDARY, paced.lane.items)
-
-    def note_work(self, phase: str, ms: float, authority: str) -> None:
-        """A range of a phase is done, under the lock."""
-        self._authority = authority
-        self.frames.work(phase, now_ms(), ms)
-
-    def _new_run(self, lane: Lane, total: int | None, chunk: int | None = None) -> CooperativeRun:
         with self.monitor.lock:
             self._begun += 1
             run = CooperativeRun(
@@ -295,6 +284,54 @@ class Cooperative:
             self._runs.append(run)
         return run
 
+    def give_turn(self) -> None:
+        """Before a range is encoded: the foreground's turn, if its frame is due."""
+        if self.foreground is None:
+            pause(0)
+        elif self.until_next_frame() == 0:
+            at = now_ms()
+            self._due = at + (1e3 / self.hz if self.hz else 0)
+            self.turns += 1
+            self._mark(at)
+            self.foreground()
+
+    def until_next_frame(self) -> float | None:
+        """Seconds until a frame of the callback is due; None if there is no callback, or it has no rate."""
+        if self.foreground is None or (self.hz is None and self.paused):
+            return None
+        return max(0.0, self._due - now_ms()) / 1e3
+
+    def frame(self) -> None:
+        """To be called by a foreground in a thread of its own, once per frame: its gaps are then known here."""
+        self._mark(now_ms())
+
+    def _mark(self, at: float) -> None:
+        with self.monitor.lock:
+            window = self.frames.mark(at)
+            if window is None or self._governor is None:
+                return
+            for phase in window.phases:
+                self._governor.admit(phase, self._sizes.get(phase, 1), ChunkBounds(1, max(self.most, self.chunk or 1)))
+            self.decisions.append(GOVERNOR_DECISION.document(self._governor.observe(window)))
+
+    def apply(self, paced: PacedRun, fitting: int) -> None:
+        """Before a range is made, under the lock: the size that fits, and what the governor has decided since the last one."""
+        assert paced.run is not None
+        governor, phase = self._governor, paced.lane.phase
+        if governor is not None:
+            paced.run.yield_ms = governor.scheduler.yield_ms
+            fitting = min(fitting, governor.limit_of(phase) or fitting)
+            self._sizes[phase] = fitting
+            if governor.revision != self._applied:
+                self._applied = governor.revision
+                self.applications.append(_application(governor))
+        paced.run.limit(BOUNDARY, fitting)
+
+    def note_work(self, phase: str, start: float, end: float, authority: str) -> None:
+        """A range of a phase is done, under the lock."""
+        self._authority = authority
+        self.frames.work(phase, start, end)
+
     def _lane(self, exe: Executable, env: Mapping[str, int]) -> Lane:
         number = exe.plan.pick(env)
         with self.monitor.lock:
@@ -303,15 +340,14 @@ class Cooperative:
                 lanes = self._lanes[exe] = {}
             if number not in lanes:
                 self._names += 1
-                first, host = self.chunk or 1, not exe.plan.caps.dispatches
                 lanes[number] = Lane(
                     f"run-{self._names}",
-                    host,
-                    first,
+                    not exe.plan.caps.dispatches,
                     self.target_ms,
                     self.gain,
-                    fixed=self.chunk is not None,
-                    most=max(self.most, first),
+                    self.most,
+                    self.chunk,
+                    partial(_work_of, exe.plan, dict(env)),
                 )
             return lanes[number]
 
@@ -358,12 +394,32 @@ class _Unscheduled:
         self.pending.abandon()
 
 
-def _count_steps(exe: Executable, env: Mapping[str, int]) -> int:
-    """The steps that have work at some sizes, as sessions count them."""
-    steps = exe.plan.regime(env).steps
-    if exe.plan.caps.dispatches:
-        steps = tuple(s for s in steps if evaluate(s.most_groups, env) > 0)
-    return max(1, len(steps))
+def _with_work(plan: Plan, env: Mapping[str, int]) -> list[int]:
+    """The steps that run at some sizes, as sessions count them."""
+    steps = plan.regime(env).steps
+    return [i for i, s in enumerate(steps) if not plan.caps.dispatches or evaluate(s.most_groups, env) > 0]
+
+
+def _work_of(plan: Plan, env: Mapping[str, int]) -> list[float]:
+    """What those steps cost, as far as their shapes say."""
+    costs = step_costs(plan, env)
+    return [float(costs[i].work) for i in _with_work(plan, env)]
+
+
+def _application(governor: ForegroundGovernor) -> RouteDocument:
+    """The record of the range before which a change of the scheduler took effect."""
+    return SCHEDULER_BOUNDARY.document(
+        {
+            "schema": SCHEDULER_BOUNDARY.schema_id,
+            "status": "encoded",
+            "position": "before-encode",
+            "requestedSchedulerRevision": governor.revision,
+            "effectiveSchedulerRevision": governor.revision,
+            "effectiveYieldMs": governor.scheduler.yield_ms,
+            "effectivePhaseChunkSize": dict(governor.scheduler.chunks or {}),
+            "submissionStatus": "not-claimed",
+        }
+    )
 
 
 def _require(held: bool, what: str, hint: str) -> None:

@@ -6,25 +6,39 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from pumice.routes.governor import FrameWindow
+
 # Gaps that are remembered: at 60 frames a second those of the last ten minutes.
 _KEPT = 36000
 # Ranges that are remembered to explain a gap.
 _WORK = 512
+# Frames of one window, of which the longest gap counts.
+_WINDOW = 15
 
 
 class Frames:
-    """Gaps between frames, in milliseconds. Calls are made under the lock of its owner."""
+    """Gaps between frames, in milliseconds. Calls are made under the lock of its owner.
+
+    >>> frames = Frames(hz=60)
+    >>> for at in (0.0, 16.0, 32.0, 60.0):
+    ...     frames.mark(at)
+    >>> frames.tail()["maxFrameGapMs"], frames.tail()["longFrameCount"]
+    (28.0, 1)
+    """
 
     def __init__(self, hz: float | None) -> None:
         self._period = 1e3 / hz if hz else None
         self.gaps: deque[float] = deque(maxlen=_KEPT)
-        self._first: float | None = None
         self._last: float | None = None
         self._ended: float | None = None
+        # Ranges as (phase, when it began, when it ended).
         self._work: deque[tuple[str, float, float]] = deque(maxlen=_WORK)
+        # The window that is open: its gaps so far, the longest of them and what took it.
+        self._count = self._windows = 0
+        self._longest: tuple[float, dict[str, float]] = 0.0, {}
 
     def begin(self, at: float) -> None:
-        """A run begins. Frames that came with runs only have no gap over the time without any."""
+        """A run begins. Frames that come with runs only have no gap over the time without any."""
         if self._ended is not None and at - self._ended > (self._period or 0):
             self._last = None
 
@@ -32,18 +46,27 @@ class Frames:
         """A run ends."""
         self._ended = at
 
-    def mark(self, at: float) -> float | None:
-        """A frame; the gap since the last one."""
+    def mark(self, at: float) -> FrameWindow | None:
+        """A frame; the window that it completes."""
         before, self._last = self._last, at
         if before is None:
-            self._first = at if self._first is None else self._first
             return None
-        self.gaps.append(at - before)
-        return at - before
+        gap = at - before
+        self.gaps.append(gap)
+        self._count += 1
+        if gap >= self._longest[0]:
+            self._longest = gap, self.share(before, at)
+        if self._count < _WINDOW:
+            return None
+        longest, phases = self._longest
+        self._windows, self._count, self._longest = self._windows + 1, 0, (0.0, {})
+        name = str(self._windows)
+        # Ranges of several stores at once: nobody can say which of them was in the way.
+        return FrameWindow("frames", name, name, longest, phases, shared_ms=max(0.0, sum(phases.values()) - longest))
 
-    def work(self, phase: str, end: float, ms: float) -> None:
-        """A range of a phase ended, and took so long."""
-        self._work.append((phase, end - ms, end))
+    def work(self, phase: str, start: float, end: float) -> None:
+        """A range of a phase was under way from `start` to `end`."""
+        self._work.append((phase, start, end))
 
     def share(self, start: float, end: float) -> dict[str, float]:
         """How many milliseconds of a stretch of time each phase took."""

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import ClosedError, RunCancelled
-from pumice.routes.adaptive import HOST_WORK, next_chunk
 from pumice.routes.boundaries import boundary_manifest
 from pumice.routes.cooperative import CooperativeRun, RunStep
 from pumice.routes.documents import RouteDocument
+from pumice.run.step_times import StepTimes
 
 if TYPE_CHECKING:
     from pumice.run.cooperative import Cooperative
+    from pumice.run.executable import Executable
 
 BOUNDARY = "steps"
-# On the host ranges whose borders repeat are linked already: a size stays until it is off by more than this.
+# The host links ranges once, by their borders: what was learned stays as it is while ranges take about what they should.
 _BAND = 1.4
-_DEFERRED = "the run updates states, which change together: it ran to its end first"
+_DEFERRED = "the run updates params or states, which change together: it ran to its end first"
 
 
 def now_ms() -> float:
@@ -29,40 +30,47 @@ def now_ms() -> float:
 
 @dataclass(eq=False)
 class Lane:
-    """The runs of one executable at the sizes of one regime: what was learned about its ranges is kept for the next run."""
+    """The runs of one executable at the sizes of one regime: what was learned about its steps is kept for the next run."""
 
     phase: str
     host: bool
-    chunk: float
     target_ms: float
     gain: float
-    fixed: bool
     most: int
+    chunk: int | None
+    work: Callable[[], Sequence[float]]
+    _times: dict[int, StepTimes] = field(default_factory=dict)
 
-    @property
-    def items(self) -> int:
-        return min(max(1, int(self.chunk + 0.5)), self.most)
+    def times(self, total: int) -> StepTimes:
+        """The times of so many steps; at some sizes a regime has fewer than at others."""
+        found = self._times.get(total)
+        if found is None:
+            work = self.work()
+            found = self._times[total] = StepTimes(work if len(work) == total else [1.0] * total)
+        return found
 
-    def learn(self, items: int, ms: float) -> None:
-        """A range of so many steps took so long."""
-        if self.fixed:
-            return
-        if self.host and self.target_ms / _BAND <= ms <= self.target_ms * _BAND:
-            return
-        wanted = next_chunk(items, ms, self.target_ms, self.gain)
-        # A range that was cut short by the end of the run says little about larger ones.
-        if wanted is None or (items < self.items and wanted > items and wanted < self.chunk):
-            return
-        self.chunk = min(max(1.0, wanted), float(self.most))
+    def fitting(self, total: int, done: int) -> int:
+        """How many steps the next range has, as far as they are known; one while nothing is."""
+        times = self.times(total)
+        return min(times.count(done, self.target_ms), self.most) if times.known else 1
+
+    def learn(self, total: int, start: int, end: int, ms: float) -> None:
+        """A range took so long."""
+        times = self.times(total)
+        good = self.target_ms / _BAND <= ms <= self.target_ms * _BAND
+        if not (self.host and good and times.expected(start, end) <= self.target_ms * _BAND):
+            times.observe(start, end, ms, self.gain)
 
     def manifest(self, route_id: str, total: int | None, chunk: int | None = None) -> RouteDocument:
         """How a run of so many steps is divided; `chunk` sets the size of its ranges."""
-        if self.fixed or self.host or chunk is not None:
-            chunking: dict[str, Any] = {"mode": "fixed", "chunkItems": chunk or self.items}
+        chunk = chunk or self.chunk
+        first = 1 if total is None or chunk is not None else self.fitting(total, 0)
+        if chunk is not None or self.host:
+            chunking: dict[str, Any] = {"mode": "fixed", "chunkItems": chunk or first}
         else:
             chunking = {
                 "mode": "adaptive",
-                "initialItems": self.items,
+                "initialItems": first,
                 "minItems": 1,
                 "maxItems": self.most,
                 "targetDurationMs": self.target_ms,
@@ -82,31 +90,38 @@ class Lane:
 class PacedRun:
     """Implements `pumice.backends.base.Pacer` by a `CooperativeRun`, whose calls are made under the monitor's lock."""
 
-    def __init__(self, owner: Cooperative, lane: Lane, updates: bool, closed: Callable[[], bool]) -> None:
-        self.owner, self.lane, self.updates, self._closed = owner, lane, updates, closed
+    def __init__(self, owner: Cooperative, lane: Lane, exe: Executable) -> None:
+        self.owner, self.lane, self._exe = owner, lane, exe
         self.run: CooperativeRun | None = None
-        self.hurried = False  # whether a pause is over for it: somebody waits for its end, to close the store
+        # Of several ranges in flight each is waited for in the queue: that is what measures them.
+        self.timestamps = owner.max_in_flight == 1
+        self._hurried = False  # whether a pause is over for it: somebody waits for its end, to close the store
+        self._reason: str | None = None  # of a cancel that came before the steps were counted
+        self._updates = bool(exe.graph.updates)
+        self._total = self._issued = 0
         self._doing = "prepare"
         self._step = RunStep("done")
-        self._began = 0.0
+        self._busy_since = 0.0
 
     # -- for the session ----------------------------------------------------------------------------------------------
     def take(self, total: int, done: int) -> int:
         """The size of the next range, once everything that comes before it is done; 0 to wait for the oldest."""
         if self.run is None:
-            self.run = self.owner.open_run(self, total)
+            self._open(total)
         while True:
             step = self._next()
             match step.kind:
                 case "submit" | "work":
-                    self._step, self._doing, self._began = step, step.kind, now_ms()
+                    self._step, self._doing = step, step.kind
+                    self._issued += step.range["itemCount"]
+                    self._busy_since = max(self._busy_since, now_ms())
                     return int(step.range["itemCount"])
                 case "wait":
                     self._step, self._doing = step, "wait"
                     return 0
                 case "foreground":
                     self._doing = "foreground"
-                    self.owner.give_turn()
+                    self._give_turn()
                 case "yield":
                     self._doing = "yield"
                     pause(step.ms)
@@ -125,42 +140,19 @@ class PacedRun:
     def completed(self, seconds: float, authority: str) -> None:
         """The range is done."""
         assert self.run is not None
-        ms, found = seconds * 1e3, self._step.range
+        ms, at, done = seconds * 1e3, now_ms(), self._step.range
         with self.owner.monitor.lock:
-            self.run.completed(found["rangeId"], ms, authority)
-            self.owner.note_work(self.lane.phase, ms, authority)
-        self.lane.learn(found["itemCount"], ms)
+            self.run.completed(done["rangeId"], ms, authority)
+            self.owner.note_work(self.lane.phase, self._busy_since, at, authority)
+        self._busy_since = at
+        if self.lane.chunk is None:
+            self.lane.learn(self._total, done["itemStart"], done["itemEnd"], ms)
 
     # -- for the owner ------------------------------------------------------------------------------------------------
-    def _next(self) -> RunStep:
-        assert self.run is not None
-        with self.owner.monitor.lock:
-            if self.run.state in ("running", "pausing", "paused"):
-                wanted = self.owner.paused and not self.hurried
-                if wanted and self.run.state == "running":
-                    self.run.pause()
-                elif not wanted and self.run.state != "running":
-                    self.run.resume()
-            self.owner.apply(self)
-            return self.run.next_step()
-
-    def _wait_until_resumed(self) -> None:
-        owner = self.owner
-
-        def due() -> bool:
-            return not owner.paused or self.hurried or self._closed() or self.run is None or self.run.state != "paused"
-
-        owner.monitor.wait_for(due)
-        if self._closed() and owner.paused:
-            if not self.updates:
-                raise ClosedError("the executable was closed while this run was paused", hint="resume() first, or cancel()")
-            self.hurried = True
-
     def finish(self) -> None:
         """The session has done all ranges: the last yield, and the end of the run."""
-        self.hurried = True  # nothing is left that could wait
-        if self.run is None:
-            self.run = self.owner.open_run(self, None)
+        assert self.run is not None
+        self._hurried = True  # nothing is left that a pause could stop
         while (step := self._next()).kind != "done":
             if step.kind == "yield":
                 pause(step.ms)
@@ -170,22 +162,80 @@ class PacedRun:
     def fail(self, error: BaseException) -> None:
         """The run ends by an error; the report keeps what was done before."""
         if self.run is None:
-            self.run = self.owner.open_run(self, None)
+            self._open(None)
+        assert self.run is not None
         with self.owner.monitor.lock:
             if self.run.state not in ("succeeded", "cancelled", "failed"):
                 self.run.fail(self._doing, error)
 
     def cancel(self, reason: str) -> None:
         """Under the monitor's lock."""
-        if self.run is not None:
-            self.run.cancel(reason, deferred=_DEFERRED if self.updates else None)
+        if self.run is None:
+            self._reason = reason
+        else:
+            # Nothing has changed before the first range.
+            self.run.cancel(reason, deferred=_DEFERRED if self._updates and self._issued else None)
+
+    def hurry(self) -> None:
+        """Under the monitor's lock: it goes on without pauses."""
+        self._hurried = True
+
+    def _open(self, total: int | None) -> None:
+        self._total = total or 0
+        run = self.owner.new_run(self.lane, total)
+        with self.owner.monitor.lock:
+            self.run = run
+            if self._reason is not None:
+                self.cancel(self._reason)
+
+    def _next(self) -> RunStep:
+        assert self.run is not None
+        with self.owner.monitor.lock:
+            if self.run.state in ("running", "pausing", "paused"):
+                wanted = self.owner.paused and not self._hurried
+                if wanted and self.run.state == "running":
+                    self.run.pause()
+                elif not wanted and self.run.state != "running":
+                    self.run.resume()
+            # A range is made after the foreground's turn before it.
+            if self._doing in ("foreground", "paused") and self._issued < self._total:
+                self.owner.apply(self, self._fitting())
+            return self.run.next_step()
+
+    def _fitting(self) -> int:
+        lane = self.lane
+        return lane.fitting(self._total, self._issued) if lane.chunk is None else lane.chunk
+
+    def _give_turn(self) -> None:
+        """The foreground's turn. It must not use the store whose run it is in the middle of."""
+        turns = self._exe._turns
+        turns.guest = True
+        try:
+            self.owner.give_turn()
+        finally:
+            turns.guest = False
+
+    def _wait_until_resumed(self) -> None:
+        """Waits for the end of a pause, in which the foreground has its frames as ever."""
+        owner = self.owner
+
+        def due() -> bool:
+            goes_on = not owner.paused or self._hurried or self._exe.closed
+            return goes_on or self.run is None or self.run.state != "paused"
+
+        while not owner.monitor.wait_for(due, owner.until_next_frame()):
+            self._give_turn()
+        if self._exe.closed and owner.paused and not self._hurried:
+            if not (self._updates and self._issued):
+                raise ClosedError("the executable was closed while this run was paused", hint="resume() or cancel() it first")
+            self._hurried = True
 
     def _cancelled(self) -> RunCancelled:
         assert self.run is not None
         complete = self.run.state == "succeeded"
         return RunCancelled(
             f"the run was cancelled: {self.run.reason}",
-            hint="its states are complete: run again from here" if complete else "run it again; no state was changed",
+            hint="its states are those after the whole run" if complete else "run it again; no state was changed",
             reason=self.run.reason,
             complete=complete,
         )
@@ -197,6 +247,3 @@ def pause(ms: float) -> None:
     time.sleep(ms / 1e3)
     while now_ms() < end:
         time.sleep(0)
-
-
-__all__ = ["BOUNDARY", "HOST_WORK", "Lane", "PacedRun", "now_ms"]

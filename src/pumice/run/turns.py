@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pumice.backends.base import Array, Pending
 from pumice.core.interrupts import Monitor
-from pumice.errors import ClosedError
+from pumice.errors import ClosedError, InputError
 
 T = TypeVar("T")
 
@@ -62,10 +62,14 @@ class Turns:
         # The job that the worker begins; nothing overtakes it.
         self._starting: DeviceCall | None = None
         self._worker: threading.Thread | None = None
+        # Whether the thread that has the lock is in the foreground's turn of a run (see `run/paced.py`).
+        self.guest = False
 
     # -- blocking calls ---------------------------------------------------------------------------------------------
     def do(self, work: Callable[[], T]) -> T:
         """Wait for what was submitted before and for the lock, then do some work; a thread that has the lock takes it again."""
+        if self.guest:
+            self._refuse_guest()
         self._settle()
         with self._lock:
             return work()
@@ -87,9 +91,18 @@ class Turns:
 
         self._changed.wait_for(begun)
 
+    def _refuse_guest(self) -> None:
+        if self._lock._is_owned():
+            raise InputError(
+                "the foreground callback uses the store whose run it is in the middle of",
+                hint="give the foreground a store of its own, on the same device",
+            )
+
     # -- submitted runs ---------------------------------------------------------------------------------------------
     def submit(self, job: DeviceCall) -> None:
         """Start a run now if the device takes it without waiting, else when its turn comes."""
+        if self.guest:
+            self._refuse_guest()
         if job.overlaps and self._starts_now():
             with self._door, self._lock:
                 error = self._launch(job)

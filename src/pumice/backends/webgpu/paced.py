@@ -68,7 +68,7 @@ class _PacedRun:
         self._arrays: list[Array] = []
         self._completed = 0.0  # when the last range was
         self._updated = False  # whether the copies to states are submitted
-        timed = self._gpu.caps.timestamps and session.plan.caps.timestamps
+        timed = pacer.timestamps and self._gpu.caps.timestamps and session.plan.caps.timestamps
         self._stamps: list[Queries] | None = session.stamps if timed else None
 
     def run(self) -> list[Array]:

@@ -1,0 +1,64 @@
+"""Train steps in ranges: the same losses and parameters to the bit, and parameters that are never half updated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from pumice import errors, optim
+from train.tiny import MLP_INPUTS, classify, mlp, mlp_batch
+
+WEBGPU = pytest.param("webgpu", marks=pytest.mark.gpu)
+on_both = pytest.mark.parametrize("device", ["host", WEBGPU])
+
+
+def compiled(device: str) -> Any:
+    return pm.train.compile_step(mlp(), classify, optim.AdamW(0.05, clip_norm=1.0), MLP_INPUTS, device=device, max=16)
+
+
+def saved(step: Any) -> dict[str, Any]:
+    found = step.state_dict()
+    return {**found["params"], **found["optim"]}
+
+
+@on_both
+def test_the_same_losses_and_parameters_in_every_mode(device: str) -> None:
+    with compiled(device) as step:
+        want, params = [step(mlp_batch()) for _ in range(5)], saved(step)
+    made = [
+        pm.Cooperative(0.5),
+        pm.Cooperative(chunk=1),
+        pm.Cooperative(chunk=3, max_in_flight=2),
+        pm.Cooperative(mode="disabled"),
+    ]
+    for c in made:
+        with compiled(device) as step:
+            step.store.cooperate(c)
+            assert [step(mlp_batch()) for _ in range(5)] == want
+            for name, value in saved(step).items():
+                np.testing.assert_array_equal(value, params[name])
+        assert len(c.executions) >= 5
+
+
+@on_both
+def test_a_cancelled_step_is_done_or_not_begun(device: str) -> None:
+    turns = [0]
+
+    def stop() -> None:
+        turns[0] += 1
+        if turns[0] == 4:
+            c.cancel("enough")
+
+    c = pm.Cooperative(chunk=1, hz=None, foreground=stop)
+    with compiled(device) as step, compiled(device) as whole:
+        step.store.cooperate(c)
+        with pytest.raises(errors.RunCancelled) as caught:
+            step(mlp_batch())
+        assert caught.value.fields["complete"] is True
+        whole(mlp_batch())
+        for (name, value), other in zip(saved(step).items(), saved(whole).values(), strict=True):
+            if "count" not in name:
+                np.testing.assert_array_equal(value, other, err_msg=name)
