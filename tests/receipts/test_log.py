@@ -19,11 +19,12 @@ from pumice.packs.keys import PublicKey, SigningKey
 from pumice.receipts import log_chain, log_verify
 from pumice.receipts.errors import BrokenLog, InvalidReceipt, LogNotWritten, ReceiptError, UntrustedSigner
 from pumice.receipts.log import CHECKPOINT, LINES, STATE, ReceiptLog
-from pumice.receipts.log_chain import NO_LINE, digest_of, position_of
+from pumice.receipts.log_chain import digest_of, position_of
 from pumice.receipts.log_verify import LogReport, verify_copy
 from pumice.receipts.merkle import Frontier, leaf_hash
 from pumice.receipts.notes import cosign, log_origin, read_checkpoint, sign_checkpoint
 from pumice.receipts.receipt import example_receipt
+from pumice.receipts.section import NO_LINE
 from pumice.sources.errors import NoSpace
 from receipt_logs import KEY, OTHER, add, line_at, make_log
 

@@ -37,7 +37,7 @@ def run(
         sizes = dict(profile.env) if profile is not None else sizes
         found = data.page(subject, sizes, profile) if html is not None else data.summary(subject, sizes, profile)
     if html is not None:
-        render.write(found, html)
+        render.write(render.render(found), html)
         found = {k: v for k, v in found.items() if k not in data.PAGE_ONLY} | {"html": str(html)}
     if as_json:
         print(json.dumps(found))

@@ -44,17 +44,46 @@ from pumice.cli import receipt_keys, receipt_log  # noqa: E402, F401
 
 
 @receipt_app.command()
-def show(file: ReceiptFile, json: Json = False) -> None:
+def show(
+    file: ReceiptFile,
+    html: Annotated[
+        Path | None, typer.Option(metavar="OUT", help="Write a page of it: one file, without scripts.", show_default="none")
+    ] = None,
+    json: Json = False,
+) -> None:
     """Show what a receipt says. Its signature must be right; whether its key is trusted, verify says."""
     from pumice.cli.receipt_text import receipt_lines
     from pumice.receipts.envelope import read_envelope
 
-    envelope = read_envelope(read_receipt(file))
+    data = read_receipt(file)
+    envelope = read_envelope(data)
+    if html is not None:
+        _write_page(data, html)
     if json:
         found = {"digest": envelope.digest, "key": envelope.key.text, "receipt": envelope.predicate}
         print(json_text.dumps(found, ensure_ascii=False))
-        return
-    print("\n".join(receipt_lines(envelope)))
+    elif html is None:
+        print("\n".join(receipt_lines(envelope)))
+
+
+def _write_page(data: bytes, out: Path) -> None:
+    """The page of a receipt; a check that fails is shown in it, but there is none of a receipt that breaks the rules."""
+    from pumice.cli.inspect_page.render import write
+    from pumice.cli.receipt_page import receipt_page
+    from pumice.errors import PumiceError
+    from pumice.receipts.envelope import read_envelope
+    from pumice.receipts.verify import CHECKS, verify_receipt
+
+    passed: dict[str, str] = {}
+    failed = None
+    try:
+        verify_receipt(data, any_key=True, report=passed.__setitem__)
+    except PumiceError as e:
+        failed = next(check for check in CHECKS if check not in passed), e
+        if failed[0] == "rules":
+            raise
+    write(receipt_page(read_envelope(data), passed, failed), out)
+    print(f"the page is {out}", file=sys.stderr)
 
 
 @receipt_app.command()

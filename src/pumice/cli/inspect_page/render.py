@@ -50,11 +50,11 @@ def embedded(data: Mapping[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def write(data: Mapping[str, Any], path: Path) -> None:
-    """Write the page atomically: readers of `path` see the old page or the whole new one."""
+def write(page: str, path: Path) -> None:
+    """Write a page atomically: readers of `path` see the old page or the whole new one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        temporary.write_text(render(data), encoding="utf-8")
+        temporary.write_text(page, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as e:
         temporary.unlink(missing_ok=True)
