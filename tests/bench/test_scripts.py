@@ -56,6 +56,25 @@ def test_random_models_run() -> None:
     assert size > 0 and tokens == 2 and nodes > 50
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["host", "webgpu"])
+def test_work_beside_a_foreground_gives_the_same_bits_scheduled_or_not(device: str, tmp_path: Path) -> None:
+    works = ["generate", "train", "matmul"] if device == "host" else ["matmul"]
+    args = ["--device", device, "--works", ",".join(works), "--model", "tiny", "--small", "--seconds", "0.2", "--rounds", "1"]
+    out = tmp_path / "found.json"
+    command = [sys.executable, str(BENCH / "foreground.py"), *args, "--largest-step", "1", "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert found["settings"]["seconds"] == 0.2 and list(found["works"]) == works
+    for name, work in found["works"].items():
+        assert work["bit_equal"] and work["compared"] > 1, name
+        assert [mode for mode, f in work["modes"].items() if f["units"]] == ["cooperative", "disabled"]
+        assert all(f["verification"] for mode, f in work["modes"].items() if mode != "idle")
+    assert device != "host" or "random weights" in found["works"]["generate"]["note"]
+    assert ("in pieces: matmul" in found["works"]["matmul"]["note"]) == (device == "webgpu")
+
+
 def run_batch(folder: Path, *args: str) -> list[dict[str, Any]]:
     """The rows of bench/batch.py with a tiny model of random weights, from an empty home."""
     done = subprocess.run(

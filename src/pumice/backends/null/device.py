@@ -12,7 +12,6 @@ from pumice.backends.base import Array, ByteMove, Device, Done, Pacer, Resident,
 from pumice.backends.timing import StepTime, Timing
 from pumice.core.caps import Caps
 from pumice.core.dims import evaluate
-from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, PlanError
 from pumice.ir.types import TensorType
 from pumice.plan.plan import DeviceCount, Plan
@@ -52,7 +51,7 @@ class NullDevice:
         """Memory that keeps what is written to it."""
         return [NullResident(spec) for spec in pack]
 
-    def write_all(self, values: Iterable[tuple[Resident, Array | StreamedArray]]) -> None:
+    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
         """Set several residents."""
         for resident, array in values:
             resident.write(array)
@@ -94,9 +93,9 @@ class NullResident:
     def places(self) -> tuple[tuple[object, int], ...]:
         return tuple((self, offset) for _, offset, _ in self.spec.parts)
 
-    def write(self, array: Array | StreamedArray) -> None:
+    def write(self, array: Array) -> None:
         """Keep a copy of the array."""
-        self._array = np.array(array)
+        self._array = array.copy()
 
     def read(self) -> Array:
         """What was written, or the initial value."""

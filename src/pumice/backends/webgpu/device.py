@@ -23,7 +23,6 @@ from pumice.backends.webgpu.memory import GRAIN, BufferRange, ByteSource, Device
 from pumice.backends.webgpu.pipelines import Pipelines
 from pumice.backends.webgpu.readback import Readback, StagingPool
 from pumice.core.caps import Caps
-from pumice.core.streamed import StreamedArray
 from pumice.errors import DeviceError, DeviceLost, DeviceTimeout, LimitError, OutOfMemory, PumiceError
 from pumice.plan.plan import Kernel, Plan
 
@@ -209,7 +208,7 @@ class Gpu:
             while buffers:
                 buffers.pop().release()
 
-    def upload(self, places: Sequence[BufferRange], array: Array | StreamedArray) -> int:
+    def upload(self, places: Sequence[BufferRange], array: Array) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
         source = ByteSource(array)
         self.background.drain()
@@ -447,7 +446,7 @@ class WebGpuDevice:
 
         return allocate(self.gpu, pack)
 
-    def write_all(self, values: Iterable[tuple[Resident, Array | StreamedArray]]) -> None:
+    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
         """Set several residents, one after the other."""
         for resident, array in values:
             resident.write(array)
