@@ -74,6 +74,41 @@ for (const [name, given] of Object.entries(options)) {
   records[name] = other.finish();
 }
 
+// Runs that fail, are cancelled, or lose a fence, in the middle.
+const broken = {
+  failedReport: [{ schedulingMode: 'cooperative' }, 'throw'],
+  failedSubmitReport: [{ schedulingMode: 'cooperative' }, 'submit'],
+  failedFenceReport: [{ schedulingMode: 'cooperative' }, 'fence'],
+  failedBoundedReport: [options.boundedReport, 'submit'],
+  failedBoundedFenceReport: [options.boundedReport, 'fence'],
+  cancelledReport: [{ schedulingMode: 'cooperative' }, 'cancel'],
+  cancelledBoundedReport: [options.boundedReport, 'cancel'],
+  failedDisabledReport: [{ schedulingMode: 'disabled' }, 'submit'],
+};
+for (const [name, [given, how]] of Object.entries(broken)) {
+  let [count, fences] = [0, 0];
+  const controller = new AbortController();
+  const faulty = newDevice();
+  faulty.queue.submit = () => { count += 1; if (how === 'submit' && count === 2) throw new Error('full'); };
+  faulty.queue.onSubmittedWorkDone = async () => { fences += 1; if (how === 'fence' && fences === 2) throw new Error('lost'); };
+  const own = await kit.createWebGpuInferenceRuntime({
+    routeId, device: faulty, adapterName: 'counting', kernel: { profile: 'p' }, requiredStages: ['a'],
+    hostPhases: { runId: 'run', clock: clock() }, commandDuties: { runId: 'run', clock: clock() },
+  });
+  const other = kit.createWebGpuCooperativeExecution({
+    runtime: own, manifest: fixed, invocationId: name, signal: controller.signal, ...given,
+  });
+  await other.run(async (cooperative) => {
+    const rows = cooperative.startBoundary('rows');
+    for (let range = rows.nextRange(); range; range = rows.nextRange()) {
+      if (how === 'cancel' && range.rangeIndex === 1) controller.abort();
+      if (how === 'throw' && range.rangeIndex === 1) throw new Error('model');
+      await rows.runGpuDuty(range, { encode: () => ({}) });
+    }
+  }).catch(() => {});
+  records[name] = other.finish();
+}
+
 const submissions = kit.createWebGpuBoundedSubmissionQueue({ queue: device.queue, maxInFlightDuties: 1, yieldToBrowser: async () => {} });
 for (const dutyId of ['a', 'b']) await submissions.submitDuty({ dutyId, commandBuffers: [{}] });
 records.submissionReport = await submissions.drain();

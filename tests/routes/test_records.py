@@ -30,7 +30,7 @@ def records() -> dict[str, Any]:
 def test_records_that_the_package_writes_are_read(records: dict[str, Any]) -> None:
     kinds = {name: kind_of(record) for name, record in records.items()}
     assert all(kinds.values()), kinds
-    assert len(records) == 13
+    assert len(records) == 21
     for name, record in records.items():
         assert document_errors(record) == [], name
         schema = kinds[name].json_schema()  # type: ignore[union-attr]

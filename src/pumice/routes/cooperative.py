@@ -89,6 +89,7 @@ class _Boundary:
         self.ranges: list[dict[str, Any]] = []
         self.done = 0
         self.failure: dict[str, Any] | None = None
+        self.ended = "failed"  # how, where there is a failure
 
     @property
     def complete(self) -> bool:
@@ -145,7 +146,7 @@ class _Boundary:
             "boundaryId": self.name,
             "kind": self.given["kind"],
             "unit": self.given["unit"],
-            "status": "complete" if self.complete else "failed" if self.failure else "running" if self.ranges else "pending",
+            "status": "complete" if self.complete else self.ended if self.failure else "running" if self.ranges else "pending",
             **self.progress(),
             "progressWeight": self.given["progressWeight"],
             "rangeCount": len(self.ranges),
@@ -394,13 +395,24 @@ class CooperativeRun:
         _require(self.state not in _ENDED, f"a run that is {self.state} cannot fail")
         cause = {"name": type(error).__name__, "message": str(error)}
         current = self._next or (self._flying[0] if self._flying else None)
-        self.failure = {"phase": phase, "error": cause, "rangeId": current[1]["rangeId"] if current else None}
-        if current:
-            current[0].failure = self.failure
+        self._blame("failed", phase, cause, current[0] if current else None, current[1]["rangeId"] if current else None)
         self._handed_out = False
         self._settle("failed")
 
+    def _blame(
+        self, ended: str, phase: str, error: dict[str, Any], boundary: _Boundary | None = None, range_id: str | None = None
+    ) -> None:
+        """Keeps why the run ends, and in which boundary: the given one, or the one that was begun and is not complete."""
+        begun = (one for one in self._boundaries if one.ranges and not one.complete)
+        found = boundary if boundary is not None else next(begun, None)
+        cause: dict[str, Any] = {"phase": phase, "error": error, "rangeId": range_id, "secondaryFailures": []}
+        self.failure = {**cause, "boundaryId": None if found is None else found.name}
+        if found is not None:
+            found.failure, found.ended = cause, ended
+
     def _settle(self, state: str) -> None:
+        if state == "cancelled":
+            self._blame(state, "cancellation", {"name": "Cancelled", "message": self.reason or state})
         self.state = state
         if state in _ENDED:
             self._ended = self.clock()

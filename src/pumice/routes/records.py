@@ -149,6 +149,10 @@ PROGRESS = _kind(
 
 
 def _counted(report: Mapping[str, Any]) -> Iterator[str]:
+    if field_of(report, "status") == "failed" and not isinstance(field_of(report, "failure"), dict):
+        yield "failed reports must include failure"
+    if field_of(report, "status") in ("failed", "cancelled"):
+        return  # what was in flight then is retired, rejected or unproved
     names = ("issuedGpuDutyCount", "retiredGpuDutyCount", "inFlightGpuDutyCount")
     issued, retired, flying = (field_of(report, name) for name in names)
     if all(map(is_integer, (issued, retired, flying))) and issued != retired + flying:
@@ -159,8 +163,6 @@ def _counted(report: Mapping[str, Any]) -> Iterator[str]:
     fenced = field_of(report, "schedulingMode") != "disabled"
     if fenced and all(map(is_integer, (submitted, observed, unfenced))) and submitted != observed + unfenced:
         yield "submittedGpuDutyCount must equal observedPrefixFenceCount + unfencedSubmittedGpuDutyCount"
-    if field_of(report, "status") == "failed" and not isinstance(field_of(report, "failure"), dict):
-        yield "failed reports must include failure"
 
 
 EXECUTION_REPORT = _kind(
