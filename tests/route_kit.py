@@ -78,11 +78,21 @@ class KitError(Exception):
 KitError.__name__ = "Error"
 
 
+class StepClock:
+    """A clock that shows the number of the step."""
+
+    time: float = 0
+
+    def __call__(self) -> float:
+        return self.time
+
+
 def difference(ours: Any, theirs: Any, path: str = "") -> str | None:
     """Where two JSON values differ first, or None; 1 and 1.0 are the same number."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         if ours.keys() != theirs.keys():
-            return f"{path}: fields {sorted(ours.keys() ^ theirs.keys())}"
+            only = [{name: one[name] for name in one.keys() - other.keys()} for one, other in ((ours, theirs), (theirs, ours))]
+            return f"{path}: only ours {only[0]}, only theirs {only[1]}"
         found = (difference(ours[name], theirs[name], f"{path}.{name}") for name in ours)
     elif isinstance(ours, list) and isinstance(theirs, list):
         if len(ours) != len(theirs):

@@ -30,6 +30,12 @@ def test_the_readme_examples_run(capsys: pytest.CaptureFixture[str], monkeypatch
     assert len(losses) == 3 and losses[2] < losses[0]
 
 
+def test_the_example_of_a_route_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "routes.md").read_text(), re.S)
+    exec(compile(example, "routes.md", "exec"), {"__name__": "routes"})
+    assert capsys.readouterr().out == "[[2.0, 3.0], [0.0, 0.0]]\nfallback first ('dx', 'dy')\n"
+
+
 def test_the_number_of_ops_in_the_readme_is_true() -> None:
     from pumice.ir.registry import all_ops
 

@@ -107,6 +107,12 @@ class FormatError(InputError):
     code = "format"
 
 
+class DamagedFile(FormatError):
+    """A file whose bytes are not those that were hashed; `fields` name the file and, where known, the chunk and the offset."""
+
+    code = "damaged-file"
+
+
 class DiskFull(PumiceError):
     """The disk has no space left for a file that was being written; nothing of it remains."""
 

@@ -21,19 +21,29 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "plan"))
 import plan_reader
 
 
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """bundle.json, after all hashes were compared."""
-    manifest: dict[str, Any] = json.loads((folder / "bundle.json").read_text())
-    if manifest["format"] != "pumice-bundle" or manifest["version"] != 1:
-        raise SystemExit("no bundle of version 1")
+    text = (folder / "bundle.json").read_text()
+    manifest: dict[str, Any] = json.loads(text)
+    if manifest["format"] != "pumice-bundle" or manifest["version"] not in (1, 2):
+        raise SystemExit("no bundle of version 1 or 2")
     rest = {k: v for k, v in manifest.items() if k != "sha256"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    if hashlib.sha256(text.encode()).hexdigest() != manifest["sha256"]:
+    if hashlib.sha256(canonical(rest).encode()).hexdigest() != manifest["sha256"]:
         raise SystemExit("bundle.json is damaged")
+    if manifest["version"] == 2 and text != canonical(manifest) + "\n":
+        raise SystemExit("bundle.json is not in canonical form")
     for name, entry in manifest["files"].items():
         data = (folder / name).read_bytes()
         if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
             raise SystemExit(f"{name} is damaged")
+        if manifest["version"] == 2:
+            parts = [data[at : at + manifest["chunk_bytes"]] for at in range(0, len(data), manifest["chunk_bytes"])]
+            if [hashlib.sha256(part).hexdigest() for part in parts] != entry["chunks"]:
+                raise SystemExit(f"{name} has other chunks")
     return manifest
 
 

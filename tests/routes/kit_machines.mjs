@@ -1,6 +1,6 @@
 // Drives the package's state machines by steps [method, argument]: what every step gave and threw, and the snapshot after it.
 // The time of a step is its number.
-const CLOCK = { clockId: 'clock', source: 'performance.now', timeOriginEpochMs: 0 };
+const CLOCK = { clockId: 'clock', source: 'performance.now', timeOriginEpochMs: 1000 };
 
 const newDevice = (lost) => ({
   queue: { submit() {}, onSubmittedWorkDone: async () => {}, writeBuffer() {} },
@@ -86,5 +86,100 @@ export const machines = (kit, call, settled) => {
     return drive({ time: 0 }, methods, () => found.snapshot(), steps);
   };
 
-  return { session, application };
+  // An interlock: the work of a request is what the steps submit and settle while it is active.
+  const interlock = async (steps) => {
+    const clock = { time: 0 };
+    let refuses = false;
+    const queue = { submit() { if (refuses) throw new Error('full'); } };
+    const found = kit.createWebGpuForegroundOpportunityInterlock({
+      routeId: 'r', runId: 'run', device: { queue }, queue, now: () => clock.time,
+    });
+    const handles = {};
+    let active;
+    const methods = {
+      request: ({ requestId, metadata }) => {
+        const run = (context) => new Promise((resolve, reject) => { active = { context, resolve, reject }; });
+        handles[requestId] = found.request({ requestId, metadata, run });
+      },
+      service: (boundary) => {
+        // A service that somebody waits for ends later, and a malformed boundary is refused at once.
+        let answer = null;
+        return Promise.race([found.serviceAtBoundary(boundary), settled().then(() => answer)]);
+      },
+      submit: ({ count, submissionId, fails }) => {
+        if (!active) return null;
+        refuses = fails;
+        try {
+          return active.context.submit(new Array(count).fill({}), { submissionId });
+        } finally {
+          refuses = false;
+        }
+      },
+      settle: (result) => { active?.resolve(result); active = undefined; },
+      fail: (message) => { active?.reject(new Error(message)); active = undefined; },
+      cancel: (name) => (handles[name] ? handles[name].cancel('why') : null),
+      pressure: () => found.pressureSnapshot(),
+      finish: () => found.finish(),
+    };
+    return drive(clock, methods, () => found.snapshot(), steps);
+  };
+
+  // A bounded submission queue whose fences the steps settle, the oldest first.
+  const submissions = async (maxInFlightDuties, steps) => {
+    const clock = { time: 0 };
+    const fences = [];
+    let refuses = false;
+    const queue = {
+      submit() { if (refuses) throw new Error('full'); },
+      onSubmittedWorkDone: () => new Promise((resolve, reject) => { fences.push({ resolve, reject }); }),
+    };
+    const signal = new AbortController();
+    const found = kit.createWebGpuBoundedSubmissionQueue({
+      queue, maxInFlightDuties, now: () => clock.time, yieldToBrowser: async () => {}, signal: signal.signal,
+    });
+    const submit = ({ dutyId, metadata, fails }) => {
+      refuses = fails;
+      const ended = found.submitDuty({ dutyId, commandBuffers: [{}], metadata })
+        .then(() => null, (error) => { throw new Error(error.message); });
+      // At full depth it waits for a fence, which a later step settles.
+      return Promise.race([ended, settled().then(() => null)]).finally(() => { refuses = false; ended.catch(() => {}); });
+    };
+    const methods = {
+      submit,
+      completed: () => { fences.shift()?.resolve(); },
+      rejected: () => { fences.shift()?.reject(new Error('lost')); },
+      finish: () => found.drain().catch((error) => error.boundedGpuSubmissionReport),
+    };
+    return drive(clock, methods, () => found.snapshot(), steps);
+  };
+
+  // A recorder of host phases, with the time given by each step.
+  const hostPhases = async (steps) => {
+    let time = 0;
+    const found = kit.createWebGpuHostPhaseRecorder({ routeId: 'r', runId: 'run', clock: CLOCK, now: () => time });
+    const tokens = [];
+    const methods = {
+      begin: ([at, phase, detail]) => { time = at; tokens.push(found.begin(phase, { detail })); return tokens.at(-1).intervalId; },
+      end: ([at, number]) => { time = at; return tokens[number] ? found.end(tokens[number]) : null; },
+      fail: ([at, number]) => { time = at; return tokens[number] ? found.fail(tokens[number], new Error('no')) : null; },
+      finish: () => found.finish(),
+    };
+    return drive({ time: 0 }, methods, () => found.snapshot(), steps);
+  };
+
+  // A recorder of command duties; each step says when its submit begins and returns.
+  const duties = async (steps) => {
+    let time = 0;
+    const found = kit.createWebGpuCommandDutyRecorder({ routeId: 'r', runId: 'run', clock: CLOCK, now: () => time });
+    const methods = {
+      submit: ([start, end, duty, fails]) => {
+        time = start;
+        return found.measureSubmission(duty, () => { time = end; if (fails) throw new Error('full'); return 7; });
+      },
+      finish: () => found.finish(),
+    };
+    return drive({ time: 0 }, methods, () => found.snapshot(), steps);
+  };
+
+  return { session, application, interlock, submissions, hostPhases, duties };
 };

@@ -275,3 +275,19 @@ def test_arrays_that_change_later_stay_as_they_were() -> None:
         assert (
             document["pumice"]["model"]["params"]["sha256"] != section(exe.run(x=x, receipt=True)[1])["model"]["params"]["sha256"]
         )
+
+
+@on_both
+def test_a_cooperative_run_proves_its_schedule(target: str) -> None:
+    cooperative = pm.Cooperative(chunk=1)
+    with pm.compile(lambda x: pm.softmax(pm.exp(x) @ x), x=pm.spec(8, 8), device=device(target), cooperative=cooperative) as exe:
+        found, receipt = exe.run(x=np.eye(8), receipt=True)
+        document = plain(receipt.document)
+        assert document["timings"]["source"] == "queue-submit-wait"
+        assert document["runtime"]["schedulerVerification"]["eventTrace"]["events"]
+        if target == "webgpu":
+            assert classify_receipt(document)["schedulerVerificationState"] == "verified"
+        exe.cooperate(None)
+        plainly, unscheduled = exe.run(x=np.eye(8), receipt=True)
+        np.testing.assert_array_equal(plainly, found)
+        assert "runtime" not in unscheduled.document

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pumice.core.caps import Caps
+from pumice.core.streamed import StreamedArray
 from pumice.errors import ShapeError
 from pumice.ir.graph import ConstData
 from pumice.ir.types import TensorType
@@ -108,7 +109,7 @@ class Resident(Protocol):
     def places(self) -> Sequence[tuple[Any, int]]:
         """For each part the device's memory, which those of one pack share, and the offset in it."""
 
-    def write(self, array: Array) -> None:
+    def write(self, array: Array | StreamedArray) -> None:
         """Set it, streaming from the array without a second full copy."""
 
     def read(self) -> Array:
@@ -265,7 +266,7 @@ class Device(Protocol):
     def allocate(self, pack: Sequence[ResidentSpec]) -> Sequence[Resident]:
         """Zeroed memory for a param or a state, or for all params of a pack."""
 
-    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
+    def write_all(self, values: Iterable[tuple[Resident, Array | StreamedArray]]) -> None:
         """Set several residents of this device; they are taken one after the other, so that few arrays exist at a time."""
 
     def copy_within(self, residents: Sequence[Resident], moves: Sequence[ByteMove]) -> None:

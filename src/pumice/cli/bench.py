@@ -7,13 +7,22 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice.cli.generate import device_line
 from pumice.cli.pull import progress_bar
+from pumice.cli.receipt_option import ReceiptFile
+from pumice.errors import InputError
 from pumice.run.device import Device
+
+if TYPE_CHECKING:
+    from pumice.llm.answers import Generation
+    from pumice.receipts.receipt import Receipt
+
+_TEXTS = ["a sentence of a few words, repeated until it is long enough to measure"] * 32
+_PAIRS = [("a question of a few words", text) for text in _TEXTS]
 
 
 def measured(run: Callable[[], object], *, repeats: int = 7) -> list[float]:
@@ -92,12 +101,10 @@ def bench_model(model: Any, prompt: int, answer: int) -> list[dict[str, Any]]:
     from pumice.llm.embed import EmbeddingModel
     from pumice.llm.requests import Request, SamplingParams, Timings
 
-    texts = ["a sentence of a few words, repeated until it is long enough to measure"] * 32
     if isinstance(model, EmbeddingModel):
-        return [result_row("embed 32 texts", measured(lambda: model.embed(texts), repeats=5), len(texts), "texts/s")]
+        return [result_row("embed 32 texts", measured(lambda: model.embed(_TEXTS), repeats=5), len(_TEXTS), "texts/s")]
     if isinstance(model, CrossEncoder):
-        pairs = [("a question of a few words", text) for text in texts]
-        return [result_row("score 32 pairs", measured(lambda: model.scores(pairs), repeats=5), len(pairs), "pairs/s")]
+        return [result_row("score 32 pairs", measured(lambda: model.scores(_PAIRS), repeats=5), len(_PAIRS), "pairs/s")]
     engine = model.engine
     rng = np.random.default_rng(0)
     times: dict[str, list[float]] = {"prefill": [], "decode": []}
@@ -115,11 +122,28 @@ def bench_model(model: Any, prompt: int, answer: int) -> list[dict[str, Any]]:
     return [result_row(f"{name} {count} tokens", times[name], ran, "tokens/s") for name, (count, ran) in amounts.items()]
 
 
-def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int) -> int:
+def model_receipt(model: Any, prompt: int, answer: int) -> Receipt:
+    """The receipt of one more run like those that were measured; its stages have times of their own."""
+    from pumice.llm.cross_encoder import CrossEncoder
+    from pumice.llm.embed import EmbeddingModel
+
+    if isinstance(model, EmbeddingModel):
+        return model.embed(_TEXTS, receipt=True)[1]
+    if isinstance(model, CrossEncoder):
+        return model.scores(_PAIRS, receipt=True)[1]
+    tokens = np.random.default_rng(1).integers(0, model.engine.cfg.vocab, prompt).tolist()
+    found: Generation = model.generate(tokens, max_tokens=answer, temperature=0, ignore_eos=True)
+    return found.receipt
+
+
+def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int, receipts: ReceiptFile | None = None) -> int:
     """Measure and print; the exit code."""
     from pumice.llm.load import load
     from pumice.run.device import open_device
 
+    kept: dict[str, Any] = {}
+    if what == "ops" and receipts is not None:
+        raise InputError("bench ops runs no model, of which a receipt could be", hint="name a model, or leave --receipt out")
     if what == "ops":
         opened = open_device(device)
         info = {"name": opened.name, "target": opened.caps.target, "software": opened.caps.software}
@@ -131,10 +155,14 @@ def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int) -> i
         with loaded as model:
             info = model.describe_device()
             rows = bench_model(model, prompt, answer)
+            if receipts is not None:
+                kept = receipts.as_json(model_receipt(model, prompt, answer))
     if as_json:
-        print(json.dumps({"device": info, "results": rows}))
+        print(json.dumps({"device": info, "results": rows} | kept))
         return 0
     print(f"on {device_line(info)}")
     for row in rows:
         print(result_line(row))
+    if kept:
+        print(f"receipt: {kept['receipt']['file']}", file=sys.stderr)
     return 0

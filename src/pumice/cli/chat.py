@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.cli.generate import check_before_loading, cut_line, interruptible, speed_line
 from pumice.cli.pull import progress_bar
+from pumice.cli.receipt_option import ReceiptFile
 from pumice.errors import InputError, PumiceError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _edit_lines() -> None:
         readline.parse_and_bind("set enable-bracketed-paste on")
 
 
-def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, Any], receipts: ReceiptFile | None = None) -> int:
     """Talk until the user leaves; the exit code."""
     from pumice.llm.load import load
 
@@ -116,6 +117,8 @@ def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, An
                     print(said, file=sys.stderr)
                 elif line.strip():
                     last = _answer(chat, line.strip())
+                    if receipts is not None:
+                        print(f"receipt: {receipts.save(last.receipt)}", file=sys.stderr)
             except PumiceError as e:
                 full = "context" in e.fields and len(chat.history) > 1
                 print("; ".join(filter(None, (e.message, e.hint, "or /reset" if full else ""))), file=sys.stderr)

@@ -11,26 +11,38 @@ from typing import Any
 
 from pumice.cli.generate import device_line
 from pumice.cli.pull import progress_bar
+from pumice.cli.receipt_option import ReceiptFile
 from pumice.cli.text_input import shortened, text_items
 from pumice.errors import InputError
 
 
-def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_json: bool, npy: Path | None) -> int:
+def run(
+    model: str,
+    texts: Sequence[str],
+    file: Path | None,
+    *,
+    device: str,
+    as_json: bool,
+    npy: Path | None,
+    receipts: ReceiptFile | None = None,
+) -> int:
     """Embed the texts (arguments, then lines of the file) and write the vectors; the exit code."""
     from pumice.llm.load import load
 
     items = text_items(texts, file, "embed")
     with progress_bar(quiet=as_json) as report, load(model, "embed", device=device, progress=report) as loaded:
         started = time.perf_counter()
-        vectors = loaded.embed(items, progress=report)
+        found = loaded.embed(items, progress=report, receipt=receipts is not None)
+        vectors, proof = found if receipts is not None else (found, None)
         seconds = time.perf_counter() - started
         info = loaded.describe_device()
     if npy is not None:
         _save(npy, vectors)
+    kept = {} if receipts is None or proof is None else receipts.as_json(proof)
     if as_json:
         out = {"embeddings": [] if npy else vectors.tolist(), "dim": loaded.dim, "count": len(items)}
         out |= {"timings": {"embed_s": round(seconds, 6)}, "device": info, "model": loaded.info}
-        print(json.dumps(out))
+        print(json.dumps(out | kept))
     elif npy is None and len(items) > 1 and sys.stdout.isatty():
         # On a terminal, similarities say more than some hundred numbers per text.
         for line in similarity_lines(items, vectors):
@@ -41,6 +53,8 @@ def run(model: str, texts: Sequence[str], file: Path | None, *, device: str, as_
     if not as_json:
         where = f", in {npy}" if npy else ""
         print(f"{len(items)} vectors of {loaded.dim} in {seconds:.2f} s on {device_line(info)}{where}", file=sys.stderr)
+        if kept:
+            print(f"receipt: {kept['receipt']['file']}", file=sys.stderr)
     return 0
 
 

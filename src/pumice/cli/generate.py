@@ -12,6 +12,7 @@ from typing import Any
 
 from pumice.cli import INTERRUPTED
 from pumice.cli.pull import progress_bar
+from pumice.cli.receipt_option import ReceiptFile
 from pumice.cli.text_input import whole_prompt
 
 
@@ -104,6 +105,7 @@ def run(
     options: Mapping[str, Any],
     draft: str | None = None,
     profile: Path | None = None,
+    receipts: ReceiptFile | None = None,
 ) -> int:
     """Load, answer, report; the exit code. `draft` is "lookup", or the name of a model that drafts."""
     from pumice.llm.load import load
@@ -125,7 +127,8 @@ def run(
 
         answer = loaded.generate(prompt, on_text=None if as_json else show, cancelled=pressed, draft=drafter, **options)
         if as_json:
-            print(json.dumps(answer_json(answer, info, loaded.info) | packs_json(loaded.packs_used())))
+            proof = {} if receipts is None else receipts.as_json(answer.receipt)
+            print(json.dumps(answer_json(answer, info, loaded.info) | packs_json(loaded.packs_used()) | proof))
         else:
             print(flush=True)
             if answer.finish_reason == "length":
@@ -135,6 +138,8 @@ def run(
             print(speed_line(answer, info), file=sys.stderr)
             for line in pack_lines(loaded.packs_used()):
                 print(line, file=sys.stderr)
+            if receipts is not None:
+                print(f"receipt: {receipts.save(answer.receipt)}", file=sys.stderr)
         if profile is not None and not pressed():
             found = loaded.engine.profile()
             found.save_trace(profile)

@@ -25,6 +25,8 @@ from pumice.cli.options import (
     MinP,
     Packs,
     PresencePenalty,
+    Receipt,
+    ReceiptPrivate,
     RepeatPenalty,
     Seed,
     Stop,
@@ -38,7 +40,7 @@ from pumice.cli.options import (
 from pumice.cli.pack import Json, pack_app
 from pumice.cli.receipt import receipt_app
 from pumice.cli.route import route_app
-from pumice.errors import PumiceError, PumiceWarning
+from pumice.errors import InputError, PumiceError, PumiceWarning
 
 app = typer.Typer(
     name="pumice",
@@ -178,10 +180,13 @@ def run(
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one token step, its times to stderr.")
     ] = None,
+    receipt: Receipt = None,
+    receipt_private: ReceiptPrivate = False,
 ) -> None:
     """One answer, streamed; speed and device on stderr."""
     from pumice.cli.generate import bias_of
     from pumice.cli.generate import run as answer
+    from pumice.cli.receipt_option import receipt_file
     from pumice.cli.text_input import read_text
 
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -191,7 +196,8 @@ def run(
     options |= {"raw": raw, "logprobs": logprobs, "strict": strict, "json_schema": json_schema and read_text(json_schema)}
     load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
     load["packs"] = pack
-    raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, draft=draft, profile=profile))
+    more: dict[str, Any] = {"draft": draft, "profile": profile, "receipts": receipt_file(receipt, private=receipt_private)}
+    raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, **more))
 
 
 @app.command()
@@ -218,17 +224,28 @@ def chat(
     system: System = None,
     lora: Lora = None,
     lora_scale: LoraScale = 1.0,
+    receipt: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a signed receipt of each answer: talk.json stands for talk-1.json, talk-2.json and so on.",
+            show_default="none",
+        ),
+    ] = None,
+    receipt_private: ReceiptPrivate = False,
 ) -> None:
     """A conversation in the terminal; Ctrl-C stops an answer, Ctrl-D ends."""
     from pumice.cli.chat import run as talk
     from pumice.cli.generate import bias_of
+    from pumice.cli.receipt_option import receipt_file
 
     options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
     options |= {"min_p": min_p, "typical_p": typical_p, "repeat_penalty": repeat_penalty, "presence_penalty": presence_penalty}
     options |= {"frequency_penalty": frequency_penalty, "logit_bias": bias_of(logit_bias), "forbid": forbid}
     options |= {"seed": seed, "stop": stop, "system": system}
     load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
-    raise typer.Exit(talk(model, load_options=load, options=options))
+    receipts = receipt_file(receipt, private=receipt_private, several=True)
+    raise typer.Exit(talk(model, load_options=load, options=options, receipts=receipts))
 
 
 @app.command()
@@ -239,11 +256,15 @@ def embed(
     device: Device = "auto",
     json: Json = False,
     npy: Annotated[Path | None, typer.Option(help="Write the vectors to this NumPy file.")] = None,
+    receipt: Receipt = None,
+    receipt_private: ReceiptPrivate = False,
 ) -> None:
     """Vectors of texts, pooled and normalised as the model's files say; on a terminal, how similar two or more are."""
     from pumice.cli.embed import run as embed_texts
+    from pumice.cli.receipt_option import receipt_file
 
-    raise typer.Exit(embed_texts(model, texts or [], file, device=device, as_json=json, npy=npy))
+    receipts = receipt_file(receipt, private=receipt_private)
+    raise typer.Exit(embed_texts(model, texts or [], file, device=device, as_json=json, npy=npy, receipts=receipts))
 
 
 CrossEncoder = Annotated[str, typer.Argument(metavar="MODEL", help="A cross-encoder: a path or hf:owner/repo.")]
@@ -258,11 +279,15 @@ def rerank(
     top: Annotated[int | None, typer.Option(min=1, help="Only the N best.", show_default="all", metavar="N")] = None,
     device: Device = "auto",
     json: Json = False,
+    receipt: Receipt = None,
+    receipt_private: ReceiptPrivate = False,
 ) -> None:
     """Texts by how well they answer a query, best first: score, place among the texts, and text."""
+    from pumice.cli.receipt_option import receipt_file
     from pumice.cli.score import rerank as rank_texts
 
-    raise typer.Exit(rank_texts(model, query, texts or [], file, top=top, device=device, as_json=json))
+    receipts = receipt_file(receipt, private=receipt_private)
+    raise typer.Exit(rank_texts(model, query, texts or [], file, top=top, device=device, as_json=json, receipts=receipts))
 
 
 @app.command()
@@ -272,11 +297,15 @@ def classify(
     file: TextFile = None,
     device: Device = "auto",
     json: Json = False,
+    receipt: Receipt = None,
+    receipt_private: ReceiptPrivate = False,
 ) -> None:
     """The likeliest label of each text: score, label and text; with --json the scores of all labels."""
+    from pumice.cli.receipt_option import receipt_file
     from pumice.cli.score import classify as label_texts
 
-    raise typer.Exit(label_texts(model, texts or [], file, device=device, as_json=json))
+    receipts = receipt_file(receipt, private=receipt_private)
+    raise typer.Exit(label_texts(model, texts or [], file, device=device, as_json=json, receipts=receipts))
 
 
 @app.command()
@@ -287,15 +316,22 @@ def bench(
     prompt: Annotated[int, typer.Option(min=1, help="Prompt tokens of a language model's measurement.")] = 256,
     answer: Annotated[int, typer.Option(min=2, help="Answer tokens of a language model's measurement.")] = 64,
     tune: Annotated[bool, typer.Option("--tune", help="Measure which kernels suit this GPU, and use those from now on.")] = False,
+    receipt: Receipt = None,
+    receipt_private: ReceiptPrivate = False,
 ) -> None:
     """Our speed on this machine: a few operations, or a model."""
+    from pumice.cli.receipt_option import receipt_file
+
+    receipts = receipt_file(receipt, private=receipt_private)
     if tune:
+        if receipts is not None:
+            raise InputError("--tune runs no model, of which a receipt could be", hint="leave --receipt out")
         from pumice.cli.tune import run as measure_kernels
 
         raise typer.Exit(measure_kernels(device, as_json=json))
     from pumice.cli.bench import run as measure
 
-    raise typer.Exit(measure(what, device=device, as_json=json, prompt=prompt, answer=answer))
+    raise typer.Exit(measure(what, device=device, as_json=json, prompt=prompt, answer=answer, receipts=receipts))
 
 
 @app.command()

@@ -71,3 +71,10 @@ Packs = Annotated[
 TextFile = Annotated[
     Path | None, typer.Option("-f", "--file", help="A file with one text a line, blank lines skipped; - is standard input.")
 ]
+Receipt = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a signed receipt of what ran; `pumice receipt` reads it.", show_default="none"),
+]
+ReceiptPrivate = Annotated[
+    bool, typer.Option("--receipt-private", help="The receipt holds neither texts nor tokens, only hashes that nobody can guess.")
+]

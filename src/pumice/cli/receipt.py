@@ -25,8 +25,22 @@ receipt_app = typer.Typer(
 FAILED = 4
 ReceiptFile = Annotated[Path, typer.Argument(metavar="FILE", help="A signed receipt, as `--receipt FILE` writes it.")]
 
+
+def read_receipt(file: Path) -> bytes:
+    """The bytes of a receipt's file."""
+    from pumice.cli.pack_keys import read_file
+    from pumice.receipts.envelope import MAX_ENVELOPE
+
+    return read_file(file, MAX_ENVELOPE)
+
+
+def described(error: PumiceError) -> dict[str, Any]:
+    """An error as JSON."""
+    return {"code": error.code, "message": error.message, "hint": error.hint, "fields": error.fields}
+
+
 # They need the names above.
-from pumice.cli import receipt_keys  # noqa: E402, F401
+from pumice.cli import receipt_keys, receipt_log  # noqa: E402, F401
 
 
 @receipt_app.command()
@@ -81,6 +95,10 @@ def verify(
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="The key that must have signed it: text or file.", show_default="none")
     ] = None,
+    proof: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A proof that it is in a log, of `pumice receipt log prove`.", show_default="none"),
+    ] = None,
     any_key: Annotated[bool, typer.Option("--any-key", help="Do not ask whose key signed it; check all else.")] = False,
     json: Json = False,
 ) -> None:
@@ -92,12 +110,15 @@ def verify(
 
     wanted = None if key is None else public_key(key)[0]
     given = [read_file(path, 2 * MAX_OPENING) for path in opening or ()]
+    from pumice.receipts.log_proofs import MAX_PROOF
+
+    proved = None if proof is None else read_file(proof, MAX_PROOF)
     data = read_receipt(file)
     passed: dict[str, str] = {}
     verified, error = None, None
     try:
         openings = [read_opening(content) for content in given]
-        verified = verify_receipt(data, openings=openings, key=wanted, any_key=any_key, report=passed.__setitem__)
+        verified = verify_receipt(data, openings=openings, proof=proved, key=wanted, any_key=any_key, report=passed.__setitem__)
     except PumiceError as e:
         error = e
     failed = "" if error is None else next(check for check in CHECKS if check not in passed)
@@ -131,20 +152,11 @@ def open_artifact(
     print(json_text.dumps(found) if json else f"{out}: opens {role}, {len(opening.content)} bytes; keep it from others")
 
 
-def read_receipt(file: Path) -> bytes:
-    """The bytes of a receipt's file."""
-    from pumice.cli.pack_keys import read_file
-    from pumice.receipts.envelope import MAX_ENVELOPE
-
-    return read_file(file, MAX_ENVELOPE)
-
-
 def _report(found: VerifiedReceipt | None, error: PumiceError | None, passed: dict[str, str], failed: str) -> dict[str, Any]:
     report: dict[str, Any] = {"ok": found is not None, "checks": [{"check": k, "found": v} for k, v in passed.items()]}
     if found is not None:
         report |= {"digest": found.envelope.digest, "key": found.envelope.key.text, "signer": found.signer}
         report |= {"status": found.document["status"], "known": list(found.contents)}
     if error is not None:
-        described = {"code": error.code, "message": error.message, "hint": error.hint, "fields": error.fields}
-        report |= {"failed": failed, "error": described}
+        report |= {"failed": failed, "error": described(error)}
     return report

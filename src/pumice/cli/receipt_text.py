@@ -22,18 +22,18 @@ def receipt_lines(envelope: Envelope) -> Iterator[str]:
     section = document["pumice"]
     yield f"receipt   {envelope.digest}"
     yield f"signed    by {envelope.key.text} ({envelope.key.fingerprint})"
-    yield f"made      {_text(document.get('createdAt'))} by Pumice {_text(section['version'])}"
-    yield f"task      {_text(section['task'])}, route {_text(document['effectiveRouteId'])}"
-    why = f": {_text(document['fallbackReason'])}" if document.get("fallbackReason") else ""
-    yield f"status    {_text(document['status'])}{why}"
-    yield f"model     {', '.join(_text(document['model'][name]) for name in ('id', 'dtype', 'weightsHash'))}"
+    yield f"made      {shown(document.get('createdAt'))} by Pumice {shown(section['version'])}"
+    yield f"task      {shown(section['task'])}, route {shown(document['effectiveRouteId'])}"
+    why = f": {shown(document['fallbackReason'])}" if document.get("fallbackReason") else ""
+    yield f"status    {shown(document['status'])}{why}"
+    yield f"model     {', '.join(shown(document['model'][name]) for name in ('id', 'dtype', 'weightsHash'))}"
     for file in section["model"].get("files", ()):
-        yield f"          {_text(file['name'])}, {file['bytes']} bytes, sha256 {file['sha256']}"
+        yield f"          {shown(file['name'])}, {file['bytes']} bytes, sha256 {file['sha256']}"
     device = section["device"]
-    yield f"device    {_text(device.get('name'))} ({_text(device.get('backend'))})"
+    yield f"device    {shown(device.get('name'))} ({shown(device.get('backend'))})"
     yield f"request   {_pairs(section['request'])}"
     for plan in section["plans"]:
-        yield f"plan      {_text(plan['name'])} {plan['digest']}"
+        yield f"plan      {shown(plan['name'])} {plan['digest']}"
     for pack in section["packs"]:
         yield f"pack      {_pairs(pack)}"
     for lost in section["degraded"]:
@@ -45,29 +45,29 @@ def receipt_lines(envelope: Envelope) -> Iterator[str]:
             yield from _artifact(side[:-1], listed, section["artifacts"][side][listed["role"]])
     timings = document["timings"]
     for stage in timings.get("stages") or ():
-        yield f"stage     {_pairs(stage) if isinstance(stage, Mapping) else _text(stage)}"
-    yield f"timed     by {_text(timings['source'])}, {timings['totalMs']} ms in all"
+        yield f"stage     {_pairs(stage) if isinstance(stage, Mapping) else shown(stage)}"
+    yield f"timed     by {shown(timings['source'])}, {timings['totalMs']} ms in all"
     yield f"besides   {_pairs(section['conditions']) or 'nothing else ran'}"
     log = section["log"]
     yield "log       in none" if log is None else f"log       line {log['index'] + 1}, after {log['previous']}"
 
 
 def _artifact(side: str, listed: Mapping[str, Any], entry: Mapping[str, Any]) -> Iterator[str]:
-    shape = f", shape {_text(listed['shape'])}" if "shape" in listed else ""
-    yield f"{side:<9} {_text(listed['role'])}: {_text(entry['mediaType'])}, {entry['bytes']} bytes{shape}"
+    shape = f", shape {shown(listed['shape'])}" if "shape" in listed else ""
+    yield f"{side:<9} {shown(listed['role'])}: {shown(entry['mediaType'])}, {entry['bytes']} bytes{shape}"
     yield f"          {entry['hash']} {listed['sha256']}"
     if entry.get("encoding") == "utf-8":
-        yield f"          {_text(entry['content'])}"
+        yield f"          {shown(entry['content'])}"
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{_text(name)} {_text(value)}" for name, value in values.items() if value is not None)
+    return ", ".join(f"{shown(name)} {shown(value)}" for name, value in values.items() if value is not None)
 
 
-def _text(value: object) -> str:
+def shown(value: object) -> str:
     """One short line without control characters.
 
-    >>> _text("a\\x1b[2Jb"), len(_text("x" * 1000))
+    >>> shown("a\\x1b[2Jb"), len(shown("x" * 1000))
     ("'a\\\\x1b[2Jb'", 101)
     """
     text = str(value)

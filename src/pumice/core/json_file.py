@@ -35,6 +35,15 @@ def read_json(path: Path, *, hint: str = _AGAIN) -> dict[str, Any]:
     return found
 
 
+def canonical(value: Any) -> str:
+    """The one way to write a JSON value: sorted keys, no spaces, ASCII.
+
+    >>> canonical({"b": [1, 2.5], "a": "é"})
+    '{"a":"\\\\u00e9","b":[1,2.5]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def read_optional_json(path: Path | None) -> dict[str, Any]:
     """The object in a JSON file; empty if there is no such file.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pumice.formats.bundle import BundleWeights, is_bundle
 from pumice.formats.gguf import MAGIC, open_gguf
 from pumice.formats.safetensors import open_safetensors
 from pumice.formats.weights import TensorInfo, WeightFile, malformed
@@ -13,7 +14,7 @@ __all__ = ["TensorInfo", "WeightFile", "open_weights"]
 
 
 def open_weights(path: Path | str) -> WeightFile:
-    """The weights at a path: a .gguf file (any shard opens its whole set), a .safetensors file, or a model folder.
+    """The weights at a path: a .gguf file (any shard opens its whole set), a .safetensors file, a model folder, or a bundle.
 
     >>> import struct, tempfile
     >>> header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
@@ -26,7 +27,7 @@ def open_weights(path: Path | str) -> WeightFile:
     """
     path = Path(path)
     if os.path.isdir(path):
-        return open_safetensors(path)
+        return BundleWeights(path) if is_bundle(path) else open_safetensors(path)
     if not os.path.exists(path):
         raise malformed(path, "there is no such file or folder", hint="check the path; a dangling link counts as missing")
     # Names decide where they are clear; the blobs of a download cache have none, there the content does.

@@ -18,7 +18,7 @@ from pumice.core.dtypes import DType
 from pumice.errors import ClosedError, FormatError, UnknownName
 from pumice.ir.types import TensorType
 
-Kind = Literal["gguf", "safetensors"]
+Kind = Literal["gguf", "safetensors", "bundle"]
 
 # Tensors in one file. Far above any published one (unfused mixtures of experts have some ten thousand in a shard), and low
 # enough that a hostile header costs about a second and its Python objects stay below 100 MB.

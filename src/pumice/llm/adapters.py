@@ -16,6 +16,7 @@ import numpy as np
 
 import pumice as pm
 from pumice.errors import InputError, UnknownName
+from pumice.llm.model_files import LoadedAdapter
 from pumice.llm.requests import number
 from pumice.models.config import ModelArchConfig
 from pumice.models.lora import EMBED, HEAD, Adapter, LowRank, check_adapter, linear_layers, table_of
@@ -81,11 +82,15 @@ class AdapterLayout:
 
 @dataclass(eq=False)  # one that was dropped is found among others by what it is: arrays do not compare
 class HeldAdapter:
-    """An adapter that is loaded: its place in the stacks, and how many requests use it; `serial` is never used again."""
+    """An adapter that is loaded: its place in the stacks, and how many requests use it; `serial` is never used again.
+
+    `loaded` says from which files it is, if it is from any.
+    """
 
     adapter: Adapter
     place: int
     serial: int
+    loaded: LoadedAdapter | None = None
     users: int = 0
     dropped: bool = False
 
@@ -121,10 +126,11 @@ class Adapters:
         if not math.isfinite(number("scale", scale, whole=False)):
             raise InputError(f"scale is {scale}", hint="1 is as strong as in training, 0 switches the adapter off")
         found = read_adapter(self._cfg, Path(folder))
-        self.add(name, {path: replace(low, scale=low.scale * scale) for path, low in found.items()})
+        scaled = {path: replace(low, scale=low.scale * scale) for path, low in found.items()}
+        self.add(name, scaled, LoadedAdapter.of(folder, scale))
 
-    def add(self, name: str, adapter: Adapter) -> None:
-        """The same for an adapter that is in memory."""
+    def add(self, name: str, adapter: Adapter, loaded: LoadedAdapter | None = None) -> None:
+        """The same for an adapter that is in memory; `loaded` names its files."""
         if not isinstance(name, str) or not name:
             raise InputError(f"the adapter's name is {name!r}", hint="give it a text")
         if EMBED in adapter:
@@ -138,10 +144,10 @@ class Adapters:
             if name in self._held:
                 raise InputError(f"there is an adapter {name!r} already", hint="drop it first, or choose another name", name=name)
             if self._fits(adapter):
-                held = HeldAdapter(adapter, self._free_place(), next(self._serials))
+                held = HeldAdapter(adapter, self._free_place(), next(self._serials), loaded)
                 self._write(held)
             else:
-                held = HeldAdapter(adapter, -1, next(self._serials))
+                held = HeldAdapter(adapter, -1, next(self._serials), loaded)
                 self._grow([*self._all(), held])
             self._held[name] = held
 

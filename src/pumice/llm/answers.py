@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
+from pumice.errors import InputError
 from pumice.llm.live import EventQueue
+from pumice.llm.receipts import AnswerFacts, CallFacts
 from pumice.llm.requests import Request, Timings, TokenEvent
 from pumice.text.stream import TextStream
 
 if TYPE_CHECKING:
     from pumice.llm.engine import Engine
     from pumice.llm.model import LanguageModel
+    from pumice.receipts.receipt import Receipt
 
 _SHOWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
 
@@ -36,6 +40,26 @@ class Generation:
 
     def __str__(self) -> str:
         return self.text
+
+    # Not a field: what a receipt is made of is no part of the answer.
+    _facts = cast("AnswerFacts | None", None)
+
+    @cached_property
+    def receipt(self) -> Receipt:
+        """What proves the answer: `answer.receipt.save(file)` signs and writes it. It is made now, from facts of the call.
+
+        >>> Generation("Hi").receipt
+        Traceback (most recent call last):
+        pumice.errors.InputError: [input] the answer has no receipt
+          hint: answers of a model have one, once they are complete
+        """
+        if self._facts is None or not self.finish_reason:
+            raise InputError("the answer has no receipt", hint="answers of a model have one, once they are complete")
+        return self._facts.receipt(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or sent to another process: a receipt belongs to the process that has seen the run."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_facts", "receipt")}
 
 
 class Piece(str):
@@ -94,6 +118,11 @@ class Run:
         self._streams = [TextStream(model.tokenizer.token_bytes, stop) for _ in requests]
         self._started = time.perf_counter()
         self._first: float | None = None
+
+    def keep_facts(self, call: CallFacts, prompts: Sequence[Any]) -> None:
+        """Lets the answers have receipts; `prompts` are as they were given."""
+        for k, (answer, request) in enumerate(zip(self.answers, self.requests, strict=True)):
+            answer._facts = AnswerFacts.of(call, prompts[k // self.n], request)
 
     def pieces(self) -> Iterator[Piece]:
         """Text as soon as it is final, and the last piece of each answer when the answer is complete."""
@@ -198,6 +227,8 @@ class Run:
         record = t.records[i] if t.records else None
         if record is not None and (drafts := record.drafts) is not None:
             answer.timings |= {"drafted": drafts.drafted, "accepted": drafts.accepted, "acceptance_rate": drafts.rate}
+        if record is not None and answer._facts is not None:
+            answer._facts.complete(record)
         answer.usage = {
             "prompt_tokens": len(self.requests[i].prompt),
             "completion_tokens": len(answer.tokens),

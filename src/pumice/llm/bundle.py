@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import secrets
 import shutil
@@ -18,20 +17,21 @@ import numpy as np
 from pumice.core.caps import Caps
 from pumice.errors import InputError
 from pumice.formats import open_weights
-from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
+from pumice.formats.bundle import FORMAT, MANIFEST, VERSION, manifest_digest, manifest_text
+from pumice.formats.chunks import CHUNK_BYTES, ChunkHasher
 from pumice.llm.graphs import RING, trace_token_step
-from pumice.llm.load import read_config, read_template, read_tokenizer
+from pumice.llm.load import read_config, read_defaults, read_template, read_tokenizer
 from pumice.llm.memory import CacheLayout, page_groups
 from pumice.llm.requests import check_cache_dtype, check_sizes, sampling_of
 from pumice.llm.sampling import CANDIDATES, NOT_FINITE, Sampling
 from pumice.llm.step_inputs import RULES, slot_states, step_inputs
 from pumice.models.config import ModelArchConfig
+from pumice.models.config_data import config_data
 from pumice.models.load import LoadedParams, load_model_params
 from pumice.models.memory import pages_suffice
 from pumice.models.registry import CausalArchitecture, get_architecture
 from pumice.models.rope import rotary_regime
 from pumice.plan.build import build_plan
-from pumice.plan.file_write import canonical
 from pumice.plan.plan import Plan
 from pumice.run.opening import plan_options
 from pumice.sources import resolve
@@ -39,8 +39,6 @@ from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 from pumice.train.disk import disk_errors
 
-FORMAT, VERSION = "pumice-bundle", 1
-MANIFEST = "bundle.json"
 # Bytes of a shard of weights at most: browsers fetch and keep files of this size well.
 _SHARD_BYTES = 256 << 20
 # Pieces of weights start at multiples of this in their shard, so that they can be mapped as numbers.
@@ -58,25 +56,27 @@ def export_bundle(
     caps: Caps | None = None,
     overwrite: bool = False,
     shard_bytes: int = _SHARD_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> dict[str, Any]:
     """Write the bundle of a causal model, and give its manifest.
 
     The plans are for `caps`, by default those that every browser with WebGPU has; no device is needed. The folder appears when
-    all of it is written; one that is there is replaced only with `overwrite`.
+    all of it is written; one that is there is replaced only with `overwrite`. Files are hashed in chunks of `chunk_bytes`.
     """
-    check_sizes(slots=slots, context=context, chunk=chunk, shard_bytes=shard_bytes)
+    check_sizes(slots=slots, context=context, chunk=chunk, shard_bytes=shard_bytes, chunk_bytes=chunk_bytes)
+    if chunk_bytes % 4:
+        raise InputError(f"chunks of {chunk_bytes} bytes cut words", hint="give a multiple of 4", name="chunk_bytes")
     check_cache_dtype(cache_dtype)
     target, caps = Path(folder), caps or Caps.preset("browser-baseline")
     _check_target(target, overwrite)
     resolved = resolve(str(model))
-    with open_weights(resolved.path) as weights, _new_folder(target) as files:
+    with open_weights(resolved.path) as weights, _new_folder(target, chunk_bytes) as files:
         cfg = read_config(resolved.path, weights)
         arch = get_architecture(cfg.model_type)
         if not isinstance(arch, CausalArchitecture):
             raise InputError(f"{model} is no language model, so it generates no text", hint="bundles are for models that do")
         params = load_model_params(cfg, weights)
-        parent = resolved.path if resolved.path.is_dir() else resolved.path.parent
-        recommended = defaults_of_gguf(weights.metadata) if weights.kind == "gguf" else defaults_of_folder(parent)
+        recommended = read_defaults(resolved.path, weights)
         context = min(context, cfg.max_positions)
         windows = page_groups(cfg.windows, context)
         layout = CacheLayout(slots, context, cache_dtype, joined=caps.joined_cache, windows=windows)
@@ -89,7 +89,7 @@ def export_bundle(
         manifest: dict[str, Any] = {
             "format": FORMAT,
             "version": VERSION,
-            "model": {"name": str(model), "architecture": cfg.model_type, "vocab": cfg.vocab},
+            "model": {"name": str(model), "architecture": cfg.model_type, "vocab": cfg.vocab, "config": config_data(cfg)},
             "cache": {**_cache(layout), "recompute_beyond": cfg.recompute_beyond, "shareable": _shareable(arch, cfg, context)},
             "ring": RING,
             "chunk": planner.chunk,
@@ -104,21 +104,13 @@ def export_bundle(
                 "defaults": {name: getattr(defaults, name) for name in RULES},
                 "candidates": None if drawn.whole else min(CANDIDATES, cfg.vocab),
                 "slot_states": slot_states(drawn),
+                "recommended": recommended,
             },
         }
-        manifest["files"] = files.index
+        manifest |= {"chunk_bytes": chunk_bytes, "files": files.index}
         manifest["sha256"] = manifest_digest(manifest)
-        files.write(MANIFEST, [(json.dumps(manifest, indent=1) + "\n").encode()])
+        files.write(MANIFEST, [manifest_text(manifest)])
     return manifest
-
-
-def manifest_digest(manifest: Mapping[str, Any]) -> str:
-    """The SHA-256 of a manifest in canonical form, without the entry that holds it.
-
-    >>> manifest_digest({"a": 1, "sha256": "x"}) == manifest_digest({"a": 1})
-    True
-    """
-    return hashlib.sha256(canonical({k: v for k, v in manifest.items() if k != "sha256"}).encode()).hexdigest()
 
 
 # -- plans --------------------------------------------------------------------------------------------------------------
@@ -196,9 +188,10 @@ def _step(files: _Files, name: str, plan: Plan, inputs: Mapping[str, Any], share
 # -- files --------------------------------------------------------------------------------------------------------------
 @dataclass
 class _Files:
-    """A folder that is being filled; `index` has size and hash of each file so far."""
+    """A folder that is being filled; `index` has size and hashes of each file so far."""
 
     folder: Path
+    chunk_bytes: int
     index: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def write(self, name: str, pieces: Iterable[bytes]) -> None:
@@ -209,7 +202,7 @@ class _Files:
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[Any]:
         """A function that appends to a new file, which is in the index when the block ends."""
-        path, digest, size = self.folder / name, hashlib.sha256(), 0
+        path, digest, chunks, size = self.folder / name, hashlib.sha256(), ChunkHasher(self.chunk_bytes), 0
         path.parent.mkdir(exist_ok=True)
         file: BinaryIO
         with open(path, "xb") as file:
@@ -218,10 +211,11 @@ class _Files:
                 nonlocal size
                 file.write(piece)
                 digest.update(piece)
+                chunks.update(piece)
                 size += len(piece)
 
             yield write
-        self.index[name] = {"bytes": size, "sha256": digest.hexdigest()}
+        self.index[name] = {"bytes": size, "sha256": digest.hexdigest(), "chunks": chunks.digests()}
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -241,13 +235,13 @@ def _check_target(target: Path, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def _new_folder(target: Path) -> Iterator[_Files]:
+def _new_folder(target: Path, chunk_bytes: int) -> Iterator[_Files]:
     """A folder beside the target, which takes its place if all goes well."""
     made = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         with disk_errors(target):
             made.mkdir()
-            yield _Files(made)
+            yield _Files(made, chunk_bytes)
             if target.is_dir():
                 shutil.rmtree(target)
             made.rename(target)
@@ -256,12 +250,13 @@ def _new_folder(target: Path) -> Iterator[_Files]:
 
 
 def _weights(files: _Files, params: LoadedParams, used: set[str], shard_bytes: int) -> dict[str, list[Any]]:
-    """The weights that plans use, in shards: for each its name, its shape as it is stored, and its pieces."""
-    table: dict[str, list[Any]] = {"name": [], "shape": [], "pieces": []}
+    """The weights that plans use, in shards: for each its name, its dtype, its shape as it is stored, and its pieces."""
+    table: dict[str, list[Any]] = {"name": [], "dtype": [], "shape": [], "pieces": []}
     shards = _Shards(files, shard_bytes)
     for name, array in params.arrays.items():
         if name in used:
             table["name"].append(name)
+            table["dtype"].append(params.specs[name].type.dtype.name)
             table["shape"].append(list(array.shape))
             table["pieces"].append(shards.add(array))
     shards.close()
@@ -272,7 +267,8 @@ class _Shards:
     """Bytes one after the other in files of limited size."""
 
     def __init__(self, files: _Files, most: int) -> None:
-        self._files, self._most = files, most
+        # Only whole words are cut off: a device takes nothing else.
+        self._files, self._most = files, max(most - most % _ALIGNMENT, _ALIGNMENT)
         self._stack = contextlib.ExitStack()
         self._write: Any = None
         self._name, self._at, self._count = "", 0, 0
@@ -305,14 +301,7 @@ class _Shards:
 # -- text ---------------------------------------------------------------------------------------------------------------
 def _tokenizer(files: _Files, tokenizer: Tokenizer) -> dict[str, Any]:
     files.write("tokenizer.json", [tokenizer.to_json().encode()])
-    around = tokenizer.surrounding
-    return {
-        "file": "tokenizer.json",
-        "surrounding": None if around is None else {"before": list(around[0]), "after": list(around[1])},
-        "bos": tokenizer.bos_id,
-        "eos": sorted(tokenizer.eos_ids),
-        "special": sorted(tokenizer.special_ids),
-    }
+    return {"file": "tokenizer.json", **tokenizer.settings()}
 
 
 def _template(files: _Files, template: ChatTemplate | None) -> dict[str, Any] | None:

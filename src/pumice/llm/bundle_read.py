@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from pumice.core.fields import Fields
-from pumice.core.json_file import read_json
 from pumice.errors import FormatError, PumiceError
-from pumice.formats.weights import malformed
-from pumice.llm.bundle import FORMAT, MANIFEST, VERSION, manifest_digest, shared_keys
+from pumice.formats.bundle import FIRST_VERSION, MANIFEST, BundleFiles, BundleWeights
+from pumice.llm.bundle import shared_keys
+from pumice.llm.bundle_model import bundle_config, bundle_defaults
 from pumice.llm.step_inputs import check_inputs
+from pumice.models.load import load_model_params
+from pumice.plan.file import plan_from_bytes
 from pumice.plan.plan import Plan
-
-_AGAIN = "the bundle is damaged: copy it again, or export it again"
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -34,85 +31,49 @@ class Bundle:
 
 
 def read_bundle(folder: str | Path) -> Bundle:
-    """The bundle in a folder.
+    """The bundle in a folder, every byte of which was checked.
 
     >>> read_bundle("nowhere")
     Traceback (most recent call last):
-    pumice.errors.FormatError: [format] nowhere/bundle.json cannot be read as JSON: there is no such file
+    pumice.errors.DamagedFile: [damaged-file] bundle.json: cannot be read: there is no such file
       hint: give the folder that `pumice export --bundle` wrote
     """
     base = Path(folder)
-    path = base / MANIFEST
-    manifest = read_json(path, hint="give the folder that `pumice export --bundle` wrote")
-    if manifest.get("format") != FORMAT:
-        raise malformed(path, "this is no bundle", hint="give the folder that `pumice export --bundle` wrote")
-    version = manifest.get("version")
-    if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        what = f"made by a newer Pumice: its version is {version}" if newer else f"there is no version {version!r} of bundles"
-        raise malformed(path, what, hint="upgrade pumice, or export the model with this one", version=version)
-    if manifest.get("sha256") != manifest_digest(manifest):
-        raise malformed(path, "its SHA-256 is not that of its contents", hint=_AGAIN)
+    files = BundleFiles(base)
     try:
-        _check_files(base, Fields(manifest, str(path)))
-        return Bundle(base, manifest, _Reader(base, manifest).plans())
+        plans = _Reader(files).plans()
+        files.check()
+        if files.version != FIRST_VERSION:
+            with BundleWeights(base, files) as weights:
+                load_model_params(bundle_config(weights), weights)
+                bundle_defaults(weights)
+        return Bundle(base, files.manifest, plans)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
         # The hash is right: it was written so, and is no bundle.
-        raise malformed(path, f"its entries are not those of a bundle: {type(e).__name__}: {e}", hint=_AGAIN) from e
-
-
-def _check_files(base: Path, fields: Fields) -> None:
-    """Refuses a bundle of which a file is missing, has another size, or other contents."""
-    for name, entry in Fields(fields.get("files"), "the table of files").values.items():
-        path = base / name
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name:
-            raise malformed(base / MANIFEST, f"the file {name!r} is not in its folder", hint=_AGAIN, file=name)
-        known = Fields(entry, f"the entry of {name}")
-        size, digest = known.get("bytes"), known.get("sha256")
-        if not path.is_file():
-            raise malformed(path, "the bundle lacks this file", hint=_AGAIN, file=name)
-        if path.stat().st_size != size:
-            raise malformed(path, f"it has {path.stat().st_size} bytes, the bundle says {size}", hint=_AGAIN, file=name)
-        if _digest(path) != digest:
-            raise malformed(path, "its SHA-256 is not what the bundle says", hint=_AGAIN, file=name)
-
-
-def _digest(path: Path) -> str:
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-    return found.hexdigest()
+        raise files.wrong(f"its entries are not those of a bundle: {type(e).__name__}: {e}") from e
 
 
 class _Reader:
     """Checks that the parts of a bundle fit together."""
 
-    def __init__(self, base: Path, manifest: Mapping[str, Any]) -> None:
-        self._base, self._manifest = base, manifest
+    def __init__(self, files: BundleFiles) -> None:
+        self._files, self._manifest, self._wrong = files, files.manifest, files.wrong
 
     def plans(self) -> dict[str, Plan]:
         """The plans by the names of their steps."""
         for file in (self._manifest["tokenizer"]["file"], *((self._manifest["template"] or {}).get("sources", {}).values())):
-            self._listed(file)
+            self._files.size(file)
         found = {}
         check_inputs(self._manifest["sampler"]["slot_states"], f"{MANIFEST}, the states of slots")
         for name, step in self._manifest["steps"].items():
-            self._listed(step["plan"])
+            data = self._files.read(step["plan"])
             try:
-                found[name] = Plan.load(self._base / step["plan"])
+                found[name] = plan_from_bytes(data, self._files.folder / step["plan"])
             except PumiceError as e:
                 raise FormatError(f"the step {name}: {e.message}", hint=e.hint, step=name) from e
             self._check_step(name, step, found[name])
         self._check_weights(found)
         return found
-
-    def _listed(self, file: str) -> None:
-        if file not in self._manifest["files"]:
-            raise self._wrong(f"the file {file!r} has no hash")
-
-    def _wrong(self, what: str) -> FormatError:
-        return malformed(self._base / MANIFEST, what, hint=_AGAIN)
 
     def _check_step(self, name: str, step: Mapping[str, Any], plan: Plan) -> None:
         origin = f"{MANIFEST}, the step {name}"
@@ -131,15 +92,15 @@ class _Reader:
 
     def _check_weights(self, plans: Mapping[str, Plan]) -> None:
         table = self._manifest["weights"]
-        stored = dict(zip(table["name"], zip(table["shape"], table["pieces"], strict=True), strict=True))
+        kinds = table.get("dtype", [None] * len(table["name"]))
+        stored = dict(zip(table["name"], zip(kinds, table["shape"], table["pieces"], strict=True), strict=True))
         for name, plan in plans.items():
             for node in plan.graph.sources("param"):
-                shape, pieces = stored.get(node.name, (None, []))
-                if shape != list(node.type.stored_shape):
+                kind, shape, pieces = stored.get(node.name, (None, None, []))
+                if shape != list(node.type.stored_shape) or kind not in (None, node.type.dtype.name):
                     raise self._wrong(f"the weight {node.name!r} of the step {name} is missing, or has another shape")
                 for file, offset, size in pieces:
-                    self._listed(file)
-                    if not 0 <= offset <= offset + size <= self._manifest["files"][file]["bytes"]:
+                    if not 0 <= offset <= offset + size <= self._files.size(file):
                         raise self._wrong(f"the weight {node.name!r} reaches beyond its shard {file}")
                 if sum(size for _, _, size in pieces) != node.type.max_nbytes({}):
                     raise self._wrong(f"the weight {node.name!r} has pieces of another size")

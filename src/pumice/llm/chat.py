@@ -69,8 +69,8 @@ class Chat:
             raise InputError("this chat is still answering", hint="read that answer to its end, close() it, or fork() the chat")
         _check_options(options)
         asked = [*self._history, {"role": "user", "content": text}]
-        prompt = self.model.encode_prompt(self._prompt(asked))
-        return self._follow(asked, prompt, self.model.stream(prompt, **{**self.options, **options}))
+        run, _ = self.model.start(self._prompt(asked), 1, {**self.options, **options})
+        return self._follow(asked, [*run.requests[0].prompt], run.pieces())
 
     def _prompt(self, messages: list[dict[str, Any]]) -> Any:
         if self.model.template is not None:

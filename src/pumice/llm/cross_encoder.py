@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from pumice.core.fields import Fields
 from pumice.core.json_file import read_optional_json
 from pumice.errors import InputError
 from pumice.llm.embed import text_settings
+from pumice.llm.encoder_receipts import EncoderRun
 from pumice.llm.encoders import Array, EncoderModel, text_list
 from pumice.llm.requests import number
 from pumice.models.classifier import ClassifierHead
@@ -23,6 +24,10 @@ from pumice.run.device import Device
 from pumice.sources import ProgressCallback
 from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pumice.receipts.artifacts import Artifact
+    from pumice.receipts.receipt import Receipt
 
 
 def _sigmoid(x: Array) -> Array:
@@ -44,6 +49,10 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "Tanh": np.tanh,
     "ReLU": lambda x: np.maximum(x, 0),
 }
+
+
+# Texts, or pairs of texts that the model reads together.
+Texts: TypeAlias = "Sequence[str | tuple[str, str]]"
 
 
 @dataclass(frozen=True)
@@ -163,14 +172,16 @@ class CrossEncoder(EncoderModel):
 
     def logits(self, items: Sequence[str | tuple[str, str]], *, progress: ProgressCallback | None = None) -> Array:
         """What the head gives for each text or pair, before any activation: float32 [n, labels]."""
-        checked = _items(items)
+        return self._logits(_items(items), progress, EncoderRun())
+
+    def _logits(self, items: Sequence[tuple[str, ...]], progress: ProgressCallback | None, ran: EncoderRun) -> Array:
         self._require_open()
-        encoded = self.tokenizer.encode_pairs(checked, longest=self.max_tokens, side=self.settings.side)
+        encoded = self.tokenizer.encode_pairs(items, longest=self.max_tokens, side=self.settings.side)
         inputs = {"tokens": [e.ids for e in encoded]}
         if self._type_rows:
             inputs["types"] = [e.types for e in encoded]
             self._check_types(inputs["types"])
-        return self._run(progress, "score", **inputs)
+        return self._run(progress, "score", ran, **inputs)
 
     def _check_types(self, types: Sequence[Sequence[int]]) -> None:
         highest = max((max(t, default=0) for t in types), default=0)
@@ -180,18 +191,71 @@ class CrossEncoder(EncoderModel):
                 hint="the tokeniser and the weights belong to different models",
             )
 
-    def scores(self, pairs: Sequence[str | tuple[str, str]], *, progress: ProgressCallback | None = None) -> Array:
+    @overload
+    def scores(self, pairs: Texts, *, progress: ProgressCallback | None = None, receipt: Literal[False] = False) -> Array: ...
+    @overload
+    def scores(
+        self, pairs: Texts, *, progress: ProgressCallback | None = None, receipt: Literal[True]
+    ) -> tuple[Array, Receipt]: ...
+    def scores(
+        self, pairs: Texts, *, progress: ProgressCallback | None = None, receipt: bool = False
+    ) -> Array | tuple[Array, Receipt]:
         """A score for each pair, or text, as sentence-transformers' `predict` gives it: float32 [n], or [n, labels].
 
-        The activation is that of the model's files; by default a sigmoid for one label and none for more.
+        The activation is that of the model's files; by default a sigmoid for one label and none for more. With `receipt` the
+        scores and what proves them.
         """
-        found = _ACTIVATIONS[self.settings.activation](self.logits(pairs, progress=progress)).astype(np.float32)
+        items, ran = _items(pairs), EncoderRun()
+        found = self._scores(items, progress, ran)
+        if not receipt:
+            return found
+        from pumice.receipts.artifacts import Artifact
+
+        return found, self._receipt(ran, "score", [_texts(items)], [Artifact.array("scores", found)])
+
+    def _scores(self, items: Sequence[tuple[str, ...]], progress: ProgressCallback | None, ran: EncoderRun) -> Array:
+        found = _ACTIVATIONS[self.settings.activation](self._logits(items, progress, ran)).astype(np.float32)
         return found[:, 0] if len(self.labels) == 1 else found
 
+    def _receipt(
+        self, ran: EncoderRun, task: str, inputs: Sequence[Artifact], outputs: Sequence[Artifact], **request: Any
+    ) -> Receipt:
+        settings = {"activation": self.settings.activation, "side": self.settings.side, "lower_case": self.settings.lower_case}
+        return ran.receipt(self, task, inputs, outputs, {**settings, **request})
+
+    @overload
     def rank(
-        self, query: str, texts: Sequence[str], top: int | None = None, *, progress: ProgressCallback | None = None
-    ) -> list[Ranked]:
-        """The texts by how well they answer the query, best first; with `top` only that many. Equal scores keep their order."""
+        self,
+        query: str,
+        texts: Sequence[str],
+        top: int | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        receipt: Literal[False] = False,
+    ) -> list[Ranked]: ...
+    @overload
+    def rank(
+        self,
+        query: str,
+        texts: Sequence[str],
+        top: int | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        receipt: Literal[True],
+    ) -> tuple[list[Ranked], Receipt]: ...
+    def rank(
+        self,
+        query: str,
+        texts: Sequence[str],
+        top: int | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        receipt: bool = False,
+    ) -> list[Ranked] | tuple[list[Ranked], Receipt]:
+        """The texts by how well they answer the query, best first; with `top` only that many. Equal scores keep their order.
+
+        With `receipt` the ranking and what proves it, with the scores of all texts.
+        """
         if len(self.labels) != 1:
             raise InputError(
                 f"{self.info.get('name', 'the model')} has {len(self.labels)} labels, and no single score to rank by",
@@ -201,28 +265,56 @@ class CrossEncoder(EncoderModel):
             raise InputError(f"top is {top}", hint="give a number from 1 on, or None for all")
         if not isinstance(query, str):
             raise InputError(f"the query is no string but {type(query).__name__}", hint="give the query as a text")
-        candidates = text_list(texts)
-        scores = self.scores([(query, text) for text in candidates], progress=progress)
+        candidates, ran = text_list(texts), EncoderRun()
+        scores = self._scores([(query, text) for text in candidates], progress, ran)
         order = np.argsort(-scores, kind="stable")[:top]
-        return [Ranked(int(k), float(scores[k]), candidates[k]) for k in order]
+        found = [Ranked(int(k), float(scores[k]), candidates[k]) for k in order]
+        if not receipt:
+            return found
+        from pumice.receipts.artifacts import Artifact
 
+        inputs = [Artifact.text("query", query), Artifact.json("texts", candidates)]
+        outputs = [Artifact.ids("ranking", order.tolist()), Artifact.array("scores", scores)]
+        return found, self._receipt(ran, "rank", inputs, outputs, top=top)
+
+    @overload
     def classify(
-        self, texts: str | Sequence[str | tuple[str, str]], *, progress: ProgressCallback | None = None
-    ) -> list[Classified]:
+        self, texts: str | Texts, *, progress: ProgressCallback | None = None, receipt: Literal[False] = False
+    ) -> list[Classified]: ...
+    @overload
+    def classify(
+        self, texts: str | Texts, *, progress: ProgressCallback | None = None, receipt: Literal[True]
+    ) -> tuple[list[Classified], Receipt]: ...
+    def classify(
+        self, texts: str | Texts, *, progress: ProgressCallback | None = None, receipt: bool = False
+    ) -> list[Classified] | tuple[list[Classified], Receipt]:
         """The likeliest label of each text, or pair, with the scores of all, as transformers' pipeline gives them.
 
         Scores are a softmax over the labels; a sigmoid of each if there is one label or the model's `problem_type` is
-        multi_label_classification; the logits if it is regression.
+        multi_label_classification; the logits if it is regression. With `receipt` the labels and what proves them.
         """
-        found = self.logits([texts] if isinstance(texts, str) else texts, progress=progress)
+        items, ran = _items([texts] if isinstance(texts, str) else texts), EncoderRun()
+        scores = self._logits(items, progress, ran)
         if self._problem != "regression":
             alone = len(self.labels) == 1 or self._problem == "multi_label_classification"
-            found = _sigmoid(found) if alone else _softmax(found)
-        best = found.argmax(axis=1)
-        return [
+            scores = _sigmoid(scores) if alone else _softmax(scores)
+        best = scores.argmax(axis=1)
+        found = [
             Classified(self.labels[k], float(row[k]), dict(zip(self.labels, map(float, row), strict=True)))
-            for k, row in zip(best, found, strict=True)
+            for k, row in zip(best, scores, strict=True)
         ]
+        if not receipt:
+            return found
+        from pumice.receipts.artifacts import Artifact
+
+        outputs = [Artifact.json("labels", [c.label for c in found]), Artifact.array("scores", scores)]
+        return found, self._receipt(ran, "classify", [_texts(items)], outputs, labels=list(self.labels))
+
+
+def _texts(items: Sequence[tuple[str, ...]]) -> Artifact:
+    from pumice.receipts.artifacts import Artifact
+
+    return Artifact.json("texts", [item[0] if len(item) == 1 else list(item) for item in items])
 
 
 def _items(items: Any) -> list[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -13,6 +13,7 @@ import pumice as pm
 from pumice.core.fields import Fields
 from pumice.core.json_file import read_json_list, read_optional_json
 from pumice.errors import FormatError, InputError
+from pumice.llm.encoder_receipts import EncoderRun
 from pumice.llm.encoders import Array, EncoderModel, text_list
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
@@ -22,6 +23,9 @@ from pumice.run.device import Device
 from pumice.sources import ProgressCallback
 from pumice.tensor import Tensor
 from pumice.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from pumice.receipts.receipt import Receipt
 
 # By llama.cpp's numbers, from 1 on.
 _GGUF_POOLING = ("mean", "cls", "last")
@@ -157,17 +161,55 @@ class EmbeddingModel(EncoderModel):
         options |= {"width": cfg.hidden, "max_tokens": longest, "lower_case": pooling.lower_case}
         super().__init__(graph, params, tokenizer, device, **options)
 
-    def embed(self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None) -> Array:
-        """One vector per text, float32 [n, dim], in the texts' order. Longer texts are cut at the model's own limit."""
+    @overload
+    def embed(
+        self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None, receipt: Literal[False] = False
+    ) -> Array: ...
+    @overload
+    def embed(
+        self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None, receipt: Literal[True]
+    ) -> tuple[Array, Receipt]: ...
+    def embed(
+        self, texts: str | Sequence[str], *, progress: ProgressCallback | None = None, receipt: bool = False
+    ) -> Array | tuple[Array, Receipt]:
+        """One vector per text, float32 [n, dim], in the texts' order. Longer texts are cut at the model's own limit.
+
+        With `receipt` the vectors and what proves them: `vectors, receipt = model.embed(texts, receipt=True)`.
+        """
         items = text_list(texts)
         self._require_open()
-        return self.embed_tokens(self.tokenizer.encode_batch(items), progress=progress)
+        return self._embed(self.tokenizer.encode_batch(items), items if receipt else None, progress, receipt=receipt)
 
-    def embed_tokens(self, texts: Sequence[Sequence[int]], *, progress: ProgressCallback | None = None) -> Array:
+    @overload
+    def embed_tokens(
+        self, texts: Sequence[Sequence[int]], *, progress: ProgressCallback | None = None, receipt: Literal[False] = False
+    ) -> Array: ...
+    @overload
+    def embed_tokens(
+        self, texts: Sequence[Sequence[int]], *, progress: ProgressCallback | None = None, receipt: Literal[True]
+    ) -> tuple[Array, Receipt]: ...
+    def embed_tokens(
+        self, texts: Sequence[Sequence[int]], *, progress: ProgressCallback | None = None, receipt: bool = False
+    ) -> Array | tuple[Array, Receipt]:
         """The same for texts that are token ids already, with the tokens that mark their beginning and end."""
         self._require_open()
-        ids = [self._cut(_token_ids(k, text)) for k, text in enumerate(_several(texts))]
-        return self._run(progress, "embed", tokens=ids)
+        return self._embed(texts, None, progress, receipt=receipt)
+
+    def _embed(
+        self, tokens: Any, texts: list[str] | None, progress: ProgressCallback | None, *, receipt: bool
+    ) -> Array | tuple[Array, Receipt]:
+        ran = EncoderRun()
+        found = self._run(
+            progress, "embed", ran, tokens=[self._cut(_token_ids(k, ids)) for k, ids in enumerate(_several(tokens))]
+        )
+        if not receipt:
+            return found
+        from pumice.receipts.artifacts import Artifact
+
+        pooling = self.pooling
+        request = {"pooling": pooling.mode, "normalize": pooling.normalize, "lower_case": pooling.lower_case}
+        inputs = [] if texts is None else [Artifact.json("texts", texts)]
+        return found, ran.receipt(self, "embed", inputs, [Artifact.array("vectors", found)], request)
 
     def _cut(self, ids: list[int]) -> list[int]:
         """The first tokens that fit, the closing special token kept."""

@@ -13,8 +13,11 @@ import numpy as np
 
 import pumice as pm
 from pumice.errors import ClosedError, InputError, NotFinite
+from pumice.llm.encoder_receipts import EncoderRun
+from pumice.llm.model_files import ModelFiles
 from pumice.llm.prepare import prepare_kernels, report_compilation
 from pumice.models.load import LoadedParams
+from pumice.plan.plan import Plan
 from pumice.run.device import Device
 from pumice.run.packs import GivenPacks, used_kernels
 from pumice.sources import Progress, ProgressCallback
@@ -45,6 +48,7 @@ class EncoderModel:
         width: int,
         max_tokens: int,
         info: Mapping[str, Any],
+        files: ModelFiles | None = None,
         inputs: Sequence[str] = ("tokens",),
         lower_case: bool = False,
         batch_size: int = 32,
@@ -55,6 +59,7 @@ class EncoderModel:
         if lower_case:
             tokenizer.lower_case()
         self.tokenizer, self.device, self.info = tokenizer, device, dict(info)
+        self.files = files  # for receipts
         self.max_tokens, self.batch_size, self._width = max_tokens, batch_size, width
         specs = {name: pm.spec("B", "T", dtype="i32") for name in inputs}
         graph = pm.trace(function, params=params.specs, **specs, length=pm.spec("B", dtype="i32"))
@@ -70,12 +75,17 @@ class EncoderModel:
 
     def packs_used(self) -> list[dict[str, Any]]:
         """The kernels of packs that it runs."""
-        return used_kernels([self._exe.plan])
+        return used_kernels([self.plan])
 
-    def _run(self, progress: ProgressCallback | None, phase: str, **inputs: Sequence[Sequence[int]]) -> Array:
-        """One row for each text, float32 [n, width]; every input has the numbers of each text's tokens."""
+    @property
+    def plan(self) -> Plan:
+        """What it runs."""
+        return self._exe.plan
+
+    def _run(self, progress: ProgressCallback | None, phase: str, ran: EncoderRun, **inputs: Sequence[Sequence[int]]) -> Array:
+        """One row for each text, float32 [n, width]; each input has the numbers of each text's tokens, `ran` how they ran."""
         self._require_open()
-        ids = inputs["tokens"]
+        ran.tokens = ids = inputs["tokens"]
         out = np.zeros((len(ids), self._width), np.float32)
         # Texts of similar length share a batch, so that little of it is padding.
         order = sorted(range(len(ids)), key=lambda k: -len(ids[k]))
@@ -92,6 +102,7 @@ class EncoderModel:
                 exe, alone = self._exe, len(rows) == len(order)  # nothing to overlap with: waiting here is a little faster
                 under_way.append((rows, exe.submit(batch).result if overlaps and not alone else partial(exe.run, batch)))
                 begun += len(rows)
+                ran.batches.append(len(rows))
                 continue
             rows, result = under_way.popleft()
             with report_compilation(self.device, progress):
@@ -99,6 +110,7 @@ class EncoderModel:
             done += len(rows)
             if progress is not None:
                 progress(Progress(len(order), done, phase))
+        ran.ended()
         if not np.isfinite(out).all():
             name, text = self.info.get("name", "the encoder"), int(np.flatnonzero(~np.isfinite(out).all(axis=1))[0])
             raise NotFinite(f"{name} computes NaN or infinite values for text {text}", hint=NotFinite.HINT, model=name, text=text)

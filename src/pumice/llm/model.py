@@ -15,7 +15,9 @@ from pumice.llm.adapters import Adapters
 from pumice.llm.answers import Piece, Run
 from pumice.llm.engine import Array, Engine
 from pumice.llm.grammar import provider_of
+from pumice.llm.model_files import ModelFiles
 from pumice.llm.prompts import Messages, Prompt, check_messages, split_batch, token_ids
+from pumice.llm.receipts import CallFacts
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
 from pumice.llm.speculate import Drafter, drafter_of
 from pumice.run.device import Device, open_device
@@ -46,11 +48,14 @@ class LanguageModel:
         *,
         info: Mapping[str, Any],
         load_s: float,
+        files: ModelFiles | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.tokenizer, self.template = tokenizer, template
         self.info = dict(info)
         self.load_s = load_s
+        # Which files it was loaded from, for receipts.
+        self.files = files
         self._defaults = dict(defaults or {})
         self._engine: Engine | None = engine
         engine.model = self
@@ -167,7 +172,10 @@ class LanguageModel:
             for tokens in ids
             for k in range(n)
         ]
-        return Run(self, engine, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled")), batch
+        run = Run(self, engine, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled"))
+        if self.files is not None:
+            run.keep_facts(CallFacts.of(self.files, engine, given, draft, len(requests)), prompts)
+        return run, batch
 
     def _forbidden(self, given: Any) -> Iterator[int]:
         """The ids of the tokens that an answer may not have, which are named by id or by text."""

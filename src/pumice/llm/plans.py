@@ -14,7 +14,7 @@ from pumice import config
 from pumice.core.caps import Caps
 from pumice.core.kept import keep, kept_folder, read_kept
 from pumice.errors import FormatError, PlanError
-from pumice.plan.file import plan_from_bytes, plan_to_bytes
+from pumice.plan.file import plan_digest, plan_from_bytes, plan_to_bytes
 from pumice.plan.plan import Plan
 from pumice.run.opening import plan_options
 
@@ -62,7 +62,13 @@ def read_plan(path: Path | None) -> Plan | None:
         found = plan_from_bytes(body)
     except FormatError:  # damaged, or of another version: it is made again
         return None
+    _know_digest(found, body)
     return found if found.caps.keeps_plans else None
+
+
+def _know_digest(plan: Plan, body: bytes) -> None:
+    """Spares a receipt the writing of the plan: `body` is its file as `plan_to_bytes` writes it."""
+    plan.__dict__["sha256"] = plan_digest(body)
 
 
 def keep_plan(path: Path | None, plan: Plan) -> None:
@@ -73,6 +79,7 @@ def keep_plan(path: Path | None, plan: Plan) -> None:
         body = plan_to_bytes(plan)
     except PlanError:  # sizes beyond what a file counts: such a plan is made at each start
         return
+    _know_digest(plan, body)
     if not keep(path, body):
         return
     with contextlib.suppress(OSError):

@@ -29,6 +29,7 @@ from pumice.formats.encode import ENCODERS, encode_rows
 from pumice.formats.gguf_metadata import Metadata
 from pumice.formats.gguf_writer import GgufWriter, check_target, typed_pairs
 from pumice.formats.weights import TensorInfo, WeightFile, shown
+from pumice.llm.bundle_model import refuse_bundle
 from pumice.llm.defaults import as_gguf, defaults_of_folder
 from pumice.models.config import ModelArchConfig
 from pumice.models.to_gguf import GgufTensor, to_gguf
@@ -155,6 +156,7 @@ def quantize_model(
         raise InputError(f"{threads} threads cannot work", hint="give 1 or more")
     resolved = resolve(str(model), progress=progress)
     with open_weights(resolved.path) as weights:
+        refuse_bundle(weights, str(model))
         if path.exists() and any(os.path.samefile(path, part) for part in weights.paths if part.exists()):
             raise InputError(
                 f"{path} is the model itself, or a part of it", hint="choose another name for the file to write", path=str(path)

@@ -80,7 +80,7 @@ class DraftModel:
     def __init__(self, model: LanguageModel, target: LanguageModel) -> None:
         """`model` drafts for `target`; both stay open as long as they are used."""
         check_vocabularies(model, target)
-        self.engine = model.engine
+        self.engine, self.files = model.engine, model.files
 
     def draft(self, tokens: Sequence[int], count: int) -> list[int]:
         count = min(count, self.engine.context - len(tokens))

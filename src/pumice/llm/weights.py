@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import pumice as pm
+from pumice.core.streamed import StreamedArray
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.lora import Adapter, attach
@@ -51,10 +52,10 @@ class ModelWeights:
         total, done = self.params.nbytes, 0
         if progress is not None:
             progress(Progress(total, 0, "upload"))
-        group: dict[str, np.ndarray[Any, Any]] = {}
+        group: dict[str, np.ndarray[Any, Any] | StreamedArray] = {}
         waiting, left = 0, len(self.params.arrays)
-        for name, array in self.params.arrays.items():
-            group[name] = array
+        for name in self.params.arrays:
+            group[name] = array = self.params.stored(name)
             waiting, left = waiting + array.nbytes, left - 1
             if waiting < _UPLOAD_BYTES and left:
                 continue

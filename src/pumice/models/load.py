@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.core.streamed import StreamedArray
 from pumice.errors import DTypeError, InputError, MissingName, ShapeError, UnknownName
+from pumice.formats.bundle import BundleWeights
 from pumice.formats.quantized import QuantizedWeights
 from pumice.formats.weights import TensorInfo, WeightFile, shown
 from pumice.models.classifier import ClassifierHead
@@ -25,16 +27,17 @@ _BUFFERS = (r".*rotary_emb\.inv_freq", r".*\.masked_bias", r".*embeddings\.posit
 _GGUF_BUFFERS = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd(\.weight)?")
 _SHOWN = 5
 _COMPARED_ROWS = 4096
+T = TypeVar("T")
 
 
-class LazyArrays(Mapping[str, NDArray[Any]]):
+class LazyMapping(Mapping[str, T]):
     """Arrays by the dotted paths of their params, each a view on the file that is created on access."""
 
-    def __init__(self, weights: WeightFile, names: Mapping[str, str]) -> None:
-        self._weights, self._names = weights, names
+    def __init__(self, read: Callable[[str], T], names: Mapping[str, str]) -> None:
+        self._read, self._names = read, names
 
-    def __getitem__(self, path: str) -> NDArray[Any]:
-        return self._weights.array(self._names[path])
+    def __getitem__(self, path: str) -> T:
+        return self._read(self._names[path])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -45,11 +48,19 @@ class LazyArrays(Mapping[str, NDArray[Any]]):
 
 @dataclass(frozen=True, slots=True)
 class LoadedParams:
-    """`specs` are the params to trace with, by path; `arrays` what to set them to, for `Executable.set_params`."""
+    """`specs` are the params to trace with, by path; `arrays` what to set them to, for `Executable.set_params`.
+
+    `streams` are the same where a device should read them piece by piece: those of a bundle, which are no views on files.
+    """
 
     specs: Mapping[str, Spec]
     arrays: Mapping[str, NDArray[Any]]
     nbytes: int
+    streams: Mapping[str, StreamedArray] | None = None
+
+    def stored(self, path: str) -> NDArray[Any] | StreamedArray:
+        """What to upload for a param."""
+        return self.streams[path] if self.streams is not None and path in self.streams else self.arrays[path]
 
 
 def load_model_params(cfg: ModelArchConfig, weights: WeightFile, head: ClassifierHead | None = None) -> LoadedParams:
@@ -57,7 +68,7 @@ def load_model_params(cfg: ModelArchConfig, weights: WeightFile, head: Classifie
 
     Left alone are only buffers that follow from the config, heads for other tasks, and the copy of tied embeddings.
     """
-    if (weights.kind == "gguf") != (cfg.source == "gguf"):
+    if weights.kind != "bundle" and (weights.kind == "gguf") != (cfg.source == "gguf"):
         raise InputError(
             f"the config comes from {cfg.source} and the weights from a {weights.kind} file",
             hint="they belong together: names and layouts differ",
@@ -74,7 +85,8 @@ def load_model_params(cfg: ModelArchConfig, weights: WeightFile, head: Classifie
     names = {**found, **orders}
     specs = {path: Spec(weights.tensors[name].type) for path, name in names.items()}
     nbytes = sum(weights.tensors[name].nbytes for name in names.values())
-    return LoadedParams(specs, LazyArrays(weights, names), nbytes)
+    streams = LazyMapping(weights.stream, names) if isinstance(weights, BundleWeights) else None
+    return LoadedParams(specs, LazyMapping(weights.array, names), nbytes, streams)
 
 
 def with_own_head(cfg: ModelArchConfig, weights: WeightFile) -> ModelArchConfig:
@@ -112,7 +124,7 @@ def _same(weights: WeightFile, a: str, b: str) -> bool:
 
 def _orders(found: Mapping[str, str], weights: WeightFile) -> dict[str, str]:
     """The params with the column order of quantised weights, for those that have one."""
-    if not isinstance(weights, QuantizedWeights):
+    if not isinstance(weights, (QuantizedWeights, BundleWeights)):
         return {}
     # Not for embedding tables: a lookup has no activations to sort.
     matrices = ("layers", "head", "classifier")
@@ -122,7 +134,7 @@ def _orders(found: Mapping[str, str], weights: WeightFile) -> dict[str, str]:
 
 
 def _names(p: ParamDef, weights: WeightFile) -> tuple[str, ...]:
-    return p.gguf if weights.kind == "gguf" else p.hf
+    return (p.path,) if weights.kind == "bundle" else p.gguf if weights.kind == "gguf" else p.hf
 
 
 def _find(p: ParamDef, weights: WeightFile) -> str | None:
@@ -150,9 +162,10 @@ def _refuse_missing(missing: Sequence[ParamDef], weights: WeightFile) -> None:
 
 def _refuse_unexpected(cfg: ModelArchConfig, weights: WeightFile, used: set[str]) -> None:
     architecture = get_architecture(cfg.model_type)
+    patterns: tuple[str, ...] = ()
     if weights.kind == "gguf":
-        patterns: tuple[str, ...] = _GGUF_BUFFERS
-    else:
+        patterns = _GGUF_BUFFERS
+    elif weights.kind == "safetensors":
         patterns = _BUFFERS + architecture.ignored
         if cfg.tie_embeddings:
             patterns += tuple(re.escape(name) + r"\.weight" for name in architecture.names.head)

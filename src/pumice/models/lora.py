@@ -177,7 +177,7 @@ def attach(cfg: ModelArchConfig, params: LoadedParams, adapter: Adapter) -> Load
         extra |= {f"{where}.{key}": matrix for key, matrix in zip(adapter_keys(path), matrices, strict=True)}
     nbytes = params.nbytes + sum(array.nbytes for array in extra.values())
     specs = {**params.specs, **{path: Spec(TensorType(f32, array.shape)) for path, array in extra.items()}}
-    return LoadedParams(specs, _Arrays(params.arrays, extra), nbytes)
+    return LoadedParams(specs, _Arrays(params.arrays, extra), nbytes, params.streams)
 
 
 def table_of(cfg: ModelArchConfig, path: str) -> str:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from pumice.core.collection import without_collection
+from pumice.core.json_file import canonical
 from pumice.errors import FormatError, InputError
 from pumice.formats.weights import malformed
 from pumice.plan.file_check import check_structure
 from pumice.plan.file_read import decode
-from pumice.plan.file_write import canonical, encode
+from pumice.plan.file_write import encode
 from pumice.plan.plan import Plan
 
 MAGIC = b"\x93PUMPLAN"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pumice.core.dims import Dim, Expr
+from pumice.core.json_file import canonical
 from pumice.ir.graph import ConstData, Graph, Node
 from pumice.ir.registry import RESIDENT_OPS, SOURCE_OPS
 from pumice.ir.requirements import index_inputs, requirements
@@ -35,15 +35,6 @@ class Encoded:
 
     header: dict[str, Json]
     blobs: tuple[bytes, ...]
-
-
-def canonical(value: Json) -> str:
-    """The one way to write a JSON value: sorted keys, no spaces, ASCII.
-
-    >>> canonical({"b": [1, 2.5], "a": "é"})
-    '{"a":"\\\\u00e9","b":[1,2.5]}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def encode(plan: Plan, *, derived: bool = True) -> Encoded:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pumice import config
 from pumice.errors import InputError
-from pumice.packs.keys import KeyFolder, SigningKey
+from pumice.packs.keys import KeyFolder, PublicKey, SigningKey
 from pumice.packs.trust_store import TrustStore
 
 OWN_KEY = "receipts"
@@ -25,6 +25,13 @@ def key_folder() -> KeyFolder:
 def trusted_keys() -> TrustStore:
     """The keys of others whose receipts count here; whom one trusts with kernels is another question."""
     return TrustStore(receipts_folder() / "trust")
+
+
+def accepted_keys() -> set[PublicKey]:
+    """The public keys whose signatures count here: the own ones, and those that are trusted now."""
+    state = trusted_keys().state()
+    known = [key.public for key in key_folder().listed()] + [entry.key for entry in state.keys if entry.retired is None]
+    return {key for key in known if key is not None and state.revocation(key) is None}
 
 
 def own_key() -> SigningKey:

@@ -173,8 +173,10 @@ def check_size(lines: int, covered: int) -> None:
         )
     if lines > covered + 1:
         raise BrokenLog(
-            f"the checkpoint covers {covered} lines, the log has {lines}: an older checkpoint was put in its place",
-            hint="put the checkpoint back from a copy",
+            f"the checkpoint covers {covered} lines, the log has {lines}: an older checkpoint was put in its place"
+            if covered
+            else f"the log has {lines} lines, and there is no checkpoint of them",
+            hint="put the checkpoint back from a copy; it is log.checkpoint beside log.jsonl",
             line=covered + 1,
             what="checkpoint",
         )

@@ -54,12 +54,12 @@ def verify_lines(
     before = tuple(_older(data, newest, known) for data in older)
     wanted = sorted((*(() if newest is None else (newest,)), *before), key=lambda signed: signed.checkpoint.size)
     for signed in wanted:
-        _check_trusted(signed.key, keys, "the checkpoint is")
+        check_trusted(signed.key, keys, "the checkpoint is")
     chain, signers = Chain(), dict[PublicKey, None]()
     waiting = _passed(wanted, chain)
     for line in lines:
         key = chain.take(line).key
-        _check_trusted(key, keys, f"line {chain.size} is", chain.size)
+        check_trusted(key, keys, f"line {chain.size} is", chain.size)
         signers[key] = None
         waiting = _passed(waiting, chain)
     for signed in waiting:
@@ -110,7 +110,8 @@ def _older(data: bytes, newest: SignedCheckpoint | None, witnesses: tuple[Verifi
     return found
 
 
-def _check_trusted(key: PublicKey, keys: Collection[PublicKey] | None, what: str, line: int | None = None) -> None:
+def check_trusted(key: PublicKey, keys: Collection[PublicKey] | None, what: str, line: int | None = None) -> None:
+    """Raises UntrustedSigner where a key is not one of those that count; `what` begins the sentence."""
     if keys is not None and key not in keys:
         raise UntrustedSigner(
             f"{what} signed by {key.text}, which is not a key that you trust", hint=_TRUST, key=key.text, line=line

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from pumice.core.private import write_whole
-from pumice.errors import InputError
+from pumice.errors import InputError, PumiceError
 from pumice.packs.keys import SigningKey
 from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, Artifact
 from pumice.receipts.commitments import commitment, keep_openings, new_salt
@@ -225,7 +225,8 @@ class Receipt:
     def save(self, path: str | Path, *, private: bool = False, key: SigningKey | None = None, log: bool = True) -> None:
         """Signs the receipt, appends it to this machine's log, and writes it to a file, which is replaced as a whole.
 
-        `private`: with commitments instead of contents. `log`: off for a receipt that only the file has.
+        `private`: with commitments instead of contents. `log`: off for a receipt that only the file has. One that the
+        log does not take is written all the same, as one of no log, before the error is raised.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as d:
@@ -237,14 +238,18 @@ class Receipt:
         if not path.parent.is_dir():
             raise InputError(f"cannot write to {path}: there is no folder {path.parent}", hint="make it first", path=str(path))
         key = own_key() if key is None else key
-        if log:
-            from pumice.receipts.log import ReceiptLog
+        _ = made.document  # hashing takes time, and others wait for the log meanwhile
+        try:
+            line = made._logged(key) if log else made.sign(key)
+        except PumiceError:
+            _write(path, made.sign(key))
+            raise
+        _write(path, line)
 
-            line = ReceiptLog().append(lambda i, previous: made.sign(key, position={"index": i, "previous": previous})).line
-        else:
-            line = made.sign(key)
-        with disk_errors(path.parent):
-            write_whole(path, line)
+    def _logged(self, key: SigningKey) -> bytes:
+        from pumice.receipts.log import ReceiptLog
+
+        return ReceiptLog().append(lambda i, previous: self.sign(key, position={"index": i, "previous": previous})).line
 
     def _listed(self, artifact: Artifact) -> dict[str, Any]:
         """The artefact as an entry of `inputs` or `outputs`; its id says role and hash."""
@@ -283,6 +288,11 @@ class Receipt:
 def subject_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What a signed receipt is about: its outputs, by role and hash."""
     return [{"name": entry["role"], "digest": {"sha256": entry["sha256"]}} for entry in document["outputs"]]
+
+
+def _write(path: Path, line: bytes) -> None:
+    with disk_errors(path.parent):
+        write_whole(path, line)
 
 
 def content_entry(artifact: Artifact, *, private: bool = False) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from pumice.receipts.commitments import Opening
 from pumice.receipts.envelope import Envelope, read_envelope
 from pumice.receipts.errors import ArtifactMismatch, BadOpening, InvalidReceipt, UntrustedSigner
 from pumice.receipts.keys import OWN_KEY, key_folder, trusted_keys
+from pumice.receipts.log_chain import position_of
+from pumice.receipts.log_proofs import verify_inclusion
 from pumice.receipts.receipt import subject_of
 from pumice.receipts.section import PLAIN_HASH, SALTED_HASH, receipt_errors
 
@@ -49,6 +51,7 @@ def verify_receipt(
     data: bytes,
     *,
     openings: Iterable[Opening] = (),
+    proof: bytes | None = None,
     key: PublicKey | None = None,
     any_key: bool = False,
     trust: TrustStore | None = None,
@@ -68,7 +71,8 @@ def verify_receipt(
     envelope = read_envelope(data)
     report("form", f"one line of canonical JSON, SHA-256 {envelope.digest}")
     report("signature", f"Ed25519, by {envelope.key.text}")
-    signer = _signer(envelope, key, any_key, trusted_keys() if trust is None else trust)
+    trust = trusted_keys() if trust is None else trust
+    signer = _signer(envelope.key, "the receipt", key, any_key, trust)
     report("key", signer)
     document = envelope.predicate
     if errors := receipt_errors(document):
@@ -84,7 +88,10 @@ def verify_receipt(
     opened = {opening.role: _opened(envelope, opening) for opening in openings}
     report("openings", ", ".join(f"{role} ({len(content)} bytes)" for role, content in opened.items()) or "none given")
     position = section["log"]
-    report("log", "in no log" if position is None else f"says it is line {position['index'] + 1}; pumice receipt log verify")
+    if proof is not None:
+        report("log", _proved(data, proof, key, any_key, trust))
+    else:
+        report("log", "in no log" if position is None else f"says it is line {position['index'] + 1}; give --proof")
     return VerifiedReceipt(envelope, signer, {**contents, **opened})
 
 
@@ -105,13 +112,22 @@ def check_content(document: Mapping[str, Any], role: str, content: bytes, salt: 
         raise _mismatch(role, f"has {elements} elements, the receipt says the shape {listed['shape']}")
 
 
-def _signer(envelope: Envelope, wanted: PublicKey | None, any_key: bool, trust: TrustStore) -> str:
-    key, state = envelope.key, trust.state()
+def _proved(data: bytes, proof: bytes, wanted: PublicKey | None, any_key: bool, trust: TrustStore) -> str:
+    signed = verify_inclusion(data, proof)
+    whose = _signer(signed.key, "the checkpoint", wanted, any_key, trust)
+    cosigned = "".join(f", co-signed by {c.signer.key.text}" for c in signed.cosignatures)
+    position = position_of(read_envelope(data))
+    line = 0 if position is None else position[0] + 1
+    return f"line {line} of {signed.checkpoint.size} in the log of {whose}{cosigned}"
+
+
+def _signer(key: PublicKey, what: str, wanted: PublicKey | None, any_key: bool, trust: TrustStore) -> str:
+    state = trust.state()
     state.refuse_revoked(key)
     if wanted is not None:
         if key != wanted:
             raise UntrustedSigner(
-                f"the receipt is signed by {key.text}, not by {wanted.text}", hint="ask its maker for the key", key=key.text
+                f"{what} is signed by {key.text}, not by {wanted.text}", hint="ask its maker for the key", key=key.text
             )
         return "the key that was asked for"
     own = key_folder()
@@ -123,7 +139,7 @@ def _signer(envelope: Envelope, wanted: PublicKey | None, any_key: bool, trust: 
     if any_key:
         return "a key that nobody here vouches for"
     raise UntrustedSigner(
-        f"the receipt is signed by {key.text} ({key.fingerprint}), which is not trusted here",
+        f"{what} is signed by {key.text} ({key.fingerprint}), which is not trusted here",
         hint="if you know whose key it is: pumice receipt keys trust KEY; or give it: --key KEY",
         key=key.text,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from pumice.core.dtypes import DType
+from pumice.core.streamed import StreamedArray
 from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.ir.types import TensorType
 
@@ -99,14 +100,20 @@ def _check_range(array: Array, target: np.dtype[Any], name: str) -> None:
 
 
 def check_stored(what: str, value: Any, t: TensorType) -> None:
-    """Refuses what `convert_stored` would refuse, without converting it: weights are large."""
-    array, expected = as_array(value, what), t.stored_shape
+    """Refuses what `convert_stored` would refuse, without converting or reading it: weights are large."""
+    expected = t.stored_shape
+    array = value if is_streamed(value, t) else as_array(value, what)
     if array.shape != expected:
         raise _other_shape(what, expected, array.shape)
     if array.dtype != t.dtype.np:
         # Floats of any value convert: checking the dtype is enough.
         plain = hasattr(value, "dtype") and array.dtype.kind not in "iu"
         convert(np.empty(0, array.dtype) if plain else value, t.dtype, what)
+
+
+def is_streamed(value: Any, t: TensorType) -> TypeGuard[StreamedArray]:
+    """Whether a value is read piece by piece, and already of the dtype that is stored."""
+    return isinstance(value, StreamedArray) and value.dtype == t.dtype.np
 
 
 def convert_stored(value: Any, t: TensorType, what: str) -> Array:

@@ -51,6 +51,10 @@ def joint_digest(entries: Iterable[Entry]) -> str:
     >>> found == hashlib.sha256(lines.encode()).hexdigest()
     True
     """
-    ordered = sorted(entries, key=lambda e: e.name)
-    lines = "".join(f"{e.name} {e.type} {entry_digest(e)}\n" for e in ordered)
+    return digest_of_lines((e.name, str(e.type), entry_digest(e)) for e in entries)
+
+
+def digest_of_lines(values: Iterable[tuple[str, str, str]]) -> str:
+    """The same from names, types and digests."""
+    lines = "".join(f"{name} {type} {digest}\n" for name, type, digest in sorted(values))
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice.backends.base import ByteMove, Resident, ResidentSpec
+from pumice.core.streamed import StreamedArray
 from pumice.errors import DeviceLost, InputError, MissingName, UnknownName
 from pumice.ir.types import TensorType
-from pumice.run.convert import Array, check_stored, convert_stored
+from pumice.run.convert import Array, check_stored, convert_stored, is_streamed
 
 if TYPE_CHECKING:
     from pumice.run.store import Store
@@ -110,6 +111,13 @@ class Entry:
             )
         nbytes = math.prod(shape[1:]) * rows * self.type.dtype.np.itemsize
         return tuple((a * nbytes, b * nbytes, nbytes) for a, b in zip(sources, targets, strict=True))
+
+    def writable(self, value: Any) -> Array | StreamedArray:
+        """As `convert`, but an array that is read piece by piece is left to the device."""
+        if is_streamed(value, self.type):
+            self.check(value)
+            return value
+        return self.convert(value)
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name} {self.type}>"

@@ -30,6 +30,7 @@ from pumice.run.packs import used_kernels
 from pumice.run.request import RunRequest
 
 if TYPE_CHECKING:
+    from pumice.run.cooperative import Cooperative
     from pumice.run.executable import Executable
 
 RUN_ROUTE = "pumice.run.v1"
@@ -190,22 +191,29 @@ def profile_of(timing: Timing, *, source: str | None = None, required: Sequence[
             clock=timing.clock,
         )
     chosen = source or (TIMESTAMP_QUERY if valid else QUEUE_SUBMIT_WAIT)
-    by_host = {name: timing.seconds_of(name) for name in ("upload", "readback") if any(s.name == name for s in timing.spans)}
-    whole = sum(span.seconds for span in timing.spans)
-    ran = whole - sum(by_host.values())
     if chosen == TIMESTAMP_QUERY:
-        seen = {**by_host, "run": ran}
-        about = {"seconds": timing.device_seconds, "method": timing.method, QUEUE_SUBMIT_WAIT: seen}
+        about = {"seconds": timing.device_seconds, "method": timing.method, QUEUE_SUBMIT_WAIT: _host_seconds(timing)}
         stages = [stage("run", timing.device_seconds * 1e3, metadata=about)]
     else:
-        device = {} if timing.clock != "timestamps" else {TIMESTAMP_QUERY: timing.device_seconds, "agrees": valid}
-        order = [("upload", by_host.get("upload")), ("run", ran), ("readback", by_host.get("readback"))]
-        stages = [
-            stage(name, seconds * 1e3, metadata={"seconds": seconds, **(device if name == "run" else {})})
-            for name, seconds in order
-            if seconds is not None
-        ]
+        stages = host_stages(timing)
     return staged_profile(stages, required_stages=required, timing_source=chosen, timestamps_validated=valid)
+
+
+def host_stages(timing: Timing, run: str = "run") -> list[dict[str, Any]]:
+    """The stages that the host's clock saw; `run` is the name of the one that the device worked in."""
+    device = {} if timing.clock != "timestamps" else {TIMESTAMP_QUERY: timing.device_seconds, "agrees": agrees(timing)}
+    return [
+        stage(name if name != "run" else run, seconds * 1e3, metadata={"seconds": seconds, **(device if name == "run" else {})})
+        for name, seconds in _host_seconds(timing).items()
+    ]
+
+
+def _host_seconds(timing: Timing) -> dict[str, float]:
+    """Upload and readback where the backend tells them apart, and all the rest as the run."""
+    apart = {name: timing.seconds_of(name) for name in ("upload", "readback") if any(s.name == name for s in timing.spans)}
+    ran = sum(span.seconds for span in timing.spans) - sum(apart.values())
+    found = {"upload": apart.get("upload"), "run": ran, "readback": apart.get("readback")}
+    return {name: seconds for name, seconds in found.items() if seconds is not None}
 
 
 # -- one run ------------------------------------------------------------------------------------------------------------
@@ -246,6 +254,7 @@ class RecordedRun:
         changed = [e for e in exe._params.values() if e in exe._updated]
         self.params_after = params_section(exe._params.values()) if changed else self.params
         self.outputs = self._outputs(results)
+        self.runtime = _scheduling(exe.store.cooperative)
         return Done(results)
 
     def finish(self, results: list[Array]) -> Any:
@@ -256,7 +265,7 @@ class RecordedRun:
     def receipt(self) -> Receipt:
         """The receipt of the run, once it is done."""
         exe, subject = self.exe, self.subject
-        model = {"name": f"graph-{exe.graph.hash[:16]}", "dtype": _dtypes(exe._params.values()), **subject.model}
+        model = {"name": f"graph-{exe.graph.hash[:16]}", "dtype": dtypes_of(exe), **subject.model}
         names = [name for name, _ in exe.graph.outputs]
         request = {
             "symbols": dict(self.call.env),
@@ -276,6 +285,7 @@ class RecordedRun:
             request={**request, **subject.request},
             conditions={**conditions, **subject.conditions},
             kernel=subject.kernel,
+            runtime=self.runtime,
             **device_facts(self.device),
             **plan_facts({"run": exe.plan}),
         )
@@ -300,6 +310,14 @@ class RecordedRun:
         return {**known, "initial": before == array_digest(entry._spec.initial())}
 
 
+def _scheduling(cooperative: Cooperative | None) -> dict[str, Any] | None:
+    """The profiles of a scheduled run, with the trace that proves them."""
+    if cooperative is None:
+        return None
+    profiles = {"scheduler": cooperative.scheduler(), "backpressure": cooperative.backpressure()}
+    return {**profiles, "schedulerVerification": cooperative.verification()}
+
+
 def output_role(name: str, inputs: set[str]) -> str:
     """The role of an output; one that has the name of an input gets a longer one.
 
@@ -315,5 +333,6 @@ def params_section(entries: Iterable[Entry]) -> dict[str, Any]:
     return {"count": len(listed), "bytes": sum(e.type.max_nbytes({}) for e in listed), "sha256": joint_digest(listed)}
 
 
-def _dtypes(entries: Iterable[Entry]) -> str:
-    return "+".join(sorted({e.type.dtype.name for e in entries})) or "none"
+def dtypes_of(exe: Executable) -> str:
+    """The dtypes of an executable's params."""
+    return "+".join(sorted({e.type.dtype.name for e in exe._params.values()})) or "none"

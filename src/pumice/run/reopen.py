@@ -90,5 +90,5 @@ def _fill(entry: Entry, resident: Resident, restored: Mapping[Entry, Array]) -> 
             return True
         except DeviceLost:
             pass  # that the old device was lost came out only now; if it was the new one, the next write says so
-    resident.write(entry.convert(entry._source) if entry.kind == "param" else entry._spec.initial())
+    resident.write(entry.writable(entry._source) if entry.kind == "param" else entry._spec.initial())
     return False

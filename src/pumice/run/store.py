@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.backends.base import Device, Resident, ResidentSpec, packed_otherwise, resident_specs
 from pumice.backends.select import as_device
+from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, DeviceLost, InputError, OutOfMemory, PlanError, ShapeError
 from pumice.ir.pack_kernels import PackKernel
 from pumice.run.convert import Array
@@ -463,9 +464,9 @@ class Store:
                     ) from None
         self.device.write_all(self._stored(given))
 
-    def _stored(self, given: Mapping[Entry, Any]) -> Iterator[tuple[Resident, Array]]:
+    def _stored(self, given: Mapping[Entry, Any]) -> Iterator[tuple[Resident, Array | StreamedArray]]:
         for entry, value in given.items():
-            array = entry.convert(value)
+            array = entry.writable(value)
             yield entry._memory(), array
             entry._note_write(value, array.nbytes)  # the device asks for the next one when it has taken this
 

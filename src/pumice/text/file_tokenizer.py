@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pumice.core.fields import Fields
 from pumice.core.json_file import read_optional_json
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 256 << 20  # bytes; the largest published tokenizer.json has about a tenth of it
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast")
+_MOST_TOKENS = 1 << 24
 _MOST_GROWTH = 64  # characters that one may become; published files have a few
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -73,6 +74,56 @@ def read_files(
         prefix=None if around is None else around[0],
         suffix=None if around is None else around[1],
         strips_leading_space=strips,
+    )
+
+
+def read_text(text: str, settings: Mapping[str, Any]) -> Parts:
+    """The parts of the tokeniser in the text of a `tokenizer.json`, with what `Tokenizer.settings` says of it."""
+    import tokenizers
+
+    path = Path("tokenizer.json")
+    if len(text) > _LARGEST:
+        raise _broken(path, f"it has {len(text)} characters, more than {_LARGEST}")
+    with library_errors(f"cannot read {path.name}"):
+        backend = tokenizers.Tokenizer.from_str(text)
+    _check_growth(backend, path)
+    size = backend.get_vocab_size(with_added_tokens=True)
+    fields = Fields(settings, "the settings of the tokeniser")
+    most = fields.whole("vocab", least=0, most=_MOST_TOKENS)
+    around, other = fields.get("surrounding"), fields.get("pieces", {})
+    kind = next((known for known in get_args(Kind) if known == fields.text("decoding")), None)
+    if kind is None or not isinstance(other, Mapping) or size > _MOST_TOKENS:
+        raise _broken(path, f"its settings name the decoding {fields.text('decoding')!r:.40} and {size} tokens")
+    pieces = {int(key): str(value) for key, value in other.items() if key.isdecimal()}
+
+    def piece(token: int) -> str | None:
+        return pieces[token] if token in pieces else backend.id_to_token(token)
+
+    def ids(name: str) -> frozenset[int]:
+        return frozenset(_ids(fields.items(name), max(size, most)))
+
+    def one(name: str) -> int | None:
+        return fields.whole(name, least=0, most=_MOST_TOKENS) if fields.has(name) else None
+
+    def side(name: str) -> tuple[int, ...] | None:
+        if around is None:
+            return None
+        given = Fields(around, "what goes around a text").items(name)
+        return tuple(i for i in given if i in _ids(given, max(size, most)))
+
+    return Parts(
+        backend=backend,
+        kind=kind,
+        piece=piece,
+        vocab_size=most,
+        added={i: piece(i) or "" for i in ids("added")},
+        special_ids=ids("special"),
+        bos_id=one("bos"),
+        pad_id=one("pad"),
+        eos_ids=ids("eos"),
+        prefix=side("before"),
+        suffix=side("after"),
+        strips_leading_space=fields.flag("strips_leading_space"),
     )
 
 

@@ -92,6 +92,18 @@ class Tokenizer:
         )
 
     @classmethod
+    def from_json(cls, text: str, settings: Mapping[str, Any]) -> Tokenizer:
+        """The tokeniser that `to_json` wrote, with the `settings` that went with it.
+
+        >>> again = Tokenizer.from_json(_letters().to_json(), _letters().settings())
+        >>> again.encode("abba"), again.token_bytes(1), again.settings() == _letters().settings()
+        ([0, 1, 1, 0], b'b', True)
+        """
+        from pumice.text.file_tokenizer import read_text
+
+        return cls(read_text(text, settings))
+
+    @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
         """The tokeniser that a GGUF file's key-values describe.
 
@@ -213,6 +225,31 @@ class Tokenizer:
         True
         """
         return str(self._parts.backend.to_str())
+
+    def settings(self) -> dict[str, Any]:
+        """What `to_json` does not say, as JSON values.
+
+        `bos`, `pad` and `eos` are ids, `special` those without text, `surrounding` what `encode` puts around a text, `decoding`
+        how pieces become bytes, and `pieces` the texts of the ids for which `tokenizer.json` has others.
+
+        >>> _letters().settings()["eos"], _letters().settings()["decoding"]
+        ([], 'plain')
+        """
+        parts, around = self._parts, self.surrounding
+        plain = parts.backend.id_to_token
+        texts = ((i, self.token_text(i)) for i in range(self.vocab_size))
+        return {
+            "bos": self.bos_id,
+            "pad": self.pad_id,
+            "eos": sorted(self.eos_ids),
+            "special": sorted(self.special_ids),
+            "surrounding": None if around is None else {"before": list(around[0]), "after": list(around[1])},
+            "vocab": self.vocab_size,
+            "decoding": parts.kind,
+            "strips_leading_space": self.strips_leading_space,
+            "added": sorted(parts.added),
+            "pieces": {str(i): text for i, text in texts if text != (plain(i) or "")},
+        }
 
     @property
     def surrounding(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -1,4 +1,4 @@
-"""Checks of a batch before it is run: names, shapes, labels within their classes, no NaN in data."""
+"""Checks of a batch before it is run (names, shapes, labels within their classes, no NaN in data), and of a saved state."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from pumice.errors import DataError, IndexRangeError, MissingName
+from pumice.errors import DataError, IndexRangeError, InputError, MissingName, UnknownName
 from pumice.ir.graph import Graph
 from pumice.ir.symbols import infer_env
-from pumice.nn.module import Labels
+from pumice.nn.module import Labels, near
+from pumice.optim.schedules import Schedule
 from pumice.reference.interpreter import evaluate_graph
-from pumice.run.convert import Array, as_array, is_float
+from pumice.run.convert import Array, as_array, convert_stored, is_float
 from pumice.run.request import unknown_name
 
 
@@ -111,3 +112,35 @@ def check_batch(
     for check in checks:
         check.check(arrays, env)
     return arrays
+
+
+def matching_arrays(kind: str, given: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Array]:
+    """Saved arrays, all of them and of the right types."""
+    for name in given:
+        if name not in types:
+            raise UnknownName(
+                f"the saved state has the {kind} {name!r}, which is not there",
+                hint="it is another model's: " + near(name, types),
+                name=name,
+            )
+    missing = [n for n in types if n not in given]
+    if missing:
+        raise MissingName(f"the saved state lacks the {kind} {missing[0]!r}", hint="it is another model's", names=missing)
+    return {name: convert_stored(given[name], t, f"{kind} {name!r}") for name, t in types.items()}
+
+
+def checked_meta(meta: Mapping[str, Any], accumulate: int) -> dict[str, Any]:
+    """The numbers and the schedule of a saved state, for a step with so many micro-batches."""
+    found: dict[str, Any] = {}
+    for name in ("count", "micro", "seed"):
+        value = meta.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InputError(f"the saved state has no valid {name!r}: {value!r}", hint="take what state_dict() gave", name=name)
+        found[name] = value
+    if found["micro"] >= accumulate:
+        raise InputError(
+            f"the saved state is after micro-batch {found['micro']} of a step, this step has {accumulate}",
+            hint="use the same accumulate",
+        )
+    found["schedule"] = Schedule.from_dict(meta.get("schedule") or {})
+    return found

@@ -6,18 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumice.sources.files import write_json
 from pumice.train.callbacks import Callback
-from pumice.train.checkpoint import load_params
+from pumice.train.checkpoint import Checkpoints, load_params
 from pumice.train.config import Config, make_optimizer, make_schedule
 from pumice.train.disk import disk_errors
 from pumice.train.log import jsonable
 from pumice.train.progress import RunDisplay
+from pumice.train.receipts import step_params, training_receipt
 from pumice.train.recipes import Context
 from pumice.train.step import compile_step
 from pumice.train.trainer import Result, Resume, Trainer
+
+if TYPE_CHECKING:
+    from pumice.receipts.receipt import Receipt
 
 _NO_VALIDATION = "validation is off: the best checkpoint is the one with the lowest training loss"
 
@@ -31,6 +35,7 @@ class Outcome:
     folder: Path
     device: str
     parameters: int
+    receipt: Receipt | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
@@ -52,10 +57,11 @@ class _WriteConfig(Callback):
             trainer.note(note)
 
 
-def launch(config: Config, *, resume: Resume = "auto", progress: bool | RunDisplay = True) -> Outcome:
+def launch(config: Config, *, resume: Resume = "auto", progress: bool | RunDisplay = True, receipt: bool = False) -> Outcome:
     """Build what the configuration describes, train it, and measure it.
 
-    The run's folder holds checkpoints/, log.jsonl, report.html, config.json, and what the recipe leaves there.
+    The run's folder holds checkpoints/, log.jsonl, report.html, config.json, and what the recipe leaves there. With `receipt` the
+    outcome has a receipt of the whole run.
     """
     run = config.run
     out = Path(run.out) if run.out is not None else Path("runs") / run.name
@@ -96,8 +102,22 @@ def launch(config: Config, *, resume: Resume = "auto", progress: bool | RunDispl
             callbacks=[_WriteConfig(config, out, (*recipe.notes, *([] if validation is not None else [_NO_VALIDATION])))],
             progress=progress,
         )
+        started = step_params(step) if receipt else {}
         result = trainer.run()
         interrupted = result.stopped in ("interrupted", "terminated")
         measured = {} if interrupted else recipe.finish(step, out)
         parameters = sum(math.prod(p.shape) for p in recipe.model.named_parameters().values())
-        return Outcome(result, measured, out, step.executable.device.name, parameters)
+        proof = None
+        if receipt:
+            settings = config.as_json()
+            proof = training_receipt(
+                step,
+                result,
+                started=started,
+                config={**settings, "run": {k: v for k, v in settings["run"].items() if k != "out"}},
+                data=recipe.data.describe(),
+                checkpoints=Checkpoints(out / "checkpoints", keep=run.keep).entries(),
+                measured=measured,
+                name=run.name,
+            )
+        return Outcome(result, measured, out, step.executable.device.name, parameters, proof)

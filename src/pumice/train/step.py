@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,11 +26,14 @@ from pumice.run.executable import Executable
 from pumice.run.opening import store_for
 from pumice.run.profile import Profile
 from pumice.run.store import Store
-from pumice.train.checks import check_batch, label_checks
+from pumice.train.checks import check_batch, checked_meta, label_checks, matching_arrays
 from pumice.train.graphs import FIRST, KEY, LR, NUMBER, TrainStepGraphs
 from pumice.train.interrupts import WholeUpdate
 
-_RESERVED = ("params", "model")
+if TYPE_CHECKING:
+    from pumice.train.receipts import RecordedStep
+
+_RESERVED = ("params", "model", "receipt")
 
 
 def compile_step(
@@ -134,9 +137,12 @@ class TrainStep:
             raise
 
     # -- running ----------------------------------------------------------------------------------------------------
-    def __call__(self, batch: Mapping[str, Any] | None = None, /, *others: Any, **inputs: Any) -> Any:
-        """Train on one batch: the loss before the update as a float; with aux the pair of it and a dict of arrays."""
-        return self.run(self._by_name(batch, others, inputs))
+    def __call__(self, batch: Mapping[str, Any] | None = None, /, *others: Any, receipt: bool = False, **inputs: Any) -> Any:
+        """Train on one batch: the loss before the update as a float; with aux the pair of it and a dict of arrays.
+
+        With `receipt` the result comes with a `Receipt`: the parameters before and after by digest, the batch and the loss.
+        """
+        return self.run(self._by_name(batch, others, inputs), receipt=receipt)
 
     def _by_name(self, batch: object, others: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The batch of a call by name."""
@@ -147,24 +153,36 @@ class TrainStep:
             )
         return {**(batch or {}), **inputs}
 
-    def run(self, batch: Mapping[str, Any], *, captures: bool = False) -> Any:
+    def run(self, batch: Mapping[str, Any], *, captures: bool = False, receipt: bool = False) -> Any:
         """Train on one batch; with `captures` the result comes with a dict of what the loss function captured.
 
-        The batch is checked first: labels that name no class and data that is not finite change nothing.
+        With `receipt` a receipt comes last. The batch is checked first: labels that name no class and data that is not finite
+        change nothing.
         """
         arrays = self._checked(batch)
         with self._lock, WholeUpdate():
+            recorded = self._recorded(arrays) if receipt else None
+            run = _run if recorded is None else recorded.run
             applied = self._applied()
-            found = self.executable.run(arrays | self._numbers(), captures=captures)
+            found = run(self.executable, arrays | self._numbers(), captures)
             if self._micro + 1 < self.accumulate:
                 self._micro += 1
             else:
                 if self._apply is not None:
-                    self._apply.run(applied)
+                    run(self._apply, applied, False)
                 self._micro, self._count = 0, self._count + 1
-        result, captured = found if captures else (found, None)
-        value = (float(result[0]), result[1]) if self._graphs.aux else float(result)
-        return (value, captured) if captures else value
+        result, captured = found if captures else (found, {})
+        loss, more = (result[0], result[1]) if self._graphs.aux else (result, {})
+        value = (float(loss), more) if self._graphs.aux else float(loss)
+        shown = (value, captured) if captures else (value,)
+        if recorded is not None:
+            shown = (*shown, recorded.receipt(loss, more, captured))
+        return shown if len(shown) > 1 else value
+
+    def _recorded(self, arrays: Mapping[str, Array]) -> RecordedStep:
+        from pumice.train.receipts import RecordedStep
+
+        return RecordedStep(self, arrays)
 
     def _checked(self, batch: Mapping[str, Any]) -> dict[str, Array]:
         """A batch as arrays; typed errors name what is wrong with it."""
@@ -356,11 +374,11 @@ class TrainStep:
         for part in ("params", "optim", "meta"):
             if part not in saved:
                 raise MissingName(f"the saved state has no {part!r}", hint="take what state_dict() gave", names=[part])
-        meta = _checked_meta(saved["meta"], self.accumulate)
+        meta = checked_meta(saved["meta"], self.accumulate)
         types = {name: self._named[name].type for name in self._saved()}
-        params = _matching("parameter", saved["params"], types)
+        params = matching_arrays("parameter", saved["params"], types)
         states = self._kept_states(meta["micro"])
-        values = _matching("optimizer state", saved["optim"], {name: h.type for name, h in states.items()})
+        values = matching_arrays("optimizer state", saved["optim"], {name: h.type for name, h in states.items()})
         with self._lock:
             self.executable.set_params(params, partial=True)
             for name, handle in states.items():
@@ -397,6 +415,10 @@ class TrainStep:
     def __repr__(self) -> str:
         trained = sum(math.prod(self._named[n].shape) for n in self._graphs.trained)
         return f"<train step on {self.executable.device.name}: {trained} trained elements, {self._count} steps done>"
+
+
+def _run(exe: Executable, inputs: Mapping[str, Array], captures: bool) -> Any:
+    return exe.run(inputs, captures=captures)
 
 
 def _check_parts(model: Any, loss: Any, optimizer: Any, inputs: Any) -> None:
@@ -476,34 +498,3 @@ def _initial(named: Mapping[str, Any], params: Mapping[str, Any] | None) -> dict
             raise UnknownName(f"the model has no parameter {name!r}", hint=near(name, named), name=name)
         convert_stored(value, named[name].type, f"param {name!r}")
     return given
-
-
-def _matching(kind: str, given: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Array]:
-    """Saved arrays, all of them and of the right types."""
-    for name in given:
-        if name not in types:
-            raise UnknownName(
-                f"the saved state has the {kind} {name!r}, which is not there",
-                hint="it is another model's: " + near(name, types),
-                name=name,
-            )
-    missing = [n for n in types if n not in given]
-    if missing:
-        raise MissingName(f"the saved state lacks the {kind} {missing[0]!r}", hint="it is another model's", names=missing)
-    return {name: convert_stored(given[name], t, f"{kind} {name!r}") for name, t in types.items()}
-
-
-def _checked_meta(meta: Mapping[str, Any], accumulate: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in ("count", "micro", "seed"):
-        value = meta.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InputError(f"the saved state has no valid {name!r}: {value!r}", hint="take what state_dict() gave", name=name)
-        found[name] = value
-    if found["micro"] >= accumulate:
-        raise InputError(
-            f"the saved state is after micro-batch {found['micro']} of a step, this step has {accumulate}",
-            hint="use the same accumulate",
-        )
-    found["schedule"] = Schedule.from_dict(meta.get("schedule") or {})
-    return found

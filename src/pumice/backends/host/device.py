@@ -20,6 +20,7 @@ from pumice.backends.host.prepacked import Holder, held
 from pumice.backends.host.program import Program, ProgramLayout, storage_shape
 from pumice.backends.host.resident import HostResident, allocate, fill, on_host, stored_view, write_all
 from pumice.core.caps import Caps
+from pumice.core.streamed import StreamedArray
 from pumice.core.threads import thread_count
 from pumice.errors import ClosedError, PlanError, UnknownName
 from pumice.ir.registry import Array
@@ -77,7 +78,7 @@ class HostDevice:
         """Zeroed memory for a param or a state, or for all params of a pack."""
         return allocate(pack)
 
-    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
+    def write_all(self, values: Iterable[tuple[Resident, Array | StreamedArray]]) -> None:
         """Set several residents, packed ones in one call."""
         write_all(values)
 

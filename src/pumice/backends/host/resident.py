@@ -9,16 +9,19 @@ import numpy as np
 from pumice.backends.base import ByteMove, Resident, ResidentSpec
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.buffers import aligned_bytes
-from pumice.backends.host.memory.tiles import Tiles
+from pumice.backends.host.memory.tiles import TILE_ROWS, Tiles
 from pumice.backends.host.native import jit
 from pumice.backends.host.native.kernel_tasks import Task, interleave
 from pumice.backends.host.prepacked import Holder
+from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, DTypeError, PlanError, ShapeError
 from pumice.ir.registry import Array
 from pumice.ir.types import TensorType
 
 # Bytes of packed weights that are worth a kernel: their matmuls will need the others anyway.
 _LARGE = 1 << 16
+# Bytes of packed weights that are put in order together while they are read.
+_STREAMED_BYTES = 4 << 20
 
 
 class HostMemory:
@@ -47,7 +50,7 @@ class HostResident:
     def places(self) -> tuple[tuple[HostMemory, int], ...]:
         return ((self._open_memory(), self.spec.parts[0][1]),)
 
-    def write(self, array: Array) -> None:
+    def write(self, array: Array | StreamedArray) -> None:
         """Copy the array to where it stays."""
         write_all([(self, array)])
 
@@ -69,7 +72,7 @@ class HostResident:
         for source, target, size in moves:
             held[target : target + size] = held[source : source + size]
 
-    def begin_write(self, array: Array) -> list[Task]:
+    def begin_write(self, array: Array | StreamedArray) -> list[Task]:
         """Copy the array to where it stays, or give the tasks that do so."""
         spec = self.spec
         if array.dtype != spec.type.dtype.np:
@@ -88,7 +91,11 @@ class HostResident:
             )
         memory = self._open_memory()
         memory.holder.spoil()
-        return fill(stored_view(memory.bytes, spec.parts[0][1], spec.type), array)
+        target = stored_view(memory.bytes, spec.parts[0][1], spec.type)
+        if isinstance(array, StreamedArray):
+            _stream(target, array)
+            return []
+        return fill(target, array)
 
     def _open_memory(self) -> HostMemory:
         if self._memory is None:
@@ -104,14 +111,34 @@ def allocate(pack: Sequence[ResidentSpec]) -> list[HostResident]:
     return [HostResident(memory, spec) for spec in pack]
 
 
-def write_all(values: Iterable[tuple[Resident, Array]]) -> None:
+def write_all(values: Iterable[tuple[Resident, Array | StreamedArray]]) -> None:
     """Set params and states, packed ones in a single call that the interpreter takes no part in."""
     left: list[Task] = []
     for resident, array in values:
         left += on_host(resident).begin_write(array)
-    kernels = jit.kernels() if left else None
+    _run(left)
+
+
+def _run(tasks: list[Task]) -> None:
+    kernels = jit.kernels() if tasks else None
     if kernels is not None:
-        kernels.run(left)
+        kernels.run(tasks)
+
+
+def _stream(memory: Array | Tiles, array: StreamedArray) -> None:
+    """Copies an array to its place as it is read; packed rows by so many tiles that threads can share them."""
+    if not isinstance(memory, Tiles):
+        target, at = memory.reshape(-1).view(np.uint8), 0
+        for piece in array.pieces():
+            target[at : at + piece.size] = piece
+            at += piece.size
+        return
+    size = memory.row_bytes
+    rows = max(1, _STREAMED_BYTES // (size * TILE_ROWS)) * TILE_ROWS
+    for first in range(0, memory.rows, rows):
+        last = min(first + rows, memory.rows)
+        tiles = Tiles(memory.dtype, (last - first, memory.columns), memory.data[first * size : last * size])
+        _run(fill(tiles, array.read(first * size, last * size).reshape(last - first, size)))
 
 
 def on_host(resident: Resident) -> HostResident:

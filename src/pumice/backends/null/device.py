@@ -12,6 +12,7 @@ from pumice.backends.base import Array, ByteMove, Device, Done, Pacer, Resident,
 from pumice.backends.timing import StepTime, Timing
 from pumice.core.caps import Caps
 from pumice.core.dims import evaluate
+from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, PlanError
 from pumice.ir.types import TensorType
 from pumice.plan.plan import DeviceCount, Plan
@@ -51,7 +52,7 @@ class NullDevice:
         """Memory that keeps what is written to it."""
         return [NullResident(spec) for spec in pack]
 
-    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
+    def write_all(self, values: Iterable[tuple[Resident, Array | StreamedArray]]) -> None:
         """Set several residents."""
         for resident, array in values:
             resident.write(array)
@@ -93,9 +94,9 @@ class NullResident:
     def places(self) -> tuple[tuple[object, int], ...]:
         return tuple((self, offset) for _, offset, _ in self.spec.parts)
 
-    def write(self, array: Array) -> None:
+    def write(self, array: Array | StreamedArray) -> None:
         """Keep a copy of the array."""
-        self._array = array.copy()
+        self._array = np.array(array)
 
     def read(self) -> Array:
         """What was written, or the initial value."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from pumice.backends.base import Array
+from pumice.core.streamed import StreamedArray
 from pumice.errors import DTypeError, PlanError, ShaderError, ShapeError
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan, Step
@@ -54,7 +55,7 @@ def with_nodes(e: ShaderError, plan: Plan) -> ShaderError:
     return ShaderError(message, hint=e.hint, where=where, **{**e.fields, "nodes": nodes})
 
 
-def check_array(name: str, type: TensorType, array: Array) -> None:
+def check_array(name: str, type: TensorType, array: Array | StreamedArray) -> None:
     if array.dtype != type.dtype.np:
         raise DTypeError(f"{name!r} is {type.describe()}, the array has dtype {array.dtype}", name=name)
     if array.shape != type.stored_shape and not (type.dtype.is_quant and array.nbytes == type.max_nbytes({})):

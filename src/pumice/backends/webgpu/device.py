@@ -23,6 +23,7 @@ from pumice.backends.webgpu.memory import GRAIN, BufferRange, ByteSource, Device
 from pumice.backends.webgpu.pipelines import Pipelines
 from pumice.backends.webgpu.readback import Readback, StagingPool
 from pumice.core.caps import Caps
+from pumice.core.streamed import StreamedArray
 from pumice.errors import DeviceError, DeviceLost, DeviceTimeout, LimitError, OutOfMemory, PumiceError
 from pumice.plan.plan import Kernel, Plan
 
@@ -208,7 +209,7 @@ class Gpu:
             while buffers:
                 buffers.pop().release()
 
-    def upload(self, places: Sequence[BufferRange], array: Array) -> int:
+    def upload(self, places: Sequence[BufferRange], array: Array | StreamedArray) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
         source = ByteSource(array)
         self.background.drain()
@@ -446,7 +447,7 @@ class WebGpuDevice:
 
         return allocate(self.gpu, pack)
 
-    def write_all(self, values: Iterable[tuple[Resident, Array]]) -> None:
+    def write_all(self, values: Iterable[tuple[Resident, Array | StreamedArray]]) -> None:
         """Set several residents, one after the other."""
         for resident, array in values:
             resident.write(array)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pumice.backends.base import Array
+from pumice.core.streamed import StreamedArray
 from pumice.errors import DeviceError
 
 # Bindings of vec4 arrays need whole 16-byte elements, and no buffer may be empty.
@@ -105,26 +107,35 @@ def sub_ranges(places: Iterable[BufferRange], start: int, nbytes: int) -> Iterat
 class ByteSource:
     """An array as a run of bytes that is read in pieces, so that a memory-mapped file never is in memory twice."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array | StreamedArray) -> None:
         self.nbytes = array.nbytes
-        self._flat = array.reshape(-1).view(np.uint8) if array.flags.c_contiguous and array.size else None
-        self._array, self._item = array, array.itemsize
-
-    def piece(self, start: int, size: int) -> Array:
-        """Bytes start…start+size, followed by zeros up to a whole word as the queue wants them."""
-        if self._flat is not None:
-            part = self._flat[start : start + size]
-        else:
-            first, last = start // self._item, -(-(start + size) // self._item)
-            bytes_ = np.ascontiguousarray(self._array.flat[first:last]).view(np.uint8)
-            part = bytes_[start - first * self._item :][:size]
-        if size % 4 == 0:
-            return part
-        padded = np.zeros(rounded(size, 4), np.uint8)
-        padded[:size] = part
-        return padded
+        self._parts = array.pieces if isinstance(array, StreamedArray) else partial(_parts, array)
 
     def pieces(self, start: int, size: int) -> Iterator[tuple[int, Array]]:
-        """(offset from start, bytes) in chunks that bound the queue's staging memory."""
-        for at in range(0, size, UPLOAD_CHUNK):
-            yield at, self.piece(start + at, min(UPLOAD_CHUNK, size - at))
+        """(offset from start, bytes) in chunks that bound the queue's staging memory, the last one padded to a whole word."""
+        at = 0
+        for part in self._parts(start, start + size):
+            yield at, _whole_words(part)
+            at += part.size
+
+
+def _parts(array: Array, start: int, stop: int) -> Iterator[Array]:
+    """Bytes start…stop of an array."""
+    flat = array.reshape(-1).view(np.uint8) if array.flags.c_contiguous and array.size else None
+    for at in range(start, stop, UPLOAD_CHUNK):
+        end = min(at + UPLOAD_CHUNK, stop)
+        if flat is not None:
+            yield flat[at:end]
+        else:
+            item = array.itemsize
+            first = at // item
+            copied = np.ascontiguousarray(array.flat[first : -(-end // item)]).view(np.uint8)
+            yield copied[at - first * item : end - first * item]
+
+
+def _whole_words(part: Array) -> Array:
+    if part.size % 4 == 0:
+        return part
+    padded = np.zeros(rounded(part.size, 4), np.uint8)
+    padded[: part.size] = part
+    return padded

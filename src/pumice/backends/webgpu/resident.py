@@ -12,6 +12,7 @@ from pumice.backends.webgpu.device import Gpu
 from pumice.backends.webgpu.encode import Commands
 from pumice.backends.webgpu.memory import BufferRange, DeviceBuffer, sub_ranges
 from pumice.backends.webgpu.results import nbytes_of, shaped
+from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, DeviceError, LimitError
 
 
@@ -61,7 +62,7 @@ class GpuResident:
     def places(self) -> tuple[tuple[DeviceBuffer, int], ...]:
         return tuple((r.buffer, r.offset) for r in self._ranges)
 
-    def write(self, array: Array) -> None:
+    def write(self, array: Array | StreamedArray) -> None:
         """Set it, streaming from the array without a second full copy."""
         check_array(self.spec.name, self.spec.type, array)
         with self.gpu.lock:

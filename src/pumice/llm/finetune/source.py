@@ -9,6 +9,7 @@ from pathlib import Path
 from pumice.errors import InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
+from pumice.llm.bundle_model import refuse_bundle
 from pumice.llm.load import read_config, read_template, read_tokenizer
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams, load_model_params
@@ -48,6 +49,7 @@ def open_source(name: str, folder: Path = Path()) -> BaseModel:
     beside = folder / name
     resolved = resolve(str(beside) if beside.exists() else name)
     weights = open_weights(resolved.path)
+    refuse_bundle(weights, name)
     cfg = read_config(resolved.path, weights)
     arch = get_architecture(cfg.model_type)
     if not isinstance(arch, CausalArchitecture):
