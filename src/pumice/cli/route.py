@@ -96,3 +96,7 @@ def _read(path: Path) -> Any:
     from pumice.core.json_file import read_json
 
     return read_json(path, hint="pass a JSON document of a route")
+
+
+# It adds a command to the group above.
+from pumice.cli import route_run  # noqa: E402, F401

@@ -223,7 +223,7 @@ class Route:
         name = request_id if request_id is not None else uuid.uuid4().hex
         if not is_text(name):
             raise InputError(f"the request id is {name!r}", hint="a string that is not empty", name="request_id")
-        given = {a.role: _entry(a) for a in self._artifacts(by_name(arrays, inputs))}
+        given = {a.role: artifact_entry(a) for a in self._artifacts(by_name(arrays, inputs))}
         wanted = {role["role"]: {"artifactId": f"{name}.{role['role']}"} for role in self.definition["outputRoles"]}
         return route_request(self.definition, name, inputs=given, outputs=wanted, config=config)
 
@@ -274,7 +274,8 @@ class Route:
         return f"<route {self.route_id}>"
 
 
-def _entry(artifact: Artifact) -> dict[str, Any]:
+def artifact_entry(artifact: Artifact) -> dict[str, Any]:
+    """An artefact as requests name it."""
     return {
         "artifactId": f"{artifact.role}-{artifact.sha256[:16]}",
         "sha256": artifact.sha256,
