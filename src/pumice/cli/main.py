@@ -389,11 +389,15 @@ def train(
     device: Annotated[str | None, typer.Option(help="auto, host, webgpu, webgpu:N or webgpu:NAME.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; by default runs/NAME.")] = None,
     json: Json = False,
+    receipt: Receipt = None,
+    receipt_private: ReceiptPrivate = False,
 ) -> None:
     """A training run with live progress, checkpoints and a report; Ctrl-C saves and stops."""
+    from pumice.cli.receipt_option import receipt_file
     from pumice.cli.train import run as start
 
-    raise typer.Exit(start(config, changes=change or [], resume=resume, device=device, out=out, as_json=json))
+    more: dict[str, Any] = {"out": out, "as_json": json, "receipts": receipt_file(receipt, private=receipt_private)}
+    raise typer.Exit(start(config, changes=change or [], resume=resume, device=device, **more))
 
 
 @app.command()

@@ -9,9 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from pumice.cli import INTERRUPTED, TERMINATED
+from pumice.cli.receipt_option import ReceiptFile
 
 
-def run(path: str, *, changes: Sequence[str], resume: bool, device: str | None, out: Path | None, as_json: bool) -> int:
+def run(
+    path: str,
+    *,
+    changes: Sequence[str],
+    resume: bool,
+    device: str | None,
+    out: Path | None,
+    as_json: bool,
+    receipts: ReceiptFile | None = None,
+) -> int:
     """Train, and print what came out; the exit code."""
     from pumice.train.config import load_config
     from pumice.train.launch import launch
@@ -19,13 +29,17 @@ def run(path: str, *, changes: Sequence[str], resume: bool, device: str | None, 
     changes = [*changes]
     changes += [f"run.device={json.dumps(device)}"] if device is not None else []
     changes += [f"run.out={json.dumps(str(out))}"] if out is not None else []
-    outcome = launch(load_config(path, changes), resume="auto" if resume else False, progress=not as_json)
-    result = outcome.result
+    config = load_config(path, changes)
+    outcome = launch(config, resume="auto" if resume else False, progress=not as_json, receipt=receipts is not None)
+    result, proof = outcome.result, outcome.receipt
+    kept = {} if receipts is None or proof is None else receipts.as_json(proof)
     if as_json:
-        print(json.dumps(outcome.as_json()))
+        print(json.dumps(outcome.as_json() | kept))
     else:
         for line in summary(outcome.as_json()):
             print(line)
+        if kept:
+            print(f"receipt: {kept['receipt']['file']}", file=sys.stderr)
     if result.stopped in ("interrupted", "terminated"):
         saved = "saved; --resume goes on from there" if result.checkpoint else "nothing is saved yet"
         print(f"pumice: stopped at step {result.steps}, {saved}", file=sys.stderr)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pumice.receipts.artifacts import Artifact
     from pumice.receipts.receipt import Receipt
 
-GENERATE_ROUTE = "pumice.generate.v1"
 # How the numbers come about that draw tokens; docs/sampling.md has the rules.
 SAMPLER = "threefry2x32"
 _NUMBERS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
@@ -89,6 +88,7 @@ class AnswerFacts:
     def receipt(self, answer: Generation) -> Receipt:
         """What proves the answer."""
         from pumice.receipts.receipt import make_receipt
+        from pumice.routes.own import GENERATE
         from pumice.routes.staged import stage, staged_profile
         from pumice.run.receipts import device_facts, plan_facts
 
@@ -96,12 +96,12 @@ class AnswerFacts:
         prefill = stage("prefill", 1e3 * record.prefill_s, metadata={"tokens": len(self.tokens) - record.reused})
         decode = stage("decode", 1e3 * record.decode_s, metadata={"tokens": max(len(answer.tokens) - 1, 0)})
         return make_receipt(
-            task="generate",
-            route_id=GENERATE_ROUTE,
+            task=GENERATE.task,
+            route_id=GENERATE.route_id,
             inputs=self._inputs(),
             outputs=_outputs(answer),
             model=lambda: call.model.entry,
-            profile=staged_profile([prefill, decode], required_stages=["prefill", "decode"]),
+            profile=staged_profile([prefill, decode], required_stages=GENERATE.stages),
             request=self._request(),
             conditions=self._conditions(answer),
             status="partial" if answer.finish_reason == "cancelled" else None,
@@ -112,13 +112,15 @@ class AnswerFacts:
     def _inputs(self) -> list[Artifact]:
         from pumice.receipts.artifacts import Artifact
 
-        tokens = Artifact.ids("prompt_tokens", self.tokens)
         if isinstance(self.prompt, str):
-            given = [Artifact.text("prompt", self.prompt)]
-        else:  # ids are the tokens themselves
-            given = [Artifact.json("prompt", _jsonable(self.prompt))] if _are_messages(self.prompt) else []
+            given = Artifact.text("prompt", self.prompt)
+        elif isinstance(self.prompt[0], Mapping):
+            given = Artifact.json("prompt", _jsonable(self.prompt))
+        else:
+            given = Artifact.ids("prompt", self.prompt)
         grammar = self.call.options.get("grammar")
-        return [*given, tokens, *([] if grammar is None else [Artifact.json("grammar", grammar)])]
+        more = [] if grammar is None else [Artifact.json("grammar", grammar)]
+        return [given, Artifact.ids("prompt_tokens", self.tokens), *more]
 
     def _request(self) -> dict[str, Any]:
         sampling, options = self.sampling, self.call.options
@@ -187,10 +189,6 @@ def _grammar_entry(grammar: Any) -> dict[str, Any]:
     if isinstance(grammar, Grammar):
         return {"kind": grammar.kind, "source": grammar.source}
     return {"kind": f"{type(grammar).__module__}.{type(grammar).__qualname__}"}
-
-
-def _are_messages(prompt: Any) -> bool:
-    return bool(len(prompt)) and isinstance(prompt[0], Mapping)
 
 
 def _jsonable(value: Any) -> Any:
