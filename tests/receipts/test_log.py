@@ -340,6 +340,13 @@ def test_a_log_continues_its_older_checkpoints(copy: Path, tmp_path: Path) -> No
     assert "of the log pumice.receipts/" in broken(copy, sign_checkpoint(5, bytes(32), OTHER)).message
 
 
+def test_a_checkpoint_that_was_kept_elsewhere_is_enough(copy: Path) -> None:
+    ten, five = ((copy / name).read_bytes() for name in (CHECKPOINT, "five.checkpoint"))
+    assert verify_copy(copy / LINES, None, [KEY.public], older=[five, ten]).receipts == TEN
+    with pytest.raises(BrokenLog, match="covers 5 lines, the log has 10"):
+        verify_copy(copy / LINES, None, [KEY.public], older=[five])
+
+
 def test_the_keys_must_be_trusted(copy: Path) -> None:
     with pytest.raises(UntrustedSigner, match="the checkpoint is signed by"):
         verify(copy, keys=(OTHER.public,))

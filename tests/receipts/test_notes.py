@@ -6,8 +6,11 @@ import base64
 import hashlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pumice.receipts.errors import BadSignature, InvalidCheckpoint, ReceiptError
+from pumice.receipts.log_proofs import read_request, verify_inclusion
 from pumice.receipts.notes import (
     COSIGNATURE,
     LogCheckpoint,
@@ -122,6 +125,24 @@ def test_too_many_signatures_are_refused() -> None:
     with pytest.raises(InvalidCheckpoint, match="65 signatures"):
         read_note(("text\n\n" + "".join(line.format(i) for i in range(65))).encode())
     assert len(read_note(("text\n\n" + "".join(line.format(i) for i in range(64))).encode())[1]) == 64
+
+
+@given(st.data())
+def test_whatever_is_read_gets_a_typed_error(data: st.DataObject) -> None:
+    """Random bytes, and pieces of files that are right, put together at random."""
+    pieces = [cosigned(), b"old 3\n", b"c2sp.org/tlog-proof@v1\n", b"index 1\n", b"A" * 43 + b"=\n", b"\n", b"\xff", b"\x00"]
+    cut = (
+        st.sampled_from(pieces)
+        .flatmap(lambda p: st.tuples(st.just(p), st.integers(0, len(p))))
+        .map(lambda pair: pair[0][: pair[1]])
+    )
+    made = b"".join(data.draw(st.lists(st.one_of(cut, st.sampled_from(pieces), st.binary(max_size=20)), max_size=8)))
+    for read in (read_checkpoint, read_request, lambda found: verify_inclusion(b"{}\n", found)):
+        try:
+            found = read(made)
+        except ReceiptError:
+            continue
+        assert getattr(found, "signed", found).checkpoint.size == 10
 
 
 @pytest.mark.parametrize("text", ["", "name", "name+00000000+AAAA", "a b+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k"])

@@ -43,16 +43,19 @@ def verify_lines(
     """Checks the form, signature, index and previous hash of every line, and size, root and signatures of checkpoints.
 
     `keys`: those that may have signed the lines and checkpoints; None for any. `older`: checkpoints that were kept elsewhere,
-    and that the log must continue. `witnesses`: co-signers whose names do not hold their keys. Reads one line at a time.
+    and that the log must continue; the largest stands in for a `checkpoint` that is missing. `witnesses`: co-signers whose names
+    do not hold their keys. Reads one line at a time.
 
     >>> import io
     >>> verify_lines(LogLines(io.BytesIO(), 0), None).receipts
     0
     """
     known = tuple(witnesses)
-    newest = None if checkpoint is None else read_checkpoint(checkpoint, known)
-    before = tuple(_older(data, newest, known) for data in older)
-    wanted = sorted((*(() if newest is None else (newest,)), *before), key=lambda signed: signed.checkpoint.size)
+    before = tuple(read_checkpoint(data, known) for data in older)
+    newest = max(before, key=_size, default=None) if checkpoint is None else read_checkpoint(checkpoint, known)
+    for signed in before:
+        _check_origin(signed, newest)
+    wanted = sorted((*(() if newest is None else (newest,)), *before), key=_size)
     for signed in wanted:
         check_trusted(signed.key, keys, "the checkpoint is")
     chain, signers = Chain(), dict[PublicKey, None]()
@@ -99,15 +102,17 @@ def _passed(waiting: list[SignedCheckpoint], chain: Chain) -> list[SignedCheckpo
     return waiting
 
 
-def _older(data: bytes, newest: SignedCheckpoint | None, witnesses: tuple[Verifier, ...]) -> SignedCheckpoint:
-    found = read_checkpoint(data, witnesses)
-    if newest is not None and found.checkpoint.origin != newest.checkpoint.origin:
+def _check_origin(older: SignedCheckpoint, newest: SignedCheckpoint | None) -> None:
+    if newest is not None and older.checkpoint.origin != newest.checkpoint.origin:
         raise BrokenLog(
-            f"the older checkpoint is of the log {found.checkpoint.origin}, this one is {newest.checkpoint.origin}",
+            f"the older checkpoint is of the log {older.checkpoint.origin}, this one is {newest.checkpoint.origin}",
             hint="give a checkpoint of this log",
             what="origin",
         )
-    return found
+
+
+def _size(signed: SignedCheckpoint) -> int:
+    return signed.checkpoint.size
 
 
 def check_trusted(key: PublicKey, keys: Collection[PublicKey] | None, what: str, line: int | None = None) -> None:
