@@ -524,7 +524,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     monkeypatch.setattr(Program, "_run_range", running)
     for module in (paced, cooperative):
         monkeypatch.setattr(module, "now_ms", lambda: now[0])
-        monkeypatch.setattr(module, "pause", sleeping)
+    monkeypatch.setattr(paced, "pause", sleeping)
     yield now
 
 

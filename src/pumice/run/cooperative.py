@@ -24,7 +24,7 @@ from pumice.routes.rules import is_amount, is_integer
 from pumice.routes.scheduler import Settings, checkpoint, scheduler_profile, span
 from pumice.routes.verification import verification_receipt
 from pumice.run.frames import Frames
-from pumice.run.paced import BOUNDARY, Lane, PacedRun, now_ms, pause
+from pumice.run.paced import BOUNDARY, Lane, PacedRun, now_ms
 
 if TYPE_CHECKING:
     from pumice.run.executable import Executable
@@ -45,8 +45,8 @@ class Cooperative:
     With `target_gap_ms` a governor looks at the gaps between frames, those of the callback or those that a thread reports by
     `c.frame()`: while they are longer, ranges become smaller and yields longer, and go back when they are not.
 
-    The mode "disabled" runs the same work as without it, for comparison: whole runs, no turns, no yields. `keep` is how many
-    executions the history has at most, by default all.
+    The mode "disabled" runs the same work as without it, for comparison: whole runs, no turns, no yields, and no checkpoint but
+    the start of a run. `keep` is how many executions the history has at most, by default all.
 
     >>> import numpy as np, pumice as pm
     >>> turns = []
@@ -238,6 +238,8 @@ class Cooperative:
 
     def _run_whole(self, exe: Executable, session: Session, call: RunRequest, lane: Lane) -> Pending:
         """A run as without scheduling; it is known to be done when its results, or those of a later run, are here."""
+        # Whole runs have no checkpoint but their start.
+        self.monitor.wait_for(lambda: not self.paused or exe.closed)
         total = max(1, len(_with_work(exe.plan, call.env)))
         run = self.new_run(lane, total, chunk=total)
         one = _Unscheduled(self, run, lane.host)
@@ -285,10 +287,8 @@ class Cooperative:
         return run
 
     def give_turn(self) -> None:
-        """Before a range is encoded: the foreground's turn, if its frame is due."""
-        if self.foreground is None:
-            pause(0)
-        elif self.until_next_frame() == 0:
+        """Before a range is encoded: the callback's turn, if its frame is due."""
+        if self.foreground is not None and self.until_next_frame() == 0:
             at = now_ms()
             self._due = at + (1e3 / self.hz if self.hz else 0)
             self.turns += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from pumice.run.executable import Executable
 
 BOUNDARY = "steps"
-# The host links ranges once, by their borders: what was learned stays as it is while ranges take about what they should.
-_BAND = 1.4
+# The host links the kernels of a range once, so its ranges keep their borders while they take less than this much too long.
+_TOO_LONG = 1.6
+# Manifests that a lane keeps: they repeat once it has found its sizes.
+_MANIFESTS = 64
 _DEFERRED = "the run updates params or states, which change together: it ran to its end first"
 
 
@@ -40,6 +43,11 @@ class Lane:
     chunk: int | None
     work: Callable[[], Sequence[float]]
     _times: dict[int, StepTimes] = field(default_factory=dict)
+    # On the host: the borders of ranges and how many runs there were, by the number of steps; whether one takes too long.
+    _drawn: dict[int, list[int]] = field(default_factory=dict)
+    _runs: dict[int, int] = field(default_factory=dict)
+    _late: bool = False
+    _manifests: dict[tuple[int | None, int], RouteDocument] = field(default_factory=dict)
 
     def times(self, total: int) -> StepTimes:
         """The times of so many steps; at some sizes a regime has fewer than at others."""
@@ -51,20 +59,38 @@ class Lane:
 
     def fitting(self, total: int, done: int) -> int:
         """How many steps the next range has, as far as they are known; one while nothing is."""
-        times = self.times(total)
+        times, drawn = self.times(total), self._drawn.get(total)
+        if drawn is not None:
+            return drawn[bisect.bisect_right(drawn, done)] - done
         return min(times.count(done, self.target_ms), self.most) if times.known else 1
+
+    def _draw_borders(self, total: int) -> None:
+        """Before a run on the host: borders are drawn anew after 1, 2, 4… runs, and where a range takes too long."""
+        runs = self._runs[total] = self._runs.get(total, -1) + 1
+        if runs and (runs & (runs - 1) == 0 or self._late):
+            self._drawn[total] = self.times(total).borders(self.target_ms, self.most)
+            self._late = False
 
     def learn(self, total: int, start: int, end: int, ms: float) -> None:
         """A range took so long."""
         times = self.times(total)
-        good = self.target_ms / _BAND <= ms <= self.target_ms * _BAND
-        if not (self.host and good and times.expected(start, end) <= self.target_ms * _BAND):
-            times.observe(start, end, ms, self.gain)
+        times.observe(start, end, ms, self.gain)
+        self._late = self._late or (end - start > 1 and times.expected(start, end) > self.target_ms * _TOO_LONG)
 
     def manifest(self, route_id: str, total: int | None, chunk: int | None = None) -> RouteDocument:
         """How a run of so many steps is divided; `chunk` sets the size of its ranges."""
         chunk = chunk or self.chunk
+        if self.host and chunk is None and total is not None:
+            self._draw_borders(total)
         first = 1 if total is None or chunk is not None else self.fitting(total, 0)
+        key = (total, chunk or first)
+        if key not in self._manifests:
+            if len(self._manifests) >= _MANIFESTS:
+                self._manifests.clear()
+            self._manifests[key] = self._manifest(route_id, total, chunk, first)
+        return self._manifests[key]
+
+    def _manifest(self, route_id: str, total: int | None, chunk: int | None, first: int) -> RouteDocument:
         if chunk is not None or self.host:
             chunking: dict[str, Any] = {"mode": "fixed", "chunkItems": chunk or first}
         else:
@@ -124,7 +150,8 @@ class PacedRun:
                     self._give_turn()
                 case "yield":
                     self._doing = "yield"
-                    pause(step.ms)
+                    if step.ms:
+                        pause(step.ms)
                 case "paused":
                     self._doing = "paused"
                     self._wait_until_resumed()
@@ -154,7 +181,7 @@ class PacedRun:
         assert self.run is not None
         self._hurried = True  # nothing is left that a pause could stop
         while (step := self._next()).kind != "done":
-            if step.kind == "yield":
+            if step.kind == "yield" and step.ms:
                 pause(step.ms)
         if self.run.reason is not None:
             raise self._cancelled()
@@ -242,7 +269,7 @@ class PacedRun:
 
 
 def pause(ms: float) -> None:
-    """Let others run for at least so long; with 0 those that wait for the interpreter or a processor get their turn."""
+    """Let others run for at least so long."""
     end = now_ms() + ms
     time.sleep(ms / 1e3)
     while now_ms() < end:

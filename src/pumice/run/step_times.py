@@ -51,3 +51,11 @@ class StepTimes:
     def count(self, start: int, ms: float) -> int:
         """How many steps from `start` on fit into a time; at least one."""
         return max(1, int(np.searchsorted(np.cumsum(self._ms[start:]), ms * (1 + 1e-9), "right")))
+
+    def borders(self, ms: float, most: int) -> list[int]:
+        """The ends of ranges that take about so long each, all steps together: none has more than `most`."""
+        found, at = [], 0
+        while at < len(self):
+            at += min(self.count(at, ms), most)
+            found.append(at)
+        return found

@@ -361,11 +361,14 @@ class Program:
     def _run_range(self, start: int, end: int) -> None:
         calls = self._linked.get((start, end))
         if calls is None:
-            first = self._ends[start - 1] if start else 0
-            calls = self._link(self.code[first : self._ends[end - 1]] if self._ends else [])
+            # Linked when it comes again: a pacer that still looks for its sizes has other borders each time.
+            by_step = self._by_step()
+            calls = [call for step in by_step[start:end] for call in step]
             if len(self._linked) >= _RANGES:
                 self._linked.pop(next(iter(self._linked)))
-            self._linked[start, end] = calls
+            self._linked[start, end] = []
+        elif not calls and end <= len(self._ends):
+            calls = self._linked[start, end] = self._link(self.code[self._ends[start - 1] if start else 0 : self._ends[end - 1]])
         # Integer wrap-around, infinities and NaN are results here, not accidents to report.
         with np.errstate(all="ignore"):
             left = iter(calls)
