@@ -181,7 +181,10 @@ class Pacer(Protocol):
         """The steps that were taken are on the device's queue. Not called by devices that have none, as the host."""
 
     def completed(self, seconds: float, authority: str) -> None:
-        """The oldest range in flight is done, or on devices without a queue the one that was taken; `authority` measured it."""
+        """The oldest range in flight is done, or on devices without a queue the one that was taken; `authority` measured it.
+
+        Also called when a run ends early, for what was in flight.
+        """
 
 
 class Session(Protocol):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.routes.adaptive import HOST_WORK, AdaptivePlanner
-from pumice.routes.documents import plain
+from pumice.routes.documents import RouteDocument, plain
 from pumice.routes.errors import RouteError
 from pumice.routes.records import COOPERATIVE_RANGE, EXECUTION_REPORT, PROGRESS
 from pumice.routes.rules import is_amount, is_integer, is_text
@@ -188,7 +188,7 @@ class CooperativeRun:
         max_in_flight: int = 1,
         yield_ms: float = 0,
     ) -> None:
-        given = plain(manifest)
+        given = manifest if isinstance(manifest, RouteDocument) else plain(manifest)  # documents do not change
         _require(is_text(invocation_id), "invocationId must be a non-empty string")
         _require(mode in ("cooperative", "disabled"), "schedulingMode must be cooperative or disabled")
         _require(is_integer(max_in_flight) and max_in_flight > 0, "maxInFlightGpuDuties must be a positive safe integer")
@@ -284,6 +284,11 @@ class CooperativeRun:
         boundary, found = self._flying[self._fenced - 1]
         self._note(f"{WAIT}-start", boundary.phase)
         return RunStep("wait", found)
+
+    @property
+    def oldest(self) -> Mapping[str, Any] | None:
+        """The range that has been in flight for longest."""
+        return self._flying[0][1] if self._flying else None
 
     def submitted(self, range_id: str) -> None:
         """The range is on the GPU's queue: from here nothing interrupts it."""
@@ -393,7 +398,7 @@ class CooperativeRun:
     def fail(self, phase: str, error: BaseException) -> None:
         """Ends the run at once: a submit that failed, a lost device. What is in flight stays unproved."""
         _require(self.state not in _ENDED, f"a run that is {self.state} cannot fail")
-        cause = {"name": type(error).__name__, "message": str(error)}
+        cause = {"name": type(error).__name__, "message": str(error) or type(error).__name__}
         current = self._next or (self._flying[0] if self._flying else None)
         self._blame("failed", phase, cause, current[0] if current else None, current[1]["rangeId"] if current else None)
         self._handed_out = False
@@ -453,7 +458,7 @@ class CooperativeRun:
         bounded = self.max_in_flight > 1
         authority = "bounded-per-gpu-duty-prefix-fence" if bounded else "per-gpu-duty-prefix-fence"
         authority = authority if self.mode == "cooperative" else "one-terminal-prefix-fence"
-        trusted = [boundary for boundary in self._boundaries if boundary.done]
+        trusted = [boundary for boundary in self._boundaries if boundary.ranges]  # it says how many of its items are done
         ended = self.clock() if self._ended is None else self._ended
         return {
             "schema": EXECUTION_REPORT.schema_id,

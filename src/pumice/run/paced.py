@@ -167,8 +167,9 @@ class PacedRun:
     def completed(self, seconds: float, authority: str) -> None:
         """The range is done."""
         assert self.run is not None
-        ms, at, done = seconds * 1e3, now_ms(), self._step.range
+        ms, at = seconds * 1e3, now_ms()
         with self.owner.monitor.lock:
+            done = self.run.oldest or self._step.range
             self.run.completed(done["rangeId"], ms, authority)
             self.owner.note_work(self.lane.phase, self._busy_since, at, authority)
         self._busy_since = at

@@ -190,7 +190,7 @@ class _PacedRun:
         while self._flying:
             # The session may be closed after this: nothing of the run is left on the queue then.
             with contextlib.suppress(Exception):
-                self._wait()
+                self._pacer.completed(*self._wait())
 
 
 def _record_steps(dispatches: Sequence[Any], commands: Commands) -> None:
