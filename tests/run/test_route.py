@@ -106,6 +106,7 @@ def test_a_route_runs_as_a_function_and_with_a_receipt(target: str) -> None:
         assert about["name"] == "edges" and about["file"] == "test_route.py"
         assert about["sha256"] == hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
         assert document["model"]["revision"] == route.graph.hash[:16]
+        assert document["pumice"]["conditions"]["graph"] == route.graph.hash
         other = route.on("host", params={"w": W + 1})
         with other:
             changed = plain(other.run(image=IMAGE, gain=1.0, receipt=True)[1].document)

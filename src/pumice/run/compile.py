@@ -77,6 +77,7 @@ def compile(
         skip_unchanged=skip_unchanged,
         took={"planned in": time.perf_counter() - began},
     )
+    exe.traced = graph
     try:
         if cooperative is not None:
             store.cooperate(cooperative)

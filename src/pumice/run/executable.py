@@ -16,7 +16,6 @@ from pumice.core.dims import evaluate
 from pumice.core.interrupts import SafeFuture
 from pumice.errors import (
     ClosedError,
-    DeviceError,
     DeviceLost,
     IndexRangeError,
     LimitError,
@@ -63,6 +62,8 @@ class Executable(Inspection):
     ) -> None:
         self.plan, self.store = plan, store
         self.graph: Graph = plan.graph
+        # What it was compiled from: passes rewrite a graph for each device.
+        self.traced: Graph = plan.graph
         self._turns = store._turns
         self._session: Session | None = None
         self._closed = False
@@ -325,14 +326,14 @@ class Executable(Inspection):
                     found, call.timing = session.profile(call.env, call.inputs, call.wanted, False)
                     return Done(found)
                 return session.start(call.env, call.inputs, call.wanted)
-            before = self._snapshot() if self._validate else None
+            check = self._validator() if self._validate else None
             plain = (call.env, call.inputs, call.wanted)
             if self._debug:
                 results = self._explained(session, *plain)
             else:
                 results = session.run(*plain) if cooperative is None else cooperative.drive(self, session, call).result()
-            if before is not None:
-                self._compare(call.env, call.inputs, before, call.wanted, results)
+            if check is not None:
+                check(call, results)
             return Done(results)
         except MemoryError:
             raise OutOfMemory(f"{self.device.name} has no memory left for a run", hint="use smaller inputs") from None
@@ -383,6 +384,11 @@ class Executable(Inspection):
                 raise IndexRangeError(f"there is no output {o}, the graph has {len(names)}", index=o)
         return picked
 
+    def _validator(self) -> Callable[[RunRequest, Sequence[Array]], None]:
+        from pumice.run.validation import validator
+
+        return validator(self)
+
     def _explained(
         self, session: Session, env: Mapping[str, int], inputs: Mapping[str, Array], wanted: Sequence[int]
     ) -> list[Array]:
@@ -393,32 +399,6 @@ class Executable(Inspection):
         results, profile = profiled_run(self, session, env, inputs, wanted)
         explain_run(profile)
         return results
-
-    # -- validation against the reference ---------------------------------------------------------------------------
-    def _snapshot(self) -> tuple[dict[str, Array], dict[str, Array]]:
-        return {name: e._read() for name, e in self._params.items()}, {name: e._read() for name, e in self.state.items()}
-
-    def _compare(
-        self,
-        env: Mapping[str, int],
-        inputs: Mapping[str, Array],
-        before: tuple[dict[str, Array], dict[str, Array]],
-        wanted: Sequence[int],
-        results: Sequence[Array],
-    ) -> None:
-        from pumice.reference.bounds import bound_graph
-        from pumice.reference.compare import mismatch
-
-        expected = bound_graph(self.graph, inputs, before[0], before[1], env, nodes=wanted)
-        for node, got in zip(wanted, results, strict=True):
-            problem = mismatch(got, expected.nodes[node], self.graph.nodes[node].type.dtype)
-            if problem:
-                raise DeviceError(f"%{node} {self.graph.nodes[node].op} differs from the reference: {problem}")
-        for e in self._changing():
-            want = (expected.state if e.kind == "state" else expected.params)[e.name]
-            problem = mismatch(e._read(), want, e.type.dtype)
-            if problem:
-                raise DeviceError(f"the {e.kind} {e.name!r} differs from the reference: {problem}")
 
     # -- life -------------------------------------------------------------------------------------------------------
     def counters(self) -> dict[str, int]:

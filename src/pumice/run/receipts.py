@@ -265,14 +265,14 @@ class RecordedRun:
     def receipt(self) -> Receipt:
         """The receipt of the run, once it is done."""
         exe, subject = self.exe, self.subject
-        model = {"name": f"graph-{exe.graph.hash[:16]}", "dtype": dtypes_of(exe), **subject.model}
+        model = {"name": f"graph-{exe.traced.hash[:16]}", "dtype": dtypes_of(exe), **subject.model}
         names = [name for name, _ in exe.graph.outputs]
         request = {
             "symbols": dict(self.call.env),
             "outputs": [names[i] for i in self.call.outputs],
             "captures": self.call.captures is not None,
         }
-        conditions: dict[str, Any] = {"graph": exe.graph.hash, "states": self.states}
+        conditions: dict[str, Any] = {"graph": exe.traced.hash, "states": self.states}
         if self.params_after is not self.params:
             conditions["params_after"] = self.params_after
         return make_receipt(
