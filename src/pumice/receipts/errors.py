@@ -70,3 +70,15 @@ class LogNotWritten(PumiceError):
     """A receipt that could not be appended to the log; the log is as it was."""
 
     code = "log-not-written"
+
+
+class NotReplayable(ReceiptError):
+    """A receipt that does not have all that a second run needs; names what is missing."""
+
+    code = "not-replayable"
+
+
+class ModelMismatch(ReceiptError):
+    """Weights or a function that are not those which the receipt names; nothing was run."""
+
+    code = "model-mismatch"

@@ -30,7 +30,7 @@ MAX_CONTENT = 64 << 10
 HOST_REASON = "ran on the host processor, not through WebGPU"
 
 # Texts of a request that say nothing about contents, and stay readable in private receipts.
-OPEN_REQUEST = frozenset({"cache_dtype", "device", "dtype", "format", "function", "kind", "pooling"})
+OPEN_REQUEST = frozenset({"cache_dtype", "device", "dtype", "format", "function", "kind", "pooling", "sampler"})
 
 _T = TypeVar("_T")
 # A fact that costs something to find out is given as a function, which is called when the document is first asked for.
