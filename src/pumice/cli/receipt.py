@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_text
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,6 @@ from pumice.cli.pack import Json
 
 if TYPE_CHECKING:
     from pumice.errors import PumiceError
-    from pumice.receipts.verify import VerifiedReceipt
 
 receipt_app = typer.Typer(
     name="receipt",
@@ -40,7 +38,7 @@ def described(error: PumiceError) -> dict[str, Any]:
 
 
 # They need the names above.
-from pumice.cli import receipt_keys, receipt_log  # noqa: E402, F401
+from pumice.cli import receipt_keys, receipt_log, receipt_verify  # noqa: E402, F401
 
 
 @receipt_app.command()
@@ -86,54 +84,6 @@ def _write_page(data: bytes, out: Path) -> None:
     print(f"the page is {out}", file=sys.stderr)
 
 
-@receipt_app.command()
-def verify(
-    file: ReceiptFile,
-    opening: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="An opening of a private receipt's artefact; may be repeated.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The key that must have signed it: text or file.", show_default="none")
-    ] = None,
-    proof: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A proof that it is in a log, of `pumice receipt log prove`.", show_default="none"),
-    ] = None,
-    any_key: Annotated[bool, typer.Option("--any-key", help="Do not ask whose key signed it; check all else.")] = False,
-    json: Json = False,
-) -> None:
-    """Check form, signature, key, rules, hashes and openings of a receipt; the exit code is 4 if one fails."""
-    from pumice.cli.pack_keys import public_key, read_file
-    from pumice.errors import PumiceError
-    from pumice.receipts.commitments import MAX_OPENING, read_opening
-    from pumice.receipts.verify import CHECKS, verify_receipt
-
-    wanted = None if key is None else public_key(key)[0]
-    given = [read_file(path, 2 * MAX_OPENING) for path in opening or ()]
-    from pumice.receipts.log_proofs import MAX_PROOF
-
-    proved = None if proof is None else read_file(proof, MAX_PROOF)
-    data = read_receipt(file)
-    passed: dict[str, str] = {}
-    verified, error = None, None
-    try:
-        openings = [read_opening(content) for content in given]
-        verified = verify_receipt(data, openings=openings, proof=proved, key=wanted, any_key=any_key, report=passed.__setitem__)
-    except PumiceError as e:
-        error = e
-    failed = "" if error is None else next(check for check in CHECKS if check not in passed)
-    if json:
-        print(json_text.dumps(_report(verified, error, passed, failed), ensure_ascii=False))
-    else:
-        print("".join(f"{check:<10} {found}\n" for check, found in passed.items()), end="")
-        print(f"{failed:<10} FAILED" if verified is None else "the receipt is verified: docs/receipts.md says what that proves")
-    if error is not None:
-        from pumice.cli.main import error_text
-
-        print(error_text(error), file=sys.stderr)
-        raise typer.Exit(FAILED)
-
-
 @receipt_app.command("open")
 def open_artifact(
     file: ReceiptFile,
@@ -150,13 +100,3 @@ def open_artifact(
     write_file(out, opening.to_bytes())
     found = {"role": role, "receipt": opening.receipt, "bytes": len(opening.content), "path": str(out)}
     print(json_text.dumps(found) if json else f"{out}: opens {role}, {len(opening.content)} bytes; keep it from others")
-
-
-def _report(found: VerifiedReceipt | None, error: PumiceError | None, passed: dict[str, str], failed: str) -> dict[str, Any]:
-    report: dict[str, Any] = {"ok": found is not None, "checks": [{"check": k, "found": v} for k, v in passed.items()]}
-    if found is not None:
-        report |= {"digest": found.envelope.digest, "key": found.envelope.key.text, "signer": found.signer}
-        report |= {"status": found.document["status"], "known": list(found.contents)}
-    if error is not None:
-        report |= {"failed": failed, "error": described(error)}
-    return report

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pumice.packs.keys import PublicKey
@@ -52,6 +53,7 @@ def verify_receipt(
     *,
     openings: Iterable[Opening] = (),
     proof: bytes | None = None,
+    given: Mapping[str, bytes] = MappingProxyType({}),
     key: PublicKey | None = None,
     any_key: bool = False,
     trust: TrustStore | None = None,
@@ -60,7 +62,8 @@ def verify_receipt(
     """The receipt in these bytes, if everything that it says of itself is right; else an error that names what is not.
 
     The signer must be `key` where that is given, else this machine's own key or a trusted one (`any_key` takes all that sign
-    rightly). `report` is called with each of CHECKS and what was found, as it passes.
+    rightly). `given` are contents by role that the receipt has only the hashes of. `report` is called with each of CHECKS and
+    what was found, as it passes.
 
     >>> from pumice.packs.keys import SigningKey
     >>> from pumice.receipts.receipt import example_receipt
@@ -83,7 +86,7 @@ def verify_receipt(
     if envelope.subject != subject_of(document):
         raise InvalidReceipt("subject is not the list of the receipt's outputs with their hashes", hint="ask for it again")
     report("subject", ", ".join(entry["name"] for entry in envelope.subject))
-    contents = _contents(document)
+    contents = {**_contents(document), **_given(document, given)}
     report("artefacts", "salted hashes only" if is_private(document) else f"{len(contents)} contents have their hashes")
     opened = {opening.role: _opened(envelope, opening) for opening in openings}
     report("openings", ", ".join(f"{role} ({len(content)} bytes)" for role, content in opened.items()) or "none given")
@@ -157,6 +160,17 @@ def _contents(document: Mapping[str, Any]) -> dict[str, bytes]:
             found[role] = _decoded(role, entry)
             check_content(document, role, found[role])
     return found
+
+
+def _given(document: Mapping[str, Any], given: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    roles = _entries(document)
+    for role, content in given.items():
+        if role not in roles:
+            raise ArtifactMismatch(f"the receipt has no artefact {role}", hint=f"it has {', '.join(roles)}", role=role)
+        if is_private(document):
+            raise BadOpening(f"the receipt is private: {role} needs its opening", hint="give --opening FILE", role=role)
+        check_content(document, role, content)
+    return given
 
 
 def _decoded(role: str, entry: Mapping[str, Any]) -> bytes:
