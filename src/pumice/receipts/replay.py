@@ -174,7 +174,9 @@ def _notes(old: Mapping[str, Any], new: Mapping[str, Any], *, same_caps: bool, s
         notes.append("another device: its plans are others, and sums may be in another order")
     elif not same_plans:
         notes.append("the same caps, but other plans: another version of Pumice, other packs or another tuning")
-    versions = [f"{k} {v} then, {new['software'].get(k)} now" for k, v in old["software"].items() if new["software"].get(k) != v]
+    then, now = old["software"], new["software"]
+    # Each kind of device has its own library beside those that all have.
+    versions = [f"{name} {then[name]} then, {now[name]} now" for name in then if name in now and then[name] != now[name]]
     if versions:
         notes.append(f"other software: {', '.join(versions)}")
     conditions = old["conditions"]
