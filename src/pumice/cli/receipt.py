@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 

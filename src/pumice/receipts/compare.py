@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.receipts.artifacts import JSON_TYPE, NPY_TYPE, TEXT_TYPE
 from pumice.receipts.errors import NotReplayable
+from pumice.routes.documents import same
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,15 +84,16 @@ def _arrays(before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], tolerance
     if before.dtype.kind not in "fc":
         wrong = before != after
         return DIFFERENT, _element(wrong, before, after), {"count": int(wrong.sum()), "size": before.size}
-    a, b = (np.nan_to_num(x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)) for x in (before, after))
-    apart = np.abs(a - b)
-    largest = float(np.abs(a).max(initial=0.0))
     # NaN and infinities are equal or they are not; bits that differ there only, as in signs of zeros, are within any tolerance.
     special = ~np.isfinite(before) | ~np.isfinite(after)
     broken = special & ~((before == after) | (np.isnan(before) & np.isnan(after)))
-    beyond = broken | (apart > tolerance * largest)
+    wide = np.complex128 if before.dtype.kind == "c" else np.float64
+    a, b = (np.where(special, 0, x.astype(wide)) for x in (before, after))
+    apart = np.abs(a - b)
+    largest = float(np.abs(a).max(initial=0.0))
+    beyond, differing = broken | (apart > tolerance * largest), broken | (~special & (before != after))
     figures = {
-        "count": int((before != after).sum()),
+        "count": int(differing.sum()),
         "size": before.size,
         "max_abs": float(apart.max(initial=0.0)),
         "max_rel": float(apart.max(initial=0.0)) / largest if largest else 0.0,
@@ -99,7 +101,7 @@ def _arrays(before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], tolerance
     }
     if beyond.any():
         return DIFFERENT, _element(beyond, before, after), figures
-    return WITHIN_TOLERANCE, _element(before != after, before, after), figures
+    return WITHIN_TOLERANCE, _element(differing, before, after), figures
 
 
 def _element(wrong: np.ndarray[Any, Any], before: np.ndarray[Any, Any], after: np.ndarray[Any, Any]) -> str:
@@ -115,7 +117,7 @@ def _values(before: Any, after: Any, tolerance: float) -> tuple[str, str, Mappin
     """JSON values: all but floats must be equal."""
     old, new = dict(_leaves(before)), dict(_leaves(after))
     largest = max((abs(v) for v in old.values() if isinstance(v, float)), default=0.0)
-    parted = [path for path in {**old, **new} if old.get(path, _MISSING) != new.get(path, _MISSING)]
+    parted = [path for path in {**old, **new} if not same(old.get(path, _MISSING), new.get(path, _MISSING))]
     first = _leaf(parted[0], old, new) if parted else ""
     apart = {p: abs(old[p] - new[p]) for p in parted if isinstance(old.get(p), float) and isinstance(new.get(p), float)}
     figures: dict[str, float] = {"count": len(parted), "size": len(old)}
@@ -134,10 +136,9 @@ def _leaf(path: tuple[str | int, ...], old: Mapping[Any, Any], new: Mapping[Any,
 
 
 def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """The scalars of a JSON value with their places; lists and objects end with their length, so that nothing is overlooked."""
-    if isinstance(value, (list, dict)):
+    """The scalars of a JSON value with their places; an empty list or object counts as one."""
+    if isinstance(value, (list, dict)) and value:
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _leaves(inner, (*path, name))
-        yield (*path, "length"), len(value)
     else:
         yield path, value
