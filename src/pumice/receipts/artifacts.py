@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
@@ -95,6 +96,26 @@ def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array(file, ordered, version=(1, 0), allow_pickle=False)
     return file.getvalue()
+
+
+def base64_bytes(text: object) -> bytes:
+    """The bytes of a base64 text in its one form; ValueError says what it is not.
+
+    >>> base64_bytes("aGk="), base64_bytes("")
+    (b'hi', b'')
+    >>> base64_bytes("aGl=")
+    Traceback (most recent call last):
+    ValueError: is not plain base64: bits or characters that mean nothing
+    """
+    if not isinstance(text, str):
+        raise ValueError("is not a text")
+    try:
+        found = base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError("is not base64") from None
+    if base64.b64encode(found).decode() != text:
+        raise ValueError("is not plain base64: bits or characters that mean nothing")
+    return found
 
 
 def json_bytes(value: Any) -> bytes:

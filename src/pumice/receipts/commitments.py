@@ -7,7 +7,6 @@ An opening has salt and content; whoever holds the receipt can check it, and lea
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 import re
@@ -17,7 +16,7 @@ from typing import Any
 
 from pumice.core.private import make_private, open_private
 from pumice.packs.json_text import parse_object
-from pumice.receipts.artifacts import Artifact, json_bytes
+from pumice.receipts.artifacts import Artifact, base64_bytes, json_bytes
 from pumice.receipts.errors import BadOpening, ReceiptError
 from pumice.receipts.keys import receipts_folder
 from pumice.sources.files import disk_errors
@@ -139,7 +138,7 @@ def _opened(digest: str, role: str, entry: Mapping[str, Any]) -> Opening:
     if not isinstance(salt, str) or not _HEX.fullmatch(salt):
         raise BadOpening(f"the opening of {role}: salt is not {SALT_BYTES} bytes in hex", hint=_HINT, role=role)
     try:
-        content = base64.b64decode(text if isinstance(text, str) else "*", validate=True)
-    except (binascii.Error, ValueError):
-        raise BadOpening(f"the opening of {role}: content is not base64", hint=_HINT, role=role) from None
+        content = base64_bytes(text)
+    except ValueError as problem:
+        raise BadOpening(f"the opening of {role}: content {problem}", hint=_HINT, role=role) from None
     return Opening(digest, role, bytes.fromhex(salt), content)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +12,7 @@ from typing import Any
 
 from pumice.packs.keys import PublicKey
 from pumice.packs.trust_store import TrustStore
-from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE
+from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, base64_bytes
 from pumice.receipts.commitments import Opening
 from pumice.receipts.envelope import Envelope, read_envelope
 from pumice.receipts.errors import ArtifactMismatch, BadOpening, InvalidReceipt, UntrustedSigner
@@ -177,12 +175,9 @@ def _decoded(role: str, entry: Mapping[str, Any]) -> bytes:
     if entry["encoding"] == "utf-8":
         return str(entry["content"]).encode()
     try:
-        content = base64.b64decode(entry["content"], validate=True)
-    except (binascii.Error, ValueError):
-        raise _mismatch(role, "is not base64") from None
-    if base64.b64encode(content).decode() != entry["content"]:
-        raise _mismatch(role, "is not plain base64: bits or characters that mean nothing")
-    return content
+        return base64_bytes(entry["content"])
+    except ValueError as problem:
+        raise _mismatch(role, str(problem)) from None
 
 
 def _elements(media_type: str, content: bytes) -> int | None:
