@@ -1,5 +1,7 @@
 // Drives the package's state machines by steps [method, argument]: what every step gave and threw, and the snapshot after it.
 // The time of a step is its number.
+import { phases } from './kit_phases.mjs';
+
 const CLOCK = { clockId: 'clock', source: 'performance.now', timeOriginEpochMs: 1000 };
 
 const newDevice = (lost) => ({
@@ -181,5 +183,5 @@ export const machines = (kit, call, settled) => {
     return drive({ time: 0 }, methods, () => found.snapshot(), steps);
   };
 
-  return { session, application, interlock, submissions, hostPhases, duties };
+  return { session, application, interlock, submissions, hostPhases, duties, ...phases(kit, settled, drive) };
 };
