@@ -127,15 +127,22 @@ def test_captures_picked_outputs_and_submits_have_receipts(target: str) -> None:
 @on_both
 def test_states_before_and_after_are_hashed(target: str) -> None:
     with pm.compile(counting, x=pm.spec(2), device=device(target)) as exe:
-        first, second = (section(exe.run(x=[1, 2], receipt=True)[1])["conditions"]["states"] for _ in range(2))
-        values = [sha256(np.float32(v).tobytes()) for v in ([1, 1], [2, 3], [3, 5])]
-        known = {"name": "n", "type": "f32[2]", "changed": True}
-        assert first == [{**known, "before": values[0], "after": values[1], "initial": True}]
-        assert second == [{**known, "before": values[1], "after": values[2], "initial": False}]
+        first, second = (exe.run(x=[1, 2], receipt=True)[1] for _ in range(2))
+        known = {"name": "n", "type": "f32[2]"}
+        assert section(first)["conditions"]["states"] == [{**known, "changed": True, "initial": True}]
+        assert section(second)["conditions"]["states"] == [{**known, "changed": True, "initial": False}]
+        values = [sha256(npy(np.float32(v))) for v in ([1, 1], [2, 3], [3, 5])]
+        assert [role for role in first.artifacts if role.startswith("state.")] == ["state.n.after"]
+        assert first.artifacts["state.n.after"].sha256 == values[1]
+        found = {role: a.sha256 for role, a in second.artifacts.items() if role.startswith("state.")}
+        assert found == {"state.n": values[1], "state.n.after": values[2]}
         _, given = exe.run(x=[0, 0], n=[1, 1], receipt=True)
-        assert given.artifacts["state.n"].sha256 == sha256(npy(np.float32([1, 1])))
-        (state,) = section(given)["conditions"]["states"]
-        assert state == {**known, "before": values[0], "after": values[0], "changed": False, "initial": True}
+        assert given.artifacts["state.n"].sha256 == given.artifacts["state.n.after"].sha256 == values[0]
+        assert section(given)["conditions"]["states"] == [{**known, "changed": False, "initial": True}]
+        # Nothing in a private receipt is a hash that somebody could guess the value of.
+        exe.run(x=[0, 0], n=[4, 4])
+        private = exe.run(x=[1, 2], receipt=True)[1].as_private().to_json()
+        assert all(value not in private for value in (sha256(npy(np.float32([4, 4]))), sha256(np.float32([4, 4]).tobytes())))
 
 
 def test_params_that_a_run_updates_have_two_digests() -> None:

@@ -174,8 +174,11 @@ def test_functions_without_inputs_or_outputs_are_routes() -> None:
     with count:
         done = count.result(count.request())
         assert result_errors(done.document, count.definition) == []
+        assert count.definition["requiredOutputRoles"] == ("state.n.after",)
         (state,) = done.document["receipt"]["pumice"]["conditions"]["states"]
         assert state["name"] == "n" and state["changed"] and state["initial"]
+        again = count.result(count.request())
+        assert result_errors(again.document, count.definition) == [] and "state.n" in again.receipt.artifacts
 
 
 def test_bad_definitions_are_refused() -> None:

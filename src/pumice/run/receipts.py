@@ -16,6 +16,7 @@ import numpy as np
 from pumice.backends.base import Array, Device, Done, Session
 from pumice.backends.timing import Span, Timing
 from pumice.core.caps import Caps
+from pumice.ir.graph import Graph
 from pumice.plan.plan import Plan
 from pumice.receipts.artifacts import Artifact
 from pumice.receipts.receipt import HOST_REASON, Receipt, make_receipt
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from pumice.run.executable import Executable
 
 RUN_ROUTE = "pumice.run.v1"
+# The roles of a graph that takes or gives nothing.
+NO_INPUTS, NO_OUTPUTS = "inputs", "outputs"
 NULL_REASON = "the null device computes nothing"
 # Timestamps agree with the clock of the host if they explain at least this part of its wait, and no more than all it saw.
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.05
@@ -232,25 +235,29 @@ class RunSubject:
 
 
 class RecordedRun:
-    """A run that ends with a receipt: `start` it in the executable's turn, then `finish` gives results and receipt."""
+    """A run that ends with a receipt: `start` it in the executable's turn, then `finish` gives results and receipt.
 
-    def __init__(self, exe: Executable, call: RunRequest, subject: RunSubject | None = None) -> None:
-        self.exe, self.call, self.subject = exe, call, subject or RunSubject()
+    States are artefacts too, unless `keep_states` is False: then only their digests are noted.
+    """
+
+    def __init__(self, exe: Executable, call: RunRequest, subject: RunSubject | None = None, *, keep_states: bool = True) -> None:
+        self.exe, self.call, self.subject, self._keep_states = exe, call, subject or RunSubject(), keep_states
         call.measure = True
 
     def start(self, session: Session) -> Done:
         """Runs, and notes everything that a later run could change."""
         exe, call = self.exe, self.call
         exe._set_up(call)
+        given, call.states = call.states, {}  # they are set now
         self.device = exe.device
         self.params = params_section(exe._params.values())
         self._before = {e: entry_digest(e) for e in exe.state.values()}
-        self.inputs = self._inputs()
+        self.inputs = self._inputs(given)
         began = time.perf_counter()
         results = exe._begin(session, call).result()
         seconds = time.perf_counter() - began
         self.timing = call.timing or Timing("host", "host clock around the run", (), seconds, (Span("run", 0.0, seconds),))
-        self.states = [self._state(e) for e in exe.state.values()]
+        self.states = {e: self._state(e) for e in exe.state.values()}
         changed = [e for e in exe._params.values() if e in exe._updated]
         self.params_after = params_section(exe._params.values()) if changed else self.params
         self.outputs = self._outputs(results)
@@ -272,7 +279,9 @@ class RecordedRun:
             "outputs": [names[i] for i in self.call.outputs],
             "captures": self.call.captures is not None,
         }
-        conditions: dict[str, Any] = {"graph": exe.traced.hash, "states": self.states}
+        # Digests of states are those of artefacts, which private receipts salt.
+        states = [{k: about[k] for k in ("name", "type", "changed", "initial")} for about in self.states.values()]
+        conditions: dict[str, Any] = {"graph": exe.traced.hash, "states": states}
         if self.params_after is not self.params:
             conditions["params_after"] = self.params_after
         return make_receipt(
@@ -290,24 +299,33 @@ class RecordedRun:
             **plan_facts({"run": exe.plan}),
         )
 
-    def _inputs(self) -> list[Artifact]:
-        given = [Artifact.array(name, array) for name, array in self.call.inputs.items()]
-        given += [Artifact.array(f"state.{e.name}", array) for e, array in self.call.states.items()]
+    def _inputs(self, given: Mapping[Entry, Array]) -> list[Artifact]:
+        """The inputs, and states that do not begin as those of a new executable do."""
+        found = [Artifact.array(name, array) for name, array in self.call.inputs.items()]
+        if self._keep_states:
+            begun = [e for e in self.exe.state.values() if e in given or not self._is_initial(e)]
+            found += [Artifact.array(state_role(e.name), given[e] if e in given else e._read()) for e in begun]
         # Documents have at least one input and one output; a graph of params alone has none.
-        return given or [Artifact.json("inputs", {})]
+        return found or [Artifact.json(NO_INPUTS, {})]
 
     def _outputs(self, results: Sequence[Array]) -> list[Artifact]:
-        names = [self.exe.graph.outputs[i][0] for i in self.call.outputs]
-        taken = {a.role for a in self.inputs}
-        roles = [output_role(name, taken) for name in names] + [f"capture.{name}" for name in self.call.captures or ()]
+        graph = self.exe.graph
+        roles = output_roles(graph, self.call.outputs) + [f"capture.{name}" for name in self.call.captures or ()]
+        # An output that was asked for twice is one artefact.
         found = [Artifact.array(role, array) for role, array in dict(zip(roles, results, strict=True)).items()]
-        return found or [Artifact.json("outputs", {})]
+        if self._keep_states:
+            updated = [e for e in self.exe.state.values() if e in self.exe._updated]
+            found += [Artifact.array(state_role(e.name, after=True), e._read()) for e in updated]
+        return found or [Artifact.json(NO_OUTPUTS, {})]
 
     def _state(self, entry: Entry) -> dict[str, Any]:
         """What the run began and ended with; `initial` where that was the value of a new executable."""
         before, after = self._before[entry], entry_digest(entry)
         known = {"name": entry.name, "type": str(entry.type), "before": before, "after": after, "changed": before != after}
-        return {**known, "initial": before == array_digest(entry._spec.initial())}
+        return {**known, "initial": self._is_initial(entry)}
+
+    def _is_initial(self, entry: Entry) -> bool:
+        return self._before[entry] == array_digest(entry._spec.initial())
 
 
 def _scheduling(cooperative: Cooperative | None) -> dict[str, Any] | None:
@@ -318,13 +336,24 @@ def _scheduling(cooperative: Cooperative | None) -> dict[str, Any] | None:
     return {**profiles, "schedulerVerification": cooperative.verification()}
 
 
-def output_role(name: str, inputs: set[str]) -> str:
-    """The role of an output; one that has the name of an input gets a longer one.
+def state_role(name: str, *, after: bool = False) -> str:
+    """The role of a state that a run began with, or left behind.
 
-    >>> output_role("y", {"x"}), output_role("x", {"x"})
-    ('y', 'output.x')
+    >>> state_role("n"), state_role("n", after=True)
+    ('state.n', 'state.n.after')
     """
-    return f"output.{name}" if name in inputs else name
+    return f"state.{name}.after" if after else f"state.{name}"
+
+
+def output_roles(graph: Graph, positions: Iterable[int]) -> list[str]:
+    """The roles of outputs: their names, longer ones where inputs have them.
+
+    >>> import pumice as pm
+    >>> output_roles(pm.trace(lambda x: {"x": x + 1.0, "y": x}, x=pm.spec(2)), (1, 0))
+    ['y', 'output.x']
+    """
+    taken = {n.name for n in graph.sources("input")}
+    return [f"output.{name}" if name in taken else name for name in (graph.outputs[i][0] for i in positions)]
 
 
 def params_section(entries: Iterable[Entry]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from pumice.routes.rules import is_text
 from pumice.run.compile import compile as compile_graph
 from pumice.run.convert import by_name, flatten
 from pumice.run.executable import Executable
-from pumice.run.receipts import RecordedRun, RunSubject, output_role
+from pumice.run.receipts import NO_INPUTS, NO_OUTPUTS, RecordedRun, RunSubject, output_roles, state_role
 from pumice.run.store import Store
 from pumice.sources.digests import FileChanged, FileIdentity, file_digest
 from pumice.tracing import Spec, trace
@@ -101,8 +101,8 @@ class Route:
             self.route_id,
             model=self._model,
             kernel=kernel_metadata("pumice.plan"),
-            inputs=self._roles("input", [(n.name, n.type) for n in self.graph.sources("input")]),
-            outputs=self._roles("output", self._outputs()),
+            inputs=self._inputs(),
+            outputs=self._outputs(),
             required_stages=[STAGE],
             timing_source=self._settings.timing,
             worker={"runtime": "pumice", "function": self.source},
@@ -121,14 +121,17 @@ class Route:
         dtypes = sorted({n.type.dtype.name for n in self.graph.sources("param")})
         return {"id": self._settings.model, "revision": self.graph.hash[:16], "dtype": "+".join(dtypes) or "none"}
 
-    def _outputs(self) -> list[tuple[str, TensorType]]:
-        taken = {n.name for n in self.graph.sources("input")}
-        return [(output_role(name, taken), self.graph.nodes[i].type) for name, i in self.graph.outputs]
+    def _inputs(self) -> list[Role]:
+        graph = self.graph
+        named = [_role(n.name, n.type) for n in graph.sources("input")] or [Role(NO_INPUTS)]
+        return named + [_role(state_role(n.name), n.type, required=False) for n in graph.sources("state")]
 
-    def _roles(self, side: str, types: list[tuple[str, TensorType]]) -> list[Role]:
-        # A shape with symbols is another one in each request.
-        named = [Role(name, shape=(t.static_shape or (1,)) if t.is_static else None) for name, t in types]
-        return named or [Role(f"{side}s")]
+    def _outputs(self) -> list[Role]:
+        graph = self.graph
+        types = [graph.nodes[i].type for _, i in graph.outputs]
+        named = [_role(role, t) for role, t in zip(output_roles(graph, range(len(types))), types, strict=True)]
+        states = [graph.nodes[i] for i, _ in graph.updates if graph.nodes[i].op == "state"]
+        return named + [_role(state_role(n.name, after=True), n.type) for n in states] or [Role(NO_OUTPUTS)]
 
     def _about(self) -> dict[str, Any]:
         """The function, and the file it is in unless that has changed since."""
@@ -224,7 +227,7 @@ class Route:
         if not is_text(name):
             raise InputError(f"the request id is {name!r}", hint="a string that is not empty", name="request_id")
         given = {a.role: artifact_entry(a) for a in self._artifacts(by_name(arrays, inputs))}
-        wanted = {role["role"]: {"artifactId": f"{name}.{role['role']}"} for role in self.definition["outputRoles"]}
+        wanted = {role: {"artifactId": f"{name}.{role}"} for role in self.definition["requiredOutputRoles"]}
         return route_request(self.definition, name, inputs=given, outputs=wanted, config=config)
 
     def result(self, request: Mapping[str, Any], arrays: Mapping[str, Any] | None = None, /, **inputs: Any) -> RouteRun:
@@ -247,7 +250,7 @@ class Route:
         call = self.executable._call(given, None, False)
         if call.states:
             raise InputError("a request has inputs alone, no states", hint="set states through route.executable first")
-        return [Artifact.array(name, array) for name, array in call.inputs.items()] or [Artifact.json("inputs", {})]
+        return [Artifact.array(name, array) for name, array in call.inputs.items()] or [Artifact.json(NO_INPUTS, {})]
 
     # -- life -------------------------------------------------------------------------------------------------------
     def on(self, device: str | Device, *, params: Any = None) -> Route:
@@ -272,6 +275,11 @@ class Route:
 
     def __repr__(self) -> str:
         return f"<route {self.route_id}>"
+
+
+def _role(name: str, type: TensorType, *, required: bool = True) -> Role:
+    # A shape with symbols is another one in each request.
+    return Role(name, required, shape=(type.static_shape or (1,)) if type.is_static else None)
 
 
 def artifact_entry(artifact: Artifact) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class RecordedStep:
 
     def run(self, exe: Executable, inputs: Mapping[str, Array], captures: bool) -> Any:
         """As `exe.run`, and noted."""
-        recorded = RecordedRun(exe, exe._call(inputs, None, captures))
+        recorded = RecordedRun(exe, exe._call(inputs, None, captures), keep_states=False)
         self._runs.append(recorded)
         return recorded.call.finish(exe._in_turn(recorded.start).result())
 
@@ -75,7 +75,7 @@ class RecordedStep:
         before: dict[str, tuple[str, str, str]] = {}
         after: dict[str, tuple[str, str, str]] = {}
         for run in self._runs:
-            for state in run.states:
+            for state in run.states.values():
                 before.setdefault(state["name"], (state["name"], state["type"], state["before"]))
                 after[state["name"]] = state["name"], state["type"], state["after"]
         return {"count": len(before), "before": digest_of_lines(before.values()), "after": digest_of_lines(after.values())}
