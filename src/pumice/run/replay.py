@@ -40,16 +40,13 @@ def replay_route(given: Given, device: str | Device, function: str | None = None
 
 
 def _check(given: Given, route: Route, spec: str) -> None:
-    conditions, exe = given.section["conditions"], route.executable
-    # A plan's graph is that of one kind of device; only routes note the one that was traced.
-    found, wanted = route.graph.hash, conditions.get("traced")
-    if wanted is None:
-        found, wanted = exe.graph.hash, conditions.get("graph")
+    found, wanted = route.graph.hash, given.section["conditions"].get("graph")
     if found != wanted:
         raise ModelMismatch(
             f"{spec} is not the function that ran: its graph is {found}, the receipt says {wanted}",
             hint="give the version that ran: --function FILE.py:NAME",
         )
+    exe = route.executable
     params = exe.store._in_turn(lambda: params_section(exe._params.values()))
     then = given.section["model"]["params"]
     if params["sha256"] != then["sha256"]:

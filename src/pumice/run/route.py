@@ -194,7 +194,7 @@ class Route:
             route_id=self.route_id,
             model={"name": self._model["id"], "revision": self._model["revision"]},
             request={"function": self.source} | ({} if request_id is None else {"request_id": request_id}),
-            conditions={"function": self._about(), "traced": self.graph.hash},
+            conditions={"function": self._about()},
             timing_source=self._settings.timing,
         )
         recorded = RecordedRun(exe, call, subject)
