@@ -164,3 +164,42 @@ def test_futures_and_monitors_after_an_interrupt() -> None:
         assert elsewhere(lambda: monitor.wait_for(lambda: True), where)
     elsewhere(lambda: future.set_result(1), "the end")
     assert future.result(WAIT) == 1
+
+
+PACED = ("run/paced.py", "run/cooperative.py", "routes/cooperative.py", "backends/host/program.py")
+PACED_GPU = tuple(f"backends/webgpu/{name}.py" for name in ("paced", "device", "readback"))
+
+
+def twice_updated(x: Any) -> Any:
+    """Two states, updated in place by steps of their own in the middle of the others."""
+    for name in ("first", "second"):
+        x = pm.softmax(x)
+        total = pm.state(name, (4, 4))
+        new = total + 1.0
+        pm.set_state(total, new)
+        x = x + 0.0 * new
+    return pm.softmax(x)
+
+
+@pytest.mark.parametrize(
+    ("target", "files"), [pytest.param("host", PACED), pytest.param("webgpu", PACED + PACED_GPU, marks=pytest.mark.gpu)]
+)
+def test_a_paced_run_after_an_interrupt(target: str, files: tuple[str, ...]) -> None:
+    """Both states are as before the run or as after it."""
+    x = np.eye(4, dtype="f4")
+    c = pm.Cooperative(chunk=1, keep=1, hz=None, foreground=lambda: None)
+    with pm.compile(twice_updated, x=pm.spec(4, 4), device=device(target), cooperative=c) as exe:
+        want, seen = exe.run(x=x), set()
+
+        def work() -> None:
+            exe.run(x=x)
+
+        for where, _ in interrupts(work, sites(work, *files, every=False)):
+            first, second = (elsewhere(exe.state[name].read, where) for name in ("first", "second"))
+            np.testing.assert_array_equal(first, second, err_msg=where)
+            seen.add(bool(first.any()))
+            assert c.report()["status"] in ("failed", "succeeded"), where
+            exe.state.reset()
+            np.testing.assert_array_equal(exe.run(x=x), want)
+            exe.state.reset()
+        assert seen == {False, True}
