@@ -9,6 +9,8 @@ import numpy as np
 
 # What launching a step costs beside its work, as a share of the mean work.
 _LAUNCH = 0.02
+# How much of a change for the worse is believed at once.
+_DOUBT = 0.5
 
 
 class StepTimes:
@@ -25,6 +27,7 @@ class StepTimes:
         self._work += _LAUNCH * float(self._work.mean()) + 1e-9
         self._ms = self._work.copy()
         self._seen = np.zeros(len(work), bool)
+        self._rates: list[float] = []  # milliseconds by work, of the ranges with new steps
 
     def __len__(self) -> int:
         return len(self._ms)
@@ -36,13 +39,17 @@ class StepTimes:
 
     def observe(self, start: int, end: int, ms: float, gain: float = 1.0) -> None:
         """A range took so long; `gain` below one damps what it changes about steps that were seen before."""
-        part, fresh = self._ms[start:end], not self._seen[start:end].all()
+        part, seen = self._ms[start:end], self._seen[start:end]
         factor = max(ms, 1e-6) / float(part.sum())
-        part *= factor if fresh else factor**gain
-        self._seen[start:end] = True
-        if not self._seen.all():
-            rate = float(self._ms[self._seen].sum() / self._work[self._seen].sum())
-            self._ms[~self._seen] = self._work[~self._seen] * rate
+        if seen.all():
+            # What is shorter than expected is so; what is longer may have been interrupted.
+            part *= factor ** (gain if factor < 1 else gain * _DOUBT)
+            return
+        part *= factor
+        self._rates.append(ms / float(self._work[start:end].sum()))
+        seen[:] = True
+        # The first range of all may have loaded kernels, and others may have been interrupted: the median has not.
+        self._ms[~self._seen] = self._work[~self._seen] * sorted(self._rates)[(len(self._rates) - 1) // 2]
 
     def expected(self, start: int, end: int) -> float:
         """How long a range will take."""
