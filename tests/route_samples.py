@@ -193,7 +193,7 @@ def mutate(value: Any, chance: random.Random) -> Any:
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         found = list(places(copy))
         if not found:
-            return chance.choice(_VALUES)
+            return plain(chance.choice(_VALUES))
         *above, name = chance.choice(found)
         owner = at(copy, tuple(above))
         change = chance.choice(("drop", "rename", "replace", "replace", "replace", "double", "exchange"))
@@ -206,5 +206,5 @@ def mutate(value: Any, chance: random.Random) -> Any:
         elif change == "exchange":
             owner[name] = plain(at(copy, chance.choice(found)))
         else:
-            owner[name] = chance.choice(_VALUES)
+            owner[name] = plain(chance.choice(_VALUES))
     return copy

@@ -111,6 +111,9 @@ def test_the_schema_ids_are_the_package_s() -> None:
     rest = {
         "kaminos.webgpu-staged-profile.v0",
         "kaminos.tensor-manifest.v0",
+        "kaminos.webgpu-model-resource-manifest.v1",
+        "kaminos.webgpu-model-resource-chunk-plan.v0",
+        "kaminos.webgpu-model-resource-package.v0",
         "kaminos.webgpu-cooperative-boundary-manifest.v0",
         "kaminos.webgpu-scheduler-verification-receipt.v0",
     }

@@ -8,10 +8,13 @@ from typing import Any
 from pumice.routes.backend import BACKEND
 from pumice.routes.backpressure import BACKPRESSURE
 from pumice.routes.boundaries import BOUNDARY_MANIFEST
+from pumice.routes.chunk_plans import CHUNK_PLAN
 from pumice.routes.definition import DEFINITION
 from pumice.routes.documents import KIT_VERSION, DocumentKind, plain
 from pumice.routes.evidence import EVIDENCE_SCHEMA
 from pumice.routes.kernel import KERNEL, TIMING
+from pumice.routes.model_packages import MODEL_PACKAGE
+from pumice.routes.model_resources import MODEL_MANIFEST
 from pumice.routes.own import own_routes
 from pumice.routes.predefined import predefined_routes
 from pumice.routes.receipts import RECEIPT
@@ -36,6 +39,9 @@ KINDS: tuple[DocumentKind, ...] = (
     SCHEDULER,
     BACKPRESSURE,
     TENSOR_MANIFEST,
+    MODEL_MANIFEST,
+    CHUNK_PLAN,
+    MODEL_PACKAGE,
     BOUNDARY_MANIFEST,
     VERIFICATION,
     *RECORDS,

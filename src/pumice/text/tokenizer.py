@@ -232,8 +232,8 @@ class Tokenizer:
         `bos`, `pad` and `eos` are ids, `special` those without text, `surrounding` what `encode` puts around a text, `decoding`
         how pieces become bytes, and `pieces` the texts of the ids for which `tokenizer.json` has others.
 
-        >>> _letters().settings()["eos"], _letters().settings()["decoding"]
-        ([], 'plain')
+        >>> _letters().settings()["eos"], _letters().settings()["vocab"]
+        ([], 2)
         """
         parts, around = self._parts, self.surrounding
         plain = parts.backend.id_to_token
