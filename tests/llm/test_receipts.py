@@ -14,6 +14,7 @@ import urllib.parse
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from pumice import config
 from pumice.errors import InputError
 from pumice.llm.adapters import HeldAdapter
 from pumice.llm.receipts import CallFacts
+from pumice.llm.requests import Request, SamplingParams
 from pumice.packs.degraded import forget, note
 from pumice.receipts.envelope import read_envelope
 from pumice.receipts.errors import BadSignature
@@ -208,6 +210,13 @@ def test_streams_chats_and_handles_have_receipts(model: Any) -> None:
     assert found["pumice"]["request"]["slots"] == 2 and found["pumice"]["request"]["context"] == 32
     assert hashes(found)["tokens"] == sha256(compact(answer.tokens))
     assert all(s["ms"] > 0 for s in found["timings"]["stages"])
+    before = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    with pm.Engine(model, slots=2, context=32) as engine:
+        made = engine.submit(Request([5, 6], SamplingParams(temperature=0), 3)).result()
+    after = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    found = document(made)
+    assert hashes(found)["prompt_tokens"] == sha256(b"[5,6]") and found["pumice"]["request"]["stop_tokens"] == []
+    assert before <= found["createdAt"] <= after
 
 
 def test_an_answer_without_an_end_or_a_run_has_no_receipt(model: Any) -> None:
@@ -276,6 +285,13 @@ def test_speculation_is_named(model: Any) -> None:
     assert found["conditions"]["drafted"] == answer.timings["drafted"] > 0
     assert found["conditions"]["accepted"] == answer.timings["accepted"]
     assert "verify" in [p["name"] for p in found["plans"]]
+
+
+def test_a_model_that_drafts_is_named_with_its_files(model: Any, folder: Path) -> None:
+    with pm.load(folder, device="host", context=64) as second:
+        answer = model.generate("w5 w6", raw=True, draft=second, **GREEDY)
+    found = document(answer)["pumice"]
+    assert found["request"]["draft"] == {"kind": "model", **{k: found["model"][k] for k in ("name", "source", "files")}}
 
 
 def adapter_digest(held: HeldAdapter) -> str:

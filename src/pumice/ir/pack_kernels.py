@@ -259,7 +259,9 @@ def _word(type: str, value: Any) -> Dim:
     return int(value) % 2**32
 
 
-_VARIANT = re.compile(r"pack ([^@/ ]+)@([^/ ]+)/([^/ ]+) ([0-9a-f]{64})")
+# How the variants of steps begin that a kernel of a pack runs.
+PACK_VARIANT = "pack "
+_VARIANT = re.compile(PACK_VARIANT + r"([^@/ ]+)@([^/ ]+)/([^/ ]+) ([0-9a-f]{64})")
 
 
 def read_variant(variant: str) -> tuple[str, str, str] | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,16 @@ class HeldAdapter:
     loaded: LoadedAdapter | None = None
     users: int = 0
     dropped: bool = False
+
+    @cached_property
+    def sha256(self) -> str:
+        """A digest of its matrices and scales, by layer."""
+        digest = hashlib.sha256()
+        for path, low in sorted(self.adapter.items()):
+            digest.update(f"{path} {low.a.shape} {low.b.shape} {low.scale!r}\n".encode())
+            digest.update(low.a.tobytes())
+            digest.update(low.b.tobytes())
+        return digest.hexdigest()
 
 
 class Adapters:

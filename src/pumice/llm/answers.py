@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +17,7 @@ from pumice.text.stream import TextStream
 if TYPE_CHECKING:
     from pumice.llm.engine import Engine
     from pumice.llm.model import LanguageModel
+    from pumice.llm.speculate import Drafter
     from pumice.receipts.receipt import Receipt
 
 _SHOWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
@@ -119,8 +120,12 @@ class Run:
         self._started = time.perf_counter()
         self._first: float | None = None
 
-    def keep_facts(self, call: CallFacts, prompts: Sequence[Any]) -> None:
-        """Lets the answers have receipts; `prompts` are as they were given."""
+    def keep_facts(self, given: Mapping[str, Any], draft: Drafter | None, prompts: Sequence[Any]) -> None:
+        """Lets the answers have receipts: of a call with these options, and with `prompts` as they were given."""
+        files = self.model.files
+        if files is None:
+            return
+        call = CallFacts.of(files, self.engine, given, draft, len(self.requests))
         for k, (answer, request) in enumerate(zip(self.answers, self.requests, strict=True)):
             answer._facts = AnswerFacts.of(call, prompts[k // self.n], request)
 

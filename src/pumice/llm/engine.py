@@ -199,6 +199,8 @@ class Engine(BatchLoop):
         check_order(priority, client, deadline)
         if isinstance(prompt, Request):
             run, batch = Run(self.model, self, [prompt], n=1, stop=(), cancelled=None), False
+            given = {"raw": True, "ignore_eos": True, "adapter": prompt.adapter, "grammar": prompt.grammar}
+            run.keep_facts(given, prompt.draft, [prompt.prompt])
         else:
             run, batch = self.model.start(prompt, n, options, engine=self)
         until = None if deadline is None else time.monotonic() + deadline

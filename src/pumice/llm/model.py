@@ -17,7 +17,6 @@ from pumice.llm.engine import Array, Engine
 from pumice.llm.grammar import provider_of
 from pumice.llm.model_files import ModelFiles
 from pumice.llm.prompts import Messages, Prompt, check_messages, split_batch, token_ids
-from pumice.llm.receipts import CallFacts
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
 from pumice.llm.speculate import Drafter, drafter_of
 from pumice.run.device import Device, open_device
@@ -173,8 +172,7 @@ class LanguageModel:
             for k in range(n)
         ]
         run = Run(self, engine, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled"))
-        if self.files is not None:
-            run.keep_facts(CallFacts.of(self.files, engine, given, draft, len(requests)), prompts)
+        run.keep_facts(given, draft, prompts)
         return run, batch
 
     def _forbidden(self, given: Any) -> Iterator[int]:

@@ -6,7 +6,6 @@ Nothing here refers to an engine or its weights: an answer that is kept must not
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from pumice.llm.model_files import ModelFiles
 from pumice.llm.records import SequenceRecord
 from pumice.llm.requests import Request, SamplingParams
 from pumice.llm.speculate import Drafter, DraftModel, PromptLookup
+from pumice.routes.documents import now
 from pumice.run.device import Device
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class CallFacts:
         options["stop"] = [stop] if isinstance(stop, str) else list(stop)
         options |= {name: given[name] for name in ("system", "adapter") if given.get(name) is not None}
         if draft is not None:
-            options["draft"] = _draft_entry(draft)
+            options["draft"] = draft.files if isinstance(draft, DraftModel) else _draft_entry(draft)
         grammar = Grammar.json_schema(given["json_schema"]) if given.get("json_schema") is not None else given.get("grammar")
         if grammar is not None:
             options["grammar"] = _grammar_entry(grammar)
@@ -70,6 +70,7 @@ class AnswerFacts:
     stop_ids: Sequence[int]
     record: SequenceRecord = field(default_factory=SequenceRecord)
     degraded: Sequence[Any] = ()
+    ended: str | None = None
 
     @staticmethod
     def of(call: CallFacts, prompt: Any, request: Request) -> AnswerFacts:
@@ -79,7 +80,7 @@ class AnswerFacts:
 
     def complete(self, record: SequenceRecord) -> None:
         """The answer has ended: how it ran, and which kernels of packs had failed until then."""
-        self.record = record
+        self.record, self.ended = record, self.ended or now()
         if "pumice.packs.degraded" in sys.modules:  # else no pack was loaded
             from pumice.packs.degraded import degraded
 
@@ -104,6 +105,7 @@ class AnswerFacts:
             profile=staged_profile([prefill, decode], required_stages=GENERATE.stages),
             request=self._request(),
             conditions=self._conditions(answer),
+            created_at=self.ended,
             status="partial" if answer.finish_reason == "cancelled" else None,
             **device_facts(call.device),
             **(plan_facts(_named(record)) | {"degraded": [entry.to_dict() for entry in self.degraded]}),
@@ -129,7 +131,9 @@ class AnswerFacts:
         found["logit_bias"] = [[token, "-inf" if value == -math.inf else value] for token, value in sampling.biases]
         found |= {name: value for name, value in options.items() if name != "grammar"}
         if self.record.adapter is not None:
-            found["adapter"] = adapter_entry(str(options.get("adapter")), self.record.adapter)
+            found["adapter"] = _adapter_entry(str(options.get("adapter")), self.record.adapter)
+        if isinstance(draft := options.get("draft"), ModelFiles):
+            found["draft"] = {"kind": "model", **{name: draft.entry[name] for name in ("name", "source", "files")}}
         return found | {"stop_tokens": list(self.stop_ids), **self.call.sizes}
 
     def _conditions(self, answer: Generation) -> dict[str, Any]:
@@ -165,23 +169,15 @@ def _outputs(answer: Generation) -> list[Artifact]:
     return found
 
 
-def adapter_entry(name: str, held: HeldAdapter) -> dict[str, Any]:
+def _adapter_entry(name: str, held: HeldAdapter) -> dict[str, Any]:
     """An adapter that a request chose: its name, a digest of its matrices, and the folder it was loaded from."""
-    digest = hashlib.sha256()
-    for path in sorted(held.adapter):
-        low = held.adapter[path]
-        digest.update(f"{path} {low.a.shape} {low.b.shape} {low.scale!r}\n".encode())
-        digest.update(low.a.tobytes())
-        digest.update(low.b.tobytes())
-    found = {"name": name, "sha256": digest.hexdigest()}
+    found = {"name": name, "sha256": held.sha256}
     return found if held.loaded is None else found | held.loaded.entry()
 
 
 def _draft_entry(draft: Drafter) -> dict[str, Any]:
     if isinstance(draft, PromptLookup):
         return {"kind": "lookup", "longest": draft.longest, "shortest": draft.shortest}
-    if isinstance(draft, DraftModel) and draft.files is not None:
-        return {"kind": "model", "name": draft.files.name, "source": draft.files.source}
     return {"kind": f"{type(draft).__module__}.{type(draft).__qualname__}"}
 
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -329,6 +329,7 @@ def _der(tag: int, *parts: bytes) -> bytes:
     return bytes([tag, *([0x81] if len(content) > 127 else []), len(content)]) + content
 
 
+@lru_cache(maxsize=256)
 def _on_curve(y: int) -> bool:
     """Whether there is an x for this y: (y² - 1) / (d·y² + 1) is a square."""
     square = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P

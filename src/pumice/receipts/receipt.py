@@ -30,7 +30,9 @@ MAX_CONTENT = 64 << 10
 HOST_REASON = "ran on the host processor, not through WebGPU"
 
 # Texts of a request that say nothing about contents, and stay readable in private receipts.
-OPEN_REQUEST = frozenset({"cache_dtype", "device", "dtype", "format", "function", "kind", "pooling", "sampler"})
+OPEN_REQUEST = frozenset(
+    {"activation", "cache_dtype", "device", "dtype", "format", "function", "kind", "pooling", "sampler", "side"}
+)
 
 _T = TypeVar("_T")
 # A fact that costs something to find out is given as a function, which is called when the document is first asked for.
@@ -86,6 +88,7 @@ def make_receipt(
     status: str | None = None,
     fallback_reason: str | None = None,
     runtime: Mapping[str, Any] | None = None,
+    created_at: str | None = None,
 ) -> Receipt:
     """The receipt of a run. Nothing is hashed or checked before its document is asked for.
 
@@ -104,6 +107,7 @@ def make_receipt(
     - `kernel`: by default, kernels of Pumice's plans.
     - `fallback_reason`: runs on the processor give HOST_REASON, and have the status "fallback".
     - `runtime`: the `scheduler` and `backpressure` profiles of a scheduled run.
+    - `created_at`: when the run ended (`routes.documents.now`); by default now.
 
     >>> receipt = example_receipt()
     >>> receipt.document["status"], receipt.document["pumice"]["artifacts"]["inputs"]["prompt"]["content"]
@@ -129,7 +133,7 @@ def make_receipt(
         status=status,
         fallback_reason=fallback_reason,
         runtime=runtime,
-        created_at=now(),
+        created_at=created_at or now(),
     )
     return Receipt(facts, inputs, outputs)
 
@@ -237,19 +241,21 @@ class Receipt:
         made, path = self.as_private() if private else self, Path(path)
         if not path.parent.is_dir():
             raise InputError(f"cannot write to {path}: there is no folder {path.parent}", hint="make it first", path=str(path))
-        key = own_key() if key is None else key
+        own = own_key() if key is None else None
+        key = own if key is None else key
         _ = made.document  # hashing takes time, and others wait for the log meanwhile
         try:
-            line = made._logged(key) if log else made.sign(key)
+            line = made._logged(key, own) if log else made.sign(key)
         except PumiceError:
             _write(path, made.sign(key))
             raise
         _write(path, line)
 
-    def _logged(self, key: SigningKey) -> bytes:
+    def _logged(self, key: SigningKey | None, own: SigningKey | None) -> bytes:
+        """The line that it becomes in the log, whose checkpoints the machine's `own` key signs."""
         from pumice.receipts.log import ReceiptLog
 
-        return ReceiptLog().append(lambda i, previous: self.sign(key, position={"index": i, "previous": previous})).line
+        return ReceiptLog(key=own).append(lambda i, previous: self.sign(key, position={"index": i, "previous": previous})).line
 
     def _listed(self, artifact: Artifact) -> dict[str, Any]:
         """The artefact as an entry of `inputs` or `outputs`; its id says role and hash."""

@@ -14,6 +14,7 @@ from pumice.routes.errors import InvalidDocument
 from pumice.routes.rules import Record, Schema
 
 RULES_HINT = "docs/routes.md has the rules of every document"
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 KIT_VERSION = "0.1.52"  # the version of the npm package whose documents these are
 
 
@@ -96,6 +97,8 @@ def plain(value: Any) -> Any:
     >>> plain({"a": (1, MappingProxyType({"b": 2}))})
     {'a': [1, {'b': 2}]}
     """
+    if type(value) in _SCALARS:  # most values are, and asking whether one is a mapping takes a while
+        return value
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -60,9 +60,10 @@ def device_facts(device: Device) -> dict[str, Any]:
     >>> facts["backend"]()["runtime"], facts["device"]()["target"], facts["fallback_reason"]
     ('native', 'host', 'ran on the host processor, not through WebGPU')
     """
+    about = cache(device.describe)
     facts: dict[str, Any] = {
-        "backend": partial(identity, device),
-        "device": partial(describe_device, device),
+        "backend": lambda: identity(device, about()),
+        "device": lambda: describe_device(device, about()),
         "caps": partial(describe_caps, device.caps),
         "software": partial(software_versions, device.caps.target),
     }
@@ -76,10 +77,10 @@ def _kind(device: Device) -> str:
     return "null" if device.name == "null" else device.caps.target
 
 
-def describe_device(device: Device) -> dict[str, Any]:
-    """A device as receipts have it; features and limits are in the backend's identity."""
-    about = {k: v for k, v in device.describe().items() if k not in ("features", "requested_features", "limits", "caps", "index")}
-    return {"target": device.caps.target, "software": device.caps.software, **about}
+def describe_device(device: Device, about: Mapping[str, Any]) -> dict[str, Any]:
+    """A device as receipts have it, by what it says of itself; features and limits are in the backend's identity."""
+    kept = {k: v for k, v in about.items() if k not in ("features", "requested_features", "limits", "caps", "index")}
+    return {"target": device.caps.target, "software": device.caps.software, **kept}
 
 
 def describe_caps(caps: Caps) -> dict[str, Any]:
@@ -91,9 +92,8 @@ def describe_caps(caps: Caps) -> dict[str, Any]:
     return {**asdict(caps), "tuning": None if caps.tuning is None else caps.tuning.name}
 
 
-def identity(device: Device) -> RouteDocument:
-    """The backend identity of an opened device: what it has, and not what its adapter could give."""
-    about = device.describe()
+def identity(device: Device, about: Mapping[str, Any]) -> RouteDocument:
+    """The backend identity of an opened device, by what it says of itself: what it has, and not what its adapter could give."""
     if "features" not in about:
         room = about.get("memory_bytes") or device.caps.max_buffer_bytes
         return backend_identity(about.get("cpu") or device.name, features=(), limits={"maxBufferSize": room})

@@ -37,6 +37,7 @@ _LARGE = 1 << 23
 _SHARING = ("serve", "sleepers", "run_tasks")
 
 
+@functools.cache
 def available() -> bool:
     """Whether numba is installed; does not import it.
 
