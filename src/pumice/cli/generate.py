@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.cli import INTERRUPTED
+from pumice.cli.cooperative_option import NOT_SHARED, Sharing
 from pumice.cli.pull import progress_bar
 from pumice.cli.receipt_option import ReceiptFile
 from pumice.cli.text_input import whole_prompt
@@ -106,6 +107,7 @@ def run(
     draft: str | None = None,
     profile: Path | None = None,
     receipts: ReceiptFile | None = None,
+    sharing: Sharing = NOT_SHARED,
 ) -> int:
     """Load, answer, report; the exit code. `draft` is "lookup", or the name of a model that drafts."""
     from pumice.llm.load import load
@@ -115,12 +117,14 @@ def run(
     with ExitStack() as stack:
         with progress_bar(quiet=as_json) as report:
             loaded = stack.enter_context(load(model, "generate", **load_options, progress=report))
+            loaded.cooperate(sharing.cooperative)
             drafter: Any = draft
             if draft is not None and draft != "lookup":
                 same = {k: load_options[k] for k in ("device", "context", "cache_dtype")}
                 drafter = stack.enter_context(load(draft, "generate", **same, progress=report))
         pressed = stack.enter_context(interruptible())
         info = loaded.describe_device()
+        stack.enter_context(sharing.watched(f"{model} on {info['name']}"))
 
         def show(piece: str) -> None:
             print(piece, end="", flush=True)
@@ -128,7 +132,9 @@ def run(
         answer = loaded.generate(prompt, on_text=None if as_json else show, cancelled=pressed, draft=drafter, **options)
         if as_json:
             proof = {} if receipts is None else receipts.as_json(answer.receipt)
-            print(json.dumps(answer_json(answer, info, loaded.info) | packs_json(loaded.packs_used()) | proof))
+            print(
+                json.dumps(answer_json(answer, info, loaded.info) | packs_json(loaded.packs_used()) | proof | sharing.as_json())
+            )
         else:
             print(flush=True)
             if answer.finish_reason == "length":
@@ -137,6 +143,8 @@ def run(
                 print(line, file=sys.stderr)
             print(speed_line(answer, info), file=sys.stderr)
             for line in pack_lines(loaded.packs_used()):
+                print(line, file=sys.stderr)
+            if line := sharing.line():
                 print(line, file=sys.stderr)
             if receipts is not None:
                 print(f"receipt: {receipts.save(answer.receipt)}", file=sys.stderr)

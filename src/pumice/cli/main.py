@@ -15,9 +15,12 @@ from pumice.cli import INTERRUPTED, plain
 from pumice.cli.options import (
     CacheDType,
     Context,
+    Cooperative,
     Device,
     Forbid,
     FrequencyPenalty,
+    LargestStep,
+    LivePageFile,
     LogitBias,
     Lora,
     LoraScale,
@@ -31,11 +34,13 @@ from pumice.cli.options import (
     Seed,
     Stop,
     System,
+    TargetMs,
     Temperature,
     TextFile,
     TopK,
     TopP,
     TypicalP,
+    YieldMs,
 )
 from pumice.cli.pack import Json, pack_app
 from pumice.cli.receipt import receipt_app
@@ -182,8 +187,14 @@ def run(
     ] = None,
     receipt: Receipt = None,
     receipt_private: ReceiptPrivate = False,
+    cooperative: Cooperative = False,
+    target_ms: TargetMs = None,
+    yield_ms: YieldMs = None,
+    largest_step: LargestStep = None,
+    page: LivePageFile = None,
 ) -> None:
     """One answer, streamed; speed and device on stderr."""
+    from pumice.cli.cooperative_option import sharing
     from pumice.cli.generate import bias_of
     from pumice.cli.generate import run as answer
     from pumice.cli.receipt_option import receipt_file
@@ -195,8 +206,9 @@ def run(
     options |= {"seed": seed, "stop": stop, "system": system}
     options |= {"raw": raw, "logprobs": logprobs, "strict": strict, "json_schema": json_schema and read_text(json_schema)}
     load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
-    load["packs"] = pack
-    more: dict[str, Any] = {"draft": draft, "profile": profile, "receipts": receipt_file(receipt, private=receipt_private)}
+    load |= {"packs": pack, "largest_step": largest_step}
+    more: dict[str, Any] = {"draft": draft, "profile": profile, "sharing": sharing(cooperative, target_ms, yield_ms, page)}
+    more["receipts"] = receipt_file(receipt, private=receipt_private)
     raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, **more))
 
 
@@ -391,12 +403,18 @@ def train(
     json: Json = False,
     receipt: Receipt = None,
     receipt_private: ReceiptPrivate = False,
+    cooperative: Cooperative = False,
+    target_ms: TargetMs = None,
+    yield_ms: YieldMs = None,
+    page: LivePageFile = None,
 ) -> None:
     """A training run with live progress, checkpoints and a report; Ctrl-C saves and stops."""
+    from pumice.cli.cooperative_option import sharing
     from pumice.cli.receipt_option import receipt_file
     from pumice.cli.train import run as start
 
-    more: dict[str, Any] = {"out": out, "as_json": json, "receipts": receipt_file(receipt, private=receipt_private)}
+    more: dict[str, Any] = {"out": out, "as_json": json, "sharing": sharing(cooperative, target_ms, yield_ms, page)}
+    more["receipts"] = receipt_file(receipt, private=receipt_private)
     raise typer.Exit(start(config, changes=change or [], resume=resume, device=device, **more))
 
 

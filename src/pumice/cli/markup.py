@@ -65,8 +65,8 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), *, number: in
     return element("table", *heading, element("tbody", *(row(cells, "td") for cells in rows)))
 
 
-def page(title: str, body: Markup, sheet: str) -> str:
-    """A whole page, which runs no script and loads nothing.
+def page(title: str, body: Markup, sheet: str, *, refresh: float | None = None) -> str:
+    """A whole page, which runs no script and loads nothing; with `refresh` browsers load it again after so many seconds.
 
     >>> page("<b>", Markup(""), "").splitlines()[0], "<b>" in page("<b>", Markup(""), "")
     ('<!doctype html>', False)
@@ -78,6 +78,7 @@ def page(title: str, body: Markup, sheet: str) -> str:
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        *([element("meta", http_equiv="refresh", content=f"{refresh:g}")] if refresh else []),
         element("title", title),
         Markup(f"<style>{sheet}</style>"),
     )

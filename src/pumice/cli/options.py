@@ -75,6 +75,23 @@ Receipt = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write a signed receipt of what ran; `pumice receipt` reads it.", show_default="none"),
 ]
+Cooperative = Annotated[
+    bool, typer.Option("--cooperative", help="Run in short ranges, so that other work on the device gets its turn in between.")
+]
+TargetMs = Annotated[
+    float | None, typer.Option("--target-ms", metavar="MS", help="How long a range takes, of --cooperative.", show_default="4")
+]
+YieldMs = Annotated[
+    float | None, typer.Option("--yield-ms", metavar="MS", help="How long to wait after each range.", show_default="0")
+]
+LargestStep = Annotated[
+    float | None,
+    typer.Option("--largest-step", metavar="FLOPS", help="The most work of one dispatch, such as 1e9.", show_default="any"),
+]
+LivePageFile = Annotated[
+    Path | None,
+    typer.Option("--page", metavar="FILE", help="Keep a page about it up to date, of --cooperative.", show_default="none"),
+]
 ReceiptPrivate = Annotated[
     bool, typer.Option("--receipt-private", help="The receipt holds neither texts nor tokens, only hashes that nobody can guess.")
 ]

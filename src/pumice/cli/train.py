@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.cli import INTERRUPTED, TERMINATED
+from pumice.cli.cooperative_option import NOT_SHARED, Sharing
 from pumice.cli.receipt_option import ReceiptFile
 
 
@@ -21,6 +22,7 @@ def run(
     out: Path | None,
     as_json: bool,
     receipts: ReceiptFile | None = None,
+    sharing: Sharing = NOT_SHARED,
 ) -> int:
     """Train, and print what came out; the exit code."""
     from pumice.train.config import load_config
@@ -30,13 +32,17 @@ def run(
     changes += [f"run.device={json.dumps(device)}"] if device is not None else []
     changes += [f"run.out={json.dumps(str(out))}"] if out is not None else []
     config = load_config(path, changes)
-    outcome = launch(config, resume="auto" if resume else False, progress=not as_json, receipt=receipts is not None)
+    settings: dict[str, Any] = {"receipt": receipts is not None, "cooperative": sharing.cooperative}
+    with sharing.watched(f"training of {config.run.name}"):
+        outcome = launch(config, resume="auto" if resume else False, progress=not as_json, **settings)
     result, proof = outcome.result, outcome.receipt
     kept = {} if receipts is None or proof is None else receipts.as_json(proof)
     if as_json:
-        print(json.dumps(outcome.as_json() | kept))
+        print(json.dumps(outcome.as_json() | kept | sharing.as_json()))
     else:
         for line in summary(outcome.as_json()):
+            print(line)
+        if line := sharing.line():
             print(line)
         if kept:
             print(f"receipt: {kept['receipt']['file']}", file=sys.stderr)

@@ -22,6 +22,7 @@ from pumice.train.trainer import Result, Resume, Trainer
 
 if TYPE_CHECKING:
     from pumice.receipts.receipt import Receipt
+    from pumice.run.cooperative import Cooperative
 
 _NO_VALIDATION = "validation is off: the best checkpoint is the one with the lowest training loss"
 
@@ -57,11 +58,18 @@ class _WriteConfig(Callback):
             trainer.note(note)
 
 
-def launch(config: Config, *, resume: Resume = "auto", progress: bool | RunDisplay = True, receipt: bool = False) -> Outcome:
+def launch(
+    config: Config,
+    *,
+    resume: Resume = "auto",
+    progress: bool | RunDisplay = True,
+    receipt: bool = False,
+    cooperative: Cooperative | None = None,
+) -> Outcome:
     """Build what the configuration describes, train it, and measure it.
 
     The run's folder holds checkpoints/, log.jsonl, report.html, config.json, and what the recipe leaves there. With `receipt` the
-    outcome has a receipt of the whole run.
+    outcome has a receipt of the whole run. `cooperative` is a `pm.Cooperative` for all its steps.
     """
     run = config.run
     out = Path(run.out) if run.out is not None else Path("runs") / run.name
@@ -83,6 +91,7 @@ def launch(config: Config, *, resume: Resume = "auto", progress: bool | RunDispl
         params=start,
         aux=True,
     ) as step:
+        step.store.cooperate(cooperative)
         trainer = Trainer(
             step,
             recipe.data,
