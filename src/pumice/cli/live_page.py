@@ -181,7 +181,7 @@ def _frames(frames: Mapping[str, Any]) -> Markup:
         y = f"{_HEIGHT * (1 - period / top):.2f}"
         bars.append(element("line", x1="0", x2=str(_WIDTH), y1=y, y2=y, class_="mark"))
     chart = element("svg", *bars, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", preserveAspectRatio="none", class_="gaps", role="img")
-    facts = ", ".join(f"{name} {_ms(frames[name])}" for name in ("p50", "p95", "p99", "max"))
+    facts = ", ".join(f"{name} {_ms(frames[name])}" for name in ("p50", "p95", "p99", "longest"))
     wanted = f" of {period:.1f} ms wanted; {frames['late']} of {frames['count']} late by half a frame or more" if period else ""
     note = f"the last {len(recent)}, the tallest bar is {top:.0f} ms; the line is the period"
     return _card("Frame gaps", element("p", facts + wanted), chart, element("p", note, class_="aside"))

@@ -116,7 +116,7 @@ def _stages(reports: Sequence[Mapping[str, Any]], lanes: Lanes) -> list[dict[str
 
 
 def _frames(gaps: Sequence[float], hz: float | None) -> dict[str, Any]:
-    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "longest": 1.0}
     found = np.quantile(gaps, list(shares.values())) if gaps else [None] * len(shares)
     period = 1e3 / hz if hz else None
     return {
