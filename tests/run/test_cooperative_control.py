@@ -17,7 +17,9 @@ import pytest
 import pumice as pm
 import route_kit as kit
 from pumice import errors
+from pumice.backends.null import NullDevice
 from pumice.backends.webgpu.faults import Kind, inject
+from pumice.core.caps import Caps
 from pumice.routes.documents import plain
 from pumice.routes.records import EXECUTION_REPORT, GOVERNOR_DECISION, SCHEDULER_BOUNDARY
 from pumice.routes.report_validation import validate_report
@@ -596,6 +598,18 @@ def test_what_a_trace_does_not_prove_is_named() -> None:
         exe.run(x=X)
         assert c.verification()["downgrades"] == ("timing-authority-not-observed",)
         assert c.scheduler()["verificationState"] == "scheduler-unverified"
+
+
+@pytest.mark.parametrize("caps", ["host", "h200"])
+def test_the_null_device_is_paced_as_what_it_stands_in_for(caps: str) -> None:
+    for c in (pm.Cooperative(), pm.Cooperative(chunk=2), pm.Cooperative(chunk=1, max_in_flight=3)):
+        with pm.compile(chain, x=pm.spec(4, 8), device=NullDevice(Caps.preset(caps)), cooperative=c) as exe:
+            for _ in range(2):
+                assert not exe.run(x=X).any()
+                report = check(c.report(), "succeeded")
+                assert report["maxObservedInFlightGpuDuties"] == (0 if caps == "host" else c.max_in_flight)
+            calls = [name for name, _ in exe.device.calls]  # type: ignore[attr-defined]
+            assert calls == ["open", "run", "run"]
 
 
 def test_a_history_of_bounded_length() -> None:

@@ -36,7 +36,7 @@ def test_the_same_losses_and_parameters_in_every_mode(device: str) -> None:
     ]
     for c in made:
         with compiled(device) as step:
-            step.store.cooperate(c)
+            step.cooperate(c)
             assert [step(mlp_batch()) for _ in range(5)] == want
             for name, value in saved(step).items():
                 np.testing.assert_array_equal(value, params[name])
@@ -54,7 +54,7 @@ def test_a_cancelled_step_is_done_or_not_begun(device: str) -> None:
 
     c = pm.Cooperative(chunk=1, hz=None, foreground=stop)
     with compiled(device) as step, compiled(device) as whole:
-        step.store.cooperate(c)
+        step.cooperate(c)
         with pytest.raises(errors.RunCancelled) as caught:
             step(mlp_batch())
         assert caught.value.fields["complete"] is True

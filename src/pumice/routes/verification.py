@@ -47,14 +47,14 @@ class _Trace:
         return [event for event in self.events if phase in (event.get("phase"), event.get("boundary"))]
 
     def pairs(self, kind: str, phase: str | None = None) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        begun: dict[object, dict[str, Any]] = {}
+        begun: dict[object, list[dict[str, Any]]] = {}  # several chunks may be in flight, and end in their order
         found = []
         for event in self.events if phase is None else self.about(phase):
             place = str(event.get("phase", event.get("boundary")))
             if event.get("kind") == f"{kind}-start":
-                begun[place] = event
-            elif event.get("kind") == f"{kind}-end" and place in begun:
-                found.append((begun.pop(place), event))
+                begun.setdefault(place, []).append(event)
+            elif event.get("kind") == f"{kind}-end" and begun.get(place):
+                found.append((begun[place].pop(0), event))
         return found
 
     def in_order(self) -> bool:

@@ -288,12 +288,21 @@ class Cooperative:
 
     def give_turn(self) -> None:
         """Before a range is encoded: the callback's turn, if its frame is due."""
-        if self.foreground is not None and self.until_next_frame() == 0:
-            at = now_ms()
-            self._due = at + (1e3 / self.hz if self.hz else 0)
+        if self.foreground is None or not self._claim_frame():
+            return
+        self.foreground()
+
+    def _claim_frame(self) -> bool:
+        """Whether a frame is due; then it is this thread's, and the next one is due a period later."""
+        with self.monitor.lock:
+            at, period = now_ms(), 1e3 / self.hz if self.hz else 0.0
+            if at < self._due:
+                return False
+            # In step with the first frame, unless a whole frame was missed: it is not made up for.
+            self._due = self._due + period if self._due + period > at else at + period
             self.turns += 1
             self._mark(at)
-            self.foreground()
+            return True
 
     def until_next_frame(self) -> float | None:
         """Seconds until a frame of the callback is due; None if there is no callback, or it has no rate."""

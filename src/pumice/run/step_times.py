@@ -39,8 +39,8 @@ class StepTimes:
 
     def observe(self, start: int, end: int, ms: float, gain: float = 1.0) -> None:
         """A range took so long; `gain` below one damps what it changes about steps that were seen before."""
-        part, seen = self._ms[start:end], self._seen[start:end]
-        factor = max(ms, 1e-6) / float(part.sum())
+        part, seen, ms = self._ms[start:end], self._seen[start:end], max(ms, 1e-6)
+        factor = ms / float(part.sum())
         if seen.all():
             # What is shorter than expected is so; what is longer may have been interrupted.
             part *= factor ** (gain if factor < 1 else gain * _DOUBT)

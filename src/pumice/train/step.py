@@ -31,6 +31,7 @@ from pumice.train.graphs import FIRST, KEY, LR, NUMBER, TrainStepGraphs
 from pumice.train.interrupts import WholeUpdate
 
 if TYPE_CHECKING:
+    from pumice.run.cooperative import Cooperative
     from pumice.train.receipts import RecordedStep
 
 _RESERVED = ("params", "model", "receipt")
@@ -400,6 +401,10 @@ class TrainStep:
         return {n: h for n, h in self._states().items() if micro or not n.startswith("grad.")}
 
     # -- life -------------------------------------------------------------------------------------------------------
+    def cooperate(self, cooperative: Cooperative | None) -> None:
+        """Let its runs, and all others on the store, share the device as a `pm.Cooperative` says; None: no longer."""
+        self.store.cooperate(cooperative)
+
     def close(self) -> None:
         """Free the device memory; forward executables keep the parameters that they share."""
         for exe in (self._evaluation, self._apply, self.executable):

@@ -16,7 +16,7 @@ from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, PlanError
 from pumice.ir.types import TensorType
 from pumice.plan.plan import DeviceCount, Plan
-from pumice.routes.adaptive import HOST_WORK
+from pumice.routes.adaptive import HOST_WORK, QUEUE_WORK_DONE
 
 RecordedCall = tuple[str, dict[str, Any]]
 
@@ -155,11 +155,17 @@ class NullSession:
         return Done(self.run(env, inputs, outputs))
 
     def run_paced(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int], pacer: Pacer) -> list[Array]:
-        """As `run`; every range takes no time."""
-        total, done = max(1, len(self.plan.regime(env).steps)), 0
-        while done < total:
-            done += pacer.take(total, done)
-            pacer.completed(0.0, HOST_WORK)
+        """As `run`; every range takes no time. It has a queue where the device that it stands in for has one."""
+        queued = self.plan.caps.dispatches
+        labels = [s for s in self.plan.regime(env).steps if not queued or evaluate(s.most_groups, env) > 0]
+        total, done, flying = max(1, len(labels)), 0, 0
+        while done < total or flying:
+            count = pacer.take(total, done)
+            done, flying = done + count, flying + (1 if count and queued else -1 if queued else 0)
+            if count and queued:
+                pacer.submitted(count)
+            else:
+                pacer.completed(0.0, QUEUE_WORK_DONE if queued else HOST_WORK)
         return self.run(env, inputs, outputs)
 
     def prepare(self, env: Mapping[str, int], outputs: Sequence[int]) -> None:
