@@ -87,7 +87,7 @@ def _warnings(section: Mapping[str, Any], failed: tuple[str, PumiceError] | None
         yield _note(element("b", "Insecure: "), "a pack ran that nobody vouched for.")
     if section["degraded"]:
         yield _note(
-            element("b", f"Degraded {len(section['degraded'])} times: "), "kernels of packs failed, and others did their work."
+            element("b", f"Degraded ({len(section['degraded'])}): "), "kernels of packs failed, and others did their work."
         )
 
 
