@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pumice as pm
+import route_kit as kit
 from cli_harness import pumice, refused
 from pumice.errors import DamagedFile, FormatError, InputError, PumiceError
 from pumice.formats import open_weights
-from pumice.formats.bundle import manifest_digest, manifest_text
+from pumice.formats.bundle import BundleWeights, manifest_digest, manifest_text
 from pumice.llm.bundle import export_bundle
+from pumice.llm.bundle_resources import resource_package
 from pumice.llm.finetune.source import open_source
 from pumice.llm.load import read_config
 from pumice.llm.quantize import quantize_model
 from pumice.models.config_data import config_data, config_of
+from pumice.routes.documents import plain
 from tiny_models import TEMPLATE, checkpoint
 
 SEED = 11
@@ -209,6 +213,36 @@ def test_a_bundle_is_not_what_training_and_quantising_start_from(bundle: Path, t
         quantize_model(bundle, to="q8_0", out=tmp_path / "x.gguf")
     with pytest.raises(InputError, match="is a bundle"):
         open_source(str(bundle))
+
+
+def test_a_receipt_names_the_manifest_which_has_all_other_hashes(bundle: Path) -> None:
+    with pm.load(bundle, device="host", context=64) as loaded:
+        section = plain(loaded.generate(PROMPT, **GREEDY).receipt.document)["pumice"]
+    text = (bundle / "bundle.json").read_bytes()
+    assert section["model"]["format"] == "bundle"
+    assert section["model"]["files"] == [{"name": "bundle.json", "bytes": len(text), "sha256": sha256(text).hexdigest()}]
+
+
+def test_the_npm_package_takes_a_bundle_s_weights_as_its_own(bundle: Path) -> None:
+    """As a package with a chunk plan for each shard; chunks are those of the files, tensors where they say."""
+    with open_weights(bundle) as weights:
+        assert isinstance(weights, BundleWeights)
+        package = plain(resource_package(weights))
+        arrays = {name: weights.array(name).tobytes() for name in weights.tensors}
+    (answer,) = kit.call([("validateWebGpuModelResourcePackage", package)])
+    assert answer["value"] == {"ok": True, "errors": []}
+    assert len(package["resources"]) > 1 and package["largestSourceByteLength"] == 4096
+    found: dict[str, bytes] = {}
+    for resource in package["resources"]:
+        (allocation,) = resource["chunkPlan"]["allocations"]
+        data = (bundle / resource["resourceId"]).read_bytes()
+        for chunk in allocation["chunks"]:
+            start, size = chunk["byteOffset"], chunk["byteLength"]
+            assert sha256(data[start : start + size]).hexdigest() == chunk["sha256"]
+        for tensor in resource["manifest"]["allocations"][0]["tensors"]:
+            name = tensor["metadata"]["weight"] if tensor["metadata"] else tensor["name"]
+            found[name] = found.get(name, b"") + data[tensor["byteOffset"] : tensor["byteOffset"] + tensor["byteLength"]]
+    assert found == arrays
 
 
 @pytest.mark.gpu

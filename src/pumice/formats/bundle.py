@@ -186,11 +186,6 @@ class BundleWeights(OpenFile):
         self._reader = ChunkReader([self.files.open(name) for name in shards])
         self._shards = shards
 
-    @property
-    def identity(self) -> str:
-        """The SHA-256 of the manifest, which has the hashes of everything else."""
-        return str(self.metadata["sha256"])
-
     def array(self, name: str) -> NDArray[Any]:
         """All of a tensor, in memory."""
         return frozen(np.asarray(self.stream(name)))
@@ -208,6 +203,11 @@ class BundleWeights(OpenFile):
                 at += size
 
         return StreamedArray(info.dtype.np, info.type.stored_shape, source)
+
+    def pieces(self, name: str) -> list[tuple[str, int, int]]:
+        """Where the bytes of a tensor are: file, offset and size of each piece."""
+        self._info(name)
+        return self._pieces[name]
 
     def release(self) -> None:
         """No more than two chunks are in memory."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pumice.formats.bundle import MANIFEST, BundleWeights, manifest_text
 from pumice.formats.weights import WeightFile
 from pumice.models.peft import CONFIG, WEIGHTS
 from pumice.sources import Resolved
@@ -27,6 +29,19 @@ class NamedFile:
     def entry(self) -> dict[str, Any]:
         """As receipts list it; a file that has changed since is refused."""
         return {"name": self.name, "bytes": self.identity.bytes, "sha256": file_digest(self.identity)}
+
+
+@dataclass(frozen=True)
+class HashedFile:
+    """A file whose hash is known from the bytes that were read."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+    def entry(self) -> dict[str, Any]:
+        """As receipts list it."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,17 +73,13 @@ class ModelFiles:
     format: str
     architecture: str
     dtype: str
-    files: tuple[NamedFile, ...]
+    files: tuple[NamedFile | HashedFile, ...]
     lora: LoadedAdapter | None = None
 
     @staticmethod
     def of(resolved: Resolved, weights: WeightFile, architecture: str, lora: LoadedAdapter | None) -> ModelFiles:
         """Of a model that is being loaded."""
-        folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
-        files = [NamedFile(path.name, FileIdentity.of(path)) for path in weights.paths]
-        if weights.kind != "gguf":  # a GGUF file has its settings in itself
-            files += _settings(folder)
-        found = tuple(sorted(files, key=lambda file: file.name))
+        found = tuple(sorted(_files(resolved.path, weights), key=lambda file: file.name))
         about = (resolved.name, resolved.spec, resolved.revision, weights.kind, architecture, _main_dtype(weights))
         return ModelFiles(*about, found, lora)
 
@@ -85,6 +96,17 @@ class ModelFiles:
             "files": [file.entry() for file in self.files],
         }
         return found if self.lora is None else found | {"lora": self.lora.entry()}
+
+
+def _files(path: Path, weights: WeightFile) -> Iterator[NamedFile | HashedFile]:
+    if isinstance(weights, BundleWeights):
+        # It has the hashes of all others, which are compared while the model is loaded: nothing is hashed for a receipt.
+        text = manifest_text(weights.metadata)
+        yield HashedFile(MANIFEST, len(text), hashlib.sha256(text).hexdigest())
+        return
+    yield from (NamedFile(path.name, FileIdentity.of(path)) for path in weights.paths)
+    if weights.kind != "gguf":  # a GGUF file has its settings in itself
+        yield from _settings(path if path.is_dir() else path.parent)
 
 
 def _settings(folder: Path) -> list[NamedFile]:
