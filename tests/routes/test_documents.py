@@ -136,6 +136,8 @@ def test_the_command_lists_shows_and_validates(tmp_path: Path) -> None:
     shown = pumice("route", "show", MOGE.route_id)
     assert "depth [592, 592]" in shown.stdout and "mask [592, 592] (optional)" in shown.stdout
     assert json.loads(pumice("route", "show", MOGE.route_id, "--json").stdout) == plain(MOGE.definition())
+    own = pumice("route", "show", "pumice.generate.v1").stdout
+    assert "  input   prompt\n" in own and "prompt_tokens (optional)" in own and "prefill, decode; timed by" in own
     refused(pumice("route", "show", "nope"), "unknown route: nope")
     file, route = tmp_path / "result.json", tmp_path / "route.json"
     file.write_text(json.dumps(samples.samples()[12].document))

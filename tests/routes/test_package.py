@@ -16,6 +16,7 @@ from pumice.routes.documents import KIT_VERSION, plain
 from pumice.routes.errors import RouteError
 from pumice.routes.evidence import classify_receipt, classify_result
 from pumice.routes.kinds import BY_SCHEMA, document_errors
+from pumice.routes.own import OWN, own_routes
 from pumice.routes.predefined import KIMODO, PREDEFINED, motion_errors
 from pumice.routes.records import RECORDS
 from pumice.routes.registry import RouteRegistry
@@ -69,6 +70,11 @@ def test_every_document_of_ours_is_accepted_by_both(known: list[Sample]) -> None
     answers = kit.call([(s.function, s.document, *s.context) for s in known])
     assert {s.name: s.errors(s.document) for s in known} == {s.name: [] for s in known}
     assert [answer["value"] for answer in answers] == [{"ok": True, "errors": []}] * len(known)
+
+
+def test_both_accept_the_routes_that_pumice_runs() -> None:
+    answers = kit.call([("validateRouteDefinition", plain(route)) for route in own_routes()])
+    assert [answer["value"] for answer in answers] == [{"ok": True, "errors": []}] * len(OWN)
 
 
 def test_mutated_documents_get_the_same_errors_from_both(known: list[Sample]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import pumice as pm
 import route_kit as kit
 from pumice import config
 from pumice.backends.null.device import NullDevice
-from pumice.errors import ClosedError, DTypeError, MissingName, UnknownName
+from pumice.errors import ClosedError, DTypeError, MissingName, PumiceWarning, UnknownName
+from pumice.packs.degraded import forget, note
 from pumice.receipts.envelope import read_envelope
 from pumice.receipts.receipt import HOST_REASON, Receipt
 from pumice.routes.documents import plain
@@ -303,3 +305,23 @@ def test_a_cooperative_run_proves_its_schedule(target: str) -> None:
         plainly, unscheduled = exe.run(x=np.eye(8), receipt=True)
         np.testing.assert_array_equal(plainly, found)
         assert "runtime" not in unscheduled.document
+
+
+def test_kernels_of_packs_and_their_failures_are_named() -> None:
+    pytest.importorskip("wasmtime", reason="needs wasmtime: pip install 'pumice[packs]'")
+    with pytest.warns(PumiceWarning, match="INSECURE"):
+        pack = pm.load_pack(Path(__file__).parents[2] / "packs" / "core", insecure=True)
+
+    def normed(params: Any, x: Any) -> Any:
+        return pm.rms_norm(x, params["w"])
+
+    params = {"w": np.ones(64, "f4")}
+    with pm.Store("host", packs=[pack]) as store:
+        exe = pm.compile(normed, params=params, x=pm.spec(4, 64), store=store)
+        note("core", "rms_norm_f32", "unreachable", "it trapped")
+        own = section(exe.run(x=np.ones((4, 64), "f4"), receipt=True)[1])
+        forget("core")
+        later = section(exe.run(x=np.ones((4, 64), "f4"), receipt=True)[1])
+    (kernel,) = own["packs"]
+    assert (kernel["pack"], kernel["digest"], kernel["insecure"]) == ("core", pack.digest, True) and own["insecure"] is True
+    assert [d["code"] for d in own["degraded"]] == ["unreachable"] and later["degraded"] == []

@@ -177,6 +177,9 @@ def test_functions_without_inputs_or_outputs_are_routes() -> None:
         assert count.definition["requiredOutputRoles"] == ("state.n.after",)
         (state,) = done.document["receipt"]["pumice"]["conditions"]["states"]
         assert state["name"] == "n" and state["changed"] and state["initial"]
+        with pytest.raises(InputError, match=r"also names 'state\.n'"):
+            given = plain(count.request())
+            count.result({**given, "inputs": [*given["inputs"], {"role": "state.n", "artifactId": "n", "sha256": "ab" * 32}]})
         again = count.result(count.request())
         assert result_errors(again.document, count.definition) == [] and "state.n" in again.receipt.artifacts
 

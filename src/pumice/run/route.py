@@ -237,7 +237,12 @@ class Route:
             raise InputError(wrong, hint="route.request(...) makes one", errors=errors)
         given = by_name(arrays, inputs)
         named = {entry["role"]: entry["sha256"] for entry in request["inputs"]}
-        for artifact in self._artifacts(given):
+        artifacts = self._artifacts(given)
+        if others := named.keys() - {a.role for a in artifacts}:
+            raise InputError(
+                f"the request also names {min(others)!r}", hint="a state is set through route.executable, not by a request"
+            )
+        for artifact in artifacts:
             if named[artifact.role].removeprefix("sha256:").lower() != artifact.sha256:
                 raise ArtifactMismatch(
                     f"the input {artifact.role!r} is not the one that the request names", hint="give the array that was hashed"
