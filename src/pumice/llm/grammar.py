@@ -115,21 +115,24 @@ class Matcher:
         return found
 
 
-def provider_of(options: Mapping[str, Any], tokenizer: Tokenizer, vocab: int) -> MaskProvider | None:
-    """The mask provider of one request by the options `grammar` and `json_schema` of a call; None without them.
+def grammar_of(options: Mapping[str, Any]) -> Grammar | MaskProvider | None:
+    """The form that the options `grammar` and `json_schema` of a call ask for; None without them.
 
-    >>> provider_of({}, None, 100)
+    >>> grammar_of({})
     """
     grammar, schema = options.get("grammar"), options.get("json_schema")
     if grammar is not None and schema is not None:
         raise InputError("grammar and json_schema are both given", hint="give one of them", name="grammar")
     if schema is not None:
-        grammar = Grammar.json_schema(schema)
-    if isinstance(grammar, Grammar):
-        return grammar.matcher(tokenizer, vocab)
-    if grammar is not None and not callable(getattr(grammar, "mask", None)):
+        return Grammar.json_schema(schema)
+    if not isinstance(grammar, Grammar | None) and not callable(getattr(grammar, "mask", None)):
         raise InputError(f"grammar is {grammar!r:.60}", hint="give a pm.Grammar, or an object with mask(tokens)", name="grammar")
     return grammar
+
+
+def provider_of(grammar: Grammar | MaskProvider | None, tokenizer: Tokenizer, vocab: int) -> MaskProvider | None:
+    """What says the allowed tokens of one request, by what `grammar_of` gave for its call."""
+    return grammar.matcher(tokenizer, vocab) if isinstance(grammar, Grammar) else grammar
 
 
 def _check_text(value: Any, what: str) -> None:

@@ -14,7 +14,7 @@ from pumice.errors import ClosedError, InputError
 from pumice.llm.adapters import Adapters
 from pumice.llm.answers import Piece, Run
 from pumice.llm.engine import Array, Engine
-from pumice.llm.grammar import provider_of
+from pumice.llm.grammar import grammar_of, provider_of
 from pumice.llm.model_files import ModelFiles
 from pumice.llm.prompts import Messages, Prompt, check_messages, split_batch, token_ids
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
@@ -157,6 +157,7 @@ class LanguageModel:
         if forbidden:
             sampling = replace(sampling, logit_bias={**dict(sampling.biases), **forbidden})
         draft: Drafter | None = None if given.get("draft") is None else drafter_of(given["draft"], self)
+        grammar = grammar_of(given)
         ends = stop_tokens_of(given) | (frozenset() if given.get("ignore_eos") else self.tokenizer.eos_ids)
         requests = [
             Request(
@@ -164,7 +165,7 @@ class LanguageModel:
                 replace(sampling, seed=(sampling.seed + k) % 2**64) if k else sampling,
                 self._limit(engine, len(tokens), given),
                 ends,
-                provider_of(given, self.tokenizer, engine.cfg.vocab),
+                provider_of(grammar, self.tokenizer, engine.cfg.vocab),
                 given.get("adapter"),
                 draft,
             )
@@ -172,7 +173,7 @@ class LanguageModel:
             for k in range(n)
         ]
         run = Run(self, engine, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled"))
-        run.keep_facts(given, draft, prompts)
+        run.keep_facts({**given, "grammar": grammar}, draft, prompts)
         return run, batch
 
     def _forbidden(self, given: Any) -> Iterator[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from pumice.llm.model_files import ModelFiles
 from pumice.llm.records import SequenceRecord
 from pumice.llm.requests import Request, SamplingParams
 from pumice.llm.speculate import Drafter, DraftModel, PromptLookup
-from pumice.routes.documents import now
 from pumice.run.device import Device
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class CallFacts:
         options |= {name: given[name] for name in ("system", "adapter") if given.get(name) is not None}
         if draft is not None:
             options["draft"] = draft.files if isinstance(draft, DraftModel) else _draft_entry(draft)
-        grammar = Grammar.json_schema(given["json_schema"]) if given.get("json_schema") is not None else given.get("grammar")
-        if grammar is not None:
+        if (grammar := given.get("grammar")) is not None:
             options["grammar"] = _grammar_entry(grammar)
         return CallFacts(model, engine.device, engine.sizes, options, sequences)
 
@@ -70,7 +69,7 @@ class AnswerFacts:
     stop_ids: Sequence[int]
     record: SequenceRecord = field(default_factory=SequenceRecord)
     degraded: Sequence[Any] = ()
-    ended: str | None = None
+    ended: float = 0.0
 
     @staticmethod
     def of(call: CallFacts, prompt: Any, request: Request) -> AnswerFacts:
@@ -79,8 +78,10 @@ class AnswerFacts:
         return AnswerFacts(call, given, request.prompt, request.sampling, request.max_tokens, sorted(request.stop_ids))
 
     def complete(self, record: SequenceRecord) -> None:
-        """The answer has ended: how it ran, and which kernels of packs had failed until then."""
-        self.record, self.ended = record, self.ended or now()
+        """The answer has ended: how it ran, and which kernels of packs had failed until then. Later calls change nothing."""
+        if self.ended:
+            return
+        self.record, self.ended = record, time.time()
         if "pumice.packs.degraded" in sys.modules:  # else no pack was loaded
             from pumice.packs.degraded import degraded
 
@@ -89,6 +90,7 @@ class AnswerFacts:
     def receipt(self, answer: Generation) -> Receipt:
         """What proves the answer."""
         from pumice.receipts.receipt import make_receipt
+        from pumice.routes.documents import now
         from pumice.routes.own import GENERATE
         from pumice.routes.staged import stage, staged_profile
         from pumice.run.receipts import device_facts, plan_facts
@@ -105,7 +107,7 @@ class AnswerFacts:
             profile=staged_profile([prefill, decode], required_stages=GENERATE.stages),
             request=self._request(),
             conditions=self._conditions(answer),
-            created_at=self.ended,
+            created_at=now(self.ended),
             status="partial" if answer.finish_reason == "cancelled" else None,
             **device_facts(call.device),
             **(plan_facts(_named(record)) | {"degraded": [entry.to_dict() for entry in self.degraded]}),

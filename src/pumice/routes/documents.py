@@ -127,6 +127,11 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b if isinstance(a, (str, type(None))) else bool(a == b)
 
 
-def now() -> str:
-    """The time as documents have it: ISO 8601, UTC, milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def now(at: float | None = None) -> str:
+    """The time, or that of `time.time`, as documents have it: ISO 8601, UTC, milliseconds.
+
+    >>> now(1.5)
+    '1970-01-01T00:00:01.500Z'
+    """
+    when = datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
