@@ -161,6 +161,8 @@ def test_a_revoked_key_does_not_count(place: Path) -> None:
         assert pumice("log", "verify", copy).exception is not None
         error = pumice("log", "verify", copy, "--key", key.text).exception
         assert isinstance(error, PumiceError) and error.code == "key-revoked" and error.exit_code == 4
+        done = pumice("log", "verify", copy, "--key", key.text, "--json")
+        assert (done.exit_code, json.loads(done.stdout)["error"]["code"]) == (4, "key-revoked")
 
 
 def test_the_log_of_another_key_is_not_continued(place: Path) -> None:

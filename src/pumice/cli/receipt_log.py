@@ -76,6 +76,7 @@ def verify(
 ) -> None:
     """Check every line and the checkpoint of a log; the exit code is 4 if a line is missing, changed, moved or put in."""
     from pumice.cli.pack_keys import public_key, read_file
+    from pumice.packs.errors import PackError
     from pumice.receipts.errors import ReceiptError
     from pumice.receipts.keys import accepted_keys, trusted_keys
     from pumice.receipts.log import ReceiptLog, checkpoint_beside
@@ -94,7 +95,7 @@ def verify(
         state = trusted_keys().state()
         for signer in found.signers:
             state.refuse_revoked(signer)
-    except ReceiptError as e:
+    except (ReceiptError, PackError) as e:  # keys are those of packs, and so are their errors
         if not json:
             raise
         from pumice.cli.main import error_text
