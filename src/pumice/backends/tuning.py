@@ -13,8 +13,9 @@ from typing import Any
 
 from pumice import config
 from pumice.core.json_file import read_json
-from pumice.core.private import make_private, write_whole
+from pumice.core.private import make_private
 from pumice.core.tuning import SHIPPED, Tuning, read_entry, shipped
+from pumice.core.whole_file import write_whole
 from pumice.errors import InputError
 
 
@@ -39,7 +40,7 @@ def save_user_entry(name: str, entry: Mapping[str, Any]) -> Path:
     entries = {**(_load(path) if path.is_file() else {}), name: dict(entry)}
     try:
         make_private(path.parent)
-        write_whole(path, (json.dumps(entries, indent=1) + "\n").encode())
+        write_whole(path, json.dumps(entries, indent=1) + "\n", mode=0o600)
     except OSError as e:
         raise InputError(f"{path} cannot be written: {e.strerror or e}", hint="set PUMICE_HOME to another folder") from e
     return path

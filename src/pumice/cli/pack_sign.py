@@ -66,7 +66,7 @@ def _with_key(manifest: bytes, key: str) -> bytes:
 
 def _replace(path: Path, content: bytes, like: Path) -> None:
     """Replaces a file as a whole; others may read it as they may read `like`."""
-    from pumice.core.private import write_whole
+    from pumice.core.whole_file import write_whole
     from pumice.sources.files import disk_errors
 
     with disk_errors(path.parent):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pumice.core.whole_file import flush, sync
 from pumice.errors import InputError
 
 # Windows has neither: there a folder of the user's profile is closed to others by its access list.
@@ -115,7 +115,7 @@ class Folder:
         if self._fd is None:
             sync(self.path)
         else:
-            _flush(self._fd)
+            flush(self._fd)
 
     def names(self) -> list[str]:
         """The names in it, hidden ones too.
@@ -158,31 +158,6 @@ def open_private(path: Path) -> Iterator[Folder]:
         yield Folder(path, fd)
     finally:
         os.close(fd)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replaces a file as a whole: readers see the old one or the new one."""
-    Folder(path.parent, None).write(path.name, content)
-
-
-def sync(path: Path) -> None:
-    """Ask the system to put a file or folder on the disk."""
-    if os.name == "nt" and path.is_dir():
-        return
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        _flush(fd)
-    finally:
-        os.close(fd)
-
-
-def _flush(fd: int) -> None:
-    try:
-        os.fsync(fd)
-    except OSError as e:
-        # Some file systems cannot flush a folder; the rename is still atomic there.
-        if e.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
 
 
 def read_plain(path: Path, limit: int, *, follow: bool = True, dir_fd: int | None = None) -> bytes:

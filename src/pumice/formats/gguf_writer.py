@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.core.whole_file import is_stream
 from pumice.errors import DiskFull, DTypeError, InputError, ShapeError
 from pumice.formats.gguf import ALIGNMENTS, DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, MAX_NAME, TYPE_CODES
 from pumice.formats.gguf_metadata import MAX_DEPTH, MAX_KEY, Metadata, StringArray
@@ -194,6 +195,8 @@ def check_target(path: Path, *, overwrite: bool) -> None:
         raise InputError(f"there is no folder {path.parent}", hint="make it first", path=str(path))
     if path.is_dir():
         raise InputError(f"{path} is a folder", hint="give the name of the file to write", path=str(path))
+    if is_stream(path):
+        raise InputError(f"{path} is no plain file", hint="give the name of the file to write", path=str(path))
     if path.exists() and not overwrite:
         raise InputError(f"{path} exists", hint="choose another name, or allow to overwrite it (--force)", path=str(path))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pumice.core.whole_file import replacing
 from pumice.errors import CheckpointMismatch, FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
@@ -66,19 +66,13 @@ def save_chat(path: str | os.PathLike[str], chat: SavedChat, identity: str) -> N
             ) from None
     text = json.dumps({"history": chat.history, "options": chat.options})
     metadata = {"format": FORMAT, "version": VERSION, "model": identity, "chat": text}
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with part.open("xb") as file:
+        with replacing(target, durable=True) as file:
             write_safetensors(file, {"tokens": np.array(chat.tokens, np.int32), **chat.cache}, metadata)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
     except OSError as e:
         raise InputError(
             f"the chat cannot be written to {target}: {e.strerror or e}", hint="check the folder and its space"
         ) from e
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read_chat(path: str | os.PathLike[str], identity: str) -> SavedChat:

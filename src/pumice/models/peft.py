@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core.json_file import read_json
+from pumice.core.whole_file import replacing, write_whole
 from pumice.errors import DTypeError, FormatError, InputError, MissingName, ShapeError, UnknownName
 from pumice.formats import open_weights
 from pumice.formats.safetensors_writer import write_safetensors
@@ -231,8 +231,9 @@ def write_adapter(cfg: ModelArchConfig, adapter: Adapter, folder: Path, *, dropo
     }
     text = json.dumps(config, indent=1).encode() + b"\n"
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / WEIGHTS, lambda file: write_safetensors(file, tensors, {"format": "pt"}))
-    _replace(folder / CONFIG, lambda file: file.write(text))
+    with replacing(folder / WEIGHTS, durable=True) as file:
+        write_safetensors(file, tensors, {"format": "pt"})
+    write_whole(folder / CONFIG, text, durable=True)
 
 
 def _tidy(alpha: float) -> float:
@@ -250,16 +251,3 @@ def _targets(layers: Mapping[str, LinearLayer], adapter: Adapter) -> list[str]:
     others = {end(layer.names[0], 1) for layer in layers.values() if layer.path not in adapter}
     names = [layers[path].names[0] for path in adapter]
     return sorted({end(name, 2 if end(name, 1) in others else 1) for name in names})
-
-
-def _replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Writes a temporary file and renames it, so that no reader sees half of it."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.core.private import read_plain
+from pumice.core.whole_file import write_whole
 from pumice.packs.archive import MAX_FILE_BYTES, PackFiles, write_zip
 from pumice.packs.compilers import COMPILERS, can_compile, compile_source
 from pumice.packs.errors import BuildFailed, HashMismatch, InvalidManifest
@@ -207,12 +207,7 @@ def _replace_changed(path: Path, content: bytes) -> None:
     if path.is_file() and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fresh.write_bytes(content)
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    write_whole(path, content)
 
 
 def _check_kernels(pack: VerifiedPack) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
 import struct
 from pathlib import Path
 from typing import Any
 
 from pumice.core.collection import without_collection
 from pumice.core.json_file import canonical
+from pumice.core.whole_file import write_whole
 from pumice.errors import FormatError, InputError
 from pumice.formats.weights import malformed
 from pumice.plan.file_check import check_structure
@@ -53,18 +52,12 @@ def _padding(size: int) -> list[bytes]:
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write the file of a plan; readers of `path` see the old file or the whole new one."""
     target, data = Path(path), plan_to_bytes(plan)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-        os.replace(temporary, target)
+        write_whole(target, data)
     except OSError as e:
         raise InputError(
             f"the plan cannot be written to {target}: {e.strerror or e}", hint="check the folder and its space", path=str(target)
         ) from e
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # gone already unless something failed
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from pumice.core.private import write_whole
+from pumice.core.whole_file import write_whole
 from pumice.errors import InputError, PumiceError
 from pumice.packs.keys import SigningKey
 from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, Artifact
@@ -298,7 +298,7 @@ def subject_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _write(path: Path, line: bytes) -> None:
     with disk_errors(path.parent):
-        write_whole(path, line)
+        write_whole(path, line, mode=0o600)
 
 
 def content_entry(artifact: Artifact, *, private: bool = False) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pumice.core.private import make_private, read_plain, sync
+from pumice.core.private import make_private, read_plain
+from pumice.core.whole_file import sync
 from pumice.errors import FormatError
 from pumice.sources.errors import NoSpace, UnsafeArchive, WrongHash
 from pumice.sources.files import FileInfo, file_sha256, is_disk_full, sync_tree, tree_bytes, write_json

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pumice.core.private import sync
+from pumice.core.whole_file import sync, write_whole
 from pumice.errors import InputError
 from pumice.sources.errors import NoSpace
 
@@ -74,14 +74,7 @@ def sync_tree(folder: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a small JSON file in one step."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        fresh.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        sync(fresh)
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
-    sync(path.parent)
+    write_whole(path, json.dumps(value, indent=1, sort_keys=True) + "\n", durable=True)
 
 
 def tree_bytes(folder: Path) -> int:

@@ -7,7 +7,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from pumice.core.private import sync
+from pumice.core.whole_file import sync
 from pumice.sources import pip_client
 from pumice.sources.errors import NoAccess, NoNetwork, NoSpace, NotFound, SourceError, TooLarge, WrongHash
 from pumice.sources.files import file_sha256

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Self
 from numpy.typing import NDArray
 
 from pumice.core.json_file import read_json
-from pumice.core.private import sync
+from pumice.core.whole_file import replacing, sync
 from pumice.errors import CheckpointMismatch, FormatError, InputError
 from pumice.formats.safetensors import SafetensorsFile
 from pumice.formats.safetensors_writer import safetensors_bytes, write_safetensors
@@ -269,14 +269,8 @@ def save_params(path: str | Path, params: Mapping[str, Any]) -> None:
     (2, 3)
     """
     path = Path(path)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with disk_errors(path, safetensors_bytes(params)):
-            _write(part, lambda f: write_safetensors(f, params, {"format": "pt"}))
-            part.replace(path)
-            sync(path.parent)
-    finally:
-        part.unlink(missing_ok=True)  # gone already unless something failed
+    with disk_errors(path, safetensors_bytes(params)), replacing(path, durable=True) as file:
+        write_safetensors(file, params, {"format": "pt"})
 
 
 def check_same(expected: Mapping[str, Any], found: Checkpoint) -> None:

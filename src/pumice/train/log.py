@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from pumice.core.whole_file import replacing
 from pumice.train.disk import disk_errors
 
 Record = Mapping[str, Any]
@@ -48,14 +49,10 @@ class Log:
             self._file = self.path.open("a", encoding="utf-8")
 
     def _cut(self, path: Path, step: int) -> None:
-        part = path.with_name(f".{path.name}.part")
-        with part.open("w", encoding="utf-8") as file:
+        with replacing(path, durable=True) as file:
             for record in read_log(path):
                 if record.get("step", 0) <= step:
-                    file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+                    file.write((json.dumps(record) + "\n").encode())
 
     def write(self, record: Record) -> None:
         """Add one line."""

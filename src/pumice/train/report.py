@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from pumice.core.whole_file import write_whole
 from pumice.train.disk import disk_errors
 from pumice.train.log import Record
 
@@ -94,11 +94,9 @@ def write_report(
     (True, False)
     """
     path = Path(path)
-    part = path.with_name(f".{path.name}.part")
     page = render(records, title=title, facts=facts or {}, config=config or {})
     with disk_errors(path):
-        part.write_text(page, encoding="utf-8")
-        os.replace(part, path)
+        write_whole(path, page)
 
 
 def render(records: Iterable[Record], *, title: str, facts: Mapping[str, Any], config: Mapping[str, Any]) -> str:

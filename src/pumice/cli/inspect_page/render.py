@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import html
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pumice.core.whole_file import write_whole
 from pumice.errors import InputError
 
 STYLES = ("style.css", "pictures.css")
@@ -52,12 +51,9 @@ def embedded(data: Mapping[str, Any]) -> str:
 
 def write(page: str, path: Path) -> None:
     """Write a page atomically: readers of `path` see the old page or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
+        write_whole(path, page)
     except OSError as e:
-        temporary.unlink(missing_ok=True)
         raise InputError(
             f"the page cannot be written to {path}: {e.strerror or e}", hint="check the folder", path=str(path)
         ) from e
