@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import pumice as pm
+from pumice.backends.null import NullDevice
+from pumice.backends.webgpu.parts import first_update
+from pumice.core.caps import Caps
+from pumice.plan.plan import DeviceCount
 from pumice.routes.documents import plain
 from pumice.routes.records import EXECUTION_REPORT
 from pumice.routes.report_validation import validate_report
@@ -55,6 +59,12 @@ def counting(x: Any) -> Any:
     return pm.softmax(n), n + total
 
 
+def held(x: Any) -> Any:
+    last = pm.state("last", (5, 8))
+    pm.set_state(last, x)
+    return last
+
+
 def in_place(x: Any) -> Any:
     y = pm.softmax(pm.exp(x))
     total = pm.state("total", (8,))
@@ -91,7 +101,7 @@ X = {"x": pm.spec("N", 8, max=64)}
 CASES: dict[str, Case] = {
     "chain": Case(chain, X, sizes=(5, 64, 1)),
     "one step": Case(lambda x: x * 2.0, X),
-    "no step": Case(lambda x: pm.reshape(x, (-1,)), X),
+    "an input kept": Case(held, {"x": pm.spec(5, 8)}),
     "states by copy": Case(counting, X, sizes=(5, 5, 7)),
     "states in place": Case(in_place, X, sizes=(5, 6, 5)),
     "params in place": Case(trained, X, {"w": _weights(8, 8)}, sizes=(5, 5, 5)),
@@ -134,3 +144,27 @@ def test_the_same_bits_in_every_mode(name: str, target: str) -> None:
             ranges = report["boundaries"][0]["ranges"]
             assert [r["itemStart"] for r in ranges] == [0, *(r["itemEnd"] for r in ranges[:-1])]
             assert report["maxObservedInFlightGpuDuties"] <= report["maxInFlightGpuDuties"]
+
+
+def test_the_cases_have_all_that_ranges_could_tear_apart() -> None:
+    plans = {}
+    for name, case in CASES.items():
+        given = {"params": case.params} if case.params else {}
+        with pm.compile(case.function, **given, **case.specs, device=NullDevice(Caps.preset("h200"))) as exe:
+            plans[name] = exe.plan
+    regimes = [(plan, regime) for plan in plans.values() for regime in plan.regimes]
+    assert any(len(plan.regimes) > 1 for plan in plans.values())
+    assert any(regime.copies for _, regime in regimes)
+    assert any(isinstance(step.groups, DeviceCount) for _, regime in regimes for step in regime.steps)
+    assert any(first_update(plan, regime) < len(regime.steps) - 1 for plan, regime in regimes)
+    assert any(plan.graph.captures for plan in plans.values())
+
+
+@on_both
+def test_a_run_without_steps(target: str) -> None:
+    c = pm.Cooperative()
+    w = np.arange(6, dtype="f4")
+    with pm.compile(lambda params: params["w"], params={"w": w}, device=device(target), cooperative=c) as exe:
+        assert exe.plan.steps == ()
+        np.testing.assert_array_equal(exe.run(), w)
+        assert c.report()["progress"]["completedItems"] == 1

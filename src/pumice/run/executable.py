@@ -318,7 +318,7 @@ class Executable(Inspection):
         self._set_up(call)
         self._count.runs += 1
         try:
-            cooperative = self.store.cooperative
+            cooperative = self._turns.cooperative
             if not (self._validate or self._debug):
                 if cooperative is not None:
                     return cooperative.drive(self, session, call)

@@ -17,10 +17,10 @@ from pumice.run.entry import Entry
 from pumice.run.packs import GivenPacks, kernels_in_use
 from pumice.run.reopen import Reopened, reopen
 from pumice.run.request import unknown_name
+from pumice.run.sharing import Sharing
 from pumice.run.turns import Turns
 
 if TYPE_CHECKING:
-    from pumice.run.cooperative import Cooperative
     from pumice.run.executable import Executable
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def check_largest_step(value: float) -> int:
     return int(value)
 
 
-class Store:
+class Store(Sharing):
     """Params and states by name on one device, and the order of all runs that use them. Thread-safe.
 
     Executables that are compiled with one store use the same params and states: those of equal name are one, and must have
@@ -76,7 +76,6 @@ class Store:
             self._largest_step = None if largest_step is None else check_largest_step(largest_step)
             self._pack_kernels = kernels_in_use(self._device, packs)
             self._turns = Turns()
-            self._cooperative: Cooperative | None = None
             # Bytes of params and states that travelled, those of child stores with them.
             self._moved = {"uploads_bytes": 0, "readback_bytes": 0}
         else:
@@ -125,44 +124,6 @@ class Store:
     def device(self) -> Device:
         """The device that it is on."""
         return self._root._device
-
-    @property
-    def cooperative(self) -> Cooperative | None:
-        """How its runs share the device; None: each run as a whole."""
-        return self._root._cooperative
-
-    @property
-    def paces(self) -> bool:
-        """Whether its runs are divided into ranges."""
-        found = self._root._cooperative
-        return found is not None and found.mode == "cooperative"
-
-    def cooperate(self, cooperative: Cooperative | None) -> None:
-        """Let all later runs on the store, and on its children, share the device as it says; None: no longer.
-
-        >>> import pumice as pm
-        >>> with pm.compile(lambda x: x * 2.0, x=pm.spec(2), device="host") as exe:
-        ...     c = pm.Cooperative(target_ms=2)
-        ...     exe.store.cooperate(c)
-        ...     exe.run(x=[1, 2]), c.report()["status"]
-        (array([2., 4.], dtype=float32), 'succeeded')
-        """
-        from pumice.run.cooperative import Cooperative
-
-        if cooperative is not None and not isinstance(cooperative, Cooperative):
-            raise InputError(
-                f"cooperate takes a pm.Cooperative, not {type(cooperative).__name__}", hint="such as pm.Cooperative(target_ms=4)"
-            )
-
-        def put() -> None:
-            self._root._cooperative = cooperative
-
-        self._in_turn(put)
-
-    def end_pauses(self) -> None:
-        """Let runs that are paused go on to their end; for callers that wait for that end, to close what they run on."""
-        if self.cooperative is not None:
-            self.cooperative.hurry()
 
     @property
     def pack_kernels(self) -> tuple[PackKernel, ...]:

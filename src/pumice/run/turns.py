@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.backends.base import Array, Pending
 from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, InputError
+
+if TYPE_CHECKING:
+    from pumice.run.cooperative import Cooperative
 
 T = TypeVar("T")
 
@@ -62,6 +65,8 @@ class Turns:
         # The job that the worker begins; nothing overtakes it.
         self._starting: DeviceCall | None = None
         self._worker: threading.Thread | None = None
+        # How runs share the device with others; None: each runs as a whole.
+        self.cooperative: Cooperative | None = None
         # Whether the thread that has the lock is in the foreground's turn of a run (see `run/paced.py`).
         self.guest = False
 

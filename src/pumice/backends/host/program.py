@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -244,8 +245,7 @@ class Program:
     def _by_step(self) -> list[list[Callable[[], Any]]]:
         """The calls of each step apart, for measuring."""
         if self._calls_of is None:
-            starts = [0, *self._ends[:-1]]
-            self._calls_of = [self._link(self.code[a:b]) for a, b in zip(starts, self._ends, strict=True)]
+            self._calls_of = [self._link(self.code[a:b]) for a, b in itertools.pairwise([0, *self._ends])]
         return self._calls_of
 
     def _link(self, code: Code) -> list[Callable[[], Any]]:
