@@ -14,6 +14,7 @@ import pytest
 import pumice as pm
 import route_kit as kit
 from cli_harness import pumice, refused
+from models.test_quantized_folders import folder_of
 from pumice.errors import DamagedFile, FormatError, InputError, PumiceError
 from pumice.formats import open_weights
 from pumice.formats.bundle import BundleWeights, manifest_digest, manifest_text
@@ -24,7 +25,7 @@ from pumice.llm.load import read_config
 from pumice.llm.quantize import quantize_model
 from pumice.models.config_data import config_data, config_of
 from pumice.routes.documents import plain
-from tiny_models import TEMPLATE, checkpoint
+from tiny_models import TEMPLATE, checkpoint, write_tokenizer
 
 SEED = 11
 SIZES = {"context": 64, "slots": 2, "chunk": 16, "chunk_bytes": 4096}
@@ -76,6 +77,15 @@ def test_the_same_answers_for_other_architectures(name: str, tmp_path: Path) -> 
     """Windows and a norm with an offset, states, a table of positions, fused matrices."""
     made = with_template(checkpoint(name, tmp_path))
     export_bundle(made, tmp_path / "bundle", **SIZES)
+    assert answers(tmp_path / "bundle", "host") == answers(made, "host")
+
+
+@pytest.mark.parametrize("method", ["gptq act-order", "awq", "nvfp4"])
+def test_the_same_answers_for_weights_that_others_quantised(method: str, tmp_path: Path) -> None:
+    """They are packed in the bundle as they are on the device; act-order has orders of columns besides."""
+    made, _ = folder_of(method, tmp_path)
+    write_tokenizer(made, 96)
+    export_bundle(with_template(made), tmp_path / "bundle", **SIZES)
     assert answers(tmp_path / "bundle", "host") == answers(made, "host")
 
 

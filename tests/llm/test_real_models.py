@@ -80,6 +80,18 @@ def test_smollm2_tokens_are_the_goldens(smollm2: Any) -> None:
         assert smollm2.tokenizer.decode(row["ids"], skip_special=False) == row["decoded"]
 
 
+def test_a_bundle_of_smollm2_gives_its_tokens(smollm2: Any, tmp_path: Path) -> None:
+    """Packed weights, a vocabulary from GGUF and its template, from a folder of which every byte is checked."""
+    from pumice.llm.bundle import export_bundle
+
+    export_bundle("smollm2", tmp_path / "bundle", context=512)
+    with pm.load(tmp_path / "bundle", device="host", context=512) as bundled:
+        for options in ({"temperature": 0}, {"seed": 7, "temperature": 1.0, "top_p": 0.9}):
+            want = smollm2.generate("Why is the sky blue?", max_tokens=24, **options)
+            found = bundled.generate("Why is the sky blue?", max_tokens=24, **options)
+            assert (found.tokens, found.text) == (want.tokens, want.text)
+
+
 def test_a_text_becomes_a_chat_and_streams_whole_characters(smollm2: Any) -> None:
     answer = smollm2.generate("What is the capital of France?", temperature=0, max_tokens=40)
     assert "Paris" in answer.text and answer.finish_reason == "stop"

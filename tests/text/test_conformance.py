@@ -5,6 +5,7 @@ The first run fetches 77 MB into `PUMICE_HOME`; without a network the tests are 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +52,17 @@ def test_vocabularies_without_cases_keep_the_text(name: str, folder: Path) -> No
     tokenizer = tokenizer_of(folder / f"ggml-vocab-{name}.gguf")
     for text in ("The cat sat on 123 mats.", "Ça va déjà? 你好", "def f(x):"):
         assert tokenizer.decode(tokenizer.encode(text)) == text.replace("？", "?")
+
+
+@pytest.mark.parametrize("name", WITH_CASES + WITHOUT)
+def test_a_tokeniser_is_the_same_after_it_was_written_and_read(name: str, folder: Path) -> None:
+    """As bundles keep it: the text of a tokenizer.json, and the settings that JSON keeps."""
+    path = folder / f"ggml-vocab-{name}.gguf"
+    first = tokenizer_of(path)
+    again = Tokenizer.from_json(first.to_json(), json.loads(json.dumps(first.settings())))
+    texts = [text for text, _ in cases(path)] if name in WITH_CASES else ["The cat sat on 123 mats.", "Ça va déjà? 你好"]
+    for text in texts:
+        ids = first.encode(text)
+        assert again.encode(text) == ids and again.decode(ids) == first.decode(ids)
+    tokens = range(first.vocab_size + 2)
+    assert [again.token_bytes(i) for i in tokens] == [first.token_bytes(i) for i in tokens]
