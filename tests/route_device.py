@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any
 
 from pumice.routes.boundaries import boundary_manifest
-from pumice.routes.cooperative import HOST_WORK, CooperativeRun, RunStep
+from pumice.routes.adaptive import HOST_WORK
+from pumice.routes.cooperative import CooperativeRun, RunStep
 from pumice.routes.records import EXECUTION_REPORT, PROGRESS
 
 ADAPTIVE = {"mode": "adaptive", "initialItems": 2, "minItems": 1, "maxItems": 16, "targetDurationMs": 8, "adjustmentGain": 1}

@@ -65,5 +65,51 @@ export const phases = (kit, settled, drive) => {
     return drive(clock, methods, () => ended ?? null, steps);
   };
 
-  return { program, workingSet, worker };
+  const arrays = { Int8Array, Uint8Array, Int16Array, Uint16Array, Int32Array, Uint32Array, Float32Array, Float64Array };
+
+  // Compares arrays that come as a type and numbers; "NaN" and the infinities come as strings.
+  const parity = (type, actual, reference, options) => {
+    const made = [actual, reference].map((values) => new arrays[type](values.map(Number)));
+    return kit.compareWebGpuParityArrays(...made, options);
+  };
+
+  const uniforms = (schema, values) => {
+    const { fields, byteLength, buffer } = kit.packUniforms(schema, values);
+    return { fields, byteLength, bytes: [...new Uint8Array(buffer)] };
+  };
+
+  const tensor = (given) => {
+    const { buffer, ...rest } = kit.createGpuTensor({ ...given, createBuffer: () => ({}) });
+    return rest;
+  };
+
+  // A manifest that was made already, in the form from which one is made.
+  const unmade = ({ manifestId, routeId, phases: listed }) => ({
+    manifestId, routeId,
+    phases: listed.map(({ phaseId, boundaries }) => ({
+      phaseId,
+      boundaries: boundaries.map((one) => Object.fromEntries(Object.entries(one).filter(([, value]) => value !== null))),
+    })),
+  });
+
+  // An adapter that does nothing, in the four scenarios; without the reports of its runs.
+  const conformance = async (given) => {
+    const runAdapter = async ({ cooperative, manifest }) => {
+      for (const { boundaries } of manifest.phases) {
+        for (const { boundaryId, kind } of boundaries) {
+          const boundary = cooperative.startBoundary(boundaryId);
+          for (let range = boundary.nextRange(); range; range = boundary.nextRange()) {
+            if (kind === 'gpu-command') await boundary.runGpuDuty(range, { encode: () => ({}) });
+            else await boundary.runCpuDuty(range, { work() {} });
+          }
+        }
+      }
+      return { outputFingerprint: 'same' };
+    };
+    return kit.runWebGpuCooperativeAdapterConformance({
+      ...given, manifest: kit.defineWebGpuCooperativeBoundaryManifest(unmade(given.manifest)), runAdapter,
+    }).catch((error) => error.cooperativeAdapterConformanceReport ?? Promise.reject(error));
+  };
+
+  return { program, workingSet, worker, parity, uniforms, tensor, conformance };
 };
