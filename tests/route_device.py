@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from pumice.routes.boundaries import boundary_manifest
 from pumice.routes.adaptive import HOST_WORK
+from pumice.routes.boundaries import boundary_manifest
 from pumice.routes.cooperative import CooperativeRun, RunStep
 from pumice.routes.records import EXECUTION_REPORT, PROGRESS
 

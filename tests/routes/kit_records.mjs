@@ -132,4 +132,138 @@ const route = await session.registerRoute({ routeId, kernel: { profile: 'p' } })
 await route.enqueue({ jobId: 'job', execute: async () => 3 });
 records.session = session.snapshot();
 
+records.sessionRoute = route.snapshot();
+records.queue = route.snapshot().queue;
+records.coordinator = session.snapshot().coordinator;
+records.factory = session.snapshot().resourceFactory;
+
+const coordinator = kit.createWebGpuInferenceCoordinator();
+const admissions = ['a', 'b'].map((jobId) => coordinator.requestAdmission({ routeId, jobId }));
+records.admission = await admissions[0].admission;
+admissions[0].begin();
+records.admissionRelease = admissions[0].release();
+records.admissionCancellation = admissions[1].cancel('why');
+const waiting = runtime.createInferenceQueue();
+waiting.enqueue({ jobId: 'a', execute: async () => 1 });
+records.jobCancellation = waiting.enqueue({ jobId: 'b', execute: async () => 1 }).cancel('why');
+
+records.resource = residency.snapshot().resources[0];
+const lease = residency.acquire({ resourceId: 'w', routeId, declaredBytes: 8, kind: 'model-weight' });
+const { resource, ...leased } = lease;
+records.lease = leased;
+records.invalidation = residency.invalidateAll({ reason: 'lost' });
+const factoryResidency = kit.createWebGpuResourceResidency({ sessionId: 's' });
+const factory = kit.createWebGpuResourceFactory({ sessionId: 's', residency: factoryResidency });
+await factory.acquireOrCreate({ resourceId: 'x', routeId, declaredBytes: 8, kind: 'k', create: () => ({}), dispose() {} });
+records.flight = factory.snapshot().flights[0];
+const arena = kit.createWebGpuScratchArena({
+  arenaId: 'arena', slots: [{ slotId: 's', declaredBytes: 8 }], allocateSlot: () => ({ resource: {}, dispose() {} }),
+});
+const { schema, arenaId, useId, useSequence } = arena.beginUse({ useId: 'u' });
+records.arenaUse = { schema, arenaId, useId, useSequence };
+records.arena = arena.snapshot();
+
+const plan = kit.defineWebGpuPhaseResourcePlan({
+  planId: 'p', resources: [{ resourceId: 'w', declaredBytes: 8 }], phases: [{ phaseId: 'one', requiredResourceIds: ['w'] }],
+});
+records.plan = plan;
+const workingSet = kit.createWebGpuPhaseResourceWorkingSet({
+  controllerId: 'c', plan, acquireResource: async () => ({ resourceId: 'w', release: () => ({ status: 'released' }) }),
+});
+records.transition = await workingSet.transitionToPhase('one');
+records.workingSet = workingSet.snapshot();
+
+const scheduler = { mode: 'cooperative', yieldMs: 4, waitForSubmittedWorkDone: true, phaseChunkSize: { a: 8 } };
+const bounds = { yieldMs: { min: 0, max: 16, step: 2 }, phaseChunkSize: { a: { min: 1, max: 16, stepFactor: 2 } } };
+const application = kit.createWebGpuSchedulerApplication({ routeId, scheduler, bounds });
+const { getControl, refreshAtBoundary, settleBoundary, ...invocation } = application.beginInvocation({ invocationId: 'i' });
+records.invocation = invocation;
+records.boundary = refreshAtBoundary({ boundaryId: 'b', dutyId: 'd', phase: 'p', position: 'before-encode' });
+const decision = {
+  schema: kit.FOREGROUND_BUDGET_GOVERNOR_SCHEMA, routeId, status: 'adjusted', action: 'increase-yield-budget', target: 'yieldMs',
+  schedulerChanged: true, applicationAuthority: 'decision-state-only-not-runtime-application', revision: 1,
+  previousScheduler: scheduler, effectiveScheduler: { ...scheduler, yieldMs: 6 }, failures: [],
+};
+records.decisionApplication = application.applyDecision(decision);
+records.application = application.snapshot();
+const scheduled = await kit.createWebGpuInferenceRuntime({
+  routeId, device: newDevice(), adapterName: 'counting', kernel: { profile: 'p' }, requiredStages: ['a'],
+  schedulerApplication: kit.createWebGpuSchedulerApplication({ routeId, scheduler, bounds }),
+});
+records.decisionReceipt = await scheduled.createInferenceQueue().scheduleSchedulerDecision(decision);
+
+const interlock = kit.createWebGpuForegroundOpportunityInterlock({ routeId, runId: 'run', device, queue: device.queue });
+const turn = interlock.request({ requestId: 'q', run: ({ submit }) => { submit([{}]); return 1; } });
+records.pressure = interlock.pressureSnapshot();
+const at = { invocationId: 'i', boundaryId: 'b', dutyId: 'd', phase: 'p', position: 'before-encode' };
+records.foregroundService = await interlock.serviceAtBoundary(at);
+records.foregroundReceipt = await turn.completion;
+records.interlock = interlock.snapshot();
+
+const hostPhases = kit.createWebGpuHostPhaseRecorder({ routeId, runId: 'run', clock: clock() });
+hostPhases.end(hostPhases.begin('readback'));
+records.hostReport = hostPhases.finish();
+const expected = { firingId: 'f', expectedRouteId: routeId, expectedRunId: 'run', expectedClockId: 'clock' };
+records.hostEvents = kit.projectWebGpuHostPhaseEvents(records.hostReport, expected);
+const duties = kit.createWebGpuCommandDutyRecorder({ routeId, runId: 'run', clock: clock() });
+await duties.measureSubmission({ phase: 'p', kind: 'compute' }, () => {});
+records.dutyReport = duties.finish();
+records.dutyObservation = kit.createWebGpuCommandDutyObservationFromReport(records.dutyReport, {
+  ...expected, measurements: [{ dutyId: 'run:command-duty:0', observedDurationMs: 4, foregroundOverlapDurationMs: 1 }],
+});
+records.capture = kit.createWebGpuParityCaptureRegistry({ runId: 'run' }).capture('s', new Float32Array([1, 2]), { shape: [2] });
+const { buffer, ...tensor } = kit.createGpuTensor({ name: 'x', shape: [3], dtype: 'f16', createBuffer: () => ({}) });
+records.tensor = tensor;
+records.program = kit.defineWebGpuPhaseProgram({
+  name: 'p', tensors: { x: {} }, kernels: { k: { bindings: [{ name: 'a', resource: 'tensor:x' }] } },
+  phases: [{ name: 'one', kernel: 'k', dispatch: [1] }],
+}, { runtime: { defineComputeKernel: (kernel) => kernel } });
+records.validation = kit.validateWebGpuCooperativeExecutionReport(records.executionReport);
+const ids = { executionId: 'e', operationId: 'o', moduleId: 'm' };
+const worked = await new Promise((resolve) => {
+  const listeners = {};
+  const worker = {
+    addEventListener: (name, listener) => { listeners[name] = listener; }, removeEventListener() {}, terminate() {},
+    postMessage: (request) => {
+      records.workerRequest = request;
+      const message = { schema: kit.WEBGPU_WORKER_PHASE_PROGRESS_SCHEMA, ...ids, sequence: 0, progress: { done: 1 } };
+      records.workerResult = { schema: kit.WEBGPU_WORKER_PHASE_RESULT_SCHEMA, ...ids, status: 'completed', output: 3 };
+      setImmediate(() => { listeners.message({ data: message }); listeners.message({ data: records.workerResult }); });
+    },
+  };
+  kit.runWebGpuWorkerPhase({
+    ...ids, payload: { a: 1 }, createWorker: () => ({ worker, identity: { moduleId: 'm' } }), validateOutput: (output) => output,
+  }).then(resolve);
+});
+records.workerReport = worked.report;
+[records.workerProgress] = worked.report.progress;
+records.conformance = await kit.runWebGpuCooperativeAdapterConformance({
+  conformanceId: 'c', manifest: fixed, initialResources: ['weights'], expectedFinalResources: ['weights', 'out'],
+  adapterIdentity: { adapterId: 'a', routeId, packageName: 'p', packageVersion: '1', sourceRevision: 's' },
+  runAdapter: async ({ cooperative }) => {
+    const rows = cooperative.startBoundary('rows');
+    for (let range = rows.nextRange(); range; range = rows.nextRange()) await rows.runGpuDuty(range, { encode: () => ({}) });
+    return { outputFingerprint: 'same' };
+  },
+});
+records.governor = kit.createForegroundBudgetGovernor({
+  routeId, episodeEpochId: 'e', targetFrameGapMs: 50, failureWindowsBeforeAdjust: 1, successWindowsBeforeRelax: 1, scheduler, bounds,
+  attributionPolicy: { minimumCoveredFraction: 0.8, maximumSharedFraction: 0.25 },
+}).observe({ episodeEpochId: 'other', episodeId: '1', firingId: '1' });
+
+const planner = kit.createWebGpuAdaptiveCommandDutyPlanner({
+  plannerId: 'p', unit: 'row', totalItems: 4, initialChunkItems: 4, targetDurationMs: 8, bounds: { minChunkItems: 1, maxChunkItems: 4 },
+});
+const { rangeId } = planner.nextRange();
+records.observation = planner.observeRange({ rangeId, observedDurationMs: 3, timingAuthority: 'queue-work-done' });
+records.planner = planner.snapshot();
+
+let lose;
+const other = newDevice();
+other.lost = new Promise((resolve) => { lose = resolve; });
+const lossy = await kit.createWebGpuInferenceSession({ sessionId: 's', device: other, adapterName: 'counting' });
+lose({ reason: 'unknown', message: 'gone' });
+await new Promise(setImmediate);
+records.deviceLoss = lossy.snapshot().deviceLoss;
+
 console.log(JSON.stringify(records));

@@ -20,6 +20,7 @@ from pumice.routes.own import OWN, own_routes
 from pumice.routes.predefined import KIMODO, PREDEFINED, motion_errors
 from pumice.routes.records import RECORDS
 from pumice.routes.registry import RouteRegistry
+from pumice.routes.state_records import STATE_RECORDS
 from route_samples import Sample, mutate
 
 SEED = 20261116
@@ -113,7 +114,7 @@ def test_the_schema_ids_are_the_package_s() -> None:
     found = contract["value"]
     assert found["kitVersion"] == KIT_VERSION
     ours = {name for name in found.values() if isinstance(name, str) and name in BY_SCHEMA}
-    records = {kind.schema_id for kind in RECORDS}
+    records = {kind.schema_id for kind in (*RECORDS, *STATE_RECORDS)}
     rest = {
         "kaminos.webgpu-staged-profile.v0",
         "kaminos.tensor-manifest.v0",
@@ -123,7 +124,7 @@ def test_the_schema_ids_are_the_package_s() -> None:
         "kaminos.webgpu-cooperative-boundary-manifest.v0",
         "kaminos.webgpu-scheduler-verification-receipt.v0",
     }
-    assert len(ours) == 7 and BY_SCHEMA.keys() == ours | records | rest
+    assert len(ours) == 8 and BY_SCHEMA.keys() == ours | records | rest
 
 
 _FACTORIES = ("MogeDepthNormal", "SharpImageToSplat", "KimodoTextToMotion", "Sf3dImageToMesh")

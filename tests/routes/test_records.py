@@ -8,6 +8,7 @@ import pytest
 
 import route_kit as kit
 from json_schema import agrees
+from pumice.routes.documents import plain
 from pumice.routes.kinds import document_errors, kind_of
 from pumice.routes.records import (
     DUTY_DESCRIPTOR,
@@ -15,11 +16,14 @@ from pumice.routes.records import (
     GOVERNOR_DECISION,
     OBSERVATION,
     PROGRESS,
+    RECORDS,
     RESIDENCY,
     SESSION,
     SUBMISSION_REPORT,
     WORKER_RESULT,
 )
+from pumice.routes.state_records import STATE_RECORDS
+from route_records import own_records
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +34,37 @@ def records() -> dict[str, Any]:
 def test_records_that_the_package_writes_are_read(records: dict[str, Any]) -> None:
     kinds = {name: kind_of(record) for name, record in records.items()}
     assert all(kinds.values()), kinds
-    assert len(records) == 21
+    assert len(records) == 64
+    kept = {kind.schema_id for kind in (*RECORDS, *STATE_RECORDS)}
+    assert kept <= {record["schema"] for record in records.values()}, "a kind of which the package makes none"
     for name, record in records.items():
         assert document_errors(record) == [], name
         schema = kinds[name].json_schema()  # type: ignore[union-attr]
         assert agrees(record, schema, schema), name
+
+
+# What our records have besides, or the package's do.
+ONLY_THEIRS = {
+    "executionReport": {"schedulerRevision", "invocationScheduler"},
+    "disabledReport": {"schedulerRevision", "invocationScheduler"},
+    "boundedReport": {"schedulerRevision", "invocationScheduler"},
+    "queue": set(),
+}
+ONLY_OURS = {name: {"cancellation"} for name in ("executionReport", "disabledReport", "boundedReport")}
+
+
+def test_records_of_ours_have_the_package_s_kinds_and_fields(records: dict[str, Any]) -> None:
+    ours = own_records()
+    kept = {kind.schema_id for kind in (*RECORDS, *STATE_RECORDS)}
+    assert kept <= {record["schema"] for record in ours.values()}, "a kind of which we make none"
+    for name, record in ours.items():
+        kind = kind_of(record)
+        assert kind is not None and kind is kind_of(records[name]), name
+        assert document_errors(record) == [], name
+        assert agrees(plain(record), kind.json_schema(), kind.json_schema()), name
+        mine, theirs = set(record), set(records[name])
+        assert mine - theirs == ONLY_OURS.get(name, set()), name
+        assert theirs - mine == ONLY_THEIRS.get(name, set()), name
 
 
 def test_every_required_field_of_a_record_is_missed(records: dict[str, Any]) -> None:
@@ -54,7 +84,7 @@ def test_progress_without_a_total_is_null(records: dict[str, Any]) -> None:
 
 def test_duties_are_counted_and_failures_kept(records: dict[str, Any]) -> None:
     report = records["executionReport"]
-    assert EXECUTION_REPORT.errors({**report, "submittedGpuDutyCount": 3}) == [
+    assert EXECUTION_REPORT.errors({**report, "submittedGpuDutyCount": report["submittedGpuDutyCount"] + 1}) == [
         "submittedGpuDutyCount must equal observedPrefixFenceCount + unfencedSubmittedGpuDutyCount"
     ]
     assert EXECUTION_REPORT.errors({**report, "status": "failed"}) == ["failed reports must include failure"]

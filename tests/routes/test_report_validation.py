@@ -46,7 +46,7 @@ def ours() -> list[dict[str, Any]]:
 
 
 def theirs() -> list[dict[str, Any]]:
-    return [report for name, report in kit.records().items() if name.endswith("Report") and name != "submissionReport"]
+    return [one for one in kit.records().values() if one["schema"] == "kaminos.webgpu-cooperative-execution-report.v0"]
 
 
 def own(report: Any, options: dict[str, Any]) -> dict[str, Any]:

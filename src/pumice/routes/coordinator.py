@@ -92,6 +92,7 @@ class AdmissionCoordinator:
             return None
         return {
             "schema": f"{_SCHEMA}-admission.v0",
+            "status": "granted",
             "schedulingPolicy": POLICY,
             **found.ids,
             "requestedAtMs": found.requested_at,

@@ -167,7 +167,8 @@ class InferenceQueue:
             job.admission = self.coordinator.request(self.route_id, job.job_id, job.metadata)
         if self.coordinator.status(job.admission) != "granted":
             return False
-        job.admitted = self.coordinator.admission(job.admission)
+        granted = self.coordinator.admission(job.admission) or {}
+        job.admitted = {name: value for name, value in granted.items() if name != "status"}
         self.coordinator.begin(job.admission)
         return True
 

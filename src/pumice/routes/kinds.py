@@ -25,6 +25,7 @@ from pumice.routes.rules import field_of
 from pumice.routes.runtime_profile import RUNTIME_PROFILE
 from pumice.routes.scheduler import SCHEDULER
 from pumice.routes.staged import STAGED
+from pumice.routes.state_records import STATE_RECORDS
 from pumice.routes.tensors import TENSOR_MANIFEST
 from pumice.routes.verification import VERIFICATION
 
@@ -45,6 +46,7 @@ KINDS: tuple[DocumentKind, ...] = (
     BOUNDARY_MANIFEST,
     VERIFICATION,
     *RECORDS,
+    *STATE_RECORDS,
     BACKEND,
     KERNEL,
     TIMING,

@@ -26,47 +26,24 @@ from pumice.routes.rules import (
     Law,
     Nested,
     Record,
-    Rule,
     exactly,
     field_of,
     is_amount,
     is_integer,
     one_of,
-    or_null,
 )
-
-_POSITIVE = Rule(
-    "must be a positive safe integer",
-    lambda value: is_integer(value) and is_amount(value) and 0 < value < 2**53,  # type: ignore[operator]
-    {"type": "integer", "minimum": 1},
+from pumice.routes.tables import (
+    AMOUNT_OR_NULL,
+    COUNT_OR_NULL,
+    FRACTION_OR_NULL,
+    NULL,
+    OBJECT_OR_NULL,
+    POSITIVE,
+    fields,
+    record_kind,
+    status_field,
+    text_fields,
 )
-_FRACTION = Rule(
-    "must be a number from 0 to 1",
-    lambda value: is_amount(value) and value <= 1,  # type: ignore[operator]
-    {"type": "number", "minimum": 0, "maximum": 1},
-)
-_COUNT_OR_NULL = or_null("must be null or a non-negative integer", COUNT)
-_AMOUNT_OR_NULL = or_null("must be null or a finite non-negative number", AMOUNT)
-_FRACTION_OR_NULL = or_null("must be null or a number from 0 to 1", _FRACTION)
-_OBJECT_OR_NULL = or_null("must be null or an object", OBJECT)
-_NULL = Rule("must be null", lambda value: value is None, {"type": "null"})
-
-
-def _status(*states: str) -> Field:
-    return Field("status", one_of(f"must be one of {', '.join(states)}", states))
-
-
-def _texts(*names: str) -> tuple[Field, ...]:
-    return tuple(Field(name, TEXT) for name in names)
-
-
-def _all(rule: Rule, *names: str) -> tuple[Field, ...]:
-    return tuple(Field(name, rule) for name in names)
-
-
-def _kind(name: str, schema: str, *checks: Check) -> DocumentKind:
-    full = schema if "." in schema else f"kaminos.webgpu-{schema}.v0"
-    return DocumentKind(name, full, Record(name, (Field("schema", exactly(full)), *checks)))
 
 
 def _exact_range(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -76,18 +53,18 @@ def _exact_range(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 _RANGE: tuple[Check, ...] = (
-    *_texts("plannerId", "rangeId", "unit"),
-    *_all(COUNT, "rangeIndex", "itemStart", "itemEnd", "completedItemsBefore", "completedItemsAfter"),
-    Field("rangeTotal", _NULL),
-    *_all(_POSITIVE, "itemCount", "plannedChunkItems"),
-    *_all(_COUNT_OR_NULL, "totalItems"),
-    *_all(_FRACTION_OR_NULL, "progressBefore", "progressAfter"),
+    *text_fields("plannerId", "rangeId", "unit"),
+    *fields(COUNT, "rangeIndex", "itemStart", "itemEnd", "completedItemsBefore", "completedItemsAfter"),
+    Field("rangeTotal", NULL),
+    *fields(POSITIVE, "itemCount", "plannedChunkItems"),
+    *fields(COUNT_OR_NULL, "totalItems"),
+    *fields(FRACTION_OR_NULL, "progressBefore", "progressAfter"),
     Law("a range has as many items as lie between its ends", _exact_range),
 )
-_GAINS = _all(AMOUNT, "requestedAdjustmentGain", "effectiveAdjustmentGain")
-_BOUNDS = Nested("bounds", Record("bounds", _all(_POSITIVE, "minChunkItems", "maxChunkItems")))
-COOPERATIVE_RANGE = _kind("cooperative range", "cooperative-range", *_RANGE)
-ADAPTIVE_RANGE = _kind("adaptive range", RANGE_SCHEMA, *_RANGE, Field("targetDurationMs", AMOUNT), *_GAINS, _BOUNDS)
+_GAINS = fields(AMOUNT, "requestedAdjustmentGain", "effectiveAdjustmentGain")
+_BOUNDS = Nested("bounds", Record("bounds", fields(POSITIVE, "minChunkItems", "maxChunkItems")))
+COOPERATIVE_RANGE = record_kind("cooperative range", "cooperative-range", *_RANGE)
+ADAPTIVE_RANGE = record_kind("adaptive range", RANGE_SCHEMA, *_RANGE, Field("targetDurationMs", AMOUNT), *_GAINS, _BOUNDS)
 
 
 def _observed(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -99,25 +76,25 @@ def _observed(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 _ADJUSTMENTS = one_of("has unsupported value", ("decrease", "increase", "maintain", "complete"))
-OBSERVATION = _kind(
+OBSERVATION = record_kind(
     "adaptive observation",
     OBSERVATION_SCHEMA,
     Field("plannerId", TEXT),
-    _status("range-observed", "planner-complete", "failed"),
-    *_all(COUNT, "completedItems"),
-    *_all(_POSITIVE, "totalItems"),
+    status_field("range-observed", "planner-complete", "failed"),
+    *fields(COUNT, "completedItems"),
+    *fields(POSITIVE, "totalItems"),
     *_GAINS,
     Field("adjustment", _ADJUSTMENTS, "absent"),
-    Field("actualRangeCount", _COUNT_OR_NULL),
+    Field("actualRangeCount", COUNT_OR_NULL),
     Law("an observation names its timing authority, a failure its cause", _observed),
 )
-PLANNER = _kind(
+PLANNER = record_kind(
     "adaptive planner",
     PLANNER_SCHEMA,
-    *_texts("plannerId", "unit"),
-    _status("active", "complete", "failed"),
-    *_all(_POSITIVE, "totalItems", "initialChunkItems", "currentChunkItems"),
-    *_all(COUNT, "completedItems", "rangeCount"),
+    *text_fields("plannerId", "unit"),
+    status_field("active", "complete", "failed"),
+    *fields(POSITIVE, "totalItems", "initialChunkItems", "currentChunkItems"),
+    *fields(COUNT, "completedItems", "rangeCount"),
     _BOUNDS,
     Field("retention", exactly("uncapped")),
     Items("ranges", ADAPTIVE_RANGE.record, "must be an array", least=0),
@@ -133,17 +110,17 @@ def _known_total(entry: Mapping[str, Any]) -> Iterator[str]:
 _PROGRESS: tuple[Check, ...] = (
     Field("status", TEXT),
     Field("completedItems", COUNT),
-    Field("totalItems", _COUNT_OR_NULL),
-    Field("progress", _FRACTION_OR_NULL),
-    Field("percent", _AMOUNT_OR_NULL),
+    Field("totalItems", COUNT_OR_NULL),
+    Field("progress", FRACTION_OR_NULL),
+    Field("percent", AMOUNT_OR_NULL),
     Law("progress has a real denominator or is null", _known_total),
 )
-PROGRESS = _kind(
+PROGRESS = record_kind(
     "cooperative progress",
     "cooperative-progress",
-    *_texts("routeId", "invocationId"),
+    *text_fields("routeId", "invocationId"),
     *_PROGRESS,
-    *_all(TEXT_OR_NULL, "currentPhaseId", "currentBoundaryId"),
+    *fields(TEXT_OR_NULL, "currentPhaseId", "currentBoundaryId"),
     Items("phases", Record("phase", (Field("phaseId", TEXT), *_PROGRESS))),
 )
 
@@ -165,13 +142,13 @@ def _counted(report: Mapping[str, Any]) -> Iterator[str]:
         yield "submittedGpuDutyCount must equal observedPrefixFenceCount + unfencedSubmittedGpuDutyCount"
 
 
-EXECUTION_REPORT = _kind(
+EXECUTION_REPORT = record_kind(
     "cooperative execution report",
     "cooperative-execution-report",
-    *_texts("status", "routeId", "manifestId", "invocationId"),
+    *text_fields("status", "routeId", "manifestId", "invocationId"),
     Field("schedulingMode", one_of("must be cooperative or disabled", ("cooperative", "disabled"))),
     Field("completionPolicy", one_of("must be strict-prefix or bounded-prefix", ("strict-prefix", "bounded-prefix"))),
-    *_all(
+    *fields(
         COUNT,
         "issuedGpuDutyCount",
         "retiredGpuDutyCount",
@@ -181,12 +158,12 @@ EXECUTION_REPORT = _kind(
         "unfencedSubmittedGpuDutyCount",
         "maxObservedInFlightGpuDuties",
     ),
-    *_all(ARRAY, "gpuDuties", "boundaries"),
+    *fields(ARRAY, "gpuDuties", "boundaries"),
     Field("durationMs", AMOUNT),
     Nested("progress", PROGRESS.record),
-    Field("runtimeTelemetry", _OBJECT_OR_NULL),
-    Field("failure", _OBJECT_OR_NULL),
-    Field("lastTrustworthyBoundary", _OBJECT_OR_NULL),
+    Field("runtimeTelemetry", OBJECT_OR_NULL),
+    Field("failure", OBJECT_OR_NULL),
+    Field("lastTrustworthyBoundary", OBJECT_OR_NULL),
     Field("retention", exactly("uncapped")),
     Law("every duty is counted, and a failure says what it was", _counted),
 )
@@ -197,17 +174,19 @@ _DUTY = Record(
     (
         Field("dutyId", TEXT),
         Field("sequence", COUNT),
-        _status(*_DUTY_STATES),
-        *_all(_AMOUNT_OR_NULL, "submitStartedAtMs", "submitReturnedAtMs", "submittedAtMs", "completedAtMs", "rawQueueDurationMs"),
+        status_field(*_DUTY_STATES),
+        *fields(
+            AMOUNT_OR_NULL, "submitStartedAtMs", "submitReturnedAtMs", "submittedAtMs", "completedAtMs", "rawQueueDurationMs"
+        ),
         Field("timingAuthority", TEXT_OR_NULL),
     ),
 )
-_WAIT = Record("wait", (*_texts("triggerDutyId", "settledDutyId"), Field("controlWaitMs", AMOUNT)))
-SUBMISSION_REPORT = _kind(
+_WAIT = Record("wait", (*text_fields("triggerDutyId", "settledDutyId"), Field("controlWaitMs", AMOUNT)))
+SUBMISSION_REPORT = record_kind(
     "bounded submission report",
     "bounded-gpu-submission-report",
     Field("status", TEXT),
-    Field("maxInFlightDuties", _POSITIVE),
+    Field("maxInFlightDuties", POSITIVE),
     Items("duties", _DUTY, "must be an array", least=0),
     Items("backpressure", _WAIT, "must be an array", least=0),
 )
@@ -230,37 +209,38 @@ def _control(control: Mapping[str, Any]) -> Iterator[str]:
         yield "bounds.stepFactor must be greater than 1"
 
 
-DUTY_DESCRIPTOR = _kind(
+DUTY_DESCRIPTOR = record_kind(
     "command duty descriptor",
     "command-duty-descriptor",
-    *_texts("dutyId", "routeId", "runId", "clockId", "phase"),
+    *text_fields("dutyId", "routeId", "runId", "clockId", "phase"),
     Field("kind", one_of("must be one of: compute, copy, render, mixed", ("compute", "copy", "render", "mixed"))),
     Nested("submissionBoundary", Record("boundary", (Law("submitted work is not interruptible", _not_preemptible),))),
     Nested(
         "chunkControl",
         Record(
-            "control", (*_texts("controlId", "unit"), Field("current", _POSITIVE), Law("the chunk is within bounds", _control))
+            "control",
+            (*text_fields("controlId", "unit"), Field("current", POSITIVE), Law("the chunk is within bounds", _control)),
         ),
         "null",
     ),
 )
 
-JOB_COMPLETION = _kind(
+JOB_COMPLETION = record_kind(
     "inference job completion",
     "inference-job-completion",
-    *_texts("routeId", "jobId"),
-    _status("succeeded", "failed", "cancelled-before-start"),
-    *_all(AMOUNT, "queuedAtMs", "completedAtMs"),
-    Field("startedAtMs", _AMOUNT_OR_NULL),
+    *text_fields("routeId", "jobId"),
+    status_field("succeeded", "failed", "cancelled-before-start"),
+    *fields(AMOUNT, "queuedAtMs", "completedAtMs"),
+    Field("startedAtMs", AMOUNT_OR_NULL),
     Field("progress", ARRAY),
     Field("outputPresent", BOOLEAN),
 )
-ADMISSION = _kind(
+ADMISSION = record_kind(
     "inference admission",
     "inference-admission",
     Field("sequence", COUNT),
-    *_texts("routeId", "jobId"),
-    *_all(AMOUNT, "requestedAtMs", "grantedAtMs"),
+    *text_fields("routeId", "jobId"),
+    *fields(AMOUNT, "requestedAtMs", "grantedAtMs"),
     Field("schedulingPolicy", exactly(POLICY)),
 )
 
@@ -268,8 +248,8 @@ _RESOURCE = Record(
     "resource",
     (
         Field("resourceId", TEXT),
-        _status("resident", "evicted", "invalidated"),
-        *_all(COUNT, "generation", "declaredBytes", "activeLeaseCount"),
+        status_field("resident", "evicted", "invalidated"),
+        *fields(COUNT, "generation", "declaredBytes", "activeLeaseCount"),
         Field("kind", TEXT),
         Field("ownership", one_of("must be borrowed or managed", ("borrowed", "managed"))),
         Field("owners", ARRAY),
@@ -285,7 +265,7 @@ def _resident_bytes(ledger: Mapping[str, Any]) -> Iterator[str]:
         yield "totalResidentDeclaredBytes must equal the declared bytes of resident resources"
 
 
-RESIDENCY = _kind(
+RESIDENCY = record_kind(
     "resource residency",
     "resource-residency",
     Field("totalResidentDeclaredBytes", COUNT),
@@ -293,7 +273,7 @@ RESIDENCY = _kind(
     Items("resources", _RESOURCE, "must be an array", least=0),
     Law("the total is that of the resident resources", _resident_bytes),
 )
-_LOSS = Record("loss", (*_texts("reason"), Field("atMs", AMOUNT)))
+_LOSS = Record("loss", (*text_fields("reason"), Field("atMs", AMOUNT)))
 
 
 def _lost(session: Mapping[str, Any]) -> Iterator[str]:
@@ -301,11 +281,11 @@ def _lost(session: Mapping[str, Any]) -> Iterator[str]:
         yield "device-lost sessions must include deviceLoss"
 
 
-SESSION = _kind(
+SESSION = record_kind(
     "inference session",
     "inference-session",
-    *_texts("sessionId", "deviceOwnership"),
-    _status("active", "device-lost", "closed"),
+    *text_fields("sessionId", "deviceOwnership"),
+    status_field("active", "device-lost", "closed"),
     Nested("backendIdentity", BACKEND.record),
     Nested("deviceLoss", _LOSS, "null"),
     Law("a session that lost its device says how", _lost),
@@ -315,22 +295,22 @@ SESSION = _kind(
     Field("routes", ARRAY),
 )
 
-SCHEDULER_BOUNDARY = _kind(
+SCHEDULER_BOUNDARY = record_kind(
     "scheduler boundary",
     "scheduler-boundary",
-    _status("pending-encode-validation", "encoded", "failed-before-encode"),
+    status_field("pending-encode-validation", "encoded", "failed-before-encode"),
     Field("position", exactly("before-encode")),
-    *_all(_COUNT_OR_NULL, "requestedSchedulerRevision", "effectiveSchedulerRevision"),
+    *fields(COUNT_OR_NULL, "requestedSchedulerRevision", "effectiveSchedulerRevision"),
     Field("effectiveYieldMs", AMOUNT),
     Field("effectivePhaseChunkSize", OBJECT),
     Field("submissionStatus", one_of("must be not-claimed or not-submitted", ("not-claimed", "not-submitted"))),
 )
-FOREGROUND_RECEIPT = _kind(
+FOREGROUND_RECEIPT = record_kind(
     "foreground opportunity receipt",
     "foreground-opportunity-receipt",
-    *_texts("requestId", "status"),
+    *text_fields("requestId", "status"),
     Field("requestedAtMs", AMOUNT),
-    *_all(_AMOUNT_OR_NULL, "startedAtMs", "settledAtMs"),
+    *fields(AMOUNT_OR_NULL, "startedAtMs", "settledAtMs"),
     Field("submissions", ARRAY),
 )
 _PARITY_METRICS = Record(
@@ -338,12 +318,12 @@ _PARITY_METRICS = Record(
     (
         Field("exactMatch", BOOLEAN),
         Field("mismatchCount", COUNT),
-        *_all(AMOUNT, "maxAbsoluteError", "meanAbsoluteError", "rootMeanSquareError", "l2Error"),
-        Field("relativeL2Error", _AMOUNT_OR_NULL),
+        *fields(AMOUNT, "maxAbsoluteError", "meanAbsoluteError", "rootMeanSquareError", "l2Error"),
+        Field("relativeL2Error", AMOUNT_OR_NULL),
         Field("relativeL2Status", one_of("has unsupported value", ("defined", "infinite-zero-reference-norm"))),
     ),
 )
-PARITY = _kind(
+PARITY = record_kind(
     "parity comparison",
     "parity-comparison",
     Nested(
@@ -353,10 +333,10 @@ PARITY = _kind(
     Nested("sampling", Record("sampling", (Field("mode", one_of("has unsupported value", ("all", "stride"))),))),
     Nested("metrics", _PARITY_METRICS),
 )
-GOVERNOR_DECISION = _kind(
+GOVERNOR_DECISION = record_kind(
     "governor decision",
     "kaminos.foreground-budget-governor-decision.v0",
-    _status(
+    status_field(
         "held-invalid-evidence",
         "duplicate-observation-held",
         "instrumentation-required",
@@ -385,15 +365,15 @@ GOVERNOR_DECISION = _kind(
         ),
     ),
     Field("revision", COUNT),
-    *_all(OBJECT, "previousScheduler", "effectiveScheduler"),
+    *fields(OBJECT, "previousScheduler", "effectiveScheduler"),
 )
-_WORKER = _texts("executionId", "operationId", "moduleId")
-WORKER_REQUEST = _kind("worker phase request", "worker-phase-request", *_WORKER)
-WORKER_PROGRESS = _kind(
-    "worker phase progress", "worker-phase-progress", *_texts("executionId", "operationId"), Field("sequence", COUNT)
+_WORKER = text_fields("executionId", "operationId", "moduleId")
+WORKER_REQUEST = record_kind("worker phase request", "worker-phase-request", *_WORKER)
+WORKER_PROGRESS = record_kind(
+    "worker phase progress", "worker-phase-progress", *text_fields("executionId", "operationId"), Field("sequence", COUNT)
 )
-WORKER_RESULT = _kind(
-    "worker phase result", "worker-phase-result", *_texts("executionId", "operationId"), _status("completed", "failed")
+WORKER_RESULT = record_kind(
+    "worker phase result", "worker-phase-result", *text_fields("executionId", "operationId"), status_field("completed", "failed")
 )
 
 RECORDS: tuple[DocumentKind, ...] = (

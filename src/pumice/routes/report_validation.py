@@ -12,7 +12,7 @@ from typing import Any
 from pumice.routes.documents import plain, same
 from pumice.routes.errors import RouteError
 from pumice.routes.records import EXECUTION_REPORT, PROGRESS
-from pumice.routes.rules import ABSENT, TEXT, field_of, is_count, is_object, is_text, shown
+from pumice.routes.rules import ABSENT, TEXT, field_of, is_count, is_object, is_text, shown, truthy
 
 VALIDATION_SCHEMA = "kaminos.webgpu-cooperative-report-validation.v0"
 _STATES = ("succeeded", "failed", "cancelled")
@@ -317,7 +317,7 @@ def _planner_errors(boundary: dict[str, Any], label: str) -> Iterator[str]:
 
 def _trust_errors(report: dict[str, Any], boundaries: list[dict[str, Any]]) -> Iterator[str]:
     named = field_of(report.get("failure"), "boundaryId")
-    if named not in (ABSENT, None):
+    if truthy(named):
         states = {one.get("boundaryId"): one.get("status") for one in boundaries if isinstance(one.get("boundaryId"), str)}
         if not isinstance(named, str) or states.get(named) not in ("failed", "cancelled"):
             yield "failure.boundaryId must identify the failed or cancelled boundary"
