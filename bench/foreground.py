@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import platform
+import statistics
 import sys
 import threading
 import time
@@ -259,20 +260,20 @@ class Found:
 
     gaps: list[float] = field(default_factory=list)
     units: int = 0
-    seconds: float = 0.0
+    rates: list[float] = field(default_factory=list)  # units a second, of each round
     digests: list[list[str]] = field(default_factory=list)
     verified: list[str] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
-        return self.units / self.seconds if self.seconds else 0.0
+        return statistics.median(self.rates) if self.rates else 0.0
 
     def gap(self, share: float) -> float:
         return float(np.quantile(self.gaps, share)) if self.gaps else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
         gaps = {"p50": self.gap(0.5), "p99": self.gap(0.99), "max": self.gap(1.0), "count": len(self.gaps)}
-        return {"gaps_ms": gaps, "units": self.units, "seconds": self.seconds, "rate": self.rate, "verification": self.verified}
+        return {"gaps_ms": gaps, "units": self.units, "rate": self.rate, "rates": self.rates, "verification": self.verified}
 
 
 class Bench:
@@ -323,7 +324,8 @@ class Bench:
             work.cooperate(None)
             self.foreground.seen = lambda: None
         into.gaps += gaps
-        into.units, into.seconds = into.units + units, into.seconds + taken
+        into.units += units
+        into.rates += [units / taken] if units else []
         into.digests.append(digests)
 
 

@@ -54,6 +54,10 @@ class RandomParams:
             node[last] = spec(*shape, dtype=kind)
         self.specs["layers"] = list(self.specs["layers"].values())
 
+    def stored(self, path: str) -> np.ndarray[Any, Any]:
+        """What to upload for a param."""
+        return self.arrays[path]
+
 
 def random_engine(
     config: dict[str, Any], device: Device, *, dtype: str = "f16", context: int = 1024, **options: Any

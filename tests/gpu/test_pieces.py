@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pumice as pm
-from pumice import nn, optim, train
+from pumice import config, nn, optim, train
 from pumice.plan.build import build_plan
 from pumice.plan.plan import Plan, PlanOptions
 from regime_cases import CASES, draw, sizes_to_try
+from tiny_models import checkpoint
 
 from harness import GUARD, HARDWARE, Case, device, run_plan, wrong_outputs
 
@@ -108,6 +110,19 @@ def test_training_in_pieces_updates_params_and_moments_to_the_same_bits() -> Non
                 losses = [float(step(x=x[:n], y=y[:n])) for n in (64, 5, 64)]
                 found.append((losses, {n: a.tobytes() for n, a in step.params().items()}))
     assert found[0] == found[1]
+
+
+@pytest.mark.gpu
+def test_a_model_in_pieces_gives_the_same_tokens_from_plans_of_its_own(tmp_path: Path) -> None:
+    model = checkpoint("llama", tmp_path)
+    found = []
+    with config.override(home=tmp_path / "home"):
+        for largest in (None, 1, 1):  # the third reads the plans that the second has kept
+            with pm.load(model, device=device("webgpu"), context=32, largest_step=largest) as loaded:
+                found.append(loaded.generate("w4 w5 w6", max_tokens=5, temperature=0, raw=True).tokens)
+                steps = [s for plan in loaded.engine.plans for s in plan.steps]
+                assert any(s.piece for s in steps) == (largest is not None)
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.gpu
