@@ -140,6 +140,24 @@ def test_a_signer_who_lies_is_found_out_and_where(model: Any) -> None:
     assert found.reached == "different" and place.first == f"element 2: {ids[2] + 1}, then {ids[2]}"
 
 
+HOSTILE: dict[str, Any] = {
+    "logit_bias": 7, "adapter": ["x"], "draft": "lookup", "stop": 5, "context": "many", "slots": -1, "seed": {}, "system": [1],
+    "memory": [], "cache_dtype": "f7", "max_tokens": None, "temperature": "hot", "stop_tokens": "all",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_requests_that_a_hostile_signer_wrote_end_in_typed_errors(model: Any, name: str) -> None:
+    receipt = model.generate("w5", **OPTIONS).receipt
+    request = {**receipt._facts.request, name: HOSTILE[name]}
+    made = Receipt(replace(receipt._facts, request=request), receipt._inputs, receipt._outputs)
+    if name == "max_tokens":  # what is not there is as the model's own files say
+        assert again(made).reached == "different"
+        return
+    with pytest.raises(PumiceError):
+        again(made)
+
+
 def test_lora_adapters_are_compared_and_loaded_again(folder: Path) -> None:
     with pm.load(folder, device="host", context=64, lora=ADAPTER) as loaded:
         assert again(loaded.generate("w5 w9", **OPTIONS).receipt).reached == "bit-exact"

@@ -52,8 +52,12 @@ def test_other_shapes_dtypes_and_integers_are_different() -> None:
     old, new = npy_bytes(np.float32([1])), npy_bytes(np.float64([1]))
     assert compare_output("y", NPY_TYPE, old, new).first == "dtype float32, then float64"
     assert arrays([1, 2, 3], [1, 5, 6], np.int32).first == "element (1,): 2, then 5"
-    with pytest.raises(NotReplayable, match="no array"):
-        compare_output("y", NPY_TYPE, b"no", new)
+    header = new.replace(b"(1,)", b"(9,)")
+    for broken in (b"no", new[:-1], header, new.replace(b"<f8", b"|O8")):
+        with pytest.raises(NotReplayable, match="the content of y is not what its type says"):
+            compare_output("y", NPY_TYPE, broken, new)
+    with pytest.raises(NotReplayable, match="nests too deep"):
+        compare_output("v", JSON_TYPE, b"[" * 100_000, b"[]")
 
 
 def test_json_values_are_compared_by_place() -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +24,7 @@ import route_kit
 from cli_harness import environment
 from pumice import config
 from pumice.cli.main import app, error_text
+from pumice.cli.receipt_text import receipt_lines
 from pumice.errors import PumiceError
 from pumice.packs.errors import KeyRevoked
 from pumice.packs.keys import SigningKey
@@ -30,6 +36,7 @@ from pumice.receipts.errors import ArtifactMismatch, BadOpening, InvalidReceipt,
 from pumice.receipts.keys import own_key
 from pumice.receipts.log import ReceiptLog
 from pumice.receipts.receipt import Receipt, example_receipt, make_receipt, subject_of
+from pumice.receipts.replay import Given
 from pumice.receipts.section import RUN, receipt_errors
 from pumice.receipts.verify import CHECKS, verify_receipt
 from pumice.routes.backend import backend_identity
@@ -177,6 +184,50 @@ def test_hostile_sections_are_reported_and_never_crash(name: str, value: object)
     assert isinstance(receipt_errors(document), list)
     for side in ("inputs", "outputs", "model"):
         assert receipt_errors({**document, side: value})
+
+
+def mutated(value: Any, chance: random.Random) -> Any:
+    """The same JSON with one or two places changed, taken out or put in."""
+    found = json.loads(json.dumps(value))
+    for _ in range(chance.choice((1, 1, 2))):
+        place = found
+        while True:
+            name = chance.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            inner = place[name]
+            if not (isinstance(inner, (dict, list)) and inner) or chance.random() < 0.3:
+                break
+            place = inner
+        change = chance.random()
+        if change < 0.2:
+            place.pop(name)
+        elif change < 0.3 and isinstance(place, dict):
+            place[chance.choice(("", "x", "artifact", "role"))] = inner
+        else:
+            place[name] = chance.choice((None, True, -1, 2**63, 0.5, "", "x", "é\x00", [], {}, [[]], {"artifact": []}, "ab" * 32))
+    return found
+
+
+def test_mutated_documents_verify_or_are_refused_but_never_crash() -> None:
+    chance = random.Random(16)
+    documents = [plain(receipt().document), plain(receipt().as_private().document), plain(example_receipt().document)]
+    outcomes: Counter[str] = Counter()
+    for _ in range(600):
+        document = mutated(chance.choice(documents), chance)
+        outputs = document.get("outputs")
+        try:
+            subject = subject_of(document) if isinstance(outputs, list) else []
+        except (TypeError, KeyError):
+            subject = []
+        try:
+            found = verify_receipt(sign_envelope(document, subject, KEY), key=KEY.public)
+        except ReceiptError as error:
+            outcomes[error.code] += 1
+            continue
+        outcomes["verified"] += 1
+        assert all("\x00" not in line and "\n" not in line for line in receipt_lines(found.envelope))
+        with suppress(ReceiptError):
+            Given(found).arrays()
+    assert outcomes.keys() == {"verified", "invalid-receipt", "artifact-mismatch"}, outcomes
 
 
 # -- contents -----------------------------------------------------------------------------------------------------------
@@ -397,3 +448,23 @@ def test_saved_receipts_are_lines_of_the_log_unless_asked_not_to(tmp_path: Path)
     with pytest.raises(Exception, match="there is no folder"):
         receipt().save(tmp_path / "none" / "r.json")
     assert ReceiptLog().verify().receipts == 2
+
+
+def test_values_that_no_receipt_can_hold_are_refused_by_a_typed_error() -> None:
+    with pytest.raises(ReceiptError, match="surrogate"):
+        Artifact.text("prompt", "\udc80")
+    for value in (float("nan"), object(), {"a": {1, 2}}):
+        with pytest.raises(ReceiptError, match="cannot hold this"):
+            receipt(request={"x": value}).sign(KEY)
+
+
+def test_keys_are_made_once_by_threads_that_begin_together() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(lambda _: copy_context().run(own_key).public.text, range(16)))
+    assert len(keys) == 1
+
+
+def test_the_page_lists_every_error() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "receipts.md").read_text()
+    codes = {kind.code for kind in ReceiptError.__subclasses__()}
+    assert {code for code in codes if f"`{code}`" not in page} == set()

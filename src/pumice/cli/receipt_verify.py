@@ -81,7 +81,7 @@ def verify(
         error = e
     failed = "" if error is None else next((check for check in CHECKS if check not in passed), "replay")
     if json:
-        print(json_text.dumps(_report(verified, again, error, passed, failed), ensure_ascii=False))
+        print(json_text.dumps(_report(verified, again, error, passed, failed), ensure_ascii=False, default=str))
     else:
         print("".join(f"{check:<10} {found}\n" for check, found in passed.items()), end="")
         print("".join(f"{line}\n" for line in _replay_lines(again)), end="")

@@ -29,6 +29,17 @@ _OPTIONS = (
 )  # fmt: skip
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    """A signer may write anything into a request: what cannot be read is named, and never ends in a stack trace."""
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, AttributeError) as problem:
+        raise NotReplayable(
+            f"the receipt's request cannot be read: {type(problem).__name__}: {problem}", hint="its maker wrote it in another way"
+        ) from None
+
+
 def replay(
     receipt: VerifiedReceipt,
     *,
@@ -76,9 +87,10 @@ def _loaded(given: Given, device: Device, model: str | None, task: str | None, *
     with open_weights(resolved.path) as weights:
         found = ModelFiles.of(resolved, weights, "", None).entry
     check_files(entry["files"], found["files"], resolved.name)
-    if (lora := entry.get("lora")) is not None:
-        options |= {"lora": _adapter_folder(lora), "lora_scale": lora["scale"]}
-    packs = sorted({kernel["pack"] for kernel in given.section["packs"]})
+    with _reading():
+        if (lora := entry.get("lora")) is not None:
+            options |= {"lora": _adapter_folder(lora), "lora_scale": lora["scale"]}
+        packs = sorted({kernel["pack"] for kernel in given.section["packs"]})
     with load(source, task, device=device, packs=packs, **options) as loaded:
         yield loaded
 
@@ -96,18 +108,20 @@ def _generate(given: Given, device: Device, model: str | None) -> Receipt:
     request = given.request
     sizes = {name: request[name] for name in _SIZES if request.get(name) is not None}
     with ExitStack() as held, _loaded(given, device, model, "generate", **sizes) as loaded:
-        options: dict[str, Any] = {name: request[name] for name in _OPTIONS if request.get(name) is not None}
-        options |= _biases(request.get("logit_bias") or ())
-        if given.section["conditions"].get("finish_reason") == "cancelled":
-            options["max_tokens"] = _tokens_before_cancel(given)
-        if "grammar" in given.roles:
-            options["grammar"] = _grammar(given.json("grammar"))
-        if (draft := request.get("draft")) is not None:
-            options["draft"] = _drafter(draft, held, device)
-        if (adapter := request.get("adapter")) is not None:
-            loaded.adapters.load(adapter["name"], _adapter_folder(adapter), scale=adapter["scale"])
-            options["adapter"] = adapter["name"]
-        answer = loaded.generate(_prompt(given), **options)
+        with _reading():
+            options: dict[str, Any] = {name: request[name] for name in _OPTIONS if request.get(name) is not None}
+            options |= _biases(request.get("logit_bias") or ())
+            if given.section["conditions"].get("finish_reason") == "cancelled":
+                options["max_tokens"] = _tokens_before_cancel(given)
+            if "grammar" in given.roles:
+                options["grammar"] = _grammar(given.json("grammar"))
+            if (draft := request.get("draft")) is not None:
+                options["draft"] = _drafter(draft, held, device)
+            if (adapter := request.get("adapter")) is not None:
+                loaded.adapters.load(adapter["name"], _adapter_folder(adapter), scale=adapter["scale"])
+                options["adapter"] = adapter["name"]
+            prompt = _prompt(given)
+        answer = loaded.generate(prompt, **options)
         found: Receipt = answer.receipt
         return found
 

@@ -23,7 +23,7 @@ _VALUES = re.compile(rb"[,\[{]")
 
 
 def parse_object(
-    data: bytes, what: str, *, error: type[InputError] = InvalidManifest, max_bytes: int = MAX_BYTES
+    data: bytes, what: str, *, error: type[InputError] = InvalidManifest, max_bytes: int = MAX_BYTES, max_values: int = MAX_VALUES
 ) -> dict[str, Any]:
     """The object in strict JSON: no duplicate keys, NaN, byte order mark, lone surrogates, deep nesting or huge numbers.
 
@@ -56,7 +56,7 @@ def parse_object(
         fail(f"it has {len(data)} bytes, more than {max_bytes}")
     if data.startswith(b"\xef\xbb\xbf"):
         fail("it begins with a byte order mark")
-    _check_size(data, fail)
+    _check_size(data, fail, max_values)
     try:
         value = json.loads(data.decode(), object_pairs_hook=unique, parse_int=whole, parse_float=real, parse_constant=constant)
         json.dumps(value, ensure_ascii=False).encode()  # escapes can spell half of a surrogate pair
@@ -69,11 +69,11 @@ def parse_object(
     return value if isinstance(value, dict) else fail("it is not an object")
 
 
-def _check_size(data: bytes, fail: Any) -> None:
+def _check_size(data: bytes, fail: Any, max_values: int) -> None:
     """Depth and number of values, from the text: the parser recurses once a level."""
     text = _STRING.sub(b"", data)
-    if len(_VALUES.findall(text)) > MAX_VALUES:
-        fail(f"it has more than {MAX_VALUES} values")
+    if len(_VALUES.findall(text)) > max_values:
+        fail(f"it has more than {max_values} values")
     depth = 0
     for mark in _BRACKETS.finditer(text):
         depth += 1 if mark[0] in b"[{" else -1

@@ -23,12 +23,15 @@ from pumice.packs.keys import PublicKey, SigningKey
 from pumice.packs.signatures import form_problem
 from pumice.receipts.artifacts import base64_bytes, json_bytes
 from pumice.receipts.errors import BadSignature, InvalidEnvelope
+from pumice.routes.receipts import RECEIPT_SCHEMA
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:pumice:receipt:v1"
 # Contents that are kept in a receipt have at most 64 KiB each.
 MAX_ENVELOPE = 16 << 20
+# The trace of a scheduled run has some tens of thousands.
+MAX_VALUES = 500_000
 _HINT = "ask for the file again: it is not as Pumice writes signed receipts"
 _ENVELOPE_FIELDS = {"payload", "payloadType", "signatures"}
 _STATEMENT_FIELDS = {"_type", "subject", "predicateType", "predicate"}
@@ -87,13 +90,15 @@ def read_envelope(data: bytes) -> Envelope:
     pumice.receipts.errors.InvalidEnvelope: [invalid-envelope] the envelope has not the fields payload, payloadType, signatures
       hint: ask for the file again: it is not as Pumice writes signed receipts
     """
-    if not data.endswith(b"\n"):
-        _refuse("the file does not end with a line end: it is cut off, or something follows it")
-    envelope = parse_object(data[:-1], "the envelope", error=InvalidEnvelope, max_bytes=MAX_ENVELOPE)
+    envelope = _parsed(data.removesuffix(b"\n"), "the envelope")
+    if envelope.get("schema") == RECEIPT_SCHEMA:
+        _refuse("the file is a receipt without a signature")
     if envelope.keys() != _ENVELOPE_FIELDS:
         _refuse(f"the envelope has not the fields {', '.join(sorted(_ENVELOPE_FIELDS))}")
     if envelope["payloadType"] != PAYLOAD_TYPE:
         _refuse(f"payloadType is not {PAYLOAD_TYPE}")
+    if not data.endswith(b"\n"):
+        _refuse("the file does not end with a line end")
     match envelope["signatures"]:
         case [{"keyid": str(keyid), "sig": str(sig)} as entry] if len(entry) == 2:
             pass
@@ -126,7 +131,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 def _statement(payload: bytes) -> Mapping[str, Any]:
     """The statement that a signature was found right for; the signer may still have written anything."""
-    statement = parse_object(payload, "the payload", error=InvalidEnvelope, max_bytes=MAX_ENVELOPE)
+    statement = _parsed(payload, "the payload")
     if json_bytes(statement) != payload:
         _refuse("the payload is not canonical JSON: keys sorted, no spaces, no escapes that are not needed")
     if statement.keys() != _STATEMENT_FIELDS:
@@ -140,6 +145,10 @@ def _statement(payload: bytes) -> Mapping[str, Any]:
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         _refuse("subject is not a list of objects")
     return statement
+
+
+def _parsed(data: bytes, what: str) -> dict[str, Any]:
+    return parse_object(data, what, error=InvalidEnvelope, max_bytes=MAX_ENVELOPE, max_values=MAX_VALUES)
 
 
 def _written(payload: bytes, key: PublicKey, signature: bytes) -> bytes:

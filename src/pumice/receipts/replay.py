@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pumice.receipts.artifacts import JSON_TYPE, NPY_TYPE
+from pumice.receipts.artifacts import JSON_TYPE, NPY_TYPE, array_of, json_value
 from pumice.receipts.compare import (
     BIT_EXACT,
     CLASSES,
@@ -24,6 +23,7 @@ from pumice.receipts.verify import VerifiedReceipt
 from pumice.routes.documents import plain, same
 
 TOKENS = "tokens"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,18 @@ class Given:
 
     def text(self, role: str) -> str:
         """An artefact that is a text."""
-        return self.content(role).decode()
+        return self._read(role, bytes.decode)
 
     def json(self, role: str) -> Any:
         """An artefact that is a JSON value."""
-        return json.loads(self.content(role))
+        return self._read(role, json_value)
+
+    def _read(self, role: str, read: Callable[[bytes], _T]) -> _T:
+        content = self.content(role)
+        try:
+            return read(content)
+        except (ValueError, EOFError) as problem:
+            raise NotReplayable(f"the content of {role} is not what its type says: {problem}", role=role) from None
 
     def is_json(self, role: str) -> bool:
         """Whether an input is a JSON value, and not a text."""
@@ -96,12 +103,8 @@ class Given:
 
     def arrays(self) -> dict[str, Any]:
         """All inputs that are arrays."""
-        import io
-
-        import numpy as np
-
         names = [role for role, entry in self.roles.items() if entry["mediaType"] == NPY_TYPE]
-        return {name: np.lib.format.read_array(io.BytesIO(self.content(name)), allow_pickle=False) for name in names}
+        return {name: self._read(name, array_of) for name in names}
 
 
 def check_files(listed: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], what: str) -> None:

@@ -31,6 +31,7 @@ from pumice.routes.rules import (
 )
 
 RUN_SCHEMA = "pumice.run.v1"
+SIDES = ("inputs", "outputs")
 PLAIN_HASH, SALTED_HASH = "sha-256", "salted-sha-256"
 
 _HEX = re.compile(r"[0-9a-f]{64}\Z")
@@ -56,6 +57,11 @@ def _position(log: Mapping[str, Any]) -> Iterator[str]:
     index, previous = field_of(log, "index"), field_of(log, "previous")
     if isinstance(index, int) and isinstance(previous, str) and (index == 0) != (previous == NO_LINE):
         yield "previous must be zeros for index 0, and for no other"
+
+
+def _says_log(section: Mapping[str, Any]) -> Iterator[str]:
+    if "log" not in section:
+        yield "log must be null or an object"
 
 
 def _weights(model: Mapping[str, Any]) -> Iterator[str]:
@@ -141,6 +147,7 @@ RUN = DocumentKind(
             Field("conditions", OBJECT),
             Nested("artifacts", Record("artifacts", (ByRole("inputs"), ByRole("outputs")))),
             Nested("log", _LOG, "null"),
+            Law("a receipt says that it is in no log by null", _says_log),
         ),
     ),
 )
@@ -164,7 +171,7 @@ def receipt_errors(document: object) -> list[str]:
 
 def _joined(receipt: Mapping[str, Any], section: Mapping[str, Any]) -> Iterator[str]:
     roles: list[str] = []
-    for side in ("inputs", "outputs"):
+    for side in SIDES:
         listed, described = [entry["role"] for entry in receipt[side]], section["artifacts"][side]
         roles += listed
         if sorted(listed) != sorted(described):
@@ -174,15 +181,11 @@ def _joined(receipt: Mapping[str, Any], section: Mapping[str, Any]) -> Iterator[
                 yield f"{side} {entry['role']} sha256 {HEX.text}"
     if len(set(roles)) < len(roles):
         yield "a role must occur once among inputs and outputs"
-    hashes = {entry["hash"] for side in section["artifacts"].values() for entry in side.values()}
+    hashes = {entry["hash"] for side in SIDES for entry in section["artifacts"][side].values()}
     if len(hashes) > 1:
         yield "pumice.artifacts must all be hashed in the same way"
-    for name, reference in section["request"].items():
-        if (
-            is_object(reference)
-            and reference.keys() == {"artifact"}
-            and reference["artifact"] not in section["artifacts"]["inputs"]
-        ):
+    for name, role in referred(section["request"]).items():
+        if role not in section["artifacts"]["inputs"]:
             yield f"pumice.request.{name} names an artefact that is not there"
     made = model_entry(section["model"])
     if any(receipt["model"][name] != made[name] for name in ("id", "weightsHash")):
@@ -197,7 +200,7 @@ def referred(request: Mapping[str, Any]) -> dict[str, str]:
     >>> referred({"seed": 1, "stop": {"artifact": "request.stop"}})
     {'stop': 'request.stop'}
     """
-    return {name: v["artifact"] for name, v in request.items() if is_object(v) and v.keys() == {"artifact"}}
+    return {name: str(v["artifact"]) for name, v in request.items() if is_object(v) and v.keys() == {"artifact"}}
 
 
 def model_entry(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 from pumice.packs.keys import PublicKey
 from pumice.packs.trust_store import TrustStore
-from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, base64_bytes
+from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, base64_bytes, json_value
 from pumice.receipts.commitments import Opening
 from pumice.receipts.envelope import Envelope, read_envelope
 from pumice.receipts.errors import ArtifactMismatch, BadOpening, InvalidReceipt, UntrustedSigner
@@ -20,7 +19,7 @@ from pumice.receipts.keys import OWN_KEY, key_folder, trusted_keys
 from pumice.receipts.log_chain import position_of
 from pumice.receipts.log_proofs import verify_inclusion
 from pumice.receipts.receipt import subject_of
-from pumice.receipts.section import PLAIN_HASH, SALTED_HASH, receipt_errors
+from pumice.receipts.section import PLAIN_HASH, SALTED_HASH, SIDES, receipt_errors
 
 # In the order in which they are made.
 CHECKS = ("form", "signature", "key", "rules", "subject", "artefacts", "openings", "log")
@@ -148,7 +147,7 @@ def _signer(key: PublicKey, what: str, wanted: PublicKey | None, any_key: bool, 
 
 def _entries(document: Mapping[str, Any]) -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
     described = document["pumice"]["artifacts"]
-    return {listed["role"]: (described[side][listed["role"]], listed) for side in described for listed in document[side]}
+    return {listed["role"]: (described[side][listed["role"]], listed) for side in SIDES for listed in document[side]}
 
 
 def _contents(document: Mapping[str, Any]) -> dict[str, bytes]:
@@ -185,8 +184,8 @@ def _elements(media_type: str, content: bytes) -> int | None:
     if media_type == TEXT_TYPE:
         return len(content)
     if media_type == JSON_TYPE:
-        with suppress(ValueError, RecursionError):
-            value = json.loads(content)
+        with suppress(ValueError):
+            value = json_value(content)
             return len(value) if isinstance(value, list) else 1
     return None
 
