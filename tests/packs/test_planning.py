@@ -225,3 +225,9 @@ def test_params_and_grids_that_leave_their_range_at_some_size_are_not_used():
     right = rms(params=(PackParam("rows", "u32", "rows", low=0, high=32), *PARAMS[1:]))
     assert len(packs_steps(build_plan(norm_graph(), CAPS, PlanOptions(pack_kernels=(right,)), max={"T": 16}))) == 2
     assert not packs_steps(build_plan(norm_graph(), CAPS, PlanOptions(pack_kernels=(rms(groups="rows - 3"),)), max={"T": 16}))
+
+
+def test_kernels_of_packs_run_whole_where_large_steps_run_in_pieces():
+    plan = build_plan(norm_graph(), CAPS, PlanOptions(pack_kernels=(rms(),), largest_step=1), max={"T": 1 << 14})
+    theirs, ours = packs_steps(plan), [s for s in plan.steps if not s.variant.startswith("pack ")]
+    assert theirs and all(s.piece is None for s in theirs) and all(s.piece for s in ours)
