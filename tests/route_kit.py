@@ -60,9 +60,14 @@ def _node(script: str, lines: str = "") -> str:
 
 
 def records() -> dict[str, Any]:
-    """A record of each kind that the package writes while it runs, made by running it without a GPU."""
-    found: dict[str, Any] = json.loads(_node("kit_records.mjs"))
+    """A record of each kind that the package writes while it runs, made by running it without a GPU, once."""
+    found: dict[str, Any] = json.loads(_records())
     return found
+
+
+@functools.cache
+def _records() -> str:
+    return _node("kit_records.mjs")
 
 
 def call(calls: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:

@@ -111,5 +111,61 @@ export const phases = (kit, settled, drive) => {
     }).catch((error) => error.cooperativeAdapterConformanceReport ?? Promise.reject(error));
   };
 
-  return { program, workingSet, worker, parity, uniforms, tensor, conformance };
+  // Gives records of the other side to whatever takes them here: the status that each reaches.
+  const takes = async (own, scheduler, bounds) => {
+    const { routeId } = own.manifest;
+    const queue = { submit() {}, onSubmittedWorkDone: async () => {}, writeBuffer() {} };
+    const device = { queue, features: new Set(), limits: { maxBufferSize: 4 }, lost: new Promise(() => {}), destroy() {} };
+    const runtime = await kit.createWebGpuInferenceRuntime({
+      routeId, device, adapterName: 'counting', kernel: { profile: 'p' }, requiredStages: ['a'],
+    });
+    const execution = kit.createWebGpuCooperativeExecution({
+      runtime, manifest: own.manifest, invocationId: 'i', schedulingMode: 'cooperative',
+    });
+    await execution.run(async (cooperative) => {
+      for (const { boundaries } of own.manifest.phases) {
+        for (const { boundaryId } of boundaries) {
+          const boundary = cooperative.startBoundary(boundaryId);
+          for (let range = boundary.nextRange(); range; range = boundary.nextRange()) {
+            await boundary.runGpuDuty(range, { encode: () => ({}) });
+          }
+        }
+      }
+    });
+    const held = kit.createWebGpuPhaseResourceWorkingSet({
+      controllerId: 'c', plan: own.plan,
+      acquireResource: async ({ resource: { resourceId } }) => ({ resourceId, release: () => ({ status: 'released' }) }),
+    });
+    const application = kit.createWebGpuSchedulerApplication({ routeId, scheduler, bounds });
+    const expected = { firingId: 'f', expectedRouteId: routeId, expectedRunId: 'run', expectedClockId: 'clock' };
+    const measurements = [{ dutyId: 'run:command-duty:0', observedDurationMs: 4, foregroundOverlapDurationMs: 1 }];
+    const { executionId, operationId, moduleId } = own.workerRequest;
+    const { atMs, ...progress } = own.workerProgress;
+    const worked = await new Promise((resolve, reject) => {
+      const listeners = {};
+      const worker = {
+        addEventListener: (name, listener) => { listeners[name] = listener; }, removeEventListener() {}, terminate() {},
+        postMessage: () => setImmediate(() => [progress, own.workerResult].forEach((data) => listeners.message({ data }))),
+      };
+      const createWorker = () => ({ worker, identity: { moduleId } });
+      const validateOutput = (output) => output;
+      kit.runWebGpuWorkerPhase({ executionId, operationId, moduleId, payload: {}, createWorker, validateOutput }).then(resolve, reject);
+    });
+    const { dutyId, runId, clockId } = own.duty;
+    const duties = [{ descriptor: own.duty, observedDurationMs: 4, foregroundOverlapDurationMs: 1 }];
+    return {
+      manifest: execution.finish().status,
+      plan: (await held.transitionToPhase(own.plan.phaseIds[0])).status,
+      governor: application.applyDecision(own.governor).status,
+      dutyReport: kit.createWebGpuCommandDutyObservationFromReport(own.dutyReport, { ...expected, measurements }).status,
+      duty: kit.createWebGpuCommandDutyObservation({ routeId, runId, clockId, firingId: dutyId, duties }).status,
+      hostReport: kit.projectWebGpuHostPhaseEvents(own.hostReport, expected).status,
+      worker: worked.report.status,
+      ...Object.fromEntries(['executionReport', 'disabledReport', 'boundedReport'].map(
+        (name) => [name, kit.validateWebGpuCooperativeExecutionReport(own[name]).ok],
+      )),
+    };
+  };
+
+  return { program, workingSet, worker, parity, uniforms, tensor, conformance, takes };
 };

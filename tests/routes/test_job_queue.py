@@ -32,13 +32,6 @@ def history(chance: random.Random) -> list[tuple[str, Any]]:
     return steps
 
 
-class _Named(Exception):
-    """An error that is called as JavaScript calls it."""
-
-
-_Named.__name__ = "Error"
-
-
 class Replay:
     """The same steps on our queue; a job starts as soon as it can, as the package's do."""
 
@@ -58,7 +51,7 @@ class Replay:
                     assert JOB_COMPLETION.errors(self.queue.succeed(active, given)) == []
             case "fail":
                 if active:
-                    assert JOB_COMPLETION.errors(self.queue.fail(active, _Named(given))) == []
+                    assert JOB_COMPLETION.errors(self.queue.fail(active, kit.KitError(given))) == []
             case "cancel":
                 return self.queue.cancel(*given) if given[0] in self.known else None
             case "progress":

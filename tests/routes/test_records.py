@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -23,7 +24,8 @@ from pumice.routes.records import (
     WORKER_RESULT,
 )
 from pumice.routes.state_records import STATE_RECORDS
-from route_records import own_records
+from route_records import BOUNDS, SCHEDULER, own_records
+from route_samples import mutate
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,40 @@ def test_records_of_ours_have_the_package_s_kinds_and_fields(records: dict[str, 
         mine, theirs = set(record), set(records[name])
         assert mine - theirs == ONLY_OURS.get(name, set()), name
         assert theirs - mine == ONLY_THEIRS.get(name, set()), name
+
+
+def test_the_package_takes_records_of_ours() -> None:
+    """All that it has a use for: it runs our manifest, holds our plan, applies our decision, reads our reports and messages."""
+    (answer,) = kit.call([("takes", plain(own_records()), SCHEDULER, BOUNDS)])
+    assert answer == {
+        "value": {
+            "manifest": "succeeded",
+            "plan": "prepared",
+            "governor": "applied",
+            "dutyReport": "observed",
+            "duty": "observed",
+            "hostReport": "verified",
+            "worker": "completed",
+            "executionReport": True,
+            "disabledReport": True,
+            "boundedReport": True,
+        }
+    }
+
+
+def test_what_a_schema_refuses_of_a_record_is_refused() -> None:
+    chance = random.Random(61)
+    refusals = 0
+    for name, record in own_records().items():
+        kind = kind_of(record)
+        assert kind is not None
+        schema = kind.json_schema()
+        for _ in range(12):
+            mutated = mutate(record, chance)
+            if not agrees(mutated, schema, schema):
+                refusals += 1
+                assert kind.errors(mutated), (name, mutated)
+    assert refusals > 150
 
 
 def test_every_required_field_of_a_record_is_missed(records: dict[str, Any]) -> None:

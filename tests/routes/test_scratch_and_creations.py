@@ -15,13 +15,6 @@ from pumice.routes.scratch import ScratchArena, ScratchError, ScratchSlot
 SLOTS = [ScratchSlot("scores", 64), ScratchSlot("sums", 8, {"dtype": "f32"})]
 
 
-class _Named(Exception):
-    """An error that is called as JavaScript calls it."""
-
-
-_Named.__name__ = "Error"
-
-
 def arena_history(chance: random.Random) -> list[tuple[str, Any]]:
     steps: list[tuple[str, Any]] = []
     for _ in range(chance.randint(3, 20)):
@@ -53,7 +46,7 @@ def arena_answers(steps: list[tuple[str, Any]]) -> list[dict[str, Any]]:
             case "complete" if submitted:
                 arena.complete(submitted)
             case "fail" if submitted:
-                arena.fail(submitted, _Named(given))
+                arena.fail(submitted, kit.KitError(given))
             case "close":
                 return arena.close()
         return None
@@ -137,7 +130,7 @@ def creation_answers(steps: list[tuple[str, Any]]) -> list[list[dict[str, Any]]]
             if method == "succeed":
                 creations.succeed(given, object(), lambda _: None)
             else:
-                creations.fail(given, _Named("no"))
+                creations.fail(given, kit.KitError("no"))
         answers.append([creations.snapshot(), ledger.snapshot()])
     return answers
 
