@@ -204,13 +204,17 @@ class BundleWeights(OpenFile):
 
         return StreamedArray(info.dtype.np, info.type.stored_shape, source)
 
+    def read_ahead(self) -> None:
+        """Begin to read and check weights, which will be asked for in the order in which they are stored."""
+        self._reader.start()
+
     def pieces(self, name: str) -> list[tuple[str, int, int]]:
         """Where the bytes of a tensor are: file, offset and size of each piece."""
         self._info(name)
         return self._pieces[name]
 
     def release(self) -> None:
-        """No more than two chunks are in memory."""
+        """No more than a few chunks are in memory."""
 
     def finish(self) -> None:
         """Check whatever was not read, so that every byte of every file was checked; nothing is read ahead any more."""

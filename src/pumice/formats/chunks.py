@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ Bytes = NDArray[np.uint8]
 
 # Bytes of a chunk where nobody says: a few of them are in memory at a time, and a table of hashes stays short.
 CHUNK_BYTES = 4 << 20
+# Chunks that are read and hashed while another one is used.
+_AHEAD = 2
 DAMAGED = "the file is damaged, or not the one that was hashed: copy it again"
 
 
@@ -233,19 +236,24 @@ class CheckedFile:
 class ChunkReader:
     """Ranges of bytes of several files, by their names.
 
-    Readers are expected to go on: while a chunk is used the next one, in the order of the files, is read and hashed. No more than
-    these two are in memory.
+    Readers are expected to go on: while a chunk is used the next ones, in the order of the files, are read and hashed. No more
+    than these are in memory.
     """
 
     def __init__(self, files: Sequence[CheckedFile]) -> None:
         self._files = {f.table.name: f for f in files}
         places = [(f.table.name, index) for f in files for index in range(len(f.table))]
-        self._after = dict(pairwise(places))
+        self._first, self._after = places[:1], dict(pairwise(places))
         self._unread = set(places)
         self._lock = Lock()
         self._held: tuple[tuple[str, int], Bytes] | None = None
-        self._ahead: tuple[tuple[str, int], Future[Bytes]] | None = None
+        self._ahead: deque[tuple[tuple[str, int], Future[Bytes]]] = deque()
         self._pool: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "pumice-chunks")
+
+    def start(self) -> None:
+        """Read the first chunks now, while the caller prepares what it will do with them."""
+        with self._lock:
+            self._read_ahead(self._first[0] if self._first else None)
 
     def pieces(self, name: str, start: int, stop: int) -> Iterator[Bytes]:
         """The bytes of a file from `start` to `stop`, cut where its chunks end."""
@@ -268,7 +276,7 @@ class ChunkReader:
             pool, self._pool, self._held = self._pool, None, None
         if pool is not None:
             pool.shutdown(cancel_futures=True)
-        self._ahead = None
+        self._ahead.clear()
 
     def _chunk(self, place: tuple[str, int]) -> Bytes:
         with self._lock:
@@ -277,20 +285,23 @@ class ChunkReader:
                 self._held = None
                 found = self._read(place)
                 self._unread.discard(place)
-                if self._pool is None:
-                    return found
                 self._held = place, found
                 self._read_ahead(self._after.get(place))
             return self._held[1]
 
     def _read(self, place: tuple[str, int]) -> Bytes:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] == place:
-            return ahead[1].result()
-        if ahead is not None:
-            ahead[1].cancel()
+        while self._ahead:
+            read, future = self._ahead.popleft()
+            if read == place:
+                return future.result()
+            future.cancel()  # the caller went elsewhere
         return self._files[place[0]].chunk(place[1])
 
     def _read_ahead(self, place: tuple[str, int] | None) -> None:
-        if place is not None and self._pool is not None:
-            self._ahead = place, self._pool.submit(self._files[place[0]].chunk, place[1])
+        """Let the chunks from a place on be read, as many as may be in memory."""
+        for _ in range(_AHEAD):
+            if place is None or self._pool is None:
+                return
+            if all(read != place for read, _ in self._ahead):
+                self._ahead.append((place, self._pool.submit(self._files[place[0]].chunk, place[1])))
+            place = self._after.get(place)

@@ -125,6 +125,8 @@ def load(
             return _sharing(CrossEncoder(arch, cfg, scored, params, tokenizer, opened, settings, **options), cooperative)
         info["defaults"] = read_defaults(resolved.path, weights)
         require_tokenizer(resolved.path, weights)
+        if isinstance(weights, BundleWeights):
+            weights.read_ahead()
         # Weights are copied without the interpreter: it reads the vocabulary meanwhile, but not before, when both would want it.
         with ThreadPoolExecutor(1) as pool:
             text = _Once(pool, partial(_text, resolved.path, weights))
