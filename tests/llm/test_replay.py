@@ -215,6 +215,10 @@ def test_the_command_runs_a_receipt_again(folder: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0 and found["ok"] and found["replay"]["class"] == "bit-exact"
     shown = runner.invoke(app, ["receipt", "verify", str(file), "--replay"])
     assert "replay     bit-exact" in shown.stdout and "tokens: bit-exact" in shown.stdout
+    hidden = tmp_path / "p.json"
+    assert runner.invoke(app, [*run, "--receipt", str(hidden), "--receipt-private"]).exit_code == 0
+    done = runner.invoke(app, ["receipt", "verify", str(hidden), "--replay", "--json"])
+    assert json.loads(done.stdout)["replay"]["class"] == "bit-exact", "the machine that made it has its openings"
     refused = runner.invoke(app, ["receipt", "verify", str(file), "--device", "host"])
     assert isinstance(refused.exception, PumiceError) and "--replay" in refused.exception.message
     wrong = checkpoint("qwen2", tmp_path)
