@@ -18,7 +18,7 @@ _KEEP = 32
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharingOptions:
     """What the options ask for; `cooperative` is None without --cooperative."""
 
     cooperative: Cooperative | None = None
@@ -59,10 +59,10 @@ class Sharing:
 
 
 # Without --cooperative.
-NOT_SHARED = Sharing()
+NOT_SHARED = SharingOptions()
 
 
-def sharing(cooperative: bool, target_ms: float | None, yield_ms: float | None, page: Path | None) -> Sharing:
+def sharing(cooperative: bool, target_ms: float | None, yield_ms: float | None, page: Path | None) -> SharingOptions:
     """The options as one; what would fail later is refused now, before a model is loaded.
 
     >>> sharing(False, 2.0, None, None)
@@ -81,4 +81,4 @@ def sharing(cooperative: bool, target_ms: float | None, yield_ms: float | None, 
 
     if page is not None and (page.is_dir() or not page.parent.is_dir()):
         raise InputError(f"the page cannot be written to {page}", hint="name a file in a folder that exists", path=str(page))
-    return Sharing(Cooperative(**{k: v for k, v in given.items() if v is not None}, keep=_KEEP), page)  # type: ignore[arg-type]
+    return SharingOptions(Cooperative(**{k: v for k, v in given.items() if v is not None}, keep=_KEEP), page)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.cli import INTERRUPTED
-from pumice.cli.cooperative_option import NOT_SHARED, Sharing
+from pumice.cli.cooperative_option import NOT_SHARED, SharingOptions
 from pumice.cli.pull import progress_bar
 from pumice.cli.receipt_option import ReceiptFile
 from pumice.cli.text_input import whole_prompt
@@ -107,7 +107,7 @@ def run(
     draft: str | None = None,
     profile: Path | None = None,
     receipts: ReceiptFile | None = None,
-    sharing: Sharing = NOT_SHARED,
+    sharing: SharingOptions = NOT_SHARED,
 ) -> int:
     """Load, answer, report; the exit code. `draft` is "lookup", or the name of a model that drafts."""
     from pumice.llm.load import load

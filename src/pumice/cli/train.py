@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.cli import INTERRUPTED, TERMINATED
-from pumice.cli.cooperative_option import NOT_SHARED, Sharing
+from pumice.cli.cooperative_option import NOT_SHARED, SharingOptions
 from pumice.cli.receipt_option import ReceiptFile
 
 
@@ -22,7 +22,7 @@ def run(
     out: Path | None,
     as_json: bool,
     receipts: ReceiptFile | None = None,
-    sharing: Sharing = NOT_SHARED,
+    sharing: SharingOptions = NOT_SHARED,
 ) -> int:
     """Train, and print what came out; the exit code."""
     from pumice.train.config import load_config

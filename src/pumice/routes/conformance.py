@@ -28,7 +28,7 @@ class ConformanceError(RouteError):
 _require = ConformanceError.require
 
 
-class Adapter(Protocol):
+class RouteAdapter(Protocol):
     """What a model does in its ranges, and what came out of it."""
 
     def work(self, given: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ def run_conformance(
     conformance_id: str,
     identity: Mapping[str, str],
     manifest: Mapping[str, Any],
-    adapter: Callable[[str], Adapter],
+    adapter: Callable[[str], RouteAdapter],
     *,
     initial: Iterable[str] = (),
     final: Iterable[str] = (),
@@ -156,7 +156,7 @@ def _names(given: Iterable[str], name: str) -> list[str]:
     return listed
 
 
-def _drive(scenario: _Scenario, run: CooperativeRun, adapter: Adapter) -> None:
+def _drive(scenario: _Scenario, run: CooperativeRun, adapter: RouteAdapter) -> None:
     """Does every step at once, as a device without delay would."""
     while (step := run.next_step()).kind != "done":
         name = step.range.get("rangeId", "")

@@ -134,7 +134,7 @@ INVALIDATION = record_kind(
     Field("invalidatedAtMs", AMOUNT),
     Field("managedDisposal", OBJECT),
 )
-FLIGHT = record_kind(
+CREATION = record_kind(
     "resource creation",
     "resource-flight",
     *text_fields("flightId", "resourceId", "kind"),
@@ -147,7 +147,7 @@ FACTORY = record_kind(
     Field("sessionId", TEXT),
     _ACTIVE,
     Field("activeFlightCount", COUNT),
-    Items("flights", FLIGHT.record, "must be an array", least=0),
+    Items("flights", CREATION.record, "must be an array", least=0),
 )
 ARENA = record_kind(
     "scratch arena", "scratch-arena", *text_fields("arenaId", "status"), Field("slots", ARRAY), Field("uses", ARRAY, "absent")
@@ -323,7 +323,7 @@ REPORT_VALIDATION = record_kind(
 
 STATE_RECORDS: tuple[DocumentKind, ...] = (
     QUEUE, JOB_CANCELLATION, COORDINATOR, ADMISSION_RELEASE, ADMISSION_CANCELLATION, SESSION_ROUTE, DEVICE_LOSS,
-    RESOURCE, LEASE, INVALIDATION, FLIGHT, FACTORY, ARENA, ARENA_USE, RESOURCE_PLAN, WORKING_SET, TRANSITION,
+    RESOURCE, LEASE, INVALIDATION, CREATION, FACTORY, ARENA, ARENA_USE, RESOURCE_PLAN, WORKING_SET, TRANSITION,
     APPLICATION, INVOCATION, DECISION_APPLICATION, DECISION_RECEIPT, PRESSURE, FOREGROUND_SERVICE, INTERLOCK,
     HOST_RECORDER, HOST_EVENTS, DUTY_REPORT, DUTY_OBSERVATION, CAPTURE, TENSOR, PHASE_PROGRAM, WORKER_REPORT,
     CONFORMANCE, REPORT_VALIDATION,
