@@ -46,7 +46,7 @@ class Cooperative:
     `c.frame()`: while they are longer, ranges become smaller and yields longer, and go back when they are not.
 
     The mode "disabled" runs the same work as without it, for comparison: whole runs, no turns, no yields, and no checkpoint but
-    the start of a run. `keep` is how many executions the history has at most, by default all.
+    the start of a run. `keep` is how many executions the history has at most; None keeps all.
 
     >>> import numpy as np, pumice as pm
     >>> turns = []
@@ -72,7 +72,7 @@ class Cooperative:
         foreground: Callable[[], Any] | None = None,
         hz: float | None = 60.0,
         target_gap_ms: float | None = None,
-        keep: int | None = None,
+        keep: int | None = 1024,
         route_id: str = "pumice.run.v0",
     ) -> None:
         _require(mode in MODES, f"mode is {mode!r}", "one of " + " ".join(MODES))
