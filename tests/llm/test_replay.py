@@ -20,13 +20,16 @@ from pumice.cli.main import app
 from pumice.errors import PumiceError
 from pumice.llm.replay import _grammar, replay
 from pumice.llm.speculate import PromptLookup
+from pumice.packs.keys import SigningKey
 from pumice.receipts.artifacts import Artifact
 from pumice.receipts.commitments import kept_openings
-from pumice.receipts.envelope import read_envelope
+from pumice.receipts.envelope import read_envelope, sign_envelope
 from pumice.receipts.errors import ModelMismatch, NotReplayable
-from pumice.receipts.receipt import Receipt
+from pumice.receipts.keys import own_key
+from pumice.receipts.receipt import Receipt, subject_of
 from pumice.receipts.replay import Replay
 from pumice.receipts.verify import VerifiedReceipt, verify_receipt
+from pumice.routes.documents import plain
 from tiny_models import TEMPLATE, checkpoint
 
 CLASSIFIERS = Path(__file__).parents[1] / "models" / "goldens" / "classifiers"
@@ -234,3 +237,40 @@ def test_an_answer_of_smollm2_is_run_again_on_both_devices() -> None:
         receipt = loaded.generate("Name a colour.", temperature=0, max_tokens=3).receipt
         assert again(receipt).reached == "bit-exact"
         assert again(receipt, device="webgpu").reached == "token-equal"
+
+
+def test_large_steps_run_in_pieces_again(folder: Path) -> None:
+    with pm.load(folder, device="host", context=64, slots=2, largest_step=2000.0) as pieces:
+        receipt = pieces.generate("w5 w9", temperature=0.0, **OPTIONS).receipt
+    found = again(receipt)
+    assert found.same_plans and found.receipt.document["pumice"]["request"]["largest_step"] == 2000.0
+
+
+def test_the_files_of_a_draft_model_are_compared_too(model: Any, folder: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    shutil.copytree(folder, small)
+    with pm.load(small, device="host", context=64) as draft:
+        receipt = model.generate("w5 w9", draft=draft, **OPTIONS).receipt
+        assert again(receipt).reached == "bit-exact"
+        line = verified(receipt)
+    (small / "chat_template.jinja").write_text("another")
+    with pytest.raises(ModelMismatch, match=r"chat_template\.jinja"):
+        replay(line)
+
+
+def test_a_model_that_a_stranger_names_is_not_downloaded(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = plain(model.generate("w5", **OPTIONS).receipt.document)
+    document["pumice"]["model"]["source"] = "pypi:not-a-package==1.0/model.gguf"
+    saved = tmp_path / "r.json"
+    saved.write_bytes(sign_envelope(document, subject_of(document), SigningKey.generate()))
+    asked: list[Any] = []
+    monkeypatch.setattr("pumice.sources.wheel.fetch_wheel", lambda *given, **more: asked.append(given))
+    done = CliRunner().invoke(app, ["receipt", "verify", str(saved), "--replay", "--any-key"])
+    assert done.exit_code == 4 and "not downloaded" in done.stderr and not asked
+
+
+def test_sizes_that_no_machine_has_are_an_error(model: Any) -> None:
+    document = plain(model.generate("w5", **OPTIONS).receipt.document)
+    document["pumice"]["request"]["slots"] = 1 << 50
+    with pytest.raises(PumiceError, match="memory"):
+        replay(verify_receipt(sign_envelope(document, subject_of(document), own_key())))

@@ -15,6 +15,7 @@ from pumice import config
 from pumice.cli.main import app
 from pumice.packs.keys import SigningKey
 from pumice.receipts.errors import ModelMismatch, NotReplayable
+from pumice.receipts.keys import trusted_keys
 from pumice.receipts.receipt import Receipt
 from pumice.receipts.replay import Given, Replay, compare_runs
 from pumice.receipts.verify import VerifiedReceipt, verify_receipt
@@ -125,12 +126,17 @@ def test_large_inputs_come_from_files(file: Path, tmp_path: Path) -> None:
     assert done.exit_code == 4 and "artefacts  FAILED" in done.stdout
 
 
-def test_code_that_a_stranger_names_is_not_imported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trusted", [False, True])
+def test_code_that_somebody_else_names_is_not_imported(tmp_path: Path, trusted: bool) -> None:
     harmful = tmp_path / "harmful_module.py"
     harmful.write_text(SOURCE.format(last=4))
     receipt = ran(f"{harmful}:affine", x=np.ones((1, 3), np.float32))
     saved = tmp_path / "r.json"
-    saved.write_bytes(receipt.sign(SigningKey.generate()))
-    harmful.write_text("raise SystemExit('ran')")
-    done = CliRunner().invoke(app, ["receipt", "verify", str(saved), "--replay", "--any-key"])
-    assert done.exit_code == 4 and "somebody unknown" in done.stderr
+    key = SigningKey.generate()
+    saved.write_bytes(receipt.sign(key))
+    if trusted:
+        trusted_keys().add(key.public)
+    mark = tmp_path / "ran"
+    harmful.write_text(f"open({str(mark)!r}, 'w')")
+    done = CliRunner().invoke(app, ["receipt", "verify", str(saved), "--replay", *([] if trusted else ["--any-key"])])
+    assert done.exit_code == 4 and "somebody else names" in done.stderr and not mark.exists()

@@ -75,7 +75,7 @@ def verify(
         sure: dict[str, Any] = {"openings": openings, "given": given, "proof": proved, "key": wanted, "any_key": any_key}
         verified = verify_receipt(data, **sure, report=passed.__setitem__)
         if replay:
-            again = _run_again(verified, device, model, function, tolerance, any_key=any_key)
+            again = _run_again(verified, device, model, function, tolerance)
             passed["replay"] = again.reached
     except PumiceError as e:
         error = e
@@ -117,19 +117,23 @@ def _own_openings(data: bytes, wanted: bool) -> list[Any]:
 
 
 def _run_again(
-    verified: VerifiedReceipt, device: str | None, model: str | None, function: str | None, tolerance: float | None, any_key: bool
+    verified: VerifiedReceipt, device: str | None, model: str | None, function: str | None, tolerance: float | None
 ) -> Replay:
     from pumice.llm.replay import replay
     from pumice.receipts.compare import TOLERANCE
     from pumice.receipts.errors import UntrustedSigner
+    from pumice.receipts.keys import is_own
+    from pumice.receipts.verify import UNKNOWN
 
-    if any_key and function is None and verified.section["task"] == "run":
+    # Trusting somebody's word is not consent to run what they name.
+    if function is None and verified.section["task"] == "run" and not is_own(verified.envelope.key):
         raise UntrustedSigner(
-            "a function that somebody unknown names is not imported, as that would run their code",
+            "a function that somebody else names is not imported, as that would run their code",
             hint="say which it is: --function FILE.py:NAME",
         )
     allowed = TOLERANCE if tolerance is None else tolerance
-    return replay(verified, device=device, model=model, function=function, tolerance=allowed)
+    fetch = verified.signer != UNKNOWN
+    return replay(verified, device=device, model=model, function=function, tolerance=allowed, fetch=fetch)
 
 
 def _replay_lines(again: Replay | None) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from pumice.errors import PumiceError
+from pumice.errors import OutOfMemory, PumiceError
 from pumice.formats import open_weights
 from pumice.llm.grammar import Grammar
 from pumice.llm.load import load
@@ -14,13 +14,13 @@ from pumice.llm.model import LanguageModel
 from pumice.llm.model_files import LoadedAdapter, ModelFiles
 from pumice.llm.speculate import PromptLookup
 from pumice.receipts.compare import TOLERANCE
-from pumice.receipts.errors import NotReplayable
+from pumice.receipts.errors import NotReplayable, UntrustedSigner
 from pumice.receipts.receipt import Receipt
 from pumice.receipts.replay import Given, Replay, check_files, compare_runs
 from pumice.receipts.verify import VerifiedReceipt
 from pumice.run.device import Device, open_device
 from pumice.run.replay import replay_route
-from pumice.sources import resolve
+from pumice.sources import NoNetwork, resolve
 
 _SIZES = ("context", "slots", "memory", "cache_dtype")
 _OPTIONS = (
@@ -47,14 +47,16 @@ def replay(
     model: str | None = None,
     function: str | None = None,
     tolerance: float = TOLERANCE,
+    fetch: bool = True,
 ) -> Replay:
     """Runs a receipt's request again and says which class of agreement it reached.
 
     `device`: by default the kind that the receipt names. `model`, `function`: where they are, if not where the receipt says.
+    `fetch`: off for receipts of unknown signers, so that nothing they name is downloaded; `model` still is.
     Files, params and graphs that are not those of the receipt are refused before anything runs. Texts, tokens and files come from
     the receipt: replay only receipts of signers that you trust with that, as importing a function runs its module.
     """
-    given = Given(receipt)
+    given = _Known(receipt, fetch)
     task = given.section["task"]
     opened = _device(given.section["device"], device)
     if task == "run":
@@ -62,7 +64,18 @@ def replay(
     run = _TASKS.get(task)
     if run is None:
         raise NotReplayable(f"a receipt of the task {task} cannot be run again", hint=f"these can: {', '.join([*_TASKS, 'run'])}")
-    return compare_runs(receipt, run(given, opened, model), tolerance)
+    try:
+        return compare_runs(receipt, run(given, opened, model), tolerance)
+    except MemoryError as problem:
+        raise OutOfMemory(f"running the receipt again needs too much memory: {problem}", hint="look at its sizes") from None
+
+
+class _Known(Given):
+    """A receipt's request, and whether models that it names may be downloaded."""
+
+    def __init__(self, receipt: VerifiedReceipt, fetch: bool) -> None:
+        super().__init__(receipt)
+        self.fetch = fetch
 
 
 def _device(described: Mapping[str, Any], asked: str | None) -> Device:
@@ -77,22 +90,38 @@ def _device(described: Mapping[str, Any], asked: str | None) -> Device:
 
 
 @contextmanager
-def _loaded(given: Given, device: Device, model: str | None, task: str | None, **sizes: Any) -> Iterator[Any]:
+def _loaded(given: _Known, device: Device, model: str | None, task: str | None, **sizes: Any) -> Iterator[Any]:
     """The model of a receipt, whose files are compared first."""
     entry, options = given.section["model"], dict(sizes)
-    source = model or entry.get("source")
-    if not isinstance(source, str) or "files" not in entry:
-        raise NotReplayable("the receipt names no files of a model", hint="say where it is: --model PATH")
-    resolved = resolve(source)
-    with open_weights(resolved.path) as weights:
-        found = ModelFiles.of(resolved, weights, "", None).entry
-    check_files(entry["files"], found["files"], resolved.name)
+    source = _checked_model(entry, model, given.fetch)
+    if (largest := given.request.get("largest_step")) is not None:
+        options["largest_step"] = largest
     with _reading():
         if (lora := entry.get("lora")) is not None:
             options |= {"lora": _adapter_folder(lora), "lora_scale": lora["scale"]}
         packs = sorted({kernel["pack"] for kernel in given.section["packs"]})
     with load(source, task, device=device, packs=packs, **options) as loaded:
         yield loaded
+
+
+def _checked_model(entry: Mapping[str, Any], given: str | None, fetch: bool) -> str:
+    """Where a model is that has the files which a receipt names."""
+    source = given or entry.get("source")
+    if not isinstance(source, str) or "files" not in entry:
+        raise NotReplayable("the receipt names no files of a model", hint="say where it is: --model PATH")
+    try:
+        resolved = resolve(source, offline=not fetch and given is None)
+    except NoNetwork:
+        if fetch or given is not None:
+            raise
+        raise UntrustedSigner(
+            f"the model {source}, which somebody unknown names, is not here, and is not downloaded for them",
+            hint=f"if you want it: --model {source}",
+        ) from None
+    with open_weights(resolved.path) as weights:
+        found = ModelFiles.of(resolved, weights, "", None).entry
+    check_files(entry["files"], found["files"], resolved.name)
+    return source
 
 
 def _adapter_folder(entry: Mapping[str, Any]) -> str:
@@ -104,7 +133,7 @@ def _adapter_folder(entry: Mapping[str, Any]) -> str:
     return source
 
 
-def _generate(given: Given, device: Device, model: str | None) -> Receipt:
+def _generate(given: _Known, device: Device, model: str | None) -> Receipt:
     request = given.request
     sizes = {name: request[name] for name in _SIZES if request.get(name) is not None}
     with ExitStack() as held, _loaded(given, device, model, "generate", **sizes) as loaded:
@@ -116,7 +145,7 @@ def _generate(given: Given, device: Device, model: str | None) -> Receipt:
             if "grammar" in given.roles:
                 options["grammar"] = _grammar(given.json("grammar"))
             if (draft := request.get("draft")) is not None:
-                options["draft"] = _drafter(draft, held, device)
+                options["draft"] = _drafter(draft, held, device, given.fetch)
             if (adapter := request.get("adapter")) is not None:
                 loaded.adapters.load(adapter["name"], _adapter_folder(adapter), scale=adapter["scale"])
                 options["adapter"] = adapter["name"]
@@ -152,16 +181,17 @@ def _grammar(entry: Mapping[str, Any]) -> Grammar:
     return Grammar(entry["source"], entry["kind"])
 
 
-def _drafter(entry: Mapping[str, Any], held: ExitStack, device: Device) -> PromptLookup | LanguageModel:
+def _drafter(entry: Mapping[str, Any], held: ExitStack, device: Device, fetch: bool) -> PromptLookup | LanguageModel:
     if entry.get("kind") == "lookup":
         return PromptLookup(entry["longest"], entry["shortest"])
     if entry.get("kind") == "model":
-        found: LanguageModel = held.enter_context(load(entry["source"], "generate", device=device))
+        source = _checked_model(entry, None, fetch)
+        found: LanguageModel = held.enter_context(load(source, "generate", device=device))
         return found
     raise NotReplayable(f"the answer was drafted by {entry.get('kind')}, which the receipt cannot hold")
 
 
-def _embed(given: Given, device: Device, model: str | None) -> Receipt:
+def _embed(given: _Known, device: Device, model: str | None) -> Receipt:
     with _loaded(given, device, model, "embed") as loaded:
         made = loaded.embed if "texts" in given.roles else loaded.embed_tokens
         _, receipt = made(given.json("texts" if "texts" in given.roles else "tokens"), receipt=True)
@@ -169,7 +199,7 @@ def _embed(given: Given, device: Device, model: str | None) -> Receipt:
         return found
 
 
-def _scored(given: Given, device: Device, model: str | None) -> Receipt:
+def _scored(given: _Known, device: Device, model: str | None) -> Receipt:
     task = given.section["task"]
     with _loaded(given, device, model, {"rank": "rerank", "classify": "classify"}.get(task)) as loaded:
         texts = [tuple(text) if isinstance(text, list) else text for text in given.json("texts")]
@@ -181,7 +211,7 @@ def _scored(given: Given, device: Device, model: str | None) -> Receipt:
         return found
 
 
-_TASKS: Mapping[str, Callable[[Given, Device, str | None], Receipt]] = {
+_TASKS: Mapping[str, Callable[[_Known, Device, str | None], Receipt]] = {
     "generate": _generate,
     "embed": _embed,
     "rank": _scored,

@@ -27,6 +27,12 @@ def trusted_keys() -> TrustStore:
     return TrustStore(receipts_folder() / "trust")
 
 
+def is_own(key: PublicKey) -> bool:
+    """Whether it is the key that signs receipts here."""
+    folder = key_folder()
+    return OWN_KEY in folder and folder.public(OWN_KEY) == key
+
+
 def accepted_keys() -> set[PublicKey]:
     """The public keys whose signatures count here: the own ones, and those that are trusted now."""
     state = trusted_keys().state()

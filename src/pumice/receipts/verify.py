@@ -15,7 +15,7 @@ from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, base64_bytes, json_v
 from pumice.receipts.commitments import Opening
 from pumice.receipts.envelope import Envelope, read_envelope
 from pumice.receipts.errors import ArtifactMismatch, BadOpening, InvalidReceipt, UntrustedSigner
-from pumice.receipts.keys import OWN_KEY, key_folder, trusted_keys
+from pumice.receipts.keys import is_own, trusted_keys
 from pumice.receipts.log_chain import position_of
 from pumice.receipts.log_proofs import verify_inclusion
 from pumice.receipts.receipt import subject_of
@@ -23,6 +23,8 @@ from pumice.receipts.section import PLAIN_HASH, SALTED_HASH, SIDES, receipt_erro
 
 # In the order in which they are made.
 CHECKS = ("form", "signature", "key", "rules", "subject", "artefacts", "openings", "log")
+# The signer of a receipt that only `any_key` lets pass.
+UNKNOWN = "a key that nobody here vouches for"
 
 
 @dataclass(frozen=True)
@@ -130,14 +132,13 @@ def _signer(key: PublicKey, what: str, wanted: PublicKey | None, any_key: bool, 
                 f"{what} is signed by {key.text}, not by {wanted.text}", hint="ask its maker for the key", key=key.text
             )
         return "the key that was asked for"
-    own = key_folder()
-    if OWN_KEY in own and own.public(OWN_KEY) == key:
+    if is_own(key):
         return "this machine's own key"
     entry = state.get(key)
     if entry is not None and entry.retired is None:
         return f"a trusted key{f' ({entry.label})' if entry.label else ''}"
     if any_key:
-        return "a key that nobody here vouches for"
+        return UNKNOWN
     raise UntrustedSigner(
         f"{what} is signed by {key.text} ({key.fingerprint}), which is not trusted here",
         hint="if you know whose key it is: pumice receipt keys trust KEY; or give it: --key KEY",

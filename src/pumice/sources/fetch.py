@@ -198,8 +198,11 @@ def _local_folder(folder: Path) -> tuple[Path, Path, list[str]]:
 def _looks_like_weights(path: Path) -> bool:
     if path.suffix.lower() in _SUFFIXES:
         return True
-    with path.open("rb") as f:
-        return f.read(4) == b"GGUF"
+    try:
+        with path.open("rb") as f:
+            return f.read(4) == b"GGUF"
+    except OSError as e:
+        raise InputError(f"{path} cannot be read: {e.strerror}", hint="check the path", path=str(path)) from None
 
 
 def _unknown(text: str, path: Path) -> InputError:
