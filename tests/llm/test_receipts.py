@@ -469,3 +469,14 @@ def test_a_private_receipt_reveals_nothing_and_shares_no_hash(model: Any, home: 
     # The openings, which stay here, have it all.
     kept = b"".join(p.read_bytes() for p in home.rglob("openings/*"))
     assert base64.b64encode(prompt.encode()) in kept
+
+
+def test_options_may_be_numbers_of_numpy(model: Any) -> None:
+    options = {
+        "seed": np.uint64(2**64 - 1),
+        "temperature": np.float32(0.5),
+        "top_k": np.int64(5),
+        "logit_bias": {9: np.float32(1.5)},
+    }
+    request = model.generate("w5", max_tokens=np.int32(2), **options).receipt.document["pumice"]["request"]
+    assert (request["seed"], request["temperature"], request["top_k"], request["max_tokens"]) == (2**64 - 1, 0.5, 5, 2)

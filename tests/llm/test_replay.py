@@ -274,3 +274,11 @@ def test_sizes_that_no_machine_has_are_an_error(model: Any) -> None:
     document["pumice"]["request"]["slots"] = 1 << 50
     with pytest.raises(PumiceError, match="memory"):
         replay(verify_receipt(sign_envelope(document, subject_of(document), own_key())))
+
+
+def test_private_receipts_keep_paths_of_models_and_adapters(folder: Path) -> None:
+    with pm.load(folder, device="host", context=64, slots=2, lora=ADAPTER) as loaded:
+        secret = loaded.generate("w5 w9", **OPTIONS).receipt.as_private()
+    for path in (folder, ADAPTER):
+        assert str(path.parent) not in secret.to_json()
+    assert again(secret).reached == "bit-exact"

@@ -98,6 +98,20 @@ def test_a_log_that_is_a_link_is_refused(copy: Path, tmp_path: Path) -> None:
     (copy / LINES).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PumiceError):
         add(ReceiptLog(copy, key=KEY))
+    with pytest.raises(InputError, match="cannot be read"):
+        ReceiptLog(copy, key=KEY).verify()
+
+
+def test_a_log_that_cannot_be_written_can_be_read(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("pumice.receipts.log.exclusive", refused)
+    monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)
+    log = ReceiptLog(copy, key=KEY)
+    assert len(list(log.receipts())) == 10 and log.verify()
+    with pytest.raises(PumiceError):
+        add(log)
 
 
 def test_receipts_are_lines(tmp_path: Path) -> None:

@@ -633,6 +633,8 @@ def test_a_history_of_bounded_length() -> None:
         {"most": 1.5},
         {"max_in_flight": 2},
         {"target_gap_ms": -1},
+        {"foreground": 5},
+        {"route_id": ""},
     ],
 )
 def test_settings_that_are_refused(wrong: dict[str, Any]) -> None:

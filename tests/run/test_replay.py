@@ -14,6 +14,8 @@ import pumice as pm
 from pumice import config
 from pumice.cli.main import app
 from pumice.packs.keys import SigningKey
+from pumice.receipts.commitments import kept_openings
+from pumice.receipts.envelope import read_envelope
 from pumice.receipts.errors import ModelMismatch, NotReplayable
 from pumice.receipts.keys import trusted_keys
 from pumice.receipts.receipt import Receipt
@@ -140,3 +142,11 @@ def test_code_that_somebody_else_names_is_not_imported(tmp_path: Path, trusted: 
     harmful.write_text(f"open({str(mark)!r}, 'w')")
     done = CliRunner().invoke(app, ["receipt", "verify", str(saved), "--replay", *([] if trusted else ["--any-key"])])
     assert done.exit_code == 4 and "somebody else names" in done.stderr and not mark.exists()
+
+
+def test_private_receipts_keep_the_path_of_a_function(file: Path) -> None:
+    secret = ran(f"{file}:affine", x=np.ones((1, 3), np.float32)).as_private()
+    assert str(file.parent) not in secret.to_json()
+    line = secret.sign()
+    given = verify_receipt(line, openings=kept_openings(read_envelope(line).digest).values())
+    assert Given(given).request["function"] == f"{file}:affine"

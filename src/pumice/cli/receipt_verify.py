@@ -56,6 +56,7 @@ def verify(
     """Check form, signature, key, rules, hashes and openings; the exit code is 4 if one fails, or a replay differs."""
     from pumice.cli.pack_keys import public_key, read_file
     from pumice.errors import InputError, PumiceError
+    from pumice.packs.extra import MissingExtra
     from pumice.receipts.commitments import MAX_OPENING, read_opening
     from pumice.receipts.log_proofs import MAX_PROOF
     from pumice.receipts.verify import CHECKS, verify_receipt
@@ -77,6 +78,8 @@ def verify(
         if replay:
             again = _run_again(verified, device, model, function, tolerance)
             passed["replay"] = again.reached
+    except MissingExtra:
+        raise  # which says nothing of the receipt
     except PumiceError as e:
         error = e
     failed = "" if error is None else next((check for check in CHECKS if check not in passed), "replay")

@@ -136,7 +136,8 @@ class AnswerFacts:
             found["adapter"] = _adapter_entry(str(options.get("adapter")), self.record.adapter)
         if isinstance(draft := options.get("draft"), ModelFiles):
             found["draft"] = {"kind": "model", **{name: draft.entry[name] for name in ("name", "source", "files")}}
-        return found | {"stop_tokens": list(self.stop_ids), **self.call.sizes}
+        plain: dict[str, Any] = _jsonable(found | {"stop_tokens": list(self.stop_ids), **self.call.sizes})
+        return plain
 
     def _conditions(self, answer: Generation) -> dict[str, Any]:
         record = self.record
@@ -197,4 +198,6 @@ def _jsonable(value: Any) -> Any:
         return [_jsonable(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if type(value).__module__ == "numpy" and not getattr(value, "shape", None):
+        return _jsonable(value.item())
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

@@ -92,7 +92,7 @@ def _device(described: Mapping[str, Any], asked: str | None) -> Device:
 @contextmanager
 def _loaded(given: _Known, device: Device, model: str | None, task: str | None, **sizes: Any) -> Iterator[Any]:
     """The model of a receipt, whose files are compared first."""
-    entry, options = given.section["model"], dict(sizes)
+    entry, options = given.model, dict(sizes)
     source = _checked_model(entry, model, given.fetch)
     if (largest := given.request.get("largest_step")) is not None:
         options["largest_step"] = largest

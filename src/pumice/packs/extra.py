@@ -1,4 +1,4 @@
-"""The packages that only packs need, and the error for each that is not installed."""
+"""The packages that only packs and signatures need, and the error for each that is not installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def missing_extra(package: str) -> MissingExtra:
     """The error to raise where importing a package of the extra failed.
 
     >>> print(missing_extra("wasmtime"))
-    [missing-extra] kernel packs need the package wasmtime
+    [missing-extra] kernel packs and signed receipts need the package wasmtime
       hint: pip install 'pumice[packs]'
     """
-    return MissingExtra(f"kernel packs need the package {package}", hint="pip install 'pumice[packs]'", package=package)
+    message = f"kernel packs and signed receipts need the package {package}"
+    return MissingExtra(message, hint="pip install 'pumice[packs]'", package=package)

@@ -15,7 +15,7 @@ import io
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -233,12 +233,20 @@ class ReceiptLog:
             length = 0
             if self.folder.is_dir():
                 folder = opened.enter_context(open_private(self.folder))
-                with disk_errors(self.folder), exclusive(self.folder / LOCK):
-                    with suppress(FileNotFoundError):
-                        checkpoint = folder.read(CHECKPOINT, MAX_NOTE)
-                    with suppress(FileNotFoundError):
-                        file = opened.enter_context(open(folder.open(LINES), "rb"))
-                        length = os.fstat(file.fileno()).st_size
+                try:
+                    # Nobody appends to a log on a read-only disk, and no lock can be made there.
+                    with exclusive(self.folder / LOCK) if os.access(self.folder, os.W_OK) else nullcontext():
+                        with suppress(FileNotFoundError):
+                            checkpoint = folder.read(CHECKPOINT, MAX_NOTE)
+                        with suppress(FileNotFoundError):
+                            file = opened.enter_context(open(folder.open(LINES), "rb"))
+                            length = os.fstat(file.fileno()).st_size
+                except OSError as e:
+                    raise InputError(
+                        f"the log {self.path} cannot be read: {e.strerror or e}",
+                        hint="log.jsonl and log.checkpoint must be plain files of yours",
+                        path=str(self.path),
+                    ) from None
             yield LogLines(file, length), checkpoint
 
 

@@ -30,9 +30,7 @@ MAX_CONTENT = 64 << 10
 HOST_REASON = "ran on the host processor, not through WebGPU"
 
 # Texts of a request that say nothing about contents, and stay readable in private receipts.
-OPEN_REQUEST = frozenset(
-    {"activation", "cache_dtype", "device", "dtype", "format", "function", "kind", "pooling", "sampler", "side"}
-)
+OPEN_REQUEST = frozenset({"activation", "cache_dtype", "device", "dtype", "format", "kind", "pooling", "sampler", "side"})
 
 _T = TypeVar("_T")
 # A fact that costs something to find out is given as a function, which is called when the document is first asked for.
@@ -192,7 +190,7 @@ class Receipt:
     def as_private(self) -> Receipt:
         """The same run with commitments instead of contents: hashes have random salts, which only openings reveal.
 
-        Texts, lists and objects of the request become artefacts too, except names of OPEN_REQUEST.
+        Texts, lists and objects of the request become artefacts too, except names of OPEN_REQUEST, and so do paths of models.
 
         >>> secret = example_receipt().as_private()
         >>> secret.document["pumice"]["artifacts"]["inputs"]["prompt"]["hash"], "Hi" in secret.to_json()
@@ -206,9 +204,10 @@ class Receipt:
             if isinstance(value, (str, list, dict)) and name not in OPEN_REQUEST
         }
         request = {name: {"artifact": hidden[name].role} if name in hidden else v for name, v in self._facts.request.items()}
-        inputs = (*self._inputs, *hidden.values())
+        model, paths = _without_paths(plain(_known(self._facts.model)))
+        inputs = (*self._inputs, *hidden.values(), *paths)
         salts = {artifact.role: new_salt() for artifact in (*inputs, *self._outputs)}
-        return Receipt(replace(self._facts, request=request), inputs, self._outputs, salts)
+        return Receipt(replace(self._facts, request=request, model=model), inputs, self._outputs, salts)
 
     def sign(self, key: SigningKey | None = None, *, position: Mapping[str, Any] | None = None) -> bytes:
         """The signed receipt: one line, as files and the log hold it. Openings of a private one are kept in PUMICE_HOME.
@@ -294,6 +293,18 @@ class Receipt:
 def subject_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What a signed receipt is about: its outputs, by role and hash."""
     return [{"name": entry["role"], "digest": {"sha256": entry["sha256"]}} for entry in document["outputs"]]
+
+
+def _without_paths(model: Mapping[str, Any], role: str = "model") -> tuple[dict[str, Any], list[Artifact]]:
+    """A model's entry in which artefacts stand for paths, which tell names of users and projects; and these artefacts."""
+    found, paths = dict(model), []
+    if isinstance(source := model.get("source"), str) and not source.startswith(("hf:", "pypi:")):
+        paths.append(Artifact.json(f"{role}.source", source))
+        found["source"] = {"artifact": paths[0].role}
+    if isinstance(lora := model.get("lora"), Mapping):
+        found["lora"], more = _without_paths(lora, f"{role}.lora")
+        paths += more
+    return found, paths
 
 
 def _write(path: Path, line: bytes) -> None:

@@ -21,6 +21,7 @@ from pumice.receipts.receipt import Receipt
 from pumice.receipts.section import referred
 from pumice.receipts.verify import VerifiedReceipt
 from pumice.routes.documents import plain, same
+from pumice.routes.rules import is_object
 
 TOKENS = "tokens"
 _T = TypeVar("_T")
@@ -65,6 +66,16 @@ class Given:
         self.receipt, self.section = receipt, receipt.section
         hidden = {name: self.json(role) for name, role in referred(self.section["request"]).items()}
         self.request: Mapping[str, Any] = {**plain(self.section["request"]), **hidden}
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """The model, with the paths that private receipts keep apart, as far as they are known."""
+        return self._with_paths(plain(self.section["model"]))
+
+    def _with_paths(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        known = {name: self.json(role) for name, role in referred(entry).items() if role in self.receipt.contents}
+        lora = entry.get("lora")
+        return {**entry, **known, **({"lora": self._with_paths(lora)} if is_object(lora) else {})}
 
     @property
     def roles(self) -> Mapping[str, Any]:
@@ -175,7 +186,7 @@ def _notes(old: Mapping[str, Any], new: Mapping[str, Any], *, same_caps: bool, s
     notes = []
     if not same_caps:
         notes.append("another device: its plans are others, and sums may be in another order")
-    elif not same_plans:
+    elif not same_plans and old["conditions"].get("batch", 1) in (0, 1):
         notes.append("the same caps, but other plans: another version of Pumice, other packs or another tuning")
     then, now = old["software"], new["software"]
     # Each kind of device has its own library beside those that all have.

@@ -20,7 +20,7 @@ from pumice.routes.cooperative import CooperativeRun
 from pumice.routes.documents import RouteDocument
 from pumice.routes.governor import ChunkBounds, ForegroundGovernor, YieldBounds
 from pumice.routes.records import EXECUTION_REPORT, GOVERNOR_DECISION, PROGRESS, SCHEDULER_BOUNDARY
-from pumice.routes.rules import is_amount, is_integer
+from pumice.routes.rules import is_amount, is_integer, is_text
 from pumice.routes.scheduler import Settings, checkpoint, scheduler_profile, span
 from pumice.routes.verification import verification_receipt
 from pumice.run.frames import Frames
@@ -82,6 +82,8 @@ class Cooperative:
         _require(
             hz is None or (is_amount(hz) and hz > 0), f"hz is {hz!r}", "frames a second, or None for a turn before each range"
         )
+        _require(foreground is None or callable(foreground), f"foreground is {foreground!r}", "a function without arguments")
+        _require(is_text(route_id), f"route_id is {route_id!r}", "a string that is not empty")
         gap = target_gap_ms
         _require(gap is None or (is_amount(gap) and gap > 0), f"target_gap_ms is {gap!r}", "milliseconds between two frames")
         counts = {"max_in_flight": max_in_flight, "chunk": chunk, "most": most, "keep": keep}
