@@ -127,6 +127,7 @@ def test_wrong_routes_are_refused(tmp_path: Path) -> None:
         (["pumice.embed.v1", "--model", "x", "--input", "texts=a", "--config", "top=1"], "no option 'top'"),
         (["pumice.generate.v1", "--model", "x", "--input", f"prompt=@{tmp_path / 'none.txt'}"], "none.txt"),
         (["pumice.generate.v1", "--model", "x", "--receipt-private", "--input", "prompt=a"], "there is none"),
+        (["pumice.generate.v1", "--model", "x", "--config", "top_p=[1e999]", "--input", "prompt=a"], "finite numbers only"),
     ):
         with pytest.raises(PumiceError, match=said):
             invoke(*words)

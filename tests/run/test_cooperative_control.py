@@ -626,6 +626,7 @@ def test_a_history_of_bounded_length() -> None:
         {"mode": "fast"},
         {"target_ms": 0},
         {"yield_ms": -1},
+        {"yield_ms": 1e308},
         {"gain": 2},
         {"hz": 0},
         {"chunk": 0},

@@ -161,6 +161,10 @@ def settings(given: Sequence[str] | None) -> dict[str, Any]:
             found[name] = json_text.loads(values[0])
         except ValueError:
             found[name] = values[0]
+        try:
+            json_text.dumps(found[name], allow_nan=False)
+        except ValueError:
+            raise InputError(f"--config {name} is {values[0]}", hint="JSON has finite numbers only", name=name) from None
     return found
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pumice.run.request import RunRequest
 
 MODES = ("cooperative", "disabled")
+# A yield cannot be cut short.
+LONGEST_YIELD = 60_000
 
 
 class Cooperative:
@@ -77,7 +79,9 @@ class Cooperative:
     ) -> None:
         _require(mode in MODES, f"mode is {mode!r}", "one of " + " ".join(MODES))
         _require(is_amount(target_ms) and target_ms > 0, f"target_ms is {target_ms!r}", "a range takes some milliseconds")
-        _require(is_amount(yield_ms), f"yield_ms is {yield_ms!r}", "milliseconds, 0 to go on at once")
+        _require(
+            is_amount(yield_ms) and yield_ms <= LONGEST_YIELD, f"yield_ms is {yield_ms!r}", "milliseconds, 0 to go on at once"
+        )
         _require(is_amount(gain) and 0 < gain <= 1, f"gain is {gain!r}", "above 0, at most 1")
         _require(
             hz is None or (is_amount(hz) and hz > 0), f"hz is {hz!r}", "frames a second, or None for a turn before each range"
