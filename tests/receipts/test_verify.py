@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -383,6 +384,7 @@ def test_the_command_shows_verifies_and_opens(tmp_path: Path) -> None:
     assert found["ok"] and [c["check"] for c in found["checks"]] == list(CHECKS)
     opened = run("open", private, "prompt", "-o", opening)
     assert opened.code == 0, opened.stderr
+    assert os.name == "nt" or not opening.stat().st_mode & 0o077
     checked = json.loads(run("verify", private, "--opening", opening, "--json").stdout)
     assert checked["ok"] and checked["known"] == ["prompt"]
     assert run("open", private, "nothing", "-o", opening).code == 4

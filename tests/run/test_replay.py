@@ -14,13 +14,15 @@ import pumice as pm
 from pumice import config
 from pumice.cli.main import app
 from pumice.packs.keys import SigningKey
+from pumice.receipts.artifacts import Artifact
 from pumice.receipts.commitments import kept_openings
-from pumice.receipts.envelope import read_envelope
+from pumice.receipts.envelope import read_envelope, sign_envelope
 from pumice.receipts.errors import ModelMismatch, NotReplayable
-from pumice.receipts.keys import trusted_keys
-from pumice.receipts.receipt import Receipt
+from pumice.receipts.keys import own_key, trusted_keys
+from pumice.receipts.receipt import Receipt, content_entry, subject_of
 from pumice.receipts.replay import Given, Replay, compare_runs
 from pumice.receipts.verify import VerifiedReceipt, verify_receipt
+from pumice.routes.documents import plain
 from pumice.run.replay import replay_route
 from pumice.run.route import load_route
 
@@ -150,3 +152,14 @@ def test_private_receipts_keep_the_path_of_a_function(file: Path) -> None:
     line = secret.sign()
     given = verify_receipt(line, openings=kept_openings(read_envelope(line).digest).values())
     assert Given(given).request["function"] == f"{file}:affine"
+
+
+def test_a_second_run_that_differs_does_not_end_in_praise(file: Path, tmp_path: Path) -> None:
+    document = plain(ran(f"{file}:affine", x=np.ones((1, 3), np.float32)).document)
+    other = Artifact.array("y", np.full(document["outputs"][0]["shape"], 99, np.float32))
+    document["outputs"][0] |= {"sha256": other.sha256}
+    document["pumice"]["artifacts"]["outputs"]["y"] = content_entry(other)
+    saved = tmp_path / "r.json"
+    saved.write_bytes(sign_envelope(document, subject_of(document), own_key()))
+    done = CliRunner().invoke(app, ["receipt", "verify", str(saved), "--replay"])
+    assert done.exit_code == 4 and "something else" in done.stdout and "is verified" not in done.stdout

@@ -431,12 +431,13 @@ def read_file(file: Path, limit: int) -> bytes:
         raise InputError(f"{file} cannot be read: {e.strerror or e}", hint="check its path", path=str(file)) from None
 
 
-def write_file(file: Path, content: bytes) -> None:
+def write_file(file: Path, content: bytes, mode: int = 0o666) -> None:
     """Writes a file that the user names."""
+    from pumice.core.whole_file import write_whole
     from pumice.errors import InputError
 
     try:
-        file.write_bytes(content)
+        write_whole(file, content, mode=mode)
     except OSError as e:
         raise InputError(f"{file} cannot be written: {e.strerror}", hint="give another --out", path=str(file)) from None
 

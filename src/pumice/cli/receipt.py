@@ -98,6 +98,6 @@ def open_artifact(
     from pumice.receipts.envelope import read_envelope
 
     opening = find_opening(read_envelope(read_receipt(file)).digest, role)
-    write_file(out, opening.to_bytes())
+    write_file(out, opening.to_bytes(), mode=0o600)
     found = {"role": role, "receipt": opening.receipt, "bytes": len(opening.content), "path": str(out)}
     print(json_text.dumps(found) if json else f"{out}: opens {role}, {len(opening.content)} bytes; keep it from others")

@@ -88,7 +88,10 @@ def verify(
     else:
         print("".join(f"{check:<10} {found}\n" for check, found in passed.items()), end="")
         print("".join(f"{line}\n" for line in _replay_lines(again)), end="")
-        print(f"{failed:<10} FAILED" if failed else "the receipt is verified: docs/receipts.md says what that proves")
+        proven = "the receipt is verified: docs/receipts.md says what that proves"
+        if again is not None and again.reached == "different":
+            proven = "the receipt is what its signer wrote, and the second run gave something else"
+        print(f"{failed:<10} FAILED" if failed else proven)
     if error is not None:
         from pumice.cli.main import error_text
 

@@ -74,8 +74,8 @@ class Given:
 
     def _with_paths(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
         known = {name: self.json(role) for name, role in referred(entry).items() if role in self.receipt.contents}
-        lora = entry.get("lora")
-        return {**entry, **known, **({"lora": self._with_paths(lora)} if is_object(lora) else {})}
+        lora = {"lora": self._with_paths(entry["lora"])} if is_object(entry.get("lora")) else {}
+        return {**entry, **known, **lora}
 
     @property
     def roles(self) -> Mapping[str, Any]:
