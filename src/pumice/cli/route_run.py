@@ -97,7 +97,9 @@ def _run(
         raise InputError(f"{route} has a definition here and nothing that runs it", hint="a worker of the npm package does")
     if route not in BY_ID:
         raise InputError(
-            f"there is no route {route}", hint=f"one of {', '.join(BY_ID)}, or FILE.py:FUNCTION made by @pm.route", name=route
+            f"there is no route {route}",
+            hint=f"one of {', '.join(BY_ID)}, or FILE.py:FUNCTION of a function that the decorator route made a route",
+            name=route,
         )
     if model is None:
         raise InputError(f"{route} needs a model", hint="--model NAME, such as --model smollm2", name="model")

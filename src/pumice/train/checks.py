@@ -135,7 +135,7 @@ def checked_meta(meta: Mapping[str, Any], accumulate: int) -> dict[str, Any]:
     for name in ("count", "micro", "seed"):
         value = meta.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InputError(f"the saved state has no valid {name!r}: {value!r}", hint="take what state_dict() gave", name=name)
+            raise InputError(f"the saved state has no valid {name!r}: {value!r}", hint="take a whole checkpoint", name=name)
         found[name] = value
     if found["micro"] >= accumulate:
         raise InputError(
