@@ -211,3 +211,10 @@ def test_routes_are_found_in_files_and_modules(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=said):
             load_route(spec)
+
+
+def test_errors_name_the_line_of_the_user() -> None:
+    route = pm.route("my.wrong.v0", x=pm.spec(2), device="host")(lambda x: x)
+    with pytest.raises(pm.errors.ShapeError) as caught:
+        route(x=[1.0, 2.0, 3.0])
+    assert "test_route.py" in str(caught.value)

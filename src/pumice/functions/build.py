@@ -27,6 +27,8 @@ ShapeLike = Dim | Sequence[Dim]
 ErrorT = TypeVar("ErrorT", bound=PumiceError)
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# What is traced when a cached property is first read is between the package and the user's line.
+_FUNCTOOLS = cache.__code__.co_filename
 # Paths inside the package whose lines count as the user's: errors in our models point at the model's lines.
 shown_code: ContextVar[tuple[str, ...]] = ContextVar("shown_code", default=())
 
@@ -48,7 +50,7 @@ def call_site() -> str:
 
 @cache
 def _is_hidden(path: str, shown: tuple[str, ...]) -> bool:
-    return path.startswith(_PACKAGE) and not path.startswith(shown)
+    return (path.startswith(_PACKAGE) or path == _FUNCTOOLS) and not path.startswith(shown)
 
 
 @cache
