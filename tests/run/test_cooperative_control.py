@@ -556,6 +556,19 @@ def test_a_governor_makes_ranges_smaller_while_frames_are_late(clock: list[float
     assert all(SCHEDULER_BOUNDARY.errors(plain(a)) == [] for a in c.applications)
 
 
+@on_both
+def test_a_cancel_ends_a_long_yield(target: str) -> None:
+    c = pm.Cooperative(chunk=1, yield_ms=60_000)
+    with compiled(chain, target, c) as exe:
+        thread, found = in_thread(lambda: exe.run(x=X))
+        while not (c.executions and c.progress()["completedItems"]):
+            time.sleep(0.01)
+        assert c.cancel("enough") == 1
+        thread.join(30)  # half of the yield
+        assert not thread.is_alive() and isinstance(found[0], errors.RunCancelled)
+        assert c.report()["status"] == "cancelled"
+
+
 def test_a_governor_yields_longer_where_ranges_are_the_smallest(clock: list[float]) -> None:
     c = pm.Cooperative(chunk=1, hz=None, foreground=lambda: None, target_gap_ms=8)
     with compiled(chain, "host", c) as exe:

@@ -23,6 +23,8 @@ BOUNDARY = "steps"
 _TOO_LONG = 1.6
 # Manifests that a lane keeps: they repeat once it has found its sizes.
 _MANIFESTS = 64
+# Shorter yields are slept through.
+_LONG_YIELD_MS = 50.0
 _DEFERRED = "the run updates params or states, which change together: it ran to its end first"
 
 
@@ -121,6 +123,7 @@ class PacedRun:
         self.run: CooperativeRun | None = None
         # Of several ranges in flight each is waited for in the queue: that is what measures them.
         self.timestamps = owner.max_in_flight == 1
+        self._finishing = False  # whether nothing is left that a pause could stop
         self._hurried = False  # whether a pause is over for it: somebody waits for its end, to close the store
         self._reason: str | None = None  # of a cancel that came before the steps were counted
         self._updates = bool(exe.graph.updates)
@@ -150,8 +153,7 @@ class PacedRun:
                     self._give_turn()
                 case "yield":
                     self._doing = "yield"
-                    if step.ms:
-                        pause(step.ms)
+                    self._rest(step.ms)
                 case "paused":
                     self._doing = "paused"
                     self._wait_until_resumed()
@@ -180,10 +182,10 @@ class PacedRun:
     def finish(self) -> None:
         """The session has done all ranges: the last yield, and the end of the run."""
         assert self.run is not None
-        self._hurried = True  # nothing is left that a pause could stop
+        self._finishing = True
         while (step := self._next()).kind != "done":
-            if step.kind == "yield" and step.ms:
-                pause(step.ms)
+            if step.kind == "yield":
+                self._rest(step.ms)
         if self.run.reason is not None:
             raise self._cancelled()
 
@@ -220,7 +222,7 @@ class PacedRun:
         assert self.run is not None
         with self.owner.monitor.lock:
             if self.run.state in ("running", "pausing", "paused"):
-                wanted = self.owner.paused and not self._hurried
+                wanted = self.owner.paused and not (self._hurried or self._finishing)
                 if wanted and self.run.state == "running":
                     self.run.pause()
                 elif not wanted and self.run.state != "running":
@@ -242,6 +244,17 @@ class PacedRun:
             self.owner.give_turn()
         finally:
             turns.guest = False
+
+    def _rest(self, ms: float) -> None:
+        """A yield; a long one ends early where the run is cancelled or its store closes."""
+        end = now_ms() + ms
+        if ms > _LONG_YIELD_MS:
+            self.owner.monitor.wait_for(self._is_unwanted, ms / 1e3)
+        if ms and not self._is_unwanted():
+            pause(max(0.0, end - now_ms()))
+
+    def _is_unwanted(self) -> bool:
+        return self._hurried or self._exe.closed or self.run is None or self.run.reason is not None
 
     def _wait_until_resumed(self) -> None:
         """Waits for the end of a pause, in which the foreground has its frames as ever."""
