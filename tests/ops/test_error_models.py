@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pumice.plan.plan import PlanOptions
 from pumice.reference.compare import error_ratio, mismatch
 from pumice.reference.interpreter import evaluate_graph
 from pumice.run.executable import Executable
+from pumice.run.validation import validator
 
 from harness import Case, bounds_of, device, one_op, run_plan, wrong_outputs
 
@@ -94,16 +96,19 @@ def test_results_too_small_for_a_device_may_be_zero() -> None:
 
 def test_validation_finds_one_wrong_element(monkeypatch: pytest.MonkeyPatch) -> None:
     """PUMICE_VALIDATE compares by the same bounds."""
-    compare = Executable._compare
 
-    def spoiled(self: Any, *known: Any) -> None:
-        *rest, results = known
-        wrong = [a.copy() for a in results]
-        wrong[0].flat[5] *= 1.001
-        compare(self, *rest, wrong)
+    def spoiling(exe: Executable) -> Callable[..., None]:
+        compare = validator(exe)
+
+        def spoiled(call: Any, results: Sequence[Any]) -> None:
+            wrong = [a.copy() for a in results]
+            wrong[0].flat[5] *= 1.001
+            compare(call, wrong)
+
+        return spoiled
 
     monkeypatch.setenv("PUMICE_VALIDATE", "1")
-    monkeypatch.setattr(Executable, "_compare", spoiled)
+    monkeypatch.setattr(Executable, "_validator", spoiling)
     exe = pm.compile(lambda x: pm.exp(x) @ x, x=pm.spec(8, 8), device="host")
     with pytest.raises(DeviceError, match="1 of 64 beyond their bounds"):
         exe.run(x=numbers(8, 8))
