@@ -1,4 +1,4 @@
-"""Arrays that are read piece by piece, by whoever puts them somewhere; nothing holds all of one."""
+"""Arrays that are read piece by piece, by what puts them somewhere; nothing holds all of one."""
 
 from __future__ import annotations
 

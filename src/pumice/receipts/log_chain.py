@@ -82,7 +82,7 @@ class Chain:
 
     @staticmethod
     def from_json(data: bytes) -> Chain | None:
-        """The chain that was kept; None where the file is not one of ours."""
+        """The chain that was kept; None where the file holds none."""
         try:
             match json.loads(data):
                 case {
