@@ -1,7 +1,7 @@
 """Private receipts: salted commitments instead of contents, and the openings that reveal one artefact to one reader.
 
 The hash of an artefact is SHA-256(salt ‖ content) with 32 random bytes of salt, so that nobody can find a short prompt by trying.
-An opening has salt and content; whoever holds the receipt can check it, and learns nothing about the other artefacts.
+An opening has salt and content; a reader of the receipt can check it, and learns nothing about the other artefacts.
 """
 
 from __future__ import annotations
