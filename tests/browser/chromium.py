@@ -13,17 +13,21 @@ from pathlib import Path
 
 import pytest
 
-_FLAGS = (
-    "--headless",
+# No network of the browser's own, and no sandbox, which root has not.
+QUIET = (
     "--no-sandbox",
-    "--disable-gpu",
-    "--hide-scrollbars",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
     "--disable-quic",
     "--disable-extensions",
+    "--hide-scrollbars",
+)
+_FLAGS = (
+    "--headless",
+    *QUIET,
+    "--disable-gpu",
     "--enable-logging=stderr",
     # Scripts of a page that loads nothing are done long before that; timers run in this time, not in the machine's.
     "--virtual-time-budget=5000",
