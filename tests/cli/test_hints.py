@@ -16,7 +16,7 @@ SOURCE = Path(pumice.__file__).parent
 _PYTHON = re.compile(r"(?<![.\w-])[a-z_]+=[^=]|\bpm\.|\boptim\.|\bnn\.|\w\(\)|\w\(\.\.\.|\w\(…")
 # Parts of Pumice that raise while a command works on what its user gave: files, texts, settings, devices, plans.
 REACHABLE = ("backends", "cli", "formats", "llm/finetune", "models", "plan", "sources", "train/config.py", "train/launch.py",
-             "train/recipes", "train/checkpoint.py", "train/checks.py", "train/datasets.py", "train/disk.py")  # fmt: skip
+             "train/recipes", "train/checkpoint.py", "train/checks.py", "train/datasets.py", "sources/disk.py")  # fmt: skip
 
 
 def hints(path: Path) -> list[tuple[int, str]]:

@@ -216,8 +216,9 @@ def write_weights(
         (folder / f"weights/{k}").write_bytes(data)
         known = chunk_table("", bytes(data), size=chunk)
         files[f"weights/{k}"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "chunks": list(known.digests)}
-    manifest = {"format": "pumice-bundle", "version": 2, "chunk_bytes": chunk, "files": files, "weights": table}
-    (folder / "bundle.json").write_bytes(manifest_text({**manifest, "sha256": manifest_digest(manifest)}))
+    manifest = {"format": "pumice-bundle", "version": 3, "kind": "function", "chunk_bytes": chunk}
+    manifest |= {"files": files, "weights": table}
+    (folder / "manifest.json").write_bytes(manifest_text({**manifest, "sha256": manifest_digest(manifest)}))
     found = open_weights(folder)
     assert isinstance(found, BundleWeights)
     return found
@@ -295,17 +296,17 @@ def test_a_device_holds_a_few_chunks_beside_the_weights(tmp_path: Path) -> None:
 
 def test_every_byte_of_the_manifest_counts(tmp_path: Path) -> None:
     write_weights(tmp_path / "b", {"i": ("i32", np.arange(40, dtype=np.int32))}, chunk=64).close()
-    path = tmp_path / "b" / "bundle.json"
+    path = tmp_path / "b" / "manifest.json"
     good = path.read_bytes()
     for at in range(len(good)):
         for flipped in (good[at] ^ 1, good[at] ^ 0x20, 32):
             if flipped != good[at]:
                 path.write_bytes(good[:at] + bytes([flipped]) + good[at + 1 :])
-                with pytest.raises(FormatError, match=r"bundle\.json"):
+                with pytest.raises(FormatError, match=r"manifest\.json"):
                     BundleFiles(tmp_path / "b")
     for changed in (good[:-1], good + b"\n", good[:-1] + b" \n", b"\xef\xbb\xbf" + good, b""):
         path.write_bytes(changed)
-        with pytest.raises(FormatError, match=r"bundle\.json"):
+        with pytest.raises(FormatError, match=r"manifest\.json"):
             BundleFiles(tmp_path / "b")
     path.write_bytes(good)
     BundleFiles(tmp_path / "b")

@@ -26,24 +26,23 @@ def canonical(value: Any) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """bundle.json, after all hashes were compared."""
-    text = (folder / "bundle.json").read_text()
+    """manifest.json, after all hashes were compared."""
+    text = (folder / "manifest.json").read_text()
     manifest: dict[str, Any] = json.loads(text)
-    if manifest["format"] != "pumice-bundle" or manifest["version"] not in (1, 2):
-        raise SystemExit("no bundle of version 1 or 2")
+    if manifest["format"] != "pumice-bundle" or manifest["version"] != 3:
+        raise SystemExit("no bundle of version 3")
     rest = {k: v for k, v in manifest.items() if k != "sha256"}
     if hashlib.sha256(canonical(rest).encode()).hexdigest() != manifest["sha256"]:
-        raise SystemExit("bundle.json is damaged")
-    if manifest["version"] == 2 and text != canonical(manifest) + "\n":
-        raise SystemExit("bundle.json is not in canonical form")
+        raise SystemExit("manifest.json is damaged")
+    if text != canonical(manifest) + "\n":
+        raise SystemExit("manifest.json is not in canonical form")
     for name, entry in manifest["files"].items():
         data = (folder / name).read_bytes()
         if len(data) != entry["bytes"] or hashlib.sha256(data).hexdigest() != entry["sha256"]:
             raise SystemExit(f"{name} is damaged")
-        if manifest["version"] == 2:
-            parts = [data[at : at + manifest["chunk_bytes"]] for at in range(0, len(data), manifest["chunk_bytes"])]
-            if [hashlib.sha256(part).hexdigest() for part in parts] != entry["chunks"]:
-                raise SystemExit(f"{name} has other chunks")
+        parts = [data[at : at + manifest["chunk_bytes"]] for at in range(0, len(data), manifest["chunk_bytes"])]
+        if [hashlib.sha256(part).hexdigest() for part in parts] != entry["chunks"]:
+            raise SystemExit(f"{name} has other chunks")
     return manifest
 
 
@@ -102,19 +101,32 @@ def make_inputs(table: dict[str, Any], sequences: list[dict[str, Any]], sizes: d
 
 # -- the model ----------------------------------------------------------------------------------------------------------
 class Model:
-    """All plans of a bundle on one device, over the same weights and states."""
+    """All plans of a variant on one device, over the same weights and states."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, variant: str | None = None) -> None:
         self.folder, self.bundle = folder, read_manifest(folder)
         self.device = plan_reader.open_device()
-        self.shared = [plan_reader.new_buffer(self.device, n) for n in self.bundle["shared"]["nbytes"]]
+        self.variant = self._choose(variant)
+        self.shared = [plan_reader.new_buffer(self.device, n) for n in self.variant["shared"]["nbytes"]]
         self.steps: dict[str, plan_reader.Runtime] = {}
         self.uploaded: set[str] = set()
+
+    def _choose(self, name: str | None) -> dict[str, Any]:
+        """The variant of that name, else the first that the device runs."""
+        software = self.device.adapter.info["adapter_type"] == "CPU"
+        for variant in self.bundle["variants"]:
+            if name is None and variant["caps"]["software"] and not software:
+                continue
+            files = [self.folder / step["plan"] for step in variant["steps"].values()]
+            if name in (None, variant["name"]) and all(plan_reader.fits(f.read_bytes(), self.device) for f in files):
+                found: dict[str, Any] = variant
+                return found
+        raise SystemExit("no variant of the bundle fits the device")
 
     def runtime(self, name: str) -> plan_reader.Runtime:
         """The plan of a step, compiled when it is first used; weights that no earlier one had are uploaded."""
         if name not in self.steps:
-            step = self.bundle["steps"][name]
+            step = self.variant["steps"][name]
             buffers = [None if k is None else self.shared[k] for k in step["buffers"]]
             made = plan_reader.Runtime((self.folder / step["plan"]).read_bytes(), self.device, buffers)
             pieces = dict(zip(self.bundle["weights"]["name"], self.bundle["weights"]["pieces"]))
@@ -132,7 +144,7 @@ class Model:
 
     def step(self, name: str, sequences: list[dict[str, Any]]) -> list[int]:
         """Runs a step; the token of each sequence."""
-        inputs = make_inputs(self.bundle["steps"][name]["inputs"], sequences, {"page": self.bundle["cache"]["table"]})
+        inputs = make_inputs(self.variant["steps"][name]["inputs"], sequences, {"page": self.variant["cache"]["table"]})
         _, shape, raw = self.runtime(name).run(inputs)["outputs token"]
         tokens: list[int] = np.frombuffer(raw, "<i4").reshape(shape).tolist()
         if self.bundle["failed_token"] in tokens:
@@ -141,7 +153,7 @@ class Model:
 
     def generate(self, requests: list[dict[str, Any]]) -> list[list[int]]:
         """The answers to requests that run together, as many as there are slots; others wait for one."""
-        cache = self.bundle["cache"]
+        cache = self.variant["cache"]
         free_slots = list(range(cache["slots"]))
         # Any pages will do: here those of one sequence are scattered.
         free_pages = [list(range(cache["pages"])) for _ in cache["windows"]]
@@ -170,7 +182,7 @@ class Model:
         sequence |= {"prompt_tokens": request["tokens"], "answer": [], "left": request["max_tokens"]}
         sequence["ends"] = [] if request.get("ignore_eos") else self.bundle["tokenizer"]["eos"]
         for group, free in enumerate(free_pages):
-            taken = range(self.bundle["cache"]["table"])
+            taken = range(self.variant["cache"]["table"])
             sequence[f"pages{group or ''}"] = [free.pop(slot % len(free)) for _ in taken]
         if sequence["temperature"] > 0:
             self._fill_slot(sequence)

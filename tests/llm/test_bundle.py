@@ -92,20 +92,26 @@ def copy(bundle: Path, tmp_path: Path) -> Path:
 def test_what_a_bundle_says_of_itself(bundle: Path) -> None:
     found = read_bundle(bundle)
     files = {str(p.relative_to(bundle)) for p in bundle.rglob("*") if p.is_file()}
-    assert files == {*found.manifest["files"], "bundle.json"}
+    assert files == {*found.manifest["files"], "manifest.json"}
     assert sum(name.startswith("weights/") for name in files) > 1
-    assert sorted(found.plans) == ["decode", "decode_sampled", "prefill", "prefill_sampled"]
+    (variant,) = found.variants
+    assert found.kind == "causal" and variant.name == "browser-baseline"
+    assert sorted(variant.plans) == ["decode", "decode_sampled", "prefill", "prefill_sampled"]
     assert found.manifest["sampler"]["defaults"]["temperature"] == 0.8
-    assert found.manifest["cache"]["slots"] == 3 and found.manifest["template"]["sources"] == {"default": "templates/0.jinja"}
+    assert variant.entry["cache"]["slots"] == 3 and found.manifest["template"]["sources"] == {"default": "templates/0.jinja"}
 
 
 def test_equal_models_give_equal_bundles(tmp_path: Path, bundle: Path) -> None:
     (tmp_path / "other").mkdir()
     _, again = make_bundle("llama", tmp_path / "other", shard_bytes=50_000)
-    assert json.loads((again / "bundle.json").read_text())["files"] == json.loads((bundle / "bundle.json").read_text())["files"]
+    assert (
+        json.loads((again / "manifest.json").read_text())["files"] == json.loads((bundle / "manifest.json").read_text())["files"]
+    )
 
 
-@pytest.mark.parametrize("name", ["plans/decode.plan", "weights/00001.bin", "tokenizer.json", "templates/0.jinja"])
+@pytest.mark.parametrize(
+    "name", ["plans/browser-baseline/decode.plan", "weights/00001.bin", "tokenizer.json", "templates/0.jinja"]
+)
 def test_a_changed_a_short_and_a_missing_file_are_named(name: str, copy: Path) -> None:
     path = copy / name
     data = path.read_bytes()
@@ -123,16 +129,21 @@ def test_a_changed_a_short_and_a_missing_file_are_named(name: str, copy: Path) -
 
 def rewrite(folder: Path, change: Any, *, sign: bool = True) -> None:
     """Change the manifest; with `sign` so that its hash is right."""
-    path = folder / "bundle.json"
+    path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     change(manifest)
     path.write_bytes(manifest_text({**manifest, "sha256": manifest_digest(manifest)} if sign else manifest))
 
 
 def test_a_changed_manifest_is_refused(copy: Path) -> None:
-    rewrite(copy, lambda m: m["cache"].update(page=16), sign=False)
-    with pytest.raises(FormatError, match=r"bundle\.json: its SHA-256 is not that of its contents"):
+    rewrite(copy, lambda m: m["variants"][0]["cache"].update(page=16), sign=False)
+    with pytest.raises(FormatError, match=r"manifest\.json: its SHA-256 is not that of its contents"):
         read_bundle(copy)
+
+
+def decode(m: dict[str, Any]) -> Any:
+    """The step's entry of the one variant."""
+    return m["variants"][0]["steps"]["decode"]
 
 
 def drop(table: dict[str, list[Any]], row: int) -> None:
@@ -144,8 +155,14 @@ def drop(table: dict[str, list[Any]], row: int) -> None:
     ("change", "said"),
     [
         (lambda m: m.update(format="zip"), "this is no bundle"),
-        (lambda m: m.update(version=3), "made by a newer Pumice: its version is 3"),
-        (lambda m: m.update(version="1"), "there is no version '1' of bundles"),
+        (lambda m: m.update(version=4), "made by a newer Pumice: its version is 4"),
+        (lambda m: m.update(version="3"), "there is no version '3' of bundles"),
+        (lambda m: m.update(version=2), "there is no version 2 of bundles"),
+        (lambda m: m.update(kind="picture"), "there are no bundles of the kind 'picture'"),
+        (lambda m: m.update(variants=[]), "its variants are no list of one or more"),
+        (lambda m: m["variants"].append(m["variants"][0]), "two of its variants have the same name"),
+        (lambda m: m["variants"].append({**m["variants"][0], "name": "x", "steps": {}}), "the variant x has no steps"),
+        (lambda m: m["variants"][0]["caps"].pop("f16"), "does not say what it is for"),
         (lambda m: m["files"].update({"../secret": {"bytes": 1, "sha256": ""}}), "the file '../secret' is not in its folder"),
         (lambda m: m["files"].update({"a\0b": {"bytes": 1, "sha256": ""}}), "is not in its folder"),
         (
@@ -163,17 +180,26 @@ def drop(table: dict[str, list[Any]], row: int) -> None:
         (lambda m: m["weights"]["dtype"].__setitem__(0, "f16"), "is missing, or has another shape"),
         (lambda m: m["sampler"]["recommended"].update(top_p=7), "its sampling: top_p is 7"),
         (lambda m: m["files"].pop("tokenizer.json"), "the file 'tokenizer.json' has no hash"),
-        (lambda m: m["steps"]["decode"]["inputs"].pop("fed"), "the step decode describes other inputs than its plan has"),
-        (lambda m: m["steps"]["decode"]["inputs"]["fed"].update(dtype="f32"), "describes the input 'fed' as something else"),
-        (lambda m: m["steps"]["decode"]["inputs"]["fed"].update(value=["-", "number", 1]), "is no expression"),
-        (lambda m: m["steps"]["decode"]["inputs"]["fed"].update(value="nothing"), "'nothing' is no expression"),
-        (lambda m: m["steps"]["decode"]["inputs"]["fed"].update(value=["at", "slot", 0]), "is no expression"),
-        (lambda m: m["steps"]["decode"]["buffers"].reverse(), "the step decode shares other buffers than its plan has"),
+        (
+            lambda m: decode(m)["inputs"].pop("fed"),
+            "the step decode describes other inputs than its plan has",
+        ),
+        (
+            lambda m: decode(m)["inputs"]["fed"].update(dtype="f32"),
+            "describes the input 'fed' as something else",
+        ),
+        (lambda m: decode(m)["inputs"]["fed"].update(value=["-", "number", 1]), "is no expression"),
+        (lambda m: decode(m)["inputs"]["fed"].update(value="nothing"), "'nothing' is no expression"),
+        (lambda m: decode(m)["inputs"]["fed"].update(value=["at", "slot", 0]), "is no expression"),
+        (
+            lambda m: decode(m)["buffers"].reverse(),
+            "the variant browser-baseline shares other buffers",
+        ),
         (lambda m: drop(m["weights"], 0), "is missing, or has another shape"),
         (lambda m: m["weights"]["pieces"][0][0].__setitem__(1, 1 << 40), "reaches beyond its shard"),
         (lambda m: m["weights"]["pieces"][0].pop(), "has pieces of another size"),
-        (lambda m: m.pop("steps"), "its entries are not those of a bundle: KeyError"),
-        (lambda m: m.update(weights=7), "its entries are not those of a bundle: AttributeError"),
+        (lambda m: m["variants"][0].pop("steps"), "its entries are not those of a bundle: KeyError"),
+        (lambda m: m.update(weights=7), "its entries are not those of a bundle: TypeError"),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_refused(change: Any, said: str, copy: Path) -> None:
@@ -185,10 +211,10 @@ def test_a_manifest_that_does_not_fit_is_refused(change: Any, said: str, copy: P
 
 def test_what_is_in_the_way_stays(bundle: Path, tmp_path: Path) -> None:
     model = bundle.parent / "llama"
-    before = (bundle / "bundle.json").read_bytes()
+    before = (bundle / "manifest.json").read_bytes()
     with pytest.raises(InputError, match="holds a bundle"):
         export_bundle(model, bundle, **SIZES)
-    assert (bundle / "bundle.json").read_bytes() == before
+    assert (bundle / "manifest.json").read_bytes() == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("keep me")
     with pytest.raises(InputError, match="holds other files"):
@@ -205,8 +231,8 @@ def test_the_command(bundle: Path, tmp_path: Path) -> None:
     done = pumice("export", model, "--bundle", target, "--context", 64)
     assert done.returncode == 0 and "every hash is right" in done.stdout
     done = pumice("export", target, "--check", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["cache"]["context"] == 64
+    assert done.returncode == 0 and json.loads(done.stdout)["variants"][0]["cache"]["context"] == 64
     (target / "tokenizer.json").write_text("{}")
     refused(pumice("export", target, "--check"), "tokenizer.json: it has 2 bytes")
     refused(pumice("export", model), "--bundle DIR")
-    refused(pumice("export", model, "--bundle", target, "--device", "host", "--force"), "host runs no kernels")
+    refused(pumice("export", model, "--bundle", target, "--variants", "host", "--force"), "host runs no kernels")

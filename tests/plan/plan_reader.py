@@ -88,9 +88,36 @@ def new_buffer(device: Any, nbytes: int) -> Any:
 def open_device() -> Any:
     """The first Vulkan adapter with all that it has."""
     adapters = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] == "Vulkan"]
-    features = [f for f in ("subgroup",) if f in adapters[0].features]
+    features = [f for f in ("subgroup", "shader-f16") if f in adapters[0].features]
     limits = {k: v for k, v in adapters[0].limits.items() if v}
     return adapters[0].request_device_sync(required_features=features, required_limits=limits)
+
+
+def unmet(needs: dict[str, Any], device: Any) -> str:
+    """What a device lacks of a plan's needs, nothing if it runs the plan."""
+    has = device.adapter.limits
+    for key, name in (
+        ("max_storage_buffers", "max-storage-buffers-per-shader-stage"),
+        ("max_binding_bytes", "max-storage-buffer-binding-size"),
+        ("max_buffer_bytes", "max-buffer-size"),
+        ("max_uniform_bytes", "max-uniform-buffer-binding-size"),
+        ("max_invocations", "max-compute-invocations-per-workgroup"),
+        ("max_workgroup_x", "max-compute-workgroup-size-x"),
+        ("workgroup_memory", "max-compute-workgroup-storage-size"),
+    ):
+        if needs[key] > has[name]:
+            return f"the plan needs {key} {needs[key]}, the device has {has[name]}"
+    if needs["storage_alignment"] % has["min-storage-buffer-offset-alignment"]:
+        return "the plan's offsets are not aligned for this device"
+    for key, feature in (("f16", "shader-f16"), ("subgroups", "subgroup")):
+        if needs[key] and feature not in device.features:
+            return f"the plan needs {key}"
+    return ""
+
+
+def fits(data: bytes, device: Any) -> bool:
+    """Whether a device runs the plan of a file."""
+    return not unmet(read_file(data)[0]["needs"], device)
 
 
 class Runtime:
@@ -102,7 +129,8 @@ class Runtime:
             raise SystemExit(f"a plan of {self.plan['target']} steps: this reader runs WebGPU plans only")
         self.device = device or open_device()
         self.adapter = self.device.adapter
-        self.check_needs()
+        if missing := unmet(self.plan["needs"], self.device):
+            raise SystemExit(missing)
         types = rows(self.plan["types"])
 
         def places(table: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -123,31 +151,15 @@ class Runtime:
             if row["init"] is not None:
                 self.write(row["value"], self.blobs[row["init"]])
 
-    def check_needs(self) -> None:
-        needs, has = self.plan["needs"], self.adapter.limits
-        for key, name in (
-            ("max_storage_buffers", "max-storage-buffers-per-shader-stage"),
-            ("max_binding_bytes", "max-storage-buffer-binding-size"),
-            ("max_buffer_bytes", "max-buffer-size"),
-            ("max_uniform_bytes", "max-uniform-buffer-binding-size"),
-            ("max_invocations", "max-compute-invocations-per-workgroup"),
-            ("max_workgroup_x", "max-compute-workgroup-size-x"),
-            ("workgroup_memory", "max-compute-workgroup-storage-size"),
-        ):
-            if needs[key] > has[name]:
-                raise SystemExit(f"the plan needs {key} {needs[key]}, the device has {has[name]}")
-        if needs["storage_alignment"] % has["min-storage-buffer-offset-alignment"]:
-            raise SystemExit("the plan's offsets are not aligned for this device")
-        if needs["subgroups"] and "subgroup" not in self.adapter.features:
-            raise SystemExit("the plan needs subgroups")
-
     def pipeline(self, kernel: dict[str, Any]) -> tuple[Any, Any]:
         types = ["read-only-storage" if a == "r" else "storage" for a in kernel["access"]]
         types += ["uniform"] if kernel["words"] else []
         layout = self.device.create_bind_group_layout(
             entries=[{"binding": i, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": t}} for i, t in enumerate(types)]
         )
-        module = self.device.create_shader_module(code=self.blobs[kernel["wgsl"]].decode())
+        # wgpu takes this line for f16, and none for subgroups.
+        enable = "enable f16;\n" if "f16" in kernel["features"] else ""
+        module = self.device.create_shader_module(code=enable + self.blobs[kernel["wgsl"]].decode())
         pipeline = self.device.create_compute_pipeline(
             layout=self.device.create_pipeline_layout(bind_group_layouts=[layout]),
             compute={"module": module, "entry_point": "main"},

@@ -10,13 +10,14 @@ from typing import Any
 from pumice.core.caps import PRESETS, Caps
 from pumice.errors import InputError
 from pumice.llm.bundle import export_bundle
-from pumice.llm.bundle_read import Bundle, read_bundle
+from pumice.llm.bundle_read import read_bundle
+from pumice.run.bundle_read import Bundle
 from pumice.run.device import open_device
 from pumice.sources.files import size_text
 
 
 def run(
-    model: str, folder: Path | None, *, check: bool, device: str, force: bool, as_json: bool, options: Mapping[str, Any]
+    model: str, folder: Path | None, *, check: bool, variants: str, force: bool, as_json: bool, options: Mapping[str, Any]
 ) -> int:
     """Write a bundle and read it back, or only the latter; the exit code."""
     if check:
@@ -26,30 +27,38 @@ def run(
     else:
         if folder is None:
             raise InputError("where to write the bundle is not said", hint=f"pumice export {model} --bundle DIR")
-        caps = Caps.preset(device) if device in PRESETS else open_device(device).caps
-        if not caps.dispatches:
-            raise InputError(f"{device} runs no kernels that a bundle could hold", hint="plan for browser-baseline or webgpu")
-        export_bundle(model, folder, caps=caps, overwrite=force, **options)
+        export_bundle(model, folder, variants=_targets(variants), overwrite=force, **options)
     found = read_bundle(folder)
     print(json.dumps(_summary(found)) if as_json else _line(found))
     return 0
 
 
+def _targets(names: str) -> list[Caps]:
+    """What to plan for: presets, and devices of this machine."""
+    return [Caps.preset(name) if name in PRESETS else open_device(name).caps for name in names.split(",") if name]
+
+
 def _summary(bundle: Bundle) -> dict[str, Any]:
-    steps = {name: {"dispatches": len(plan.steps), "sha256": plan.sha256} for name, plan in bundle.plans.items()}
-    described = {key: bundle.manifest[key] for key in ("model", "cache", "sha256")}
+    manifest = bundle.manifest
     return {
         "bundle": str(bundle.folder),
-        **described,
+        **{key: manifest[key] for key in ("kind", "model", "sha256")},
         "bytes": bundle.nbytes,
-        "files": len(bundle.manifest["files"]),
-        "steps": steps,
+        "files": len(manifest["files"]),
+        "variants": [
+            {
+                **{key: variant.entry[key] for key in ("name", "caps", "cache") if key in variant.entry},
+                "steps": {n: {"dispatches": len(p.steps), "sha256": p.sha256} for n, p in variant.plans.items()},
+            }
+            for variant in bundle.variants
+        ],
     }
 
 
 def _line(bundle: Bundle) -> str:
-    files, cache = bundle.manifest["files"], bundle.manifest["cache"]
+    manifest, cache = bundle.manifest, bundle.variants[0].entry.get("cache")
+    sizes = f", {cache['slots']} × {cache['context']} tokens" if cache else ""
     return (
-        f"{bundle.folder}: {bundle.manifest['model']['architecture']}, {len(files)} files, {size_text(bundle.nbytes)}, "
-        f"{cache['slots']} × {cache['context']} tokens; every hash is right"
+        f"{bundle.folder}: {manifest['model'].get('architecture', bundle.kind)}, {len(manifest['files'])} files, "
+        f"{size_text(bundle.nbytes)}{sizes}, for {', '.join(v.name for v in bundle.variants)}; every hash is right"
     )

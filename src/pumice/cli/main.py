@@ -378,8 +378,11 @@ def export(
     context: Context = 2048,
     slots: Annotated[int, typer.Option(min=1, help="Sequences that run at once.")] = 1,
     cache_dtype: CacheDType = "f32",
-    device: Annotated[
-        str, typer.Option(help="What to plan for: browser-baseline, or a device of this machine as `pumice run` takes it.")
+    variants: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…", help="What to plan for, best first: presets, or devices of this machine as `pumice run` takes them."
+        ),
     ] = "browser-baseline",
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is in DIR.")] = False,
     json: Json = False,
@@ -388,7 +391,7 @@ def export(
     from pumice.cli.export import run as write
 
     sizes = {"context": context, "slots": slots, "cache_dtype": cache_dtype}
-    raise typer.Exit(write(model, bundle, check=check, device=device, force=force, as_json=json, options=sizes))
+    raise typer.Exit(write(model, bundle, check=check, variants=variants, force=force, as_json=json, options=sizes))
 
 
 @app.command()

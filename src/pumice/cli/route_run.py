@@ -60,7 +60,7 @@ def run_route(
 
     receipts = receipt_file(receipt, private=receipt_private)
     if out is not None:
-        from pumice.train.disk import disk_errors
+        from pumice.sources.disk import disk_errors
 
         with disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ def _array(role: str, value: str) -> Any:
 def save(folder: Path, done: RouteRun, definition: Mapping[str, Any]) -> dict[str, str]:
     """Writes outputs as they were hashed, and the documents; the outputs' paths by role."""
     from pumice.routes.documents import plain
-    from pumice.train.disk import disk_errors
+    from pumice.sources.disk import disk_errors
 
     with disk_errors(folder):
         found = {}

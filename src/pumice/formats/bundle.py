@@ -18,12 +18,11 @@ from pumice.errors import DamagedFile, FormatError, InputError
 from pumice.formats.chunks import CheckedFile, ChunkReader, ChunkTable, FileBytes
 from pumice.formats.weights import MAX_SHARDS, MAX_TENSORS, OpenFile, TensorInfo, checked_shape, frozen, malformed, shown
 
-FORMAT, VERSION = "pumice-bundle", 2
-MANIFEST = "bundle.json"
-# The first version did not say how to check a part of a file, nor what a device of another kind needs to plan.
-FIRST_VERSION = 1
+FORMAT, VERSION = "pumice-bundle", 3
+MANIFEST = "manifest.json"
+KINDS = ("causal", "encoder", "function", "train")
 AGAIN = "the bundle is damaged: copy it again, or export it again"
-_WRITTEN_BY = "give the folder that `pumice export --bundle` wrote"
+_WRITTEN_BY = "give the folder that `pumice export` wrote"
 # Bytes of a manifest; that of a model of a terabyte has a fifth of it.
 _LARGEST = 64 << 20
 
@@ -45,10 +44,15 @@ def manifest_text(manifest: Mapping[str, Any]) -> bytes:
 def is_bundle(path: Path) -> bool:
     """Whether a path is the folder of a bundle.
 
+    Other things have files of that name too: beside a checkpoint's own config it must look like a bundle's.
+
     >>> is_bundle(Path("nowhere"))
     False
     """
-    return (path / MANIFEST).is_file()
+    manifest = path / MANIFEST
+    if not manifest.is_file() or not (path / "config.json").is_file():
+        return manifest.is_file()
+    return manifest.stat().st_size <= _LARGEST and f'"format":"{FORMAT}"'.encode() in manifest.read_bytes()
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -56,8 +60,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     >>> read_manifest(Path("nowhere"))
     Traceback (most recent call last):
-    pumice.errors.DamagedFile: [damaged-file] bundle.json: cannot be read: there is no such file
-      hint: give the folder that `pumice export --bundle` wrote
+    pumice.errors.DamagedFile: [damaged-file] manifest.json: cannot be read: there is no such file
+      hint: give the folder that `pumice export` wrote
     """
     path = folder / MANIFEST
     try:
@@ -73,14 +77,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if manifest.get("format") != FORMAT:
         raise malformed(path, "this is no bundle", hint=_WRITTEN_BY)
     version = manifest.get("version")
-    if isinstance(version, bool) or version not in (FIRST_VERSION, VERSION):
+    if isinstance(version, bool) or version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         what = f"made by a newer Pumice: its version is {version}" if newer else f"there is no version {version!r} of bundles"
-        raise malformed(path, what, hint="upgrade pumice, or export the model with this one", version=version)
+        hint = "upgrade pumice, or export the model with this one" if newer else "export the model again"
+        raise malformed(path, what, hint=hint, version=version)
     if manifest.get("sha256") != manifest_digest(manifest):
         raise _changed(path, "its SHA-256 is not that of its contents")
-    if version != FIRST_VERSION and bytes(text) != manifest_text(manifest):
+    if bytes(text) != manifest_text(manifest):
         raise _changed(path, "it is not written in the canonical form")
+    if manifest.get("kind") not in KINDS:
+        raise malformed(path, f"there are no bundles of the kind {manifest.get('kind')!r:.60}", hint=AGAIN)
     return manifest
 
 
@@ -97,8 +104,9 @@ class BundleFiles:
         self._unread = set(self._tables)
 
     @property
-    def version(self) -> int:
-        return int(self.manifest["version"])
+    def kind(self) -> str:
+        """What the bundle is for: one of `KINDS`."""
+        return str(self.manifest["kind"])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -150,11 +158,7 @@ class BundleFiles:
         if not parts or name != "/".join(parts) or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
             raise malformed(self.folder / MANIFEST, f"the file {name!r:.80} is not in its folder", hint=AGAIN, file=name)
         try:
-            size, whole = entry["bytes"], entry["sha256"]
-            if self.manifest["version"] == FIRST_VERSION:
-                # One chunk: the first version has no others.
-                return ChunkTable(name, size, max(4, -(-size // 4) * 4), (whole,) if size else ())
-            return ChunkTable(name, size, self.manifest["chunk_bytes"], tuple(entry["chunks"]))
+            return ChunkTable(name, entry["bytes"], self.manifest["chunk_bytes"], tuple(entry["chunks"]))
         except (KeyError, TypeError, DamagedFile) as error:
             raise self.wrong(f"the entry of {name!r:.80} does not say what it holds: {error}") from None
 
@@ -167,13 +171,6 @@ class BundleWeights(OpenFile):
     def __init__(self, folder: Path, files: BundleFiles | None = None) -> None:
         self.path, self.files = folder, files or BundleFiles(folder)
         self.metadata = self.files.manifest
-        if self.files.version == FIRST_VERSION:
-            raise malformed(
-                folder / MANIFEST,
-                "bundles of version 1 lack what another device needs",
-                hint="export the model again; `pumice export DIR --check` and other runtimes still read this bundle",
-                version=FIRST_VERSION,
-            )
         self._pieces: dict[str, list[tuple[str, int, int]]] = {}
         try:
             self.tensors = {info.name: info for info in self._table()}

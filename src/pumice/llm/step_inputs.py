@@ -88,9 +88,9 @@ def _entry(value: Any, *axes: str, dtype: str = "i32") -> dict[str, Any]:
 def check_inputs(entries: Mapping[str, Any], origin: str) -> None:
     """Refuses a table of inputs that a runtime could not compute: unknown axes, names or forms.
 
-    >>> check_inputs({"row": {"dtype": "i32", "axes": ["sequence"], "value": ["-", "start", 1]}}, "bundle.json")
+    >>> check_inputs({"row": {"dtype": "i32", "axes": ["sequence"], "value": ["-", "start", 1]}}, "manifest.json")
     Traceback (most recent call last):
-    pumice.errors.FormatError: [format] bundle.json: the input 'row': ['-', 'start', 1] is no expression
+    pumice.errors.FormatError: [format] manifest.json: the input 'row': ['-', 'start', 1] is no expression
     """
     for name, entry in entries.items():
         axes = entry.get("axes") if isinstance(entry, dict) else None

@@ -18,7 +18,7 @@ from pumice.sources.spec import HubSpec, PathSpec, PypiSpec, parse
 
 _SUFFIXES = (".gguf", ".safetensors")
 # The manifest of a bundle, whose other files are below its folder.
-_BUNDLE = "bundle.json"
+_BUNDLE = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +178,9 @@ def _local(path: Path, text: str, verify: bool) -> Resolved:
 
 def _local_folder(folder: Path) -> tuple[Path, Path, list[str]]:
     names = sorted(p.name for p in folder.iterdir() if p.is_file())
-    if _BUNDLE in names:
-        return folder, folder, [p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()]
     found = weights_among(names)
+    if _BUNDLE in names and not found:
+        return folder, folder, [p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()]
     if "." in found:
         return folder, folder, names
     if len(found) == 1:

@@ -25,9 +25,9 @@ from pumice.errors import CheckpointMismatch, FormatError, InputError
 from pumice.formats.safetensors import SafetensorsFile
 from pumice.formats.safetensors_writer import safetensors_bytes, write_safetensors
 from pumice.formats.weights import malformed
+from pumice.sources.disk import disk_errors
 from pumice.sources.files import file_sha256, size_text
 from pumice.sources.lock import exclusive
-from pumice.train.disk import disk_errors
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pumice.sources.disk import disk_errors
 from pumice.sources.files import write_json
 from pumice.train.callbacks import Callback
 from pumice.train.checkpoint import Checkpoints, load_params
 from pumice.train.config import Config, make_optimizer, make_schedule
-from pumice.train.disk import disk_errors
 from pumice.train.log import jsonable
 from pumice.train.progress import RunDisplay
 from pumice.train.receipts import step_params, training_receipt

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pumice.core.whole_file import replacing
-from pumice.train.disk import disk_errors
+from pumice.sources.disk import disk_errors
 
 Record = Mapping[str, Any]
 

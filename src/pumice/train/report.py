@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.core.whole_file import write_whole
-from pumice.train.disk import disk_errors
+from pumice.sources.disk import disk_errors
 from pumice.train.log import Record
 
 Point = tuple[float, float]

@@ -22,7 +22,7 @@ from pumice.formats.weights import TensorInfo
 from pumice.llm.finetune.module import CausalModel
 from pumice.llm.finetune.source import BaseModel
 from pumice.models.peft import write_adapter
-from pumice.train.disk import disk_errors
+from pumice.sources.disk import disk_errors
 from pumice.train.step import TrainStep
 
 # The files of a Hugging Face folder beside its weights and its config.

@@ -1,4 +1,4 @@
-"""Errors of the disk, as a training run reports them."""
+"""Errors of writing results to a disk: checkpoints, reports, bundles."""
 
 from __future__ import annotations
 
