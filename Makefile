@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PROJECT := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format docs golden bench constraints clean
+.PHONY: help run test test-all lint format docs web golden bench constraints clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
@@ -40,6 +40,9 @@ format: $(VENV)/.stamp-dev  ## rewrite the code in the house style
 docs: $(VENV)/.stamp-dev  ## write the generated pages
 	@$(BIN)/python tools/generate_docs.py
 
+web: web/node_modules/.package-lock.json  ## build the runtime and the page for browsers from web/; needs node and npm
+	@cd web && node_modules/.bin/tsc -p . && node build.mjs
+
 golden: $(VENV)/.stamp-dev  ## accept the kernels and plans that are emitted now
 	@$(BIN)/python -m pytest -q tests/golden tests/plan/test_golden_plans.py --update-golden
 
@@ -55,7 +58,7 @@ constraints: $(VENV)/.stamp-dev  ## resolve the pinned versions anew
 	@mv $(VENV)/constraints.new constraints.txt
 
 clean:  ## remove the environment, caches and builds
-	@rm -rf $(VENV) .bench-venv build dist src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) .bench-venv web/node_modules web/dist build dist src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	@find src tests examples bench tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
@@ -64,6 +67,11 @@ $(BIN)/python:
 	  exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { \
 	  rm -rf $(VENV); echo "Python's venv module is missing. On Debian or Ubuntu: sudo apt-get install -y python3-venv" >&2; exit 1; }
+
+web/node_modules/.package-lock.json: web/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is missing. On Debian or Ubuntu: sudo apt-get install -y nodejs npm" >&2; exit 1; }
+	@cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
 
 $(VENV)/.stamp-run: $(PROJECT) | $(BIN)/python
 	@echo "installing pumice into $(VENV)"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what some tests need beside Python, where that is possible without asking: the software Vulkan driver that the
-# WebGPU tests run on, and the browser that opens pages. Otherwise says what to install and succeeds: the other tests still run.
+# WebGPU tests run on, the browser that opens pages, and Node, which builds what runs there. Otherwise says what to install and
+# succeeds: the other tests still run.
 set -euo pipefail
 
 have_loader() {
@@ -20,6 +21,10 @@ have_browser() {
     if command -v "$name" >/dev/null; then return 0; fi
   done
   return 1
+}
+
+have_node() {
+  command -v node >/dev/null && command -v npm >/dev/null
 }
 
 as_root=()
@@ -58,4 +63,7 @@ if ! { have_loader && have_driver; }; then
 fi
 if ! have_browser; then
   require "the tests in tests/browser need Chromium" chromium fonts-dejavu-core
+fi
+if ! have_node; then
+  require "the tests in tests/web and tests/browser build the browser files with Node" nodejs npm
 fi

@@ -395,6 +395,23 @@ def export(
 
 
 @app.command()
+def web(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `pumice export MODEL --web DIR` wrote.")],
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="N", help="0 takes any free one.", show_default="8417 or the next free"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the page in a browser.")] = False,
+    json: Json = False,
+) -> None:
+    """Serve an exported model to the browser, with all that its page needs, until Ctrl-C."""
+    from pumice.cli.web import run as serve
+
+    raise typer.Exit(serve(folder, host=host, port=port, open_page=not no_open, as_json=json))
+
+
+@app.command()
 def train(
     config: Annotated[str, typer.Argument(metavar="CONFIG.toml", help="What to train, and how; examples/train has some.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")] = False,
