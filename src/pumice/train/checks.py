@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,11 +12,14 @@ import numpy as np
 from pumice.errors import DataError, IndexRangeError, InputError, MissingName, UnknownName
 from pumice.ir.graph import Graph
 from pumice.ir.symbols import infer_env
-from pumice.nn.module import Labels, near
+from pumice.nn.module import Labels, Module, near
+from pumice.optim.optimizer import Optimizer
 from pumice.optim.schedules import Schedule
 from pumice.reference.interpreter import evaluate_graph
 from pumice.run.convert import Array, as_array, convert_stored, is_float
 from pumice.run.request import unknown_name
+
+_RESERVED = ("params", "model", "receipt")
 
 
 @dataclass(frozen=True)
@@ -144,3 +148,47 @@ def checked_meta(meta: Mapping[str, Any], accumulate: int) -> dict[str, Any]:
         )
     found["schedule"] = Schedule.from_dict(meta.get("schedule") or {})
     return found
+
+
+def check_parts(model: Any, loss: Any, optimizer: Any, inputs: Any) -> None:
+    """Refuses what is not a model, a loss function, an optimizer or specs, each by what it should have been."""
+    wanted: tuple[tuple[str, Any, type, str], ...] = (
+        ("model", model, Module, "an nn.Module, as nn.MLP(64, 32, 10) is"),
+        ("optimizer", optimizer, Optimizer, "one of pumice.optim, as optim.AdamW(1e-3) is"),
+        ("inputs", inputs, Mapping, "a dict of specs, as {'x': pm.spec('B', 64)} is"),
+    )
+    for name, value, kind, example in wanted:
+        if not isinstance(value, kind):
+            got = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__} {value!r:.40}"
+            raise InputError(f"the {name} must be {example}, not {got}", name=name)
+    for name, value in inputs.items():
+        if isinstance(value, tuple | list | int | str):
+            raise InputError(
+                f"the input {name!r} is described by {value!r}, which is no spec",
+                hint="pm.spec(16, 3) is a shape, pm.spec('B', 3) one with a symbol; an array serves as an example",
+                name=name,
+            )
+    try:
+        inspect.signature(loss).bind(model, **inputs)
+    except TypeError as error:
+        given = ", ".join(("model", *(f"{name}=…" for name in inputs)))
+        raise InputError(
+            f"the loss function cannot be called as loss({given}): {error}", hint="it takes the model first"
+        ) from None
+    except ValueError:
+        return  # a function without a readable signature
+
+
+def check_settings(inputs: Mapping[str, Any], seed: int, precision: str, accumulate: int) -> None:
+    """Refuses settings of a train step that cannot be."""
+    if not inputs:
+        raise InputError("a train step needs inputs", hint="inputs={'x': pm.spec('B', 64)}")
+    for name in inputs:
+        if name in _RESERVED or name.startswith("step."):
+            raise InputError(f"an input cannot be called {name!r}", hint="give it another name", name=name)
+    if precision not in ("f32", "f16"):
+        raise InputError(f"the precision is 'f32' or 'f16', not {precision!r}")
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise InputError(f"accumulate must be an int of at least 1, not {accumulate!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise InputError(f"the seed must be in 0…2³²-1, not {seed!r}", seed=seed)

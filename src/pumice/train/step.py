@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pumice.errors import InputError, MissingName, PumiceError, UnknownName
+from pumice.ir.graph import Graph
 from pumice.ir.requirements import check_requirements, requirements
 from pumice.ir.symbols import infer_env
 from pumice.nn.module import Module, near
@@ -26,15 +27,21 @@ from pumice.run.executable import Executable
 from pumice.run.opening import store_for
 from pumice.run.profile import Profile
 from pumice.run.store import Store
-from pumice.train.checks import check_batch, checked_meta, label_checks, matching_arrays
+from pumice.train.checks import (
+    LabelCheck,
+    check_batch,
+    check_parts,
+    check_settings,
+    checked_meta,
+    label_checks,
+    matching_arrays,
+)
 from pumice.train.graphs import FIRST, KEY, LR, NUMBER, TrainStepGraphs
 from pumice.train.interrupts import WholeUpdate
 
 if TYPE_CHECKING:
     from pumice.run.cooperative import Cooperative
     from pumice.train.receipts import RecordedStep
-
-_RESERVED = ("params", "model", "receipt")
 
 
 def compile_step(
@@ -102,8 +109,8 @@ class TrainStep:
         aux: bool,
         store: Store | None = None,
     ) -> None:
-        _check_parts(model, loss, optimizer, inputs)
-        _check_settings(inputs, seed, precision, accumulate)
+        check_parts(model, loss, optimizer, inputs)
+        check_settings(inputs, seed, precision, accumulate)
         self.model, self.optimizer, self.seed, self.accumulate = model, optimizer, seed, accumulate
         self.precision = precision
         self.schedule: Schedule = as_schedule(optimizer.lr)
@@ -270,6 +277,16 @@ class TrainStep:
         graph = self._graphs.forward((lambda model, **given: model(*given.values())) if fn is None else fn, inputs)
         return self._forward(graph, _maxima(graph.symbols, max, self._max))
 
+    def graphs(self) -> dict[str, Graph]:
+        """The graphs of its runs, with maxima: "train", "evaluate", and "apply" where gradients accumulate first."""
+        found = {"train": self.executable, "apply": self._apply}
+        traced = {name: exe.traced for name, exe in found.items() if exe is not None}
+        return {n: _with_maxima(g, self._max) for n, g in {**traced, "evaluate": self._graphs.evaluation()}.items()}
+
+    def function_graph(self, fn: Callable[..., Any], inputs: Mapping[str, Any], max: Mapping[str, int]) -> Graph:
+        """The graph of fn(model, **inputs), not in training; `max` has maxima of symbols that the step does not have."""
+        return _with_maxima(self._graphs.forward(fn, inputs), {**self._max, **max})
+
     def _forward(self, graph: Any, max: Mapping[str, int] | None = None) -> Executable:
         known = dict(graph.symbols)
         limits = {s: m for s, m in (self._max or {}).items() if s in known} if max is None else max
@@ -297,6 +314,21 @@ class TrainStep:
         """The parameters and buffers that a train step changes."""
         graphs = [exe.graph for exe in (self.executable, self._apply) if exe is not None]
         return frozenset(g.nodes[target].name for g in graphs for target, _ in g.updates if g.nodes[target].op == "param")
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the parameters that the optimizer updates."""
+        return self._graphs.trained
+
+    @property
+    def batch_names(self) -> tuple[str, ...]:
+        """The names of the inputs that a batch gives."""
+        return tuple(self._graphs.inputs)
+
+    @property
+    def label_checks(self) -> tuple[LabelCheck, ...]:
+        """The labels that must name classes, as far as they follow from a batch alone."""
+        return self._checks
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -426,49 +458,6 @@ def _run(exe: Executable, inputs: Mapping[str, Array], captures: bool) -> Any:
     return exe.run(inputs, captures=captures)
 
 
-def _check_parts(model: Any, loss: Any, optimizer: Any, inputs: Any) -> None:
-    """Refuses what is not a model, a loss function, an optimizer or specs, each by what it should have been."""
-    wanted: tuple[tuple[str, Any, type, str], ...] = (
-        ("model", model, Module, "an nn.Module, as nn.MLP(64, 32, 10) is"),
-        ("optimizer", optimizer, Optimizer, "one of pumice.optim, as optim.AdamW(1e-3) is"),
-        ("inputs", inputs, Mapping, "a dict of specs, as {'x': pm.spec('B', 64)} is"),
-    )
-    for name, value, kind, example in wanted:
-        if not isinstance(value, kind):
-            got = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__} {value!r:.40}"
-            raise InputError(f"the {name} must be {example}, not {got}", name=name)
-    for name, value in inputs.items():
-        if isinstance(value, tuple | list | int | str):
-            raise InputError(
-                f"the input {name!r} is described by {value!r}, which is no spec",
-                hint="pm.spec(16, 3) is a shape, pm.spec('B', 3) one with a symbol; an array serves as an example",
-                name=name,
-            )
-    try:
-        inspect.signature(loss).bind(model, **inputs)
-    except TypeError as error:
-        given = ", ".join(("model", *(f"{name}=…" for name in inputs)))
-        raise InputError(
-            f"the loss function cannot be called as loss({given}): {error}", hint="it takes the model first"
-        ) from None
-    except ValueError:
-        return  # a function without a readable signature
-
-
-def _check_settings(inputs: Mapping[str, Any], seed: int, precision: str, accumulate: int) -> None:
-    if not inputs:
-        raise InputError("a train step needs inputs", hint="inputs={'x': pm.spec('B', 64)}")
-    for name in inputs:
-        if name in _RESERVED or name.startswith("step."):
-            raise InputError(f"an input cannot be called {name!r}", hint="give it another name", name=name)
-    if precision not in ("f32", "f16"):
-        raise InputError(f"the precision is 'f32' or 'f16', not {precision!r}")
-    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
-        raise InputError(f"accumulate must be an int of at least 1, not {accumulate!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise InputError(f"the seed must be in 0…2³²-1, not {seed!r}", seed=seed)
-
-
 def _maxima(
     symbols: tuple[tuple[str, int | None], ...], given: Mapping[str, int] | int | None, known: Mapping[str, int] | None = None
 ) -> dict[str, int]:
@@ -482,6 +471,10 @@ def _maxima(
             raise InputError(f"max={given} for {len(names)} symbols: {' '.join(names)}", hint=hint)
         return {names[0]: given}
     return {**{n: m for n, m in (known or {}).items() if n in names}, **(given or {})}
+
+
+def _with_maxima(graph: Graph, maxima: Mapping[str, int]) -> Graph:
+    return replace(graph, symbols=tuple((name, maxima.get(name, most)) for name, most in graph.symbols))
 
 
 def _by_name(params: Any) -> dict[str, Any]:

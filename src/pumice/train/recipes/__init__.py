@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,27 @@ class Context:
     folder: Path = Path()
 
 
+@dataclass(frozen=True)
+class StepFunction:
+    """A function of the model that reads the parameters as they are: fn(model, **inputs), not in training.
+
+    `max` has the maxima of symbols that the train step does not have.
+    """
+
+    fn: Callable[..., Any]
+    inputs: Mapping[str, Any]
+    max: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """What a page shows of a task while it learns: its name, what the manifest says of it, and functions that it needs."""
+
+    task: str
+    details: Mapping[str, Any]
+    functions: Mapping[str, StepFunction]
+
+
 def _nothing(step: TrainStep, out: Path | None) -> dict[str, Any]:
     return {}
 
@@ -41,7 +62,8 @@ def _nothing(step: TrainStep, out: Path | None) -> dict[str, Any]:
 @dataclass(frozen=True)
 class TrainRecipe:
     """A task ready for training. `finish` computes the final metrics, and may write files to the run's folder;
-    `notes` are said before the first step. Without `validation` nothing was kept aside.
+    `notes` are said before the first step. Without `validation` nothing was kept aside. `test` is what `finish` measures with,
+    and `view` what a page shows of the task.
 
     `loss(model, **batch)` gives the loss and a dict of metrics.
     """
@@ -53,6 +75,8 @@ class TrainRecipe:
     validation: Batches | None
     finish: Callable[[TrainStep, Path | None], dict[str, Any]] = _nothing
     notes: tuple[str, ...] = ()
+    test: Batches | None = None
+    view: TaskView | None = None
 
     @property
     def largest_batch(self) -> int:

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from pumice import functions as F
 from pumice import nn
 from pumice.errors import InputError
 from pumice.tensor import Tensor
-from pumice.tracing import spec
+from pumice.tracing import set_state, spec, state
 from pumice.train.datasets import Characters, read_texts, text_tokens
-from pumice.train.recipes import Context, TrainRecipe, hold_out
+from pumice.train.recipes import Context, StepFunction, TaskView, TrainRecipe, hold_out
 from pumice.train.recipes.transformer import Transformer, TransformerSettings
 from pumice.train.step import TrainStep
 
 _SAMPLE_LENGTH = 400
+WINDOW, LENGTH = "sample.window", "sample.length"
+SAMPLE_INPUTS = {"key": spec(2, dtype="u32"), "temperature": spec()}
 
 
 @dataclass(frozen=True)
@@ -68,20 +71,41 @@ def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRe
         train,
         held,
         finish,
+        view=TaskView(
+            "characters",
+            {"text": {"step": "sample", "letters": letters.letters, "window": WINDOW, "length": LENGTH}},
+            {"sample": StepFunction(next_character, SAMPLE_INPUTS)},
+        ),
     )
 
 
+def next_character(model: nn.Module, key: Tensor, temperature: Tensor) -> dict[str, Tensor]:
+    """Draws the character after those in the state `sample.window`, whose number is in `sample.length`, and appends it.
+
+    Once the window is full it moves on by one. A temperature of 0 takes the most likely one.
+    """
+    window, length = state(WINDOW, model.positions.weight.shape[:1], "i32"), state(LENGTH, (), "i32")
+    context = window.shape[0]
+    # Positions after the text may hold anything: the model is causal and does not see them.
+    logits = model(F.expand_dims(window, 0))[0]
+    row = F.take(logits, F.minimum(length, context) - 1, axis=0)
+    drawn = F.random.categorical(F.random.fold_in(key, length), row / F.maximum(temperature, 1e-4))
+    token = F.where(temperature > 0, drawn, F.argmax(row, axis=0))
+    moved = F.where(length < context, window, F.roll(window, -1, axis=0))
+    place = F.minimum(length, context - 1)
+    set_state(window, F.where(F.arange(context) == place, token, moved))
+    set_state(length, length + 1)
+    return {"token": token}
+
+
 def sample(step: TrainStep, letters: Characters, context: int, *, length: int, seed: int = 0, temperature: float = 0.8) -> str:
-    """Sample a text from the model, one character after the other."""
-    rng = np.random.default_rng(seed)
-    ids = [int(rng.integers(len(letters)))]
-    with step.forward(inputs={"x": spec(1, context, dtype="i32")}) as forward:
-        for _ in range(length):
-            window = ids[-context:]
-            # Positions after the text may hold anything: the model is causal and does not see them.
-            x = np.zeros((1, context), np.int32)
-            x[0, : len(window)] = window
-            logits = np.float64(forward.run(x=x)[0, len(window) - 1]) / temperature
-            weights = np.exp(logits - logits.max())
-            ids.append(int(rng.choice(len(letters), p=weights / weights.sum())))
+    """Sample a text from the model, one character after the other, each drawn on the device."""
+    first = int(np.random.default_rng(seed).integers(len(letters)))
+    given = {"key": np.array([seed, 0], np.uint32), "temperature": np.float32(temperature)}
+    with step.forward(next_character, SAMPLE_INPUTS) as forward:
+        window = np.zeros(context, np.int32)
+        window[0] = first
+        forward.state[WINDOW].write(window)
+        forward.state[LENGTH].write(np.int32(1))
+        ids = [first, *(int(forward.run(given)["token"]) for _ in range(length))]
     return letters.decode(ids)

@@ -12,7 +12,7 @@ from pumice.tensor import Tensor
 from pumice.tracing import spec
 from pumice.train.data import Batches, split
 from pumice.train.datasets import digits
-from pumice.train.recipes import Context, TrainRecipe, hold_out
+from pumice.train.recipes import Context, StepFunction, TaskView, TrainRecipe, hold_out
 from pumice.train.step import TrainStep
 
 
@@ -31,13 +31,19 @@ def loss(model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tens
     return nn.cross_entropy(logits, y), {"accuracy": F.mean((F.argmax(logits, axis=-1) == y).astype("f32"))}
 
 
+def predict(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    """How likely each class is."""
+    return {"probabilities": F.softmax(model(x), axis=-1)}
+
+
 def recipe(model: nn.Module, data: DataSettings, context: Context, *, images: bool) -> TrainRecipe:
     """A digit model with its data."""
-    rest, test = split(digits(images=images), data.test, seed=context.seed)
+    rest, kept = split(digits(images=images), data.test, seed=context.seed)
     train, held = hold_out(rest, data.validation, data.batch, context.seed)
+    test = Batches(kept, data.batch, shuffle=False)
 
     def finish(step: TrainStep, out: Path | None) -> dict[str, Any]:
-        found = step.evaluate(Batches(test, data.batch, shuffle=False))
+        found = step.evaluate(test)
         return {"test_accuracy": found["accuracy"], "test_loss": found["loss"]}
 
     x = spec("B", 1, 8, 8) if images else spec("B", 64)
@@ -48,4 +54,10 @@ def recipe(model: nn.Module, data: DataSettings, context: Context, *, images: bo
         train,
         held,
         finish,
+        test=test,
+        view=TaskView(
+            "digits",
+            {"images": {"step": "predict", "input": "x", "label": "y", "height": 8, "width": 8}},
+            {"predict": StepFunction(predict, {"x": x})},
+        ),
     )
