@@ -1,0 +1,50 @@
+// Which variant of a bundle runs here: the first whose plans need no more than the adapter has.
+
+import { LimitError, UnknownName, type PumiceError } from "../core/errors.js";
+import { unmetNeeds, type AdapterFacts } from "../gpu/device.js";
+import { readPlan, type PlanFile } from "../plan/file.js";
+import type { Parts } from "./fetch.js";
+import { commonFiles, planNames, type Variant } from "./manifest.js";
+
+/** A variant with its plans, by the names of its steps. */
+export interface OpenVariant {
+  variant: Variant;
+  plans: Map<string, PlanFile>;
+}
+
+/** The variant for this adapter, or the one of this name, with its plans. Only the plans of variants that may fit are loaded. */
+export async function openVariant(parts: Parts, facts: AdapterFacts, wanted?: string): Promise<OpenVariant> {
+  const { variants } = parts.manifest;
+  if (wanted !== undefined && !variants.some((variant) => variant.name === wanted)) {
+    throw new UnknownName(`the bundle has no variant ${wanted}`, `it has ${variants.map((variant) => variant.name).join(", ")}`, { name: wanted });
+  }
+  parts.meter.enter("plans");
+  const expected = commonFiles(parts.manifest).map((entry) => entry.name);
+  let refused: PumiceError | null = null;
+  for (const variant of variants) {
+    if (wanted === undefined ? !mayRun(variant, facts) : variant.name !== wanted) continue;
+    expected.push(...planNames(variant));
+    await parts.expect(expected);
+    const plans = await readPlans(parts, variant);
+    const unmet = [...plans.values()].map((plan) => unmetNeeds(plan, facts)).find((error) => error !== null);
+    if (!unmet) return { variant, plans };
+    refused = unmet;
+  }
+  throw refused ?? new LimitError("no variant of the bundle is for this adapter",
+    `it has ${facts.features.join(", ") || "no optional features"}; export the model again with --web, which always adds a variant for every browser`,
+    { adapter: facts.description, variants: variants.map((variant) => variant.name) });
+}
+
+/** Whether what the manifest says of a variant rules the adapter out. */
+function mayRun({ caps }: Variant, facts: AdapterFacts): boolean {
+  const has = (feature: string): boolean => facts.features.includes(feature);
+  return (!caps.f16 || has("shader-f16")) && (!caps.subgroups || has("subgroups")) && (!caps.software || facts.software);
+}
+
+async function readPlans(parts: Parts, variant: Variant): Promise<Map<string, PlanFile>> {
+  const files = new Map(planNames(variant).map((name) => [name, new Uint8Array(parts.manifest.files.get(name)?.bytes ?? 0)]));
+  await parts.streamAll(files.keys(), (name, chunk, offset) => files.get(name)?.set(chunk, offset));
+  const plans = await Promise.all([...files].map(async ([name, bytes]) => [name, await readPlan(bytes)] as const));
+  const byName = new Map(plans);
+  return new Map([...variant.steps].map(([step, { plan }]) => [step, byName.get(plan) as PlanFile]));
+}
