@@ -16,6 +16,8 @@ import web_packages
 from browser.local_server import LocalServer
 
 SOURCES = Path(__file__).parent / "lab"
+# The scripts of the pages, and of their workers.
+ENTRIES = ("lab", "loading", "loading_worker")
 BUILDS = web_packages.WEB.parent / ".pytest_cache" / "lab"
 
 
@@ -36,10 +38,11 @@ def built() -> Path:
             with tempfile.TemporaryDirectory(dir=BUILDS) as scratch:
                 made = Path(scratch) / "made"
                 shutil.copytree(SOURCES, made)
-                build = [*esbuild, str(SOURCES / "lab.ts"), "--bundle", "--format=esm", "--target=es2022", "--sourcemap=inline"]
+                entries = [str(SOURCES / f"{name}.ts") for name in ENTRIES]
+                build = [*esbuild, *entries, "--bundle", "--format=esm", "--target=es2022", "--sourcemap=inline"]
                 # The packages are found from web/, wherever a source stands.
                 nodes = {**os.environ, "NODE_PATH": str(web_packages.modules())}
-                done = subprocess.run([*build, f"--outfile={made / 'lab.js'}"], capture_output=True, text=True, env=nodes)
+                done = subprocess.run([*build, f"--outdir={made}"], capture_output=True, text=True, env=nodes)
                 assert done.returncode == 0, f"the lab does not build:\n{done.stderr}"
                 made.rename(folder)
     return folder

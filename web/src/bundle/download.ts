@@ -162,6 +162,7 @@ async function receive(
 ): Promise<void> {
   const reader = stream.getReader();
   let taking: Promise<void> = Promise.resolve();
+  const last = entry.chunks.length - 1;
   let index = first;
   let chunk: Chunk | null = null;
   let filled = 0;
@@ -170,13 +171,14 @@ async function receive(
       const { done, value } = await attempt.guard(reader.read());
       if (done) break;
       for (let at = 0; at < value.byteLength; ) {
-        if (index === entry.chunks.length) throw tooLong(entry);
+        if (index === last && filled === chunk?.byteLength) throw tooLong(entry);
         chunk ??= new Uint8Array(chunkSize(entry, chunkBytes, index));
         const part = value.subarray(at, at + chunk.byteLength - filled);
         chunk.set(part, filled);
         filled += part.byteLength;
         at += part.byteLength;
-        if (filled < chunk.byteLength) continue;
+        // The last chunk waits for the end: nothing may come after it.
+        if (filled < chunk.byteLength || index === last) continue;
         await taking;
         taking = take(index, chunk);
         taking.catch(() => {}); // it is awaited before the next chunk, or at the end
@@ -184,7 +186,8 @@ async function receive(
       }
     }
     await taking;
-    if (index < entry.chunks.length) throw cutShort(entry, chunkBytes, index * chunkBytes + filled);
+    if (index < last || !chunk || filled < chunk.byteLength) throw cutShort(entry, chunkBytes, index * chunkBytes + filled);
+    await take(last, chunk);
   } catch (error) {
     await taking;
     throw error;

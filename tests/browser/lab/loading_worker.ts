@@ -1,0 +1,85 @@
+// A load in a worker: everything up to the device, which is an array for each weight here. Reports what arrived, or the error.
+import { PumiceError } from "../../../web/src/core/errors";
+import { sha256Hex } from "../../../web/src/core/digest";
+import { openBundle } from "../../../web/src/bundle/open";
+import { openVariant } from "../../../web/src/bundle/variants";
+import { loadWeights } from "../../../web/src/bundle/weights";
+import type { Progress } from "../../../web/src/bundle/fetch";
+import { Gpu } from "../../../web/src/gpu/device";
+
+export interface LoadRequest {
+  from: string;
+  base: string;
+  cache?: boolean;
+  variant?: string;
+  /** Lower limits than the adapter's. */
+  limits?: Record<string, number>;
+  /** The browser has no private file system. */
+  withoutOpfs?: boolean;
+  retries?: number;
+  stall?: number;
+}
+
+interface ErrorReport {
+  name: string;
+  code: string;
+  message: string;
+  hint: string;
+  fields: Record<string, unknown>;
+}
+
+export interface LoadReport {
+  error: ErrorReport | null;
+  warnings: ErrorReport[];
+  progress: Progress[];
+  storage?: string;
+  variant?: string;
+  steps?: string[];
+  /** The SHA-256 of each weight. */
+  weights?: Record<string, string>;
+  /** The most bytes of chunks that were handed out and not yet taken. */
+}
+
+const cancel = new AbortController();
+
+async function load(request: LoadRequest): Promise<LoadReport> {
+  const report: LoadReport = { error: null, warnings: [], progress: [] };
+  if (request.withoutOpfs) Object.defineProperty(navigator.storage, "getDirectory", { value: undefined });
+  try {
+    const bundle = await openBundle(request.from, {
+      base: request.base,
+      cache: request.cache,
+      signal: cancel.signal,
+      progress: (progress) => report.progress.push(progress),
+      warn: (error) => report.warnings.push(described(error)),
+      retryDelay: 20,
+      ...(request.retries === undefined ? {} : { retries: request.retries }),
+      ...(request.stall === undefined ? {} : { stall: request.stall }),
+    });
+    report.storage = bundle.parts.storage?.kind ?? "none";
+    const gpu = await Gpu.open(request.limits ? { limits: request.limits } : {});
+    const { variant, plans } = await openVariant(bundle.parts, gpu.facts, request.variant);
+    gpu.close();
+    report.variant = variant.name;
+    report.steps = [...plans.keys()];
+    const arrays = new Map(bundle.manifest.weights.map((weight) => [weight.name, new Uint8Array(weight.bytes)]));
+    const writer = { writeParam: (name: string, bytes: Uint8Array, at = 0) => arrays.get(name)?.set(bytes, at) };
+    await loadWeights(bundle.parts, () => writer);
+    await bundle.finish();
+    report.weights = {};
+    for (const [name, array] of arrays) report.weights[name] = await sha256Hex(array);
+  } catch (error) {
+    report.error = described(error);
+  }
+  return report;
+}
+
+function described(error: unknown): ErrorReport {
+  if (!(error instanceof PumiceError)) throw error;
+  return { name: error.name, code: error.code, message: error.message, hint: error.hint, fields: error.fields };
+}
+
+self.onmessage = async ({ data }: MessageEvent<LoadRequest | "cancel">) => {
+  if (data === "cancel") cancel.abort();
+  else self.postMessage(await load(data));
+};
