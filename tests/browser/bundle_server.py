@@ -42,7 +42,7 @@ class Faults:
     no_ranges: bool = False
     # Every unknown address gets a page, as servers of single-page apps do.
     pages: bool = False
-    # Nothing is answered any more.
+    # Nothing of the bundle is answered any more.
     offline: bool = False
 
 
@@ -99,11 +99,11 @@ class BundleServer:
 
     def _answer(self, request: BaseHTTPRequestHandler, folder: Path, page: Path) -> None:
         path = request.path.split("?")[0].lstrip("/")
-        if self.faults.offline:
-            request.close_connection = True
-            return
         if not path.startswith("bundle/"):
             self._page(request, page / path)
+            return
+        if self.faults.offline:
+            request.close_connection = True
             return
         name = path.removeprefix("bundle/")
         found = re.fullmatch(r"bytes=(\d+)-", request.headers.get("Range", ""))

@@ -158,7 +158,9 @@ def test_a_server_that_fails_for_a_while_is_asked_again(server: BundleServer, ta
     assert [one.status for one in server.sent(FIRST)] == [503, 503, 200]
 
 
-@pytest.mark.parametrize(("status", "code", "words"), [(503, "source", "an error (503)"), (403, "source", "refuses access (403)")])
+@pytest.mark.parametrize(
+    ("status", "code", "words"), [(503, "source", "an error (503)"), (403, "source", "refuses access (403)")]
+)
 def test_a_server_that_goes_on_failing_is_told(server: BundleServer, tab: Tab, status: int, code: str, words: str) -> None:
     server.faults.statuses[FIRST] = status, 99
     error = tab.load(retries=2)["error"]

@@ -1,4 +1,4 @@
-"""What a tab has loaded is kept by the browser: shared between tabs, resumed, never trusted, and given up where there is no room."""
+"""What a tab has loaded is kept: shared between tabs, resumed, never trusted, and given up where there is no room."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from browser import lab
 from browser.bundle_server import BundleServer
 from browser.loading import CHUNK, Tab, weight_hashes, write_bundle
 
-FIRST, LAST = "weights/00000.bin", "weights/00003.bin"
+FIRST, LAST = "weights/00000.bin", "weights/00004.bin"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,9 @@ def test_two_tabs_download_once(server: BundleServer, context: BrowserContext, b
 
 
 @pytest.mark.parametrize("without_opfs", [False, True], ids=["opfs", "cache-storage"])
-def test_a_tab_closed_in_mid_load_is_resumed(server: BundleServer, context: BrowserContext, bundle: Path, without_opfs: bool) -> None:
+def test_a_tab_closed_in_mid_load_is_resumed(
+    server: BundleServer, context: BrowserContext, bundle: Path, without_opfs: bool
+) -> None:
     """And another tab that waited for it takes over."""
     held = 3 * CHUNK + 10
     server.faults.holds[FIRST] = held, Event()
@@ -124,46 +126,42 @@ def limit_storage(context: BrowserContext, tab: Tab, server: BundleServer, quota
     session.send("Storage.overrideQuotaForOrigin", {"origin": origin, **({} if quota is None else {"quotaSize": quota})})
 
 
-def test_a_model_that_finds_no_room_loads_without_being_kept(
+def test_a_model_that_is_larger_than_the_room_is_not_begun_to_be_kept(
     server: BundleServer, context: BrowserContext, bundle: Path
 ) -> None:
     tab = Tab(context, server)
-    used = tab.call("usage")["used"]
-    limit_storage(context, tab, server, used + 20_000)
-    assert tab.call("usage")["quota"] == used + 20_000
-    report = tab.load()
+    report = tab.load(estimate={"quota": 1_000_000, "usage": 960_000})
     assert report["error"] is None and report["weights"] == weight_hashes(bundle)
     (warning,) = report["warnings"]
-    assert warning["code"] == "disk-full"
+    assert warning["code"] == "disk-full" and warning["fields"] == {"wanted": total_of(bundle), "free": 40_000}
+    assert warning["message"].startswith("this browser's storage has room for 0.0 MB, the model needs 0.1 MB more")
     assert "it is loaded, but not kept for the next time" in warning["message"]
     assert "caches.delete()" in warning["hint"]
-    assert all(not listed["complete"] and listed["bytes"] == 0 for listed in tab.call("list"))
-    # With room, the next load is kept.
-    limit_storage(context, tab, server, None)
+    assert tab.call("list") == []
     assert tab.load()["warnings"] == []
     assert tab.call("list")[0]["complete"]
 
 
 @pytest.mark.parametrize("without_opfs", [False, True], ids=["opfs", "cache-storage"])
-def test_storage_that_fills_up_meanwhile_ends_the_keeping_not_the_load(
-    server: BundleServer, context: BrowserContext, bundle: Path, without_opfs: bool
+@pytest.mark.parametrize("quota", [1, 20_000, 60_000])
+def test_storage_that_fills_up_ends_the_keeping_not_the_load(
+    server: BundleServer, context: BrowserContext, bundle: Path, without_opfs: bool, quota: int
 ) -> None:
-    server.faults.holds[FIRST] = 2 * CHUNK, Event()
+    """Before the first chunk, in the first files, and after some whole ones."""
     tab = Tab(context, server)
-    number = tab.start(withoutOpfs=without_opfs)
-    server.wait_for(FIRST, 2 * CHUNK)
-    tab.page.wait_for_timeout(300)
-    limit_storage(context, tab, server, 1)
-    server.faults.holds.pop(FIRST)[1].set()
-    report = tab.call("report", number)
+    tab.call("usage")
+    session = context.new_cdp_session(tab.page)
+    limit = {"origin": server.url.rstrip("/"), "quotaSize": quota}
+    session.send("Storage.overrideQuotaForOrigin", limit)
+    report = tab.load(withoutOpfs=without_opfs)
     assert report["error"] is None and report["weights"] == weight_hashes(bundle)
     (warning,) = report["warnings"]
     assert (warning["code"], warning["message"].split(":")[0]) == ("disk-full", "this browser's storage is full")
-    assert not tab.call("list")[0]["complete"]
-    limit_storage(context, tab, server, None)
-    server.log.clear()
-    assert tab.load(withoutOpfs=without_opfs)["weights"] == weight_hashes(bundle)
-    assert server.sent(FIRST)[0].start == 0  # the half that was kept is gone
+    assert "free some disk space" in warning["hint"]
+    assert tab.call("list") == [] and tab.call("remove") == 0
+    # With room, the next load is kept.
+    session.send("Storage.overrideQuotaForOrigin", {"origin": limit["origin"]})
+    assert tab.load(withoutOpfs=without_opfs)["warnings"] == []
     assert tab.call("list")[0]["complete"]
 
 

@@ -16,6 +16,8 @@ export interface LoadRequest {
   limits?: Record<string, number>;
   /** The browser has no private file system. */
   withoutOpfs?: boolean;
+  /** What the browser says of its storage. */
+  estimate?: { quota: number; usage: number };
   retries?: number;
   stall?: number;
 }
@@ -37,7 +39,6 @@ export interface LoadReport {
   steps?: string[];
   /** The SHA-256 of each weight. */
   weights?: Record<string, string>;
-  /** The most bytes of chunks that were handed out and not yet taken. */
 }
 
 const cancel = new AbortController();
@@ -45,6 +46,7 @@ const cancel = new AbortController();
 async function load(request: LoadRequest): Promise<LoadReport> {
   const report: LoadReport = { error: null, warnings: [], progress: [] };
   if (request.withoutOpfs) Object.defineProperty(navigator.storage, "getDirectory", { value: undefined });
+  if (request.estimate) Object.defineProperty(navigator.storage, "estimate", { value: async () => request.estimate });
   try {
     const bundle = await openBundle(request.from, {
       base: request.base,

@@ -1,6 +1,7 @@
 // The files of a bundle: from this browser's storage where it has them, else from their source, checked in either case.
 
 import { DiskFull, NotFound, PumiceError, SourceError } from "../core/errors.js";
+import { makeRoom } from "../storage/index.js";
 import { isLocked, withPartLock } from "../storage/locks.js";
 import { freeBytes } from "../storage/quota.js";
 import type { Store, StoredPart } from "../storage/store.js";
@@ -47,7 +48,8 @@ export class Parts {
     if (!this.storage || this.notStored) return;
     const stored = await this.storage.parts();
     const missing = entries.reduce((sum, entry) => sum + Math.max(0, entry.bytes - (stored.get(entry.sha256) ?? 0)), 0);
-    const free = await freeBytes();
+    let free = await freeBytes();
+    if (free !== null && missing > free && (await this.makeRoom())) free = await freeBytes();
     if (free !== null && missing > free) this.stopStoring(full(missing, free));
   }
 
@@ -116,11 +118,11 @@ export class Parts {
     this.meter.wait(entry.name, false);
     const next = await this.readStored(store, entry, from, onChunk, signal, false);
     if (next === entry.chunks.length) return;
-    const writer = this.notStored ? null : new PartWriter(store, entry, (error) => this.stopStoring(error));
+    const writer = this.notStored ? null : new PartWriter(this, store, entry);
     try {
       await this.fetchFrom(entry, next, onChunk, signal, writer);
     } finally {
-      await writer?.close();
+      writer?.close();
     }
   }
 
@@ -166,6 +168,11 @@ export class Parts {
     }, { ...this.options, signal });
   }
 
+  /** Remove what an older version of the bundle stored; whether there was any. */
+  async makeRoom(): Promise<boolean> {
+    return this.storage !== null && makeRoom(this.storage, this.source.id, this.manifest);
+  }
+
   /** The store failed at something: load on without it. */
   storageFailed(error: unknown): void {
     this.stopStoring(storageError(error));
@@ -189,31 +196,39 @@ async function storedChunk(part: StoredPart, entry: FileEntry, chunkBytes: numbe
 /** Stores the chunks of a file as they come. A store that fails is given up, with what it has of the file: the load goes on. */
 class PartWriter {
   private part: StoredPart | null = null;
-  private failed = false;
 
-  constructor(private readonly store: Store, private readonly entry: FileEntry, private readonly onFailure: (error: PumiceError) => void) {}
+  constructor(private readonly parts: Parts, private readonly store: Store, private readonly entry: FileEntry) {}
 
   async append(at: number, chunk: Chunk): Promise<void> {
-    if (this.failed) return;
     try {
+      if (this.parts.notStored) return await this.drop();
       this.part ??= await openForWriting(this.store, this.entry.sha256);
-      await this.part.append(at, chunk);
+      try {
+        await this.part.append(at, chunk);
+      } catch (error) {
+        if (!isFull(error) || !(await this.parts.makeRoom())) throw error;
+        await this.part.append(at, chunk);
+      }
     } catch (error) {
-      this.failed = true;
-      await this.close();
-      await this.store.removePart(this.entry.sha256).catch(() => {});
-      this.onFailure(storageError(error));
+      this.parts.storageFailed(error);
+      await this.drop().catch(() => {});
     }
   }
 
-  async close(): Promise<void> {
+  close(): void {
     const { part } = this;
     this.part = null;
     try {
       part?.close();
     } catch (error) {
-      this.onFailure(storageError(error));
+      this.parts.storageFailed(error);
     }
+  }
+
+  private async drop(): Promise<void> {
+    if (!this.part) return;
+    this.close();
+    await this.store.removePart(this.entry.sha256);
   }
 }
 
@@ -230,8 +245,12 @@ async function openForWriting(store: Store, digest: string): Promise<StoredPart>
   }
 }
 
+function isFull(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "QuotaExceededError";
+}
+
 function storageError(error: unknown): PumiceError {
-  if (error instanceof DOMException && error.name === "QuotaExceededError") {
+  if (isFull(error)) {
     return new DiskFull("this browser's storage is full: the model is loaded, but not kept for the next time", NO_ROOM);
   }
   return new SourceError(`this browser's storage cannot be written (${String(error)}): the model is loaded, but not kept for the next time`,

@@ -1,7 +1,7 @@
 // Opens a bundle: its manifest, and the reader of its files.
 
 import { NoNetwork } from "../core/errors.js";
-import { keepManifest, keepSource, openStore, storedManifest, type Store } from "../storage/index.js";
+import { forgetBundle, keepManifest, keepSource, openStore, storedManifest, type Store } from "../storage/index.js";
 import { downloadUnknown } from "./download.js";
 import { Parts, type PartsOptions } from "./fetch.js";
 import { LARGEST_MANIFEST, MANIFEST, readManifest, type Manifest } from "./manifest.js";
@@ -18,7 +18,10 @@ export interface OpenOptions extends PartsOptions {
 export interface Bundle {
   manifest: Manifest;
   parts: Parts;
-  /** Say that all went well: the next load from here works without a network, and what an older version stored is removed. */
+  /**
+   * Say that all went well: the next load from here works without a network, and what an older version stored is removed.
+   * A bundle that did not fit into the storage leaves nothing there.
+   */
   finish(): Promise<void>;
 }
 
@@ -37,6 +40,8 @@ export async function openBundle(
     parts,
     finish: async () => {
       if (store && !parts.notStored) await keepSource(store, source.id, manifest).catch((error: unknown) => parts.storageFailed(error));
+      // A part of a model is of no use offline, and takes the room of others.
+      if (store && parts.notStored) await forgetBundle(store, manifest).catch(() => {});
     },
   };
 }

@@ -48,21 +48,32 @@ export async function keepManifest(store: Store, manifest: Manifest): Promise<vo
 export async function keepSource(store: Store, sourceId: string, manifest: Manifest): Promise<void> {
   const key = await sourceKey(sourceId);
   const before = await store.readText(SOURCES, key);
-  if (before !== manifest.sha256) await store.writeText(SOURCES, key, manifest.sha256);
-  const current = new Set(await Promise.all((await store.texts(SOURCES)).map((name) => store.readText(SOURCES, name))));
-  if (before !== null && !current.has(before)) await store.removeText(MANIFESTS, before);
-  await removeUnlisted(store);
+  if (before === manifest.sha256) return;
+  await store.writeText(SOURCES, key, manifest.sha256);
+  await forgetUnnamed(store, before);
 }
 
-/** Remove the parts of no bundle, unless a tab uses them now. */
-async function removeUnlisted(store: Store): Promise<void> {
-  const listed = new Set((await manifests(store)).flatMap(({ files }) => [...files.values()].map((entry) => entry.sha256)));
-  for (const digest of (await store.parts()).keys()) {
-    if (listed.has(digest)) continue;
-    const unlock = await tryLock(digest);
-    if (!unlock) continue;
-    await store.removePart(digest).finally(unlock);
-  }
+/** Make room for a bundle: remove what only the one used that the source had before. Whether there was anything to remove. */
+export async function makeRoom(store: Store, sourceId: string, manifest: Manifest): Promise<boolean> {
+  const key = await sourceKey(sourceId);
+  const before = await store.readText(SOURCES, key);
+  if (before === null || before === manifest.sha256) return false;
+  await store.removeText(SOURCES, key);
+  await forgetUnnamed(store, before);
+  return true;
+}
+
+/** Remove what was stored of a bundle that there is no room for. */
+export async function forgetBundle(store: Store, manifest: Manifest): Promise<void> {
+  await removeBundles(store, [manifest], await manifests(store), false);
+}
+
+/** Remove a bundle that no source has any more. */
+async function forgetUnnamed(store: Store, sha256: string | null): Promise<void> {
+  const named = await Promise.all((await store.texts(SOURCES)).map((name) => store.readText(SOURCES, name)));
+  const all = await manifests(store);
+  const gone = all.filter((manifest) => manifest.sha256 === sha256 && !named.includes(sha256));
+  if (gone.length) await removeBundles(store, gone, all, false);
 }
 
 /** What this browser keeps of Pumice's models, for pages and workers. */
@@ -85,7 +96,7 @@ export const storedModels = {
       const all = await manifests(store);
       const gone = all.filter((manifest) => sha256 === undefined || manifest.sha256 === sha256);
       known ||= gone.length > 0;
-      if (gone.length || sha256 === undefined) freed += await removeBundles(store, gone, all);
+      if (gone.length || sha256 === undefined) freed += await removeBundles(store, gone, all, true);
     }
     if (sha256 !== undefined && !known) throw new InputError(`no stored model has the SHA-256 ${sha256}`, "caches.list() names them", { sha256 });
     return freed;
@@ -97,30 +108,36 @@ export const storedModels = {
   },
 };
 
-async function removeBundles(store: Store, gone: Manifest[], all: Manifest[]): Promise<number> {
-  const digests = (some: Manifest[]): string[] => some.flatMap(({ files }) => [...files.values()].map((entry) => entry.sha256));
-  const kept = new Set(digests(all.filter((manifest) => !gone.includes(manifest))));
+/** Remove what only these bundles use. A part that a tab loads now is left, or with `refuse` nothing is removed at all. */
+async function removeBundles(store: Store, gone: Manifest[], all: Manifest[], refuse: boolean): Promise<number> {
+  const listed = partsOf(gone);
+  const kept = partsOf(all.filter((manifest) => !gone.some(({ sha256 }) => sha256 === manifest.sha256)));
   const parts = await store.parts();
   // Parts of no bundle go with the last one.
-  const removed = [...parts.keys()].filter((digest) => !kept.has(digest) && (kept.size === 0 || digests(gone).includes(digest)));
-  const unlocks: (() => void)[] = [];
+  const unused = [...parts.keys()].filter((digest) => !kept.has(digest) && (kept.size === 0 || listed.has(digest)));
+  const locks = new Map<string, () => void>();
   try {
-    for (const digest of new Set([...removed, ...digests(gone)])) {
+    for (const digest of new Set([...unused, ...listed])) {
       const unlock = await tryLock(digest);
-      if (!unlock) throw new InputError("the model is being loaded in a tab; nothing was deleted", "wait until it is loaded, or close that tab");
-      unlocks.push(unlock);
+      if (unlock) locks.set(digest, unlock);
+      else if (refuse) throw new InputError("the model is being loaded in a tab; nothing was deleted", "wait until it is loaded, or close that tab");
     }
+    const removed = unused.filter((digest) => locks.has(digest));
     // The manifests last: a removal that is cut off is begun again with what they list.
     for (const digest of removed) await store.removePart(digest);
     for (const source of await store.texts(SOURCES)) {
       const digest = await store.readText(SOURCES, source);
-      if (digest !== null && gone.some((manifest) => manifest.sha256 === digest)) await store.removeText(SOURCES, source);
+      if (gone.some(({ sha256 }) => sha256 === digest)) await store.removeText(SOURCES, source);
     }
     for (const manifest of gone) await store.removeText(MANIFESTS, manifest.sha256);
     return removed.reduce((sum, digest) => sum + (parts.get(digest) ?? 0), 0);
   } finally {
-    for (const unlock of unlocks) unlock();
+    for (const unlock of locks.values()) unlock();
   }
+}
+
+function partsOf(some: Manifest[]): Set<string> {
+  return new Set(some.flatMap(({ files }) => [...files.values()].map((entry) => entry.sha256)));
 }
 
 function summary(manifest: Manifest, parts: Map<string, number>): StoredModel {
