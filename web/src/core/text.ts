@@ -1,15 +1,19 @@
 // Words of error messages, as Python writes them.
 
 const SHOWN = 80;
+const MESSAGE_SHOWN = 500;
+const UNPRINTABLE = /[\u0000-\u001f\u007f-\u00a0\u00ad\u2000-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufff0-\uffff]/g;
 
-/** A name in quotes, cut, with nothing in it that a terminal or a page would act on. */
+/** A text that may hold words of a file, cut, with nothing in it that a terminal or a page would act on. */
+export function printable(text: string, most: number = MESSAGE_SHOWN): string {
+  const shown = text.length > most ? `${text.slice(0, most)}…` : text;
+  return shown.replace(UNPRINTABLE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** A name in quotes, cut and printable. */
 export function quoted(name: string): string {
-  const cut = name.length > SHOWN;
-  const shown = cut ? name.slice(0, SHOWN) : name;
-  const safe = shown.replace(/[\\'\u0000-\u001f\u007f-\u009f\u2028\u2029\ud800-\udfff]/g, (c) =>
-    c === "\\" || c === "'" ? `\\${c}` : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
-  return `'${safe}'${cut ? "…" : ""}`;
+  const escaped = name.slice(0, SHOWN).replace(/[\\']/g, "\\$&");
+  return `'${printable(escaped, 2 * SHOWN)}'${name.length > SHOWN ? "…" : ""}`;
 }
 
 /** What to do about a name that is not there: the one that may have been meant, or all that there are. */

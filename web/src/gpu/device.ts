@@ -60,7 +60,7 @@ export class Gpu {
   readonly lost: Promise<DeviceLost>;
   readonly pipelines: Pipelines;
   readonly staging: StagingPool;
-  /** Bytes of all buffers that are allocated through this. */
+  /** Bytes of all buffers in use; some staging buffers stay beyond that for the next reads. */
   allocated = 0;
   private lostError: DeviceLost | null = null;
   private closed = false;

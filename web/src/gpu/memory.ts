@@ -86,6 +86,7 @@ export class StagingPool {
     if (best >= 0) {
       const [found] = this.free.splice(best, 1) as [GPUBuffer];
       this.keptBytes -= found.size;
+      this.gpu.allocated += found.size;
       return found;
     }
     const most = this.gpu.device.limits.maxBufferSize;
@@ -106,6 +107,7 @@ export class StagingPool {
   /** Takes a buffer back that is not mapped and that no command uses. */
   give(buffer: GPUBuffer): void {
     if (this.closed || this.free.length >= KEPT_BUFFERS || this.keptBytes + buffer.size > KEPT_BYTES) return this.drop(buffer);
+    this.gpu.allocated -= buffer.size;
     this.keptBytes += buffer.size;
     this.free.push(buffer);
   }
@@ -117,7 +119,8 @@ export class StagingPool {
   }
 
   close(): void {
-    for (const buffer of this.free.splice(0)) this.drop(buffer);
+    for (const buffer of this.free.splice(0)) buffer.destroy();
+    this.keptBytes = 0;
     this.closed = true;
   }
 }

@@ -3,7 +3,7 @@
 import { elements, isPlain, itemBytes, type DType } from "../core/arrays.js";
 import { LimitError, PlanError } from "../core/errors.js";
 import { grain, stateBytes } from "../plan/check.js";
-import type { Dim, Part, PlanFile, PlanKernel, PlanRegime, PlanValue } from "../plan/file.js";
+import type { DeviceCount, Dim, Part, PlanFile, PlanKernel, PlanRegime, PlanValue } from "../plan/file.js";
 import type { Sizes } from "../plan/sizes.js";
 import type { Gpu } from "./device.js";
 import { CLAMP, foldGrid, SLOT_BYTES } from "./grids.js";
@@ -168,6 +168,7 @@ export class RegimeSteps {
       const counted = isCount(step.groups);
       const n = this.sizes.at(isCount(step.groups) ? step.groups.most : step.groups, symbols);
       if (n <= 0) return;
+      if (isCount(step.groups)) this.checkCount(step.label, step.groups, symbols);
       const grid = foldGrid(n, this.groupLimit);
       if (grid[2] > this.groupLimit || (counted && n >= 2 ** 32)) {
         throw new LimitError(`${step.label} needs ${n} workgroups, a grid holds ${this.groupLimit}³`, "give smaller inputs", {
@@ -183,6 +184,14 @@ export class RegimeSteps {
       results.set(name, this.result(name, this.regime.values.get(value)!, symbols));
     }
     return { key, proven: false, words, steps: Uint32Array.from(steps), grids: Uint32Array.from(grids), results };
+  }
+
+  /** The word of a count is inside its value at these sizes, too. */
+  private checkCount(label: string, count: DeviceCount, symbols: Float64Array): void {
+    const { shape } = this.regime.values.get(count.value)!;
+    if (count.word >= elements(this.sizes.shapeAt(shape, symbols))) {
+      throw new PlanError(`${label}: its number of workgroups is word ${count.word} of a value that ends before it`);
+    }
   }
 
   private result(name: string, value: PlanValue, symbols: Float64Array): Result {
@@ -248,7 +257,7 @@ export class RegimeSteps {
   }
 }
 
-function isCount(groups: PlanRegime["steps"][number]["groups"]): groups is Exclude<typeof groups, Dim> {
+function isCount(groups: PlanRegime["steps"][number]["groups"]): groups is DeviceCount {
   return typeof groups !== "number" && "word" in groups;
 }
 

@@ -3,14 +3,17 @@
 import { itemBytes, isPlain } from "../core/arrays.js";
 import { magnitude, symbolsOf } from "../core/dims.js";
 import { FormatError } from "../core/errors.js";
+import { printable } from "../core/text.js";
 import { EXACT } from "./items.js";
+import { flowFault, overlapping } from "./flow.js";
 import type { Dim, Part, PlanFile, PlanRegime, PlanStep, PlanValue } from "./file.js";
 import { checkKernelText } from "./wgsl.js";
 
 const MAX_COUNT = 2 ** 32 - 1;
+const MAX_TREE_DEPTH = 64;
 
 function fail(what: string): never {
-  throw new FormatError(`plan: it holds no sound plan: ${what.slice(0, 500)}`, "the file was not written by Pumice: save the plan again");
+  throw new FormatError(printable(`plan: it holds no sound plan: ${what}`), "the file was not written by Pumice: save the plan again");
 }
 
 /** Refuses a plan whose tables contradict each other, or that asks for more than its `needs` say. */
@@ -31,6 +34,7 @@ export function checkPlan(plan: PlanFile): void {
     }
   });
   plan.regimes.forEach((regime, k) => checkRegime(plan, regime, k, exact));
+  checkTree(plan);
 }
 
 /** Bytes that a range takes on a device: whole 16-byte elements, and at least one. */
@@ -64,7 +68,26 @@ function checkInferred(plan: PlanFile, exact: (d: Dim) => void): void {
   }
 }
 
+/** The tree of the outputs nests positions of outputs and nothing else. */
+function checkTree(plan: PlanFile): void {
+  let tree: unknown = null;
+  try {
+    tree = plan.tree === "" ? null : JSON.parse(plan.tree);
+  } catch {
+    fail("the tree of its outputs is no JSON");
+  }
+  const pending: [unknown, number][] = [[tree, 0]];
+  for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
+    const [node, depth] = next;
+    if (depth > MAX_TREE_DEPTH) fail(`the outputs nest deeper than ${MAX_TREE_DEPTH}`);
+    if (node !== null && typeof node === "object") for (const child of Object.values(node)) pending.push([child, depth + 1]);
+    else if (node !== null && !(Number.isInteger(node) && plan.outputs[node as number])) fail("the tree of its outputs names what is none");
+  }
+}
+
 function checkSources(plan: PlanFile, exact: (d: Dim) => void): void {
+  const placed = [...plan.inputs, ...plan.params, ...plan.states, ...plan.constants].flatMap((row) => plan.values.get(row.value)?.parts ?? []);
+  if (overlapping(placed)) fail("two sources have memory in common");
   const tables = { input: plan.inputs, param: plan.params, state: plan.states };
   for (const [kind, table] of Object.entries(tables)) {
     const names = new Set<string>();
@@ -137,9 +160,12 @@ function checkRegime(plan: PlanFile, regime: PlanRegime, number: number, exact: 
   for (const { dim } of regime.bounds) exact(dim);
   for (const v of regime.values.values()) if (!plan.values.has(v.id)) checkParts(plan, v);
   regime.steps.forEach((step, k) => checkStep(plan, regime, step, `step ${k} (${step.label.slice(0, 80)})`, exact));
-  for (const { name, value } of [...plan.outputs, ...plan.captures]) {
-    const place = regime.values.get(value) ?? fail(`the output ${name} has no memory`);
-    place.shape.forEach(exact);
+  for (const table of [plan.outputs, plan.captures]) {
+    if (new Set(table.map((row) => row.name)).size !== table.length) fail("two outputs have one name");
+    for (const { name, value } of table) {
+      const place = regime.values.get(value) ?? fail(`the output ${name} has no memory`);
+      place.shape.forEach(exact);
+    }
   }
   for (const { to, value } of regime.copies) {
     const [target, source] = [plan.values.get(to), regime.values.get(value)];
@@ -151,6 +177,8 @@ function checkRegime(plan: PlanFile, regime: PlanRegime, number: number, exact: 
     if (target.shape.some((d) => typeof d !== "number")) fail(`value ${value} is copied to ${to}, whose size is symbolic`);
     if (!isPlain(target.dtype) || stateBytes(target) > Math.min(a.nbytes, b.nbytes)) fail(`value ${value} is copied to ${to}, and is smaller`);
   }
+  const fault = flowFault(plan, regime);
+  if (fault) fail(fault);
 }
 
 function checkStep(plan: PlanFile, regime: PlanRegime, step: PlanStep, where: string, exact: (d: Dim) => void): void {
@@ -178,7 +206,8 @@ function checkStep(plan: PlanFile, regime: PlanRegime, step: PlanStep, where: st
   const read = step.bindings.findIndex((b) => b.value === groups.value);
   if (counted === undefined || read < 0 || step.access[read] !== "r") fail(`${where}: its count is in a value that it does not read`);
   if (!["i32", "u32"].includes(counted.dtype) || counted.parts.length !== 1) fail(`${where}: its count is ${counted.dtype} in memory`);
-  if (4 * groups.word + 4 > counted.parts[0]!.nbytes) fail(`${where}: word ${groups.word} is not inside value ${groups.value}`);
+  const count = counted.shape.reduce<number>((n, d) => n * (typeof d === "number" ? d : Infinity), 1);
+  if (groups.word >= count || 4 * groups.word + 4 > counted.parts[0]!.nbytes) fail(`${where}: word ${groups.word} is not inside value ${groups.value}`);
   const most = typeof groups.most === "number" ? groups.most : 0;
   if (most < 0 || most > MAX_COUNT) fail(`${where}: its bound on the workgroups is not in 0…${MAX_COUNT}`);
 }

@@ -72,6 +72,9 @@ export interface PlanStep {
   access: string;
   uniforms: number | null;
   groups: Dim | DeviceCount;
+  /** The value that it computes, and the nodes of the graph that it stands for. */
+  root: number;
+  nodes: number[];
 }
 
 export interface PlanRegime {
@@ -330,6 +333,8 @@ class PlanReader {
         access: this.access(row.access),
         uniforms: row.uniforms.optional(0, uniforms - 1),
         groups: this.groups(row.groups),
+        root: row.root.integer(0, MAX_ID),
+        nodes: row.nodes.array(MAX_ROWS).map((n) => n.integer(0, MAX_ID)),
       })),
       copies: found.copies
         .rows("to", "value")

@@ -2,7 +2,7 @@
 
 import { FormatError } from "../core/errors.js";
 import { JsonFloat, type Json } from "../core/json.js";
-import { quoted } from "../core/text.js";
+import { printable, quoted } from "../core/text.js";
 
 export const EXACT = 2 ** 53;
 export const MAX_ROWS = 2 ** 20;
@@ -29,7 +29,7 @@ export class Item {
 
   fail(what: string): never {
     const place = this.place || "the header";
-    throw new FormatError(`plan: ${place}: ${what}`, FOREIGN, { place });
+    throw new FormatError(printable(`plan: ${place}: ${what}`), FOREIGN, { place });
   }
 
   /** The members of an object that has these keys (given as words) and no others. */

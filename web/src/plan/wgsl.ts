@@ -1,6 +1,7 @@
 // Bounds of a kernel's WGSL that are cheap to check before a compiler sees it; the browser's own compiler does the rest.
 
 import { FormatError } from "../core/errors.js";
+import { printable } from "../core/text.js";
 
 const MAX_TEXT = 2 ** 18;
 const MAX_TOKENS = 2 ** 16;
@@ -17,7 +18,7 @@ const BLOCK = /\/\*|\*\//g;
 export function checkKernelText(kernel: { name: string; text: string; features: readonly string[] }): void {
   const fail = (what: string): never => {
     throw new FormatError(
-      `plan: the kernel ${kernel.name.slice(0, 80)}: ${what}`,
+      printable(`plan: the kernel ${kernel.name.slice(0, 80)}: ${what}`),
       "kernels of a plan file stay within the limits of WGSL; save the plan again from its graph",
       { rule: "wgsl", kernel: kernel.name },
     );
