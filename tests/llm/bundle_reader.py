@@ -1,7 +1,7 @@
 """An independent runtime for bundles: written from docs/bundle.md and docs/plan-format.md alone, without Pumice.
 
-`python bundle_reader.py DIR REQUESTS.json`: REQUESTS is a list of {"prompt" or "messages", "max_tokens", …} that run together;
-prints one JSON object with the tokens and texts of each, and the modules that were imported.
+`python bundle_reader.py DIR REQUESTS.json [VARIANT]`: REQUESTS is a list of {"prompt" or "messages", "max_tokens", …} that run
+together; prints one JSON object with the tokens and texts of each, and the modules that were imported.
 """
 
 from __future__ import annotations
@@ -246,16 +246,16 @@ class Text:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
 
 
-def main(folder: Path, requests: list[dict[str, Any]]) -> None:
-    model = Model(folder)
+def main(folder: Path, requests: list[dict[str, Any]], variant: str | None = None) -> None:
+    model = Model(folder, variant)
     text = Text(folder, model.bundle)
     for request in requests:
         request["tokens"] = text.encode(request)
     answers = model.generate(requests)
     found = [{"prompt": r["tokens"], "tokens": a, "text": text.decode(a)} for r, a in zip(requests, answers)]
     modules = sorted({name.split(".")[0] for name in sys.modules})
-    print(json.dumps({"answers": found, "modules": modules}))
+    print(json.dumps({"answers": found, "variant": model.variant["name"], "modules": modules}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()))
+    main(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text()), *sys.argv[3:])

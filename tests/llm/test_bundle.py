@@ -13,6 +13,7 @@ import pytest
 
 import pumice as pm
 from cli_harness import pumice, refused
+from pumice.core.caps import BROWSERS, Caps
 from pumice.errors import DamagedFile, FormatError, InputError
 from pumice.formats.bundle import manifest_digest, manifest_text
 from pumice.llm.bundle import export_bundle
@@ -21,6 +22,7 @@ from tiny_models import TEMPLATE, checkpoint
 
 READER = Path(__file__).parent / "bundle_reader.py"
 SIZES = {"context": 64, "slots": 3, "chunk": 16}
+ONE = [Caps.preset("browser-baseline")]
 LONG = " ".join(f"w{k}" for k in (5, 17, 42, 9, 11, 23, 20, 30, 31, 7, 8, 19, 20, 21, 22, 23, 24, 25, 26))
 
 
@@ -33,22 +35,25 @@ def make_bundle(name: str, folder: Path, **options: Any) -> tuple[Path, Path]:
     return model, folder / "bundle"
 
 
-def run_reader(bundle: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def run_reader(bundle: Path, requests: list[dict[str, Any]], variant: str) -> list[dict[str, Any]]:
+    """Answers by a variant, or by the one that the reader takes for "auto"."""
     asked = bundle.parent / "requests.json"
     asked.write_text(json.dumps(requests))
-    done = subprocess.run([sys.executable, str(READER), str(bundle), str(asked)], capture_output=True, text=True)
+    named = [] if variant == "auto" else [variant]
+    done = subprocess.run([sys.executable, str(READER), str(bundle), str(asked), *named], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert "wgpu" in found["modules"] and "pumice" not in found["modules"]
+    assert found["variant"] == ("browser-software" if variant == "auto" else variant)
     answers: list[dict[str, Any]] = found["answers"]
     return answers
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3", "lfm2"])
-def test_a_runtime_without_pumice_generates_the_same(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "variant"), [("llama", "browser-subgroups"), ("gemma3", "auto"), ("lfm2", "browser-baseline")])
+def test_a_runtime_without_pumice_generates_the_same(name: str, variant: str, tmp_path: Path) -> None:
     """Prompts of several chunks, a chat and a short one at once, and one that waits for a slot.
 
-    gemma3 has layers with windows, lfm2 states of slots.
+    gemma3 has layers with windows, lfm2 states of slots. The adapter runs on the processor, and has subgroups.
     """
     model, bundle = make_bundle(name, tmp_path, shard_bytes=50_000)
     requests: list[dict[str, Any]] = [
@@ -57,7 +62,7 @@ def test_a_runtime_without_pumice_generates_the_same(name: str, tmp_path: Path) 
         {"prompt": "w7", "max_tokens": 33},
         {"prompt": f"{LONG} w11", "max_tokens": 10},
     ]
-    found = run_reader(bundle, [{**r, "temperature": 0, "ignore_eos": True} for r in requests])
+    found = run_reader(bundle, [{**r, "temperature": 0, "ignore_eos": True} for r in requests], variant)
     with pm.load(model, device="webgpu", context=64) as loaded:
         for r, answer in zip(requests, found, strict=True):
             prompt: Any = r.get("messages") or r["prompt"]
@@ -68,11 +73,11 @@ def test_a_runtime_without_pumice_generates_the_same(name: str, tmp_path: Path) 
 
 def test_a_runtime_without_pumice_draws_the_same(tmp_path: Path) -> None:
     """One request by the model's own settings, one with every rule, and a greedy one beside them."""
-    model, bundle = make_bundle("llama", tmp_path)
+    model, bundle = make_bundle("llama", tmp_path, variants=ONE)
     rules = {"temperature": 1.5, "top_k": 50, "typical_p": 0.9, "repeat_penalty": 1.2, "frequency_penalty": 0.4}
     asked: list[dict[str, Any]] = [{"seed": (7 << 32) + 5}, {"seed": 11, **rules}, {"temperature": 0}]
     requests = [{"prompt": LONG, "max_tokens": 12, "ignore_eos": True, **r} for r in asked]
-    found = run_reader(bundle, requests)
+    found = run_reader(bundle, requests, "browser-baseline")
     with pm.load(model, device="webgpu", context=64) as loaded:
         for r, answer in zip(requests, found, strict=True):
             wanted = loaded.generate(r.pop("prompt"), raw=True, **r)
@@ -81,7 +86,7 @@ def test_a_runtime_without_pumice_draws_the_same(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_bundle("llama", tmp_path_factory.mktemp("bundle"), shard_bytes=50_000)[1]
+    return make_bundle("llama", tmp_path_factory.mktemp("bundle"), shard_bytes=50_000, variants=ONE)[1]
 
 
 @pytest.fixture
@@ -101,9 +106,22 @@ def test_what_a_bundle_says_of_itself(bundle: Path) -> None:
     assert variant.entry["cache"]["slots"] == 3 and found.manifest["template"]["sources"] == {"default": "templates/0.jinja"}
 
 
+def test_variants_share_weights_and_equal_plans(tmp_path: Path) -> None:
+    manifest = read_bundle(make_bundle("llama", tmp_path)[1]).manifest
+    names = [variant["name"] for variant in manifest["variants"]]
+    assert names == list(BROWSERS) == ["browser-software", "browser-subgroups-32", "browser-subgroups", "browser-baseline"]
+    flags = {variant["name"]: variant["caps"] for variant in manifest["variants"]}
+    assert flags["browser-software"] == {"f16": False, "subgroups": False, "software": True}
+    assert flags["browser-subgroups"] == {"f16": False, "subgroups": True, "software": False}
+    assert len({json.dumps([v["shared"], v["cache"]]) for v in manifest["variants"]}) == 1
+    plans = [step["plan"] for variant in manifest["variants"] for step in variant["steps"].values()]
+    files = {name: entry["sha256"] for name, entry in manifest["files"].items() if name.startswith("plans/")}
+    assert set(plans) == set(files) and len(set(files.values())) == len(files) > 8
+
+
 def test_equal_models_give_equal_bundles(tmp_path: Path, bundle: Path) -> None:
     (tmp_path / "other").mkdir()
-    _, again = make_bundle("llama", tmp_path / "other", shard_bytes=50_000)
+    _, again = make_bundle("llama", tmp_path / "other", shard_bytes=50_000, variants=ONE)
     assert (
         json.loads((again / "manifest.json").read_text())["files"] == json.loads((bundle / "manifest.json").read_text())["files"]
     )
@@ -228,7 +246,7 @@ def test_what_is_in_the_way_stays(bundle: Path, tmp_path: Path) -> None:
 
 def test_the_command(bundle: Path, tmp_path: Path) -> None:
     model, target = bundle.parent / "llama", tmp_path / "made"
-    done = pumice("export", model, "--bundle", target, "--context", 64)
+    done = pumice("export", model, "--bundle", target, "--context", 64, "--variants", "browser-baseline")
     assert done.returncode == 0 and "every hash is right" in done.stdout
     done = pumice("export", target, "--check", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["variants"][0]["cache"]["context"] == 64

@@ -15,6 +15,7 @@ import pumice as pm
 import route_kit as kit
 from cli_harness import pumice, refused
 from models.test_quantized_folders import folder_of
+from pumice.core.caps import Caps
 from pumice.errors import DamagedFile, FormatError, InputError, PumiceError
 from pumice.formats import open_weights
 from pumice.formats.bundle import BundleWeights, manifest_digest, manifest_text
@@ -28,7 +29,8 @@ from pumice.routes.documents import plain
 from tiny_models import TEMPLATE, checkpoint, write_tokenizer
 
 SEED = 11
-SIZES = {"context": 64, "slots": 2, "chunk": 16, "chunk_bytes": 4096}
+SIZES: dict[str, Any] = {"context": 64, "slots": 2, "chunk": 16, "chunk_bytes": 4096}
+SIZES["variants"] = [Caps.preset("browser-baseline")]
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12, "raw": True, "ignore_eos": True}
 DRAWN: dict[str, Any] = {"temperature": 1.2, "top_k": 30, "seed": 5, "max_tokens": 12, "raw": True, "ignore_eos": True}
 PROMPT = " ".join(f"w{k}" for k in (5, 17, 42, 9, 11, 23, 20, 30, 31, 7, 8, 19, 20, 21, 22, 23, 24, 25, 26))

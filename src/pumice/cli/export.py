@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pumice.core.caps import PRESETS, Caps
+from pumice.core.caps import BROWSERS, PRESETS, Caps
 from pumice.errors import InputError
 from pumice.llm.bundle import export_bundle
 from pumice.llm.bundle_read import read_bundle
@@ -17,7 +17,7 @@ from pumice.sources.files import size_text
 
 
 def run(
-    model: str, folder: Path | None, *, check: bool, variants: str, force: bool, as_json: bool, options: Mapping[str, Any]
+    model: str, folder: Path | None, *, check: bool, variants: str | None, force: bool, as_json: bool, options: Mapping[str, Any]
 ) -> int:
     """Write a bundle and read it back, or only the latter; the exit code."""
     if check:
@@ -27,7 +27,7 @@ def run(
     else:
         if folder is None:
             raise InputError("where to write the bundle is not said", hint=f"pumice export {model} --bundle DIR")
-        export_bundle(model, folder, variants=_targets(variants), overwrite=force, **options)
+        export_bundle(model, folder, variants=None if variants is None else _targets(variants), overwrite=force, **options)
     found = read_bundle(folder)
     print(json.dumps(_summary(found)) if as_json else _line(found))
     return 0
@@ -35,7 +35,10 @@ def run(
 
 def _targets(names: str) -> list[Caps]:
     """What to plan for: presets, and devices of this machine."""
-    return [Caps.preset(name) if name in PRESETS else open_device(name).caps for name in names.split(",") if name]
+    found = [Caps.preset(name) if name in PRESETS else open_device(name).caps for name in names.split(",") if name]
+    if not found:
+        raise InputError("--variants names nothing", hint=f"leave it out, or name some of {', '.join(BROWSERS)}")
+    return found
 
 
 def _summary(bundle: Bundle) -> dict[str, Any]:

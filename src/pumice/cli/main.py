@@ -379,11 +379,13 @@ def export(
     slots: Annotated[int, typer.Option(min=1, help="Sequences that run at once.")] = 1,
     cache_dtype: CacheDType = "f32",
     variants: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="NAME,…", help="What to plan for, best first: presets, or devices of this machine as `pumice run` takes them."
+            metavar="NAME,…",
+            help="What to plan for, best first: presets, or devices of this machine as `pumice run` takes them.",
+            show_default="all kinds of browsers",
         ),
-    ] = "browser-baseline",
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is in DIR.")] = False,
     json: Json = False,
 ) -> None:

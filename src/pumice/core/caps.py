@@ -14,7 +14,7 @@ _EMBEDDING_TOKENS = {"webgpu": 8192, "host": 1024}
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a target can do. Presets: `Caps.preset("browser-baseline" | "lavapipe" | "h200" | "host")`.
+    """What a target can do. Presets: `Caps.preset("browser-baseline" | "lavapipe" | "h200" | "host")`, and those in `BROWSERS`.
 
     >>> Caps.preset("browser-baseline").max_storage_buffers
     8
@@ -173,8 +173,30 @@ class Caps:
         return _EMBEDDING_TOKENS[self.target]
 
 
+# What a web folder has plans for, in the order in which a browser tries them. Those with subgroups have f16 too, though no
+# kernel computes in it yet. GPUs whose subgroups all have 32 threads are large ones, with larger limits.
+_SUBGROUPS = Caps("browser-subgroups", "webgpu", f16=True, subgroups=True)
+BROWSERS = {
+    caps.name: caps
+    for caps in (
+        Caps("browser-software", "webgpu", software=True),
+        _SUBGROUPS.with_(
+            name="browser-subgroups-32",
+            max_storage_buffers=10,
+            max_binding_bytes=1 << 30,
+            max_buffer_bytes=2 << 30,
+            max_invocations=512,
+            max_workgroup_x=512,
+            workgroup_memory=32 << 10,
+            subgroup_size=32,
+            subgroup_fixed=True,
+        ),
+        _SUBGROUPS,
+        Caps("browser-baseline", "webgpu"),
+    )
+}
 PRESETS = {
-    "browser-baseline": Caps("browser-baseline", "webgpu"),
+    **BROWSERS,
     "lavapipe": Caps(
         "lavapipe",
         "webgpu",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.core.caps import Caps
+from pumice.core.caps import BROWSERS, Caps
 from pumice.errors import InputError
 from pumice.formats import open_weights
 from pumice.formats.chunks import CHUNK_BYTES
@@ -62,7 +62,7 @@ def export_bundle(
             params = load_model_params(cfg, weights)
             recommended = read_defaults(resolved.path, weights)
             context = min(context, cfg.max_positions)
-            targets = variants or [Caps.preset("browser-baseline")]
+            targets = list(BROWSERS.values()) if variants is None else variants
             joined = all(caps.joined_cache for caps in targets)
             layout = CacheLayout(slots, context, cache_dtype, joined=joined, windows=page_groups(cfg.windows, context))
             defaults = sampling_of(recommended)

@@ -153,13 +153,15 @@ class _PlanReader:
         if self.top["target"].choice(["webgpu", "host"]) == "host":
             self.top["needs"].object("")
             return Caps.preset("host")
-        needs = self.top["needs"].object(" ".join((*AT_LEAST, *FEATURES, "storage_alignment workgroups")))
+        needs = self.top["needs"].object(" ".join((*AT_LEAST, *FEATURES, "storage_alignment workgroups")), "subgroup_size")
         limits: dict[str, Any] = {key: needs[key].integer() for key in AT_LEAST}
         alignment = needs["storage_alignment"].integer(1, 256)
         if alignment & (alignment - 1):
             raise needs["storage_alignment"].fail(f"{alignment} is no power of two")
         needs["workgroups"].integer()
         limits |= {key: needs[key].flag() for key in FEATURES}
+        if "subgroup_size" in needs:
+            limits |= {"subgroup_size": needs["subgroup_size"].integer(4, 128), "subgroup_fixed": True}
         return Caps("webgpu", "webgpu", storage_alignment=alignment, **limits)
 
     def options(self) -> PlanOptions:

@@ -113,6 +113,8 @@ class _Writer:
             caps = needed_caps(plan)
             names = (*AT_LEAST, "storage_alignment", *FEATURES)
             needs = {name: getattr(caps, name) for name in names} | {"workgroups": most_groups(plan)}
+            if caps.subgroup_fixed:
+                needs["subgroup_size"] = caps.subgroup_size
         exact = self.exact
         return {
             "needs": needs,

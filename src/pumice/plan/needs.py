@@ -51,6 +51,8 @@ def needed_caps(plan: Plan) -> Caps:
     bound = {r.values[b.value].parts[b.part] for r in plan.regimes for s in r.steps for b in s.bindings}
     workgroup = max((k.workgroup for k in plan.kernels), default=0)
     features = {feature for k in plan.kernels for feature in k.features}
+    # Where all subgroups have the same size, kernels count on it.
+    fixed = "subgroups" in features and plan.caps.subgroup_fixed
     return Caps(
         "webgpu",
         "webgpu",
@@ -65,6 +67,8 @@ def needed_caps(plan: Plan) -> Caps:
         workgroup_memory=max((k.shared_bytes for k in plan.kernels), default=0),
         f16="f16" in features,
         subgroups="subgroups" in features,
+        subgroup_size=plan.caps.subgroup_size if fixed else 0,
+        subgroup_fixed=fixed,
     )
 
 
@@ -94,6 +98,9 @@ def check_device(plan: Plan, need: Caps, device: Caps, name: str) -> None:
     for feature in FEATURES:
         wanted, there = getattr(need, feature), getattr(device, feature)
         _refuse(name, feature, wanted, there, there or not wanted)
+    if need.subgroup_fixed:
+        there = device.subgroup_size if device.subgroup_fixed else "subgroups of several sizes"
+        _refuse(name, "subgroup_size", need.subgroup_size, there, there == need.subgroup_size)
     aligned = need.storage_alignment % device.storage_alignment == 0
     _refuse(name, "storage_alignment", need.storage_alignment, device.storage_alignment, aligned)
     groups = most_groups(plan)

@@ -10,7 +10,7 @@ from typing import Any
 from pumice.errors import FormatError, PumiceError
 from pumice.formats.bundle import BundleFiles
 from pumice.plan.file import plan_from_bytes
-from pumice.plan.plan import Plan
+from pumice.plan.plan import FEATURES, Plan
 from pumice.run.bundle_write import FLAGS, shared_keys
 
 # Variants and steps of a bundle that a reader puts up with.
@@ -87,7 +87,7 @@ def _variant(files: BundleFiles, entry: Mapping[str, Any], plans: dict[str, Plan
             except PumiceError as e:
                 raise type(e)(f"the step {step}: {e.message}", hint=e.hint, **{**e.fields, "step": step}) from e
         found[step] = plan = plans[file]
-        for feature in ("f16", "subgroups"):
+        for feature in FEATURES:
             if getattr(plan.caps, feature) and not flags[feature]:
                 raise files.wrong(f"the plan {file} needs {feature}, which its variant {name} does not say")
         if [None if k is None else rows[k] for k in about["buffers"]] != shared_keys(plan):

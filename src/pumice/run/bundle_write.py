@@ -21,13 +21,13 @@ from pumice.formats.chunks import CHUNK_BYTES, ChunkHasher
 from pumice.ir.graph import Graph
 from pumice.ir.types import TensorType
 from pumice.plan.build import build_plan
-from pumice.plan.plan import Plan
+from pumice.plan.plan import FEATURES, Plan
 from pumice.run.opening import plan_options
 from pumice.sources import Progress, ProgressCallback
 from pumice.sources.disk import disk_errors
 
 # What a manifest says of the devices that a variant is made for.
-FLAGS = ("f16", "subgroups", "software")
+FLAGS = (*FEATURES, "software")
 # Bytes of a shard of weights at most: browsers fetch and keep files of this size well.
 SHARD_BYTES = 128 * 1000 * 1000
 # Pieces of weights start at multiples of this in their shard, so that they can be mapped as numbers.
@@ -46,8 +46,9 @@ class PlannedVariant:
 
     @property
     def flags(self) -> dict[str, bool]:
-        """What a manifest says of the devices that it is made for."""
-        return {name: getattr(self.caps, name) for name in FLAGS}
+        """What a manifest says of the devices that it is for: features that plans use, and whether it is a software adapter."""
+        used = {feature for plan in self.plans.values() for kernel in plan.kernels for feature in kernel.features}
+        return {**{feature: feature in used for feature in FEATURES}, "software": self.caps.software}
 
     @property
     def params(self) -> set[str]:
@@ -186,12 +187,22 @@ class BundleWriter:
     ) -> list[dict[str, Any]]:
         """Write the plans of variants, equal ones once, and give the manifest's list of them.
 
+        A variant with the same plans as the one after it is left out: devices that it would serve take the other.
         `steps` has what else the manifest says of steps, `more` what else it says of each variant.
         """
-        return [self._variant(variant, steps or {}, more or {}) for variant in planned]
+        kept: list[tuple[PlannedVariant, dict[str, bytes]]] = []
+        for variant in reversed(planned):
+            bodies = {name: plan.to_bytes() for name, plan in variant.plans.items()}
+            if not kept or bodies != kept[-1][1]:
+                kept.append((variant, bodies))
+        return [self._variant(variant, bodies, steps or {}, more or {}) for variant, bodies in reversed(kept)]
 
     def _variant(
-        self, variant: PlannedVariant, steps: Mapping[str, Mapping[str, Any]], more: Mapping[str, Any]
+        self,
+        variant: PlannedVariant,
+        bodies: Mapping[str, bytes],
+        steps: Mapping[str, Mapping[str, Any]],
+        more: Mapping[str, Any],
     ) -> dict[str, Any]:
         keys = {name: shared_keys(plan) for name, plan in variant.plans.items()}
         # The buffers of params and states, each once, in the order in which plans name them first.
@@ -199,9 +210,9 @@ class BundleWriter:
         rows = {key: k for k, key in enumerate(shared)}
         columns = zip(*shared, strict=True) if shared else ((), (), (), ())
         entries = {}
-        for name, plan in variant.plans.items():
+        for name, body in bodies.items():
             buffers = [None if key is None else rows[key] for key in keys[name]]
-            entries[name] = {"plan": self._plan(variant.caps.name, name, plan), "buffers": buffers, **steps.get(name, {})}
+            entries[name] = {"plan": self._plan(variant.caps.name, name, body), "buffers": buffers, **steps.get(name, {})}
         return {
             "name": variant.caps.name,
             "caps": variant.flags,
@@ -210,9 +221,8 @@ class BundleWriter:
             **more,
         }
 
-    def _plan(self, variant: str, step: str, plan: Plan) -> str:
+    def _plan(self, variant: str, step: str, body: bytes) -> str:
         """The file of a plan; one that another variant has too is not written again."""
-        body = plan.to_bytes()
         digest = hashlib.sha256(body).hexdigest()
         if digest not in self._plans:
             self._plans[digest] = f"plans/{variant}/{step}.plan"
