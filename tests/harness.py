@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 import pumice as pm
-from pumice.backends.base import Device, Session
+from pumice.backends.base import Device
 from pumice.core import dtypes
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph, GraphBuilder
@@ -121,12 +121,19 @@ def run_plan(
         results = session.run(env, case.inputs, [i for _, i in plan.graph.outputs])
         if states is not None:
             states |= {n.name: session.read(n.id) for n in plan.graph.sources("state")}
-        return results, _broken_guards(session, plan, env) if guarded else []
+        return results, broken_guards(session, plan, env) if guarded else []
     finally:
         session.close()
 
 
-def _broken_guards(session: Session, plan: Plan, env: Mapping[str, int]) -> list[str]:
+class Dumps(Protocol):
+    """A session whose buffers can be looked at."""
+
+    def dump_buffer(self, index: int) -> Array: ...
+
+
+def broken_guards(session: Dumps, plan: Plan, env: Mapping[str, int]) -> list[str]:
+    """Every guard zone of a guarded plan that its run wrote to."""
     broken = []
     regime = plan.regime(env)
     written = {b.value for s in regime.steps for b in s.bindings if b.access == "write"}
@@ -153,7 +160,7 @@ def check(case: Case, target: str, **options: Any) -> str:
     plan = build_plan(case.graph, dev.caps, PlanOptions(**options), max=maxima)
     states: Arrays = {}
     results, broken = run_plan(dev, plan, case, guarded=options["guard"] > 0, states=states)
-    return f"wrote beyond {broken}" if broken else wrong_outputs(case, results) or _wrong_states(case, states)
+    return f"wrote beyond {broken}" if broken else wrong_outputs(case, results) or wrong_states(case, states)
 
 
 def wrong_outputs(case: Case, results: Sequence[Array]) -> str:
@@ -164,7 +171,8 @@ def wrong_outputs(case: Case, results: Sequence[Array]) -> str:
     return ""
 
 
-def _wrong_states(case: Case, states: Arrays) -> str:
+def wrong_states(case: Case, states: Arrays) -> str:
+    """What is wrong with the states that a run of a case leaves, by the oracle; "" if nothing."""
     for n in case.graph.sources("state"):
         if problem := mismatch(states[n.name], bounds_of(case).state[n.name], n.type.dtype):
             return f"the state {n.name}: {problem}"

@@ -17,7 +17,7 @@ PAGE = "<!doctype html><meta charset='utf-8'><title>a page</title>"
 
 
 @pytest.fixture
-def site(tmp_path: Path, serve: Callable[[Path], str]) -> str:
+def site(tmp_path: Path, serve: Callable[..., str]) -> str:
     (tmp_path / "index.html").write_text(PAGE)
     (tmp_path / "worker.js").write_text("if (location.hash) Promise.reject(new Error('late')); else console.error('worse');\n")
     return serve(tmp_path)

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
 
 from browser.chromium import QUIET, binary
 from browser.lab import Lab
-from browser.local_server import LocalServer
+from pumice.web.server import WebServer
 
 # Fewer flags give no adapter.
 WEBGPU = (
@@ -95,15 +95,14 @@ def browser(browser_session: _Session) -> Iterator[Browser]:
 @functools.cache
 def _without_webgpu(browser: Browser) -> str:
     """Why this browser has no WebGPU, or ""."""
-    server = LocalServer(Path(__file__).parent / "lab")
     context = browser.new_context()
     try:
-        page = context.new_page()
-        page.goto(server.url + "lab.html", wait_until="commit")
-        found = page.evaluate("async () => Boolean(navigator.gpu && await navigator.gpu.requestAdapter())")
+        with WebServer(Path(__file__).parent, port=0) as server:
+            page = context.new_page()
+            page.goto(server.url + "lab/empty.html")
+            found = page.evaluate("async () => Boolean(navigator.gpu && await navigator.gpu.requestAdapter())")
     finally:
         context.close()
-        server.close()
     return "" if found else f"Chromium {browser.version} offers no WebGPU adapter here: Debian's chromium 140 or newer would"
 
 
@@ -133,7 +132,13 @@ def new_context(browser: Browser, complaints: list[str]) -> Iterator[Callable[..
 
 def watch(context: BrowserContext, complaints: list[str]) -> None:
     """Adds to the complaints what pages and workers of a context write as errors or throw without a catch."""
-    context.on("console", lambda m: complaints.append(f"console: {m.text}") if m.type == "error" else None)
+
+    def listen(message: ConsoleMessage) -> None:
+        # Chromium asks for an icon by itself where a page names none.
+        if message.type == "error" and not message.location["url"].endswith("/favicon.ico"):
+            complaints.append(f"console: {message.text}")
+
+    context.on("console", listen)
     context.on("weberror", lambda e: complaints.append(f"uncaught: {e.error}"))
 
 
@@ -150,12 +155,15 @@ def page(context: BrowserContext) -> Page:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Path], str]]:
-    """Serves a folder on this machine for the time of the test: gives its address, which ends in a slash."""
-    made: list[LocalServer] = []
+def serve() -> Iterator[Callable[..., str]]:
+    """Serves a folder as `pumice web` does, for the time of the test: gives its address, which ends in a slash.
 
-    def start(folder: Path) -> str:
-        made.append(LocalServer(folder))
+    Options are those of WebServer; `page=False` leaves out the page that comes with Pumice.
+    """
+    made: list[WebServer] = []
+
+    def start(folder: Path, **options: Any) -> str:
+        made.append(WebServer(folder, port=0, **options))
         return made[-1].url
 
     yield start

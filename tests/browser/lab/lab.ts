@@ -1,5 +1,6 @@
 // What the lab page offers to Python: `window.lab`. Bytes travel as base64, as Playwright passes JSON.
 import { checkKernels } from "./kernels";
+import { allocated, facts, runPlans } from "./plans";
 
 declare global {
   interface Window {
@@ -7,6 +8,6 @@ declare global {
   }
 }
 
-const lab = { checkKernels };
+const lab = { allocated, checkKernels, facts, runPlans };
 
 window.lab = lab;
