@@ -33,8 +33,8 @@ class Faults:
     bodies: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
     # The status instead of the file, for this many requests.
     statuses: dict[str, tuple[int, int]] = field(default_factory=dict)
-    # The connection is closed after this many bytes of a response, for this many responses.
-    cuts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # The first response ends after this many bytes, when the event is set: what a browser has not read by then is lost.
+    cuts: dict[str, tuple[int, Event]] = field(default_factory=dict)
     # A file is sent up to this byte, and no further before the event is set.
     holds: dict[str, tuple[int, Event]] = field(default_factory=dict)
     # Nobody says how long bodies are: their end is that of the connection.
@@ -75,7 +75,7 @@ class BundleServer:
         self._thread.start()
 
     def close(self) -> None:
-        for _, event in self.faults.holds.values():
+        for _, event in [*self.faults.holds.values(), *self.faults.cuts.values()]:
             event.set()
         self._server.shutdown()
         self._thread.join()
@@ -171,10 +171,9 @@ class BundleServer:
 
     def _pieces(self, name: str, body: bytes, start: int, size: int = 1024) -> Iterator[bytes]:
         end, held, event = len(body), *self.faults.holds.get(name, (len(body), Event()))
-        after, left = self.faults.cuts.get(name, (0, 0))
-        if left:
-            self.faults.cuts[name] = after, left - 1
-            end = min(end, start + after)
+        cut = self.faults.cuts.get(name)
+        if cut is not None and len(self.sent(name)) == 1:
+            end = start + cut[0]
         at = start
         while at < end:
             if at >= held:
@@ -183,3 +182,5 @@ class BundleServer:
             stop = min(at + size, end, held)
             yield body[at:stop]
             at = stop
+        if end < len(body) and cut is not None:
+            cut[1].wait(60)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,17 @@ from pumice.run.bundle_write import new_bundle, plan_variants
 
 CHUNK, SHARD = 4096, 5 * 4096 + 1024
 SHARDS = 4
+BASELINE = Caps.preset("browser-baseline")
 
 
-def write_bundle(folder: Path, *, name: str = "small", seed: int = 0, changed: float = 0.0) -> dict[str, Any]:
+def write_bundle(
+    folder: Path, *, changed: float = 0.0, targets: Sequence[Caps] = (BASELINE,), chunk_bytes: int = CHUNK
+) -> dict[str, Any]:
     """Writes a function of some weights, in shards of five chunks and a bit, and gives its manifest.
 
     `changed` alters the last weight, so that only the last shard differs.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     arrays = {f"w{i}": rng.standard_normal((33, 40 + i)).astype(np.float32) for i in range(SHARDS * SHARD // (33 * 43 * 4))}
     last = list(arrays)[-1]
     arrays[last] += np.float32(changed)
@@ -31,17 +36,16 @@ def write_bundle(folder: Path, *, name: str = "small", seed: int = 0, changed: f
     def total(params: dict[str, pm.Tensor], x: pm.Tensor) -> pm.Tensor:
         found = x
         for w in params.values():
-            found = found + w.sum()
+            found = found + w[0, 0]
         return found
 
     specs = {key: pm.spec(*array.shape) for key, array in arrays.items()}
     graph = pm.trace(total, params=specs, x=pm.spec("B"))
-    targets = [Caps.preset("browser-baseline")]
-    with new_bundle(folder, chunk_bytes=CHUNK, shard_bytes=SHARD, overwrite=True) as files:
+    with new_bundle(folder, chunk_bytes=chunk_bytes, shard_bytes=SHARD, overwrite=True) as files:
         planned = plan_variants({"total": graph}, targets, max={"B": 4})
         types = {key: spec.type for key, spec in specs.items()}
         sections = {
-            "model": {"name": name},
+            "model": {"name": "small"},
             "variants": files.variants(planned),
             "weights": files.weights(arrays, types, set(types)),
         }
@@ -78,6 +82,20 @@ class Tab:
         """What became of a load."""
         found: dict[str, Any] = self.call("report", self.start(**options))
         return found
+
+    def wait_for_stored(self, digest: str, nbytes: int) -> None:
+        """Until this much of a part is stored."""
+        deadline = time.monotonic() + 60
+        while self.call("stored", digest) < nbytes:
+            assert time.monotonic() < deadline, f"only {self.call('stored', digest)} bytes are stored"
+            self.page.wait_for_timeout(20)
+
+    def wait_for_waiter(self, digest: str) -> None:
+        """Until a load waits for a part that another one downloads."""
+        deadline = time.monotonic() + 60
+        while not self.call("waiters", digest):
+            assert time.monotonic() < deadline, "no load waits"
+            self.page.wait_for_timeout(20)
 
     def close(self) -> None:
         self.page.close()

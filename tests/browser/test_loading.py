@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -119,9 +120,12 @@ def test_a_connection_that_breaks_off_is_resumed(
     server: BundleServer, tab: Tab, bundle: Path, no_length: bool, no_ranges: bool
 ) -> None:
     cut = 2 * CHUNK + 100
-    server.faults.cuts[FIRST] = cut, 1
+    server.faults.cuts[FIRST] = cut, Event()
     server.faults.no_length, server.faults.no_ranges = no_length, no_ranges
-    report = tab.load()
+    number = tab.start()
+    tab.wait_for_stored(manifest_of(bundle)["files"][FIRST]["sha256"], 2 * CHUNK)
+    server.faults.cuts[FIRST][1].set()
+    report = tab.call("report", number)
     assert report["error"] is None and report["weights"] == weight_hashes(bundle)
     first, second = server.sent(FIRST)
     assert (first.start, first.nbytes) == (0, cut)
@@ -169,8 +173,6 @@ def test_a_server_that_goes_on_failing_is_told(server: BundleServer, tab: Tab, s
 
 
 def test_a_server_that_falls_silent_does_not_hang_the_load(server: BundleServer, tab: Tab, bundle: Path) -> None:
-    from threading import Event
-
     server.faults.holds[FIRST] = 2 * CHUNK + 1, Event()
     error = tab.load(retries=1, stall=400)["error"]
     assert error["code"] == "no-network" and error["message"].startswith(f"{FIRST}: nothing arrived for")
@@ -182,12 +184,9 @@ def test_a_server_that_falls_silent_does_not_hang_the_load(server: BundleServer,
 
 
 def test_a_load_can_be_cancelled_and_goes_on_later(server: BundleServer, tab: Tab, bundle: Path) -> None:
-    from threading import Event
-
     server.faults.holds[FIRST] = 3 * CHUNK, Event()
     number = tab.start()
-    server.wait_for(FIRST, 3 * CHUNK)
-    tab.page.wait_for_timeout(100)
+    tab.wait_for_stored(manifest_of(bundle)["files"][FIRST]["sha256"], 3 * CHUNK)
     tab.call("cancel", number)
     error = tab.call("report", number)["error"]
     assert (error["code"], error["message"]) == ("run-cancelled", "loading was cancelled")

@@ -49,9 +49,7 @@ def test_two_tabs_download_once(server: BundleServer, context: BrowserContext, b
     first = one.start(withoutOpfs=without_opfs)
     server.wait_for(FIRST, 2 * CHUNK)
     second = other.start(withoutOpfs=without_opfs)
-    while len(server.sent("manifest.json")) < 2:
-        other.page.wait_for_timeout(10)
-    other.page.wait_for_timeout(300)
+    other.wait_for_waiter(files_of(bundle)[FIRST]["sha256"])
     server.faults.holds[FIRST][1].set()
     reports = [one.call("report", first), other.call("report", second)]
     assert [report["weights"] for report in reports] == [weight_hashes(bundle)] * 2
@@ -70,11 +68,9 @@ def test_a_tab_closed_in_mid_load_is_resumed(
     server.faults.holds[FIRST] = held, Event()
     tab, other = Tab(context, server), Tab(context, server)
     tab.start(withoutOpfs=without_opfs)
-    server.wait_for(FIRST, held)
+    tab.wait_for_stored(files_of(bundle)[FIRST]["sha256"], 3 * CHUNK)
     number = other.start(withoutOpfs=without_opfs)
-    while len(server.sent("manifest.json")) < 2:
-        other.page.wait_for_timeout(10)
-    other.page.wait_for_timeout(300)
+    other.wait_for_waiter(files_of(bundle)[FIRST]["sha256"])
     event = server.faults.holds.pop(FIRST)[1]
     tab.close()
     report = other.call("report", number)
@@ -90,8 +86,7 @@ def test_a_new_tab_goes_on_where_a_closed_one_stopped(server: BundleServer, cont
     server.faults.holds[FIRST] = 4 * CHUNK, Event()
     tab = Tab(context, server)
     tab.start()
-    server.wait_for(FIRST, 4 * CHUNK)
-    tab.page.wait_for_timeout(200)
+    tab.wait_for_stored(files_of(bundle)[FIRST]["sha256"], 4 * CHUNK)
     tab.close()
     server.faults.holds.pop(FIRST)[1].set()
     server.log.clear()

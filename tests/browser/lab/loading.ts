@@ -1,5 +1,7 @@
 // Loads bundles for Python: `window.loading`. Each load has a worker of its own, as a tab has.
 import { askToPersist, storedModels } from "../../../web/src/storage/index";
+import { openCacheStorage } from "../../../web/src/storage/cache";
+import { openOpfs } from "../../../web/src/storage/opfs";
 import type { LoadRequest, LoadReport } from "./loading_worker";
 
 declare global {
@@ -49,6 +51,17 @@ const loading = {
       const { code, message, hint } = error as { code: string; message: string; hint: string };
       return { code, message, hint };
     }
+  },
+
+  /** How many loads wait for a part that another one downloads. */
+  async waiters(digest: string): Promise<number> {
+    return ((await navigator.locks.query()).pending ?? []).filter((lock) => lock.name?.endsWith(digest)).length;
+  },
+
+  /** The bytes that are stored of a part. */
+  async stored(digest: string): Promise<number> {
+    const parts = await Promise.all([openOpfs(false), openCacheStorage()].map(async (store) => (await store)?.parts()));
+    return parts.reduce((sum, found) => sum + (found?.get(digest) ?? 0), 0);
   },
 
   /** Spoil a stored part: cut it, or change a byte. */

@@ -5,14 +5,14 @@ import { openBundle } from "../../../web/src/bundle/open";
 import { openVariant } from "../../../web/src/bundle/variants";
 import { loadWeights } from "../../../web/src/bundle/weights";
 import type { Progress } from "../../../web/src/bundle/fetch";
-import { Gpu } from "../../../web/src/gpu/device";
+import { Gpu, type AdapterFacts } from "../../../web/src/gpu/device";
 
 export interface LoadRequest {
   from: string;
   base: string;
   cache?: boolean;
   variant?: string;
-  /** Lower limits than the adapter's. */
+  /** Open a device, with no more than these limits. */
   limits?: Record<string, number>;
   /** The browser has no private file system. */
   withoutOpfs?: boolean;
@@ -59,9 +59,7 @@ async function load(request: LoadRequest): Promise<LoadReport> {
       ...(request.stall === undefined ? {} : { stall: request.stall }),
     });
     report.storage = bundle.parts.storage?.kind ?? "none";
-    const gpu = await Gpu.open(request.limits ? { limits: request.limits } : {});
-    const { variant, plans } = await openVariant(bundle.parts, gpu.facts, request.variant);
-    gpu.close();
+    const { variant, plans } = await openVariant(bundle.parts, await facts(request.limits ?? null), request.variant);
     report.variant = variant.name;
     report.steps = [...plans.keys()];
     const arrays = new Map(bundle.manifest.weights.map((weight) => [weight.name, new Uint8Array(weight.bytes)]));
@@ -74,6 +72,17 @@ async function load(request: LoadRequest): Promise<LoadReport> {
     report.error = described(error);
   }
   return report;
+}
+
+/** Those of a device with these limits at most; where they do not matter, of any: to open one takes a while. */
+async function facts(limits: Record<string, number> | null): Promise<AdapterFacts> {
+  if (!limits) {
+    const unlimited = new Proxy({ minStorageBufferOffsetAlignment: 32 } as Record<string, number>, { get: (known, name: string) => known[name] ?? 2 ** 31 });
+    return { vendor: "", architecture: "", description: "any", software: true, features: [], limits: unlimited, subgroupSizes: null };
+  }
+  const gpu = await Gpu.open({ limits });
+  gpu.close();
+  return gpu.facts;
 }
 
 function described(error: unknown): ErrorReport {

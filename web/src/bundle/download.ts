@@ -7,6 +7,8 @@ import type { FileEntry } from "./manifest.js";
 import { unreachable, type Source } from "./source.js";
 
 export interface DownloadOptions {
+  /** Whether the file is stored in this browser. */
+  stored?: boolean;
   signal?: AbortSignal | undefined;
   /** Attempts after one that brought nothing new. */
   retries?: number;
@@ -44,7 +46,8 @@ export async function download(
   let next = first;
   await retrying(entry.name, options, async (attempt, fresh) => {
     if (next === entry.chunks.length) return;
-    const stream = await attempt.guard(source.open(entry.name, next * chunkBytes, attempt.signal, fresh));
+    const wish = { sha256: entry.sha256, stored: options.stored ?? false, fresh };
+    const stream = await attempt.guard(source.open(entry.name, next * chunkBytes, attempt.signal, wish));
     await receive(stream, entry, chunkBytes, next, attempt, async (index, chunk) => {
       if (!(await isChunk(entry, index, chunk))) throw wrongChunk(entry, chunkBytes, index);
       await take(index, chunk);
@@ -60,7 +63,7 @@ export async function downloadUnknown(source: Source, name: string, most: number
   await retrying(name, options, async (attempt, fresh) => {
     parts = [];
     let bytes = 0;
-    const reader = (await attempt.guard(source.open(name, 0, attempt.signal, fresh))).getReader();
+    const reader = (await attempt.guard(source.open(name, 0, attempt.signal, { fresh }))).getReader();
     for (;;) {
       const { done, value } = await attempt.guard(reader.read());
       if (done) return;

@@ -165,7 +165,7 @@ export class Parts {
       await writer?.append(offset, chunk);
       this.meter.count(entry.name, chunk.byteLength, false);
       await onChunk(chunk, offset);
-    }, { ...this.options, signal });
+    }, { ...this.options, signal, stored: writer !== null });
   }
 
   /** Remove what an older version of the bundle stored; whether there was any. */

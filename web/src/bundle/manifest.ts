@@ -11,6 +11,8 @@ const VERSION = 3;
 export const LARGEST_MANIFEST = 64 << 20;
 const KINDS = ["causal", "encoder", "function", "train"] as const;
 const AGAIN = "the bundle is damaged: copy it to the server again, or export it again";
+/** What to do about a file that a newer Pumice made. */
+export const NEWER_HINT = "reload the page without its cache; else serve the page of the Pumice that exported the model, or export it with this one";
 const NO_BUNDLE = "give the address of a folder that `pumice export --web` wrote";
 
 export type Kind = (typeof KINDS)[number];
@@ -161,8 +163,7 @@ function checkVersion(version: unknown): void {
   if (version === VERSION) return;
   if (typeof version === "number" && version > VERSION) {
     throw malformed(`made by a newer Pumice: its version is ${version}, this page reads ${VERSION}`,
-      "reload the page without its cache; else serve the page that the same Pumice wrote, or export the model with this one",
-      { version });
+      NEWER_HINT, { version });
   }
   throw malformed(`version ${JSON.stringify(version)} of bundles is not read`,
     "export the model again with this version of Pumice", { version });

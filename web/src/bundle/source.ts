@@ -9,11 +9,18 @@ export interface Source {
   readonly id: string;
   /** Whether the files are on this machine already, so that storing them again is a waste. */
   readonly local: boolean;
-  /**
-   * The bytes of a file from a position on. Errors whose fields have `retry` may go away by themselves.
-   * `fresh` goes past HTTP caches.
-   */
-  open(name: string, from: number, signal?: AbortSignal, fresh?: boolean): Promise<ReadableStream<Uint8Array>>;
+  /** The bytes of a file from a position on. Errors whose fields have `retry` may go away by themselves. */
+  open(name: string, from: number, signal?: AbortSignal, wish?: Wish): Promise<ReadableStream<Uint8Array>>;
+}
+
+/** How a file is asked for. */
+export interface Wish {
+  /** What it must hold. The address says so too: then no cache on the way has another version under it. */
+  sha256?: string;
+  /** Whether it goes to this browser's storage: HTTP caches need no second copy. */
+  stored?: boolean;
+  /** Go past HTTP caches. */
+  fresh?: boolean;
 }
 
 /** The source for what a user gives to `load`: an address, chosen files, or an opened folder. */
@@ -39,26 +46,26 @@ class HttpSource implements Source {
     this.id = url.href;
   }
 
-  async open(name: string, from: number, signal?: AbortSignal, fresh = false): Promise<ReadableStream<Uint8Array>> {
-    const response = await this.ask(name, from, signal, fresh);
+  async open(name: string, from: number, signal?: AbortSignal, wish: Wish = {}): Promise<ReadableStream<Uint8Array>> {
+    const response = await this.ask(name, from, signal, wish);
     if (response.status === 206 && from > 0) {
       if (startsAt(response, from)) return body(response, name);
       // The range counts compressed bytes, or is another one than was asked for: take all of it instead.
       await response.body?.cancel();
-      return skip(body(await this.ask(name, 0, signal, fresh), name), from);
+      return skip(body(await this.ask(name, 0, signal, wish), name), from);
     }
     return from > 0 ? skip(body(response, name), from) : body(response, name);
   }
 
-  private async ask(name: string, from: number, signal: AbortSignal | undefined, fresh: boolean): Promise<Response> {
+  private async ask(name: string, from: number, signal: AbortSignal | undefined, wish: Wish): Promise<Response> {
     const url = new URL(name, this.id);
-    // Queries belong to the folder: signed addresses keep them in theirs.
-    url.search = new URL(this.id).search;
+    // A query of the folder's address is for its files, such as a signature, which stands no addition.
+    url.search = new URL(this.id).search || (wish.sha256 ? `?sha256=${wish.sha256}` : "");
     let response: Response;
     try {
       response = await fetch(url, {
-        // A manifest may change under the same address; parts are stored by their hash, a second copy would only take space.
-        cache: fresh ? "reload" : name === MANIFEST ? "no-cache" : "no-store",
+        // What has no hash may change under the same address.
+        cache: wish.fresh ? "reload" : wish.stored ? "no-store" : wish.sha256 ? "default" : "no-cache",
         ...(from > 0 ? { headers: { Range: `bytes=${from}-` } } : {}),
         ...(signal ? { signal } : {}),
       });

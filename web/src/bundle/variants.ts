@@ -1,10 +1,10 @@
 // Which variant of a bundle runs here: the first whose plans need no more than the adapter has.
 
-import { LimitError, UnknownName, type PumiceError } from "../core/errors.js";
+import { FormatError, LimitError, UnknownName, type PumiceError } from "../core/errors.js";
 import { unmetNeeds, type AdapterFacts } from "../gpu/device.js";
 import { readPlan, type PlanFile } from "../plan/file.js";
 import type { Parts } from "./fetch.js";
-import { commonFiles, planNames, type Variant } from "./manifest.js";
+import { commonFiles, NEWER_HINT, planNames, type Variant } from "./manifest.js";
 
 /** A variant with its plans, by the names of its steps. */
 export interface OpenVariant {
@@ -44,7 +44,19 @@ function mayRun({ caps }: Variant, facts: AdapterFacts): boolean {
 async function readPlans(parts: Parts, variant: Variant): Promise<Map<string, PlanFile>> {
   const files = new Map(planNames(variant).map((name) => [name, new Uint8Array(parts.manifest.files.get(name)?.bytes ?? 0)]));
   await parts.streamAll(files.keys(), (name, chunk, offset) => files.get(name)?.set(chunk, offset));
-  const plans = await Promise.all([...files].map(async ([name, bytes]) => [name, await readPlan(bytes)] as const));
+  const plans = await Promise.all([...files].map(async ([name, bytes]) => [name, await readNamed(name, bytes)] as const));
   const byName = new Map(plans);
   return new Map([...variant.steps].map(([step, { plan }]) => [step, byName.get(plan) as PlanFile]));
+}
+
+/** A plan; errors name its file. */
+async function readNamed(name: string, bytes: Uint8Array): Promise<PlanFile> {
+  try {
+    return await readPlan(bytes);
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error;
+    const what = String(error.fields["what"] ?? error.message);
+    const hint = Number(error.fields["version"]) > 0 ? NEWER_HINT : error.hint;
+    throw new FormatError(`${name}: ${what}`, hint, { ...error.fields, file: name });
+  }
 }

@@ -3,6 +3,11 @@
 
 import type { Store, StoredPart } from "./store.js";
 
+/** What newer browsers offer, and TypeScript does not know yet: handles that several readers have at a time. */
+interface ManyReaders extends FileSystemFileHandle {
+  createSyncAccessHandle(options?: { mode: "read-only" }): Promise<FileSystemSyncAccessHandle>;
+}
+
 const ROOT = "pumice";
 const PARTS = "parts";
 
@@ -13,7 +18,7 @@ export async function openOpfs(writable: boolean): Promise<Store | null> {
   if (writable && !("createSyncAccessHandle" in (globalThis.FileSystemFileHandle?.prototype ?? {}))) return null;
   try {
     const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT, { create: true });
-    return new OpfsStore(root, await root.getDirectoryHandle(PARTS, { create: true }));
+    return new OpfsStore(root, await root.getDirectoryHandle(PARTS, { create: true }), writable);
   } catch {
     // Private windows of some browsers have the function and refuse to work.
     return null;
@@ -30,6 +35,7 @@ class OpfsStore implements Store {
   constructor(
     private readonly root: FileSystemDirectoryHandle,
     private readonly folder: FileSystemDirectoryHandle,
+    private readonly writable: boolean,
   ) {}
 
   open(digest: string, mode: "read"): Promise<StoredPart | null>;
@@ -37,10 +43,13 @@ class OpfsStore implements Store {
   async open(digest: string, mode: "read" | "write"): Promise<StoredPart | null> {
     if (mode === "write") {
       const file = await this.folder.getFileHandle(digest, { create: true });
-      return new WritablePart(await file.createSyncAccessHandle());
+      return new HandlePart(await file.createSyncAccessHandle(), true);
     }
     try {
-      return new ReadablePart(await (await this.folder.getFileHandle(digest)).getFile());
+      const file = await this.folder.getFileHandle(digest);
+      // The shortest way to the bytes. Browsers that know no such mode give the handle to one reader only.
+      const access = this.writable ? await (file as ManyReaders).createSyncAccessHandle({ mode: "read-only" }).catch(() => null) : null;
+      return access ? new HandlePart(access, false) : new FilePart(await file.getFile());
     } catch (error) {
       if (isMissing(error)) return null;
       throw error;
@@ -109,7 +118,7 @@ async function remove(folder: FileSystemDirectoryHandle, name: string): Promise<
   }
 }
 
-class ReadablePart implements StoredPart {
+class FilePart implements StoredPart {
   readonly bytes: number;
 
   constructor(private readonly file: File) {
@@ -131,8 +140,8 @@ class ReadablePart implements StoredPart {
   close(): void {}
 }
 
-class WritablePart implements StoredPart {
-  constructor(private readonly access: FileSystemSyncAccessHandle) {}
+class HandlePart implements StoredPart {
+  constructor(private readonly access: FileSystemSyncAccessHandle, private readonly writable: boolean) {}
 
   get bytes(): number {
     return this.access.getSize();
@@ -153,7 +162,7 @@ class WritablePart implements StoredPart {
 
   close(): void {
     try {
-      this.access.flush();
+      if (this.writable) this.access.flush();
     } finally {
       this.access.close();
     }
