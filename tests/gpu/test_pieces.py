@@ -30,9 +30,7 @@ def require_few_cores() -> None:
 def plans(graph: Any, maxima: dict[str, int] | None = None) -> tuple[Plan, Plan]:
     """The graph planned whole, and in the smallest pieces, for a device of few cores: those that fill a GPU are larger."""
     caps = device("webgpu").caps.with_(software=True)
-    whole, split = (
-        build_plan(graph, caps, PlanOptions(arena=False, guard=GUARD, largest_step=n), max=maxima) for n in (None, 1)
-    )
+    whole, split = (build_plan(graph, caps, PlanOptions(arena=False, guard=GUARD, largest_step=n), max=maxima) for n in (None, 1))
     return whole, split
 
 
