@@ -39,3 +39,15 @@ export class SourceError extends PumiceError { override readonly code: string = 
 export class NotFound extends SourceError { override readonly code = "not-found"; }
 export class NoNetwork extends SourceError { override readonly code = "no-network"; }
 export class WrongHash extends SourceError { override readonly code = "wrong-hash"; }
+
+const CLASSES = [
+  PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, FormatError,
+  DamagedFile, DiskFull, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory,
+  RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash,
+];
+const BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
+
+/** The error of the class that a code names, such as one that came from another thread; unknown codes give the base class. */
+export function errorFrom(code: string, message: string, hint = "", fields: Fields = {}): PumiceError {
+  return new (BY_CODE.get(code) ?? PumiceError)(message, hint, fields);
+}
