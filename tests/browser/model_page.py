@@ -72,7 +72,8 @@ class ModelPage:
         """The error that the body throws."""
         assert self._page is not None
         found = self._page.evaluate(
-            f"async (given) => {{ try {{ await (async () => {{ {body} }})(); return null; }} catch (e) {{ return failed(e); }} }}", given
+            f"async (given) => {{ try {{ await (async () => {{ {body} }})(); return null; }} catch (e) {{ return failed(e); }} }}",
+            given,
         )
         assert found is not None, "the page threw nothing"
         return dict(found)

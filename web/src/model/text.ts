@@ -31,6 +31,7 @@ export class Text {
   private readonly special: ReadonlySet<number>;
   private readonly added: ReadonlySet<number>;
   private readonly bytes = new Map<number, Uint8Array>();
+  private readonly prepare: (text: string) => string;
   private compiled: Template | null = null;
 
   constructor(
@@ -42,6 +43,7 @@ export class Text {
     const json = parsed(tokenizerJson, settings.file);
     if (lowerCase) putLowercaseFirst(json);
     writeWordLevelAsWordPiece(json);
+    this.prepare = preparation(json);
     this.tokenizer = guarded(`cannot read ${settings.file}`, () => new Tokenizer(json, {}));
     this.special = new Set(settings.special);
     this.added = new Set(settings.added);
@@ -53,7 +55,7 @@ export class Text {
     const around = this.settings.surrounding;
     const native = addSpecial && around === null;
     const { ids } = guarded("the model's tokeniser fails on this text", () =>
-      this.tokenizer.encode(text, { add_special_tokens: native }));
+      this.tokenizer.encode(this.prepare(text), { add_special_tokens: native }));
     // What the vocabulary has no token for is left out, as in Python.
     const known = ids.filter((id) => id !== undefined);
     return addSpecial && around ? [...around.before, ...known, ...around.after] : known;
@@ -154,8 +156,7 @@ function parsed(text: string, file: string): Record<string, unknown> {
 
 /** Texts are lower-cased before the tokenizer's own normaliser, unless that does it already; special tokens stay. */
 function putLowercaseFirst(json: Record<string, unknown>): void {
-  const own = json["normalizer"] as { type: string; normalizers?: { type: string }[] } | null;
-  const steps = !own ? [] : own.type === "Sequence" ? (own.normalizers ?? []) : [own];
+  const steps = normalizers(json);
   if (steps.some((step) => step.type === "Lowercase")) return;
   json["normalizer"] = { type: "Sequence", normalizers: [{ type: "Lowercase" }, ...steps] };
 }
@@ -165,6 +166,30 @@ function writeWordLevelAsWordPiece(json: Record<string, unknown>): void {
   const model = json["model"] as Record<string, unknown> | null;
   if (model?.["type"] !== "WordLevel") return;
   json["model"] = { ...model, type: "WordPiece", continuing_subword_prefix: "\0", max_input_chars_per_word: Number.MAX_SAFE_INTEGER };
+}
+
+/** What normalisers do in Python's library and not in this one: to ideographs of two code units, and to sigmas at ends of words. */
+function preparation(json: Record<string, unknown>): (text: string) => string {
+  const steps = normalizers(json);
+  const bert = steps.find((step) => step.type === "BertNormalizer");
+  const lowers = bert?.lowercase === true || steps.some((step) => step.type === "Lowercase");
+  const spaces = bert?.handle_chinese_chars === true;
+  return (text) => {
+    if (spaces) text = text.replace(/[\u{20000}-\u{2a6df}\u{2a700}-\u{2b81f}\u{2b920}-\u{2ceaf}\u{2f800}-\u{2fa1f}]/gu, " $& ");
+    return lowers ? text.replaceAll("Σ", "σ") : text;
+  };
+}
+
+interface NormalizerStep {
+  type: string;
+  lowercase?: boolean;
+  handle_chinese_chars?: boolean;
+  normalizers?: NormalizerStep[];
+}
+
+function normalizers(json: Record<string, unknown>): NormalizerStep[] {
+  const own = json["normalizer"] as NormalizerStep | null;
+  return !own ? [] : own.type === "Sequence" ? (own.normalizers ?? []) : [own];
 }
 
 function guarded<T>(what: string, work: () => T): T {
