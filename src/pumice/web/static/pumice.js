@@ -1,0 +1,601 @@
+// src/core/errors.ts
+var PumiceError = class extends Error {
+  constructor(message, hint = "", fields = {}) {
+    super(message);
+    this.hint = hint;
+    this.fields = fields;
+    this.name = new.target.name;
+  }
+  hint;
+  fields;
+  code = "error";
+};
+var InputError = class extends PumiceError {
+  code = "input";
+};
+var UnknownName = class extends InputError {
+  code = "unknown-name";
+};
+var MissingName = class extends InputError {
+  code = "missing-name";
+};
+var ShapeError = class extends InputError {
+  code = "shape";
+};
+var DTypeError = class extends InputError {
+  code = "dtype";
+};
+var SymbolError = class extends InputError {
+  code = "symbol";
+};
+var IndexRangeError = class extends InputError {
+  code = "index-range";
+};
+var FormatError = class extends InputError {
+  code = "format";
+};
+var DamagedFile = class extends FormatError {
+  code = "damaged-file";
+};
+var DiskFull = class extends PumiceError {
+  code = "disk-full";
+};
+var NotFinite = class extends PumiceError {
+  code = "not-finite";
+};
+var PlanError = class extends PumiceError {
+  code = "plan";
+};
+var LimitError = class extends PlanError {
+  code = "limit";
+};
+var ShaderError = class extends PlanError {
+  code = "shader";
+};
+var DeviceError = class extends PumiceError {
+  code = "device";
+};
+var NoDevice = class extends DeviceError {
+  code = "no-device";
+};
+var DeviceLost = class extends DeviceError {
+  code = "device-lost";
+};
+var OutOfMemory = class extends DeviceError {
+  code = "out-of-memory";
+};
+var RunCancelled = class extends PumiceError {
+  code = "run-cancelled";
+};
+var ClosedError = class extends PumiceError {
+  code = "closed";
+};
+var SourceError = class extends PumiceError {
+  code = "source";
+};
+var NotFound = class extends SourceError {
+  code = "not-found";
+};
+var NoNetwork = class extends SourceError {
+  code = "no-network";
+};
+var WrongHash = class extends SourceError {
+  code = "wrong-hash";
+};
+var CLASSES = [
+  PumiceError,
+  InputError,
+  UnknownName,
+  MissingName,
+  ShapeError,
+  DTypeError,
+  SymbolError,
+  IndexRangeError,
+  FormatError,
+  DamagedFile,
+  DiskFull,
+  NotFinite,
+  PlanError,
+  LimitError,
+  ShaderError,
+  DeviceError,
+  NoDevice,
+  DeviceLost,
+  OutOfMemory,
+  RunCancelled,
+  ClosedError,
+  SourceError,
+  NotFound,
+  NoNetwork,
+  WrongHash
+];
+var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
+function errorFrom(code, message, hint = "", fields = {}) {
+  return new (BY_CODE.get(code) ?? PumiceError)(message, hint, fields);
+}
+
+// src/protocol.ts
+function errorOf(data) {
+  return errorFrom(data.code, data.message, data.hint, data.fields);
+}
+function buffersOf(arrays) {
+  const found = /* @__PURE__ */ new Set();
+  for (const entry of arrays) {
+    const view = ArrayBuffer.isView(entry) ? entry : entry.data;
+    const buffer = view.buffer;
+    if (buffer instanceof ArrayBuffer && view.byteLength === buffer.byteLength) found.add(buffer);
+  }
+  return [...found];
+}
+
+// src/client.ts
+var Connection = class {
+  worker;
+  pending = /* @__PURE__ */ new Map();
+  next = 1;
+  ended = null;
+  onModelEvent = () => {
+  };
+  constructor(url) {
+    this.worker = startWorker(url);
+    this.worker.onmessage = (event) => this.receive(event.data);
+    this.worker.onmessageerror = () => this.end(new PumiceError("a message of the worker could not be read"));
+    this.worker.onerror = (event) => {
+      event.preventDefault();
+      const said = event.message ? `: ${event.message}` : "";
+      this.end(new SourceError(`the worker cannot run${said}`, "worker.js must be served beside pumice.js, as JavaScript"));
+    };
+  }
+  /** Calls a method of the worker. */
+  call(method, args, options = {}) {
+    const id = this.next++;
+    const cancel = () => {
+      if (this.pending.has(id)) this.post({ id, cancel: true });
+    };
+    const { signal } = options;
+    const result = new Promise((resolve, reject) => {
+      if (this.ended) return reject(this.ended);
+      const onEvent = options.onEvent;
+      this.pending.set(id, { resolve, reject, onEvent: onEvent ?? (() => {
+      }) });
+      try {
+        this.post({ id, method, args }, options.transfer);
+      } catch (error) {
+        this.pending.delete(id);
+        const why = error instanceof Error ? error.message : String(error);
+        return reject(errorOf({ code: "input", message: `${method} cannot take this: ${why}`, hint: "", fields: {} }));
+      }
+      if (signal?.aborted) cancel();
+    });
+    signal?.addEventListener("abort", cancel, { once: true });
+    const forget = () => signal?.removeEventListener("abort", cancel);
+    result.then(forget, forget);
+    return { result, cancel, send: (message, transfer) => this.post({ id, message }, transfer) };
+  }
+  /** Ends the worker; calls that it has not answered are rejected. */
+  terminate() {
+    this.end(new ClosedError("the model is closed", "load it again"));
+  }
+  post(message, transfer = []) {
+    if (!this.ended) this.worker.postMessage(message, transfer);
+  }
+  receive(message) {
+    if ("model" in message) return this.onModelEvent(message.model);
+    const call = this.pending.get(message.id);
+    if (!call) return;
+    if ("event" in message) return call.onEvent(message.event);
+    this.pending.delete(message.id);
+    if ("error" in message) call.reject(errorOf(message.error));
+    else call.resolve(message.result);
+  }
+  end(why) {
+    if (this.ended) return;
+    this.ended = why;
+    this.worker.terminate();
+    for (const call of this.pending.values()) call.reject(why);
+    this.pending.clear();
+  }
+};
+function startWorker(url) {
+  try {
+    if (url === void 0) return new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "pumice" });
+    return new Worker(url, { type: "module", name: "pumice" });
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new SourceError(`the worker cannot be started: ${why}`, "serve worker.js from the page's own origin, or give workerUrl");
+  }
+}
+
+// src/generation.ts
+var Generation = class {
+  result;
+  pieces = [];
+  waiting = /* @__PURE__ */ new Set();
+  stop;
+  done = false;
+  constructor(start, prompt, options, complete = () => {
+  }) {
+    const { result, cancel } = start(prompt, options, (piece) => {
+      this.pieces.push(piece);
+      this.wake();
+    });
+    this.stop = cancel;
+    this.result = result.then(
+      (answer) => {
+        complete(answer);
+        return answer;
+      },
+      (error) => {
+        complete(null);
+        throw error;
+      }
+    );
+    const end = () => {
+      this.done = true;
+      this.wake();
+    };
+    this.result.then(end, end);
+  }
+  /** Ends the answer at once; `result` then has the text so far, with the finishReason "cancelled". */
+  cancel() {
+    if (!this.done) this.stop();
+  }
+  /** The pieces from the first on; leaving the loop early cancels the answer. */
+  async *[Symbol.asyncIterator]() {
+    let at = 0;
+    try {
+      for (; ; ) {
+        const piece = this.pieces[at];
+        if (piece !== void 0) {
+          at++;
+          yield piece;
+        } else if (this.done) {
+          await this.result;
+          return;
+        } else {
+          await new Promise((resolve) => this.waiting.add(resolve));
+        }
+      }
+    } finally {
+      this.cancel();
+    }
+  }
+  wake() {
+    for (const resolve of this.waiting) resolve();
+    this.waiting.clear();
+  }
+};
+var Chat = class {
+  constructor(start, templated, { system, history = [], ...options } = {}) {
+    this.start = start;
+    this.templated = templated;
+    refuseOptions(options);
+    if (system !== void 0 && !templated) {
+      throw new InputError("this model has no chat template, so there is no place for a system text");
+    }
+    this.options = options;
+    this.said = [...system ? [{ role: "system", content: system }] : [], ...history.map((m) => ({ ...m }))];
+  }
+  start;
+  templated;
+  said;
+  options;
+  answering = false;
+  /** The messages so far, the system text first; a copy. */
+  get messages() {
+    return this.said.map((m) => ({ ...m }));
+  }
+  /** The answer to a text, after all that was said before. A cancelled answer counts as far as it came. */
+  send(text, options = {}) {
+    if (typeof text !== "string") throw new InputError(`the message is ${typeof text}`, "give a text");
+    return this.answer([...this.said, { role: "user", content: text }], options);
+  }
+  /** Another answer to the last question, in place of the one that was given. */
+  regenerate(options = {}) {
+    const last = this.said.at(-1);
+    if (last?.role !== "assistant") throw new InputError("there is no answer to give again", "send a message first");
+    return this.answer(this.said.slice(0, -1), options);
+  }
+  /** Forgets all but the system text, or begins with another one; an empty text is none. */
+  reset(system) {
+    if (system === void 0) this.said = this.said.slice(0, 1).filter((m) => m.role === "system");
+    else this.said = system ? [{ role: "system", content: system }] : [];
+  }
+  answer(asked, options) {
+    refuseOptions(options);
+    if (this.answering) throw new InputError("this chat is still answering", "read that answer to its end, or cancel() it");
+    this.answering = true;
+    const prompt = this.templated ? asked : asked.map((m) => m.content).join("\n");
+    return new Generation(this.start, prompt, { ...this.options, ...options }, (answer) => {
+      this.answering = false;
+      if (answer) this.said = [...asked, { role: "assistant", content: answer.text }];
+    });
+  }
+};
+function refuseOptions(options) {
+  for (const name of ["raw", "system"]) {
+    if (name in options) throw new InputError(`${name} is no option of a chat's answers`, "the chat's messages are the prompt");
+  }
+}
+
+// src/model/cancelled.ts
+function cancelled(what) {
+  return new RunCancelled(`${what} was cancelled`, "nothing is left to do");
+}
+
+// src/core/json.ts
+function compareText(a, b) {
+  const n = Math.min(a.length, b.length);
+  for (let i = 0; i < n; i++) {
+    let [x, y] = [a.charCodeAt(i), b.charCodeAt(i)];
+    if (x === y) continue;
+    if (x >= 55296 && x <= 57343) x += 65536;
+    if (y >= 55296 && y <= 57343) y += 65536;
+    return x - y;
+  }
+  return a.length - b.length;
+}
+function floatText(x) {
+  const [digits, power] = x.toExponential().split("e");
+  const exponent = Number(power);
+  if (x !== 0 && (exponent < -4 || exponent >= 16)) {
+    return `${digits}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
+  }
+  const plain = exponent < 0 ? x.toFixed(Math.max(0, significant(digits) - 1 - exponent)) : String(x);
+  const signed = Object.is(x, -0) ? "-0" : plain;
+  return signed.includes(".") ? signed : `${signed}.0`;
+}
+function significant(digits) {
+  return digits.replace(/[-.]/g, "").length;
+}
+
+// src/model/receipt.ts
+var MAX_CONTENT = 64 << 10;
+function receiptJson(value) {
+  if (typeof value === "bigint") return String(value);
+  if (typeof value === "number") return Number.isSafeInteger(value) ? String(value + 0) : floatText(value);
+  if (Array.isArray(value)) return `[${value.map(receiptJson).join(",")}]`;
+  if (typeof value === "object" && value !== null) {
+    const members = Object.entries(value).filter(([, inner]) => inner !== void 0);
+    members.sort(([a], [b]) => compareText(a, b));
+    return `{${members.map(([name, inner]) => `${JSON.stringify(name)}:${receiptJson(inner)}`).join(",")}}`;
+  }
+  return JSON.stringify(value);
+}
+function base64(bytes) {
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text);
+}
+
+// src/sign.ts
+var PAYLOAD_TYPE = "application/vnd.in-toto+json";
+var STATEMENT_TYPE = "https://in-toto.io/Statement/v1";
+var PREDICATE_TYPE = "urn:pumice:receipt:v1";
+var DATABASE = "pumice-receipts";
+var STORE = "keys";
+async function signReceipt(receipt) {
+  const { outputs } = receipt;
+  const statement = {
+    _type: STATEMENT_TYPE,
+    subject: outputs.map(({ role, sha256 }) => ({ name: role, digest: { sha256 } })),
+    predicateType: PREDICATE_TYPE,
+    predicate: receipt
+  };
+  const payload = new TextEncoder().encode(receiptJson(statement));
+  const { privateKey, publicKey } = await ownKey();
+  const signature = await crypto.subtle.sign("Ed25519", privateKey, preAuthentication(payload));
+  const signed = { keyid: await keyText(publicKey), sig: base64(new Uint8Array(signature)) };
+  return `${receiptJson({ payloadType: PAYLOAD_TYPE, payload: base64(payload), signatures: [signed] })}
+`;
+}
+async function receiptKey() {
+  return keyText((await ownKey()).publicKey);
+}
+function preAuthentication(payload) {
+  const head = new TextEncoder().encode(`DSSEv1 ${PAYLOAD_TYPE.length} ${PAYLOAD_TYPE} ${payload.length} `);
+  const found = new Uint8Array(head.length + payload.length);
+  found.set(head);
+  found.set(payload, head.length);
+  return found;
+}
+async function keyText(key) {
+  return `ed25519:${base64(new Uint8Array(await crypto.subtle.exportKey("raw", key)))}`;
+}
+async function ownKey() {
+  const database = await opened();
+  try {
+    const kept = await settled(database.transaction(STORE).objectStore(STORE).get("own"));
+    if (kept) return kept;
+    const made = await crypto.subtle.generateKey("Ed25519", false, ["sign", "verify"]);
+    await settled(database.transaction(STORE, "readwrite").objectStore(STORE).put(made, "own"));
+    return made;
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new DeviceError(`this browser cannot sign receipts: ${why}`, "use one that has Ed25519, such as Chrome from version 137 on");
+  } finally {
+    database.close();
+  }
+}
+async function opened() {
+  const request = indexedDB.open(DATABASE, 1);
+  request.onupgradeneeded = () => request.result.createObjectStore(STORE);
+  return settled(request);
+}
+function settled(request) {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+// src/index.ts
+async function load(from, options = {}) {
+  const { progress, signal, variant, cache = true, workerUrl } = options;
+  if (signal?.aborted) throw cancelled("loading");
+  const connection = new Connection(workerUrl);
+  const args = { from: placeOf(from), variant: variant ?? null, cache };
+  try {
+    const { info } = await connection.call("load", args, { onEvent: progress, signal }).result;
+    return new Model(connection, info);
+  } catch (error) {
+    connection.terminate();
+    throw error;
+  }
+}
+function placeOf(from) {
+  if (typeof from !== "string" && !(from instanceof URL)) return from;
+  const url = new URL(from, document.baseURI);
+  url.pathname = url.pathname.replace(/\/(index\.html|manifest\.json)$/, "/").replace(/([^/])$/, "$1/");
+  url.search = url.hash = "";
+  return url.href;
+}
+var Model = class {
+  constructor(connection, known) {
+    this.connection = connection;
+    this.known = known;
+    connection.onModelEvent = (event) => this.take(event);
+  }
+  connection;
+  known;
+  closed = false;
+  listeners = /* @__PURE__ */ new Map();
+  /** What the bundle is made for. */
+  get kind() {
+    return this.known.kind;
+  }
+  /** The model, the variant that was chosen, the adapter, and the bytes that are in use. */
+  get info() {
+    return this.known;
+  }
+  /** The answer to a prompt, in pieces as it comes: `for await (const piece of model.generate("Hi")) …`. */
+  generate(prompt, options = {}) {
+    this.require("causal", "generates no text");
+    return new Generation(this.starter, prompt, options);
+  }
+  /** A conversation that remembers what was said. */
+  chat(options = {}) {
+    this.require("causal", "generates no text");
+    return new Chat(this.starter, this.known.chat, options);
+  }
+  /** The token ids of a prompt, as `generate` takes it. */
+  tokenize(prompt, options = {}) {
+    this.requireOpen();
+    return this.connection.call("tokenize", { prompt, system: options.system ?? null, raw: options.raw ?? false }).result;
+  }
+  /** One vector for each text, in their order. `progress` gets how many are done. */
+  async embed(texts, options = {}) {
+    return (await this.embedded(texts, false, options)).vectors;
+  }
+  /** The same with what proves it. */
+  async embedWithReceipt(texts) {
+    const { vectors, receipt } = await this.embedded(texts, true, {});
+    return { vectors, receipt: receipt ?? {} };
+  }
+  /** Runs a step of the bundle once: arrays in, arrays out by name. With `transfer` the inputs move to the worker. */
+  run(step, inputs, options = {}) {
+    this.requireOpen();
+    const transfer = options.transfer ? buffersOf(Object.values(inputs)) : [];
+    return this.connection.call("run", { step, inputs, read: options.read ?? null }, { signal: options.signal, transfer }).result;
+  }
+  /** Calls `listener` at each event of that name; gives a function that ends it. */
+  on(name, listener) {
+    const all = this.listeners.get(name) ?? /* @__PURE__ */ new Set();
+    this.listeners.set(name, all);
+    all.add(listener);
+    return () => all.delete(listener);
+  }
+  /** Frees the device and ends the worker; what still runs is rejected. A second call does nothing. */
+  async close() {
+    if (this.closed) return;
+    this.closed = true;
+    try {
+      await this.connection.call("close", null).result;
+    } finally {
+      this.connection.terminate();
+    }
+  }
+  /** Loses the device as a driver would; for tests. */
+  async _loseDevice() {
+    await this.connection.call("loseDevice", null).result;
+  }
+  starter = (prompt, { signal, ...options }, onText) => {
+    this.requireOpen();
+    return this.connection.call("generate", { prompt, options }, { onEvent: onText, signal });
+  };
+  embedded(texts, receipt, options) {
+    this.require("encoder", "embeds no texts");
+    const { progress, signal } = options;
+    const onEvent = progress && ((done) => progress(done, texts.length));
+    return this.connection.call("embed", { texts, receipt }, { onEvent, signal }).result;
+  }
+  require(kind, cannot) {
+    this.requireOpen();
+    if (this.kind !== kind) throw new InputError(`${this.known.name} is a ${this.kind} bundle, which ${cannot}`);
+  }
+  requireOpen() {
+    if (this.closed) throw new ClosedError("the model is closed", "load it again");
+  }
+  take(event) {
+    if (event.name === "info") this.known = event.info;
+    const value = event.name === "lost" ? errorOf(event.error) : event.name === "info" ? event.info : void 0;
+    for (const listener of this.listeners.get(event.name) ?? []) listener(value);
+  }
+};
+var caches = {
+  /** What is kept, complete or not. */
+  list() {
+    return withWorker((connection) => connection.call("listCaches", null).result);
+  },
+  /** Deletes one bundle, or all of them; gives the bytes that are free now. */
+  delete(sha256) {
+    return withWorker((connection) => connection.call("deleteCaches", { sha256: sha256 ?? null }).result);
+  },
+  /** Bytes that the site uses and may use, and whether the browser keeps them when space is short. */
+  usage() {
+    return withWorker((connection) => connection.call("cacheUsage", null).result);
+  }
+};
+async function withWorker(ask) {
+  const connection = new Connection();
+  try {
+    return await ask(connection);
+  } finally {
+    connection.terminate();
+  }
+}
+export {
+  Chat,
+  ClosedError,
+  DTypeError,
+  DamagedFile,
+  DeviceError,
+  DeviceLost,
+  DiskFull,
+  FormatError,
+  Generation,
+  IndexRangeError,
+  InputError,
+  LimitError,
+  MissingName,
+  Model,
+  NoDevice,
+  NoNetwork,
+  NotFinite,
+  NotFound,
+  OutOfMemory,
+  PlanError,
+  PumiceError,
+  RunCancelled,
+  ShaderError,
+  ShapeError,
+  SourceError,
+  SymbolError,
+  UnknownName,
+  WrongHash,
+  caches,
+  errorFrom,
+  load,
+  receiptKey,
+  signReceipt
+};

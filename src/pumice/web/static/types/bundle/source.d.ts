@@ -1,0 +1,17 @@
+import { NoNetwork } from "../core/errors.js";
+/** Files by their names in a bundle. */
+export interface Source {
+    /** The same for every load of the same bundle: the address of its folder. */
+    readonly id: string;
+    /** Whether the files are on this machine already, so that storing them again is a waste. */
+    readonly local: boolean;
+    /**
+     * The bytes of a file from a position on. Errors whose fields have `retry` may go away by themselves.
+     * `fresh` goes past HTTP caches.
+     */
+    open(name: string, from: number, signal?: AbortSignal, fresh?: boolean): Promise<ReadableStream<Uint8Array>>;
+}
+/** The source for what a user gives to `load`: an address, chosen files, or an opened folder. */
+export declare function sourceOf(from: string | URL | readonly File[] | FileSystemDirectoryHandle, base?: string | URL): Source;
+/** The error of a server that does not answer, or of a connection that broke off. */
+export declare function unreachable(name: string, where: string, error: unknown): NoNetwork;
