@@ -61,22 +61,23 @@ class ModelPage:
 
     def script(self, body: str, given: Any = None) -> Any:
         """What the body of an async function gives, in which `pumice`, `models` and `given` are known; an error if it throws."""
-        assert self._page is not None
-        text = f"async (given) => {{ try {{ return [await (async () => {{ {body} }})(), null]; }} catch (e) {{ return [null, failed(e)]; }} }}"
-        found, error = self._page.evaluate(text, given)
+        found, error = self._evaluate(body, given)
         if error is not None:
             raise AssertionError(f"the page threw {json.dumps(error)}")
         return found
 
     def error(self, body: str, given: Any = None) -> dict[str, Any]:
         """The error that the body throws."""
+        _, error = self._evaluate(body, given)
+        assert error is not None, "the page threw nothing"
+        return dict(error)
+
+    def _evaluate(self, body: str, given: Any) -> tuple[Any, Any]:
         assert self._page is not None
-        found = self._page.evaluate(
-            f"async (given) => {{ try {{ await (async () => {{ {body} }})(); return null; }} catch (e) {{ return failed(e); }} }}",
-            given,
-        )
-        assert found is not None, "the page threw nothing"
-        return dict(found)
+        inner = f"async () => {{ {body} }}"
+        guarded = f"async (given) => {{ try {{ return [await ({inner})(), null]; }} catch (e) {{ return [null, failed(e)]; }} }}"
+        found, error = self._page.evaluate(guarded, given)
+        return found, error
 
     def generate(self, name: str, prompt: Any, **options: Any) -> dict[str, Any]:
         """The answer of a model, with its pieces."""

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +31,7 @@ SOURCE = Path(__file__).parent / "model_parts.ts"
 Call = Callable[..., Any]
 
 # What tokenisers differ in: spaces, case, scripts, marks that combine, several code points for one sign, special tokens as text.
-TEXTS = [
-    "", " ", "Hello, world!", "   leading and trailing   ", "a" * 200, " " * 50, "\n\n\n", "\t\ttabs\tand\nnewlines\r\n",
-    "It's I'm we'll they'd DON'T I'LL", "don\u2019t it\u2019s", "emoji 😀😃👨\u200d👩\u200d👧\u200d👦🏳\ufe0f\u200d🌈 👍🏽 🇩🇪🇫🇷 end",
-    "中文字符测试，。！ 日本語テキスト カタカナ ｱｲｳ 한국어 텍스트", "العربية نص עברית हिन्दी पाठ ไทย ข้อความ กำ \u0f40",
-    "e\u0301 combining a\u0308 o\u0302\u0323 word\u0300\u0301\u0302 a\u0345", "café naïve Ångström ÀÉÎÕÜ ñ ç İstanbul ẞ ß ſ K",
-    "ﬁ ligature Ⅳ ½ ² １２３ ＡＢＣ ١٢٣ 四五", "x\u200by zero width \u00a0nbsp \u3000ideographic soft\u00adhyphen", "\x00 nul \x01\x02 \x7f\x80\x9f",
-    "\ufeffmark", "<|im_start|>user\nHi<|im_end|>", "<|endoftext|>", "text<|im_end|>more", " <|im_end|> ",
-    "[CLS] hi [SEP] [MASK] [UNK] [PAD] [cls]", "123456789 1,234.56 0x1F 3.14e-10", "def f(x):\n    return x**2  # comment\n",
-    "http://example.com/a?b=c&d=e#f a_b-c.d/e\\f|g", "!!!???...---===~`@#$%^&*()_+{}[]|:\";'<>?,./", "MiXeD CaSe", "𝕳𝖊𝖑𝖑𝖔 𐍈 𠀀 ǅ ŉ ΐ",
-    "line1\u2028line2\u2029", "  double  spaces   triple", "end with space ", "Ω Å \u212b \u2126 \ud7a3\uac00 \u1100\u1161\u11a8",
-    "ΟΔΟΣ ΣΣ σίγμα Σ", "′″‴ “quotes” ‘single’ «guillemets» …—–\u2010\u2011", "q" * 120 + " " + "z" * 90,
-]  # fmt: skip
+TEXTS: list[str] = json.loads((Path(__file__).parent / "awkward_texts.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +116,7 @@ def test_text_in_pieces(call: Call) -> None:
     for _ in range(40):
         data = "".join(rng.choice(texts) for _ in range(8)).encode() + rng.choice([b"", b"\xe2", b"\xf0\x9f", b"\xff\x80"])
         cuts = sorted({0, len(data), *(rng.randrange(len(data)) for _ in range(10))})
-        pieces = [data[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+        pieces = [data[a:b] for a, b in pairwise(cuts)]
         stop = rng.sample(["STOP", "ba", "abc", "é", "😃C", "\n\n", "本 "], rng.randrange(3))
         stream = TextStream(dict(enumerate(pieces)).__getitem__, stop)
         want = [stream.push(k) for k in range(len(pieces))]
@@ -135,9 +125,9 @@ def test_text_in_pieces(call: Call) -> None:
 
 
 def compare_text(call: Call, tokenizer: Tokenizer, template: Any, texts: list[str], lower_case: bool = False) -> None:
-    conversations = [] if template is None else [
-        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": t}, {"role": "assistant", "content": "ok"}] for t in texts
-    ]  # fmt: skip
+    roles = ("system", "user", "assistant")
+    said = [("Be brief.", text, "ok") for text in texts if template is not None]
+    conversations = [[{"role": r, "content": c} for r, c in zip(roles, each, strict=True)] for each in said]
     tokens = list(range(0, tokenizer.vocab_size, 11))
     found = call(
         "text",
