@@ -82,33 +82,7 @@ var NoNetwork = class extends SourceError {
 var WrongHash = class extends SourceError {
   code = "wrong-hash";
 };
-var CLASSES = [
-  PumiceError,
-  InputError,
-  UnknownName,
-  MissingName,
-  ShapeError,
-  DTypeError,
-  SymbolError,
-  IndexRangeError,
-  FormatError,
-  DamagedFile,
-  DiskFull,
-  NotFinite,
-  PlanError,
-  LimitError,
-  ShaderError,
-  DeviceError,
-  NoDevice,
-  DeviceLost,
-  OutOfMemory,
-  RunCancelled,
-  ClosedError,
-  SourceError,
-  NotFound,
-  NoNetwork,
-  WrongHash
-];
+var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, FormatError, DamagedFile, DiskFull, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
 var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 function errorFrom(code, message, hint = "", fields = {}) {
   return new (BY_CODE.get(code) ?? PumiceError)(message, hint, fields);
@@ -146,7 +120,6 @@ var Connection = class {
       this.end(new SourceError(`the worker cannot run${said}`, "worker.js must be served beside pumice.js, as JavaScript"));
     };
   }
-  /** Calls a method of the worker. */
   call(method, args, options = {}) {
     const id = this.next++;
     const cancel = () => {
@@ -172,7 +145,6 @@ var Connection = class {
     result.then(forget, forget);
     return { result, cancel, send: (message, transfer) => this.post({ id, message }, transfer) };
   }
-  /** Ends the worker; calls that it has not answered are rejected. */
   terminate() {
     this.end(new ClosedError("the model is closed", "load it again"));
   }
@@ -220,27 +192,22 @@ var Generation = class {
       this.wake();
     });
     this.stop = cancel;
-    this.result = result.then(
-      (answer) => {
-        complete(answer);
-        return answer;
-      },
-      (error) => {
-        complete(null);
-        throw error;
-      }
-    );
+    this.result = result.then((answer) => {
+      complete(answer);
+      return answer;
+    }, (error) => {
+      complete(null);
+      throw error;
+    });
     const end = () => {
       this.done = true;
       this.wake();
     };
     this.result.then(end, end);
   }
-  /** Ends the answer at once; `result` then has the text so far, with the finishReason "cancelled". */
   cancel() {
     if (!this.done) this.stop();
   }
-  /** The pieces from the first on; leaving the loop early cancels the answer. */
   async *[Symbol.asyncIterator]() {
     let at = 0;
     try {
@@ -281,22 +248,18 @@ var Chat = class {
   said;
   options;
   answering = false;
-  /** The messages so far, the system text first; a copy. */
   get messages() {
     return this.said.map((m) => ({ ...m }));
   }
-  /** The answer to a text, after all that was said before. A cancelled answer counts as far as it came. */
   send(text, options = {}) {
     if (typeof text !== "string") throw new InputError(`the message is ${typeof text}`, "give a text");
     return this.answer([...this.said, { role: "user", content: text }], options);
   }
-  /** Another answer to the last question, in place of the one that was given. */
   regenerate(options = {}) {
     const last = this.said.at(-1);
     if (last?.role !== "assistant") throw new InputError("there is no answer to give again", "send a message first");
     return this.answer(this.said.slice(0, -1), options);
   }
-  /** Forgets all but the system text, or begins with another one; an empty text is none. */
   reset(system) {
     if (system === void 0) this.said = this.said.slice(0, 1).filter((m) => m.role === "system");
     else this.said = system ? [{ role: "system", content: system }] : [];
@@ -376,12 +339,7 @@ var DATABASE = "pumice-receipts";
 var STORE = "keys";
 async function signReceipt(receipt) {
   const { outputs } = receipt;
-  const statement = {
-    _type: STATEMENT_TYPE,
-    subject: outputs.map(({ role, sha256 }) => ({ name: role, digest: { sha256 } })),
-    predicateType: PREDICATE_TYPE,
-    predicate: receipt
-  };
+  const statement = { _type: STATEMENT_TYPE, subject: outputs.map(({ role, sha256 }) => ({ name: role, digest: { sha256 } })), predicateType: PREDICATE_TYPE, predicate: receipt };
   const payload = new TextEncoder().encode(receiptJson(statement));
   const { privateKey, publicKey } = await ownKey();
   const signature = await crypto.subtle.sign("Ed25519", privateKey, preAuthentication(payload));
@@ -460,52 +418,42 @@ var Model = class {
   known;
   closed = false;
   listeners = /* @__PURE__ */ new Map();
-  /** What the bundle is made for. */
   get kind() {
     return this.known.kind;
   }
-  /** The model, the variant that was chosen, the adapter, and the bytes that are in use. */
   get info() {
     return this.known;
   }
-  /** The answer to a prompt, in pieces as it comes: `for await (const piece of model.generate("Hi")) …`. */
   generate(prompt, options = {}) {
     this.require("causal", "generates no text");
     return new Generation(this.starter, prompt, options);
   }
-  /** A conversation that remembers what was said. */
   chat(options = {}) {
     this.require("causal", "generates no text");
     return new Chat(this.starter, this.known.chat, options);
   }
-  /** The token ids of a prompt, as `generate` takes it. */
   tokenize(prompt, options = {}) {
     this.requireOpen();
     return this.connection.call("tokenize", { prompt, system: options.system ?? null, raw: options.raw ?? false }).result;
   }
-  /** One vector for each text, in their order. `progress` gets how many are done. */
   async embed(texts, options = {}) {
     return (await this.embedded(texts, false, options)).vectors;
   }
-  /** The same with what proves it. */
   async embedWithReceipt(texts) {
     const { vectors, receipt } = await this.embedded(texts, true, {});
     return { vectors, receipt: receipt ?? {} };
   }
-  /** Runs a step of the bundle once: arrays in, arrays out by name. With `transfer` the inputs move to the worker. */
   run(step, inputs, options = {}) {
     this.requireOpen();
     const transfer = options.transfer ? buffersOf(Object.values(inputs)) : [];
     return this.connection.call("run", { step, inputs, read: options.read ?? null }, { signal: options.signal, transfer }).result;
   }
-  /** Calls `listener` at each event of that name; gives a function that ends it. */
   on(name, listener) {
     const all = this.listeners.get(name) ?? /* @__PURE__ */ new Set();
     this.listeners.set(name, all);
     all.add(listener);
     return () => all.delete(listener);
   }
-  /** Frees the device and ends the worker; what still runs is rejected. A second call does nothing. */
   async close() {
     if (this.closed) return;
     this.closed = true;
@@ -515,7 +463,6 @@ var Model = class {
       this.connection.terminate();
     }
   }
-  /** Loses the device as a driver would; for tests. */
   async _loseDevice() {
     await this.connection.call("loseDevice", null).result;
   }
@@ -542,20 +489,13 @@ var Model = class {
     for (const listener of this.listeners.get(event.name) ?? []) listener(value);
   }
 };
-var caches = {
-  /** What is kept, complete or not. */
-  list() {
-    return withWorker((connection) => connection.call("listCaches", null).result);
-  },
-  /** Deletes one bundle, or all of them; gives the bytes that are free now. */
-  delete(sha256) {
-    return withWorker((connection) => connection.call("deleteCaches", { sha256: sha256 ?? null }).result);
-  },
-  /** Bytes that the site uses and may use, and whether the browser keeps them when space is short. */
-  usage() {
-    return withWorker((connection) => connection.call("cacheUsage", null).result);
-  }
-};
+var caches = { list() {
+  return withWorker((connection) => connection.call("listCaches", null).result);
+}, delete(sha256) {
+  return withWorker((connection) => connection.call("deleteCaches", { sha256: sha256 ?? null }).result);
+}, usage() {
+  return withWorker((connection) => connection.call("cacheUsage", null).result);
+} };
 async function withWorker(ask) {
   const connection = new Connection();
   try {

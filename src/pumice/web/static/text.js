@@ -6266,33 +6266,7 @@ var NoNetwork = class extends SourceError {
 var WrongHash = class extends SourceError {
   code = "wrong-hash";
 };
-var CLASSES = [
-  PumiceError,
-  InputError,
-  UnknownName,
-  MissingName,
-  ShapeError,
-  DTypeError,
-  SymbolError,
-  IndexRangeError,
-  FormatError,
-  DamagedFile,
-  DiskFull,
-  NotFinite,
-  PlanError,
-  LimitError,
-  ShaderError,
-  DeviceError,
-  NoDevice,
-  DeviceLost,
-  OutOfMemory,
-  RunCancelled,
-  ClosedError,
-  SourceError,
-  NotFound,
-  NoNetwork,
-  WrongHash
-];
+var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, FormatError, DamagedFile, DiskFull, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
 var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 
 // src/model/vocabulary.ts
@@ -6348,7 +6322,6 @@ var Text = class {
   bytes = /* @__PURE__ */ new Map();
   prepare;
   compiled = null;
-  /** The ids of a text; `addSpecial` puts around it what the model expects. */
   encode(text, addSpecial = true) {
     checkText(text, "the text");
     const around = this.settings.surrounding;
@@ -6357,7 +6330,6 @@ var Text = class {
     const known = ids.filter((id) => id !== void 0);
     return addSpecial && around ? [...around.before, ...known, ...around.after] : known;
   }
-  /** The ids of a prompt: a text, messages, or ids as they are. A text is a message of the user, unless it is `raw`. */
   encodePrompt(prompt, system, raw) {
     if (typeof prompt === "string") {
       if (raw || !this.template) {
@@ -6377,7 +6349,6 @@ var Text = class {
     const messages = system === null ? prompt : [{ role: "system", content: system }, ...prompt];
     return this.encode(this.render(messages), false);
   }
-  /** The raw bytes of one token; none for special tokens and for ids that no token has. */
   tokenBytes = (token) => {
     let found = this.bytes.get(token);
     if (!found) {
@@ -6386,7 +6357,6 @@ var Text = class {
     }
     return found;
   };
-  /** A conversation as the text that the model was trained on. */
   render(messages) {
     const { variables } = this.template;
     const given = { ...variables, messages, tools: null, documents: null, add_generation_prompt: true };
@@ -6396,10 +6366,7 @@ var Text = class {
     } catch (error) {
       if (error instanceof PumiceError) throw error;
       const why = String(error instanceof Error ? error.message : error).slice(0, 500);
-      throw new InputError(
-        `the chat template does not take this conversation: ${why}`,
-        "change the roles or the order of the messages to what the model was trained on"
-      );
+      throw new InputError(`the chat template does not take this conversation: ${why}`, "change the roles or the order of the messages to what the model was trained on");
     }
   }
   source() {
@@ -6432,9 +6399,7 @@ function checkText(text, what) {
   const at = text.search(/\p{Surrogate}/u);
   if (at < 0) return;
   const character = [...text.slice(0, at)].length;
-  throw new InputError(`${what} holds half of a surrogate pair at character ${character}`, "cut texts between characters", {
-    at: character
-  });
+  throw new InputError(`${what} holds half of a surrogate pair at character ${character}`, "cut texts between characters", { at: character });
 }
 function parsed(text, file) {
   return guarded(`cannot read ${file}`, () => JSON.parse(text));

@@ -82,33 +82,7 @@ var NoNetwork = class extends SourceError {
 var WrongHash = class extends SourceError {
   code = "wrong-hash";
 };
-var CLASSES = [
-  PumiceError,
-  InputError,
-  UnknownName,
-  MissingName,
-  ShapeError,
-  DTypeError,
-  SymbolError,
-  IndexRangeError,
-  FormatError,
-  DamagedFile,
-  DiskFull,
-  NotFinite,
-  PlanError,
-  LimitError,
-  ShaderError,
-  DeviceError,
-  NoDevice,
-  DeviceLost,
-  OutOfMemory,
-  RunCancelled,
-  ClosedError,
-  SourceError,
-  NotFound,
-  NoNetwork,
-  WrongHash
-];
+var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, FormatError, DamagedFile, DiskFull, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
 var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 
 // src/model/cancelled.ts
@@ -337,17 +311,7 @@ async function readManifest(bytes) {
   }
   const json = canonicalValue(text);
   const reader = new Reader(json);
-  return {
-    kind: reader.oneOf("kind", json["kind"], KINDS),
-    sha256: sha2562,
-    chunkBytes: reader.chunkBytes,
-    files: reader.files,
-    model: reader.object("model", json["model"] ?? {}),
-    weights: reader.weights(),
-    variants: reader.variants(),
-    json,
-    text
-  };
+  return { kind: reader.oneOf("kind", json["kind"], KINDS), sha256: sha2562, chunkBytes: reader.chunkBytes, files: reader.files, model: reader.object("model", json["model"] ?? {}), weights: reader.weights(), variants: reader.variants(), json, text };
 }
 function commonFiles(manifest) {
   const plans = new Set(manifest.variants.flatMap(planNames));
@@ -392,17 +356,9 @@ function isObject(value) {
 function checkVersion(version) {
   if (version === VERSION) return;
   if (typeof version === "number" && version > VERSION) {
-    throw malformed(
-      `made by a newer Pumice: its version is ${version}, this page reads ${VERSION}`,
-      "reload the page without its cache; else serve the page that the same Pumice wrote, or export the model with this one",
-      { version }
-    );
+    throw malformed(`made by a newer Pumice: its version is ${version}, this page reads ${VERSION}`, "reload the page without its cache; else serve the page that the same Pumice wrote, or export the model with this one", { version });
   }
-  throw malformed(
-    `version ${JSON.stringify(version)} of bundles is not read`,
-    "export the model again with this version of Pumice",
-    { version }
-  );
+  throw malformed(`version ${JSON.stringify(version)} of bundles is not read`, "export the model again with this version of Pumice", { version });
 }
 async function contentDigest(text, sha2562) {
   const entry = `,"sha256":"${sha2562}"`;
@@ -430,13 +386,7 @@ var Reader = class {
       seen.add(label);
       const found = this.list(`the pieces of ${shown(label)}`, pieces).map((piece) => this.piece(label, piece));
       if (found.slice(0, -1).some((piece) => piece.bytes % 4)) throw malformed(`the weight ${shown(label)} is cut within a word`);
-      return {
-        name: label,
-        dtype: this.text(`the dtype of ${shown(label)}`, dtype),
-        shape: this.list(`the shape of ${shown(label)}`, shape).map((dim) => this.count(`the shape of ${shown(label)}`, dim)),
-        bytes: found.reduce((sum, piece) => sum + piece.bytes, 0),
-        pieces: found
-      };
+      return { name: label, dtype: this.text(`the dtype of ${shown(label)}`, dtype), shape: this.list(`the shape of ${shown(label)}`, shape).map((dim) => this.count(`the shape of ${shown(label)}`, dim)), bytes: found.reduce((sum, piece) => sum + piece.bytes, 0), pieces: found };
     });
   }
   variants() {
@@ -447,18 +397,7 @@ var Reader = class {
       const shared = this.object(`the shared buffers of ${shown(name)}`, row["shared"] ?? {});
       const rows = this.rows(`the shared buffers of ${shown(name)}`, shared, ["kind", "name", "nbytes", "which"]);
       const steps = Object.entries(this.object(`the steps of ${shown(name)}`, row["steps"]));
-      return {
-        name,
-        caps: { f16: caps["f16"] === true, subgroups: caps["subgroups"] === true, software: caps["software"] === true },
-        cache: isObject(row["cache"]) ? row["cache"] : null,
-        shared: rows.map(([kind, label, nbytes, which]) => ({
-          kind: this.text("the kind of a buffer", kind),
-          name: this.text("the name of a buffer", label),
-          nbytes: this.count("the bytes of a buffer", nbytes),
-          which: which ?? null
-        })),
-        steps: new Map(steps.map(([step, entry]) => [step, this.step(step, entry, rows.length)]))
-      };
+      return { name, caps: { f16: caps["f16"] === true, subgroups: caps["subgroups"] === true, software: caps["software"] === true }, cache: isObject(row["cache"]) ? row["cache"] : null, shared: rows.map(([kind, label, nbytes, which]) => ({ kind: this.text("the kind of a buffer", kind), name: this.text("the name of a buffer", label), nbytes: this.count("the bytes of a buffer", nbytes), which: which ?? null })), steps: new Map(steps.map(([step, entry]) => [step, this.step(step, entry, rows.length)])) };
     });
     if (!found.length) throw malformed("it has no variant, so there is nothing to run");
     return found;
@@ -513,7 +452,6 @@ var Reader = class {
     if (typeof value !== "string" || !/^[0-9a-f]{64}$/.test(value)) throw malformed(`a hash of ${shown(name)} is no SHA-256`);
     return value;
   }
-  /** The rows of a table, which is written as an object of columns; an empty object is a table without rows. */
   rows(what, table, columns) {
     if (!Object.keys(table).length) return [];
     const found = columns.map((column) => this.list(`the column ${column} of ${what}`, table[column]));
@@ -845,34 +783,27 @@ async function forgetUnnamed(store, sha2562) {
   const gone = all.filter((manifest) => manifest.sha256 === sha2562 && !named2.includes(sha2562));
   if (gone.length) await removeBundles(store, gone, all, false);
 }
-var storedModels = {
-  /** The bundles that are stored, in part or whole. */
-  async list() {
-    const found = [];
-    for (const store of await stores()) {
-      const parts = await store.parts();
-      for (const manifest of await manifests(store)) found.push(summary(manifest, parts));
-    }
-    return found;
-  },
-  /** Remove a bundle, or all of them. Parts of other bundles stay. Refused while a tab loads it; gives the bytes that are free now. */
-  async delete(sha2562) {
-    let freed = 0;
-    let known = false;
-    for (const store of await stores()) {
-      const all = await manifests(store);
-      const gone = all.filter((manifest) => sha2562 === void 0 || manifest.sha256 === sha2562);
-      known ||= gone.length > 0;
-      if (gone.length || sha2562 === void 0) freed += await removeBundles(store, gone, all, true);
-    }
-    if (sha2562 !== void 0 && !known) throw new InputError(`no stored model has the SHA-256 ${sha2562}`, "caches.list() names them", { sha256: sha2562 });
-    return freed;
-  },
-  /** What the site uses of the browser's storage. */
-  usage() {
-    return storageUsage();
+var storedModels = { async list() {
+  const found = [];
+  for (const store of await stores()) {
+    const parts = await store.parts();
+    for (const manifest of await manifests(store)) found.push(summary(manifest, parts));
   }
-};
+  return found;
+}, async delete(sha2562) {
+  let freed = 0;
+  let known = false;
+  for (const store of await stores()) {
+    const all = await manifests(store);
+    const gone = all.filter((manifest) => sha2562 === void 0 || manifest.sha256 === sha2562);
+    known ||= gone.length > 0;
+    if (gone.length || sha2562 === void 0) freed += await removeBundles(store, gone, all, true);
+  }
+  if (sha2562 !== void 0 && !known) throw new InputError(`no stored model has the SHA-256 ${sha2562}`, "caches.list() names them", { sha256: sha2562 });
+  return freed;
+}, usage() {
+  return storageUsage();
+} };
 async function removeBundles(store, gone, all, refuse) {
   const listed2 = partsOf(gone);
   const kept = partsOf(all.filter((manifest) => !gone.some(({ sha256: sha2562 }) => sha2562 === manifest.sha256)));
@@ -908,12 +839,7 @@ function summary(manifest, parts) {
     return entry !== void 0 && (entry.bytes === 0 || parts.get(entry.sha256) === entry.bytes);
   };
   const named2 = manifest.model["name"];
-  return {
-    sha256: manifest.sha256,
-    name: typeof named2 === "string" ? named2 : "",
-    bytes: [...digests].reduce((sum, digest) => sum + (parts.get(digest) ?? 0), 0),
-    complete: commonFiles(manifest).every((entry) => isWhole(entry.name)) && manifest.variants.some((variant) => planNames(variant).every(isWhole))
-  };
+  return { sha256: manifest.sha256, name: typeof named2 === "string" ? named2 : "", bytes: [...digests].reduce((sum, digest) => sum + (parts.get(digest) ?? 0), 0), complete: commonFiles(manifest).every((entry) => isWhole(entry.name)) && manifest.variants.some((variant) => planNames(variant).every(isWhole)) };
 }
 async function stores() {
   if (typeof navigator === "undefined" || !navigator.locks) return [];
@@ -971,12 +897,7 @@ var HttpSource = class {
     url.search = new URL(this.id).search;
     let response;
     try {
-      response = await fetch(url, {
-        // A manifest may change under the same address; parts are stored by their hash, a second copy would only take space.
-        cache: fresh ? "reload" : name === MANIFEST ? "no-cache" : "no-store",
-        ...from > 0 ? { headers: { Range: `bytes=${from}-` } } : {},
-        ...signal ? { signal } : {}
-      });
+      response = await fetch(url, { cache: fresh ? "reload" : name === MANIFEST ? "no-cache" : "no-store", ...from > 0 ? { headers: { Range: `bytes=${from}-` } } : {}, ...signal ? { signal } : {} });
     } catch (error) {
       if (signal?.aborted) throw error;
       throw unreachable(name, url.href, error);
@@ -987,11 +908,7 @@ var HttpSource = class {
 };
 function unreachable(name, where, error) {
   const offline = typeof navigator !== "undefined" && navigator.onLine === false;
-  return new NoNetwork(
-    `${name}: ${offline ? "there is no network" : "the server cannot be reached, or the connection broke off"}`,
-    offline ? "connect to the network and load again; what has arrived is kept" : "check the address and the connection, then load again; what has arrived is kept",
-    { file: name, url: where, retry: true, cause: String(error) }
-  );
+  return new NoNetwork(`${name}: ${offline ? "there is no network" : "the server cannot be reached, or the connection broke off"}`, offline ? "connect to the network and load again; what has arrived is kept" : "check the address and the connection, then load again; what has arrived is kept", { file: name, url: where, retry: true, cause: String(error) });
 }
 async function check(response, name, url, from) {
   const { status } = response;
@@ -999,37 +916,21 @@ async function check(response, name, url, from) {
   if (response.ok) {
     if (!/^text\/html\b/i.test(response.headers.get("Content-Type") ?? "")) return;
     await response.body?.cancel();
-    throw new NotFound(
-      `${name}: the server has no such file, it answers with a web page instead`,
-      name === MANIFEST ? `is ${url} the address of a bundle? \`pumice export --web\` writes one` : "copy the whole bundle to the server again",
-      fields
-    );
+    throw new NotFound(`${name}: the server has no such file, it answers with a web page instead`, name === MANIFEST ? `is ${url} the address of a bundle? \`pumice export --web\` writes one` : "copy the whole bundle to the server again", fields);
   }
   await response.body?.cancel();
   if (status === 404 || status === 410) {
-    throw new NotFound(
-      `${name}: the server has no such file`,
-      name === MANIFEST ? `is ${url} the address of a bundle? \`pumice export --web\` writes one` : "copy the whole bundle to the server again",
-      fields
-    );
+    throw new NotFound(`${name}: the server has no such file`, name === MANIFEST ? `is ${url} the address of a bundle? \`pumice export --web\` writes one` : "copy the whole bundle to the server again", fields);
   }
   if (status === 416) {
-    throw new DamagedFile(
-      `${name}: the server's file ends before byte ${from}`,
-      "the copy on the server is not complete: copy it there again",
-      { ...fields, offset: from }
-    );
+    throw new DamagedFile(`${name}: the server's file ends before byte ${from}`, "the copy on the server is not complete: copy it there again", { ...fields, offset: from });
   }
   if (status === 401 || status === 403) {
     throw new SourceError(`${name}: the server refuses access (${status})`, "sign in, or ask for access to the model", fields);
   }
   const retry = status === 408 || status === 429 || status >= 500;
   const seconds = Number(response.headers.get("Retry-After"));
-  throw new SourceError(
-    `${name}: the server answers with an error (${status})`,
-    "load again later; what has arrived is kept",
-    { ...fields, retry, ...seconds > 0 ? { retryAfter: seconds } : {} }
-  );
+  throw new SourceError(`${name}: the server answers with an error (${status})`, "load again later; what has arrived is kept", { ...fields, retry, ...seconds > 0 ? { retryAfter: seconds } : {} });
 }
 function startsAt(response, from) {
   const encoding = response.headers.get("Content-Encoding") ?? "identity";
@@ -1042,15 +943,11 @@ function body(response, name) {
 }
 function skip(stream, count) {
   let left = count;
-  return stream.pipeThrough(
-    new TransformStream({
-      transform(bytes, controller) {
-        const dropped = Math.min(left, bytes.byteLength);
-        left -= dropped;
-        if (dropped < bytes.byteLength) controller.enqueue(bytes.subarray(dropped));
-      }
-    })
-  );
+  return stream.pipeThrough(new TransformStream({ transform(bytes, controller) {
+    const dropped = Math.min(left, bytes.byteLength);
+    left -= dropped;
+    if (dropped < bytes.byteLength) controller.enqueue(bytes.subarray(dropped));
+  } }));
 }
 function missing(name) {
   return new NotFound(`${name}: it is not among the files`, "choose the whole folder that `pumice export --web` wrote", { file: name });
@@ -1178,17 +1075,14 @@ var Attempt = class {
   watch;
   last = performance.now();
   stalled = false;
-  /** Whether something new arrived. */
   progressed = false;
   forward = () => this.controller.abort(this.outer?.reason);
   get signal() {
     return this.controller.signal;
   }
-  /** The time until the next call of this counts as the server's. */
   alive() {
     this.last = performance.now();
   }
-  /** A promise of the server's, given up when the connection is. */
   guard(promise) {
     this.alive();
     return new Promise((resolve, reject) => {
@@ -1200,11 +1094,7 @@ var Attempt = class {
   }
   explain(error) {
     if (this.stalled) {
-      return new NoNetwork(
-        `${this.file}: nothing arrived for ${Math.round(this.stall / 1e3)} seconds`,
-        "check the connection, then load again; what has arrived is kept",
-        { file: this.file, retry: true }
-      );
+      return new NoNetwork(`${this.file}: nothing arrived for ${Math.round(this.stall / 1e3)} seconds`, "check the connection, then load again; what has arrived is kept", { file: this.file, retry: true });
     }
     return error instanceof PumiceError ? error : unreachable(this.file, "", error);
   }
@@ -1264,21 +1154,13 @@ async function sleep(milliseconds, signal) {
 function wrongChunk(entry, chunkBytes, index) {
   const offset = index * chunkBytes;
   const end = offset + chunkSize(entry, chunkBytes, index);
-  return new DamagedFile(
-    `${entry.name}: chunk ${index}, bytes ${offset} to ${end}, is not what was hashed`,
-    DAMAGED,
-    { file: entry.name, chunk: index, offset }
-  );
+  return new DamagedFile(`${entry.name}: chunk ${index}, bytes ${offset} to ${end}, is not what was hashed`, DAMAGED, { file: entry.name, chunk: index, offset });
 }
 function tooLong(entry) {
   return new DamagedFile(`${entry.name}: it has more than ${entry.bytes} bytes`, DAMAGED, { file: entry.name, chunk: null, offset: entry.bytes });
 }
 function cutShort(entry, chunkBytes, at) {
-  return new DamagedFile(
-    `${entry.name}: the download ends at byte ${at} of ${entry.bytes}`,
-    INCOMPLETE,
-    { file: entry.name, chunk: Math.floor(at / chunkBytes), offset: at }
-  );
+  return new DamagedFile(`${entry.name}: the download ends at byte ${at} of ${entry.bytes}`, INCOMPLETE, { file: entry.name, chunk: Math.floor(at / chunkBytes), offset: at });
 }
 
 // src/bundle/progress.ts
@@ -1293,7 +1175,6 @@ var Rate = class {
     this.pass(now);
     this.bytes += bytes;
   }
-  /** The rate now, or null while too little is known. */
   at(now) {
     this.pass(now);
     return this.seconds >= SETTLED && this.bytes > 0 ? this.bytes / this.seconds : null;
@@ -1322,7 +1203,6 @@ var Meter = class {
   storage = new Rate();
   downloads = false;
   total = 0;
-  /** A phase begins. */
   enter(phase) {
     if (phase === this.phase) return;
     this.phase = phase;
@@ -1335,7 +1215,6 @@ var Meter = class {
     (fromCache ? this.storage : this.network).add(bytes, this.now());
     if (this.now() - this.reported >= INTERVAL || this.loaded >= this.total) this.emit(file);
   }
-  /** Bytes that must be loaded once more, as what arrived was wrong or is of no use. */
   uncount(bytes, fromCache) {
     this.loaded -= bytes;
     if (fromCache) this.fromCache -= bytes;
@@ -1351,15 +1230,7 @@ var Meter = class {
     const now = this.now();
     this.reported = now;
     const rate = (this.downloads ? this.network : this.storage).at(now);
-    this.report({
-      phase: this.phase,
-      ...file === void 0 ? {} : { file },
-      loaded: this.loaded,
-      total: this.total,
-      fromCache: this.fromCache,
-      secondsLeft: rate === null ? null : Math.max(0, this.total - this.loaded) / rate,
-      ...this.waiting.size ? { waiting: true } : {}
-    });
+    this.report({ phase: this.phase, ...file === void 0 ? {} : { file }, loaded: this.loaded, total: this.total, fromCache: this.fromCache, secondsLeft: rate === null ? null : Math.max(0, this.total - this.loaded) / rate, ...this.waiting.size ? { waiting: true } : {} });
   }
 };
 
@@ -1380,9 +1251,7 @@ var Parts = class {
   storage;
   options;
   meter;
-  /** Why files are not stored, where they are not. */
   notStored = null;
-  /** Say which files will be read: the total of the progress, and whether there is room to store them. */
   async expect(names) {
     const entries = [...new Set(names)].map((name) => this.entry(name));
     this.meter.total = entries.reduce((sum, entry) => sum + entry.bytes, 0);
@@ -1393,17 +1262,14 @@ var Parts = class {
     if (free !== null && missing2 > free && await this.makeRoom()) free = await freeBytes();
     if (free !== null && missing2 > free) this.stopStoring(full(missing2, free));
   }
-  /** All of a small file. */
   async bytes(name) {
     const whole = new Uint8Array(this.entry(name).bytes);
     await this.stream(name, (chunk, offset) => whole.set(chunk, offset));
     return whole;
   }
-  /** A file chunk by chunk, in order. No chunk is handed out before `onChunk` is done with the one before. */
   async stream(name, onChunk) {
     await this.streamUntil(this.entry(name), onChunk, this.options.signal);
   }
-  /** Several files at a time, each as `stream` does. The first error ends all of them. */
   async streamAll(names, onChunk) {
     const queue = [...new Set(names)].map((name) => this.entry(name));
     const stop = new AbortController();
@@ -1447,7 +1313,6 @@ var Parts = class {
       this.meter.wait(name, false);
     }
   }
-  /** Go on where an earlier load stopped: what is stored and right first, then the rest from the source. */
   async resume(store, entry, from, onChunk, signal) {
     this.meter.wait(entry.name, false);
     const next = await this.readStored(store, entry, from, onChunk, signal, false);
@@ -1459,10 +1324,6 @@ var Parts = class {
       writer?.close();
     }
   }
-  /**
-   * Hand out the chunks that are stored, up to the first one that is missing or wrong; gives its index.
-   * With `whole`, only of a file that has its size: it may be read while other tabs do.
-   */
   async readStored(store, entry, from, onChunk, signal, whole) {
     const part = await store.open(entry.sha256, "read").catch(() => null);
     if (!part) return from;
@@ -1494,15 +1355,12 @@ var Parts = class {
       await onChunk(chunk, offset);
     }, { ...this.options, signal });
   }
-  /** Remove what an older version of the bundle stored; whether there was any. */
   async makeRoom() {
     return this.storage !== null && makeRoom(this.storage, this.source.id, this.manifest);
   }
-  /** The store failed at something: load on without it. */
   storageFailed(error) {
     this.stopStoring(storageError(error));
   }
-  /** Load on without storing; said once. */
   stopStoring(error) {
     if (this.notStored) return;
     this.notStored = error;
@@ -1573,17 +1431,10 @@ function storageError(error) {
   if (isFull(error)) {
     return new DiskFull("this browser's storage is full: the model is loaded, but not kept for the next time", NO_ROOM);
   }
-  return new SourceError(
-    `this browser's storage cannot be written (${String(error)}): the model is loaded, but not kept for the next time`,
-    "check the browser's settings for site data; private windows may not keep any"
-  );
+  return new SourceError(`this browser's storage cannot be written (${String(error)}): the model is loaded, but not kept for the next time`, "check the browser's settings for site data; private windows may not keep any");
 }
 function full(wanted, free) {
-  return new DiskFull(
-    `this browser's storage has room for ${megabytes(free)}, the model needs ${megabytes(wanted)} more: it is loaded, but not kept for the next time`,
-    NO_ROOM,
-    { wanted, free }
-  );
+  return new DiskFull(`this browser's storage has room for ${megabytes(free)}, the model needs ${megabytes(wanted)} more: it is loaded, but not kept for the next time`, NO_ROOM, { wanted, free });
 }
 function megabytes(bytes) {
   return `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
@@ -1596,15 +1447,11 @@ async function openBundle(from, options = {}) {
   const manifest = await findManifest(source, store, options);
   const parts = new Parts(source, manifest, store, options);
   if (store) await keepManifest(store, manifest).catch((error) => parts.storageFailed(error));
-  return {
-    manifest,
-    parts,
-    finish: async () => {
-      if (store && !parts.notStored) await keepSource(store, source.id, manifest).catch((error) => parts.storageFailed(error));
-      if (store && parts.notStored) await forgetBundle(store, manifest).catch(() => {
-      });
-    }
-  };
+  return { manifest, parts, finish: async () => {
+    if (store && !parts.notStored) await keepSource(store, source.id, manifest).catch((error) => parts.storageFailed(error));
+    if (store && parts.notStored) await forgetBundle(store, manifest).catch(() => {
+    });
+  } };
 }
 async function findManifest(source, store, options) {
   const stored = store ? await storedManifest(store, source.id).catch(() => null) : null;
@@ -1625,9 +1472,7 @@ function foldGrid(n, limit) {
   return [limit, Math.ceil(y / z), z];
 }
 var SLOT_BYTES = 16;
-var CLAMP = {
-  name: "clamp",
-  text: `@group(0) @binding(0) var<storage, read> counts: array<u32>;
+var CLAMP = { name: "clamp", text: `@group(0) @binding(0) var<storage, read> counts: array<u32>;
 @group(0) @binding(1) var<storage, read_write> grids: array<vec4<u32>>;
 struct Sizes { word: u32, most: u32, limit: u32, slot: u32 }
 @group(0) @binding(2) var<uniform> u: Sizes;
@@ -1651,23 +1496,14 @@ fn main() {
   }
   grids[u.slot] = vec4<u32>(grid, 0u);
 }
-`,
-  access: "rw",
-  words: 4,
-  workgroup: 1,
-  shared: 0,
-  features: []
-};
+`, access: "rw", words: 4, workgroup: 1, shared: 0, features: [] };
 
 // src/core/text.ts
 var SHOWN = 80;
 function quoted(name) {
   const cut2 = name.length > SHOWN;
   const shown3 = cut2 ? name.slice(0, SHOWN) : name;
-  const safe = shown3.replace(
-    /[\\'\u0000-\u001f\u007f-\u009f\u2028\u2029\ud800-\udfff]/g,
-    (c) => c === "\\" || c === "'" ? `\\${c}` : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`
-  );
+  const safe = shown3.replace(/[\\'\u0000-\u001f\u007f-\u009f\u2028\u2029\ud800-\udfff]/g, (c) => c === "\\" || c === "'" ? `\\${c}` : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
   return `'${safe}'${cut2 ? "…" : ""}`;
 }
 function nearestHint(name, known) {
@@ -1695,22 +1531,8 @@ function shapeText(shape) {
 }
 
 // src/core/arrays.ts
-var STORAGE = {
-  f32: { bytes: 4, kind: "float", make: Float32Array },
-  f16: { bytes: 2, kind: "float", make: Uint16Array },
-  bf16: { bytes: 2, kind: "float", make: Uint16Array },
-  i32: { bytes: 4, kind: "int", make: Int32Array },
-  u32: { bytes: 4, kind: "int", make: Uint32Array },
-  i8: { bytes: 1, kind: "int", make: Int8Array },
-  u8: { bytes: 1, kind: "int", make: Uint8Array },
-  bool: { bytes: 1, kind: "bool", make: Uint8Array }
-};
-var RANGES = {
-  i32: [-(2 ** 31), 2 ** 31 - 1],
-  u32: [0, 2 ** 32 - 1],
-  i8: [-128, 127],
-  u8: [0, 255]
-};
+var STORAGE = { f32: { bytes: 4, kind: "float", make: Float32Array }, f16: { bytes: 2, kind: "float", make: Uint16Array }, bf16: { bytes: 2, kind: "float", make: Uint16Array }, i32: { bytes: 4, kind: "int", make: Int32Array }, u32: { bytes: 4, kind: "int", make: Uint32Array }, i8: { bytes: 1, kind: "int", make: Int8Array }, u8: { bytes: 1, kind: "int", make: Uint8Array }, bool: { bytes: 1, kind: "bool", make: Uint8Array } };
+var RANGES = { i32: [-(2 ** 31), 2 ** 31 - 1], u32: [0, 2 ** 32 - 1], i8: [-128, 127], u8: [0, 255] };
 function isPlain(dtype) {
   return Object.hasOwn(STORAGE, dtype);
 }
@@ -1745,16 +1567,11 @@ function toNumbers(array) {
 function checkArray(array, what) {
   if (!isPlain(array?.dtype) || !Array.isArray(array.shape) || !(array.data instanceof STORAGE[array.dtype].make)) {
     const wanted = isPlain(array?.dtype) ? STORAGE[array.dtype].make.name : Object.keys(STORAGE).join(" ");
-    throw new DTypeError(
-      `${what} is no array of the runtime: its dtype is ${String(array?.dtype).slice(0, 40)}`,
-      `give {dtype, shape, data}, data as ${wanted}`
-    );
+    throw new DTypeError(`${what} is no array of the runtime: its dtype is ${String(array?.dtype).slice(0, 40)}`, `give {dtype, shape, data}, data as ${wanted}`);
   }
   if (!array.shape.every((n) => Number.isSafeInteger(n) && n >= 0) || elements(array.shape) !== array.data.length) {
     const shape = shapeText(array.shape.map(String));
-    throw new ShapeError(`${what} has ${array.data.length} elements, not those of the shape ${shape}`, "", {
-      got: array.shape
-    });
+    throw new ShapeError(`${what} has ${array.data.length} elements, not those of the shape ${shape}`, "", { got: array.shape });
   }
   if (array.dtype === "bool" && array.data.some((v) => v > 1)) {
     throw new DTypeError(`${what} is bool and holds other bytes than 0 and 1`, "write 1 for true");
@@ -1764,11 +1581,7 @@ function convert(array, dtype, name) {
   if (array.dtype === dtype) return array;
   const [from, to] = [STORAGE[array.dtype].kind, STORAGE[dtype].kind];
   if (from !== to || from === "bool") {
-    throw new DTypeError(`${name} must be ${dtype}, got ${array.dtype}`, `convert it first, to ${dtype}`, {
-      name,
-      expected: dtype,
-      got: array.dtype
-    });
+    throw new DTypeError(`${name} must be ${dtype}, got ${array.dtype}`, `convert it first, to ${dtype}`, { name, expected: dtype, got: array.dtype });
   }
   const [least, most] = RANGES[dtype] ?? [-Infinity, Infinity];
   const numbers = toNumbers(array);
@@ -1896,7 +1709,6 @@ var Item = class _Item {
   value;
   parent;
   key;
-  /** Where in the header this is, such as `steps[3].bindings`. */
   get place() {
     if (this.parent === null) return "";
     const outer = this.parent.place;
@@ -1908,7 +1720,6 @@ var Item = class _Item {
     const place = this.place || "the header";
     throw new FormatError(`plan: ${place}: ${what}`, FOREIGN, { place });
   }
-  /** The members of an object that has these keys (given as words) and no others. */
   object(...keys) {
     const value = this.value;
     if (value === null || typeof value !== "object" || Array.isArray(value) || value instanceof JsonFloat) {
@@ -1926,7 +1737,6 @@ var Item = class _Item {
     const value = this.value;
     return value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof JsonFloat) && key in value;
   }
-  /** The items of an array of bounded length. */
   array(most, least = 0) {
     if (!Array.isArray(this.value)) this.fail(`an array is expected, not ${kindOf(this.value)}`);
     const n = this.value.length;
@@ -1942,7 +1752,6 @@ var Item = class _Item {
   optional(least = 0, most = EXACT - 1) {
     return this.value === null ? null : this.integer(least, most);
   }
-  /** The number of one of `count` things. */
   index(count, what) {
     if (!count) this.fail(`there is no ${what}`);
     return this.integer(0, count - 1);
@@ -1951,7 +1760,6 @@ var Item = class _Item {
     if (typeof this.value !== "boolean") this.fail(`true or false is expected, not ${kindOf(this.value)}`);
     return this.value;
   }
-  /** A string that has a UTF-8 form. */
   text(most = MAX_TEXT) {
     const value = this.value;
     if (typeof value !== "string") this.fail(`a string is expected, not ${kindOf(value)}`);
@@ -1961,13 +1769,11 @@ var Item = class _Item {
     }
     return value;
   }
-  /** One of some words. */
   choice(options) {
     const found = options.find((word) => word === this.value);
     if (found === void 0) this.fail(`${kindOf(this.value)} is none of ${options.join(" ")}`);
     return found;
   }
-  /** A table, an object of columns of one length: its rows. */
   rows(...columns) {
     const found = this.object(...columns);
     const items = columns.map((name) => found[name].array(MAX_ROWS));
@@ -2000,11 +1806,7 @@ var COMMENT = /\/\/[^\n\v\f\r\u0085\u2028\u2029]*|\/\*/g;
 var BLOCK = /\/\*|\*\//g;
 function checkKernelText(kernel) {
   const fail2 = (what) => {
-    throw new FormatError(
-      `plan: the kernel ${kernel.name.slice(0, 80)}: ${what}`,
-      "kernels of a plan file stay within the limits of WGSL; save the plan again from its graph",
-      { rule: "wgsl", kernel: kernel.name }
-    );
+    throw new FormatError(`plan: the kernel ${kernel.name.slice(0, 80)}: ${what}`, "kernels of a plan file stay within the limits of WGSL; save the plan again from its graph", { rule: "wgsl", kernel: kernel.name });
   };
   if (kernel.text.length > MAX_TEXT2) fail2(`${kernel.text.length} characters, more than ${MAX_TEXT2}`);
   const tokens = withoutComments(kernel.text, fail2).match(TOKEN) ?? [];
@@ -2233,11 +2035,7 @@ async function allocate(gpu, requests) {
   const most = gpu.device.limits.maxBufferSize;
   for (const { nbytes, label } of requests) {
     if (grain(nbytes) > most) {
-      throw new LimitError(
-        `the buffer ${label} takes ${nbytes} bytes, ${gpu.name} allows ${most}`,
-        "use a smaller model, or a device with more memory",
-        { limit: "max_buffer_bytes", needed: nbytes, available: most }
-      );
+      throw new LimitError(`the buffer ${label} takes ${nbytes} bytes, ${gpu.name} allows ${most}`, "use a smaller model, or a device with more memory", { limit: "max_buffer_bytes", needed: nbytes, available: most });
     }
   }
   const made = [];
@@ -2282,7 +2080,6 @@ var StagingPool = class {
   free = [];
   keptBytes = 0;
   closed = false;
-  /** A buffer of at least `nbytes`. */
   take(nbytes) {
     let best = -1;
     for (let i = 0; i < this.free.length; i++) {
@@ -2296,11 +2093,7 @@ var StagingPool = class {
     }
     const most = this.gpu.device.limits.maxBufferSize;
     if (nbytes > most) {
-      throw new LimitError(`the results take ${nbytes} bytes, ${this.gpu.name} can hand over ${most} at once`, "read fewer outputs at once", {
-        limit: "max_buffer_bytes",
-        needed: nbytes,
-        available: most
-      });
+      throw new LimitError(`the results take ${nbytes} bytes, ${this.gpu.name} can hand over ${most} at once`, "read fewer outputs at once", { limit: "max_buffer_bytes", needed: nbytes, available: most });
     }
     const size = Math.min(most, Math.max(LEAST_STAGING, 2 ** Math.ceil(Math.log2(nbytes))));
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
@@ -2308,13 +2101,11 @@ var StagingPool = class {
     this.gpu.allocated += size;
     return made;
   }
-  /** Takes a buffer back that is not mapped and that no command uses. */
   give(buffer) {
     if (this.closed || this.free.length >= KEPT_BUFFERS || this.keptBytes + buffer.size > KEPT_BYTES) return this.drop(buffer);
     this.keptBytes += buffer.size;
     this.free.push(buffer);
   }
-  /** Frees a buffer that `take` gave. */
   drop(buffer) {
     if (!this.closed) this.gpu.allocated -= buffer.size;
     buffer.destroy();
@@ -2333,22 +2124,17 @@ var Pipelines = class {
   gpu;
   layouts = /* @__PURE__ */ new Map();
   entries = /* @__PURE__ */ new Map();
-  /** Compiles kernels in the background of the device; those that are there or underway are not compiled again. */
   async compile(kernels, progress) {
     this.gpu.check();
-    return Promise.all(
-      kernels.map(async (kernel) => {
-        const made = await this.pending(kernel);
-        progress?.();
-        return made;
-      })
-    );
+    return Promise.all(kernels.map(async (kernel) => {
+      const made = await this.pending(kernel);
+      progress?.();
+      return made;
+    }));
   }
-  /** The pipeline of a kernel if it is compiled. */
   ready(kernel) {
     return this.entries.get(keyOf(kernel))?.ready ?? null;
   }
-  /** The pipeline of a kernel at once. What is not there yet is compiled before the device goes on; faults show in error scopes. */
   now(kernel) {
     const entry = this.entry(kernel);
     if (entry.ready !== null) return entry.ready;
@@ -2368,16 +2154,13 @@ var Pipelines = class {
   pending(kernel) {
     const entry = this.entry(kernel);
     if (entry.ready !== null) return Promise.resolve(entry.ready);
-    entry.pending ??= this.make(kernel).then(
-      (made) => {
-        entry.pending = null;
-        return entry.ready = made;
-      },
-      (error) => {
-        entry.pending = null;
-        throw error;
-      }
-    );
+    entry.pending ??= this.make(kernel).then((made) => {
+      entry.pending = null;
+      return entry.ready = made;
+    }, (error) => {
+      entry.pending = null;
+      throw error;
+    });
     return entry.pending;
   }
   async make(kernel) {
@@ -2399,13 +2182,8 @@ var Pipelines = class {
     return this.gpu.device.createShaderModule({ label: kernel.name, code: codeOf(kernel) });
   }
   descriptor(kernel, layout, module) {
-    return {
-      label: kernel.name,
-      layout: this.gpu.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-      compute: { module, entryPoint: "main" }
-    };
+    return { label: kernel.name, layout: this.gpu.device.createPipelineLayout({ bindGroupLayouts: [layout] }), compute: { module, entryPoint: "main" } };
   }
-  // Explicit layouts: an automatic one drops bindings that a kernel happens not to read.
   layout(kernel) {
     const key = layoutKey(kernel);
     let layout = this.layouts.get(key);
@@ -2436,38 +2214,13 @@ async function shaderError(gpu, kernel, module, cause) {
   const line = message?.lineNum ?? 0;
   const source = kernel.text.split("\n")[line - 1]?.trim() ?? "";
   const what = `the kernel ${kernel.name} does not compile: ${detail.slice(0, 500)}`;
-  return new ShaderError(source ? `${what} (line ${line}: ${source.slice(0, 200)})` : what, "a bug in a lowering: report it with the WGSL", {
-    kernel: kernel.name,
-    line,
-    column: message?.linePos ?? 0,
-    source,
-    detail
-  });
+  return new ShaderError(source ? `${what} (line ${line}: ${source.slice(0, 200)})` : what, "a bug in a lowering: report it with the WGSL", { kernel: kernel.name, line, column: message?.linePos ?? 0, source, detail });
 }
 
 // src/gpu/device.ts
 var WANTED_FEATURES = ["shader-f16", "subgroups", "timestamp-query"];
-var WANTED_LIMITS = [
-  "maxStorageBuffersPerShaderStage",
-  "maxStorageBufferBindingSize",
-  "maxBufferSize",
-  "maxUniformBufferBindingSize",
-  "maxComputeInvocationsPerWorkgroup",
-  "maxComputeWorkgroupSizeX",
-  "maxComputeWorkgroupStorageSize",
-  "maxComputeWorkgroupsPerDimension",
-  "minStorageBufferOffsetAlignment",
-  "minUniformBufferOffsetAlignment"
-];
-var LIMIT_OF = {
-  max_storage_buffers: "maxStorageBuffersPerShaderStage",
-  max_binding_bytes: "maxStorageBufferBindingSize",
-  max_buffer_bytes: "maxBufferSize",
-  max_uniform_bytes: "maxUniformBufferBindingSize",
-  max_invocations: "maxComputeInvocationsPerWorkgroup",
-  max_workgroup_x: "maxComputeWorkgroupSizeX",
-  workgroup_memory: "maxComputeWorkgroupStorageSize"
-};
+var WANTED_LIMITS = ["maxStorageBuffersPerShaderStage", "maxStorageBufferBindingSize", "maxBufferSize", "maxUniformBufferBindingSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupStorageSize", "maxComputeWorkgroupsPerDimension", "minStorageBufferOffsetAlignment", "minUniformBufferOffsetAlignment"];
+var LIMIT_OF = { max_storage_buffers: "maxStorageBuffersPerShaderStage", max_binding_bytes: "maxStorageBufferBindingSize", max_buffer_bytes: "maxBufferSize", max_uniform_bytes: "maxUniformBufferBindingSize", max_invocations: "maxComputeInvocationsPerWorkgroup", max_workgroup_x: "maxComputeWorkgroupSizeX", workgroup_memory: "maxComputeWorkgroupStorageSize" };
 var LEAST_SUBGROUP = 4;
 var SCOPES = ["internal", "out-of-memory", "validation"];
 var NO_WEBGPU = "use a browser with WebGPU (Chrome or Edge 113, Safari 26, Firefox 141 or later), over https or on localhost, and allow it to use the GPU";
@@ -2482,16 +2235,13 @@ var Gpu = class _Gpu {
   }
   device;
   facts;
-  /** Settles when the device is lost, by whatever cause. */
   lost;
   pipelines;
   staging;
-  /** Bytes of all buffers that are allocated through this. */
   allocated = 0;
   lostError = null;
   closed = false;
   waiting = /* @__PURE__ */ new Set();
-  /** Opens the adapter that the browser prefers, with all of its limits and the features that plans use. */
   static async open(options = {}) {
     const api = globalThis.navigator?.gpu;
     if (!api) throw new NoDevice("this browser has no WebGPU", NO_WEBGPU);
@@ -2515,35 +2265,28 @@ var Gpu = class _Gpu {
   get isLost() {
     return this.lostError !== null;
   }
-  /** What the adapter is called in messages. */
   get name() {
     return adapterName(this.facts);
   }
-  /** Refuses to go on with a device that is lost or closed. */
   check() {
     if (this.lostError) throw this.lostError;
     if (this.closed) throw new ClosedError("the GPU was closed before this call", "open another");
   }
-  /** A promise of the device's that fails as soon as the device is lost or reports an error: nothing waits for ever. */
   settle(promise) {
     if (this.lostError) return Promise.reject(this.lostError);
     return new Promise((resolve, reject) => {
       this.waiting.add(reject);
       const done = () => this.waiting.delete(reject);
-      promise.then(
-        (value) => {
-          if (done()) resolve(value);
-        },
-        (error) => {
-          if (!this.waiting.has(reject)) return;
-          void Promise.race([this.lost, later()]).then(() => {
-            if (done()) reject(error instanceof PumiceError ? error : new DeviceError(messageOf(error)));
-          });
-        }
-      );
+      promise.then((value) => {
+        if (done()) resolve(value);
+      }, (error) => {
+        if (!this.waiting.has(reject)) return;
+        void Promise.race([this.lost, later()]).then(() => {
+          if (done()) reject(error instanceof PumiceError ? error : new DeviceError(messageOf(error)));
+        });
+      });
     });
   }
-  /** Runs `work`, and throws what the device has against it once it is known: no memory, or a call that it refuses. */
   async guard(what, work) {
     this.check();
     const { result, fault } = this.watch(what, work);
@@ -2551,7 +2294,6 @@ var Gpu = class _Gpu {
     if (error) throw error;
     return result;
   }
-  /** As `guard`, without waiting: the fault comes as a promise. */
   watch(what, work) {
     const { device: device2 } = this;
     for (const kind of SCOPES) device2.pushErrorScope(kind);
@@ -2574,11 +2316,7 @@ var Gpu = class _Gpu {
   }
   onLost(info) {
     const why = info.message ? `: ${info.message.slice(0, 300)}` : "";
-    const error = new DeviceLost(
-      `the GPU was lost (${info.reason || "unknown"})${why}`,
-      "load the model again: the driver was reset, or the browser took the GPU away",
-      { reason: info.reason }
-    );
+    const error = new DeviceLost(`the GPU was lost (${info.reason || "unknown"})${why}`, "load the model again: the driver was reset, or the browser took the GPU away", { reason: info.reason });
     this.lostError = error;
     this.failAll(this.closed ? new ClosedError("the GPU was closed", "open another") : error);
     return error;
@@ -2588,7 +2326,6 @@ var Gpu = class _Gpu {
     this.waiting.clear();
     for (const reject of waiting) reject(error);
   }
-  /** Frees the device and all memory on it; what is in flight fails. */
   close() {
     if (this.closed) return;
     this.closed = true;
@@ -2617,15 +2354,7 @@ function factsOf(adapter, device2) {
   for (const name of WANTED_LIMITS) limits[name] = device2.limits[name];
   const { isFallbackAdapter } = info;
   const words = `${info.architecture} ${info.description}`.toLowerCase();
-  return {
-    vendor: info.vendor,
-    architecture: info.architecture,
-    description: info.description,
-    software: isFallbackAdapter === true || /swiftshader|llvmpipe|lavapipe|basic render/.test(words),
-    features: [...device2.features].sort(),
-    limits,
-    subgroupSizes: device2.features.has("subgroups") && least && most ? [least, most] : null
-  };
+  return { vendor: info.vendor, architecture: info.architecture, description: info.description, software: isFallbackAdapter === true || /swiftshader|llvmpipe|lavapipe|basic render/.test(words), features: [...device2.features].sort(), limits, subgroupSizes: device2.features.has("subgroups") && least && most ? [least, most] : null };
 }
 function adapterName(facts) {
   return facts.description || [facts.vendor, facts.architecture].filter(Boolean).join(" ") || "this GPU";
@@ -2633,11 +2362,7 @@ function adapterName(facts) {
 function unmetNeeds(plan, facts) {
   const { needs } = plan;
   const name = adapterName(facts);
-  const refuse = (limit, needed, available) => new LimitError(
-    `the plan needs ${limit} ${needed}, ${name} has ${available}`,
-    `export the model again for ${name}, or use another device`,
-    { limit, needed, available, device: name }
-  );
+  const refuse = (limit, needed, available) => new LimitError(`the plan needs ${limit} ${needed}, ${name} has ${available}`, `export the model again for ${name}, or use another device`, { limit, needed, available, device: name });
   for (const key of Object.keys(LIMIT_OF)) {
     const available = facts.limits[LIMIT_OF[key]] ?? 0;
     if (needs[key] > available) return refuse(key, needs[key], available);
@@ -2735,15 +2460,7 @@ var MAX_EXPR_ITEMS = 512;
 var MAX_EXPR_DEPTH = 32;
 var INT64 = 2 ** 63;
 var FEATURES = ["f16", "subgroups"];
-var LIMITS = [
-  "max_storage_buffers",
-  "max_binding_bytes",
-  "max_buffer_bytes",
-  "max_uniform_bytes",
-  "max_invocations",
-  "max_workgroup_x",
-  "workgroup_memory"
-];
+var LIMITS = ["max_storage_buffers", "max_binding_bytes", "max_buffer_bytes", "max_uniform_bytes", "max_invocations", "max_workgroup_x", "workgroup_memory"];
 var OPERATIONS = ["//", "%", "max", "min"];
 async function readPlan(bytes) {
   const frame = await openFrame(bytes);
@@ -2755,25 +2472,14 @@ var PlanReader = class {
   constructor(header, blobs, sha2562) {
     this.blobs = blobs;
     this.sha256 = sha2562;
-    this.top = new Item(header).object(
-      ...["format", "target", "options", "symbols", "types", "inputs", "params", "states", "constants"],
-      ...["outputs", "captures", "tree", "buffers", "values", "kernels", "uniforms", "regimes", "graph"],
-      ...["blobs", "needs", "infer", "requirements", "index_inputs", "exprs"]
-    );
+    this.top = new Item(header).object(...["format", "target", "options", "symbols", "types", "inputs", "params", "states", "constants"], ...["outputs", "captures", "tree", "buffers", "values", "kernels", "uniforms", "regimes", "graph"], ...["blobs", "needs", "infer", "requirements", "index_inputs", "exprs"]);
     this.top.format.choice(["pumice-plan"]);
     if (this.top.target.choice(["webgpu", "host"]) === "host") {
-      throw new PlanError(
-        "the plan was made for the target host, a browser is of the target webgpu",
-        "export the model again, for webgpu",
-        { target: "host", device: "browser" }
-      );
+      throw new PlanError("the plan was made for the target host, a browser is of the target webgpu", "export the model again, for webgpu", { target: "host", device: "browser" });
     }
     this.symbols = this.readSymbols();
     this.exprs = this.top.exprs.array(MAX_ROWS).map((row) => this.expr(row));
-    this.types = this.top.types.rows("dtype", "shape").map((row) => ({
-      dtype: row.dtype.text(40),
-      shape: this.dims(row.shape, MAX_RANK, 0)
-    }));
+    this.types = this.top.types.rows("dtype", "shape").map((row) => ({ dtype: row.dtype.text(40), shape: this.dims(row.shape, MAX_RANK, 0) }));
   }
   blobs;
   sha256;
@@ -2783,20 +2489,8 @@ var PlanReader = class {
   types;
   plan() {
     const top = this.top;
-    const kernels = top.kernels.rows("name", "wgsl", "access", "words", "workgroup", "shared", "features").map((row) => ({
-      name: row.name.text(),
-      text: this.kernelText(row.wgsl),
-      access: this.access(row.access),
-      words: row.words.integer(0, MAX_OPERANDS),
-      workgroup: row.workgroup.integer(1),
-      shared: row.shared.integer(0),
-      features: this.features(row.features)
-    }));
-    const buffers = top.buffers.rows("kind", "nbytes", "name").map((row) => ({
-      kind: row.kind.choice(["input", "param", "constant", "state", "arena"]),
-      nbytes: row.nbytes.integer(0),
-      name: row.name.text()
-    }));
+    const kernels = top.kernels.rows("name", "wgsl", "access", "words", "workgroup", "shared", "features").map((row) => ({ name: row.name.text(), text: this.kernelText(row.wgsl), access: this.access(row.access), words: row.words.integer(0, MAX_OPERANDS), workgroup: row.workgroup.integer(1), shared: row.shared.integer(0), features: this.features(row.features) }));
+    const buffers = top.buffers.rows("kind", "nbytes", "name").map((row) => ({ kind: row.kind.choice(["input", "param", "constant", "state", "arena"]), nbytes: row.nbytes.integer(0), name: row.name.text() }));
     const values = this.values(top.values, buffers.length);
     const uniforms = top.uniforms.array(MAX_ROWS).map((row) => this.dims(row, MAX_OPERANDS));
     const options = top.options.object("fuse", "arena", "regimes", "guard", "default_max");
@@ -2804,33 +2498,8 @@ var PlanReader = class {
     options.guard.integer();
     options.default_max.integer(1);
     const graph = top.graph.object("nodes", "names", "updates", "ops");
-    return {
-      sha256: this.sha256,
-      symbols: this.symbols,
-      exprs: this.exprs,
-      ...this.derived(),
-      params: top.params.rows("name", "value", "stored").map((row) => ({
-        ...this.named(row),
-        stored: row.stored.array(MAX_RANK).map((n) => n.integer())
-      })),
-      states: top.states.rows("name", "value", "init").map((row) => ({
-        ...this.named(row),
-        init: row.init.value === null ? null : this.blob(row.init)
-      })),
-      constants: top.constants.rows("value", "blob").map((row) => ({ value: row.value.integer(0, MAX_ID), data: this.blob(row.blob) })),
-      outputs: top.outputs.rows("name", "value").map((row) => this.named(row)),
-      captures: top.captures.rows("name", "value").map((row) => this.named(row)),
-      tree: top.tree.text(2 ** 20),
-      buffers,
-      values,
-      kernels,
-      uniforms,
-      regimes: top.regimes.array(MAX_REGIMES, 1).map((item) => this.regime(item, values, buffers.length, kernels.length, uniforms.length)),
-      needs: this.needs(),
-      updated: new Set(graph.updates.rows("to", "value").map((row) => row.to.integer(0, MAX_ID)))
-    };
+    return { sha256: this.sha256, symbols: this.symbols, exprs: this.exprs, ...this.derived(), params: top.params.rows("name", "value", "stored").map((row) => ({ ...this.named(row), stored: row.stored.array(MAX_RANK).map((n) => n.integer()) })), states: top.states.rows("name", "value", "init").map((row) => ({ ...this.named(row), init: row.init.value === null ? null : this.blob(row.init) })), constants: top.constants.rows("value", "blob").map((row) => ({ value: row.value.integer(0, MAX_ID), data: this.blob(row.blob) })), outputs: top.outputs.rows("name", "value").map((row) => this.named(row)), captures: top.captures.rows("name", "value").map((row) => this.named(row)), tree: top.tree.text(2 ** 20), buffers, values, kernels, uniforms, regimes: top.regimes.array(MAX_REGIMES, 1).map((item) => this.regime(item, values, buffers.length, kernels.length, uniforms.length)), needs: this.needs(), updated: new Set(graph.updates.rows("to", "value").map((row) => row.to.integer(0, MAX_ID))) };
   }
-  // -- pieces -----------------------------------------------------------------------------------------------------------
   readSymbols() {
     const rows = this.top.symbols.rows("name", "max");
     if (rows.length > MAX_SYMBOLS) this.top.symbols.fail(`${rows.length} symbols, more than ${MAX_SYMBOLS}`);
@@ -2924,20 +2593,7 @@ var PlanReader = class {
     const own = this.values(found.values, buffers);
     for (const id of own.keys()) if (sources.has(id)) found.values.fail(`value ${id} is a source, which all regimes share`);
     const columns = ["label", "variant", "kernel", "bindings", "access", "uniforms", "groups", "nodes", "root", "anchor"];
-    return {
-      bounds: found.bounds.rows("dim", "most").map((row) => ({ dim: this.dim(row.dim), most: row.most.integer() })),
-      values: new Map([...sources, ...own]),
-      steps: found.steps.rows(...columns).map((row) => ({
-        label: row.label.text(),
-        kernel: row.kernel.index(kernels, "kernel"),
-        bindings: this.bindings(row.bindings),
-        access: this.access(row.access),
-        uniforms: row.uniforms.optional(0, uniforms - 1),
-        groups: this.groups(row.groups)
-      })),
-      copies: found.copies.rows("to", "value").map((row) => ({ to: row.to.integer(0, MAX_ID), value: row.value.integer(0, MAX_ID) })),
-      reason: found.reason.text()
-    };
+    return { bounds: found.bounds.rows("dim", "most").map((row) => ({ dim: this.dim(row.dim), most: row.most.integer() })), values: new Map([...sources, ...own]), steps: found.steps.rows(...columns).map((row) => ({ label: row.label.text(), kernel: row.kernel.index(kernels, "kernel"), bindings: this.bindings(row.bindings), access: this.access(row.access), uniforms: row.uniforms.optional(0, uniforms - 1), groups: this.groups(row.groups) })), copies: found.copies.rows("to", "value").map((row) => ({ to: row.to.integer(0, MAX_ID), value: row.value.integer(0, MAX_ID) })), reason: found.reason.text() };
   }
   bindings(at) {
     const words = at.array(2 * MAX_OPERANDS).map((n) => n.integer(0, MAX_ID));
@@ -2959,28 +2615,11 @@ var PlanReader = class {
     needs.storage_alignment = alignment;
     return needs;
   }
-  /** What follows from the graph, and is there for readers without one. */
   derived() {
     const inputs = this.top.inputs.rows("name", "value").map((row) => this.named(row));
     const names = inputs.map((i) => i.name);
     const symbols = this.symbols.map((s) => s.name);
-    return {
-      inputs,
-      infer: this.top.infer.rows("symbol", "input", "axis", "slope", "rest").map((row) => ({
-        symbol: row.symbol.choice(symbols),
-        input: row.input.choice(names),
-        axis: row.axis.integer(0, MAX_RANK),
-        slope: this.dim(row.slope),
-        rest: this.dim(row.rest)
-      })),
-      requirements: this.top.requirements.rows("small", "large", "unless_empty", "text").map((row) => ({
-        small: this.dim(row.small),
-        large: this.dim(row.large),
-        unlessEmpty: this.dim(row.unless_empty),
-        text: row.text.text()
-      })),
-      indexInputs: this.top.index_inputs.rows("input", "size", "op").map((row) => ({ input: row.input.choice(names), size: this.dim(row.size), op: row.op.text(100) }))
-    };
+    return { inputs, infer: this.top.infer.rows("symbol", "input", "axis", "slope", "rest").map((row) => ({ symbol: row.symbol.choice(symbols), input: row.input.choice(names), axis: row.axis.integer(0, MAX_RANK), slope: this.dim(row.slope), rest: this.dim(row.rest) })), requirements: this.top.requirements.rows("small", "large", "unless_empty", "text").map((row) => ({ small: this.dim(row.small), large: this.dim(row.large), unlessEmpty: this.dim(row.unless_empty), text: row.text.text() })), indexInputs: this.top.index_inputs.rows("input", "size", "op").map((row) => ({ input: row.input.choice(names), size: this.dim(row.size), op: row.op.text(100) })) };
   }
 };
 
@@ -3002,11 +2641,7 @@ async function openVariant(parts, facts, wanted) {
     if (!unmet) return { variant, plans };
     refused = unmet;
   }
-  throw refused ?? new LimitError(
-    "no variant of the bundle is for this adapter",
-    `it has ${facts.features.join(", ") || "no optional features"}; export the model again with --web, which always adds a variant for every browser`,
-    { adapter: facts.description, variants: variants.map((variant) => variant.name) }
-  );
+  throw refused ?? new LimitError("no variant of the bundle is for this adapter", `it has ${facts.features.join(", ") || "no optional features"}; export the model again with --web, which always adds a variant for every browser`, { adapter: facts.description, variants: variants.map((variant) => variant.name) });
 }
 function mayRun({ caps }, facts) {
   const has = (feature) => facts.features.includes(feature);
@@ -3078,7 +2713,6 @@ var InputCheck = class {
   inputs;
   names;
   symbolNumber;
-  // Runs in a loop usually repeat the shapes of the last one.
   lastShapes = null;
   lastSymbols = new Float64Array(0);
   check(given) {
@@ -3105,11 +2739,8 @@ var InputCheck = class {
     }
     if (count === this.names.length) return;
     const missing2 = this.names.filter((name) => !(name in given));
-    throw new MissingName(`the input ${quoted(missing2[0])} was not given`, `needed: ${this.names.join(" ")}`, {
-      names: missing2
-    });
+    throw new MissingName(`the input ${quoted(missing2[0])} was not given`, `needed: ${this.names.join(" ")}`, { names: missing2 });
   }
-  /** The values of the symbols for inputs of these shapes. */
   symbolsOf(shapes) {
     if (this.lastShapes !== null && sameShapes(this.lastShapes, shapes)) return this.lastSymbols;
     const symbols = new Float64Array(this.plan.symbols.length);
@@ -3123,10 +2754,7 @@ var InputCheck = class {
       const value = (size - rest) / slope;
       const fact = `input ${quoted(row.input)} axis ${row.axis} (${this.sizes.text(dim)} = ${size})`;
       if (!Number.isSafeInteger(value) || value < 0) {
-        throw new SymbolError(`${fact}: no ${row.symbol} ≥ 0 makes ${this.sizes.text(dim)} equal ${size}`, "", {
-          symbol: row.symbol,
-          got: size
-        });
+        throw new SymbolError(`${fact}: no ${row.symbol} ≥ 0 makes ${this.sizes.text(dim)} equal ${size}`, "", { symbol: row.symbol, got: size });
       }
       symbols[this.symbolNumber.get(row.symbol)] = value;
       origin.set(row.symbol, fact);
@@ -3136,7 +2764,6 @@ var InputCheck = class {
     this.lastSymbols = symbols;
     return symbols;
   }
-  /** The rank, and the axes whose size the plan fixes. */
   checkFixed(input, shape) {
     const expected = input.place.shape;
     const wrong = expected.findIndex((d, i) => typeof d === "number" && d !== shape[i]);
@@ -3144,11 +2771,7 @@ var InputCheck = class {
     const rank = `rank ${shape.length}, not ${expected.length}`;
     const why = shape.length === expected.length ? `axis ${wrong} is ${shape[wrong]}, not ${String(expected[wrong])}` : rank;
     const wanted = shapeText(expected.map((d) => this.sizes.text(d)));
-    throw new ShapeError(`input ${quoted(input.name)} must have shape ${wanted}, got ${shapeText(shape)}: ${why}`, "", {
-      name: input.name,
-      expected: wanted,
-      got: shape
-    });
+    throw new ShapeError(`input ${quoted(input.name)} must have shape ${wanted}, got ${shapeText(shape)}: ${why}`, "", { name: input.name, expected: wanted, got: shape });
   }
   checkSizes(shapes, symbols, origin) {
     this.inputs.forEach((input, i) => {
@@ -3157,31 +2780,19 @@ var InputCheck = class {
         if (typeof d === "number" || value === size) return;
         const names = [...symbolsOf(this.plan.exprs[d.e])].sort();
         const others = names.map((n) => `${n} is ${this.value(n, symbols)} by ${origin.get(n)}`).join("; ");
-        throw new SymbolError(
-          `input ${quoted(input.name)} axis ${axis} is ${size}, but ${this.sizes.text(d)} must be ${value}: ${others}`,
-          "inputs that share a symbol must agree on its value",
-          { symbols: Object.fromEntries(names.map((n) => [n, this.value(n, symbols)])), got: size }
-        );
+        throw new SymbolError(`input ${quoted(input.name)} axis ${axis} is ${size}, but ${this.sizes.text(d)} must be ${value}: ${others}`, "inputs that share a symbol must agree on its value", { symbols: Object.fromEntries(names.map((n) => [n, this.value(n, symbols)])), got: size });
       });
     });
     this.plan.symbols.forEach(({ name, max }, i) => {
       const value = symbols[i];
       if (value <= max) return;
-      throw new SymbolError(
-        `${name} is ${value} by ${origin.get(name)}, over its maximum ${max}`,
-        `give smaller inputs, or export with max={"${name}": ${value}} or more`,
-        { symbol: name, value, max }
-      );
+      throw new SymbolError(`${name} is ${value} by ${origin.get(name)}, over its maximum ${max}`, `give smaller inputs, or export with max={"${name}": ${value}} or more`, { symbol: name, value, max });
     });
     for (const row of this.plan.requirements) {
       const [small, large] = [this.sizes.at(row.small, symbols), this.sizes.at(row.large, symbols)];
       if (small <= large || this.sizes.at(row.unlessEmpty, symbols) <= 0) continue;
       const values = this.plan.symbols.map(({ name }, i) => `${name} = ${symbols[i]}`).join(", ");
-      throw new SymbolError(
-        `with ${values}: ${row.text}, which is out of range (${small} > ${large})`,
-        "give inputs of other sizes",
-        { small, large }
-      );
+      throw new SymbolError(`with ${values}: ${row.text}, which is out of range (${small} > ${large})`, "give inputs of other sizes", { small, large });
     }
   }
   value(name, symbols) {
@@ -3201,11 +2812,7 @@ function checkIndices(name, array, size, op) {
   for (let i = 0; i < data.length; i++) {
     const index = data[i];
     if (index >= -size && index < size) continue;
-    throw new IndexRangeError(
-      `input ${quoted(name)} holds the index ${index}, ${op} selects from ${size}`,
-      `indices must be in ${-size}…${size - 1}`,
-      { name, index, size }
-    );
+    throw new IndexRangeError(`input ${quoted(name)} holds the index ${index}, ${op} selects from ${size}`, `indices must be in ${-size}…${size - 1}`, { name, index, size });
   }
 }
 
@@ -3219,7 +2826,6 @@ var Sizes = class {
   plan;
   names;
   compiled;
-  /** A dim at some values of the symbols, in the order of the plan's. */
   at(d, symbols) {
     if (typeof d === "number") return d;
     return (this.compiled[d.e] ??= compileExpr(this.plan.exprs[d.e], this.names))(symbols);
@@ -3227,7 +2833,6 @@ var Sizes = class {
   shapeAt(shape, symbols) {
     return shape.map((d) => this.at(d, symbols));
   }
-  /** A dim as a user reads it. */
   text(d) {
     return typeof d === "number" ? String(d) : exprText(this.plan.exprs[d.e]);
   }
@@ -3264,14 +2869,11 @@ var RegimeSteps = class {
   clampOffset = /* @__PURE__ */ new Map();
   uniformBytes = 0;
   kept = /* @__PURE__ */ new Map();
-  /** The sizes whose words are in the uniform buffer. */
   written = null;
   groupLimit;
-  /** The distinct kernels of the regime, those of the runtime too. */
   get neededKernels() {
     return this.kernels;
   }
-  /** Whether all pipelines are compiled, so that a run need not wait for the compiler. */
   get compiled() {
     return this.groups.length > 0 || this.kernels.every((k) => this.gpu.pipelines.ready(k) !== null);
   }
@@ -3292,7 +2894,6 @@ var RegimeSteps = class {
       }
     });
   }
-  /** Makes what all runs of the regime share; the pipelines are there, or are compiled before the device goes on. */
   open() {
     const { gpu, regime } = this;
     const made = new Map(this.kernels.map((k) => [k, gpu.pipelines.now(k)]));
@@ -3329,14 +2930,9 @@ var RegimeSteps = class {
   clamp(step, value, pipeline) {
     const offset = this.clampOffset.get(step);
     const slot = [...this.clampOffset.keys()].indexOf(step);
-    const entries = [
-      bindingOf(0, this.buffers, this.regime.values.get(value).parts[0]),
-      { binding: 1, resource: { buffer: this.grids } },
-      { binding: 2, resource: { buffer: this.uniforms, offset, size: 16 } }
-    ];
+    const entries = [bindingOf(0, this.buffers, this.regime.values.get(value).parts[0]), { binding: 1, resource: { buffer: this.grids } }, { binding: 2, resource: { buffer: this.uniforms, offset, size: 16 } }];
     return { group: this.gpu.device.createBindGroup({ label: "clamp", layout: pipeline.layout, entries }), offset: SLOT_BYTES * slot };
   }
-  /** Grids, uniforms and results at some values of the symbols. */
   prepare(symbols) {
     const key = symbols.join(" ");
     let found = this.kept.get(key);
@@ -3360,10 +2956,7 @@ var RegimeSteps = class {
       if (n <= 0) return;
       const grid = foldGrid(n, this.groupLimit);
       if (grid[2] > this.groupLimit || counted && n >= 2 ** 32) {
-        throw new LimitError(`${step.label} needs ${n} workgroups, a grid holds ${this.groupLimit}³`, "give smaller inputs", {
-          wanted: n,
-          limit: this.groupLimit
-        });
+        throw new LimitError(`${step.label} needs ${n} workgroups, a grid holds ${this.groupLimit}³`, "give smaller inputs", { wanted: n, limit: this.groupLimit });
       }
       steps.push(i);
       grids.push(...grid);
@@ -3382,7 +2975,6 @@ var RegimeSteps = class {
     if (nbytes > room2) throw new PlanError(`the output ${name} takes ${nbytes} bytes, the plan has room for ${room2}`);
     return { name, dtype: value.dtype, shape, nbytes, parts: value.parts };
   }
-  /** Records the steps into a pass. */
   encode(prepared, encoder) {
     if (this.groups.length < this.regime.steps.length) this.open();
     if (this.uniforms !== null && this.written !== prepared) {
@@ -3412,7 +3004,6 @@ var RegimeSteps = class {
     }
     pass.end();
   }
-  /** Records what states take over from other values after the run; outputs are read before. */
   encodeCopies(encoder) {
     for (const { to, value } of this.regime.copies) {
       const target = this.regime.values.get(to);
@@ -3422,7 +3013,6 @@ var RegimeSteps = class {
       encoder.copyBufferToBuffer(this.buffers[b.buffer], b.offset, this.buffers[a.buffer], a.offset, nbytes);
     }
   }
-  /** Frees what runs of the regime share; another run would make it again. */
   close() {
     release(this.gpu, [this.uniforms, this.grids].filter((b) => b !== null));
     this.uniforms = this.grids = null;
@@ -3460,7 +3050,6 @@ var Executable = class _Executable {
   buffers;
   own;
   sizes;
-  /** Settles when the kernels of all regimes are compiled. */
   ready = Promise.resolve();
   params;
   states;
@@ -3469,9 +3058,7 @@ var Executable = class _Executable {
   regimes;
   held;
   closed = false;
-  // Runs that wait for a compiler, so that later ones do not overtake them.
   queue = null;
-  /** Opens a plan: checks that the device can run it, allocates its memory and compiles its kernels. */
   static async open(gpu, plan, options = {}) {
     gpu.check();
     const unmet = unmetNeeds(plan, gpu.facts);
@@ -3500,7 +3087,6 @@ var Executable = class _Executable {
       if (init !== null && this.own.includes(this.buffers[resident.parts[0].buffer])) this.write(resident, init, 0);
     }
   }
-  /** Compiles the kernels of the regime that runs first, then, behind the caller's back, all others. */
   async compileFirst({ sizes, progress, signal }) {
     const { gpu } = this;
     const symbols = Float64Array.from(this.plan.symbols, (s) => sizes?.[s.name] ?? 0);
@@ -3514,27 +3100,21 @@ var Executable = class _Executable {
     this.ready = gpu.pipelines.compile(this.regimes.flatMap((r) => [...r.neededKernels])).then(() => void 0);
     this.ready.catch(() => void 0);
   }
-  // -- params and states ----------------------------------------------------------------------------------------------
-  /** Writes bytes of a param, all of them or a piece from byte `at` on, a multiple of 4, as all pieces but the last are. */
   writeParam(name, bytes, at = 0) {
     this.checkOpen();
     this.write(named(this.params, name, "param"), bytes, at, name);
     this.unset.delete(name);
   }
-  /** The bytes of a param. */
   readParam(name) {
     return this.read(() => named(this.params, name, "param"));
   }
-  /** Writes bytes of a state, as `writeParam` does. */
   writeState(name, bytes, at = 0) {
     this.checkOpen();
     this.write(named(this.states, name, "state"), bytes, at, name);
   }
-  /** The bytes of a state. */
   readState(name) {
     return this.read(() => named(this.states, name, "state"));
   }
-  /** Puts all states back to their first values. */
   resetStates() {
     this.checkOpen();
     const encoder = this.gpu.device.createCommandEncoder();
@@ -3549,11 +3129,7 @@ var Executable = class _Executable {
   write({ nbytes, parts }, bytes, at, name = "value") {
     const end = at + bytes.length;
     if (!Number.isSafeInteger(at) || at < 0 || at % 4 || end > nbytes || end < nbytes && end % 4) {
-      throw new InputError(
-        `${quoted(name)} has ${nbytes} bytes, ${bytes.length} were written from ${at} on`,
-        "pieces start and end at multiples of 4, and stay inside",
-        { name, nbytes, at, length: bytes.length }
-      );
+      throw new InputError(`${quoted(name)} has ${nbytes} bytes, ${bytes.length} were written from ${at} on`, "pieces start and end at multiples of 4, and stay inside", { name, nbytes, at, length: bytes.length });
     }
     let start = 0;
     for (const p of parts) {
@@ -3571,8 +3147,6 @@ var Executable = class _Executable {
     const found = await reading.finish();
     return found[""].data;
   }
-  // -- runs -----------------------------------------------------------------------------------------------------------
-  /** Runs the plan and reads its outputs. Inputs may not change until the kernels for their sizes are compiled. */
   run(inputs, options = {}) {
     try {
       const checked = this.checkRun(inputs);
@@ -3591,12 +3165,10 @@ var Executable = class _Executable {
       return Promise.reject(error);
     }
   }
-  /** Checks the inputs and enqueues a run at once; kernels that are not compiled yet make the device wait, not the caller. */
   submit(inputs, options = {}) {
     const checked = this.checkRun(inputs);
     return this.start(this.pick(checked.symbols), checked, options);
   }
-  /** Waits until the kernels for inputs of these shapes are compiled. */
   async prepare(shapes) {
     this.checkOpen();
     const given = this.plan.inputs.map(({ name }) => {
@@ -3614,7 +3186,6 @@ var Executable = class _Executable {
     }
     return this.check.check(inputs);
   }
-  /** The first regime whose bounds hold; the last one has none. */
   pick(symbols) {
     return this.regimes.find(({ regime }) => regime.bounds.every((b) => this.sizes.at(b.dim, symbols) <= b.most));
   }
@@ -3624,14 +3195,12 @@ var Executable = class _Executable {
     if (prepared.proven) return submitted(this.enqueue(regime, prepared, arrays, wanted).finish());
     const { result, fault } = this.gpu.watch("a run", () => this.enqueue(regime, prepared, arrays, wanted));
     prepared.proven = true;
-    return submitted(
-      Promise.all([fault, result.finish()]).then(async ([error, found]) => {
-        if (error === null) return found;
-        regime.close();
-        await this.gpu.pipelines.compile(regime.neededKernels);
-        throw error;
-      })
-    );
+    return submitted(Promise.all([fault, result.finish()]).then(async ([error, found]) => {
+      if (error === null) return found;
+      regime.close();
+      await this.gpu.pipelines.compile(regime.neededKernels);
+      throw error;
+    }));
   }
   wanted(prepared, read) {
     const names = read ?? this.plan.outputs.map((o) => o.name);
@@ -3667,7 +3236,6 @@ var Executable = class _Executable {
     }
     writeBytes(this.gpu, this.buffers[buffer], offset, bytes);
   }
-  /** Records copies of values to a staging buffer. */
   encodeReads(encoder, wanted) {
     let total = 0;
     const offsets = wanted.map((result) => {
@@ -3688,12 +3256,10 @@ var Executable = class _Executable {
     });
     return new Reading(this.gpu, staging, total, wanted, offsets);
   }
-  // -- life -----------------------------------------------------------------------------------------------------------
   checkOpen() {
     this.gpu.check();
     if (this.closed) throw new ClosedError("the executable was closed before this call", "open the plan again");
   }
-  /** Frees the memory of its own; runs in flight finish. */
   close() {
     if (this.closed) return;
     this.closed = true;
@@ -3715,13 +3281,11 @@ var Reading = class {
   wanted;
   offsets;
   mapped = null;
-  /** Asks for the staging buffer, once the copies to it are submitted. */
   map() {
     if (this.staging === null) this.mapped = this.gpu.settle(this.gpu.device.queue.onSubmittedWorkDone());
     else this.mapped = this.gpu.settle(this.staging.mapAsync(GPUMapMode.READ, 0, roundUp(this.total, 8)));
     this.mapped.catch(() => void 0);
   }
-  /** The values, when the device is done. */
   async finish() {
     const { staging } = this;
     if (this.mapped === null) this.map();
@@ -3757,10 +3321,7 @@ async function takeBuffers(gpu, plan, given) {
       throw new InputError(`the shared buffer of ${quoted(b.name)} has ${shared.size} bytes, the plan needs ${grain(b.nbytes)}`);
     }
   });
-  const own = await allocate(
-    gpu,
-    plan.buffers.flatMap((b, k) => given?.[k] ? [] : [{ nbytes: b.nbytes, label: `${b.kind} ${b.name}` }])
-  );
+  const own = await allocate(gpu, plan.buffers.flatMap((b, k) => given?.[k] ? [] : [{ nbytes: b.nbytes, label: `${b.kind} ${b.name}` }]));
   let next = 0;
   return { buffers: plan.buffers.map((_, k) => given?.[k] ?? own[next++]), own };
 }
@@ -3809,9 +3370,7 @@ var Pages = class {
   sizes;
   free;
   users;
-  /** The one that was used last is at the end. */
   kept = [];
-  /** A table for a prompt, and how many of its first tokens are in the cache already. */
   take(prompt) {
     const table = { groups: this.sizes.windows.map(() => new Int32Array(this.sizes.table)), used: 0 };
     const found = this.longest(prompt);
@@ -3826,7 +3385,6 @@ var Pages = class {
     this.kept = [...this.kept.filter((k) => k !== found.kept), found.kept];
     return { table, reused: found.count * this.sizes.page };
   }
-  /** Gives a table pages for that many tokens. There are enough for all slots, once nothing is kept. */
   grow(table, tokens) {
     const wanted = Math.min(Math.ceil(tokens / this.sizes.page), this.sizes.table);
     for (; table.used < wanted; table.used++) {
@@ -3841,15 +3399,10 @@ var Pages = class {
       }
     }
   }
-  /** Takes a sequence's pages back; those that are full of `tokens`, which ran, are kept for the next that begins so. */
   release(table, tokens) {
     const count = this.sizes.shareable ? Math.min(Math.floor(tokens.length / this.sizes.page), table.used) : 0;
     if (count) {
-      const kept = {
-        tokens: tokens.slice(0, count * this.sizes.page),
-        groups: table.groups.map((pages) => pages.slice(0, count)),
-        count
-      };
+      const kept = { tokens: tokens.slice(0, count * this.sizes.page), groups: table.groups.map((pages) => pages.slice(0, count)), count };
       for (const [g, pages] of kept.groups.entries()) for (const page of pages) this.users[g][page]++;
       for (const other of this.kept.filter((k) => common(k.tokens, kept.tokens) === k.tokens.length)) this.drop(other);
       this.kept.push(kept);
@@ -3857,11 +3410,9 @@ var Pages = class {
     for (const [g, pages] of table.groups.entries()) this.leave(g, pages.subarray(0, table.used));
     table.used = 0;
   }
-  /** Forgets all that is kept, as when the device's memory is gone. */
   clear() {
     while (this.kept.length) this.evict();
   }
-  /** Pages of the first group that nobody uses, and sequences that are kept. */
   get state() {
     return { free: this.free[0]?.length ?? 0, kept: this.kept.length };
   }
@@ -3903,14 +3454,11 @@ var TextStream = class {
   stop;
   decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   held = "";
-  /** Whether a stop string was reached; further tokens add nothing. */
   stopped = false;
-  /** The text that is safe to show after this token, often empty. */
   push(token) {
     if (this.stopped) return "";
     return this.advance(this.decoder.decode(this.tokenBytes(token), { stream: true }), false);
   }
-  /** The rest of the text, after the last token. */
   finish() {
     return this.stopped ? "" : this.advance(this.decoder.decode(), true);
   }
@@ -3944,16 +3492,7 @@ var Sequence = class {
     this.seed = request.settings.seed;
     this.sampling = request.settings.sampling;
     this.stream = new TextStream(request.tokenBytes, request.settings.stop);
-    this.record = {
-      began: performance.now(),
-      started: 0,
-      first: 0,
-      last: 0,
-      reused: 0,
-      recomputed: 0,
-      batch: 1,
-      steps: /* @__PURE__ */ new Set()
-    };
+    this.record = { began: performance.now(), started: 0, first: 0, last: 0, reused: 0, recomputed: 0, batch: 1, steps: /* @__PURE__ */ new Set() };
     this.finished = new Promise((resolve, reject) => {
       this.resolve = resolve;
       this.reject = reject;
@@ -3973,7 +3512,6 @@ var Sequence = class {
   seed;
   sampling;
   table = null;
-  /** The tokens that prefill runs: those of the prompt, and after starting over those of the answer too. */
   feed;
   text = "";
   ended = false;
@@ -3985,19 +3523,15 @@ var Sequence = class {
   get pages() {
     return this.table?.groups ?? [];
   }
-  /** Whether the prompt, or all that is run again, has not been submitted yet. */
   get prefilling() {
     return this.start < this.feed.length;
   }
-  /** Whether another step may be submitted: one that samples a token which the answer has room for. */
   get continues() {
     return !this.ended && !this.prefilling && this.number < this.request.limit;
   }
-  /** All tokens that are known, and of them those whose keys and values are in the cache. */
   get ran() {
     return [...this.promptTokens, ...this.answer].slice(0, this.start);
   }
-  /** Takes the next token of the answer; true if it ends it. */
   take(token) {
     if (this.ended) return true;
     this.record.last = performance.now();
@@ -4013,13 +3547,11 @@ var Sequence = class {
     this.say(this.stream.finish());
     return this.end("length");
   }
-  /** Ends it with what there is. */
   cancel() {
     if (this.ended) return;
     this.say(this.stream.finish());
     this.end("cancelled");
   }
-  /** Ends it with an error. */
   fail(error) {
     this.ended = true;
     this.reject(error);
@@ -4042,11 +3574,7 @@ function limitOf(prompt, settings, vocab, context) {
   if (wrong !== void 0) throw new InputError(`the token ${wrong} is not in the vocabulary of ${vocab}`);
   const room2 = context - prompt.length;
   if (room2 < 1) {
-    throw new InputError(
-      `${prompt.length} prompt tokens leave no room for an answer, the context holds ${context}`,
-      "shorten the prompt, or export the bundle with a larger context",
-      { promptTokens: prompt.length, context }
-    );
+    throw new InputError(`${prompt.length} prompt tokens leave no room for an answer, the context holds ${context}`, "shorten the prompt, or export the bundle with a larger context", { promptTokens: prompt.length, context });
   }
   return Math.min(settings.maxTokens ?? DEFAULT_MAX_TOKENS, room2);
 }
@@ -4068,13 +3596,11 @@ var Engine = class {
   waiting = [];
   live = /* @__PURE__ */ new Set();
   inFlight = [];
-  // Those whose rows of the slot's states are written.
   filled = /* @__PURE__ */ new WeakSet();
   running = false;
   prefilledLast = false;
   stepMs = AHEAD_MS;
   arrived = 0;
-  /** Starts an answer, or lets it wait for a slot. */
   add(request) {
     const sequence = new Sequence(request);
     this.waiting.push(sequence);
@@ -4084,13 +3610,11 @@ var Engine = class {
     }
     return sequence;
   }
-  /** Ends an answer at once, with what there is; steps that are submitted already do no harm. */
   cancel(sequence) {
     if (sequence.ended) return;
     sequence.cancel();
     this.leave(sequence);
   }
-  /** Ends all answers with an error. */
   fail(error) {
     for (const sequence of [...this.live, ...this.waiting]) {
       sequence.fail(error);
@@ -4098,7 +3622,6 @@ var Engine = class {
     }
     this.pages.clear();
   }
-  /** Answers that run and that wait. */
   get load() {
     return { live: this.live.size, waiting: this.waiting.length };
   }
@@ -4119,7 +3642,6 @@ var Engine = class {
   get ahead() {
     return Math.max(2, Math.min(MOST_AHEAD, this.sizes.ring - 1, Math.ceil(AHEAD_MS / this.stepMs)));
   }
-  /** Gives free slots to those that wait, in order. */
   admit() {
     while (this.waiting.length && this.freeSlots.length) {
       const sequence = this.waiting.shift();
@@ -4130,7 +3652,6 @@ var Engine = class {
       sequence.start = sequence.record.reused = reused;
     }
   }
-  /** The sequences of the next step: a chunk of one prompt, or a token of each that goes on; in turns, where both can run. */
   next() {
     const decoding = [...this.live].filter((s) => s.continues);
     const prefilling = [...this.live].find((s) => !s.ended && s.prefilling);
@@ -4172,7 +3693,6 @@ var Engine = class {
     for (const s of sampled) s.number++;
     this.inFlight.push({ sampled, tokens, decodes: !prefill });
   }
-  /** Waits for the oldest step and gives its tokens to their sequences. */
   async take() {
     const oldest = this.inFlight[0];
     if (!oldest) return;
@@ -4185,18 +3705,13 @@ var Engine = class {
       if (sequence.ended) continue;
       const token = tokens[k];
       if (token === this.sizes.failedToken) {
-        sequence.fail(
-          new NotFinite(`${this.sizes.name} computes logits that are NaN or infinite`, "its weights are damaged, or overflow", {
-            model: this.sizes.name
-          })
-        );
+        sequence.fail(new NotFinite(`${this.sizes.name} computes logits that are NaN or infinite`, "its weights are damaged, or overflow", { model: this.sizes.name }));
         this.leave(sequence);
       } else if (sequence.take(token)) {
         this.leave(sequence);
       }
     }
   }
-  /** Frees the slot and the pages of a sequence that ended. What ran of it may be kept. */
   leave(sequence) {
     const at = this.waiting.indexOf(sequence);
     if (at >= 0) this.waiting.splice(at, 1);
@@ -4204,12 +3719,10 @@ var Engine = class {
     this.freeSlots.push(sequence.slot);
     this.pages.release(sequence.table, sequence.ran);
   }
-  /** Whether keys of a sequence depend on its length, and it now becomes longer than what they were computed for. */
   mustStartOver(s) {
     const border = this.sizes.cache.recompute_beyond;
     return border !== null && s.feed.length <= border && s.start + 1 > border;
   }
-  /** Runs all tokens again, as soon as those that are in flight are known. */
   startOver(s) {
     if (s.answer.length < s.number) return;
     s.feed = [...s.promptTokens, ...s.answer];
@@ -4231,7 +3744,6 @@ var Scope = class {
   column = 0;
   vocabulary = 0;
   counts = /* @__PURE__ */ new Map();
-  /** How often `x` is in an array, which is gone through once for all x. */
   count(array, x) {
     let found = this.counts.get(array);
     if (!found) {
@@ -4244,11 +3756,7 @@ var Scope = class {
 };
 var INDICES = ["token", "page", "column", "vocabulary"];
 var NUMBERS = ["slot", "start", "length", "number", "prompt"];
-var ARRAYS = {
-  tokens: (s) => s.tokens,
-  prompt_tokens: (s) => s.promptTokens,
-  answer: (s) => s.answer
-};
+var ARRAYS = { tokens: (s) => s.tokens, prompt_tokens: (s) => s.promptTokens, answer: (s) => s.answer };
 var StepInputs = class {
   constructor(table, sizes) {
     this.sizes = sizes;
@@ -4259,7 +3767,6 @@ var StepInputs = class {
   }
   sizes;
   entries;
-  /** The arrays for a step over these sequences. */
   compute(sequences) {
     const found = {};
     const scopes = sequences.map((sequence) => new Scope(sequence));
@@ -4362,16 +3869,7 @@ function uniform(seed, number) {
 }
 
 // src/model/options.ts
-var RANGES2 = {
-  temperature: [0, 100, false],
-  top_k: [0, 2 ** 30, true],
-  top_p: [0, 1, false],
-  min_p: [0, 1, false],
-  typical_p: [0, 1, false],
-  repeat_penalty: [0.01, 100, false],
-  presence_penalty: [-2, 2, false],
-  frequency_penalty: [-2, 2, false]
-};
+var RANGES2 = { temperature: [0, 100, false], top_k: [0, 2 ** 30, true], top_p: [0, 1, false], min_p: [0, 1, false], typical_p: [0, 1, false], repeat_penalty: [0.01, 100, false], presence_penalty: [-2, 2, false], frequency_penalty: [-2, 2, false] };
 var NEUTRAL = { repeat_penalty: 1, presence_penalty: 0, frequency_penalty: 0 };
 var OTHERS = ["maxTokens", "seed", "stop", "stopTokens", "ignoreEos", "system", "raw"];
 function settingsOf(options, sampler, vocab) {
@@ -4391,17 +3889,7 @@ function settingsOf(options, sampler, vocab) {
   const penalised = Object.entries(NEUTRAL).some(([rule, neutral]) => (sampling[rule] ?? neutral) !== neutral);
   checkCandidates(sampling, sampler.candidates);
   const recommended = sampler.recommended["max_tokens"];
-  return {
-    sampling,
-    seed: seedOf(options.seed),
-    drawn: (sampling["temperature"] ?? 0) > 0 || penalised,
-    maxTokens: given["maxTokens"] === void 0 ? typeof recommended === "number" ? recommended : null : inRange("maxTokens", given["maxTokens"], 1, Infinity, true),
-    stop: stopsOf(given["stop"]),
-    stopTokens: stopTokensOf(given["stopTokens"], vocab),
-    ignoreEos: flag("ignoreEos", given["ignoreEos"]),
-    system: textOf("system", given["system"]),
-    raw: flag("raw", given["raw"])
-  };
+  return { sampling, seed: seedOf(options.seed), drawn: (sampling["temperature"] ?? 0) > 0 || penalised, maxTokens: given["maxTokens"] === void 0 ? typeof recommended === "number" ? recommended : null : inRange("maxTokens", given["maxTokens"], 1, Infinity, true), stop: stopsOf(given["stop"]), stopTokens: stopTokensOf(given["stopTokens"], vocab), ignoreEos: flag("ignoreEos", given["ignoreEos"]), system: textOf("system", given["system"]), raw: flag("raw", given["raw"]) };
 }
 function camelCase(rule) {
   return rule.replace(/_(\w)/g, (_, letter) => letter.toUpperCase());
@@ -4420,10 +3908,7 @@ function checkCandidates(sampling, candidates) {
   const topK = sampling["top_k"];
   if (candidates === null || topK === void 0 || (sampling["temperature"] ?? 0) === 0) return;
   if (topK < 1 || topK > candidates) {
-    throw new InputError(`topK is ${topK}`, `this bundle puts up to ${candidates} tokens in order: give 1…${candidates}`, {
-      name: "topK",
-      value: topK
-    });
+    throw new InputError(`topK is ${topK}`, `this bundle puts up to ${candidates} tokens in order: give 1…${candidates}`, { name: "topK", value: topK });
   }
 }
 function seedOf(seed) {
@@ -4478,14 +3963,7 @@ var KIT_VERSION = "0.1.52";
 var MANIFEST2 = "manifest.json";
 var TIMING_SOURCE = "queue-submit-wait";
 var MAX_CONTENT = 64 << 10;
-var LIMITS2 = [
-  "maxBufferSize",
-  "maxStorageBufferBindingSize",
-  "maxComputeWorkgroupStorageSize",
-  "maxComputeInvocationsPerWorkgroup",
-  "maxComputeWorkgroupSizeX",
-  "maxComputeWorkgroupSizeY"
-];
+var LIMITS2 = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY"];
 function textArtifact(role, text) {
   const content = new TextEncoder().encode(text);
   return { role, mediaType: "text/plain; charset=utf-8", shape: [content.length], content };
@@ -4512,48 +3990,9 @@ async function makeReceipt(run, call) {
   const stages = call.stages.map((stage) => ({ ...stage, ms: tenths(stage.ms) }));
   const totalMs = tenths(stages.reduce((sum, stage) => sum + stage.ms, 0));
   const names = stages.map((stage) => stage.name);
-  const profile = {
-    schema: STAGED_SCHEMA,
-    route: "staged-submits",
-    timingSource: TIMING_SOURCE,
-    timestampQueryValidatedAgainstStaged: false,
-    requiredStages: names,
-    stages,
-    stageNames: names,
-    totalMs
-  };
+  const profile = { schema: STAGED_SCHEMA, route: "staged-submits", timingSource: TIMING_SOURCE, timestampQueryValidatedAgainstStaged: false, requiredStages: names, stages, stageNames: names, totalMs };
   const route = `pumice.${call.task}.v1`;
-  return {
-    schema: RECEIPT_SCHEMA,
-    requestedRouteId: route,
-    effectiveRouteId: route,
-    status: call.status,
-    fallbackReason: null,
-    backend: backend(run),
-    model: { id: model.name, revision: model.revision, weightsHash: `sha256:${model.files[0].sha256}`, dtype: model.dtype },
-    kernel: { kitVersion: KIT_VERSION, profile: "pumice.plan", commit: null },
-    inputs,
-    outputs: outputs.map((entry) => ({ ...entry, status: "real" })),
-    timings: { source: TIMING_SOURCE, totalMs, stages, profile },
-    createdAt: call.ended.toISOString(),
-    pumice: {
-      schema: RUN_SCHEMA,
-      version: VERSION3,
-      task: call.task,
-      request: call.request,
-      model,
-      plans: call.plans,
-      packs: [],
-      degraded: [],
-      insecure: false,
-      device: device(run.adapter),
-      caps: { target: "webgpu", name: run.variant.name, ...run.variant.caps },
-      software: { pumice: VERSION3, browser: navigator.userAgent },
-      conditions: call.conditions,
-      artifacts: { inputs: contents(call.inputs), outputs: contents(call.outputs) },
-      log: null
-    }
-  };
+  return { schema: RECEIPT_SCHEMA, requestedRouteId: route, effectiveRouteId: route, status: call.status, fallbackReason: null, backend: backend(run), model: { id: model.name, revision: model.revision, weightsHash: `sha256:${model.files[0].sha256}`, dtype: model.dtype }, kernel: { kitVersion: KIT_VERSION, profile: "pumice.plan", commit: null }, inputs, outputs: outputs.map((entry) => ({ ...entry, status: "real" })), timings: { source: TIMING_SOURCE, totalMs, stages, profile }, createdAt: call.ended.toISOString(), pumice: { schema: RUN_SCHEMA, version: VERSION3, task: call.task, request: call.request, model, plans: call.plans, packs: [], degraded: [], insecure: false, device: device(run.adapter), caps: { target: "webgpu", name: run.variant.name, ...run.variant.caps }, software: { pumice: VERSION3, browser: navigator.userAgent }, conditions: call.conditions, artifacts: { inputs: contents(call.inputs), outputs: contents(call.outputs) }, log: null } };
 }
 function receiptJson(value) {
   if (typeof value === "bigint") return String(value);
@@ -4569,44 +4008,18 @@ function receiptJson(value) {
 function backend(run) {
   const timed = run.features.includes("timestamp-query");
   const limits = LIMITS2.filter((name) => run.limits[name] !== void 0).map((name) => [name, run.limits[name]]);
-  return {
-    kind: "webgpu-local",
-    runtime: "browser",
-    adapterName: deviceName(run.adapter),
-    browser: navigator.userAgent,
-    requestedFeatures: [...run.features].sort(),
-    features: [...run.features].sort(),
-    limits: Object.fromEntries(limits),
-    timestampQuery: timed ? "requested" : "unavailable"
-  };
+  return { kind: "webgpu-local", runtime: "browser", adapterName: deviceName(run.adapter), browser: navigator.userAgent, requestedFeatures: [...run.features].sort(), features: [...run.features].sort(), limits: Object.fromEntries(limits), timestampQuery: timed ? "requested" : "unavailable" };
 }
 function device(adapter) {
   const { vendor, architecture, description, software, subgroupSizes } = adapter;
-  return {
-    backend: "webgpu",
-    target: "webgpu",
-    name: deviceName(adapter),
-    vendor,
-    architecture,
-    description,
-    software,
-    subgroup_size: subgroupSizes
-  };
+  return { backend: "webgpu", target: "webgpu", name: deviceName(adapter), vendor, architecture, description, software, subgroup_size: subgroupSizes };
 }
 function deviceName(adapter) {
   return adapter.description || [adapter.vendor, adapter.architecture].filter(Boolean).join(" ") || "unnamed adapter";
 }
 async function modelEntry({ manifest, source }) {
   const bytes = new TextEncoder().encode(manifest.text);
-  return {
-    name: String(manifest.model["name"] ?? "function"),
-    source,
-    revision: "unversioned",
-    format: "bundle",
-    architecture: manifest.model["architecture"] ?? null,
-    dtype: mainDtype(manifest),
-    files: [{ name: MANIFEST2, bytes: bytes.length, sha256: await sha256Hex(bytes) }]
-  };
+  return { name: String(manifest.model["name"] ?? "function"), source, revision: "unversioned", format: "bundle", architecture: manifest.model["architecture"] ?? null, dtype: mainDtype(manifest), files: [{ name: MANIFEST2, bytes: bytes.length, sha256: await sha256Hex(bytes) }] };
 }
 function mainDtype(manifest) {
   const bytes = /* @__PURE__ */ new Map();
@@ -4614,12 +4027,10 @@ function mainDtype(manifest) {
   return [...bytes].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "none";
 }
 async function listed(artifacts) {
-  return Promise.all(
-    artifacts.map(async ({ role, shape, content }) => {
-      const sha2562 = await sha256Hex(content);
-      return { role, artifactId: `${role}-${sha2562.slice(0, 16)}`, sha256: sha2562, shape };
-    })
-  );
+  return Promise.all(artifacts.map(async ({ role, shape, content }) => {
+    const sha2562 = await sha256Hex(content);
+    return { role, artifactId: `${role}-${sha2562.slice(0, 16)}`, sha256: sha2562, shape };
+  }));
 }
 function contents(artifacts) {
   const found = {};
@@ -4651,7 +4062,6 @@ var Answers = class {
   }
   model;
   engine;
-  /** The answer to a prompt; its text goes to `onText` as it comes. Aborting ends it with what there is. */
   async generate(prompt, options, onText, signal) {
     const { model } = this;
     const settings = settingsOf(options, model.causal.sampler, model.vocab);
@@ -4669,60 +4079,20 @@ var Answers = class {
       signal.removeEventListener("abort", cancel);
     }
   }
-  /** Ends all answers with an error. */
   fail(error) {
     this.engine.fail(error);
   }
   async answer(prompt, sequence, finished) {
     const { settings } = sequence.request;
     const { text, tokens, finishReason, record } = finished;
-    return {
-      text,
-      tokens,
-      finishReason,
-      usage: { promptTokens: sequence.promptTokens.length, completionTokens: tokens.length, cachedTokens: record.reused },
-      timings: timingsOf(sequence, finished),
-      seed: String(settings.seed),
-      sampling: { ...settings.sampling, max_tokens: sequence.request.limit },
-      receipt: await this.receipt(prompt, sequence, finished)
-    };
+    return { text, tokens, finishReason, usage: { promptTokens: sequence.promptTokens.length, completionTokens: tokens.length, cachedTokens: record.reused }, timings: timingsOf(sequence, finished), seed: String(settings.seed), sampling: { ...settings.sampling, max_tokens: sequence.request.limit }, receipt: await this.receipt(prompt, sequence, finished) };
   }
   receipt(prompt, sequence, { text, tokens, finishReason, record }) {
     const { model } = this;
     const { settings, limit, ends } = sequence.request;
     const prefillMs = record.first ? record.first - record.started : 0;
     const decodeMs = record.first ? record.last - record.first : 0;
-    return makeReceipt(model.facts, {
-      task: "generate",
-      request: {
-        ...requestOf(settings),
-        max_tokens: limit,
-        stop_tokens: [...ends].sort((a, b) => a - b),
-        context: model.cache.context,
-        slots: model.cache.slots,
-        chunk: model.causal.chunk,
-        memory: null,
-        cache_dtype: model.cache.dtype,
-        largest_step: null
-      },
-      conditions: {
-        finish_reason: finishReason,
-        sequences: 1,
-        batch: record.batch,
-        reused_tokens: record.reused,
-        preempted: 0,
-        recomputed: record.recomputed
-      },
-      plans: [...record.steps].map((step) => ({ name: step, digest: model.digest(step) })),
-      stages: [
-        { name: "prefill", ms: prefillMs, metadata: { tokens: sequence.promptTokens.length - record.reused } },
-        { name: "decode", ms: decodeMs, metadata: { tokens: Math.max(tokens.length - 1, 0) } }
-      ],
-      inputs: [promptArtifact(prompt), jsonArtifact("prompt_tokens", sequence.promptTokens)],
-      outputs: [textArtifact("text", text), jsonArtifact("tokens", tokens)],
-      status: finishReason === "cancelled" ? "partial" : "real",
-      ended: /* @__PURE__ */ new Date()
-    });
+    return makeReceipt(model.facts, { task: "generate", request: { ...requestOf(settings), max_tokens: limit, stop_tokens: [...ends].sort((a, b) => a - b), context: model.cache.context, slots: model.cache.slots, chunk: model.causal.chunk, memory: null, cache_dtype: model.cache.dtype, largest_step: null }, conditions: { finish_reason: finishReason, sequences: 1, batch: record.batch, reused_tokens: record.reused, preempted: 0, recomputed: record.recomputed }, plans: [...record.steps].map((step) => ({ name: step, digest: model.digest(step) })), stages: [{ name: "prefill", ms: prefillMs, metadata: { tokens: sequence.promptTokens.length - record.reused } }, { name: "decode", ms: decodeMs, metadata: { tokens: Math.max(tokens.length - 1, 0) } }], inputs: [promptArtifact(prompt), jsonArtifact("prompt_tokens", sequence.promptTokens)], outputs: [textArtifact("text", text), jsonArtifact("tokens", tokens)], status: finishReason === "cancelled" ? "partial" : "real", ended: /* @__PURE__ */ new Date() });
   }
 };
 function promptArtifact(prompt) {
@@ -4730,31 +4100,14 @@ function promptArtifact(prompt) {
 }
 function requestOf(settings) {
   const { sampling, seed, stop, raw, ignoreEos, system } = settings;
-  return {
-    ...sampling,
-    seed: seed <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(seed) : seed,
-    sampler: SAMPLER,
-    logprobs: null,
-    logit_bias: [],
-    raw,
-    ignore_eos: ignoreEos,
-    stop,
-    ...system === null ? {} : { system }
-  };
+  return { ...sampling, seed: seed <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(seed) : seed, sampler: SAMPLER, logprobs: null, logit_bias: [], raw, ignore_eos: ignoreEos, stop, ...system === null ? {} : { system } };
 }
 function timingsOf(sequence, { record, tokens }) {
   const seconds = (from, to) => from && to > from ? (to - from) / 1e3 : 0;
   const prefillSeconds = seconds(record.started, record.first);
   const decodeSeconds = seconds(record.first, record.last);
   const ran = sequence.promptTokens.length - record.reused;
-  return {
-    firstTokenSeconds: seconds(record.began, record.first),
-    totalSeconds: seconds(record.began, performance.now()),
-    prefillSeconds,
-    decodeSeconds,
-    prefillTokensPerSecond: prefillSeconds ? ran / prefillSeconds : 0,
-    tokensPerSecond: decodeSeconds ? Math.max(tokens.length - 1, 0) / decodeSeconds : 0
-  };
+  return { firstTokenSeconds: seconds(record.began, record.first), totalSeconds: seconds(record.began, performance.now()), prefillSeconds, decodeSeconds, prefillTokensPerSecond: prefillSeconds ? ran / prefillSeconds : 0, tokensPerSecond: decodeSeconds ? Math.max(tokens.length - 1, 0) / decodeSeconds : 0 };
 }
 var BundleSteps = class {
   constructor(model) {
@@ -4818,10 +4171,7 @@ async function embedTokens(ids, settings, name, run, { signal, done = () => {
     for (const [row, k] of rows.entries()) {
       found[k] = Float32Array.from({ length: settings.width }, (_, i) => numbers[row * settings.width + i]);
       if (!found[k].every(Number.isFinite)) {
-        throw new NotFinite(`${name} computes NaN or infinite values for text ${k}`, "its weights are damaged, or overflow", {
-          model: name,
-          text: k
-        });
+        throw new NotFinite(`${name} computes NaN or infinite values for text ${k}`, "its weights are damaged, or overflow", { model: name, text: k });
       }
     }
     finished += rows.length;
@@ -4833,10 +4183,7 @@ function padded(rows, width) {
   const tokens = new Int32Array(rows.length * width);
   for (const [row, ids] of rows.entries()) tokens.set(ids, row * width);
   const length = Int32Array.from(rows, (ids) => Math.max(1, ids.length));
-  return {
-    tokens: { dtype: "i32", shape: [rows.length, width], data: tokens },
-    length: { dtype: "i32", shape: [rows.length], data: length }
-  };
+  return { tokens: { dtype: "i32", shape: [rows.length, width], data: tokens }, length: { dtype: "i32", shape: [rows.length], data: length } };
 }
 
 // src/model/embedder.ts
@@ -4846,7 +4193,6 @@ var Embedder = class {
     this.model = model;
   }
   model;
-  /** A vector for each text, in their order. */
   async embed(texts, receipt, done, signal) {
     checkTexts(texts);
     const { encoder, name } = this.model;
@@ -4863,23 +4209,7 @@ var Embedder = class {
   }
   receipt(texts, ids, vectors, batches, ms) {
     const { encoder } = this.model;
-    return makeReceipt(this.model.facts, {
-      task: "embed",
-      request: {
-        pooling: encoder.pooling,
-        normalize: encoder.normalized,
-        lower_case: encoder.lower_case,
-        batch_size: encoder.batch,
-        max_tokens: encoder.max_tokens
-      },
-      conditions: { batches, sequences: ids.length },
-      plans: [{ name: "encode", digest: this.model.digest(STEP) }],
-      stages: [{ name: "encode", ms }],
-      inputs: [jsonArtifact("texts", texts), jsonArtifact("tokens", ids)],
-      outputs: [arrayArtifact("vectors", vectors, encoder.width)],
-      status: "real",
-      ended: /* @__PURE__ */ new Date()
-    });
+    return makeReceipt(this.model.facts, { task: "embed", request: { pooling: encoder.pooling, normalize: encoder.normalized, lower_case: encoder.lower_case, batch_size: encoder.batch, max_tokens: encoder.max_tokens }, conditions: { batches, sequences: ids.length }, plans: [{ name: "encode", digest: this.model.digest(STEP) }], stages: [{ name: "encode", ms }], inputs: [jsonArtifact("texts", texts), jsonArtifact("tokens", ids)], outputs: [arrayArtifact("vectors", vectors, encoder.width)], status: "real", ended: /* @__PURE__ */ new Date() });
   }
 };
 
@@ -4893,7 +4223,6 @@ var PlanWriter = class {
   gpu;
   buffers;
   places;
-  /** Writes bytes of a param from byte `at` on, a multiple of 4. */
   writeParam(name, bytes, at = 0) {
     const parts = this.places.get(name);
     if (!parts) throw new UnknownName(`no plan has the weight ${name}`, "export the bundle again", { name });
@@ -4926,7 +4255,6 @@ var LoadedModel = class _LoadedModel {
   answering = null;
   embedding = null;
   source = "";
-  /** Loads a bundle; what fails leaves nothing behind on the device. */
   static async open(settings, report, signal) {
     const began = performance.now();
     const opening = Gpu.open();
@@ -4955,7 +4283,6 @@ var LoadedModel = class _LoadedModel {
   get name() {
     return String(this.manifest.model["name"] ?? "this bundle");
   }
-  /** The manifest's entries of causal bundles. */
   get causal() {
     return this.manifest.json;
   }
@@ -4968,15 +4295,12 @@ var LoadedModel = class _LoadedModel {
   get vocab() {
     return Number(this.manifest.model["vocab"] ?? 0);
   }
-  /** Makes answers; there is one queue of them for the model. */
   get answers() {
     return this.answering ??= new Answers(this);
   }
-  /** Makes vectors. */
   get embedder() {
     return this.embedding ??= new Embedder(this);
   }
-  /** The executable of a step, compiled when it is first asked for. */
   executable(step) {
     let found = this.opened.get(step);
     if (!found) {
@@ -4986,66 +4310,35 @@ var LoadedModel = class _LoadedModel {
     }
     return found;
   }
-  /** The inputs' table of a step, as the manifest has it. */
   stepInputs(step) {
     return this.chosen.variant.steps.get(step)?.inputs ?? {};
   }
-  /** The digest of the plan of a step. */
   digest(step) {
     return this.chosen.plans.get(step)?.sha256 ?? "";
   }
-  /** Runs a step once with arrays by name. */
   async run(step, inputs, read) {
     const executable = await this.executable(step);
     return executable.run(inputs, read ? { read } : {});
   }
-  /** The tokenizer and the chat template, whose code is loaded when it is first asked for. */
   texts() {
     this.text ??= this.loadText();
     return this.text;
   }
-  /** What receipts say of the model and the device. */
   get facts() {
     const { facts, device: device2 } = this.gpu;
-    return {
-      manifest: this.manifest,
-      variant: this.chosen.variant,
-      source: this.source,
-      adapter: facts,
-      features: [...device2.features].sort(),
-      limits: facts.limits
-    };
+    return { manifest: this.manifest, variant: this.chosen.variant, source: this.source, adapter: facts, features: [...device2.features].sort(), limits: facts.limits };
   }
   get info() {
     const { manifest } = this;
     const isCausal = manifest.kind === "causal";
-    return {
-      kind: manifest.kind,
-      name: this.name,
-      model: manifest.model,
-      sha256: manifest.sha256,
-      variant: this.chosen.variant.name,
-      steps: [...this.chosen.variant.steps.keys()],
-      adapter: this.gpu.facts,
-      memory: this.gpu.allocated,
-      storage: this.bundle.parts.notStored ? "none" : this.bundle.parts.storage?.kind ?? "none",
-      context: isCausal ? this.cache.context : null,
-      slots: isCausal ? this.cache.slots : null,
-      defaults: isCausal ? this.causal.sampler.defaults : null,
-      chat: isCausal && this.causal.template !== null,
-      encoder: manifest.kind === "encoder" ? { width: this.encoder.width, maxTokens: this.encoder.max_tokens } : null,
-      loadSeconds: this.loadSeconds
-    };
+    return { kind: manifest.kind, name: this.name, model: manifest.model, sha256: manifest.sha256, variant: this.chosen.variant.name, steps: [...this.chosen.variant.steps.keys()], adapter: this.gpu.facts, memory: this.gpu.allocated, storage: this.bundle.parts.notStored ? "none" : this.bundle.parts.storage?.kind ?? "none", context: isCausal ? this.cache.context : null, slots: isCausal ? this.cache.slots : null, defaults: isCausal ? this.causal.sampler.defaults : null, chat: isCausal && this.causal.template !== null, encoder: manifest.kind === "encoder" ? { width: this.encoder.width, maxTokens: this.encoder.max_tokens } : null, loadSeconds: this.loadSeconds };
   }
-  /** Ends all that is under way with an error. */
   fail(error) {
     this.answering?.fail(error);
   }
-  /** Frees the device. */
   close() {
     this.gpu.close();
   }
-  /** Weights stream to the device while kernels are compiled and the tokenizer is read. */
   async fill(signal) {
     const { manifest, parts } = this.bundle;
     const writers = /* @__PURE__ */ new Map();
@@ -5053,15 +4346,10 @@ var LoadedModel = class _LoadedModel {
       const writer = new PlanWriter(this.gpu, plan, this.buffers(step));
       for (const { name } of plan.params) if (!writers.has(name)) writers.set(name, writer);
     }
-    const work = [
-      loadWeights(parts, (name) => writers.get(name) ?? null, this.gpu.device.queue),
-      ...this.firstSteps().map((step) => this.executable(step)),
-      ...manifest.json["tokenizer"] ? [this.texts()] : []
-    ];
+    const work = [loadWeights(parts, (name) => writers.get(name) ?? null, this.gpu.device.queue), ...this.firstSteps().map((step) => this.executable(step)), ...manifest.json["tokenizer"] ? [this.texts()] : []];
     await Promise.all(work);
     if (signal?.aborted) signal.throwIfAborted();
   }
-  /** What the first call most likely needs. Others are compiled when they are used. */
   firstSteps() {
     const all = [...this.chosen.variant.steps.keys()];
     if (this.manifest.kind !== "causal") return all;
@@ -5085,11 +4373,7 @@ var LoadedModel = class _LoadedModel {
     const { tokenizer, template } = this.causal;
     const lowerCase = this.manifest.kind === "encoder" && this.encoder.lower_case;
     const read = async (file) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(await parts.bytes(file));
-    const [{ Text }, json, sources] = await Promise.all([
-      import("./text.js"),
-      read(tokenizer.file),
-      Promise.all(Object.entries(template?.sources ?? {}).map(async ([name, file]) => [name, await read(file)]))
-    ]);
+    const [{ Text }, json, sources] = await Promise.all([import("./text.js"), read(tokenizer.file), Promise.all(Object.entries(template?.sources ?? {}).map(async ([name, file]) => [name, await read(file)]))]);
     const templates = template && { sources: Object.fromEntries(sources), variables: template.variables };
     return new Text(json, tokenizer, templates, { lowerCase });
   }
@@ -5110,13 +4394,11 @@ var ModelHost = class {
   hopeless = false;
   closed = false;
   memory = 0;
-  /** Loads the model of this worker. */
   async load(settings, report, signal) {
     if (this.settings) throw new InputError("this worker has a model already", "load another one with its own worker");
     this.settings = settings;
     return this.use(await LoadedModel.open(settings, report, signal));
   }
-  /** The model; one whose device was lost is loaded again first, from storage where it is kept. */
   async current() {
     if (this.closed) throw new ClosedError("the model is closed", "load it again");
     if (this.model) return this.model;
@@ -5124,21 +4406,18 @@ var ModelHost = class {
     this.loading ??= this.restore().finally(() => this.loading = null);
     return this.loading;
   }
-  /** Tells the client what changed: memory grows as steps are compiled. */
   reportInfo() {
     const info = this.model?.info;
     if (!info || info.memory === this.memory) return;
     this.memory = info.memory;
     this.tell({ name: "info", info });
   }
-  /** Frees the device for good. */
   close() {
     this.closed = true;
     this.model?.fail(new ClosedError("the model was closed", "load it again"));
     this.model?.close();
     this.model = null;
   }
-  /** Loses the device as a driver would. */
   async loseDevice() {
     const model = await this.current();
     model.gpu.device.destroy();
@@ -5146,10 +4425,7 @@ var ModelHost = class {
   }
   async restore() {
     if (this.hopeless) {
-      throw new DeviceLost(
-        `the GPU was lost again within seconds: ${this.lost?.message ?? ""}`,
-        "reload the page; if it happens again, close other pages that use the GPU, or update its driver"
-      );
+      throw new DeviceLost(`the GPU was lost again within seconds: ${this.lost?.message ?? ""}`, "reload the page; if it happens again, close other pages that use the GPU, or update its driver");
     }
     const model = this.use(await LoadedModel.open(this.settings, () => {
     }));
@@ -5182,59 +4458,43 @@ var scope = globalThis;
 var post = (message, transfer = []) => scope.postMessage(message, transfer);
 var host = new ModelHost((event) => post({ model: event }));
 var calls = /* @__PURE__ */ new Map();
-var handlers = {
-  async load(settings, { emit, signal }) {
-    const model = await host.load(settings, emit, signal);
-    return { result: { info: model.info } };
-  },
-  async generate({ prompt, options }, { emit, signal }) {
-    const model = await host.current();
-    return { result: await model.answers.generate(prompt, options, emit, signal) };
-  },
-  async tokenize({ prompt, system, raw }) {
-    const model = await host.current();
-    return { result: (await model.texts()).encodePrompt(prompt, system, raw) };
-  },
-  async embed({ texts, receipt }, { emit, signal }) {
-    const model = await host.current();
-    const result = await model.embedder.embed(texts, receipt, emit, signal);
-    return { result, transfer: buffersOf(result.vectors) };
-  },
-  async run({ step, inputs, read }, { signal }) {
-    const model = await host.current();
-    const result = await model.run(step, inputs, read);
-    signal.throwIfAborted();
-    return { result, transfer: buffersOf(Object.values(result)) };
-  },
-  async train() {
-    throw new Error("this runtime does not train");
-  },
-  async listCaches() {
-    return { result: await storedModels.list() };
-  },
-  async deleteCaches({ sha256: sha2562 }) {
-    return { result: await storedModels.delete(sha2562 ?? void 0) };
-  },
-  async cacheUsage() {
-    return { result: await storedModels.usage() };
-  },
-  async close() {
-    host.close();
-    return { result: null };
-  },
-  async loseDevice() {
-    await host.loseDevice();
-    return { result: null };
-  }
-};
+var handlers = { async load(settings, { emit, signal }) {
+  const model = await host.load(settings, emit, signal);
+  return { result: { info: model.info } };
+}, async generate({ prompt, options }, { emit, signal }) {
+  const model = await host.current();
+  return { result: await model.answers.generate(prompt, options, emit, signal) };
+}, async tokenize({ prompt, system, raw }) {
+  const model = await host.current();
+  return { result: (await model.texts()).encodePrompt(prompt, system, raw) };
+}, async embed({ texts, receipt }, { emit, signal }) {
+  const model = await host.current();
+  const result = await model.embedder.embed(texts, receipt, emit, signal);
+  return { result, transfer: buffersOf(result.vectors) };
+}, async run({ step, inputs, read }, { signal }) {
+  const model = await host.current();
+  const result = await model.run(step, inputs, read);
+  signal.throwIfAborted();
+  return { result, transfer: buffersOf(Object.values(result)) };
+}, async train() {
+  throw new Error("this runtime does not train");
+}, async listCaches() {
+  return { result: await storedModels.list() };
+}, async deleteCaches({ sha256: sha2562 }) {
+  return { result: await storedModels.delete(sha2562 ?? void 0) };
+}, async cacheUsage() {
+  return { result: await storedModels.usage() };
+}, async close() {
+  host.close();
+  return { result: null };
+}, async loseDevice() {
+  await host.loseDevice();
+  return { result: null };
+} };
 async function answer(id, method, args) {
   const abort = new AbortController();
-  const context = {
-    signal: abort.signal,
-    emit: (event, transfer) => post({ id, event }, transfer),
-    onMessage: () => {
-    }
-  };
+  const context = { signal: abort.signal, emit: (event, transfer) => post({ id, event }, transfer), onMessage: () => {
+  } };
   calls.set(id, { abort, context });
   try {
     const handler = handlers[method];
