@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from browser.local_server import LocalServer
 from playwright.sync_api import Browser, Page
 
-from browser.local_server import LocalServer
 from pumice.web import STATIC
 
 HTML = """<!doctype html><meta charset="utf-8"><title>models</title>
