@@ -298,6 +298,7 @@ var VERSION = 3;
 var LARGEST_MANIFEST = 64 << 20;
 var KINDS = ["causal", "encoder", "function", "train"];
 var AGAIN = "the bundle is damaged: copy it to the server again, or export it again";
+var NEWER_HINT = "reload the page without its cache; else serve the page of the Pumice that exported the model, or export it with this one";
 var NO_BUNDLE = "give the address of a folder that `pumice export --web` wrote";
 async function readManifest(bytes) {
   if (bytes.byteLength > LARGEST_MANIFEST) throw malformed(`it has ${bytes.byteLength} bytes, more than ${LARGEST_MANIFEST}`, NO_BUNDLE);
@@ -356,7 +357,7 @@ function isObject(value) {
 function checkVersion(version) {
   if (version === VERSION) return;
   if (typeof version === "number" && version > VERSION) {
-    throw malformed(`made by a newer Pumice: its version is ${version}, this page reads ${VERSION}`, "reload the page without its cache; else serve the page that the same Pumice wrote, or export the model with this one", { version });
+    throw malformed(`made by a newer Pumice: its version is ${version}, this page reads ${VERSION}`, NEWER_HINT, { version });
   }
   throw malformed(`version ${JSON.stringify(version)} of bundles is not read`, "export the model again with this version of Pumice", { version });
 }
@@ -604,7 +605,7 @@ async function openOpfs(writable) {
   if (writable && !("createSyncAccessHandle" in (globalThis.FileSystemFileHandle?.prototype ?? {}))) return null;
   try {
     const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(ROOT, { create: true });
-    return new OpfsStore(root, await root.getDirectoryHandle(PARTS2, { create: true }));
+    return new OpfsStore(root, await root.getDirectoryHandle(PARTS2, { create: true }), writable);
   } catch {
     return null;
   }
@@ -613,20 +614,24 @@ function isMissing(error) {
   return error instanceof DOMException && error.name === "NotFoundError";
 }
 var OpfsStore = class {
-  constructor(root, folder) {
+  constructor(root, folder, writable) {
     this.root = root;
     this.folder = folder;
+    this.writable = writable;
   }
   root;
   folder;
+  writable;
   kind = "opfs";
   async open(digest, mode) {
     if (mode === "write") {
       const file = await this.folder.getFileHandle(digest, { create: true });
-      return new WritablePart(await file.createSyncAccessHandle());
+      return new HandlePart(await file.createSyncAccessHandle(), true);
     }
     try {
-      return new ReadablePart(await (await this.folder.getFileHandle(digest)).getFile());
+      const file = await this.folder.getFileHandle(digest);
+      const access = this.writable ? await file.createSyncAccessHandle({ mode: "read-only" }).catch(() => null) : null;
+      return access ? new HandlePart(access, false) : new FilePart(await file.getFile());
     } catch (error) {
       if (isMissing(error)) return null;
       throw error;
@@ -687,7 +692,7 @@ async function remove(folder, name) {
     if (!isMissing(error)) throw error;
   }
 }
-var ReadablePart = class {
+var FilePart = class {
   constructor(file) {
     this.file = file;
     this.bytes = file.size;
@@ -707,11 +712,13 @@ var ReadablePart = class {
   close() {
   }
 };
-var WritablePart = class {
-  constructor(access) {
+var HandlePart = class {
+  constructor(access, writable) {
     this.access = access;
+    this.writable = writable;
   }
   access;
+  writable;
   get bytes() {
     return this.access.getSize();
   }
@@ -728,7 +735,7 @@ var WritablePart = class {
   }
   close() {
     try {
-      this.access.flush();
+      if (this.writable) this.access.flush();
     } finally {
       this.access.close();
     }
@@ -883,21 +890,21 @@ var HttpSource = class {
     url.pathname = path.endsWith("/") ? path : `${path}/`;
     this.id = url.href;
   }
-  async open(name, from, signal, fresh = false) {
-    const response = await this.ask(name, from, signal, fresh);
+  async open(name, from, signal, wish = {}) {
+    const response = await this.ask(name, from, signal, wish);
     if (response.status === 206 && from > 0) {
       if (startsAt(response, from)) return body(response, name);
       await response.body?.cancel();
-      return skip(body(await this.ask(name, 0, signal, fresh), name), from);
+      return skip(body(await this.ask(name, 0, signal, wish), name), from);
     }
     return from > 0 ? skip(body(response, name), from) : body(response, name);
   }
-  async ask(name, from, signal, fresh) {
+  async ask(name, from, signal, wish) {
     const url = new URL(name, this.id);
-    url.search = new URL(this.id).search;
+    url.search = new URL(this.id).search || (wish.sha256 ? `?sha256=${wish.sha256}` : "");
     let response;
     try {
-      response = await fetch(url, { cache: fresh ? "reload" : name === MANIFEST ? "no-cache" : "no-store", ...from > 0 ? { headers: { Range: `bytes=${from}-` } } : {}, ...signal ? { signal } : {} });
+      response = await fetch(url, { cache: wish.fresh ? "reload" : wish.stored ? "no-store" : wish.sha256 ? "default" : "no-cache", ...from > 0 ? { headers: { Range: `bytes=${from}-` } } : {}, ...signal ? { signal } : {} });
     } catch (error) {
       if (signal?.aborted) throw error;
       throw unreachable(name, url.href, error);
@@ -1005,7 +1012,8 @@ async function download(source, entry, chunkBytes, first, take, options = {}) {
   let next = first;
   await retrying(entry.name, options, async (attempt, fresh) => {
     if (next === entry.chunks.length) return;
-    const stream = await attempt.guard(source.open(entry.name, next * chunkBytes, attempt.signal, fresh));
+    const wish = { sha256: entry.sha256, stored: options.stored ?? false, fresh };
+    const stream = await attempt.guard(source.open(entry.name, next * chunkBytes, attempt.signal, wish));
     await receive(stream, entry, chunkBytes, next, attempt, async (index, chunk) => {
       if (!await isChunk(entry, index, chunk)) throw wrongChunk(entry, chunkBytes, index);
       await take(index, chunk);
@@ -1019,7 +1027,7 @@ async function downloadUnknown(source, name, most, options = {}) {
   await retrying(name, options, async (attempt, fresh) => {
     parts = [];
     let bytes = 0;
-    const reader = (await attempt.guard(source.open(name, 0, attempt.signal, fresh))).getReader();
+    const reader = (await attempt.guard(source.open(name, 0, attempt.signal, { fresh }))).getReader();
     for (; ; ) {
       const { done, value } = await attempt.guard(reader.read());
       if (done) return;
@@ -1353,7 +1361,7 @@ var Parts = class {
       await writer?.append(offset, chunk);
       this.meter.count(entry.name, chunk.byteLength, false);
       await onChunk(chunk, offset);
-    }, { ...this.options, signal });
+    }, { ...this.options, signal, stored: writer !== null });
   }
   async makeRoom() {
     return this.storage !== null && makeRoom(this.storage, this.source.id, this.manifest);
@@ -1500,11 +1508,15 @@ fn main() {
 
 // src/core/text.ts
 var SHOWN = 80;
+var MESSAGE_SHOWN = 500;
+var UNPRINTABLE = /[\u0000-\u001f\u007f-\u00a0\u00ad\u2000-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufff0-\uffff]/g;
+function printable(text, most = MESSAGE_SHOWN) {
+  const shown3 = text.length > most ? `${text.slice(0, most)}…` : text;
+  return shown3.replace(UNPRINTABLE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
 function quoted(name) {
-  const cut2 = name.length > SHOWN;
-  const shown3 = cut2 ? name.slice(0, SHOWN) : name;
-  const safe = shown3.replace(/[\\'\u0000-\u001f\u007f-\u009f\u2028\u2029\ud800-\udfff]/g, (c) => c === "\\" || c === "'" ? `\\${c}` : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
-  return `'${safe}'${cut2 ? "…" : ""}`;
+  const escaped2 = name.slice(0, SHOWN).replace(/[\\']/g, "\\$&");
+  return `'${printable(escaped2, 2 * SHOWN)}'${name.length > SHOWN ? "…" : ""}`;
 }
 function nearestHint(name, known) {
   let best = "";
@@ -1718,7 +1730,7 @@ var Item = class _Item {
   }
   fail(what) {
     const place = this.place || "the header";
-    throw new FormatError(`plan: ${place}: ${what}`, FOREIGN, { place });
+    throw new FormatError(printable(`plan: ${place}: ${what}`), FOREIGN, { place });
   }
   object(...keys) {
     const value = this.value;
@@ -1794,6 +1806,54 @@ function kindOf(value) {
   return typeof value === "object" ? "an object" : typeof value === "number" ? "an integer" : String(value);
 }
 
+// src/plan/flow.ts
+function flowFault(plan, regime) {
+  const held = plan.buffers.map(() => []);
+  for (const v of plan.values.values()) {
+    v.parts.forEach((part, number) => held[part.buffer].push({ part, value: v.id, number }));
+  }
+  const holds = (value, number, part) => held[part.buffer].some((h) => h.value === value && h.number === number);
+  for (const [k, step] of regime.steps.entries()) {
+    const parts = step.bindings.map((b) => regime.values.get(b.value).parts[b.part]);
+    for (const [i, b] of step.bindings.entries()) {
+      if (step.access[i] === "w" || isEmpty(regime, b.value) || holds(b.value, b.part, parts[i])) continue;
+      return `step ${k} (${step.label.slice(0, 80)}) reads value ${b.value}, which was never written or is overwritten by then`;
+    }
+    for (const [i, b] of step.bindings.entries()) {
+      if (step.access[i] === "r") continue;
+      const part = parts[i];
+      const written = [{ part, value: b.value, number: b.part }];
+      if (step.access[i] === "u") {
+        for (const id of [step.root, ...step.nodes]) {
+          regime.values.get(id)?.parts.forEach((q, number) => {
+            if (samePart(q, part)) written.push({ part: q, value: id, number });
+          });
+        }
+      }
+      held[part.buffer] = [...held[part.buffer].filter((h) => !overlap(h.part, part)), ...written];
+    }
+  }
+  for (const value of [...plan.outputs, ...plan.captures, ...regime.copies].map((row) => row.value)) {
+    const lost = regime.values.get(value)?.parts.some((part, number) => !holds(value, number, part)) ?? true;
+    if (lost && !isEmpty(regime, value)) return `value ${value} is read back, and was never written or is overwritten`;
+  }
+  return null;
+}
+function overlapping(parts) {
+  const sorted = [...parts].sort((a, b) => a.buffer - b.buffer || a.offset - b.offset);
+  for (let i = 1; i < sorted.length; i++) if (overlap(sorted[i - 1], sorted[i])) return [sorted[i - 1], sorted[i]];
+  return null;
+}
+function overlap(a, b) {
+  return a.buffer === b.buffer && a.offset < b.offset + b.nbytes && b.offset < a.offset + a.nbytes;
+}
+function samePart(a, b) {
+  return a.buffer === b.buffer && a.offset === b.offset && a.nbytes === b.nbytes;
+}
+function isEmpty(regime, value) {
+  return regime.values.get(value)?.shape.includes(0) ?? false;
+}
+
 // src/plan/wgsl.ts
 var MAX_TEXT2 = 2 ** 18;
 var MAX_TOKENS = 2 ** 16;
@@ -1806,7 +1866,7 @@ var COMMENT = /\/\/[^\n\v\f\r\u0085\u2028\u2029]*|\/\*/g;
 var BLOCK = /\/\*|\*\//g;
 function checkKernelText(kernel) {
   const fail2 = (what) => {
-    throw new FormatError(`plan: the kernel ${kernel.name.slice(0, 80)}: ${what}`, "kernels of a plan file stay within the limits of WGSL; save the plan again from its graph", { rule: "wgsl", kernel: kernel.name });
+    throw new FormatError(printable(`plan: the kernel ${kernel.name.slice(0, 80)}: ${what}`), "kernels of a plan file stay within the limits of WGSL; save the plan again from its graph", { rule: "wgsl", kernel: kernel.name });
   };
   if (kernel.text.length > MAX_TEXT2) fail2(`${kernel.text.length} characters, more than ${MAX_TEXT2}`);
   const tokens = withoutComments(kernel.text, fail2).match(TOKEN) ?? [];
@@ -1855,8 +1915,9 @@ function withoutComments(text, fail2) {
 
 // src/plan/check.ts
 var MAX_COUNT = 2 ** 32 - 1;
+var MAX_TREE_DEPTH = 64;
 function fail(what) {
-  throw new FormatError(`plan: it holds no sound plan: ${what.slice(0, 500)}`, "the file was not written by Pumice: save the plan again");
+  throw new FormatError(printable(`plan: it holds no sound plan: ${what}`), "the file was not written by Pumice: save the plan again");
 }
 function checkPlan(plan) {
   const maxima = new Map(plan.symbols.map((s) => [s.name, s.max]));
@@ -1875,6 +1936,7 @@ function checkPlan(plan) {
     }
   });
   plan.regimes.forEach((regime, k) => checkRegime(plan, regime, k, exact));
+  checkTree(plan);
 }
 function grain(nbytes) {
   return Math.max(16, Math.ceil(nbytes / 16) * 16);
@@ -1904,7 +1966,24 @@ function checkInferred(plan, exact) {
     if (!["i32", "u32", "i8", "u8"].includes(dtype)) fail(`the input ${row.input} selects, and is of the dtype ${dtype}`);
   }
 }
+function checkTree(plan) {
+  let tree = null;
+  try {
+    tree = plan.tree === "" ? null : JSON.parse(plan.tree);
+  } catch {
+    fail("the tree of its outputs is no JSON");
+  }
+  const pending = [[tree, 0]];
+  for (let next = pending.pop(); next !== void 0; next = pending.pop()) {
+    const [node, depth] = next;
+    if (depth > MAX_TREE_DEPTH) fail(`the outputs nest deeper than ${MAX_TREE_DEPTH}`);
+    if (node !== null && typeof node === "object") for (const child of Object.values(node)) pending.push([child, depth + 1]);
+    else if (node !== null && !(Number.isInteger(node) && plan.outputs[node])) fail("the tree of its outputs names what is none");
+  }
+}
 function checkSources(plan, exact) {
+  const placed = [...plan.inputs, ...plan.params, ...plan.states, ...plan.constants].flatMap((row) => plan.values.get(row.value)?.parts ?? []);
+  if (overlapping(placed)) fail("two sources have memory in common");
   const tables = { input: plan.inputs, param: plan.params, state: plan.states };
   for (const [kind, table] of Object.entries(tables)) {
     const names = /* @__PURE__ */ new Set();
@@ -1971,9 +2050,12 @@ function checkRegime(plan, regime, number, exact) {
   for (const { dim } of regime.bounds) exact(dim);
   for (const v of regime.values.values()) if (!plan.values.has(v.id)) checkParts(plan, v);
   regime.steps.forEach((step, k) => checkStep(plan, regime, step, `step ${k} (${step.label.slice(0, 80)})`, exact));
-  for (const { name, value } of [...plan.outputs, ...plan.captures]) {
-    const place = regime.values.get(value) ?? fail(`the output ${name} has no memory`);
-    place.shape.forEach(exact);
+  for (const table of [plan.outputs, plan.captures]) {
+    if (new Set(table.map((row) => row.name)).size !== table.length) fail("two outputs have one name");
+    for (const { name, value } of table) {
+      const place = regime.values.get(value) ?? fail(`the output ${name} has no memory`);
+      place.shape.forEach(exact);
+    }
   }
   for (const { to, value } of regime.copies) {
     const [target, source] = [plan.values.get(to), regime.values.get(value)];
@@ -1985,6 +2067,8 @@ function checkRegime(plan, regime, number, exact) {
     if (target.shape.some((d) => typeof d !== "number")) fail(`value ${value} is copied to ${to}, whose size is symbolic`);
     if (!isPlain(target.dtype) || stateBytes(target) > Math.min(a.nbytes, b.nbytes)) fail(`value ${value} is copied to ${to}, and is smaller`);
   }
+  const fault = flowFault(plan, regime);
+  if (fault) fail(fault);
 }
 function checkStep(plan, regime, step, where, exact) {
   const kernel = plan.kernels[step.kernel];
@@ -2011,7 +2095,8 @@ function checkStep(plan, regime, step, where, exact) {
   const read = step.bindings.findIndex((b) => b.value === groups.value);
   if (counted === void 0 || read < 0 || step.access[read] !== "r") fail(`${where}: its count is in a value that it does not read`);
   if (!["i32", "u32"].includes(counted.dtype) || counted.parts.length !== 1) fail(`${where}: its count is ${counted.dtype} in memory`);
-  if (4 * groups.word + 4 > counted.parts[0].nbytes) fail(`${where}: word ${groups.word} is not inside value ${groups.value}`);
+  const count = counted.shape.reduce((n, d) => n * (typeof d === "number" ? d : Infinity), 1);
+  if (groups.word >= count || 4 * groups.word + 4 > counted.parts[0].nbytes) fail(`${where}: word ${groups.word} is not inside value ${groups.value}`);
   const most = typeof groups.most === "number" ? groups.most : 0;
   if (most < 0 || most > MAX_COUNT) fail(`${where}: its bound on the workgroups is not in 0…${MAX_COUNT}`);
 }
@@ -2021,8 +2106,8 @@ function checkAliasing(step, parts, where) {
     if (!written.has(a.buffer)) return;
     if (step.access[i] === "r") fail(`${where}: buffer ${a.buffer} is both read and written`);
     for (const b of parts.slice(i + 1)) {
-      const overlap = a.buffer === b.buffer && a.offset < b.offset + grain(b.nbytes) && b.offset < a.offset + grain(a.nbytes);
-      if (overlap) fail(`${where}: two results overlap in buffer ${a.buffer}`);
+      const overlap2 = a.buffer === b.buffer && a.offset < b.offset + grain(b.nbytes) && b.offset < a.offset + grain(a.nbytes);
+      if (overlap2) fail(`${where}: two results overlap in buffer ${a.buffer}`);
     }
   });
 }
@@ -2089,6 +2174,7 @@ var StagingPool = class {
     if (best >= 0) {
       const [found] = this.free.splice(best, 1);
       this.keptBytes -= found.size;
+      this.gpu.allocated += found.size;
       return found;
     }
     const most = this.gpu.device.limits.maxBufferSize;
@@ -2103,6 +2189,7 @@ var StagingPool = class {
   }
   give(buffer) {
     if (this.closed || this.free.length >= KEPT_BUFFERS || this.keptBytes + buffer.size > KEPT_BYTES) return this.drop(buffer);
+    this.gpu.allocated -= buffer.size;
     this.keptBytes += buffer.size;
     this.free.push(buffer);
   }
@@ -2111,7 +2198,8 @@ var StagingPool = class {
     buffer.destroy();
   }
   close() {
-    for (const buffer of this.free.splice(0)) this.drop(buffer);
+    for (const buffer of this.free.splice(0)) buffer.destroy();
+    this.keptBytes = 0;
     this.closed = true;
   }
 };
@@ -2593,7 +2681,7 @@ var PlanReader = class {
     const own = this.values(found.values, buffers);
     for (const id of own.keys()) if (sources.has(id)) found.values.fail(`value ${id} is a source, which all regimes share`);
     const columns = ["label", "variant", "kernel", "bindings", "access", "uniforms", "groups", "nodes", "root", "anchor"];
-    return { bounds: found.bounds.rows("dim", "most").map((row) => ({ dim: this.dim(row.dim), most: row.most.integer() })), values: new Map([...sources, ...own]), steps: found.steps.rows(...columns).map((row) => ({ label: row.label.text(), kernel: row.kernel.index(kernels, "kernel"), bindings: this.bindings(row.bindings), access: this.access(row.access), uniforms: row.uniforms.optional(0, uniforms - 1), groups: this.groups(row.groups) })), copies: found.copies.rows("to", "value").map((row) => ({ to: row.to.integer(0, MAX_ID), value: row.value.integer(0, MAX_ID) })), reason: found.reason.text() };
+    return { bounds: found.bounds.rows("dim", "most").map((row) => ({ dim: this.dim(row.dim), most: row.most.integer() })), values: new Map([...sources, ...own]), steps: found.steps.rows(...columns).map((row) => ({ label: row.label.text(), kernel: row.kernel.index(kernels, "kernel"), bindings: this.bindings(row.bindings), access: this.access(row.access), uniforms: row.uniforms.optional(0, uniforms - 1), groups: this.groups(row.groups), root: row.root.integer(0, MAX_ID), nodes: row.nodes.array(MAX_ROWS).map((n) => n.integer(0, MAX_ID)) })), copies: found.copies.rows("to", "value").map((row) => ({ to: row.to.integer(0, MAX_ID), value: row.value.integer(0, MAX_ID) })), reason: found.reason.text() };
   }
   bindings(at) {
     const words = at.array(2 * MAX_OPERANDS).map((n) => n.integer(0, MAX_ID));
@@ -2650,9 +2738,19 @@ function mayRun({ caps }, facts) {
 async function readPlans(parts, variant) {
   const files = new Map(planNames(variant).map((name) => [name, new Uint8Array(parts.manifest.files.get(name)?.bytes ?? 0)]));
   await parts.streamAll(files.keys(), (name, chunk, offset) => files.get(name)?.set(chunk, offset));
-  const plans = await Promise.all([...files].map(async ([name, bytes]) => [name, await readPlan(bytes)]));
+  const plans = await Promise.all([...files].map(async ([name, bytes]) => [name, await readNamed(name, bytes)]));
   const byName = new Map(plans);
   return new Map([...variant.steps].map(([step, { plan }]) => [step, byName.get(plan)]));
+}
+async function readNamed(name, bytes) {
+  try {
+    return await readPlan(bytes);
+  } catch (error) {
+    if (!(error instanceof FormatError)) throw error;
+    const what = String(error.fields["what"] ?? error.message);
+    const hint = Number(error.fields["version"]) > 0 ? NEWER_HINT : error.hint;
+    throw new FormatError(`${name}: ${what}`, hint, { ...error.fields, file: name });
+  }
 }
 
 // src/bundle/weights.ts
@@ -2954,6 +3052,7 @@ var RegimeSteps = class {
       const counted = isCount(step.groups);
       const n = this.sizes.at(isCount(step.groups) ? step.groups.most : step.groups, symbols);
       if (n <= 0) return;
+      if (isCount(step.groups)) this.checkCount(step.label, step.groups, symbols);
       const grid = foldGrid(n, this.groupLimit);
       if (grid[2] > this.groupLimit || counted && n >= 2 ** 32) {
         throw new LimitError(`${step.label} needs ${n} workgroups, a grid holds ${this.groupLimit}³`, "give smaller inputs", { wanted: n, limit: this.groupLimit });
@@ -2966,6 +3065,12 @@ var RegimeSteps = class {
       results.set(name, this.result(name, this.regime.values.get(value), symbols));
     }
     return { key, proven: false, words, steps: Uint32Array.from(steps), grids: Uint32Array.from(grids), results };
+  }
+  checkCount(label, count, symbols) {
+    const { shape } = this.regime.values.get(count.value);
+    if (count.word >= elements(this.sizes.shapeAt(shape, symbols))) {
+      throw new PlanError(`${label}: its number of workgroups is word ${count.word} of a value that ends before it`);
+    }
   }
   result(name, value, symbols) {
     const room2 = value.parts.reduce((sum, p) => sum + p.nbytes, 0);

@@ -1,6 +1,8 @@
 import type { FileEntry } from "./manifest.js";
 import { type Source } from "./source.js";
 export interface DownloadOptions {
+    /** Whether the file is stored in this browser. */
+    stored?: boolean;
     signal?: AbortSignal | undefined;
     /** Attempts after one that brought nothing new. */
     retries?: number;

@@ -3,6 +3,8 @@ export declare const MANIFEST = "manifest.json";
 /** Bytes of a manifest; that of a model of a terabyte has a fifth of it. */
 export declare const LARGEST_MANIFEST: number;
 declare const KINDS: readonly ["causal", "encoder", "function", "train"];
+/** What to do about a file that a newer Pumice made. */
+export declare const NEWER_HINT = "reload the page without its cache; else serve the page of the Pumice that exported the model, or export it with this one";
 export type Kind = (typeof KINDS)[number];
 /** What a file of the bundle must hold: its size, its SHA-256, and that of each chunk of it. */
 export interface FileEntry {

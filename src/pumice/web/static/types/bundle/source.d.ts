@@ -5,11 +5,17 @@ export interface Source {
     readonly id: string;
     /** Whether the files are on this machine already, so that storing them again is a waste. */
     readonly local: boolean;
-    /**
-     * The bytes of a file from a position on. Errors whose fields have `retry` may go away by themselves.
-     * `fresh` goes past HTTP caches.
-     */
-    open(name: string, from: number, signal?: AbortSignal, fresh?: boolean): Promise<ReadableStream<Uint8Array>>;
+    /** The bytes of a file from a position on. Errors whose fields have `retry` may go away by themselves. */
+    open(name: string, from: number, signal?: AbortSignal, wish?: Wish): Promise<ReadableStream<Uint8Array>>;
+}
+/** How a file is asked for. */
+export interface Wish {
+    /** What it must hold. The address says so too: then no cache on the way has another version under it. */
+    sha256?: string;
+    /** Whether it goes to this browser's storage: HTTP caches need no second copy. */
+    stored?: boolean;
+    /** Go past HTTP caches. */
+    fresh?: boolean;
 }
 /** The source for what a user gives to `load`: an address, chosen files, or an opened folder. */
 export declare function sourceOf(from: string | URL | readonly File[] | FileSystemDirectoryHandle, base?: string | URL): Source;

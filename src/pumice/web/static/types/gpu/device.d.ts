@@ -26,7 +26,7 @@ export declare class Gpu {
     readonly lost: Promise<DeviceLost>;
     readonly pipelines: Pipelines;
     readonly staging: StagingPool;
-    /** Bytes of all buffers that are allocated through this. */
+    /** Bytes of all buffers in use; some staging buffers stay beyond that for the next reads. */
     allocated: number;
     private lostError;
     private closed;

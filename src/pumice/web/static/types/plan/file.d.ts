@@ -46,6 +46,9 @@ export interface PlanStep {
     access: string;
     uniforms: number | null;
     groups: Dim | DeviceCount;
+    /** The value that it computes, and the nodes of the graph that it stands for. */
+    root: number;
+    nodes: number[];
 }
 export interface PlanRegime {
     bounds: {
