@@ -10,7 +10,7 @@ export type AnswerOptions = GenerateOptions & { signal?: AbortSignal };
 export type Starter = (
   prompt: Prompt,
   options: AnswerOptions,
-  onText: (piece: string) => void,
+  onText: (piece: string, tokens: number) => void,
 ) => { result: Promise<Answer>; cancel(): void };
 
 /** An answer while it comes: iterate over its pieces, which are strings of whole characters, or await `result`. */
@@ -20,9 +20,11 @@ export class Generation implements AsyncIterable<string> {
   private readonly waiting = new Set<() => void>();
   private readonly stop: () => void;
   private done = false;
+  private count = 0;
 
   constructor(start: Starter, prompt: Prompt, options: AnswerOptions, complete: (answer: Answer | null) => void = () => {}) {
-    const { result, cancel } = start(prompt, options, (piece) => {
+    const { result, cancel } = start(prompt, options, (piece, tokens) => {
+      this.count = tokens;
       this.pieces.push(piece);
       this.wake();
     });
@@ -43,6 +45,11 @@ export class Generation implements AsyncIterable<string> {
       this.wake();
     };
     this.result.then(end, end);
+  }
+
+  /** How many tokens have come so far. */
+  get tokens(): number {
+    return this.count;
   }
 
   /** Ends the answer at once; `result` then has the text so far, with the finishReason "cancelled". */

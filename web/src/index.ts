@@ -11,9 +11,10 @@ import type { StorageUsage, StoredModel } from "./storage/index.js";
 import type { Kind, ModelInfo, Prompt } from "./types.js";
 
 export * from "./core/errors.js";
-export type { NDArray, DType } from "./core/arrays.js";
+export { fromNumbers, toNumbers, type DType, type NDArray } from "./core/arrays.js";
 export type { Progress } from "./bundle/fetch.js";
 export type { AdapterFacts } from "./gpu/device.js";
+export type { Signature, ValueType } from "./plan/signature.js";
 export type { StorageUsage, StoredModel };
 export { receiptKey, signReceipt } from "./sign.js";
 export type * from "./types.js";
@@ -153,7 +154,7 @@ export class Model {
 
   private readonly starter: Starter = (prompt, { signal, ...options }, onText) => {
     this.requireOpen();
-    return this.connection.call("generate", { prompt, options }, { onEvent: onText, signal });
+    return this.connection.call("generate", { prompt, options }, { onEvent: ({ text, tokens }) => onText(text, tokens), signal });
   };
 
   private embedded(

@@ -17,7 +17,7 @@ export interface Methods {
     message: never;
     result: { info: ModelInfo };
   };
-  generate: { args: { prompt: Prompt; options: GenerateOptions }; event: string; message: never; result: Answer };
+  generate: { args: { prompt: Prompt; options: GenerateOptions }; event: Piece; message: never; result: Answer };
   tokenize: { args: { prompt: Prompt; system: string | null; raw: boolean }; event: never; message: never; result: number[] };
   embed: { args: { texts: string[]; receipt: boolean }; event: number; message: never; result: Embedded };
   run: {
@@ -34,6 +34,12 @@ export interface Methods {
   loseDevice: { args: null; event: never; message: never; result: null };
 }
 export type Method = keyof Methods;
+
+/** Text of an answer that comes, and how many tokens the answer has by then. */
+export interface Piece {
+  text: string;
+  tokens: number;
+}
 
 /** The vectors of some texts, and the receipt if it was asked for. */
 export interface Embedded {

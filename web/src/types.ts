@@ -2,6 +2,7 @@
 
 import type { Kind } from "./bundle/manifest.js";
 import type { AdapterFacts } from "./gpu/device.js";
+import type { Signature } from "./plan/signature.js";
 
 export type { Kind };
 
@@ -75,6 +76,8 @@ export interface ModelInfo {
   sha256: string;
   variant: string;
   steps: string[];
+  /** What each step takes and gives, of bundles whose steps one calls oneself. */
+  signatures: Record<string, Signature> | null;
   adapter: AdapterFacts;
   /** Bytes that are allocated on the device. */
   memory: number;

@@ -33,7 +33,7 @@ const handlers: Handlers = {
   },
   async generate({ prompt, options }, { emit, signal }) {
     const model = await host.current();
-    return { result: await model.answers.generate(prompt, options, emit, signal) };
+    return { result: await model.answers.generate(prompt, options, (text, tokens) => emit({ text, tokens }), signal) };
   },
   async tokenize({ prompt, system, raw }) {
     const model = await host.current();

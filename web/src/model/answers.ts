@@ -22,7 +22,7 @@ export class Answers {
   }
 
   /** The answer to a prompt; its text goes to `onText` as it comes. Aborting ends it with what there is. */
-  async generate(prompt: Prompt, options: GenerateOptions, onText: (piece: string) => void, signal: AbortSignal): Promise<Answer> {
+  async generate(prompt: Prompt, options: GenerateOptions, onText: (piece: string, tokens: number) => void, signal: AbortSignal): Promise<Answer> {
     const { model } = this;
     const settings = settingsOf(options, model.causal.sampler, model.vocab);
     const text = await model.texts();

@@ -10,6 +10,7 @@ import { UnknownName } from "../core/errors.js";
 import { Gpu } from "../gpu/device.js";
 import { Executable } from "../gpu/executable.js";
 import { allocate } from "../gpu/memory.js";
+import { signatureOf } from "../plan/signature.js";
 import type { From } from "../protocol.js";
 import type { ModelInfo } from "../types.js";
 import { Answers } from "./answers.js";
@@ -169,6 +170,10 @@ export class LoadedModel {
       sha256: manifest.sha256,
       variant: this.chosen.variant.name,
       steps: [...this.chosen.variant.steps.keys()],
+      signatures:
+        manifest.kind === "function"
+          ? Object.fromEntries([...this.chosen.plans].map(([step, plan]) => [step, signatureOf(plan)]))
+          : null,
       adapter: this.gpu.facts,
       memory: this.gpu.allocated,
       storage: this.bundle.parts.notStored ? "none" : (this.bundle.parts.storage?.kind ?? "none"),
@@ -200,7 +205,7 @@ export class LoadedModel {
       for (const { name } of plan.params) if (!writers.has(name)) writers.set(name, writer);
     }
     const work = [
-      loadWeights(parts, (name) => writers.get(name) ?? null, this.gpu.device.queue),
+      loadWeights(parts, (name) => writers.get(name) ?? null, this.gpu.device.queue).then(() => parts.meter.enter("kernels")),
       ...this.firstSteps().map((step) => this.executable(step)),
       ...(manifest.json["tokenizer"] ? [this.texts()] : []),
     ];

@@ -14,7 +14,8 @@ export interface AnswerRequest {
   limit: number;
   ends: ReadonlySet<number>;
   tokenBytes: (token: number) => Uint8Array;
-  onText: (piece: string) => void;
+  /** Gets each piece, and how many tokens there are by then. */
+  onText: (piece: string, tokens: number) => void;
 }
 
 /** What is known of an answer beside its text. */
@@ -128,7 +129,7 @@ export class Sequence implements SequenceNumbers {
 
   private say(piece: string): void {
     this.text += piece;
-    if (piece) this.request.onText(piece);
+    if (piece) this.request.onText(piece, this.answer.length);
   }
 
   private end(finishReason: Answer["finishReason"]): true {

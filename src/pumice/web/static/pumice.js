@@ -185,9 +185,11 @@ var Generation = class {
   waiting = /* @__PURE__ */ new Set();
   stop;
   done = false;
+  count = 0;
   constructor(start, prompt, options, complete = () => {
   }) {
-    const { result, cancel } = start(prompt, options, (piece) => {
+    const { result, cancel } = start(prompt, options, (piece, tokens) => {
+      this.count = tokens;
       this.pieces.push(piece);
       this.wake();
     });
@@ -204,6 +206,9 @@ var Generation = class {
       this.wake();
     };
     this.result.then(end, end);
+  }
+  get tokens() {
+    return this.count;
   }
   cancel() {
     if (!this.done) this.stop();
@@ -284,6 +289,83 @@ function refuseOptions(options) {
 // src/model/cancelled.ts
 function cancelled(what) {
   return new RunCancelled(`${what} was cancelled`, "nothing is left to do");
+}
+
+// src/core/text.ts
+function shapeText(shape) {
+  return `(${shape.join(", ")}${shape.length === 1 ? "," : ""})`;
+}
+
+// src/core/arrays.ts
+var STORAGE = { f32: { bytes: 4, kind: "float", make: Float32Array }, f16: { bytes: 2, kind: "float", make: Uint16Array }, bf16: { bytes: 2, kind: "float", make: Uint16Array }, i32: { bytes: 4, kind: "int", make: Int32Array }, u32: { bytes: 4, kind: "int", make: Uint32Array }, i8: { bytes: 1, kind: "int", make: Int8Array }, u8: { bytes: 1, kind: "int", make: Uint8Array }, bool: { bytes: 1, kind: "bool", make: Uint8Array } };
+var RANGES = { i32: [-(2 ** 31), 2 ** 31 - 1], u32: [0, 2 ** 32 - 1], i8: [-128, 127], u8: [0, 255] };
+function itemBytes(dtype) {
+  return STORAGE[dtype].bytes;
+}
+function elements(shape) {
+  let count = 1;
+  for (const n of shape) count *= n;
+  return count;
+}
+function fromBytes(dtype, shape, bytes) {
+  return { dtype, shape: [...shape], data: new STORAGE[dtype].make(bytes) };
+}
+function zeros(dtype, shape) {
+  return fromBytes(dtype, shape, new ArrayBuffer(elements(shape) * itemBytes(dtype)));
+}
+function fromNumbers(dtype, shape, numbers) {
+  const made = zeros(dtype, shape);
+  if (numbers.length !== made.data.length) {
+    throw new ShapeError(`${numbers.length} numbers do not fill the shape ${shapeText(shape)}`);
+  }
+  const encode = dtype === "f16" ? toF16 : dtype === "bf16" ? toBf16 : null;
+  for (let i = 0; i < numbers.length; i++) made.data[i] = encode ? encode(numbers[i]) : numbers[i];
+  return made;
+}
+function toNumbers(array) {
+  if (array.dtype !== "f16" && array.dtype !== "bf16") return array.data;
+  const decode = array.dtype === "f16" ? fromF16 : fromBf16;
+  return Float32Array.from(array.data, decode);
+}
+var bits = new Uint32Array(1);
+var float = new Float32Array(bits.buffer);
+function bitsOf(x) {
+  float[0] = x;
+  return bits[0];
+}
+function toBf16(x) {
+  const b = bitsOf(x);
+  if (Number.isNaN(x)) return b >>> 16 & 32768 | 32704;
+  return b + 32767 + (b >>> 16 & 1) >>> 16 & 65535;
+}
+function fromBf16(half) {
+  bits[0] = half << 16;
+  return float[0];
+}
+function toF16(x) {
+  const b = bitsOf(x);
+  const sign = b >>> 16 & 32768;
+  const size = b & 2147483647;
+  if (size > 2139095040) return sign | 32256;
+  if (size >= 1199566848) return sign | 31744;
+  if (size < 947912704) {
+    const scaled = Math.abs(fround(b)) * 2 ** 24;
+    const whole = Math.floor(scaled);
+    const rest = scaled - whole;
+    return sign | whole + (rest > 0.5 || rest === 0.5 && whole % 2 === 1 ? 1 : 0);
+  }
+  return sign | size - 939524096 + 4095 + (size >>> 13 & 1) >>> 13;
+}
+function fround(b) {
+  bits[0] = b;
+  return float[0];
+}
+function fromF16(half) {
+  const sign = half & 32768 ? -1 : 1;
+  const exponent = half >>> 10 & 31;
+  const fraction = half & 1023;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
 }
 
 // src/core/json.ts
@@ -468,7 +550,7 @@ var Model = class {
   }
   starter = (prompt, { signal, ...options }, onText) => {
     this.requireOpen();
-    return this.connection.call("generate", { prompt, options }, { onEvent: onText, signal });
+    return this.connection.call("generate", { prompt, options }, { onEvent: ({ text, tokens }) => onText(text, tokens), signal });
   };
   embedded(texts, receipt, options) {
     this.require("encoder", "embeds no texts");
@@ -535,7 +617,9 @@ export {
   WrongHash,
   caches,
   errorFrom,
+  fromNumbers,
   load,
   receiptKey,
-  signReceipt
+  signReceipt,
+  toNumbers
 };

@@ -3465,6 +3465,17 @@ function orAborted(promise, signal) {
   });
 }
 
+// src/plan/signature.ts
+function signatureOf(plan) {
+  const size = (dim) => typeof dim === "number" ? dim : plan.exprs[dim.e];
+  const typed = (values) => ({ name, value }) => {
+    const { dtype, shape } = values.get(value);
+    const below = plan.indexInputs.find(({ input }) => input === name);
+    return { name, dtype, shape: shape.map(size), ...below ? { below: size(below.size) } : {} };
+  };
+  return { inputs: plan.inputs.map(typed(plan.values)), outputs: plan.outputs.map(typed(plan.regimes[0].values)), symbols: Object.fromEntries(plan.symbols.map(({ name, max }) => [name, max])) };
+}
+
 // src/model/pages.ts
 var Pages = class {
   constructor(sizes) {
@@ -3663,7 +3674,7 @@ var Sequence = class {
   }
   say(piece) {
     this.text += piece;
-    if (piece) this.request.onText(piece);
+    if (piece) this.request.onText(piece, this.answer.length);
   }
   end(finishReason) {
     this.ended = true;
@@ -4436,7 +4447,7 @@ var LoadedModel = class _LoadedModel {
   get info() {
     const { manifest } = this;
     const isCausal = manifest.kind === "causal";
-    return { kind: manifest.kind, name: this.name, model: manifest.model, sha256: manifest.sha256, variant: this.chosen.variant.name, steps: [...this.chosen.variant.steps.keys()], adapter: this.gpu.facts, memory: this.gpu.allocated, storage: this.bundle.parts.notStored ? "none" : this.bundle.parts.storage?.kind ?? "none", context: isCausal ? this.cache.context : null, slots: isCausal ? this.cache.slots : null, defaults: isCausal ? this.causal.sampler.defaults : null, chat: isCausal && this.causal.template !== null, encoder: manifest.kind === "encoder" ? { width: this.encoder.width, maxTokens: this.encoder.max_tokens } : null, loadSeconds: this.loadSeconds };
+    return { kind: manifest.kind, name: this.name, model: manifest.model, sha256: manifest.sha256, variant: this.chosen.variant.name, steps: [...this.chosen.variant.steps.keys()], signatures: manifest.kind === "function" ? Object.fromEntries([...this.chosen.plans].map(([step, plan]) => [step, signatureOf(plan)])) : null, adapter: this.gpu.facts, memory: this.gpu.allocated, storage: this.bundle.parts.notStored ? "none" : this.bundle.parts.storage?.kind ?? "none", context: isCausal ? this.cache.context : null, slots: isCausal ? this.cache.slots : null, defaults: isCausal ? this.causal.sampler.defaults : null, chat: isCausal && this.causal.template !== null, encoder: manifest.kind === "encoder" ? { width: this.encoder.width, maxTokens: this.encoder.max_tokens } : null, loadSeconds: this.loadSeconds };
   }
   fail(error) {
     this.answering?.fail(error);
@@ -4451,7 +4462,7 @@ var LoadedModel = class _LoadedModel {
       const writer = new PlanWriter(this.gpu, plan, this.buffers(step));
       for (const { name } of plan.params) if (!writers.has(name)) writers.set(name, writer);
     }
-    const work = [loadWeights(parts, (name) => writers.get(name) ?? null, this.gpu.device.queue), ...this.firstSteps().map((step) => this.executable(step)), ...manifest.json["tokenizer"] ? [this.texts()] : []];
+    const work = [loadWeights(parts, (name) => writers.get(name) ?? null, this.gpu.device.queue).then(() => parts.meter.enter("kernels")), ...this.firstSteps().map((step) => this.executable(step)), ...manifest.json["tokenizer"] ? [this.texts()] : []];
     await Promise.all(work);
     if (signal?.aborted) signal.throwIfAborted();
   }
@@ -4568,7 +4579,7 @@ var handlers = { async load(settings, { emit, signal }) {
   return { result: { info: model.info } };
 }, async generate({ prompt, options }, { emit, signal }) {
   const model = await host.current();
-  return { result: await model.answers.generate(prompt, options, emit, signal) };
+  return { result: await model.answers.generate(prompt, options, (text, tokens) => emit({ text, tokens }), signal) };
 }, async tokenize({ prompt, system, raw }) {
   const model = await host.current();
   return { result: (await model.texts()).encodePrompt(prompt, system, raw) };

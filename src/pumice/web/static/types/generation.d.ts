@@ -4,7 +4,7 @@ export type AnswerOptions = GenerateOptions & {
     signal?: AbortSignal;
 };
 /** Starts an answer: pieces go to `onText`, and cancelling ends it with what there is. */
-export type Starter = (prompt: Prompt, options: AnswerOptions, onText: (piece: string) => void) => {
+export type Starter = (prompt: Prompt, options: AnswerOptions, onText: (piece: string, tokens: number) => void) => {
     result: Promise<Answer>;
     cancel(): void;
 };
@@ -15,7 +15,10 @@ export declare class Generation implements AsyncIterable<string> {
     private readonly waiting;
     private readonly stop;
     private done;
+    private count;
     constructor(start: Starter, prompt: Prompt, options: AnswerOptions, complete?: (answer: Answer | null) => void);
+    /** How many tokens have come so far. */
+    get tokens(): number;
     /** Ends the answer at once; `result` then has the text so far, with the finishReason "cancelled". */
     cancel(): void;
     /** The pieces from the first on; leaving the loop early cancels the answer. */

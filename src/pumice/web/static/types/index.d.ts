@@ -6,9 +6,10 @@ import { Chat, Generation, type AnswerOptions, type ChatOptions } from "./genera
 import type { StorageUsage, StoredModel } from "./storage/index.js";
 import type { Kind, ModelInfo, Prompt } from "./types.js";
 export * from "./core/errors.js";
-export type { NDArray, DType } from "./core/arrays.js";
+export { fromNumbers, toNumbers, type DType, type NDArray } from "./core/arrays.js";
 export type { Progress } from "./bundle/fetch.js";
 export type { AdapterFacts } from "./gpu/device.js";
+export type { Signature, ValueType } from "./plan/signature.js";
 export type { StorageUsage, StoredModel };
 export { receiptKey, signReceipt } from "./sign.js";
 export type * from "./types.js";

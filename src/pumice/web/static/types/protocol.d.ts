@@ -24,7 +24,7 @@ export interface Methods {
             prompt: Prompt;
             options: GenerateOptions;
         };
-        event: string;
+        event: Piece;
         message: never;
         result: Answer;
     };
@@ -97,6 +97,11 @@ export interface Methods {
     };
 }
 export type Method = keyof Methods;
+/** Text of an answer that comes, and how many tokens the answer has by then. */
+export interface Piece {
+    text: string;
+    tokens: number;
+}
 /** The vectors of some texts, and the receipt if it was asked for. */
 export interface Embedded {
     vectors: Float32Array[];
