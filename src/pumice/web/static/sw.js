@@ -6,7 +6,7 @@
   // page/sw.ts
   var folder = new URL("./", self.location.href);
   var MINE = `pumice-page ${folder.pathname} `;
-  var SHELL = MINE + "9b2937d3766074f2";
+  var SHELL = MINE + "09d46e529ad8bb17";
   var shellUrls = new Set(define_BUILD_FILES_default.map((name) => new URL(name, folder).href));
   var page = new URL("index.html", folder).href;
   var PATIENCE_MS = 3e3;
