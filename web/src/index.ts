@@ -8,6 +8,7 @@ import { Chat, Generation, type AnswerOptions, type ChatOptions, type Starter } 
 import { cancelled } from "./model/cancelled.js";
 import { buffersOf, errorOf, type From, type ModelEvent } from "./protocol.js";
 import type { StorageUsage, StoredModel } from "./storage/index.js";
+import { Training, type TrainCallOptions } from "./train/training.js";
 import type { Kind, ModelInfo, Prompt } from "./types.js";
 
 export * from "./core/errors.js";
@@ -18,6 +19,8 @@ export type { Signature, ValueType } from "./plan/signature.js";
 export type { StorageUsage, StoredModel };
 export { receiptKey, signReceipt } from "./sign.js";
 export type * from "./types.js";
+export { Training, type BatchFunction, type TrainCallOptions } from "./train/training.js";
+export type { SampleOptions, StepRecord, TrainFacts, TrainOptions, TrainState } from "./train/types.js";
 export { Chat, Generation, type AnswerOptions, type ChatOptions };
 
 /** Options of `load`. */
@@ -126,6 +129,12 @@ export class Model {
     this.requireOpen();
     const transfer = options.transfer ? buffersOf(Object.values(inputs)) : [];
     return this.connection.call("run", { step, inputs, read: options.read ?? null }, { signal: options.signal, transfer }).result;
+  }
+
+  /** Trains with the bundle's train step: `for await (const { step, loss } of model.train({ steps: 100 })) …`. */
+  train(options: TrainCallOptions = {}): Training {
+    this.require("train", "has no train step");
+    return new Training((args, onEvent) => this.connection.call("train", args, { onEvent }), options);
   }
 
   /** Calls `listener` at each event of that name; gives a function that ends it. */

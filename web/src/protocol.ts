@@ -4,6 +4,7 @@ import { errorFrom, type Fields, type PumiceError } from "./core/errors.js";
 import type { Progress } from "./bundle/fetch.js";
 import type { NDArray } from "./core/arrays.js";
 import type { StorageUsage, StoredModel } from "./storage/index.js";
+import type { TrainEvent, TrainMessage, TrainOptions } from "./train/types.js";
 import type { Answer, GenerateOptions, ModelInfo, Prompt } from "./types.js";
 
 /** Where a model comes from, as a worker can be given it. */
@@ -26,7 +27,7 @@ export interface Methods {
     message: never;
     result: Record<string, NDArray>;
   };
-  train: { args: unknown; event: unknown; message: unknown; result: unknown };
+  train: { args: { options: TrainOptions; ownData: boolean }; event: TrainEvent; message: TrainMessage; result: null };
   listCaches: { args: null; event: never; message: never; result: StoredModel[] };
   deleteCaches: { args: { sha256: string | null }; event: never; message: never; result: number };
   cacheUsage: { args: null; event: never; message: never; result: StorageUsage };

@@ -50,8 +50,15 @@ const handlers: Handlers = {
     signal.throwIfAborted();
     return { result, transfer: buffersOf(Object.values(result)) };
   },
-  async train() {
-    throw new Error("this runtime does not train");
+  async train({ options, ownData }, context) {
+    // Most pages do not train, and load nothing for it.
+    const { TrainSession } = await import("./train/train_session.js");
+    const session = await TrainSession.of(host, context.emit);
+    context.onMessage = (message) => session.receive(message);
+    context.signal.addEventListener("abort", () => void session.stop(), { once: true });
+    await session.open(options, ownData);
+    await session.ended;
+    return { result: null };
   },
   async listCaches() {
     return { result: await storedModels.list() };

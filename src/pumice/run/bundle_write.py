@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -61,9 +61,12 @@ def plan_variants(
     targets: Sequence[Caps],
     *,
     max: Mapping[str, int] | None = None,
+    regimes: bool = True,
     progress: ProgressCallback | None = None,
 ) -> list[PlannedVariant]:
     """Plans every graph for every target. Graphs are those of steps that share params and states, by the steps' names.
+
+    Without `regimes` each plan has one list of steps for all sizes, whose kernels a browser compiles in less time.
 
     >>> import pumice as pm
     >>> graph = pm.trace(lambda x: x + 1.0, x=pm.spec("B", 4))
@@ -72,6 +75,7 @@ def plan_variants(
     ('browser-baseline', ['add'], False)
     """
     total, found = len(graphs) * len(targets), []
+    options = replace(plan_options(), regimes=regimes)
     done = 0
     for caps in targets:
         if not caps.dispatches:
@@ -82,7 +86,7 @@ def plan_variants(
             if progress is not None:
                 progress(Progress(total, done, "plan"))
             # All plans work on the same weights, so the first one says which are adjacent.
-            plans[name] = plan = build_plan(graph, caps, plan_options(), max=max, packs=packs)
+            plans[name] = plan = build_plan(graph, caps, options, max=max, packs=packs)
             packs |= plan.packs
             done += 1
         found.append(PlannedVariant(caps, plans))

@@ -70,7 +70,8 @@ def export_step(
         **step.graphs(),
         **{name: step.function_graph(given.fn, given.inputs, given.max) for name, given in added.items()},
     }
-    planned = plan_variants(graphs, variants or [Caps.preset("browser-baseline")], progress=progress)
+    # Batches of a training have one size but for the last of an epoch: no kernels of their own for others.
+    planned = plan_variants(graphs, variants or [Caps.preset("browser-baseline")], regimes=False, progress=progress)
     with new_bundle(folder, overwrite=overwrite, beside=beside) as files:
         arrays, types = step.params(), {n.name: n.type for g in graphs.values() for n in g.sources("param")}
         inputs = {n.name: n.type for n in graphs["train"].sources("input")}

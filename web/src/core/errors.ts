@@ -22,9 +22,11 @@ export class ShapeError extends InputError { override readonly code = "shape"; }
 export class DTypeError extends InputError { override readonly code = "dtype"; }
 export class SymbolError extends InputError { override readonly code = "symbol"; }
 export class IndexRangeError extends InputError { override readonly code = "index-range"; }
+export class DataError extends InputError { override readonly code = "data"; }
 export class FormatError extends InputError { override readonly code: string = "format"; }
 export class DamagedFile extends FormatError { override readonly code = "damaged-file"; }
 export class DiskFull extends PumiceError { override readonly code = "disk-full"; }
+export class Diverged extends PumiceError { override readonly code = "diverged"; }
 export class NotFinite extends PumiceError { override readonly code = "not-finite"; }
 export class PlanError extends PumiceError { override readonly code: string = "plan"; }
 export class LimitError extends PlanError { override readonly code = "limit"; }
@@ -41,8 +43,8 @@ export class NoNetwork extends SourceError { override readonly code = "no-networ
 export class WrongHash extends SourceError { override readonly code = "wrong-hash"; }
 
 const CLASSES = [
-  PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, FormatError,
-  DamagedFile, DiskFull, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory,
+  PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError,
+  FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory,
   RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash,
 ];
 const BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));

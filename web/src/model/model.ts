@@ -199,18 +199,23 @@ export class LoadedModel {
   /** Weights stream to the device while kernels are compiled and the tokenizer is read. */
   private async fill(signal?: AbortSignal): Promise<void> {
     const { manifest, parts } = this.bundle;
-    const writers = new Map<string, PlanWriter>();
-    for (const [step, plan] of this.chosen.plans) {
-      const writer = new PlanWriter(this.gpu, plan, this.buffers(step));
-      for (const { name } of plan.params) if (!writers.has(name)) writers.set(name, writer);
-    }
     const work = [
-      loadWeights(parts, (name) => writers.get(name) ?? null, this.gpu.device.queue).then(() => parts.meter.enter("kernels")),
+      this.loadParams().then(() => parts.meter.enter("kernels")),
       ...this.firstSteps().map((step) => this.executable(step)),
       ...(manifest.json["tokenizer"] ? [this.texts()] : []),
     ];
     await Promise.all(work);
     if (signal?.aborted) signal.throwIfAborted();
+  }
+
+  /** Writes the bundle's weights to the device: when it is loaded, and when a training starts again. */
+  async loadParams(): Promise<void> {
+    const writers = new Map<string, PlanWriter>();
+    for (const [step, plan] of this.chosen.plans) {
+      const writer = new PlanWriter(this.gpu, plan, this.buffers(step));
+      for (const { name } of plan.params) if (!writers.has(name)) writers.set(name, writer);
+    }
+    await loadWeights(this.bundle.parts, (name) => writers.get(name) ?? null, this.gpu.device.queue);
   }
 
   /** What the first call most likely needs. Others are compiled when they are used. */

@@ -73,7 +73,15 @@ def build(model: ModelSettings, data: DataSettings, context: Context) -> TrainRe
         finish,
         view=TaskView(
             "characters",
-            {"text": {"step": "sample", "letters": letters.letters, "window": WINDOW, "length": LENGTH}},
+            {
+                "text": {
+                    "step": "sample",
+                    "letters": letters.letters,
+                    "context": model.context,
+                    "window": WINDOW,
+                    "length": LENGTH,
+                }
+            },
             {"sample": StepFunction(next_character, SAMPLE_INPUTS)},
         ),
     )

@@ -626,6 +626,9 @@ var SymbolError = class extends InputError {
 var IndexRangeError = class extends InputError {
   code = "index-range";
 };
+var DataError = class extends InputError {
+  code = "data";
+};
 var FormatError = class extends InputError {
   code = "format";
 };
@@ -634,6 +637,9 @@ var DamagedFile = class extends FormatError {
 };
 var DiskFull = class extends PumiceError {
   code = "disk-full";
+};
+var Diverged = class extends PumiceError {
+  code = "diverged";
 };
 var NotFinite = class extends PumiceError {
   code = "not-finite";
@@ -677,7 +683,7 @@ var NoNetwork = class extends SourceError {
 var WrongHash = class extends SourceError {
   code = "wrong-hash";
 };
-var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, FormatError, DamagedFile, DiskFull, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
+var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
 var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 
 // src/core/dims.ts

@@ -31,6 +31,9 @@ var SymbolError = class extends InputError {
 var IndexRangeError = class extends InputError {
   code = "index-range";
 };
+var DataError = class extends InputError {
+  code = "data";
+};
 var FormatError = class extends InputError {
   code = "format";
 };
@@ -39,6 +42,9 @@ var DamagedFile = class extends FormatError {
 };
 var DiskFull = class extends PumiceError {
   code = "disk-full";
+};
+var Diverged = class extends PumiceError {
+  code = "diverged";
 };
 var NotFinite = class extends PumiceError {
   code = "not-finite";
@@ -82,7 +88,7 @@ var NoNetwork = class extends SourceError {
 var WrongHash = class extends SourceError {
   code = "wrong-hash";
 };
-var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, FormatError, DamagedFile, DiskFull, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
+var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
 var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 function errorFrom(code, message, hint = "", fields = {}) {
   return new (BY_CODE.get(code) ?? PumiceError)(message, hint, fields);
@@ -290,6 +296,198 @@ function refuseOptions(options) {
 function cancelled(what) {
   return new RunCancelled(`${what} was cancelled`, "nothing is left to do");
 }
+
+// src/train/training.ts
+var Training = class {
+  ready;
+  state;
+  stepCount = 0;
+  error = null;
+  call;
+  asked = /* @__PURE__ */ new Map();
+  readers = /* @__PURE__ */ new Set();
+  options;
+  next = 1;
+  rate = null;
+  size = 0;
+  constructor(start, options) {
+    const { data, onStep: _, onState: __, signal, ...plain } = options;
+    this.options = options;
+    this.state = options.paused ? "paused" : "running";
+    this.rate = options.learningRate ?? null;
+    let opened2 = () => {
+    };
+    const facts = new Promise((resolve) => opened2 = resolve);
+    this.call = start({ options: plain, ownData: data !== void 0 }, (event) => this.receive(event, opened2));
+    this.ready = Promise.race([facts, this.call.result.then(() => facts)]);
+    this.ready.catch(() => {
+    });
+    this.call.result.then(() => this.become("stopped", null), (error) => this.broken(error));
+    signal?.addEventListener("abort", () => void this.stop(), { once: true });
+  }
+  [Symbol.asyncIterator]() {
+    const reader = new Reader(() => this.readers.delete(reader));
+    this.readers.add(reader);
+    if (this.state === "failed" && this.error) reader.end(this.error);
+    else if (this.state === "stopped") reader.end(null);
+    return reader;
+  }
+  get learningRate() {
+    return this.rate;
+  }
+  set learningRate(value) {
+    this.rate = value;
+    this.change({ learningRate: value });
+  }
+  get batchSize() {
+    return this.size;
+  }
+  set batchSize(value) {
+    this.size = value;
+    this.change({ batchSize: value });
+  }
+  async pause() {
+    await this.ask("pause", null);
+  }
+  async resume(steps) {
+    await this.ask("resume", { steps: steps ?? null });
+  }
+  step(count = 1) {
+    return this.ask("step", { count });
+  }
+  async stop() {
+    this.call.cancel();
+    await this.call.result.catch(() => {
+    });
+  }
+  async reset() {
+    await this.ask("reset", null);
+    this.stepCount = 0;
+  }
+  evaluate(part = "validation") {
+    return this.ask("evaluate", { part });
+  }
+  sample(options = {}) {
+    return this.ask("sample", options);
+  }
+  take(part, rows) {
+    return this.ask("take", { part, rows });
+  }
+  run(step, inputs) {
+    return this.ask("run", { step, inputs });
+  }
+  weights() {
+    return this.ask("weights", null);
+  }
+  async loadWeights(file) {
+    await this.ask("loadWeights", { file });
+    this.stepCount = 0;
+  }
+  async ask(request, args) {
+    await this.ready;
+    if (this.state === "stopped") throw new ClosedError("this training was stopped", "start another: model.train()");
+    const ask = this.next++;
+    return new Promise((resolve, reject) => {
+      this.asked.set(ask, { resolve, reject });
+      this.call.send({ ask, request, args });
+    });
+  }
+  change(setting) {
+    this.ask("set", setting).catch((error) => this.options.onState?.(this.state, error));
+  }
+  receive(event, opened2) {
+    switch (event.kind) {
+      case "ready":
+        this.size ||= event.facts.batchSize;
+        return opened2(event.facts);
+      case "steps":
+        for (const record of event.records) this.told(record);
+        return;
+      case "state":
+        this.stepCount = event.step;
+        return this.become(event.state, event.error === null ? null : errorOf(event.error));
+      case "need":
+        return void this.give(event.number, event.size);
+      case "answer":
+        this.asked.get(event.ask)?.resolve(event.result);
+        return void this.asked.delete(event.ask);
+      case "refusal":
+        this.asked.get(event.ask)?.reject(errorOf(event.error));
+        return void this.asked.delete(event.ask);
+    }
+  }
+  told(record) {
+    this.stepCount = record.step;
+    this.options.onStep?.(record);
+    for (const reader of this.readers) reader.push(record);
+  }
+  become(state, error) {
+    if (this.state === "stopped") return;
+    [this.state, this.error] = [state, error];
+    this.options.onState?.(state, error);
+    if (state === "running") return;
+    if (state !== "paused") for (const reader of [...this.readers]) reader.end(error);
+    if (state === "stopped") this.refuse(new ClosedError("this training was stopped", "start another: model.train()"));
+  }
+  broken(error) {
+    this.refuse(error);
+    this.become("stopped", error);
+  }
+  refuse(error) {
+    for (const { reject } of this.asked.values()) reject(error);
+    this.asked.clear();
+  }
+  async give(number, size) {
+    try {
+      const batch = await this.options.data(number, size);
+      this.call.send({ given: number, batch });
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      this.call.send({ given: number, batch: null, error: why });
+    }
+  }
+};
+var Reader = class {
+  constructor(forget) {
+    this.forget = forget;
+  }
+  forget;
+  records = [];
+  waiting = null;
+  over = null;
+  push(record) {
+    if (this.waiting) {
+      this.waiting.resolve({ value: record, done: false });
+      this.waiting = null;
+    } else {
+      this.records.push(record);
+    }
+  }
+  end(error) {
+    this.over ??= { error };
+    this.forget();
+    const { waiting } = this;
+    this.waiting = null;
+    if (waiting) void this.settle().then(waiting.resolve, waiting.reject);
+  }
+  next() {
+    const record = this.records.shift();
+    if (record) return Promise.resolve({ value: record, done: false });
+    if (this.over) return this.settle();
+    return new Promise((resolve, reject) => this.waiting = { resolve, reject });
+  }
+  return() {
+    this.over = { error: null };
+    this.forget();
+    return Promise.resolve({ value: void 0, done: true });
+  }
+  async settle() {
+    const error = this.over?.error;
+    this.over = { error: null };
+    if (error) throw error;
+    return { value: void 0, done: true };
+  }
+};
 
 // src/core/text.ts
 function shapeText(shape) {
@@ -530,6 +728,10 @@ var Model = class {
     const transfer = options.transfer ? buffersOf(Object.values(inputs)) : [];
     return this.connection.call("run", { step, inputs, read: options.read ?? null }, { signal: options.signal, transfer }).result;
   }
+  train(options = {}) {
+    this.require("train", "has no train step");
+    return new Training((args, onEvent) => this.connection.call("train", args, { onEvent }), options);
+  }
   on(name, listener) {
     const all = this.listeners.get(name) ?? /* @__PURE__ */ new Set();
     this.listeners.set(name, all);
@@ -591,9 +793,11 @@ export {
   ClosedError,
   DTypeError,
   DamagedFile,
+  DataError,
   DeviceError,
   DeviceLost,
   DiskFull,
+  Diverged,
   FormatError,
   Generation,
   IndexRangeError,
@@ -613,6 +817,7 @@ export {
   ShapeError,
   SourceError,
   SymbolError,
+  Training,
   UnknownName,
   WrongHash,
   caches,

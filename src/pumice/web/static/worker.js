@@ -31,6 +31,9 @@ var SymbolError = class extends InputError {
 var IndexRangeError = class extends InputError {
   code = "index-range";
 };
+var DataError = class extends InputError {
+  code = "data";
+};
 var FormatError = class extends InputError {
   code = "format";
 };
@@ -39,6 +42,9 @@ var DamagedFile = class extends FormatError {
 };
 var DiskFull = class extends PumiceError {
   code = "disk-full";
+};
+var Diverged = class extends PumiceError {
+  code = "diverged";
 };
 var NotFinite = class extends PumiceError {
   code = "not-finite";
@@ -82,7 +88,7 @@ var NoNetwork = class extends SourceError {
 var WrongHash = class extends SourceError {
   code = "wrong-hash";
 };
-var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, FormatError, DamagedFile, DiskFull, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
+var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
 var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 
 // src/model/cancelled.ts
@@ -4457,14 +4463,17 @@ var LoadedModel = class _LoadedModel {
   }
   async fill(signal) {
     const { manifest, parts } = this.bundle;
+    const work = [this.loadParams().then(() => parts.meter.enter("kernels")), ...this.firstSteps().map((step) => this.executable(step)), ...manifest.json["tokenizer"] ? [this.texts()] : []];
+    await Promise.all(work);
+    if (signal?.aborted) signal.throwIfAborted();
+  }
+  async loadParams() {
     const writers = /* @__PURE__ */ new Map();
     for (const [step, plan] of this.chosen.plans) {
       const writer = new PlanWriter(this.gpu, plan, this.buffers(step));
       for (const { name } of plan.params) if (!writers.has(name)) writers.set(name, writer);
     }
-    const work = [loadWeights(parts, (name) => writers.get(name) ?? null, this.gpu.device.queue).then(() => parts.meter.enter("kernels")), ...this.firstSteps().map((step) => this.executable(step)), ...manifest.json["tokenizer"] ? [this.texts()] : []];
-    await Promise.all(work);
-    if (signal?.aborted) signal.throwIfAborted();
+    await loadWeights(this.bundle.parts, (name) => writers.get(name) ?? null, this.gpu.device.queue);
   }
   firstSteps() {
     const all = [...this.chosen.variant.steps.keys()];
@@ -4592,8 +4601,14 @@ var handlers = { async load(settings, { emit, signal }) {
   const result = await model.run(step, inputs, read);
   signal.throwIfAborted();
   return { result, transfer: buffersOf(Object.values(result)) };
-}, async train() {
-  throw new Error("this runtime does not train");
+}, async train({ options, ownData }, context) {
+  const { TrainSession } = await import("./train_session.js");
+  const session = await TrainSession.of(host, context.emit);
+  context.onMessage = (message) => session.receive(message);
+  context.signal.addEventListener("abort", () => void session.stop(), { once: true });
+  await session.open(options, ownData);
+  await session.ended;
+  return { result: null };
 }, async listCaches() {
   return { result: await storedModels.list() };
 }, async deleteCaches({ sha256: sha2562 }) {

@@ -4,6 +4,7 @@ import type { NDArray } from "./core/arrays.js";
 import { type PumiceError } from "./core/errors.js";
 import { Chat, Generation, type AnswerOptions, type ChatOptions } from "./generation.js";
 import type { StorageUsage, StoredModel } from "./storage/index.js";
+import { Training, type TrainCallOptions } from "./train/training.js";
 import type { Kind, ModelInfo, Prompt } from "./types.js";
 export * from "./core/errors.js";
 export { fromNumbers, toNumbers, type DType, type NDArray } from "./core/arrays.js";
@@ -13,6 +14,8 @@ export type { Signature, ValueType } from "./plan/signature.js";
 export type { StorageUsage, StoredModel };
 export { receiptKey, signReceipt } from "./sign.js";
 export type * from "./types.js";
+export { Training, type BatchFunction, type TrainCallOptions } from "./train/training.js";
+export type { SampleOptions, StepRecord, TrainFacts, TrainOptions, TrainState } from "./train/types.js";
 export { Chat, Generation, type AnswerOptions, type ChatOptions };
 /** Options of `load`. */
 export interface LoadOptions {
@@ -69,6 +72,8 @@ export declare class Model {
         read?: string[];
         transfer?: boolean;
     }): Promise<Record<string, NDArray>>;
+    /** Trains with the bundle's train step: `for await (const { step, loss } of model.train({ steps: 100 })) …`. */
+    train(options?: TrainCallOptions): Training;
     /** Calls `listener` at each event of that name; gives a function that ends it. */
     on<N extends keyof ModelEvents>(name: N, listener: ModelEvents[N]): () => void;
     /** Frees the device and ends the worker; what still runs is rejected. A second call does nothing. */

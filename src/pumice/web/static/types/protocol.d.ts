@@ -2,6 +2,7 @@ import { type Fields, type PumiceError } from "./core/errors.js";
 import type { Progress } from "./bundle/fetch.js";
 import type { NDArray } from "./core/arrays.js";
 import type { StorageUsage, StoredModel } from "./storage/index.js";
+import type { TrainEvent, TrainMessage, TrainOptions } from "./train/types.js";
 import type { Answer, GenerateOptions, ModelInfo, Prompt } from "./types.js";
 /** Where a model comes from, as a worker can be given it. */
 export type From = string | File[] | FileSystemDirectoryHandle;
@@ -58,10 +59,13 @@ export interface Methods {
         result: Record<string, NDArray>;
     };
     train: {
-        args: unknown;
-        event: unknown;
-        message: unknown;
-        result: unknown;
+        args: {
+            options: TrainOptions;
+            ownData: boolean;
+        };
+        event: TrainEvent;
+        message: TrainMessage;
+        result: null;
     };
     listCaches: {
         args: null;

@@ -27,6 +27,9 @@ export declare class SymbolError extends InputError {
 export declare class IndexRangeError extends InputError {
     readonly code = "index-range";
 }
+export declare class DataError extends InputError {
+    readonly code = "data";
+}
 export declare class FormatError extends InputError {
     readonly code: string;
 }
@@ -35,6 +38,9 @@ export declare class DamagedFile extends FormatError {
 }
 export declare class DiskFull extends PumiceError {
     readonly code = "disk-full";
+}
+export declare class Diverged extends PumiceError {
+    readonly code = "diverged";
 }
 export declare class NotFinite extends PumiceError {
     readonly code = "not-finite";
