@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,8 @@ class Faults:
     # Nobody says how long bodies are: their end is that of the connection.
     no_length: bool = False
     no_ranges: bool = False
+    # Everything is compressed on the way; ranges then count compressed bytes.
+    gzip: bool = False
     # Every unknown address gets a page, as servers of single-page apps do.
     pages: bool = False
     # Nothing of the bundle is answered any more.
@@ -147,6 +150,8 @@ class BundleServer:
         request.end_headers()
 
     def _send(self, request: BaseHTTPRequestHandler, name: str, body: bytes, start: int) -> None:
+        if self.faults.gzip:
+            body = gzip.compress(body, 1)
         if start >= len(body) > 0:
             self._end(request, name, start, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
             return
@@ -154,6 +159,8 @@ class BundleServer:
         one = self._begin(name, start, status)
         request.send_response(status)
         request.send_header("Content-Type", "application/octet-stream")
+        if self.faults.gzip:
+            request.send_header("Content-Encoding", "gzip")
         if start:
             request.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         if self.faults.no_length:

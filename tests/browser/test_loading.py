@@ -258,3 +258,52 @@ def test_a_damaged_manifest_is_refused(
     error = tab.load()["error"]
     assert error["code"] == code and error["message"].startswith("manifest.json: ") and words in error["message"]
     assert tab.call("list") == []
+
+
+def test_a_compressed_download_is_resumed_from_its_beginning(server: BundleServer, tab: Tab, bundle: Path) -> None:
+    """Lengths and ranges are those of the compressed bytes: nothing can be told from them."""
+    server.faults.gzip = True
+    server.faults.cuts[FIRST] = 3 * CHUNK, Event()
+    number = tab.start()
+    digest = manifest_of(bundle)["files"][FIRST]["sha256"]
+    tab.wait_for_stored(digest, 2 * CHUNK)
+    server.faults.cuts[FIRST][1].set()
+    report = tab.call("report", number)
+    assert report["error"] is None and report["weights"] == weight_hashes(bundle)
+    first, *_, last = server.sent(FIRST)
+    assert (first.start, last.start) == (0, 0)
+    assert tab.call("stored", digest) == manifest_of(bundle)["files"][FIRST]["bytes"]
+
+
+def test_an_error_of_the_device_ends_the_load_as_it_is(server: BundleServer, tab: Tab) -> None:
+    error = tab.load(failing="w3")["error"]
+    assert (error["code"], error["message"]) == ("out-of-memory", "the device has no room")
+    assert len(server.sent(FIRST)) == 1
+
+
+def test_chosen_files_are_loaded_and_not_stored(server: BundleServer, tab: Tab, bundle: Path) -> None:
+    names = ["manifest.json", *manifest_of(bundle)["files"]]
+    report = tab.load(files=names)
+    assert (report["error"], report["storage"], report["weights"]) == (None, "none", weight_hashes(bundle))
+    assert tab.call("list") == []
+    error = tab.load(files=[name for name in names if name != FIRST])["error"]
+    assert (error["code"], error["message"]) == ("not-found", f"{FIRST}: it is not among the files")
+    assert tab.load(files=names[1:])["error"]["message"] == "manifest.json: it is not among the files"
+
+
+def test_the_time_left_follows_the_rate_of_the_last_seconds(tab: Tab) -> None:
+    def left(arrivals: list[tuple[float, int, bool]]) -> list[float | None]:
+        given = [{"at": at, "bytes": nbytes, "fromCache": stored} for at, nbytes, stored in arrivals]
+        return [progress["secondsLeft"] for progress in tab.call("meter", 1000, given)]
+
+    # Ten bytes in every second, of a thousand: nothing is said in the first second.
+    steady = left([(second, 10, False) for second in range(21)])
+    assert steady[0] is None and steady[20] == pytest.approx((1000 - 210) / 10, rel=0.15)
+    # What came from storage at once says nothing about the download.
+    stored = left([(0, 500, True), *((second, 10, False) for second in range(1, 11))])
+    assert stored[-1] == pytest.approx(40, rel=0.25)
+    # A connection that became ten times as fast is believed after some seconds, one that stands still before long.
+    faster = left([*((second, 1, False) for second in range(10)), *((second, 10, False) for second in range(10, 26))])
+    assert faster[-1] == pytest.approx((1000 - 170) / 10, rel=0.25)
+    still = left([*((second, 10, False) for second in range(10)), (30, 1, False)])
+    assert still[-1] is not None and still[-1] > 1000

@@ -1,4 +1,5 @@
 // Loads bundles for Python: `window.loading`. Each load has a worker of its own, as a tab has.
+import { Meter, type Progress } from "../../../web/src/bundle/progress";
 import { askToPersist, storedModels } from "../../../web/src/storage/index";
 import { openCacheStorage } from "../../../web/src/storage/cache";
 import { openOpfs } from "../../../web/src/storage/opfs";
@@ -14,6 +15,22 @@ const started = new Map<number, { worker: Worker; report: Promise<LoadReport> }>
 let count = 0;
 
 const loading = {
+  /** What is reported of a load whose bytes arrive at these seconds. */
+  meter(total: number, arrivals: { at: number; bytes: number; fromCache: boolean }[]): Progress[] {
+    const found: Progress[] = [];
+    let now = 0;
+    const meter = new Meter(
+      (progress) => found.push(progress),
+      () => now,
+    );
+    meter.total = total;
+    for (const { at, bytes, fromCache } of arrivals) {
+      now = at;
+      meter.count("file", bytes, fromCache);
+    }
+    return found;
+  },
+
   /** Begin a load; gives its number. */
   start(request: Omit<LoadRequest, "base">): number {
     const worker = new Worker("loading_worker.js", { type: "module" });
@@ -66,7 +83,9 @@ const loading = {
 
   /** Spoil a stored part: cut it, or change a byte. */
   async spoil(digest: string, change: { cut: number } | { flip: number }): Promise<void> {
-    const folder = await (await (await navigator.storage.getDirectory()).getDirectoryHandle("pumice")).getDirectoryHandle("parts");
+    const folder = await (
+      await (await navigator.storage.getDirectory()).getDirectoryHandle("pumice")
+    ).getDirectoryHandle("parts");
     const file = await folder.getFileHandle(digest);
     const stream = await file.createWritable({ keepExistingData: true });
     if ("cut" in change) await stream.truncate(change.cut);

@@ -1,5 +1,5 @@
-// A load in a worker: everything up to the device, which is an array for each weight here. Reports what arrived, or the error.
-import { PumiceError } from "../../../web/src/core/errors";
+// A load in a worker: everything up to the device, which here is an array for each weight. Reports what arrived.
+import { OutOfMemory, PumiceError } from "../../../web/src/core/errors";
 import { sha256Hex } from "../../../web/src/core/digest";
 import { openBundle } from "../../../web/src/bundle/open";
 import { openVariant } from "../../../web/src/bundle/variants";
@@ -18,6 +18,10 @@ export interface LoadRequest {
   withoutOpfs?: boolean;
   /** What the browser says of its storage. */
   estimate?: { quota: number; usage: number };
+  /** What takes weights fails after some bytes of this one. */
+  failing?: string;
+  /** The names of files that the browser was given, instead of an address. */
+  files?: string[];
   retries?: number;
   stall?: number;
 }
@@ -48,7 +52,7 @@ async function load(request: LoadRequest): Promise<LoadReport> {
   if (request.withoutOpfs) Object.defineProperty(navigator.storage, "getDirectory", { value: undefined });
   if (request.estimate) Object.defineProperty(navigator.storage, "estimate", { value: async () => request.estimate });
   try {
-    const bundle = await openBundle(request.from, {
+    const bundle = await openBundle(request.files ? await chosen(request.from, request.files) : request.from, {
       base: request.base,
       cache: request.cache,
       signal: cancel.signal,
@@ -63,7 +67,12 @@ async function load(request: LoadRequest): Promise<LoadReport> {
     report.variant = variant.name;
     report.steps = [...plans.keys()];
     const arrays = new Map(bundle.manifest.weights.map((weight) => [weight.name, new Uint8Array(weight.bytes)]));
-    const writer = { writeParam: (name: string, bytes: Uint8Array, at = 0) => arrays.get(name)?.set(bytes, at) };
+    const writer = {
+      writeParam(name: string, bytes: Uint8Array, at = 0): void {
+        if (name === request.failing) throw new OutOfMemory("the device has no room", "close other pages");
+        arrays.get(name)?.set(bytes, at);
+      },
+    };
     await loadWeights(bundle.parts, () => writer);
     await bundle.finish();
     report.weights = {};
@@ -74,11 +83,32 @@ async function load(request: LoadRequest): Promise<LoadReport> {
   return report;
 }
 
+/** Files as a person chooses them: with their paths from the folder that holds the bundle. */
+async function chosen(from: string, names: string[]): Promise<File[]> {
+  return Promise.all(
+    names.map(async (name) => {
+      const file = new File([await (await fetch(new URL(name, new URL(from, self.location.href)))).blob()], name);
+      Object.defineProperty(file, "webkitRelativePath", { value: `folder/${name}` });
+      return file;
+    }),
+  );
+}
+
 /** Those of a device with these limits at most; where they do not matter, of any: to open one takes a while. */
 async function facts(limits: Record<string, number> | null): Promise<AdapterFacts> {
   if (!limits) {
-    const unlimited = new Proxy({ minStorageBufferOffsetAlignment: 32 } as Record<string, number>, { get: (known, name: string) => known[name] ?? 2 ** 31 });
-    return { vendor: "", architecture: "", description: "any", software: true, features: [], limits: unlimited, subgroupSizes: null };
+    const unlimited = new Proxy({ minStorageBufferOffsetAlignment: 32 } as Record<string, number>, {
+      get: (known, name: string) => known[name] ?? 2 ** 31,
+    });
+    return {
+      vendor: "",
+      architecture: "",
+      description: "any",
+      software: true,
+      features: [],
+      limits: unlimited,
+      subgroupSizes: null,
+    };
   }
   const gpu = await Gpu.open({ limits });
   gpu.close();

@@ -1,5 +1,5 @@
-// Downloads a file chunk by chunk: each is hashed before anybody sees it, while the next one arrives. A connection that breaks
-// off is opened again where it stopped, a few times.
+// Downloads a file chunk by chunk: each is hashed before it is used, while the next one arrives. A connection that
+// breaks off is opened again where it stopped, a few times.
 
 import { DamagedFile, FormatError, NoNetwork, PumiceError, RunCancelled } from "../core/errors.js";
 import { sha256Hex } from "../core/digest.js";
@@ -21,8 +21,12 @@ export interface DownloadOptions {
 export type Chunk = Uint8Array<ArrayBuffer>;
 export type TakeChunk = (index: number, chunk: Chunk) => Promise<void>;
 
-const DAMAGED = "the copy on the server is damaged, or it was changed while it was loaded: load again; if that does not help, copy the bundle to the server again";
-const INCOMPLETE = "the copy on the server is not complete, or the connection breaks off: load again; if that does not help, copy the bundle to the server again";
+const DAMAGED =
+  "the copy on the server is damaged, or was changed meanwhile: load again; " +
+  "if that does not help, copy the bundle to the server again";
+const INCOMPLETE =
+  "the copy on the server is not complete, or the connection breaks off: load again; " +
+  "if that does not help, copy the bundle to the server again";
 
 /** The bytes of a chunk of a file. */
 export function chunkSize(entry: FileEntry, chunkBytes: number, index: number): number {
@@ -41,7 +45,12 @@ export function checkCancelled(signal: AbortSignal | undefined): void {
 
 /** Download the chunks of a file from one on, in order, and hand each to `take` once its hash is right. */
 export async function download(
-  source: Source, entry: FileEntry, chunkBytes: number, first: number, take: TakeChunk, options: DownloadOptions = {},
+  source: Source,
+  entry: FileEntry,
+  chunkBytes: number,
+  first: number,
+  take: TakeChunk,
+  options: DownloadOptions = {},
 ): Promise<void> {
   let next = first;
   await retrying(entry.name, options, async (attempt, fresh) => {
@@ -50,15 +59,27 @@ export async function download(
     const stream = await attempt.guard(source.open(entry.name, next * chunkBytes, attempt.signal, wish));
     await receive(stream, entry, chunkBytes, next, attempt, async (index, chunk) => {
       if (!(await isChunk(entry, index, chunk))) throw wrongChunk(entry, chunkBytes, index);
-      await take(index, chunk);
+      await take(index, chunk).catch((error: unknown) => {
+        throw new TakeError(error);
+      });
       next = index + 1;
       attempt.progressed = true;
     });
   });
 }
 
+/** An error of what took a chunk, which is none of the connection's. */
+class TakeError {
+  constructor(readonly error: unknown) {}
+}
+
 /** Download all of a file whose size and hash nobody knows yet: the manifest. */
-export async function downloadUnknown(source: Source, name: string, most: number, options: DownloadOptions = {}): Promise<Chunk> {
+export async function downloadUnknown(
+  source: Source,
+  name: string,
+  most: number,
+  options: DownloadOptions = {},
+): Promise<Chunk> {
   let parts: Uint8Array<ArrayBuffer>[] = [];
   await retrying(name, options, async (attempt, fresh) => {
     parts = [];
@@ -68,7 +89,8 @@ export async function downloadUnknown(source: Source, name: string, most: number
       const { done, value } = await attempt.guard(reader.read());
       if (done) return;
       bytes += value.byteLength;
-      if (bytes > most) throw new FormatError(`${name}: it has more than ${most} bytes`, "is this the address of a bundle?", { file: name });
+      const fields = { file: name };
+      if (bytes > most) throw new FormatError(`${name}: it has more than ${most} bytes`, "is this a bundle?", fields);
       parts.push(value.slice());
     }
   });
@@ -76,7 +98,11 @@ export async function downloadUnknown(source: Source, name: string, most: number
 }
 
 /** Work on a connection, and on a new one after errors that may go away by themselves. */
-async function retrying(file: string, options: DownloadOptions, work: (attempt: Attempt, fresh: boolean) => Promise<void>): Promise<void> {
+async function retrying(
+  file: string,
+  options: DownloadOptions,
+  work: (attempt: Attempt, fresh: boolean) => Promise<void>,
+): Promise<void> {
   const { signal, retries = 4, retryDelay = 500, stall = 30_000 } = options;
   let failures = 0;
   let fresh = false;
@@ -86,14 +112,15 @@ async function retrying(file: string, options: DownloadOptions, work: (attempt: 
     try {
       return await work(attempt, fresh);
     } catch (caught) {
+      if (caught instanceof TakeError) throw caught.error;
       checkCancelled(signal);
       const error = attempt.explain(caught);
       failures = attempt.progressed ? 1 : failures + 1;
       if (error instanceof DamagedFile) {
-        // A cache on the way may hold what the server no longer has: one more time without caches. A download that ends where
-        // an earlier one did is a file that is too short.
+        // A cache on the way may hold what the server no longer has: one more time without caches. A download that ends
+        // where an earlier one did is a file that is too short.
         const at = Number(error.fields["offset"]);
-        if (at === damagedAt) throw error;
+        if (at === damagedAt || failures > retries) throw error;
         [damagedAt, fresh] = [at, true];
       } else if (error.fields["retry"] !== true || failures > retries) throw error;
       const asked = Math.min(Number(error.fields["retryAfter"] ?? 0) * 1000, 10_000);
@@ -108,17 +135,22 @@ async function retrying(file: string, options: DownloadOptions, work: (attempt: 
 class Attempt {
   private readonly controller = new AbortController();
   private readonly watch: ReturnType<typeof setInterval>;
-  private last = performance.now();
+  /** Since when the server is waited for; null while it is not its turn. */
+  private since: number | null = null;
   private stalled = false;
   /** Whether something new arrived. */
   progressed = false;
   private readonly forward = (): void => this.controller.abort(this.outer?.reason);
 
-  constructor(private readonly outer: AbortSignal | undefined, private readonly stall: number, private readonly file: string) {
+  constructor(
+    private readonly outer: AbortSignal | undefined,
+    private readonly stall: number,
+    private readonly file: string,
+  ) {
     outer?.addEventListener("abort", this.forward);
     if (outer?.aborted) this.forward();
     this.watch = setInterval(() => {
-      if (performance.now() - this.last < stall) return;
+      if (this.since === null || performance.now() - this.since < stall) return;
       this.stalled = true;
       this.controller.abort();
     }, stall / 4);
@@ -128,26 +160,28 @@ class Attempt {
     return this.controller.signal;
   }
 
-  /** The time until the next call of this counts as the server's. */
-  alive(): void {
-    this.last = performance.now();
-  }
-
   /** A promise of the server's, given up when the connection is. */
   guard<T>(promise: Promise<T>): Promise<T> {
-    this.alive();
+    this.since = performance.now();
     return new Promise((resolve, reject) => {
       const stop = (): void => reject(new DOMException("the connection was given up", "AbortError"));
       if (this.signal.aborted) stop();
       this.signal.addEventListener("abort", stop);
-      promise.then(resolve, reject).finally(() => this.signal.removeEventListener("abort", stop));
+      const settle = (): void => {
+        this.since = null;
+        this.signal.removeEventListener("abort", stop);
+      };
+      promise.finally(settle).then(resolve, reject);
     });
   }
 
   explain(error: unknown): PumiceError {
     if (this.stalled) {
-      return new NoNetwork(`${this.file}: nothing arrived for ${Math.round(this.stall / 1000)} seconds`,
-        "check the connection, then load again; what has arrived is kept", { file: this.file, retry: true });
+      return new NoNetwork(
+        `${this.file}: nothing arrived for ${Math.round(this.stall / 1000)} seconds`,
+        "check the connection, then load again; what has arrived is kept",
+        { file: this.file, retry: true },
+      );
     }
     return error instanceof PumiceError ? error : unreachable(this.file, "", error);
   }
@@ -159,9 +193,14 @@ class Attempt {
   }
 }
 
-/** Cut a stream into chunks. While one is hashed and used, the next one arrives; no more than these two are in memory. */
+/** Cut a stream into chunks. While one is hashed and used, the next one arrives; no more than two are in memory. */
 async function receive(
-  stream: ReadableStream<Uint8Array>, entry: FileEntry, chunkBytes: number, first: number, attempt: Attempt, take: TakeChunk,
+  stream: ReadableStream<Uint8Array>,
+  entry: FileEntry,
+  chunkBytes: number,
+  first: number,
+  attempt: Attempt,
+  take: TakeChunk,
 ): Promise<void> {
   const reader = stream.getReader();
   let taking: Promise<void> = Promise.resolve();
@@ -173,7 +212,7 @@ async function receive(
     for (;;) {
       const { done, value } = await attempt.guard(reader.read());
       if (done) break;
-      for (let at = 0; at < value.byteLength; ) {
+      for (let at = 0; at < value.byteLength;) {
         if (index === last && filled === chunk?.byteLength) throw tooLong(entry);
         chunk ??= new Uint8Array(chunkSize(entry, chunkBytes, index));
         const part = value.subarray(at, at + chunk.byteLength - filled);
@@ -189,7 +228,8 @@ async function receive(
       }
     }
     await taking;
-    if (index < last || !chunk || filled < chunk.byteLength) throw cutShort(entry, chunkBytes, index * chunkBytes + filled);
+    if (index < last || !chunk || filled < chunk.byteLength)
+      throw cutShort(entry, chunkBytes, index * chunkBytes + filled);
     await take(last, chunk);
   } catch (error) {
     await taking;
@@ -203,7 +243,14 @@ async function receive(
 async function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
   await new Promise<void>((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
-    signal?.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+    signal?.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
   });
   checkCancelled(signal);
 }
@@ -211,16 +258,26 @@ async function sleep(milliseconds: number, signal: AbortSignal | undefined): Pro
 function wrongChunk(entry: FileEntry, chunkBytes: number, index: number): DamagedFile {
   const offset = index * chunkBytes;
   const end = offset + chunkSize(entry, chunkBytes, index);
-  return new DamagedFile(`${entry.name}: chunk ${index}, bytes ${offset} to ${end}, is not what was hashed`, DAMAGED,
-    { file: entry.name, chunk: index, offset });
+  return new DamagedFile(`${entry.name}: chunk ${index}, bytes ${offset} to ${end}, is not what was hashed`, DAMAGED, {
+    file: entry.name,
+    chunk: index,
+    offset,
+  });
 }
 
 function tooLong(entry: FileEntry): DamagedFile {
-  return new DamagedFile(`${entry.name}: it has more than ${entry.bytes} bytes`, DAMAGED, { file: entry.name, chunk: null, offset: entry.bytes });
+  return new DamagedFile(`${entry.name}: it has more than ${entry.bytes} bytes`, DAMAGED, {
+    file: entry.name,
+    chunk: null,
+    offset: entry.bytes,
+  });
 }
 
-/** A body that ended early: a broken connection of a server that does not say how much it sends, or a file that is too short. */
+/** A body that ended early: a file that is too short, or a broken connection where the server sends no length. */
 function cutShort(entry: FileEntry, chunkBytes: number, at: number): DamagedFile {
-  return new DamagedFile(`${entry.name}: the download ends at byte ${at} of ${entry.bytes}`, INCOMPLETE,
-    { file: entry.name, chunk: Math.floor(at / chunkBytes), offset: at });
+  return new DamagedFile(`${entry.name}: the download ends at byte ${at} of ${entry.bytes}`, INCOMPLETE, {
+    file: entry.name,
+    chunk: Math.floor(at / chunkBytes),
+    offset: at,
+  });
 }

@@ -26,7 +26,7 @@ const READ_AHEAD = 3;
 /** Files that are read at a time: enough to keep a connection busy, few enough for little memory. */
 const PARALLEL = 3;
 
-/** Reads the files of a bundle. Every chunk is hashed before anybody sees it, stored as it comes, and resumed where it stopped. */
+/** Reads the files of a bundle. Chunks are hashed before they are used, and stored as they come; downloads resume. */
 export class Parts {
   readonly meter: Meter;
   /** Why files are not stored, where they are not. */
@@ -66,7 +66,10 @@ export class Parts {
   }
 
   /** Several files at a time, each as `stream` does. The first error ends all of them. */
-  async streamAll(names: Iterable<string>, onChunk: (name: string, ...chunk: Parameters<OnChunk>) => ReturnType<OnChunk>): Promise<void> {
+  async streamAll(
+    names: Iterable<string>,
+    onChunk: (name: string, ...chunk: Parameters<OnChunk>) => ReturnType<OnChunk>,
+  ): Promise<void> {
     const queue = [...new Set(names)].map((name) => this.entry(name));
     const stop = new AbortController();
     const signal = this.options.signal ? AbortSignal.any([this.options.signal, stop.signal]) : stop.signal;
@@ -88,7 +91,10 @@ export class Parts {
 
   private entry(name: string): FileEntry {
     const entry = this.manifest.files.get(name);
-    if (!entry) throw new NotFound(`${name}: the bundle has no such file`, "the manifest lists the files of a bundle", { file: name });
+    if (!entry)
+      throw new NotFound(`${name}: the bundle has no such file`, "the manifest lists the files of a bundle", {
+        file: name,
+      });
     return entry;
   }
 
@@ -99,7 +105,9 @@ export class Parts {
     const store = this.storage;
     try {
       this.meter.wait(name, await isLocked(sha256));
-      const next = await withPartLock(sha256, "shared", signal, () => this.readStored(store, entry, 0, onChunk, signal, true));
+      const next = await withPartLock(sha256, "shared", signal, () =>
+        this.readStored(store, entry, 0, onChunk, signal, true),
+      );
       if (next === chunks.length) return;
       // What is not stored is no reason for other tabs to wait.
       if (this.notStored) return await this.fetchFrom(entry, next, onChunk, signal, null);
@@ -114,7 +122,13 @@ export class Parts {
   }
 
   /** Go on where an earlier load stopped: what is stored and right first, then the rest from the source. */
-  private async resume(store: Store, entry: FileEntry, from: number, onChunk: OnChunk, signal: AbortSignal | undefined): Promise<void> {
+  private async resume(
+    store: Store,
+    entry: FileEntry,
+    from: number,
+    onChunk: OnChunk,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
     this.meter.wait(entry.name, false);
     const next = await this.readStored(store, entry, from, onChunk, signal, false);
     if (next === entry.chunks.length) return;
@@ -131,7 +145,12 @@ export class Parts {
    * With `whole`, only of a file that has its size: it may be read while other tabs do.
    */
   private async readStored(
-    store: Store, entry: FileEntry, from: number, onChunk: OnChunk, signal: AbortSignal | undefined, whole: boolean,
+    store: Store,
+    entry: FileEntry,
+    from: number,
+    onChunk: OnChunk,
+    signal: AbortSignal | undefined,
+    whole: boolean,
   ): Promise<number> {
     const part = await store.open(entry.sha256, "read").catch(() => null);
     if (!part) return from;
@@ -143,7 +162,8 @@ export class Parts {
       const ahead: Promise<Chunk | null>[] = [];
       for (let next = from; next < entry.chunks.length; next++) {
         // The next chunks are read and hashed while one is used.
-        for (; asked < Math.min(next + READ_AHEAD, entry.chunks.length); asked++) ahead.push(storedChunk(part, entry, chunkBytes, asked));
+        for (; asked < Math.min(next + READ_AHEAD, entry.chunks.length); asked++)
+          ahead.push(storedChunk(part, entry, chunkBytes, asked));
         const chunk = await ahead.shift();
         checkCancelled(signal);
         if (!chunk) return next;
@@ -157,15 +177,26 @@ export class Parts {
   }
 
   private async fetchFrom(
-    entry: FileEntry, from: number, onChunk: OnChunk, signal: AbortSignal | undefined, writer: PartWriter | null,
+    entry: FileEntry,
+    from: number,
+    onChunk: OnChunk,
+    signal: AbortSignal | undefined,
+    writer: PartWriter | null,
   ): Promise<void> {
     const { chunkBytes } = this.manifest;
-    await download(this.source, entry, chunkBytes, from, async (index, chunk) => {
-      const offset = index * chunkBytes;
-      await writer?.append(offset, chunk);
-      this.meter.count(entry.name, chunk.byteLength, false);
-      await onChunk(chunk, offset);
-    }, { ...this.options, signal, stored: writer !== null });
+    await download(
+      this.source,
+      entry,
+      chunkBytes,
+      from,
+      async (index, chunk) => {
+        const offset = index * chunkBytes;
+        await writer?.append(offset, chunk);
+        this.meter.count(entry.name, chunk.byteLength, false);
+        await onChunk(chunk, offset);
+      },
+      { ...this.options, signal, stored: writer !== null },
+    );
   }
 
   /** Remove what an older version of the bundle stored; whether there was any. */
@@ -187,17 +218,26 @@ export class Parts {
 }
 
 /** A stored chunk, or null where it is missing or not what it was. */
-async function storedChunk(part: StoredPart, entry: FileEntry, chunkBytes: number, index: number): Promise<Chunk | null> {
+async function storedChunk(
+  part: StoredPart,
+  entry: FileEntry,
+  chunkBytes: number,
+  index: number,
+): Promise<Chunk | null> {
   const size = chunkSize(entry, chunkBytes, index);
   const chunk = await part.read(index * chunkBytes, size).catch(() => null);
   return chunk?.byteLength === size && (await isChunk(entry, index, chunk)) ? chunk : null;
 }
 
-/** Stores the chunks of a file as they come. A store that fails is given up, with what it has of the file: the load goes on. */
+/** Stores the chunks of a file as they come. A store that fails is given up, with what it has of the file. */
 class PartWriter {
   private part: StoredPart | null = null;
 
-  constructor(private readonly parts: Parts, private readonly store: Store, private readonly entry: FileEntry) {}
+  constructor(
+    private readonly parts: Parts,
+    private readonly store: Store,
+    private readonly entry: FileEntry,
+  ) {}
 
   async append(at: number, chunk: Chunk): Promise<void> {
     try {
@@ -253,14 +293,19 @@ function storageError(error: unknown): PumiceError {
   if (isFull(error)) {
     return new DiskFull("this browser's storage is full: the model is loaded, but not kept for the next time", NO_ROOM);
   }
-  return new SourceError(`this browser's storage cannot be written (${String(error)}): the model is loaded, but not kept for the next time`,
-    "check the browser's settings for site data; private windows may not keep any");
+  return new SourceError(
+    `this browser's storage cannot be written (${String(error)}): the model is loaded, but not kept for the next time`,
+    "check the browser's settings for site data; private windows may not keep any",
+  );
 }
 
 function full(wanted: number, free: number): DiskFull {
   return new DiskFull(
-    `this browser's storage has room for ${megabytes(free)}, the model needs ${megabytes(wanted)} more: it is loaded, but not kept for the next time`,
-    NO_ROOM, { wanted, free });
+    `this browser's storage has room for ${megabytes(free)}, the model needs ${megabytes(wanted)} more: ` +
+      "it is loaded, but not kept for the next time",
+    NO_ROOM,
+    { wanted, free },
+  );
 }
 
 function megabytes(bytes: number): string {

@@ -12,7 +12,8 @@ export const LARGEST_MANIFEST = 64 << 20;
 const KINDS = ["causal", "encoder", "function", "train"] as const;
 const AGAIN = "the bundle is damaged: copy it to the server again, or export it again";
 /** What to do about a file that a newer Pumice made. */
-export const NEWER_HINT = "reload the page without its cache; else serve the page of the Pumice that exported the model, or export it with this one";
+export const NEWER_HINT =
+  "reload the page without its cache; if that does not help, export the model and its page again with one Pumice";
 const NO_BUNDLE = "give the address of a folder that `pumice export --web` wrote";
 
 export type Kind = (typeof KINDS)[number];
@@ -81,9 +82,10 @@ export interface Manifest {
   text: string;
 }
 
-/** Read and check the manifest of a bundle: the version, the hash, the canonical form, and every entry that a loader relies on. */
+/** Read and check the manifest of a bundle: version, hash, canonical form, and every entry that a loader relies on. */
 export async function readManifest(bytes: Uint8Array): Promise<Manifest> {
-  if (bytes.byteLength > LARGEST_MANIFEST) throw malformed(`it has ${bytes.byteLength} bytes, more than ${LARGEST_MANIFEST}`, NO_BUNDLE);
+  if (bytes.byteLength > LARGEST_MANIFEST)
+    throw malformed(`it has ${bytes.byteLength} bytes, more than ${LARGEST_MANIFEST}`, NO_BUNDLE);
   const text = decode(bytes);
   const found = parse(text);
   if (found["format"] !== FORMAT) throw malformed("this is no bundle", NO_BUNDLE);
@@ -151,7 +153,8 @@ function parse(text: string): Record<string, unknown> {
   } catch (error) {
     throw malformed(`it is no JSON: ${(error as Error).message.slice(0, 200)}`, NO_BUNDLE);
   }
-  if (typeof found !== "object" || found === null || Array.isArray(found)) throw malformed("it holds no object", NO_BUNDLE);
+  if (typeof found !== "object" || found === null || Array.isArray(found))
+    throw malformed("it holds no object", NO_BUNDLE);
   return found as Record<string, unknown>;
 }
 
@@ -162,15 +165,19 @@ function isObject(value: Json | undefined): value is JsonObject {
 function checkVersion(version: unknown): void {
   if (version === VERSION) return;
   if (typeof version === "number" && version > VERSION) {
-    throw malformed(`made by a newer Pumice: its version is ${version}, this page reads ${VERSION}`,
-      NEWER_HINT, { version });
+    throw malformed(`made by a newer Pumice: its version is ${version}, this page reads ${VERSION}`, NEWER_HINT, {
+      version,
+    });
   }
-  throw malformed(`version ${JSON.stringify(version)} of bundles is not read`,
-    "export the model again with this version of Pumice", { version });
+  throw malformed(
+    `version ${JSON.stringify(version)} of bundles is not read`,
+    "export the model again with this version of Pumice",
+    { version },
+  );
 }
 
 /**
- * The SHA-256 of the manifest without the entry that holds it, "" where that entry is not where the canonical form has it.
+ * The SHA-256 of the manifest without the entry that holds it; "" where that entry is not in its canonical place.
  *
  * Taken from the text itself: numbers such as 1.0 would not survive a trip through JavaScript.
  */
@@ -201,11 +208,14 @@ class Reader {
       if (seen.has(label)) throw malformed(`the weight ${shown(label)} is there twice`);
       seen.add(label);
       const found = this.list(`the pieces of ${shown(label)}`, pieces).map((piece) => this.piece(label, piece));
-      if (found.slice(0, -1).some((piece) => piece.bytes % 4)) throw malformed(`the weight ${shown(label)} is cut within a word`);
+      if (found.slice(0, -1).some((piece) => piece.bytes % 4))
+        throw malformed(`the weight ${shown(label)} is cut within a word`);
       return {
         name: label,
         dtype: this.text(`the dtype of ${shown(label)}`, dtype),
-        shape: this.list(`the shape of ${shown(label)}`, shape).map((dim) => this.count(`the shape of ${shown(label)}`, dim)),
+        shape: this.list(`the shape of ${shown(label)}`, shape).map((dim) =>
+          this.count(`the shape of ${shown(label)}`, dim),
+        ),
         bytes: found.reduce((sum, piece) => sum + piece.bytes, 0),
         pieces: found,
       };
@@ -244,7 +254,8 @@ class Reader {
 
   oneOf<T extends string>(what: string, value: Json | undefined, known: readonly T[]): T {
     const found = known.find((name) => name === value);
-    if (found === undefined) throw malformed(`${what} is ${shown(JSON.stringify(value))}, not one of ${known.join(", ")}`);
+    if (found === undefined)
+      throw malformed(`${what} is ${shown(JSON.stringify(value))}, not one of ${known.join(", ")}`);
     return found;
   }
 
@@ -267,7 +278,9 @@ class Reader {
     const offset = this.count(`a piece of ${shown(weight)}`, at);
     const bytes = this.count(`a piece of ${shown(weight)}`, size);
     if (offset % 4 || bytes === 0 || offset + bytes > entry.bytes) {
-      throw malformed(`the weight ${shown(weight)} reaches beyond its shard ${shown(entry.name)}, or begins within a word`);
+      throw malformed(
+        `the weight ${shown(weight)} reaches beyond its shard ${shown(entry.name)}, or begins within a word`,
+      );
     }
     return { file: entry.name, offset, bytes };
   }
@@ -284,13 +297,16 @@ class Reader {
     const bytes = this.count(`the size of ${shown(name)}`, row["bytes"]);
     const chunks = this.list(`the chunks of ${shown(name)}`, row["chunks"]).map((chunk) => this.digest(name, chunk));
     if (chunks.length !== Math.ceil(bytes / this.chunkBytes)) {
-      throw malformed(`${chunks.length} hashes of chunks of ${this.chunkBytes} bytes are not those of ${shown(name)}, ${bytes} bytes`);
+      throw malformed(
+        `${chunks.length} hashes of chunks of ${this.chunkBytes} bytes are not those of ${shown(name)}, ${bytes} bytes`,
+      );
     }
     return { name, bytes, sha256: this.digest(name, row["sha256"]), chunks };
   }
 
   private digest(name: string, value: Json | undefined): string {
-    if (typeof value !== "string" || !/^[0-9a-f]{64}$/.test(value)) throw malformed(`a hash of ${shown(name)} is no SHA-256`);
+    if (typeof value !== "string" || !/^[0-9a-f]{64}$/.test(value))
+      throw malformed(`a hash of ${shown(name)} is no SHA-256`);
     return value;
   }
 
@@ -299,7 +315,8 @@ class Reader {
     if (!Object.keys(table).length) return [];
     const found = columns.map((column) => this.list(`the column ${column} of ${what}`, table[column]));
     const first = found[0] ?? [];
-    if (found.some((column) => column.length !== first.length)) throw malformed(`the columns of ${what} differ in length`);
+    if (found.some((column) => column.length !== first.length))
+      throw malformed(`the columns of ${what} differ in length`);
     return first.map((_, row) => found.map((column) => column[row] as Json));
   }
 

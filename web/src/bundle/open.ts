@@ -19,7 +19,7 @@ export interface Bundle {
   manifest: Manifest;
   parts: Parts;
   /**
-   * Say that all went well: the next load from here works without a network, and what an older version stored is removed.
+   * Say that all went well: the next load from here needs no network, and what an older version stored is removed.
    * A bundle that did not fit into the storage leaves nothing there.
    */
   finish(): Promise<void>;
@@ -27,7 +27,8 @@ export interface Bundle {
 
 /** Open the bundle at an address, in chosen files or in a folder. */
 export async function openBundle(
-  from: string | URL | readonly File[] | FileSystemDirectoryHandle, options: OpenOptions = {},
+  from: string | URL | readonly File[] | FileSystemDirectoryHandle,
+  options: OpenOptions = {},
 ): Promise<Bundle> {
   const source = sourceOf(from, options.base);
   const store = options.cache === false || source.local ? null : await openStore();
@@ -39,7 +40,8 @@ export async function openBundle(
     manifest,
     parts,
     finish: async () => {
-      if (store && !parts.notStored) await keepSource(store, source.id, manifest).catch((error: unknown) => parts.storageFailed(error));
+      if (store && !parts.notStored)
+        await keepSource(store, source.id, manifest).catch((error: unknown) => parts.storageFailed(error));
       // A part of a model is of no use offline, and takes the room of others.
       if (store && parts.notStored) await forgetBundle(store, manifest).catch(() => {});
     },
@@ -50,7 +52,9 @@ export async function openBundle(
 async function findManifest(source: Source, store: Store | null, options: OpenOptions): Promise<Manifest> {
   const stored = store ? await storedManifest(store, source.id).catch(() => null) : null;
   try {
-    return await readManifest(await downloadUnknown(source, MANIFEST, LARGEST_MANIFEST, { ...options, ...(stored ? { retries: 0 } : {}) }));
+    return await readManifest(
+      await downloadUnknown(source, MANIFEST, LARGEST_MANIFEST, { ...options, ...(stored ? { retries: 0 } : {}) }),
+    );
   } catch (error) {
     if (stored && error instanceof NoNetwork) return stored;
     throw error;

@@ -78,12 +78,7 @@ export class Meter {
     if (this.now() - this.reported >= INTERVAL || this.loaded >= this.total) this.emit(file);
   }
 
-  /** Bytes that must be loaded once more, as what arrived was wrong or is of no use. */
-  uncount(bytes: number, fromCache: boolean): void {
-    this.loaded -= bytes;
-    if (fromCache) this.fromCache -= bytes;
-  }
-
+  /** Whether a file waits for another tab. */
   wait(file: string, waiting: boolean): void {
     if (waiting === this.waiting.has(file)) return;
     if (waiting) this.waiting.add(file);

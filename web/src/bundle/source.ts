@@ -24,21 +24,31 @@ export interface Wish {
 }
 
 /** The source for what a user gives to `load`: an address, chosen files, or an opened folder. */
-export function sourceOf(from: string | URL | readonly File[] | FileSystemDirectoryHandle, base?: string | URL): Source {
+export function sourceOf(
+  from: string | URL | readonly File[] | FileSystemDirectoryHandle,
+  base?: string | URL,
+): Source {
   if (typeof from === "string" || from instanceof URL) return new HttpSource(from, base);
   return Array.isArray(from) ? new FileSource(from) : new FolderSource(from as FileSystemDirectoryHandle);
 }
 
+/** After so many a server is asked for the whole file: some compress ranges, which the browser then cannot decode. */
+const MOST_FAILED_RANGES = 2;
+
 class HttpSource implements Source {
   readonly id: string;
   readonly local = false;
+  /** By file: requests for a range that failed one after the other. */
+  private readonly failedRanges = new Map<string, number>();
 
   constructor(from: string | URL, base: string | URL = globalThis.location.href) {
     let url: URL;
     try {
       url = new URL(from, base);
     } catch {
-      throw new SourceError(`${String(from)} is no address`, "give the address of a folder, such as ./model/", { url: String(from) });
+      throw new SourceError(`${String(from)} is no address`, "give the address of a folder, such as ./model/", {
+        url: String(from),
+      });
     }
     url.hash = "";
     const path = url.pathname.replace(/(manifest\.json|index\.html)$/, "");
@@ -47,6 +57,9 @@ class HttpSource implements Source {
   }
 
   async open(name: string, from: number, signal?: AbortSignal, wish: Wish = {}): Promise<ReadableStream<Uint8Array>> {
+    if (from > 0 && (this.failedRanges.get(name) ?? 0) >= MOST_FAILED_RANGES) {
+      return skip(body(await this.ask(name, 0, signal, wish), name), from);
+    }
     const response = await this.ask(name, from, signal, wish);
     if (response.status === 206 && from > 0) {
       if (startsAt(response, from)) return body(response, name);
@@ -71,8 +84,10 @@ class HttpSource implements Source {
       });
     } catch (error) {
       if (signal?.aborted) throw error;
+      if (from > 0) this.failedRanges.set(name, (this.failedRanges.get(name) ?? 0) + 1);
       throw unreachable(name, url.href, error);
     }
+    if (from > 0) this.failedRanges.delete(name);
     await check(response, name, url.href, from);
     return response;
   }
@@ -83,7 +98,9 @@ export function unreachable(name: string, where: string, error: unknown): NoNetw
   const offline = typeof navigator !== "undefined" && navigator.onLine === false;
   return new NoNetwork(
     `${name}: ${offline ? "there is no network" : "the server cannot be reached, or the connection broke off"}`,
-    offline ? "connect to the network and load again; what has arrived is kept" : "check the address and the connection, then load again; what has arrived is kept",
+    offline
+      ? "connect to the network and load again; what has arrived is kept"
+      : "check the address and the connection, then load again; what has arrived is kept",
     { file: name, url: where, retry: true, cause: String(error) },
   );
 }
@@ -95,25 +112,45 @@ async function check(response: Response, name: string, url: string, from: number
     // Servers of single-page apps answer every unknown address with their page.
     if (!/^text\/html\b/i.test(response.headers.get("Content-Type") ?? "")) return;
     await response.body?.cancel();
-    throw new NotFound(`${name}: the server has no such file, it answers with a web page instead`,
-      name === MANIFEST ? `is ${url} the address of a bundle? \`pumice export --web\` writes one` : "copy the whole bundle to the server again", fields);
+    throw new NotFound(
+      `${name}: the server has no such file, it answers with a web page instead`,
+      name === MANIFEST
+        ? `is ${url} the address of a bundle? \`pumice export --web\` writes one`
+        : "copy the whole bundle to the server again",
+      fields,
+    );
   }
   await response.body?.cancel();
   if (status === 404 || status === 410) {
-    throw new NotFound(`${name}: the server has no such file`,
-      name === MANIFEST ? `is ${url} the address of a bundle? \`pumice export --web\` writes one` : "copy the whole bundle to the server again", fields);
+    throw new NotFound(
+      `${name}: the server has no such file`,
+      name === MANIFEST
+        ? `is ${url} the address of a bundle? \`pumice export --web\` writes one`
+        : "copy the whole bundle to the server again",
+      fields,
+    );
   }
   if (status === 416) {
-    throw new DamagedFile(`${name}: the server's file ends before byte ${from}`,
-      "the copy on the server is not complete: copy it there again", { ...fields, offset: from });
+    throw new DamagedFile(
+      `${name}: the server's file ends before byte ${from}`,
+      "the copy on the server is not complete: copy it there again",
+      { ...fields, offset: from },
+    );
   }
   if (status === 401 || status === 403) {
-    throw new SourceError(`${name}: the server refuses access (${status})`, "sign in, or ask for access to the model", fields);
+    throw new SourceError(
+      `${name}: the server refuses access (${status})`,
+      "sign in, or ask for access to the model",
+      fields,
+    );
   }
   const retry = status === 408 || status === 429 || status >= 500;
   const seconds = Number(response.headers.get("Retry-After"));
-  throw new SourceError(`${name}: the server answers with an error (${status})`, "load again later; what has arrived is kept",
-    { ...fields, retry, ...(seconds > 0 ? { retryAfter: seconds } : {}) });
+  throw new SourceError(
+    `${name}: the server answers with an error (${status})`,
+    "load again later; what has arrived is kept",
+    { ...fields, retry, ...(seconds > 0 ? { retryAfter: seconds } : {}) },
+  );
 }
 
 function startsAt(response: Response, from: number): boolean {
@@ -143,7 +180,11 @@ function skip(stream: ReadableStream<Uint8Array>, count: number): ReadableStream
 }
 
 function missing(name: string): NotFound {
-  return new NotFound(`${name}: it is not among the files`, "choose the whole folder that `pumice export --web` wrote", { file: name });
+  return new NotFound(
+    `${name}: it is not among the files`,
+    "choose the whole folder that `pumice export --web` wrote",
+    { file: name },
+  );
 }
 
 class FileSource implements Source {
@@ -156,7 +197,9 @@ class FileSource implements Source {
     // The folder of the manifest is that of the bundle.
     const manifest = paths.find(([path]) => path === MANIFEST || path.endsWith(`/${MANIFEST}`))?.[0] ?? MANIFEST;
     const folder = manifest.slice(0, -MANIFEST.length);
-    this.byPath = new Map(paths.map(([path, file]) => [path.startsWith(folder) ? path.slice(folder.length) : path, file]));
+    this.byPath = new Map(
+      paths.map(([path, file]) => [path.startsWith(folder) ? path.slice(folder.length) : path, file]),
+    );
   }
 
   async open(name: string, from: number): Promise<ReadableStream<Uint8Array>> {

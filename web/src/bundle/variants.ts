@@ -12,11 +12,15 @@ export interface OpenVariant {
   plans: Map<string, PlanFile>;
 }
 
-/** The variant for this adapter, or the one of this name, with its plans. Only the plans of variants that may fit are loaded. */
+/** The variant for this adapter, or the one of this name. Only the plans of variants that may fit are loaded. */
 export async function openVariant(parts: Parts, facts: AdapterFacts, wanted?: string): Promise<OpenVariant> {
   const { variants } = parts.manifest;
   if (wanted !== undefined && !variants.some((variant) => variant.name === wanted)) {
-    throw new UnknownName(`the bundle has no variant ${wanted}`, `it has ${variants.map((variant) => variant.name).join(", ")}`, { name: wanted });
+    throw new UnknownName(
+      `the bundle has no variant ${wanted}`,
+      `it has ${variants.map((variant) => variant.name).join(", ")}`,
+      { name: wanted },
+    );
   }
   parts.meter.enter("plans");
   const expected = commonFiles(parts.manifest).map((entry) => entry.name);
@@ -30,21 +34,32 @@ export async function openVariant(parts: Parts, facts: AdapterFacts, wanted?: st
     if (!unmet) return { variant, plans };
     refused = unmet;
   }
-  throw refused ?? new LimitError("no variant of the bundle is for this adapter",
-    `it has ${facts.features.join(", ") || "no optional features"}; export the model again with --web, which always adds a variant for every browser`,
-    { adapter: facts.description, variants: variants.map((variant) => variant.name) });
+  throw (
+    refused ??
+    new LimitError(
+      "no variant of the bundle is for this adapter",
+      "export the model again with `pumice export --web`: it adds a variant that every browser runs",
+      { adapter: facts.description, variants: variants.map((variant) => variant.name) },
+    )
+  );
 }
 
 /** Whether what the manifest says of a variant rules the adapter out. */
 function mayRun({ caps }: Variant, facts: AdapterFacts): boolean {
   const has = (feature: string): boolean => facts.features.includes(feature);
-  return (!caps.f16 || has("shader-f16")) && (!caps.subgroups || has("subgroups")) && (!caps.software || facts.software);
+  return (
+    (!caps.f16 || has("shader-f16")) && (!caps.subgroups || has("subgroups")) && (!caps.software || facts.software)
+  );
 }
 
 async function readPlans(parts: Parts, variant: Variant): Promise<Map<string, PlanFile>> {
-  const files = new Map(planNames(variant).map((name) => [name, new Uint8Array(parts.manifest.files.get(name)?.bytes ?? 0)]));
+  const files = new Map(
+    planNames(variant).map((name) => [name, new Uint8Array(parts.manifest.files.get(name)?.bytes ?? 0)]),
+  );
   await parts.streamAll(files.keys(), (name, chunk, offset) => files.get(name)?.set(chunk, offset));
-  const plans = await Promise.all([...files].map(async ([name, bytes]) => [name, await readNamed(name, bytes)] as const));
+  const plans = await Promise.all(
+    [...files].map(async ([name, bytes]) => [name, await readNamed(name, bytes)] as const),
+  );
   const byName = new Map(plans);
   return new Map([...variant.steps].map(([step, { plan }]) => [step, byName.get(plan) as PlanFile]));
 }

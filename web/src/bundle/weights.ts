@@ -22,10 +22,14 @@ interface Span {
 const IN_FLIGHT = 64 << 20;
 
 /**
- * Load the weights of a bundle and write each through the executable that `writerOf` names; null for a weight that no plan has.
+ * Load the weights of a bundle and write each through the executable that `writerOf` names, null where no plan has it.
  * `queue` is the device's, so that no more than some megabytes wait in it.
  */
-export async function loadWeights(parts: Parts, writerOf: (weight: string) => ParamWriter | null, queue: GPUQueue | null = null): Promise<void> {
+export async function loadWeights(
+  parts: Parts,
+  writerOf: (weight: string) => ParamWriter | null,
+  queue: GPUQueue | null = null,
+): Promise<void> {
   parts.meter.enter("weights");
   const { weights } = parts.manifest;
   const wanted = weights.filter((weight) => writerOf(weight.name) !== null);

@@ -1,4 +1,4 @@
-// Parts in Cache Storage, for browsers without a private file system: one entry for each chunk, under a URL that no server has.
+// Parts in Cache Storage, for browsers without a private file system: one entry per chunk, under a URL of no server.
 
 import type { Store, StoredPart } from "./store.js";
 

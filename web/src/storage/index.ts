@@ -41,7 +41,8 @@ export async function storedManifest(store: Store, sourceId: string): Promise<Ma
 
 /** Keep a manifest, so that its parts are known as those of a bundle. */
 export async function keepManifest(store: Store, manifest: Manifest): Promise<void> {
-  if ((await manifestOf(store, manifest.sha256)) === null) await store.writeText(MANIFESTS, manifest.sha256, manifest.text);
+  if ((await manifestOf(store, manifest.sha256)) === null)
+    await store.writeText(MANIFESTS, manifest.sha256, manifest.text);
 }
 
 /** A load is complete: from now on the source has this manifest. What only an older one used is removed. */
@@ -53,7 +54,7 @@ export async function keepSource(store: Store, sourceId: string, manifest: Manif
   await forgetUnnamed(store, before);
 }
 
-/** Make room for a bundle: remove what only the one used that the source had before. Whether there was anything to remove. */
+/** Make room for a bundle: remove its older version from the same source. Whether there was one. */
 export async function makeRoom(store: Store, sourceId: string, manifest: Manifest): Promise<boolean> {
   const key = await sourceKey(sourceId);
   const before = await store.readText(SOURCES, key);
@@ -88,7 +89,7 @@ export const storedModels = {
     return found;
   },
 
-  /** Remove a bundle, or all of them. Parts of other bundles stay. Refused while a tab loads it; gives the bytes that are free now. */
+  /** Remove a bundle, or all; parts of others stay. Refused while a tab loads it. Gives the bytes that were freed. */
   async delete(sha256?: string): Promise<number> {
     let freed = 0;
     let known = false;
@@ -98,7 +99,8 @@ export const storedModels = {
       known ||= gone.length > 0;
       if (gone.length || sha256 === undefined) freed += await removeBundles(store, gone, all, true);
     }
-    if (sha256 !== undefined && !known) throw new InputError(`no stored model has the SHA-256 ${sha256}`, "caches.list() names them", { sha256 });
+    if (sha256 !== undefined && !known)
+      throw new InputError(`no stored model has the SHA-256 ${sha256}`, "caches.list() names them", { sha256 });
     return freed;
   },
 
@@ -108,7 +110,7 @@ export const storedModels = {
   },
 };
 
-/** Remove what only these bundles use. A part that a tab loads now is left, or with `refuse` nothing is removed at all. */
+/** Remove what only these bundles use. A part that a tab loads now stays; with `refuse`, all of it does. */
 async function removeBundles(store: Store, gone: Manifest[], all: Manifest[], refuse: boolean): Promise<number> {
   const listed = partsOf(gone);
   const kept = partsOf(all.filter((manifest) => !gone.some(({ sha256 }) => sha256 === manifest.sha256)));
@@ -120,7 +122,11 @@ async function removeBundles(store: Store, gone: Manifest[], all: Manifest[], re
     for (const digest of new Set([...unused, ...listed])) {
       const unlock = await tryLock(digest);
       if (unlock) locks.set(digest, unlock);
-      else if (refuse) throw new InputError("the model is being loaded in a tab; nothing was deleted", "wait until it is loaded, or close that tab");
+      else if (refuse)
+        throw new InputError(
+          "the model is being loaded in a tab; nothing was deleted",
+          "wait until it is loaded, or close that tab",
+        );
     }
     const removed = unused.filter((digest) => locks.has(digest));
     // The manifests last: a removal that is cut off is begun again with what they list.
@@ -152,8 +158,9 @@ function summary(manifest: Manifest, parts: Map<string, number>): StoredModel {
     sha256: manifest.sha256,
     name: typeof named === "string" ? named : "",
     bytes: [...digests].reduce((sum, digest) => sum + (parts.get(digest) ?? 0), 0),
-    complete: commonFiles(manifest).every((entry) => isWhole(entry.name))
-      && manifest.variants.some((variant) => planNames(variant).every(isWhole)),
+    complete:
+      commonFiles(manifest).every((entry) => isWhole(entry.name)) &&
+      manifest.variants.some((variant) => planNames(variant).every(isWhole)),
   };
 }
 

@@ -1,5 +1,5 @@
-// Parts in the origin private file system: one file for each. Workers write through synchronous access handles; any thread may
-// read, list and remove.
+// Parts in the origin private file system: one file for each. Workers write through synchronous access handles; any
+// thread may read, list and remove.
 
 import type { Store, StoredPart } from "./store.js";
 
@@ -48,7 +48,9 @@ class OpfsStore implements Store {
     try {
       const file = await this.folder.getFileHandle(digest);
       // The shortest way to the bytes. Browsers that know no such mode give the handle to one reader only.
-      const access = this.writable ? await (file as ManyReaders).createSyncAccessHandle({ mode: "read-only" }).catch(() => null) : null;
+      const access = this.writable
+        ? await (file as ManyReaders).createSyncAccessHandle({ mode: "read-only" }).catch(() => null)
+        : null;
       return access ? new HandlePart(access, false) : new FilePart(await file.getFile());
     } catch (error) {
       if (isMissing(error)) return null;
@@ -84,7 +86,9 @@ class OpfsStore implements Store {
   }
 
   async writeText(folder: string, name: string, text: string): Promise<void> {
-    const handle = await (await this.root.getDirectoryHandle(folder, { create: true })).getFileHandle(name, { create: true });
+    const handle = await (
+      await this.root.getDirectoryHandle(folder, { create: true })
+    ).getFileHandle(name, { create: true });
     const access = await handle.createSyncAccessHandle();
     try {
       access.truncate(0);
@@ -141,7 +145,10 @@ class FilePart implements StoredPart {
 }
 
 class HandlePart implements StoredPart {
-  constructor(private readonly access: FileSystemSyncAccessHandle, private readonly writable: boolean) {}
+  constructor(
+    private readonly access: FileSystemSyncAccessHandle,
+    private readonly writable: boolean,
+  ) {}
 
   get bytes(): number {
     return this.access.getSize();

@@ -19,7 +19,7 @@ export async function storageUsage(): Promise<StorageUsage> {
   return { used: usage, quota, persistent: (await navigator.storage?.persisted?.()) ?? false };
 }
 
-/** Ask the browser to keep what is stored even when the disk runs short. Only pages may ask, not workers; it may ask the user. */
+/** Ask the browser to keep what is stored when the disk runs short. Only pages may; some browsers ask the user. */
 export async function askToPersist(): Promise<boolean> {
   try {
     return (await navigator.storage?.persisted?.()) || ((await navigator.storage?.persist?.()) ?? false);

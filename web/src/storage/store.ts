@@ -1,5 +1,5 @@
-// What a place for parts must offer. A part is a file of a bundle, known by its SHA-256; what is stored of it is always a
-// beginning of the file, so its length alone says where to go on. Bytes are never trusted: readers hash them again.
+// What a place for parts must offer. A part is a file of a bundle, known by its SHA-256; what is stored of it is
+// always a beginning of the file, so its length alone says where to go on. Readers hash every byte again.
 
 /** One stored part, open. */
 export interface StoredPart {

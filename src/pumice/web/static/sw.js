@@ -6,7 +6,7 @@
   // page/sw.ts
   var folder = new URL("./", self.location.href);
   var MINE = `pumice-page ${folder.pathname} `;
-  var SHELL = MINE + "0682c12777dfa585";
+  var SHELL = MINE + "13b6c0d2b08a208b";
   var shellUrls = new Set(define_BUILD_FILES_default.map((name) => new URL(name, folder).href));
   var page = new URL("index.html", folder).href;
   var PATIENCE_MS = 3e3;

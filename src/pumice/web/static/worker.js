@@ -304,7 +304,7 @@ var VERSION = 3;
 var LARGEST_MANIFEST = 64 << 20;
 var KINDS = ["causal", "encoder", "function", "train"];
 var AGAIN = "the bundle is damaged: copy it to the server again, or export it again";
-var NEWER_HINT = "reload the page without its cache; else serve the page of the Pumice that exported the model, or export it with this one";
+var NEWER_HINT = "reload the page without its cache; if that does not help, export the model and its page again with one Pumice";
 var NO_BUNDLE = "give the address of a folder that `pumice export --web` wrote";
 async function readManifest(bytes) {
   if (bytes.byteLength > LARGEST_MANIFEST) throw malformed(`it has ${bytes.byteLength} bytes, more than ${LARGEST_MANIFEST}`, NO_BUNDLE);
@@ -881,9 +881,11 @@ function sourceOf(from, base) {
   if (typeof from === "string" || from instanceof URL) return new HttpSource(from, base);
   return Array.isArray(from) ? new FileSource(from) : new FolderSource(from);
 }
+var MOST_FAILED_RANGES = 2;
 var HttpSource = class {
   id;
   local = false;
+  failedRanges = /* @__PURE__ */ new Map();
   constructor(from, base = globalThis.location.href) {
     let url;
     try {
@@ -897,6 +899,9 @@ var HttpSource = class {
     this.id = url.href;
   }
   async open(name, from, signal, wish = {}) {
+    if (from > 0 && (this.failedRanges.get(name) ?? 0) >= MOST_FAILED_RANGES) {
+      return skip(body(await this.ask(name, 0, signal, wish), name), from);
+    }
     const response = await this.ask(name, from, signal, wish);
     if (response.status === 206 && from > 0) {
       if (startsAt(response, from)) return body(response, name);
@@ -913,8 +918,10 @@ var HttpSource = class {
       response = await fetch(url, { cache: wish.fresh ? "reload" : wish.stored ? "no-store" : wish.sha256 ? "default" : "no-cache", ...from > 0 ? { headers: { Range: `bytes=${from}-` } } : {}, ...signal ? { signal } : {} });
     } catch (error) {
       if (signal?.aborted) throw error;
+      if (from > 0) this.failedRanges.set(name, (this.failedRanges.get(name) ?? 0) + 1);
       throw unreachable(name, url.href, error);
     }
+    if (from > 0) this.failedRanges.delete(name);
     await check(response, name, url.href, from);
     return response;
   }
@@ -1003,7 +1010,7 @@ var FolderSource = class {
 };
 
 // src/bundle/download.ts
-var DAMAGED = "the copy on the server is damaged, or it was changed while it was loaded: load again; if that does not help, copy the bundle to the server again";
+var DAMAGED = "the copy on the server is damaged, or was changed meanwhile: load again; if that does not help, copy the bundle to the server again";
 var INCOMPLETE = "the copy on the server is not complete, or the connection breaks off: load again; if that does not help, copy the bundle to the server again";
 function chunkSize(entry, chunkBytes, index) {
   return Math.min(chunkBytes, entry.bytes - index * chunkBytes);
@@ -1022,12 +1029,20 @@ async function download(source, entry, chunkBytes, first, take, options = {}) {
     const stream = await attempt.guard(source.open(entry.name, next * chunkBytes, attempt.signal, wish));
     await receive(stream, entry, chunkBytes, next, attempt, async (index, chunk) => {
       if (!await isChunk(entry, index, chunk)) throw wrongChunk(entry, chunkBytes, index);
-      await take(index, chunk);
+      await take(index, chunk).catch((error) => {
+        throw new TakeError(error);
+      });
       next = index + 1;
       attempt.progressed = true;
     });
   });
 }
+var TakeError = class {
+  constructor(error) {
+    this.error = error;
+  }
+  error;
+};
 async function downloadUnknown(source, name, most, options = {}) {
   let parts = [];
   await retrying(name, options, async (attempt, fresh) => {
@@ -1038,7 +1053,8 @@ async function downloadUnknown(source, name, most, options = {}) {
       const { done, value } = await attempt.guard(reader.read());
       if (done) return;
       bytes += value.byteLength;
-      if (bytes > most) throw new FormatError(`${name}: it has more than ${most} bytes`, "is this the address of a bundle?", { file: name });
+      const fields = { file: name };
+      if (bytes > most) throw new FormatError(`${name}: it has more than ${most} bytes`, "is this a bundle?", fields);
       parts.push(value.slice());
     }
   });
@@ -1054,12 +1070,13 @@ async function retrying(file, options, work) {
     try {
       return await work(attempt, fresh);
     } catch (caught) {
+      if (caught instanceof TakeError) throw caught.error;
       checkCancelled(signal);
       const error = attempt.explain(caught);
       failures = attempt.progressed ? 1 : failures + 1;
       if (error instanceof DamagedFile) {
         const at = Number(error.fields["offset"]);
-        if (at === damagedAt) throw error;
+        if (at === damagedAt || failures > retries) throw error;
         [damagedAt, fresh] = [at, true];
       } else if (error.fields["retry"] !== true || failures > retries) throw error;
       const asked = Math.min(Number(error.fields["retryAfter"] ?? 0) * 1e3, 1e4);
@@ -1077,7 +1094,7 @@ var Attempt = class {
     outer?.addEventListener("abort", this.forward);
     if (outer?.aborted) this.forward();
     this.watch = setInterval(() => {
-      if (performance.now() - this.last < stall) return;
+      if (this.since === null || performance.now() - this.since < stall) return;
       this.stalled = true;
       this.controller.abort();
     }, stall / 4);
@@ -1087,23 +1104,24 @@ var Attempt = class {
   file;
   controller = new AbortController();
   watch;
-  last = performance.now();
+  since = null;
   stalled = false;
   progressed = false;
   forward = () => this.controller.abort(this.outer?.reason);
   get signal() {
     return this.controller.signal;
   }
-  alive() {
-    this.last = performance.now();
-  }
   guard(promise) {
-    this.alive();
+    this.since = performance.now();
     return new Promise((resolve, reject) => {
       const stop = () => reject(new DOMException("the connection was given up", "AbortError"));
       if (this.signal.aborted) stop();
       this.signal.addEventListener("abort", stop);
-      promise.then(resolve, reject).finally(() => this.signal.removeEventListener("abort", stop));
+      const settle = () => {
+        this.since = null;
+        this.signal.removeEventListener("abort", stop);
+      };
+      promise.finally(settle).then(resolve, reject);
     });
   }
   explain(error) {
@@ -1228,10 +1246,6 @@ var Meter = class {
     else this.downloads = true;
     (fromCache ? this.storage : this.network).add(bytes, this.now());
     if (this.now() - this.reported >= INTERVAL || this.loaded >= this.total) this.emit(file);
-  }
-  uncount(bytes, fromCache) {
-    this.loaded -= bytes;
-    if (fromCache) this.fromCache -= bytes;
   }
   wait(file, waiting) {
     if (waiting === this.waiting.has(file)) return;
@@ -2735,7 +2749,7 @@ async function openVariant(parts, facts, wanted) {
     if (!unmet) return { variant, plans };
     refused = unmet;
   }
-  throw refused ?? new LimitError("no variant of the bundle is for this adapter", `it has ${facts.features.join(", ") || "no optional features"}; export the model again with --web, which always adds a variant for every browser`, { adapter: facts.description, variants: variants.map((variant) => variant.name) });
+  throw refused ?? new LimitError("no variant of the bundle is for this adapter", "export the model again with `pumice export --web`: it adds a variant that every browser runs", { adapter: facts.description, variants: variants.map((variant) => variant.name) });
 }
 function mayRun({ caps }, facts) {
   const has = (feature) => facts.features.includes(feature);

@@ -11,7 +11,7 @@ export interface PartsOptions extends DownloadOptions {
     warn?: ((error: PumiceError) => void) | undefined;
 }
 export type OnChunk = (bytes: Chunk, offset: number) => void | Promise<void>;
-/** Reads the files of a bundle. Every chunk is hashed before anybody sees it, stored as it comes, and resumed where it stopped. */
+/** Reads the files of a bundle. Chunks are hashed before they are used, and stored as they come; downloads resume. */
 export declare class Parts {
     readonly source: Source;
     readonly manifest: Manifest;

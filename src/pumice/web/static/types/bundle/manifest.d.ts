@@ -4,7 +4,7 @@ export declare const MANIFEST = "manifest.json";
 export declare const LARGEST_MANIFEST: number;
 declare const KINDS: readonly ["causal", "encoder", "function", "train"];
 /** What to do about a file that a newer Pumice made. */
-export declare const NEWER_HINT = "reload the page without its cache; else serve the page of the Pumice that exported the model, or export it with this one";
+export declare const NEWER_HINT = "reload the page without its cache; if that does not help, export the model and its page again with one Pumice";
 export type Kind = (typeof KINDS)[number];
 /** What a file of the bundle must hold: its size, its SHA-256, and that of each chunk of it. */
 export interface FileEntry {
@@ -67,7 +67,7 @@ export interface Manifest {
     /** The file itself. */
     text: string;
 }
-/** Read and check the manifest of a bundle: the version, the hash, the canonical form, and every entry that a loader relies on. */
+/** Read and check the manifest of a bundle: version, hash, canonical form, and every entry that a loader relies on. */
 export declare function readManifest(bytes: Uint8Array): Promise<Manifest>;
 /** The files that every variant needs: all but the plans of variants. */
 export declare function commonFiles(manifest: Manifest): FileEntry[];

@@ -27,8 +27,7 @@ export declare class Meter {
     /** A phase begins. */
     enter(phase: Progress["phase"]): void;
     count(file: string, bytes: number, fromCache: boolean): void;
-    /** Bytes that must be loaded once more, as what arrived was wrong or is of no use. */
-    uncount(bytes: number, fromCache: boolean): void;
+    /** Whether a file waits for another tab. */
     wait(file: string, waiting: boolean): void;
     emit(file?: string): void;
 }

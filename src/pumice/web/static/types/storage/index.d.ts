@@ -21,7 +21,7 @@ export declare function storedManifest(store: Store, sourceId: string): Promise<
 export declare function keepManifest(store: Store, manifest: Manifest): Promise<void>;
 /** A load is complete: from now on the source has this manifest. What only an older one used is removed. */
 export declare function keepSource(store: Store, sourceId: string, manifest: Manifest): Promise<void>;
-/** Make room for a bundle: remove what only the one used that the source had before. Whether there was anything to remove. */
+/** Make room for a bundle: remove its older version from the same source. Whether there was one. */
 export declare function makeRoom(store: Store, sourceId: string, manifest: Manifest): Promise<boolean>;
 /** Remove what was stored of a bundle that there is no room for. */
 export declare function forgetBundle(store: Store, manifest: Manifest): Promise<void>;
@@ -29,7 +29,7 @@ export declare function forgetBundle(store: Store, manifest: Manifest): Promise<
 export declare const storedModels: {
     /** The bundles that are stored, in part or whole. */
     list(): Promise<StoredModel[]>;
-    /** Remove a bundle, or all of them. Parts of other bundles stay. Refused while a tab loads it; gives the bytes that are free now. */
+    /** Remove a bundle, or all; parts of others stay. Refused while a tab loads it. Gives the bytes that were freed. */
     delete(sha256?: string): Promise<number>;
     /** What the site uses of the browser's storage. */
     usage(): Promise<StorageUsage>;

@@ -8,5 +8,5 @@ export interface StorageUsage {
 }
 /** What the site uses of the browser's storage. */
 export declare function storageUsage(): Promise<StorageUsage>;
-/** Ask the browser to keep what is stored even when the disk runs short. Only pages may ask, not workers; it may ask the user. */
+/** Ask the browser to keep what is stored when the disk runs short. Only pages may; some browsers ask the user. */
 export declare function askToPersist(): Promise<boolean>;
