@@ -22,7 +22,7 @@ ROOT = WEB.parent
 BUILT = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.is_file()}
 # What may look like an address: this machine, names of namespaces and statements, names that never resolve.
 NO_REQUESTS = re.compile(r"https?://(127\.0\.0\.1|localhost|www\.w3\.org/|in-toto\.io/Statement/|[\w.]+\.invalid/)")
-KB = 1000
+KB = 1024
 
 
 def gzipped(*names: str) -> int:

@@ -17,7 +17,6 @@ export type { Progress } from "./bundle/fetch.js";
 export type { AdapterFacts } from "./gpu/device.js";
 export type { Signature, ValueType } from "./plan/signature.js";
 export type { StorageUsage, StoredModel };
-export { receiptKey, signReceipt } from "./sign.js";
 export type * from "./types.js";
 export { Training, type BatchFunction, type TrainCallOptions } from "./train/training.js";
 export type { SampleOptions, StepRecord, TrainFacts, TrainOptions, TrainState } from "./train/types.js";
@@ -216,4 +215,14 @@ async function withWorker<T>(ask: (connection: Connection) => Promise<T>): Promi
   } finally {
     connection.terminate();
   }
+}
+
+/** The signed receipt, one line, to be saved as it is. Its key is made once, stays in this browser, and cannot be read out. */
+export async function signReceipt(receipt: object): Promise<string> {
+  return (await import("./sign.js")).signReceipt(receipt);
+}
+
+/** The public key of this browser, which others trust with `pumice receipt keys trust KEY`. */
+export async function receiptKey(): Promise<string> {
+  return (await import("./sign.js")).receiptKey();
 }

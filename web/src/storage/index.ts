@@ -3,7 +3,6 @@
 import { InputError } from "../core/errors.js";
 import { sha256Hex } from "../core/digest.js";
 import { commonFiles, planNames, readManifest, type Manifest } from "../bundle/manifest.js";
-import { openCacheStorage } from "./cache.js";
 import { tryLock } from "./locks.js";
 import { openOpfs } from "./opfs.js";
 import { storageUsage, type StorageUsage } from "./quota.js";
@@ -15,6 +14,11 @@ export { askToPersist, storageUsage, type StorageUsage } from "./quota.js";
 /** Texts: manifests by their SHA-256, and the manifest of the last complete load by the SHA-256 of its source's id. */
 const MANIFESTS = "manifests";
 const SOURCES = "sources";
+
+/** Cache Storage, whose code only browsers without OPFS load, or those that look through all that is stored. */
+async function openCacheStorage(): Promise<Store | null> {
+  return (await import("./cache.js")).openCacheStorage();
+}
 
 /** The best store that this worker can write to, or null where the browser has none. */
 export async function openStore(): Promise<Store | null> {

@@ -1,12 +1,12 @@
 "use strict";
 (() => {
   // <define:BUILD_FILES>
-  var define_BUILD_FILES_default = ["app.webmanifest", "icon-192.png", "icon-512.png", "icon.svg", "index.html", "page.css", "page.js", "pumice.js", "text.js", "train_session.js", "worker.js"];
+  var define_BUILD_FILES_default = ["app.webmanifest", "cache.js", "icon-192.png", "icon-512.png", "icon.svg", "index.html", "page.css", "page.js", "pumice.js", "sign.js", "text.js", "train_session.js", "worker.js"];
 
   // page/sw.ts
   var folder = new URL("./", self.location.href);
   var MINE = `pumice-page ${folder.pathname} `;
-  var SHELL = MINE + "13b6c0d2b08a208b";
+  var SHELL = MINE + "e50443ae3eb34a3a";
   var shellUrls = new Set(define_BUILD_FILES_default.map((name) => new URL(name, folder).href));
   var page = new URL("index.html", folder).href;
   var PATIENCE_MS = 3e3;

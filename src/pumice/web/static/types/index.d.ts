@@ -12,7 +12,6 @@ export type { Progress } from "./bundle/fetch.js";
 export type { AdapterFacts } from "./gpu/device.js";
 export type { Signature, ValueType } from "./plan/signature.js";
 export type { StorageUsage, StoredModel };
-export { receiptKey, signReceipt } from "./sign.js";
 export type * from "./types.js";
 export { Training, type BatchFunction, type TrainCallOptions } from "./train/training.js";
 export type { SampleOptions, StepRecord, TrainFacts, TrainOptions, TrainState } from "./train/types.js";
@@ -95,3 +94,7 @@ export declare const caches: {
     /** Bytes that the site uses and may use, and whether the browser keeps them when space is short. */
     usage(): Promise<StorageUsage>;
 };
+/** The signed receipt, one line, to be saved as it is. Its key is made once, stays in this browser, and cannot be read out. */
+export declare function signReceipt(receipt: object): Promise<string>;
+/** The public key of this browser, which others trust with `pumice receipt keys trust KEY`. */
+export declare function receiptKey(): Promise<string>;
