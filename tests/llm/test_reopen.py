@@ -16,6 +16,7 @@ import pumice as pm
 from pumice import errors
 from pumice.backends.webgpu.device import WebGpuDevice
 from pumice.backends.webgpu.faults import Kind, inject
+from pumice.routes.documents import plain
 from tiny_models import checkpoint
 
 pytestmark = pytest.mark.gpu
@@ -70,6 +71,37 @@ def test_no_memory_in_the_middle_of_an_answer(model: Any, want: Any, after: int)
     assert model.generate(PROMPT, **TURN).tokens == want.tokens  # without more ado
     model.reopen()
     assert model.generate(PROMPT, **TURN).tokens == want.tokens
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("lost", errors.DeviceLost), ("lost-in-flight", errors.DeviceLost), ("oom", errors.OutOfMemory)]
+)
+def test_a_failure_in_the_middle_of_an_answer_in_ranges(
+    model: Any, want: Any, kind: Kind, error: type[errors.PumiceError]
+) -> None:
+    turns = [0]
+
+    def fail() -> None:
+        turns[0] += 1
+        if turns[0] == 9:
+            model.engine.device.gpu.staging._free.clear()
+            inject(model.engine.device, kind)
+
+    c = pm.Cooperative(chunk=2, hz=None, foreground=fail)
+    model.cooperate(c)
+    with pytest.raises(error):
+        model.generate(PROMPT, **TURN)
+    report = plain(c.report())
+    assert report["status"] == "failed" and report["failure"]["error"]["name"] == error.__name__
+    done = sum(r["itemCount"] for r in report["boundaries"][0]["ranges"] if r["status"] == "completed")
+    trusted = report["lastTrustworthyBoundary"]
+    assert (trusted is None and not done) or trusted["completedItems"] == done
+    if kind != "oom":
+        with pytest.raises(errors.DeviceLost):
+            model.generate(PROMPT, **TURN)
+        model.reopen()
+    assert model.generate(PROMPT, **TURN).tokens == want.tokens
+    assert plain(c.report())["status"] == "succeeded"
 
 
 def test_a_kernel_that_does_not_compile_in_the_middle_of_an_answer(model: Any, want: Any) -> None:

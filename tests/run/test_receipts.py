@@ -217,8 +217,10 @@ def test_the_plan_is_hashed_once_and_only_for_a_document(monkeypatch: pytest.Mon
 
 @pytest.mark.gpu
 def test_timestamps_count_only_where_they_agree_with_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    big = np.ones((256, 256), "f4")
-    with pm.compile(lambda x: x @ x, x=pm.spec(256, 256), device=device("webgpu")) as exe:
+    # Large enough that the device computes for most of the time that the host waits.
+    size = 4096 if device("webgpu").caps.is_gpu else 256
+    big = np.ones((size, size), "f4")
+    with pm.compile(lambda x: (x @ x).sum(), x=pm.spec(size, size), device=device("webgpu")) as exe:
         exe.run(x=big)
         timings = plain(exe.run(x=big, receipt=True)[1].document["timings"])
         assert timings["source"] == "timestamp-query" and timings["profile"]["timestampQueryValidatedAgainstStaged"] is True

@@ -9,13 +9,16 @@ import pytest
 
 import pumice as pm
 from pumice import errors, optim
+from pumice.backends.webgpu.device import WebGpuDevice
+from pumice.backends.webgpu.faults import Kind, inject
+from pumice.routes.documents import plain
 from train.tiny import MLP_INPUTS, classify, mlp, mlp_batch
 
 WEBGPU = pytest.param("webgpu", marks=pytest.mark.gpu)
 on_both = pytest.mark.parametrize("device", ["host", WEBGPU])
 
 
-def compiled(device: str) -> Any:
+def compiled(device: Any) -> Any:
     return pm.train.compile_step(mlp(), classify, optim.AdamW(0.05, clip_norm=1.0), MLP_INPUTS, device=device, max=16)
 
 
@@ -62,3 +65,35 @@ def test_a_cancelled_step_is_done_or_not_begun(device: str) -> None:
         for (name, value), other in zip(saved(step).items(), saved(whole).values(), strict=True):
             if "count" not in name:
                 np.testing.assert_array_equal(value, other, err_msg=name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kind", "error"), [("lost", errors.DeviceLost), ("oom", errors.OutOfMemory)])
+@pytest.mark.parametrize("turn", [2, 6])
+def test_a_failure_in_the_middle_of_a_step(kind: Kind, error: type[errors.PumiceError], turn: int) -> None:
+    turns, gpu = [0], WebGpuDevice()
+
+    def fail() -> None:
+        turns[0] += 1
+        if turns[0] == turn:
+            gpu.gpu.staging._free.clear()
+            inject(gpu, kind)
+
+    with compiled(gpu) as step:
+        first = step(mlp_batch())
+        before = saved(step)
+        c = pm.Cooperative(chunk=1, hz=None, foreground=fail)
+        step.cooperate(c)
+        with pytest.raises(error):
+            step(mlp_batch())
+        report = plain(c.report())
+        done = sum(r["itemCount"] for r in report["boundaries"][0]["ranges"] if r["status"] == "completed")
+        trusted = report["lastTrustworthyBoundary"]
+        assert report["status"] == "failed" and report["failure"]["error"]["name"] == error.__name__
+        assert (trusted is None and not done) or trusted["completedItems"] == done
+        if kind == "lost":
+            with pytest.raises(errors.DeviceLost):
+                step(mlp_batch())
+        else:
+            assert np.isfinite(step(mlp_batch())) and step(mlp_batch()) < first
+            assert saved(step).keys() == before.keys()
