@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from browser.react_packages import bundle_for_react
 from browser.webgpu import PATIENCE_MS
 from pumice.llm.bundle import export_bundle
 from pumice.web import STATIC, page_files
-from pumice.web.server import WebServer
 from tiny_models import TEMPLATE, checkpoint
 from web_packages import WEB, modules
 
@@ -56,20 +55,6 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return model, with_runtime(root / "site")
 
 
-@pytest.fixture
-def site() -> Iterator[Callable[[Path], str]]:
-    """Serves a folder as `pumice web` does."""
-    made: list[WebServer] = []
-
-    def start(folder: Path) -> str:
-        made.append(WebServer(folder, port=0))
-        return made[-1].url
-
-    yield start
-    for server in made:
-        server.close()
-
-
 def native_answer(model: Path, *questions: str, system: str = "", max_tokens: int = 200) -> list[str]:
     """What Python answers to questions of one conversation."""
     with pm.load(model, device="host", context=32) as loaded:
@@ -81,10 +66,10 @@ def native_answer(model: Path, *questions: str, system: str = "", max_tokens: in
         return [m["content"] for m in messages if m["role"] == "assistant"]
 
 
-def test_the_chat_in_plain_html(talker: tuple[Path, Path], site: Callable[[Path], str], page: Page) -> None:
+def test_the_chat_in_plain_html(talker: tuple[Path, Path], serve: Callable[..., str], page: Page) -> None:
     model, folder = talker
     shutil.copytree(EXAMPLES / "plain-html", folder / "chat", dirs_exist_ok=True)
-    page.goto(site(folder) + "chat/")
+    page.goto(serve(folder) + "chat/")
     expect(page.locator("#send")).to_be_enabled()
     page.fill("#text", QUESTION)
     page.click("#send")
@@ -96,20 +81,21 @@ def test_the_chat_in_plain_html(talker: tuple[Path, Path], site: Callable[[Path]
     assert all(name.startswith(page.url.removesuffix("chat/")) or name.startswith("data:") for name in requests)
 
 
-def test_the_chat_says_what_is_wrong(talker: tuple[Path, Path], site: Callable[[Path], str], page: Page,
-                                     complaints: list[str], tmp_path: Path) -> None:  # fmt: skip
+def test_the_chat_says_what_is_wrong(
+    talker: tuple[Path, Path], serve: Callable[..., str], page: Page, complaints: list[str], tmp_path: Path
+) -> None:
     shutil.copytree(talker[1], tmp_path / "site")
     shutil.copytree(EXAMPLES / "plain-html", tmp_path / "site" / "chat", dirs_exist_ok=True)
     (tmp_path / "site" / "manifest.json").unlink()
-    page.goto(site(tmp_path / "site") + "chat/")
+    page.goto(serve(tmp_path / "site") + "chat/")
     expect(page.locator("#status")).to_contain_text("manifest.json")
     complaints.clear()  # the browser reports the 404 itself
 
 
-def test_search_in_one_script(reader: tuple[Path, Path], site: Callable[[Path], str], page: Page) -> None:
+def test_search_in_one_script(reader: tuple[Path, Path], serve: Callable[..., str], page: Page) -> None:
     model, folder = reader
     shutil.copytree(EXAMPLES / "script-module", folder / "search", dirs_exist_ok=True)
-    page.goto(site(folder) + "search/")
+    page.goto(serve(folder) + "search/")
     expect(page.locator("#query")).to_be_enabled()
     texts = ["w5 w6 w7", "w40 w41", "w8 w9 w10 w11"]
     page.fill("#texts", "\n".join(texts))
@@ -125,14 +111,14 @@ def test_search_in_one_script(reader: tuple[Path, Path], site: Callable[[Path], 
         assert abs(float(score) - scores[text]) < 2e-3
 
 
-def test_the_react_example(talker: tuple[Path, Path], site: Callable[[Path], str], page: Page, tmp_path: Path) -> None:
+def test_the_react_example(talker: tuple[Path, Path], serve: Callable[..., str], page: Page, tmp_path: Path) -> None:
     model, folder = talker
     shutil.copytree(folder, tmp_path / "site" / "model")
     with_runtime(tmp_path / "site")
     bundle_for_react(EXAMPLES / "react-vite" / "src" / "main.tsx", tmp_path / "site" / "main.js")
     html = (EXAMPLES / "react-vite" / "index.html").read_text()
     (tmp_path / "site" / "index.html").write_text(html.replace("./src/main.tsx", "./main.js"))
-    page.goto(site(tmp_path / "site"))
+    page.goto(serve(tmp_path / "site"))
     use_the_chat(page, native_answer(model, QUESTION)[0])
 
 
@@ -149,7 +135,7 @@ def use_the_chat(page: Page, wanted: str) -> None:
 
 
 @pytest.mark.slow
-def test_vite_builds_the_example(talker: tuple[Path, Path], site: Callable[[Path], str], page: Page, tmp_path: Path) -> None:
+def test_vite_builds_the_example(talker: tuple[Path, Path], serve: Callable[..., str], page: Page, tmp_path: Path) -> None:
     """As an author does it: the npm package is packed and installed, tsc checks the example, Vite builds it."""
     modules()
     package, app = tmp_path / "package", tmp_path / "app"
@@ -171,7 +157,7 @@ def test_vite_builds_the_example(talker: tuple[Path, Path], site: Callable[[Path
     assert built.returncode == 0, built.stdout + built.stderr
     model, folder = talker
     shutil.copytree(folder, app / "dist" / "model")
-    page.goto(site(app / "dist"))
+    page.goto(serve(app / "dist"))
     use_the_chat(page, native_answer(model, QUESTION)[0])
 
 
@@ -180,14 +166,14 @@ def _without_ci() -> dict[str, str]:
 
 
 @pytest.fixture
-def hooks(talker: tuple[Path, Path], site: Callable[[Path], str], page: Page, tmp_path: Path) -> Page:
+def hooks(talker: tuple[Path, Path], serve: Callable[..., str], page: Page, tmp_path: Path) -> Page:
     """A page with the hooks; `talker/` is a model beside it."""
     folder = with_runtime(tmp_path / "site")
     shutil.copytree(talker[1], folder / "talker")
     here = Path(__file__).parent / "hooks"
     bundle_for_react(here / "hooks.tsx", folder / "hooks.js")
     shutil.copy(here / "hooks.html", folder)
-    page.goto(site(folder) + "hooks.html")
+    page.goto(serve(folder) + "hooks.html")
     page.wait_for_function("window.hooks?.model")
     return page
 
