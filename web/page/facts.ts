@@ -84,6 +84,7 @@ const PLACES: Record<string, string> = {
 };
 
 async function fillStorage(root: HTMLElement, model: Model): Promise<void> {
+  const { storage, notStored } = model.info;
   const [usage, stored] = await Promise.all([caches.usage(), caches.list()]);
   const refresh = (said: string) => (): void => {
     announce(said);
@@ -113,7 +114,7 @@ async function fillStorage(root: HTMLElement, model: Model): Promise<void> {
   };
   root.replaceChildren(
     definitions([
-      ["Kept in", PLACES[model.info.storage] ?? model.info.storage],
+      ["Kept in", notStored ? `nowhere: ${notStored.message}; ${notStored.hint}` : (PLACES[storage] ?? storage)],
       ["Used", `${bytes(usage.used)} of ${bytes(usage.quota)}`],
       [
         "Protected",

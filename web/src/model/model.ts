@@ -163,6 +163,7 @@ export class LoadedModel {
   get info(): ModelInfo {
     const { manifest } = this;
     const isCausal = manifest.kind === "causal";
+    const { storage, notStored } = this.bundle.parts;
     return {
       kind: manifest.kind,
       name: this.name,
@@ -176,7 +177,8 @@ export class LoadedModel {
           : null,
       adapter: this.gpu.facts,
       memory: this.gpu.allocated,
-      storage: this.bundle.parts.notStored ? "none" : (this.bundle.parts.storage?.kind ?? "none"),
+      storage: notStored ? "none" : (storage?.kind ?? "none"),
+      notStored: notStored && { message: notStored.message, hint: notStored.hint },
       context: isCausal ? this.cache.context : null,
       slots: isCausal ? this.cache.slots : null,
       defaults: isCausal ? this.causal.sampler.defaults : null,

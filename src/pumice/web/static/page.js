@@ -579,6 +579,7 @@ function deviceFacts({ info }) {
 }
 var PLACES = { opfs: "this browser's private file system", cache: "this browser's cache storage", none: "nowhere: this browser lets the page keep nothing, so each visit downloads it again" };
 async function fillStorage(root, model) {
+  const { storage, notStored } = model.info;
   const [usage, stored] = await Promise.all([caches.usage(), caches.list()]);
   const refresh = (said) => () => {
     announce(said);
@@ -590,7 +591,7 @@ async function fillStorage(root, model) {
     const kept = await navigator.storage.persist();
     refresh(kept ? "The browser keeps it" : "The browser did not agree; installing the app or bookmarking the page helps")();
   };
-  root.replaceChildren(definitions([["Kept in", PLACES[model.info.storage] ?? model.info.storage], ["Used", `${bytes(usage.used)} of ${bytes(usage.quota)}`], ["Protected", usage.persistent ? "yes: the browser asks before it deletes it" : "no: the browser may delete it when space is short"]]), h("ul", { class: "stored", "aria-label": "Stored models" }, rows), usage.persistent || !navigator.storage?.persist ? "" : button("Ask the browser to keep it", () => void ask()));
+  root.replaceChildren(definitions([["Kept in", notStored ? `nowhere: ${notStored.message}; ${notStored.hint}` : PLACES[storage] ?? storage], ["Used", `${bytes(usage.used)} of ${bytes(usage.quota)}`], ["Protected", usage.persistent ? "yes: the browser asks before it deletes it" : "no: the browser may delete it when space is short"]]), h("ul", { class: "stored", "aria-label": "Stored models" }, rows), usage.persistent || !navigator.storage?.persist ? "" : button("Ask the browser to keep it", () => void ask()));
 }
 
 // src/core/errors.ts

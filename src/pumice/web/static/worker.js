@@ -4373,7 +4373,8 @@ var LoadedModel = class _LoadedModel {
   get info() {
     const { manifest } = this;
     const isCausal = manifest.kind === "causal";
-    return { kind: manifest.kind, name: this.name, model: manifest.model, sha256: manifest.sha256, variant: this.chosen.variant.name, steps: [...this.chosen.variant.steps.keys()], signatures: manifest.kind === "function" ? Object.fromEntries([...this.chosen.plans].map(([step, plan]) => [step, signatureOf(plan)])) : null, adapter: this.gpu.facts, memory: this.gpu.allocated, storage: this.bundle.parts.notStored ? "none" : this.bundle.parts.storage?.kind ?? "none", context: isCausal ? this.cache.context : null, slots: isCausal ? this.cache.slots : null, defaults: isCausal ? this.causal.sampler.defaults : null, chat: isCausal && this.causal.template !== null, encoder: manifest.kind === "encoder" ? { width: this.encoder.width, maxTokens: this.encoder.max_tokens } : null, loadSeconds: this.loadSeconds };
+    const { storage, notStored } = this.bundle.parts;
+    return { kind: manifest.kind, name: this.name, model: manifest.model, sha256: manifest.sha256, variant: this.chosen.variant.name, steps: [...this.chosen.variant.steps.keys()], signatures: manifest.kind === "function" ? Object.fromEntries([...this.chosen.plans].map(([step, plan]) => [step, signatureOf(plan)])) : null, adapter: this.gpu.facts, memory: this.gpu.allocated, storage: notStored ? "none" : storage?.kind ?? "none", notStored: notStored && { message: notStored.message, hint: notStored.hint }, context: isCausal ? this.cache.context : null, slots: isCausal ? this.cache.slots : null, defaults: isCausal ? this.causal.sampler.defaults : null, chat: isCausal && this.causal.template !== null, encoder: manifest.kind === "encoder" ? { width: this.encoder.width, maxTokens: this.encoder.max_tokens } : null, loadSeconds: this.loadSeconds };
   }
   fail(error) {
     this.answering?.fail(error);

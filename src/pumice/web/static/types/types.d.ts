@@ -76,8 +76,13 @@ export interface ModelInfo {
     adapter: AdapterFacts;
     /** Bytes that are allocated on the device. */
     memory: number;
-    /** Where its files are kept: "opfs", "cache-storage", or "none". */
+    /** Where its files are kept: "opfs", "cache" (Cache Storage), or "none". */
     storage: string;
+    /** Why they are not kept although they should be, and what to do about it; null where nothing is wrong. */
+    notStored: {
+        message: string;
+        hint: string;
+    } | null;
     /** Most tokens of a sequence, and sequences at a time; null for models that generate no text. */
     context: number | null;
     slots: number | null;
