@@ -131,6 +131,20 @@ class Parser {
   }
 
   private number(): number | JsonFloat {
+    const { text, at } = this;
+    // Most numbers are short and whole.
+    let value = 0;
+    let end = at;
+    for (let c = text.charCodeAt(end); c >= 48 && c <= 57 && end - at < 15; c = text.charCodeAt(++end)) value = 10 * value + c - 48;
+    const next = text[end];
+    if (end > at && (next === "," || next === "]" || next === "}") && (end === at + 1 || text[at] !== "0")) {
+      this.at = end;
+      return value;
+    }
+    return this.otherNumber();
+  }
+
+  private otherNumber(): number | JsonFloat {
     NUMBER.lastIndex = this.at;
     const found = NUMBER.exec(this.text);
     if (found === null) this.fail("a value is expected");

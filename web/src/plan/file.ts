@@ -191,7 +191,7 @@ class PlanReader {
       ...this.derived(),
       params: top.params.rows("name", "value", "stored").map((row) => ({
         ...this.named(row),
-        stored: row.stored.array(MAX_RANK).map((n) => n.integer()),
+        stored: row.stored.integers(0, EXACT - 1, MAX_RANK),
       })),
       states: top.states.rows("name", "value", "init").map((row) => ({
         ...this.named(row),
@@ -300,7 +300,7 @@ class PlanReader {
       if (id <= last) row.id.fail("ids are not in ascending order");
       last = id;
       const { dtype, shape } = this.types[row.type.index(this.types.length, "type")]!;
-      const words = row.parts.array(3 * MAX_OPERANDS, 3).map((n) => n.integer());
+      const words = row.parts.integers(0, EXACT - 1, 3 * MAX_OPERANDS, 3);
       if (words.length % 3) row.parts.fail("three numbers for each part are expected");
       const parts: Part[] = [];
       for (let i = 0; i < words.length; i += 3) {
@@ -334,7 +334,7 @@ class PlanReader {
         uniforms: row.uniforms.optional(0, uniforms - 1),
         groups: this.groups(row.groups),
         root: row.root.integer(0, MAX_ID),
-        nodes: row.nodes.array(MAX_ROWS).map((n) => n.integer(0, MAX_ID)),
+        nodes: row.nodes.integers(0, MAX_ID, MAX_ROWS),
       })),
       copies: found.copies
         .rows("to", "value")
@@ -344,7 +344,7 @@ class PlanReader {
   }
 
   private bindings(at: Item): { value: number; part: number }[] {
-    const words = at.array(2 * MAX_OPERANDS).map((n) => n.integer(0, MAX_ID));
+    const words = at.integers(0, MAX_ID, 2 * MAX_OPERANDS);
     if (words.length % 2) at.fail("pairs of a value and a part are expected");
     return Array.from({ length: words.length / 2 }, (_, i) => ({ value: words[2 * i]!, part: words[2 * i + 1]! }));
   }

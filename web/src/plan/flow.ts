@@ -4,43 +4,48 @@ import type { Part, PlanFile, PlanRegime } from "./file.js";
 
 interface HeldPart {
   part: Part;
-  value: number;
-  number: number;
+  key: number;
 }
+
+// More than the parts of any value.
+const PARTS = 2 ** 13;
 
 /** What is wrong with the order in which the steps of a regime write and read memory; null if nothing is. */
 export function flowFault(plan: PlanFile, regime: PlanRegime): string | null {
-  // Few values are live at a time, however many share a buffer over a run.
+  // Which parts of values are in memory, and by buffer where: few are live at a time, however many share a buffer over a run.
+  const live = new Set<number>();
   const held = plan.buffers.map((): HeldPart[] => []);
-  for (const v of plan.values.values()) {
-    v.parts.forEach((part, number) => held[part.buffer]!.push({ part, value: v.id, number }));
-  }
-  const holds = (value: number, number: number, part: Part): boolean =>
-    held[part.buffer]!.some((h) => h.value === value && h.number === number);
+  const hold = (value: number, number: number, part: Part): void => {
+    live.add(value * PARTS + number);
+    held[part.buffer]!.push({ part, key: value * PARTS + number });
+  };
+  for (const v of plan.values.values()) v.parts.forEach((part, number) => hold(v.id, number, part));
   for (const [k, step] of regime.steps.entries()) {
-    const parts = step.bindings.map((b) => regime.values.get(b.value)!.parts[b.part]!);
     for (const [i, b] of step.bindings.entries()) {
-      if (step.access[i] === "w" || isEmpty(regime, b.value) || holds(b.value, b.part, parts[i]!)) continue;
+      if (step.access[i] === "w" || live.has(b.value * PARTS + b.part) || isEmpty(regime, b.value)) continue;
       return `step ${k} (${step.label.slice(0, 80)}) reads value ${b.value}, which was never written or is overwritten by then`;
     }
     for (const [i, b] of step.bindings.entries()) {
       if (step.access[i] === "r") continue;
-      const part = parts[i]!;
-      const written: HeldPart[] = [{ part, value: b.value, number: b.part }];
-      if (step.access[i] === "u") {
-        // A value that takes over the memory of a state is that state's next content.
-        for (const id of [step.root, ...step.nodes]) {
-          regime.values.get(id)?.parts.forEach((q, number) => {
-            if (samePart(q, part)) written.push({ part: q, value: id, number });
-          });
-        }
+      const part = regime.values.get(b.value)!.parts[b.part]!;
+      held[part.buffer] = held[part.buffer]!.filter((h) => {
+        if (!overlap(h.part, part)) return true;
+        live.delete(h.key);
+        return false;
+      });
+      hold(b.value, b.part, part);
+      if (step.access[i] !== "u") continue;
+      // A value that takes over the memory of a state is that state's next content.
+      for (const id of [step.root, ...step.nodes]) {
+        regime.values.get(id)?.parts.forEach((q, number) => {
+          if (samePart(q, part)) hold(id, number, q);
+        });
       }
-      held[part.buffer] = [...held[part.buffer]!.filter((h) => !overlap(h.part, part)), ...written];
     }
   }
   for (const value of [...plan.outputs, ...plan.captures, ...regime.copies].map((row) => row.value)) {
-    const lost = regime.values.get(value)?.parts.some((part, number) => !holds(value, number, part)) ?? true;
-    if (lost && !isEmpty(regime, value)) return `value ${value} is read back, and was never written or is overwritten`;
+    const kept = regime.values.get(value)?.parts.every((_, number) => live.has(value * PARTS + number)) ?? false;
+    if (!kept && !isEmpty(regime, value)) return `value ${value} is read back, and was never written or is overwritten`;
   }
   return null;
 }

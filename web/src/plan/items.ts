@@ -67,6 +67,16 @@ export class Item {
     return value;
   }
 
+  /** An array of integers in a range, of bounded length. */
+  integers(least: number, most: number, mostItems: number, leastItems = 0): number[] {
+    const value = this.value;
+    const good = Array.isArray(value) && value.length >= leastItems && value.length <= mostItems;
+    if (!good || !value.every((n) => typeof n === "number" && n >= least && n <= most)) {
+      return this.array(mostItems, leastItems).map((n) => n.integer(least, most)); // which says what is wrong, and where
+    }
+    return value as number[];
+  }
+
   optional(least = 0, most = EXACT - 1): number | null {
     return this.value === null ? null : this.integer(least, most);
   }
