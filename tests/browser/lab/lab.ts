@@ -1,4 +1,5 @@
 // What the lab page offers to Python: `window.lab`. Bytes travel as base64, as Playwright passes JSON.
+import * as executables from "./executables";
 import { checkKernels } from "./kernels";
 import { allocated, facts, runPlans } from "./plans";
 
@@ -8,6 +9,6 @@ declare global {
   }
 }
 
-const lab = { allocated, checkKernels, facts, runPlans };
+const lab = { allocated, checkKernels, facts, runPlans, ...executables };
 
 window.lab = lab;

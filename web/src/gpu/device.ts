@@ -236,7 +236,7 @@ function adapterName(facts: AdapterFacts): string {
 export function unmetNeeds(plan: PlanFile, facts: AdapterFacts): LimitError | null {
   const { needs } = plan;
   const name = adapterName(facts);
-  const refuse = (limit: string, needed: number | boolean, available: number | boolean): LimitError =>
+  const refuse = (limit: string, needed: number | boolean, available: number | boolean | string): LimitError =>
     new LimitError(
       `the plan needs ${limit} ${needed}, ${name} has ${available}`,
       `export the model again for ${name}, or use another device`,
@@ -247,13 +247,16 @@ export function unmetNeeds(plan: PlanFile, facts: AdapterFacts): LimitError | nu
     if (needs[key] > available) return refuse(key, needs[key], available);
   }
   if (needs.f16 && !facts.features.includes("shader-f16")) return refuse("f16", true, false);
-  const smallest = facts.subgroupSizes?.[0] ?? 0;
-  if (needs.subgroups && (!facts.features.includes("subgroups") || smallest < LEAST_SUBGROUP)) {
+  const [least, most] = facts.subgroupSizes ?? [0, 0];
+  if (needs.subgroups && (!facts.features.includes("subgroups") || least < LEAST_SUBGROUP)) {
     return refuse("subgroups", true, false);
+  }
+  if (needs.subgroup_size !== undefined && (least !== needs.subgroup_size || most !== needs.subgroup_size)) {
+    return refuse("subgroup_size", needs.subgroup_size, least === most ? least : "subgroups of several sizes");
   }
   const alignment = facts.limits["minStorageBufferOffsetAlignment"] ?? 256;
   if (needs.storage_alignment % alignment) return refuse("storage_alignment", needs.storage_alignment, alignment);
-  const most = facts.limits["maxComputeWorkgroupsPerDimension"] ?? 0;
-  if (Math.max(...foldGrid(needs.workgroups, most)) > most) return refuse("max_groups", needs.workgroups, most);
+  const groups = facts.limits["maxComputeWorkgroupsPerDimension"] ?? 0;
+  if (Math.max(...foldGrid(needs.workgroups, groups)) > groups) return refuse("max_groups", needs.workgroups, groups);
   return null;
 }

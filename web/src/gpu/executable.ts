@@ -34,6 +34,13 @@ export interface Submitted {
   result: Promise<Record<string, NDArray>>;
 }
 
+/** A run whose kernels are being compiled. */
+interface WaitingRun {
+  regime: RegimeSteps;
+  start: () => void;
+  reject: (error: PumiceError) => void;
+}
+
 /** Where a value's bytes are that the user writes and reads. */
 interface Resident {
   nbytes: number;
@@ -51,8 +58,8 @@ export class Executable {
   private readonly regimes: RegimeSteps[];
   private readonly held: (Uint8Array | null)[];
   private closed = false;
-  // Runs that wait for a compiler, so that later ones do not overtake them.
-  private queue: Promise<unknown> | null = null;
+  // Runs that wait for the compiler, in order: none overtakes another.
+  private readonly waiting: WaitingRun[] = [];
 
   private constructor(
     readonly gpu: Gpu,
@@ -182,30 +189,47 @@ export class Executable {
   }
 
   // -- runs -----------------------------------------------------------------------------------------------------------
-  /** Runs the plan and reads its outputs. Inputs may not change until the kernels for their sizes are compiled. */
-  run(inputs: Readonly<Record<string, NDArray>>, options: RunOptions = {}): Promise<Record<string, NDArray>> {
-    try {
-      const checked = this.checkRun(inputs);
-      const regime = this.pick(checked.symbols);
-      if (this.queue === null && regime.compiled) return this.start(regime, checked, options).result;
-      const turn = (this.queue ?? Promise.resolve()).then(() => this.gpu.pipelines.compile(regime.neededKernels));
-      const queued = turn.catch(() => undefined).then(() => {
-        if (this.queue === queued) this.queue = null;
-      });
-      this.queue = queued;
-      return turn.then(() => {
-        this.checkOpen();
-        return this.start(regime, checked, options).result;
-      });
-    } catch (error) {
-      return Promise.reject(error as Error);
-    }
+  /** Runs the plan and reads its outputs, as soon as the kernels for the inputs' sizes are compiled. */
+  async run(inputs: Readonly<Record<string, NDArray>>, options: RunOptions = {}): Promise<Record<string, NDArray>> {
+    const checked = this.checkRun(inputs);
+    const regime = this.pick(checked.symbols);
+    if (!this.waiting.length && regime.compiled) return this.start(regime, checked, options).result;
+    // The caller may change its arrays meanwhile.
+    checked.arrays = checked.arrays.map((a) => ({ ...a, data: a.data.slice() }));
+    return new Promise((resolve, reject) => {
+      const entry: WaitingRun = {
+        regime,
+        start: () => {
+          try {
+            resolve(this.start(regime, checked, options).result);
+          } catch (error) {
+            reject(error as Error);
+          }
+        },
+        reject,
+      };
+      this.waiting.push(entry);
+      this.gpu.pipelines.compile(regime.neededKernels).then(
+        () => this.startCompiled(),
+        (error: Error) => {
+          const at = this.waiting.indexOf(entry);
+          if (at >= 0) this.waiting.splice(at, 1);
+          reject(error);
+          this.startCompiled();
+        },
+      );
+    });
   }
 
   /** Checks the inputs and enqueues a run at once; kernels that are not compiled yet make the device wait, not the caller. */
   submit(inputs: Readonly<Record<string, NDArray>>, options: RunOptions = {}): Submitted {
     const checked = this.checkRun(inputs);
+    for (const run of this.waiting.splice(0)) run.start();
     return this.start(this.pick(checked.symbols), checked, options);
+  }
+
+  private startCompiled(): void {
+    while (this.waiting[0]?.regime.compiled) this.waiting.shift()!.start();
   }
 
   /** Waits until the kernels for inputs of these shapes are compiled. */
@@ -314,13 +338,14 @@ export class Executable {
   // -- life -----------------------------------------------------------------------------------------------------------
   private checkOpen(): void {
     this.gpu.check();
-    if (this.closed) throw new ClosedError("the executable was closed before this call", "open the plan again");
+    if (this.closed) throw closedError();
   }
 
   /** Frees the memory of its own; runs in flight finish. */
   close(): void {
     if (this.closed) return;
     this.closed = true;
+    for (const run of this.waiting.splice(0)) run.reject(closedError());
     for (const regime of this.regimes) regime.close();
     release(this.gpu, this.own);
   }
@@ -369,7 +394,7 @@ class Reading {
 }
 
 function submitted(result: Promise<Record<string, NDArray>>): Submitted {
-  result.catch(() => undefined); // whoever awaits it sees the error; whoever does not is told by the next run
+  result.catch(() => undefined); // a caller that runs ahead may leave it unread
   return { result };
 }
 
@@ -419,6 +444,10 @@ function sameBytes(a: Uint8Array, b: Uint8Array): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;
+}
+
+function closedError(): PumiceError {
+  return new ClosedError("the executable was closed before this call", "open the plan again");
 }
 
 function cancelled(): PumiceError {

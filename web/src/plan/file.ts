@@ -24,6 +24,8 @@ const LIMITS = [
   "max_workgroup_x",
   "workgroup_memory",
 ] as const;
+const LEAST_SUBGROUP = 4;
+const MOST_SUBGROUP = 128;
 const OPERATIONS = ["//", "%", "max", "min"];
 
 export type Feature = (typeof FEATURES)[number];
@@ -86,7 +88,11 @@ export interface PlanRegime {
   reason: string;
 }
 
-export type Needs = Record<LimitName | "storage_alignment" | "workgroups", number> & Record<Feature, boolean>;
+export type Needs = Record<LimitName | "storage_alignment" | "workgroups", number> &
+  Record<Feature, boolean> & {
+    /** The size of all subgroups, where kernels count on it. */
+    subgroup_size?: number;
+  };
 
 export interface Named {
   name: string;
@@ -356,13 +362,15 @@ class PlanReader {
   }
 
   private needs(): Needs {
-    const found = this.top.needs.object(...LIMITS, ...FEATURES, "storage_alignment", "workgroups");
+    const optional = this.top.needs.has("subgroup_size") ? (["subgroup_size"] as const) : [];
+    const found = this.top.needs.object(...LIMITS, ...FEATURES, "storage_alignment", "workgroups", ...optional);
     const needs = { workgroups: found.workgroups.integer() } as Needs;
     for (const key of LIMITS) needs[key] = found[key].integer();
     for (const key of FEATURES) needs[key] = found[key].flag();
     const alignment = found.storage_alignment.integer(1, 256);
     if (alignment & (alignment - 1)) found.storage_alignment.fail(`${alignment} is no power of two`);
     needs.storage_alignment = alignment;
+    if (found.subgroup_size) needs.subgroup_size = found.subgroup_size.integer(LEAST_SUBGROUP, MOST_SUBGROUP);
     return needs;
   }
 
