@@ -147,3 +147,10 @@ def test_a_plan_that_outgrows_its_memory_is_refused_at_that_size(lab: Lab) -> No
     assert lab.call("openAndRun", plan, 32) == ["ok"] * 3
     _, ran, submitted = lab.call("openAndRun", plan, 33)
     assert ran == submitted and re.match(r"plan: the (input|output) .* (room for|has room)", ran)
+
+
+def test_a_request_for_too_much_memory_leaves_nothing_behind(lab: Lab) -> None:
+    found = lab.call("exhaustMemory", b64(counter().to_bytes()), 64)
+    refused, ran = found["outcomes"]
+    assert refused.startswith(f"out-of-memory: the GPU has no memory left for {64 << 30} bytes")
+    assert found["left"] == 0 and ran == "ok"

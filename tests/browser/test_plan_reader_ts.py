@@ -188,6 +188,64 @@ def test_a_plan_of_a_newer_version_or_another_target_is_named_so(runtime: NodeRu
     assert other["code"] == "plan" and "the target host" in other["message"]
 
 
+# -- devices ------------------------------------------------------------------------------------------------------------
+LIMITS = {
+    "maxStorageBuffersPerShaderStage": 8,
+    "maxStorageBufferBindingSize": 1 << 27,
+    "maxBufferSize": 1 << 28,
+    "maxUniformBufferBindingSize": 1 << 16,
+    "maxComputeInvocationsPerWorkgroup": 256,
+    "maxComputeWorkgroupSizeX": 256,
+    "maxComputeWorkgroupStorageSize": 1 << 14,
+    "maxComputeWorkgroupsPerDimension": 65535,
+    "minStorageBufferOffsetAlignment": 256,
+}
+
+
+@pytest.mark.parametrize(
+    ("limit", "available", "said"),
+    [
+        ("", 0, ""),
+        ("maxStorageBuffersPerShaderStage", 2, "max_storage_buffers 6, an adapter has 2"),
+        ("maxStorageBufferBindingSize", 1000, "max_binding_bytes 3072, an adapter has 1000"),
+        ("maxBufferSize", 2000, "max_buffer_bytes 3072, an adapter has 2000"),
+        ("maxUniformBufferBindingSize", 16, "max_uniform_bytes 32, an adapter has 16"),
+        ("maxComputeInvocationsPerWorkgroup", 128, "max_invocations 256, an adapter has 128"),
+        ("maxComputeWorkgroupSizeX", 64, "max_workgroup_x 256, an adapter has 64"),
+        ("maxComputeWorkgroupStorageSize", 4096, "workgroup_memory 11264, an adapter has 4096"),
+        ("maxComputeWorkgroupsPerDimension", 2, "max_groups 16, an adapter has 2"),
+        ("minStorageBufferOffsetAlignment", 512, "storage_alignment 256, an adapter has 512"),
+    ],
+)
+def test_a_device_that_is_too_small_is_told_both_numbers(runtime: NodeRuntime, limit: str, available: int, said: str) -> None:
+    limits = {**LIMITS, **({limit: available} if limit else {})}
+    facts = {"description": "an adapter", "features": [], "limits": limits, "subgroupSizes": None}
+    (answer,) = runtime.call("unmet", [[b64((GOLDEN / "decoder_step.plan").read_bytes()), facts]])
+    if not limit:
+        assert answer == {"value": "runs"}
+        return
+    assert answer["code"] == "limit" and answer["message"] == f"the plan needs {said}" and answer["hint"]
+
+
+def test_features_are_needed_as_kernels_use_them(runtime: NodeRuntime) -> None:
+    plan = b64((GOLDEN / "quantised.plan").read_bytes())
+    header, blobs = opened((GOLDEN / "quantised.plan").read_bytes())
+    header["needs"]["subgroup_size"] = 32
+    fixed = b64(sealed(header, blobs))
+    big = {"description": "an adapter", "limits": {**LIMITS, "maxComputeWorkgroupStorageSize": 1 << 16}}
+    big["limits"] |= {"maxComputeInvocationsPerWorkgroup": 1024, "maxComputeWorkgroupSizeX": 1024}
+    cases = [
+        (plan, [], None, "the plan needs subgroups true, an adapter has false"),
+        (plan, ["subgroups"], [2, 64], "the plan needs subgroups true, an adapter has false"),
+        (plan, ["subgroups"], [4, 64], None),
+        (fixed, ["subgroups"], [4, 64], "the plan needs subgroup_size 32, an adapter has subgroups of several sizes"),
+        (fixed, ["subgroups"], [16, 16], "the plan needs subgroup_size 32, an adapter has 16"),
+        (fixed, ["subgroups"], [32, 32], None),
+    ]
+    answers = runtime.call("unmet", [[file, {**big, "features": f, "subgroupSizes": s}] for file, f, s, _ in cases])
+    assert [a.get("message") for a in answers] == [said for *_, said in cases]
+
+
 # -- sizes --------------------------------------------------------------------------------------------------------------
 def random_dim(rng: random.Random, depth: int) -> Dim:
     if depth == 0 or rng.random() < 0.2:

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 const [runtime, name] = process.argv.slice(2);
 const {
   canonical, convert, evaluate, exprText, floatText, foldGrid, fromBf16, fromF16, fromNumbers, InputCheck, JsonFloat, openFrame,
-  parseCanonical, PumiceError, readPlan, Sizes, toBf16, toF16,
+  parseCanonical, PumiceError, readPlan, Sizes, toBf16, toF16, unmetNeeds,
 } = await import(pathToFileURL(runtime).href);
 
 const bytesOf = (text) => new Uint8Array(Buffer.from(text, "base64"));
@@ -50,6 +50,12 @@ const jobs = {
       for (const [name, { dtype, shape, data }] of Object.entries(given)) arrays[name] = fromNumbers(dtype, shape, data);
       const found = new InputCheck(plan, new Sizes(plan)).check(arrays);
       return Object.fromEntries(plan.symbols.map((s, i) => [s.name, found.symbols[i]]));
+    }),
+  unmet: ([file, facts]) =>
+    outcome(async () => {
+      const error = unmetNeeds(await readPlan(bytesOf(file)), facts);
+      if (error) throw error;
+      return "runs";
     }),
   convert: ({ dtype, shape, data, to }) =>
     outcome(() => [...convert(fromNumbers(dtype, shape, data), to, "x").data]),
