@@ -253,6 +253,18 @@ var Parser = class {
     return found;
   }
   number() {
+    const { text, at } = this;
+    let value = 0;
+    let end = at;
+    for (let c = text.charCodeAt(end); c >= 48 && c <= 57 && end - at < 15; c = text.charCodeAt(++end)) value = 10 * value + c - 48;
+    const next = text[end];
+    if (end > at && (next === "," || next === "]" || next === "}") && (end === at + 1 || text[at] !== "0")) {
+      this.at = end;
+      return value;
+    }
+    return this.otherNumber();
+  }
+  otherNumber() {
     NUMBER.lastIndex = this.at;
     const found = NUMBER.exec(this.text);
     if (found === null) this.fail("a value is expected");
@@ -1687,6 +1699,14 @@ var Item = class _Item {
     if (value < least || value > most) this.fail(`${value} is not in ${least}…${most}`);
     return value;
   }
+  integers(least, most, mostItems, leastItems = 0) {
+    const value = this.value;
+    const good = Array.isArray(value) && value.length >= leastItems && value.length <= mostItems;
+    if (!good || !value.every((n) => typeof n === "number" && n >= least && n <= most)) {
+      return this.array(mostItems, leastItems).map((n) => n.integer(least, most));
+    }
+    return value;
+  }
   optional(least = 0, most = EXACT - 1) {
     return this.value === null ? null : this.integer(least, most);
   }
@@ -1733,35 +1753,40 @@ function kindOf(value) {
 }
 
 // src/plan/flow.ts
+var PARTS2 = 2 ** 13;
 function flowFault(plan, regime) {
+  const live = /* @__PURE__ */ new Set();
   const held = plan.buffers.map(() => []);
-  for (const v of plan.values.values()) {
-    v.parts.forEach((part, number) => held[part.buffer].push({ part, value: v.id, number }));
-  }
-  const holds = (value, number, part) => held[part.buffer].some((h) => h.value === value && h.number === number);
+  const hold = (value, number, part) => {
+    live.add(value * PARTS2 + number);
+    held[part.buffer].push({ part, key: value * PARTS2 + number });
+  };
+  for (const v of plan.values.values()) v.parts.forEach((part, number) => hold(v.id, number, part));
   for (const [k, step] of regime.steps.entries()) {
-    const parts = step.bindings.map((b) => regime.values.get(b.value).parts[b.part]);
     for (const [i, b] of step.bindings.entries()) {
-      if (step.access[i] === "w" || isEmpty(regime, b.value) || holds(b.value, b.part, parts[i])) continue;
+      if (step.access[i] === "w" || live.has(b.value * PARTS2 + b.part) || isEmpty(regime, b.value)) continue;
       return `step ${k} (${step.label.slice(0, 80)}) reads value ${b.value}, which was never written or is overwritten by then`;
     }
     for (const [i, b] of step.bindings.entries()) {
       if (step.access[i] === "r") continue;
-      const part = parts[i];
-      const written = [{ part, value: b.value, number: b.part }];
-      if (step.access[i] === "u") {
-        for (const id of [step.root, ...step.nodes]) {
-          regime.values.get(id)?.parts.forEach((q, number) => {
-            if (samePart(q, part)) written.push({ part: q, value: id, number });
-          });
-        }
+      const part = regime.values.get(b.value).parts[b.part];
+      held[part.buffer] = held[part.buffer].filter((h) => {
+        if (!overlap(h.part, part)) return true;
+        live.delete(h.key);
+        return false;
+      });
+      hold(b.value, b.part, part);
+      if (step.access[i] !== "u") continue;
+      for (const id of [step.root, ...step.nodes]) {
+        regime.values.get(id)?.parts.forEach((q, number) => {
+          if (samePart(q, part)) hold(id, number, q);
+        });
       }
-      held[part.buffer] = [...held[part.buffer].filter((h) => !overlap(h.part, part)), ...written];
     }
   }
   for (const value of [...plan.outputs, ...plan.captures, ...regime.copies].map((row) => row.value)) {
-    const lost = regime.values.get(value)?.parts.some((part, number) => !holds(value, number, part)) ?? true;
-    if (lost && !isEmpty(regime, value)) return `value ${value} is read back, and was never written or is overwritten`;
+    const kept = regime.values.get(value)?.parts.every((_, number) => live.has(value * PARTS2 + number)) ?? false;
+    if (!kept && !isEmpty(regime, value)) return `value ${value} is read back, and was never written or is overwritten`;
   }
   return null;
 }
@@ -1787,7 +1812,6 @@ var MAX_WORD = 255;
 var MAX_DEPTH2 = 96;
 var MAX_STATEMENT = 4096;
 var MAX_CASES = 1023;
-var TOKEN = /[^\W\d]\w*|\.?\d(?:[eEpP][+-]|[\w.])*|[^\s\w]/g;
 var COMMENT = /\/\/[^\n\v\f\r\u0085\u2028\u2029]*|\/\*/g;
 var BLOCK = /\/\*|\*\//g;
 function checkKernelText(kernel) {
@@ -1795,27 +1819,44 @@ function checkKernelText(kernel) {
     throw new FormatError(printable(`plan: the kernel ${kernel.name.slice(0, 80)}: ${what}`), "kernels of a plan file stay within the limits of WGSL; save the plan again from its graph", { rule: "wgsl", kernel: kernel.name });
   };
   if (kernel.text.length > MAX_TEXT2) fail2(`${kernel.text.length} characters, more than ${MAX_TEXT2}`);
-  const tokens = withoutComments(kernel.text, fail2).match(TOKEN) ?? [];
-  if (tokens.length > MAX_TOKENS) fail2(`more than ${MAX_TOKENS} tokens`);
-  let depth = 0;
-  let statement = 0;
-  let cases = 0;
-  for (const token of tokens) {
-    if (token.length > MAX_WORD) fail2(`a word of ${token.length} characters, more than ${MAX_WORD}`);
-    if (token === "(" || token === "[" || token === "{") depth++;
-    else if (token === ")" || token === "]" || token === "}") depth--;
-    if (depth > MAX_DEPTH2) fail2(`brackets nest deeper than ${MAX_DEPTH2}`);
-    statement = token === ";" || token === "{" || token === "}" ? 0 : statement + 1;
-    if (statement > MAX_STATEMENT) fail2(`a statement of more than ${MAX_STATEMENT} tokens`);
-    if (token === "case" && ++cases > MAX_CASES) fail2(`more than ${MAX_CASES} cases`);
-  }
-  const words = new Set(tokens);
-  if (words.has("override")) fail2("it has an override, which nothing sets");
-  if (words.has("enable")) fail2("it enables features itself, which is up to a runtime");
-  if (!kernel.features.includes("subgroups") && tokens.some((t) => t.startsWith("subgroup"))) {
+  const text = withoutComments(kernel.text, fail2);
+  checkTokens(text, fail2);
+  if ((text.match(/\bcase\b/g)?.length ?? 0) > MAX_CASES) fail2(`more than ${MAX_CASES} cases`);
+  if (/\boverride\b/.test(text)) fail2("it has an override, which nothing sets");
+  if (/\benable\b/.test(text)) fail2("it enables features itself, which is up to a runtime");
+  if (!kernel.features.includes("subgroups") && /\bsubgroup/.test(text)) {
     fail2("it uses subgroups, which are not among its features");
   }
-  if (!kernel.features.includes("f16") && words.has("f16")) fail2("it uses f16, which is not among its features");
+  if (!kernel.features.includes("f16") && /\b(f16|vec[234]h|mat[234]x[234]h)\b/.test(text)) {
+    fail2("it uses f16, which is not among its features");
+  }
+}
+function checkTokens(text, fail2) {
+  let tokens = 0;
+  let word = 0;
+  let depth = 0;
+  let statement = 0;
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (c >= 97 && c <= 122 || c >= 48 && c <= 57 || c >= 65 && c <= 90 || c === 95 || c > 127) {
+      if (word++ === 0) {
+        tokens++;
+        statement++;
+      }
+      if (word > MAX_WORD) fail2(`a word of more than ${MAX_WORD} characters`);
+      continue;
+    }
+    word = 0;
+    if (c <= 32) continue;
+    tokens++;
+    statement++;
+    if (c === 40 || c === 91 || c === 123) depth++;
+    else if (c === 41 || c === 93 || c === 125) depth--;
+    if (c === 59 || c === 123 || c === 125) statement = 0;
+    if (depth > MAX_DEPTH2) fail2(`brackets nest deeper than ${MAX_DEPTH2}`);
+    if (statement > MAX_STATEMENT) fail2(`a statement of more than ${MAX_STATEMENT} tokens`);
+  }
+  if (tokens > MAX_TOKENS) fail2(`more than ${MAX_TOKENS} tokens`);
 }
 function withoutComments(text, fail2) {
   const kept = [];
@@ -2382,14 +2423,17 @@ function unmetNeeds(plan, facts) {
     if (needs[key] > available) return refuse(key, needs[key], available);
   }
   if (needs.f16 && !facts.features.includes("shader-f16")) return refuse("f16", true, false);
-  const smallest = facts.subgroupSizes?.[0] ?? 0;
-  if (needs.subgroups && (!facts.features.includes("subgroups") || smallest < LEAST_SUBGROUP)) {
+  const [least, most] = facts.subgroupSizes ?? [0, 0];
+  if (needs.subgroups && (!facts.features.includes("subgroups") || least < LEAST_SUBGROUP)) {
     return refuse("subgroups", true, false);
+  }
+  if (needs.subgroup_size !== void 0 && (least !== needs.subgroup_size || most !== needs.subgroup_size)) {
+    return refuse("subgroup_size", needs.subgroup_size, least === most ? least : "subgroups of several sizes");
   }
   const alignment = facts.limits["minStorageBufferOffsetAlignment"] ?? 256;
   if (needs.storage_alignment % alignment) return refuse("storage_alignment", needs.storage_alignment, alignment);
-  const most = facts.limits["maxComputeWorkgroupsPerDimension"] ?? 0;
-  if (Math.max(...foldGrid(needs.workgroups, most)) > most) return refuse("max_groups", needs.workgroups, most);
+  const groups = facts.limits["maxComputeWorkgroupsPerDimension"] ?? 0;
+  if (Math.max(...foldGrid(needs.workgroups, groups)) > groups) return refuse("max_groups", needs.workgroups, groups);
   return null;
 }
 
@@ -2475,6 +2519,8 @@ var MAX_EXPR_DEPTH = 32;
 var INT64 = 2 ** 63;
 var FEATURES = ["f16", "subgroups"];
 var LIMITS = ["max_storage_buffers", "max_binding_bytes", "max_buffer_bytes", "max_uniform_bytes", "max_invocations", "max_workgroup_x", "workgroup_memory"];
+var LEAST_SUBGROUP2 = 4;
+var MOST_SUBGROUP = 128;
 var OPERATIONS = ["//", "%", "max", "min"];
 async function readPlan(bytes) {
   const frame = await openFrame(bytes);
@@ -2512,7 +2558,7 @@ var PlanReader = class {
     options.guard.integer();
     options.default_max.integer(1);
     const graph = top.graph.object("nodes", "names", "updates", "ops");
-    return { sha256: this.sha256, symbols: this.symbols, exprs: this.exprs, ...this.derived(), params: top.params.rows("name", "value", "stored").map((row) => ({ ...this.named(row), stored: row.stored.array(MAX_RANK).map((n) => n.integer()) })), states: top.states.rows("name", "value", "init").map((row) => ({ ...this.named(row), init: row.init.value === null ? null : this.blob(row.init) })), constants: top.constants.rows("value", "blob").map((row) => ({ value: row.value.integer(0, MAX_ID), data: this.blob(row.blob) })), outputs: top.outputs.rows("name", "value").map((row) => this.named(row)), captures: top.captures.rows("name", "value").map((row) => this.named(row)), tree: top.tree.text(2 ** 20), buffers, values, kernels, uniforms, regimes: top.regimes.array(MAX_REGIMES, 1).map((item) => this.regime(item, values, buffers.length, kernels.length, uniforms.length)), needs: this.needs(), updated: new Set(graph.updates.rows("to", "value").map((row) => row.to.integer(0, MAX_ID))) };
+    return { sha256: this.sha256, symbols: this.symbols, exprs: this.exprs, ...this.derived(), params: top.params.rows("name", "value", "stored").map((row) => ({ ...this.named(row), stored: row.stored.integers(0, EXACT - 1, MAX_RANK) })), states: top.states.rows("name", "value", "init").map((row) => ({ ...this.named(row), init: row.init.value === null ? null : this.blob(row.init) })), constants: top.constants.rows("value", "blob").map((row) => ({ value: row.value.integer(0, MAX_ID), data: this.blob(row.blob) })), outputs: top.outputs.rows("name", "value").map((row) => this.named(row)), captures: top.captures.rows("name", "value").map((row) => this.named(row)), tree: top.tree.text(2 ** 20), buffers, values, kernels, uniforms, regimes: top.regimes.array(MAX_REGIMES, 1).map((item) => this.regime(item, values, buffers.length, kernels.length, uniforms.length)), needs: this.needs(), updated: new Set(graph.updates.rows("to", "value").map((row) => row.to.integer(0, MAX_ID))) };
   }
   readSymbols() {
     const rows = this.top.symbols.rows("name", "max");
@@ -2591,7 +2637,7 @@ var PlanReader = class {
       if (id <= last) row.id.fail("ids are not in ascending order");
       last = id;
       const { dtype, shape } = this.types[row.type.index(this.types.length, "type")];
-      const words = row.parts.array(3 * MAX_OPERANDS, 3).map((n) => n.integer());
+      const words = row.parts.integers(0, EXACT - 1, 3 * MAX_OPERANDS, 3);
       if (words.length % 3) row.parts.fail("three numbers for each part are expected");
       const parts = [];
       for (let i = 0; i < words.length; i += 3) {
@@ -2607,10 +2653,10 @@ var PlanReader = class {
     const own = this.values(found.values, buffers);
     for (const id of own.keys()) if (sources.has(id)) found.values.fail(`value ${id} is a source, which all regimes share`);
     const columns = ["label", "variant", "kernel", "bindings", "access", "uniforms", "groups", "nodes", "root", "anchor"];
-    return { bounds: found.bounds.rows("dim", "most").map((row) => ({ dim: this.dim(row.dim), most: row.most.integer() })), values: new Map([...sources, ...own]), steps: found.steps.rows(...columns).map((row) => ({ label: row.label.text(), kernel: row.kernel.index(kernels, "kernel"), bindings: this.bindings(row.bindings), access: this.access(row.access), uniforms: row.uniforms.optional(0, uniforms - 1), groups: this.groups(row.groups), root: row.root.integer(0, MAX_ID), nodes: row.nodes.array(MAX_ROWS).map((n) => n.integer(0, MAX_ID)) })), copies: found.copies.rows("to", "value").map((row) => ({ to: row.to.integer(0, MAX_ID), value: row.value.integer(0, MAX_ID) })), reason: found.reason.text() };
+    return { bounds: found.bounds.rows("dim", "most").map((row) => ({ dim: this.dim(row.dim), most: row.most.integer() })), values: new Map([...sources, ...own]), steps: found.steps.rows(...columns).map((row) => ({ label: row.label.text(), kernel: row.kernel.index(kernels, "kernel"), bindings: this.bindings(row.bindings), access: this.access(row.access), uniforms: row.uniforms.optional(0, uniforms - 1), groups: this.groups(row.groups), root: row.root.integer(0, MAX_ID), nodes: row.nodes.integers(0, MAX_ID, MAX_ROWS) })), copies: found.copies.rows("to", "value").map((row) => ({ to: row.to.integer(0, MAX_ID), value: row.value.integer(0, MAX_ID) })), reason: found.reason.text() };
   }
   bindings(at) {
-    const words = at.array(2 * MAX_OPERANDS).map((n) => n.integer(0, MAX_ID));
+    const words = at.integers(0, MAX_ID, 2 * MAX_OPERANDS);
     if (words.length % 2) at.fail("pairs of a value and a part are expected");
     return Array.from({ length: words.length / 2 }, (_, i) => ({ value: words[2 * i], part: words[2 * i + 1] }));
   }
@@ -2620,13 +2666,15 @@ var PlanReader = class {
     return { value: value.integer(0, MAX_ID), word: word.integer(), most: this.dim(most) };
   }
   needs() {
-    const found = this.top.needs.object(...LIMITS, ...FEATURES, "storage_alignment", "workgroups");
+    const optional = this.top.needs.has("subgroup_size") ? ["subgroup_size"] : [];
+    const found = this.top.needs.object(...LIMITS, ...FEATURES, "storage_alignment", "workgroups", ...optional);
     const needs = { workgroups: found.workgroups.integer() };
     for (const key of LIMITS) needs[key] = found[key].integer();
     for (const key of FEATURES) needs[key] = found[key].flag();
     const alignment = found.storage_alignment.integer(1, 256);
     if (alignment & alignment - 1) found.storage_alignment.fail(`${alignment} is no power of two`);
     needs.storage_alignment = alignment;
+    if (found.subgroup_size) needs.subgroup_size = found.subgroup_size.integer(LEAST_SUBGROUP2, MOST_SUBGROUP);
     return needs;
   }
   derived() {
@@ -3089,7 +3137,7 @@ var Executable = class _Executable {
   regimes;
   held;
   closed = false;
-  queue = null;
+  waiting = [];
   static async open(gpu, plan, options = {}) {
     gpu.check();
     const unmet = unmetNeeds(plan, gpu.facts);
@@ -3178,27 +3226,35 @@ var Executable = class _Executable {
     const found = await reading.finish();
     return found[""].data;
   }
-  run(inputs, options = {}) {
-    try {
-      const checked = this.checkRun(inputs);
-      const regime = this.pick(checked.symbols);
-      if (this.queue === null && regime.compiled) return this.start(regime, checked, options).result;
-      const turn = (this.queue ?? Promise.resolve()).then(() => this.gpu.pipelines.compile(regime.neededKernels));
-      const queued = turn.catch(() => void 0).then(() => {
-        if (this.queue === queued) this.queue = null;
+  async run(inputs, options = {}) {
+    const checked = this.checkRun(inputs);
+    const regime = this.pick(checked.symbols);
+    if (!this.waiting.length && regime.compiled) return this.start(regime, checked, options).result;
+    checked.arrays = checked.arrays.map((a) => ({ ...a, data: a.data.slice() }));
+    return new Promise((resolve, reject) => {
+      const entry = { regime, start: () => {
+        try {
+          resolve(this.start(regime, checked, options).result);
+        } catch (error) {
+          reject(error);
+        }
+      }, reject };
+      this.waiting.push(entry);
+      this.gpu.pipelines.compile(regime.neededKernels).then(() => this.startCompiled(), (error) => {
+        const at = this.waiting.indexOf(entry);
+        if (at >= 0) this.waiting.splice(at, 1);
+        reject(error);
+        this.startCompiled();
       });
-      this.queue = queued;
-      return turn.then(() => {
-        this.checkOpen();
-        return this.start(regime, checked, options).result;
-      });
-    } catch (error) {
-      return Promise.reject(error);
-    }
+    });
   }
   submit(inputs, options = {}) {
     const checked = this.checkRun(inputs);
+    for (const run of this.waiting.splice(0)) run.start();
     return this.start(this.pick(checked.symbols), checked, options);
+  }
+  startCompiled() {
+    while (this.waiting[0]?.regime.compiled) this.waiting.shift().start();
   }
   async prepare(shapes) {
     this.checkOpen();
@@ -3289,11 +3345,12 @@ var Executable = class _Executable {
   }
   checkOpen() {
     this.gpu.check();
-    if (this.closed) throw new ClosedError("the executable was closed before this call", "open the plan again");
+    if (this.closed) throw closedError();
   }
   close() {
     if (this.closed) return;
     this.closed = true;
+    for (const run of this.waiting.splice(0)) run.reject(closedError());
     for (const regime of this.regimes) regime.close();
     release(this.gpu, this.own);
   }
@@ -3376,6 +3433,9 @@ function sameBytes(a, b) {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;
+}
+function closedError() {
+  return new ClosedError("the executable was closed before this call", "open the plan again");
 }
 function cancelled2() {
   return new RunCancelled("opening the plan was cancelled", "", { complete: false });

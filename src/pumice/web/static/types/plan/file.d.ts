@@ -64,7 +64,10 @@ export interface PlanRegime {
     }[];
     reason: string;
 }
-export type Needs = Record<LimitName | "storage_alignment" | "workgroups", number> & Record<Feature, boolean>;
+export type Needs = Record<LimitName | "storage_alignment" | "workgroups", number> & Record<Feature, boolean> & {
+    /** The size of all subgroups, where kernels count on it. */
+    subgroup_size?: number;
+};
 export interface Named {
     name: string;
     value: number;
