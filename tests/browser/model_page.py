@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-from browser.local_server import LocalServer
 from playwright.sync_api import Browser, Page
 
-from pumice.web import STATIC
+from pumice.web.server import WebServer
 
-HTML = """<!doctype html><meta charset="utf-8"><title>models</title>
-<script type="module">
-  import * as pumice from "./pumice.js";
-  window.pumice = pumice;
-  window.models = {};
-  window.failed = (error) => ({code: error.code, name: error.constructor.name, message: error.message, hint: error.hint});
-</script>"""
+HTML = """<!doctype html><meta charset="utf-8"><title>models</title><script type="module" src="models.js"></script>"""
+SCRIPT = """
+import * as pumice from "./pumice.js";
+const failed = (error) => ({code: error.code, name: error.constructor.name, message: error.message, hint: error.hint});
+Object.assign(window, {pumice, models: {}, failed});
+"""
 
 
 class ModelPage:
@@ -26,10 +23,9 @@ class ModelPage:
 
     def __init__(self, browser: Browser, folder: Path) -> None:
         self.folder, self._browser = folder, browser
-        for file in STATIC.glob("*.js"):
-            shutil.copy(file, folder)
         (folder / "models.html").write_text(HTML)
-        self._server = LocalServer(folder)
+        (folder / "models.js").write_text(SCRIPT)
+        self._server = WebServer(folder, port=0)
         self._page: Page | None = None
         self._loaded: set[str] = set()
         self.complaints: list[str] = []

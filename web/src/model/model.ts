@@ -223,6 +223,7 @@ export class LoadedModel {
   /** What the first call most likely needs. Others are compiled when they are used. */
   private firstSteps(): string[] {
     const all = [...this.chosen.variant.steps.keys()];
+    if (this.manifest.kind === "train") return all.filter((step) => step === "train" || step === "apply");
     if (this.manifest.kind !== "causal") return all;
     const drawn = (this.causal.sampler.defaults["temperature"] ?? 0) > 0;
     return drawn ? ["prefill_sampled", "decode_sampled"] : ["prefill", "decode"];

@@ -161,6 +161,7 @@ export class Trainer {
       const end = this.now.done + count;
       await this.turn(() => this.now.done < end && this.failure === null, found);
       if (this.failure !== null) throw this.failure;
+      if (this.state !== "paused") this.become("paused");
       return found;
     });
   }

@@ -43,13 +43,16 @@ export class Training implements AsyncIterable<StepRecord> {
   private readonly asked = new Map<number, { resolve: (result: unknown) => void; reject: (error: unknown) => void }>();
   private readonly readers = new Set<Reader>();
   private readonly options: TrainCallOptions;
+  private early: Reader | null = null;
   private next = 1;
   private rate: number | null = null;
   private size = 0;
 
   constructor(start: StartTraining, options: TrainCallOptions) {
-    const { data, onStep: _, onState: __, signal, ...plain } = options;
+    const { data, onStep, onState: _, signal, ...plain } = options;
     this.options = options;
+    // The first loop sees all steps, also those before it begins.
+    if (!onStep) this.early = this.newReader();
     this.state = options.paused ? "paused" : "running";
     this.rate = options.learningRate ?? null;
     let opened: (facts: TrainFacts) => void = () => {};
@@ -64,12 +67,14 @@ export class Training implements AsyncIterable<StepRecord> {
     signal?.addEventListener("abort", () => void this.stop(), { once: true });
   }
 
-  /** The steps from now on. */
+  /** The steps from now on; the first loop has those before it too. */
   [Symbol.asyncIterator](): AsyncIterator<StepRecord> {
-    const reader = new Reader(() => this.readers.delete(reader));
-    this.readers.add(reader);
+    const { early } = this;
+    this.early = null;
+    if (early) return early;
+    const reader = this.newReader();
     if (this.state === "failed" && this.error) reader.end(this.error);
-    else if (this.state === "stopped") reader.end(null);
+    else if (this.state === "stopped" || this.state === "finished") reader.end(null);
     return reader;
   }
 
@@ -151,6 +156,12 @@ export class Training implements AsyncIterable<StepRecord> {
     this.stepCount = 0;
   }
 
+  private newReader(): Reader {
+    const reader: Reader = new Reader(() => this.readers.delete(reader));
+    this.readers.add(reader);
+    return reader;
+  }
+
   // -- the worker ---------------------------------------------------------------------------------------------------
   private async ask<R extends Request>(request: R, args: Requests[R]["args"]): Promise<Requests[R]["result"]> {
     await this.ready;
@@ -228,6 +239,9 @@ export class Training implements AsyncIterable<StepRecord> {
   }
 }
 
+// Records that wait for a loop that may never come.
+const MOST_KEPT = 1 << 16;
+
 type Waiting = { resolve: (result: IteratorResult<StepRecord>) => void; reject: (error: unknown) => void };
 
 /** Records for one loop over a training, until it ends. */
@@ -244,6 +258,7 @@ class Reader implements AsyncIterator<StepRecord> {
       this.waiting = null;
     } else {
       this.records.push(record);
+      if (this.records.length > MOST_KEPT) this.records.shift();
     }
   }
 

@@ -106,14 +106,27 @@ def next_character(model: nn.Module, key: Tensor, temperature: Tensor) -> dict[s
     return {"token": token}
 
 
-def sample(step: TrainStep, letters: Characters, context: int, *, length: int, seed: int = 0, temperature: float = 0.8) -> str:
-    """Sample a text from the model, one character after the other, each drawn on the device."""
-    first = int(np.random.default_rng(seed).integers(len(letters)))
+def sample(
+    step: TrainStep,
+    letters: Characters,
+    context: int,
+    *,
+    length: int,
+    seed: int = 0,
+    temperature: float = 0.8,
+    prompt: str | None = None,
+) -> str:
+    """Sample a text from the model, one character after the other, each drawn on the device; it begins with the prompt.
+
+    Without one it begins with any character.
+    """
+    ids = [int(np.random.default_rng(seed).integers(len(letters)))] if prompt is None else letters.encode(prompt).tolist()
     given = {"key": np.array([seed, 0], np.uint32), "temperature": np.float32(temperature)}
     with step.forward(next_character, SAMPLE_INPUTS) as forward:
         window = np.zeros(context, np.int32)
-        window[0] = first
+        last = ids[-context:]
+        window[: len(last)] = last
         forward.state[WINDOW].write(window)
-        forward.state[LENGTH].write(np.int32(1))
-        ids = [first, *(int(forward.run(given)["token"]) for _ in range(length))]
+        forward.state[LENGTH].write(np.int32(len(ids)))
+        ids += [int(forward.run(given)["token"]) for _ in range(length)]
     return letters.decode(ids)

@@ -307,12 +307,14 @@ var Training = class {
   asked = /* @__PURE__ */ new Map();
   readers = /* @__PURE__ */ new Set();
   options;
+  early = null;
   next = 1;
   rate = null;
   size = 0;
   constructor(start, options) {
-    const { data, onStep: _, onState: __, signal, ...plain } = options;
+    const { data, onStep, onState: _, signal, ...plain } = options;
     this.options = options;
+    if (!onStep) this.early = this.newReader();
     this.state = options.paused ? "paused" : "running";
     this.rate = options.learningRate ?? null;
     let opened = () => {
@@ -326,10 +328,12 @@ var Training = class {
     signal?.addEventListener("abort", () => void this.stop(), { once: true });
   }
   [Symbol.asyncIterator]() {
-    const reader = new Reader(() => this.readers.delete(reader));
-    this.readers.add(reader);
+    const { early } = this;
+    this.early = null;
+    if (early) return early;
+    const reader = this.newReader();
     if (this.state === "failed" && this.error) reader.end(this.error);
-    else if (this.state === "stopped") reader.end(null);
+    else if (this.state === "stopped" || this.state === "finished") reader.end(null);
     return reader;
   }
   get learningRate() {
@@ -382,6 +386,11 @@ var Training = class {
   async loadWeights(file) {
     await this.ask("loadWeights", { file });
     this.stepCount = 0;
+  }
+  newReader() {
+    const reader = new Reader(() => this.readers.delete(reader));
+    this.readers.add(reader);
+    return reader;
   }
   async ask(request, args) {
     await this.ready;
@@ -447,6 +456,7 @@ var Training = class {
     }
   }
 };
+var MOST_KEPT = 1 << 16;
 var Reader = class {
   constructor(forget) {
     this.forget = forget;
@@ -461,6 +471,7 @@ var Reader = class {
       this.waiting = null;
     } else {
       this.records.push(record);
+      if (this.records.length > MOST_KEPT) this.records.shift();
     }
   }
   end(error) {

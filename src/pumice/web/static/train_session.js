@@ -747,6 +747,7 @@ var Trainer = class _Trainer {
       const end = this.now.done + count;
       await this.turn(() => this.now.done < end && this.failure === null, found);
       if (this.failure !== null) throw this.failure;
+      if (this.state !== "paused") this.become("paused");
       return found;
     });
   }

@@ -4458,6 +4458,7 @@ var LoadedModel = class _LoadedModel {
   }
   firstSteps() {
     const all = [...this.chosen.variant.steps.keys()];
+    if (this.manifest.kind === "train") return all.filter((step) => step === "train" || step === "apply");
     if (this.manifest.kind !== "causal") return all;
     const drawn = (this.causal.sampler.defaults["temperature"] ?? 0) > 0;
     return drawn ? ["prefill_sampled", "decode_sampled"] : ["prefill", "decode"];

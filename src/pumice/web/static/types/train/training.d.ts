@@ -34,11 +34,12 @@ export declare class Training implements AsyncIterable<StepRecord> {
     private readonly asked;
     private readonly readers;
     private readonly options;
+    private early;
     private next;
     private rate;
     private size;
     constructor(start: StartTraining, options: TrainCallOptions);
-    /** The steps from now on. */
+    /** The steps from now on; the first loop has those before it too. */
     [Symbol.asyncIterator](): AsyncIterator<StepRecord>;
     /** The learning rate that was set; null where it follows the bundle's schedule. */
     get learningRate(): number | null;
@@ -68,6 +69,7 @@ export declare class Training implements AsyncIterable<StepRecord> {
     weights(): Promise<Uint8Array>;
     /** Other parameters, from the bytes of a safetensors file; it starts again from them. */
     loadWeights(file: Uint8Array): Promise<void>;
+    private newReader;
     private ask;
     /** A setting from the next step on; one that is refused is told as a change of state is. */
     private change;
