@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -203,6 +205,23 @@ def rewritten(folder: Path, **changes: Any) -> None:
     (folder / "manifest.json").write_bytes(manifest_text(manifest))
 
 
+def rehashed(text: bytes) -> bytes:
+    """The text with a hash of what it is, whatever its form."""
+    old = re.search(rb',"sha256":"([0-9a-f]{64})"\}\n|,"sha256":"([0-9a-f]{64})","v', text)
+    assert old is not None
+    digest = old[1] or old[2]
+    rest = text.replace(b',"sha256":"' + digest + b'"', b"")
+    return text.replace(digest, hashlib.sha256(rest[:-1]).hexdigest().encode())
+
+
+def respaced(text: bytes) -> bytes:
+    return rehashed(text.replace(b'"kind":', b'"kind": '))
+
+
+def reordered(text: bytes) -> bytes:
+    return rehashed(text.replace(b'"f16":false,"software":false', b'"software":false,"f16":false'))
+
+
 MANIFESTS = {
     "newer": (lambda m: m | {"version": 4}, "format", "made by a newer Pumice: its version is 4, this page reads 3"),
     "older": (lambda m: m | {"version": 2}, "format", "version 2 of bundles is not read"),
@@ -246,10 +265,12 @@ def test_a_manifest_that_cannot_be_used_is_refused(tmp_path: Path, context: Brow
         (lambda text: text[:-40], "format", "it is no JSON"),
         (lambda text: b"", "format", "it is no JSON"),
         (lambda text: text.replace(b'"kind":', b'"kind": '), "damaged-file", "its SHA-256 is not that of its contents"),
+        (respaced, "damaged-file", "it is not written in the canonical form"),
+        (reordered, "damaged-file", "it is not written in the canonical form"),
         (lambda text: b"<!doctype html><title>no</title>", "format", "it is no JSON"),
         (lambda text: b"\xff\xfe" + text, "format", "it is no text"),
     ],
-    ids=["changed", "cut", "empty", "space", "page", "bytes"],
+    ids=["changed", "cut", "empty", "space", "spaced", "ordered", "page", "bytes"],
 )
 def test_a_damaged_manifest_is_refused(
     server: BundleServer, tab: Tab, change: Callable[[bytes], bytes], code: str, words: str

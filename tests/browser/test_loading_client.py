@@ -135,3 +135,22 @@ def test_a_cancelled_load_ends_and_goes_on_the_next_time(
     assert error["code"] == "run-cancelled" and "cancelled" in error["message"]
     server.faults.holds.pop(FIRST)[1].set()
     assert run()["outputs"] == pytest.approx(expected(bundle), rel=1e-5)
+
+
+def test_a_model_in_use_survives_its_deletion(server: BundleServer, context: BrowserContext, bundle: Path) -> None:
+    """What runs is on the device; the next load fetches it again."""
+    page, other = blank_page(context, server), blank_page(context, server)
+    page.evaluate("""async () => {
+      const { load } = await import("/pumice.js");
+      window.model = await load("./bundle/");
+    }""")
+    delete = "async () => (await import('/pumice.js')).caches.delete()"
+    assert other.evaluate(delete) == sum(path.stat().st_size for path in bundle.rglob("*.*") if path.name != "manifest.json")
+    x = {"dtype": "f32", "shape": [2]}
+    run = """async (x) => {
+      const outputs = await window.model.run("total", { x: { ...x, data: new Float32Array([1, 2]) } });
+      return Object.values(outputs).flatMap((y) => [...y.data]);
+    }"""
+    assert page.evaluate(run, x) == pytest.approx(expected(bundle), rel=1e-5)
+    assert in_page(other)["outputs"] == pytest.approx(expected(bundle), rel=1e-5)
+    assert len(server.sent(FIRST)) == 2

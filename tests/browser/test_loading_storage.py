@@ -167,14 +167,20 @@ def test_a_load_without_storage_keeps_nothing(server: BundleServer, context: Bro
     assert tab.call("list") == []
 
 
-def test_a_second_load_needs_no_network(server: BundleServer, context: BrowserContext, bundle: Path) -> None:
+@pytest.mark.parametrize("why", ["offline", "failing", "silent"])
+def test_a_second_load_needs_no_server(server: BundleServer, context: BrowserContext, why: str) -> None:
     tab = Tab(context, server)
     loaded = tab.load()
-    server.faults.offline = True
     server.log.clear()
-    again = tab.load()
+    if why == "offline":
+        server.faults.offline = True
+    elif why == "failing":
+        server.faults.statuses["manifest.json"] = 503, 99
+    else:
+        server.faults.holds["manifest.json"] = 10, Event()
+    again = tab.load(stall=500)
     assert again["error"] is None and again["weights"] == loaded["weights"]
-    assert server.log == []
+    assert {one.name for one in server.log} <= {"manifest.json"} and len(server.log) <= 1
 
 
 def test_without_network_and_storage_it_says_so(server: BundleServer, context: BrowserContext) -> None:

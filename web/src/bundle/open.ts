@@ -1,11 +1,14 @@
 // Opens a bundle: its manifest, and the reader of its files.
 
-import { NoNetwork } from "../core/errors.js";
+import { SourceError } from "../core/errors.js";
 import { forgetBundle, keepManifest, keepSource, openStore, storedManifest, type Store } from "../storage/index.js";
 import { downloadUnknown } from "./download.js";
 import { Parts, type PartsOptions } from "./fetch.js";
 import { LARGEST_MANIFEST, MANIFEST, readManifest, type Manifest } from "./manifest.js";
 import { sourceOf, type Source } from "./source.js";
+
+/** Milliseconds without an answer after which a stored model is loaded as it is. */
+const PATIENCE_WITH_STORED = 5000;
 
 export interface OpenOptions extends PartsOptions {
   /** Whether files are stored in this browser; true unless it is said. */
@@ -48,15 +51,14 @@ export async function openBundle(
   };
 }
 
-/** The manifest of the source; without a network, that of the last load from there. */
+/** The manifest of the source; where that cannot be reached, the one of the last load from there. */
 async function findManifest(source: Source, store: Store | null, options: OpenOptions): Promise<Manifest> {
   const stored = store ? await storedManifest(store, source.id).catch(() => null) : null;
+  const haste = stored ? { retries: 0, stall: Math.min(options.stall ?? Infinity, PATIENCE_WITH_STORED) } : {};
   try {
-    return await readManifest(
-      await downloadUnknown(source, MANIFEST, LARGEST_MANIFEST, { ...options, ...(stored ? { retries: 0 } : {}) }),
-    );
+    return await readManifest(await downloadUnknown(source, MANIFEST, LARGEST_MANIFEST, { ...options, ...haste }));
   } catch (error) {
-    if (stored && error instanceof NoNetwork) return stored;
+    if (stored && error instanceof SourceError && error.fields["retry"] === true) return stored;
     throw error;
   }
 }

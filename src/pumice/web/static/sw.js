@@ -6,7 +6,7 @@
   // page/sw.ts
   var folder = new URL("./", self.location.href);
   var MINE = `pumice-page ${folder.pathname} `;
-  var SHELL = MINE + "bff504df09f555c7";
+  var SHELL = MINE + "a9027e3fd64e703b";
   var shellUrls = new Set(define_BUILD_FILES_default.map((name) => new URL(name, folder).href));
   var page = new URL("index.html", folder).href;
   var PATIENCE_MS = 3e3;

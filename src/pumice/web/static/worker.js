@@ -1387,6 +1387,7 @@ function megabytes(bytes) {
 }
 
 // src/bundle/open.ts
+var PATIENCE_WITH_STORED = 5e3;
 async function openBundle(from, options = {}) {
   const source = sourceOf(from, options.base);
   const store = options.cache === false || source.local ? null : await openStore();
@@ -1401,10 +1402,11 @@ async function openBundle(from, options = {}) {
 }
 async function findManifest(source, store, options) {
   const stored = store ? await storedManifest(store, source.id).catch(() => null) : null;
+  const haste = stored ? { retries: 0, stall: Math.min(options.stall ?? Infinity, PATIENCE_WITH_STORED) } : {};
   try {
-    return await readManifest(await downloadUnknown(source, MANIFEST, LARGEST_MANIFEST, { ...options, ...stored ? { retries: 0 } : {} }));
+    return await readManifest(await downloadUnknown(source, MANIFEST, LARGEST_MANIFEST, { ...options, ...haste }));
   } catch (error) {
-    if (stored && error instanceof NoNetwork) return stored;
+    if (stored && error instanceof SourceError && error.fields["retry"] === true) return stored;
     throw error;
   }
 }
