@@ -113,15 +113,16 @@ def test_text_in_pieces(call: Call) -> None:
     """Characters of several tokens, bytes that are no UTF-8, stop strings that overlap: the same pieces as in Python."""
     rng = random.Random(7)
     texts = ["Café", "😀😃", "abab", "a\u0301", "STOP", "日本", " ", "\n"]
-    for _ in range(40):
+    cases, wanted = [], []
+    for _ in range(200):
         data = "".join(rng.choice(texts) for _ in range(8)).encode() + rng.choice([b"", b"\xe2", b"\xf0\x9f", b"\xff\x80"])
         cuts = sorted({0, len(data), *(rng.randrange(len(data)) for _ in range(10))})
         pieces = [data[a:b] for a, b in pairwise(cuts)]
         stop = rng.sample(["STOP", "ba", "abc", "é", "😃C", "\n\n", "本 "], rng.randrange(3))
         stream = TextStream(dict(enumerate(pieces)).__getitem__, stop)
-        want = [stream.push(k) for k in range(len(pieces))]
-        found = call("stream", pieces=[list(p) for p in pieces], stop=stop, tokens=list(range(len(pieces))))
-        assert found == [*want, stream.finish(), stream.stopped]
+        wanted.append([*(stream.push(k) for k in range(len(pieces))), stream.finish(), stream.stopped])
+        cases.append({"pieces": [list(p) for p in pieces], "stop": stop, "tokens": list(range(len(pieces)))})
+    assert call("streams", cases=cases) == wanted
 
 
 def compare_text(call: Call, tokenizer: Tokenizer, template: Any, texts: list[str], lower_case: bool = False) -> None:
@@ -243,35 +244,78 @@ SAMPLER = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"temperture": 1}, 'there is no option "temperture"'),
-        ({"temperature": -1}, "temperature is -1"),
-        ({"temperature": "hot"}, 'temperature is "hot"'),
-        ({"topP": 1.5}, "topP is 1.5"),
-        ({"topK": 2.5}, "topK is 2.5"),
-        ({"topK": 0}, "topK is 0"),
-        ({"topK": 300}, "topK is 300"),
-        ({"maxTokens": 0}, "maxTokens is 0"),
-        ({"seed": -1}, "seed is -1"),
-        ({"seed": 0.5}, "seed is 0.5"),
-        ({"stop": ""}, '"" is not a stop string'),
-        ({"stop": ["a", 3]}, "3 is not a stop string"),
-        ({"stopTokens": [100]}, "a token of stopTokens is 100"),
-        ({"stopTokens": "x"}, 'stopTokens is "x"'),
-        ({"raw": 1}, "raw is 1"),
-        ({"system": 5}, "system is 5"),
-    ],
-)
-def test_options_that_are_refused(call: Call, options: dict[str, Any], message: str) -> None:
-    found = call("options", options=options, sampler=SAMPLER)
-    assert (found["code"], found["message"]) == ("input", message)
-    assert found["hint"]
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"temperture": 1}, 'there is no option "temperture"'),
+    ({"temperature": -1}, "temperature is -1"),
+    ({"temperature": "hot"}, 'temperature is "hot"'),
+    ({"topP": 1.5}, "topP is 1.5"),
+    ({"topK": 2.5}, "topK is 2.5"),
+    ({"topK": 0}, "topK is 0"),
+    ({"topK": 300}, "topK is 300"),
+    ({"maxTokens": 0}, "maxTokens is 0"),
+    ({"seed": -1}, "seed is -1"),
+    ({"seed": 0.5}, "seed is 0.5"),
+    ({"stop": ""}, '"" is not a stop string'),
+    ({"stop": ["a", 3]}, "3 is not a stop string"),
+    ({"stopTokens": [100]}, "a token of stopTokens is 100"),
+    ({"stopTokens": "x"}, 'stopTokens is "x"'),
+    ({"raw": 1}, "raw is 1"),
+    ({"system": 5}, "system is 5"),
+]
+
+
+def test_options_that_are_refused(call: Call) -> None:
+    found = call("options", options=[options for options, _ in REFUSED], sampler=SAMPLER)
+    assert [(f["code"], f["message"]) for f in found] == [("input", message) for _, message in REFUSED]
+    assert all(f["hint"] for f in found)
 
 
 def test_options_and_their_defaults(call: Call) -> None:
-    found = call("options", options={"temperature": 0, "seed": 7, "stop": "x", "topK": 0}, sampler=SAMPLER)
-    assert found["sampling"] == {**SAMPLER["defaults"], "temperature": 0, "top_k": 0} and not found["drawn"]
-    assert (found["seed"], found["stop"], found["maxTokens"], found["raw"]) == ("7", ["x"], None, False)
-    assert call("options", options={"temperature": 0, "repeatPenalty": 1.2}, sampler=SAMPLER)["drawn"]
+    greedy, penalised = call(
+        "options",
+        options=[{"temperature": 0, "seed": 7, "stop": "x", "topK": 0}, {"temperature": 0, "repeatPenalty": 1.2}],
+        sampler=SAMPLER,
+    )
+    assert greedy["sampling"] == {**SAMPLER["defaults"], "temperature": 0, "top_k": 0} and not greedy["drawn"]
+    assert (greedy["seed"], greedy["stop"], greedy["maxTokens"], greedy["raw"]) == ("7", ["x"], None, False)
+    assert penalised["drawn"]
+
+
+def test_steps_run_ahead_of_what_is_read(call: Call) -> None:
+    """Over a device that answers late: each answer is what its prompt gives alone, also after errors, cancels and starting over.
+
+    The device's token is a hash of all tokens that the page table and the ring lead to, so a wrong input gives another answer.
+    """
+    requests = [{"prompt": [k, k + 1, *range(k % 9)], "limit": 5 + 3 * k % 17, "end": 7 if k % 3 else -1} for k in range(12)]
+    alone = [call("engine", requests=[r], sizes=ENGINE)[0] for r in requests[:4]]
+    together = call("engine", requests=requests, sizes=ENGINE)
+    assert [a["tokens"] for a in together[:4]] == [a["tokens"] for a in alone]
+    assert all(
+        a["reason"] == ("length" if len(a["tokens"]) == r["limit"] else "stop") for a, r in zip(together, requests, strict=True)
+    )
+    assert max(a["ahead"] for a in together) > 4
+    # A token that stands for NaN ends its own answer only.
+    broken = [{**r, "fails": k == 1} for k, r in enumerate(requests[:4])]
+    found = call("engine", requests=broken, sizes=ENGINE)
+    assert found[1]["error"] == "not-finite" and [f.get("tokens") for f in found if "error" not in f] == [
+        a["tokens"] for k, a in enumerate(alone) if k != 1
+    ]
+    # Beyond the border all tokens run again, as a prompt of that length.
+    over = call("engine", requests=requests[:4], sizes={**ENGINE, "recompute_beyond": 10, "shareable": False})
+    assert [a["tokens"] for a in over] == [a["tokens"] for a in alone]
+    assert any(a["recomputed"] for a in over)
+    cancelled = call("engine", requests=[{**r, "cancelAfter": 2} for r in requests[:3]] + requests[3:], sizes=ENGINE)
+    assert [a["reason"] for a in cancelled[:3]] == ["cancelled"] * 3
+    assert [a["tokens"] for a in cancelled[3:]] == [a["tokens"] for a in together[3:]]
+
+
+ENGINE = {
+    "slots": 3,
+    "context": 64,
+    "page": 4,
+    "pages": 48,
+    "table": 16,
+    "windows": [None],
+    "shareable": True,
+    "recompute_beyond": None,
+}
