@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +161,14 @@ def test_a_chat_does_not_run_its_history_again(tiny: ModelPage, native: Any) -> 
     want = [chat.send(text) for text in asked]
     assert [a["text"] for a in found["answers"]] == [w.text for w in want]
     assert found["before"] == chat.history and len(found["before"]) == 7
-    usages = [a["usage"] for a in found["answers"]]
-    # The full pages of 32 tokens of the turn before, whose last token did not run.
-    ran = [0, *(u["promptTokens"] + u["completionTokens"] - 1 for u in usages[:-1])]
-    assert [u["cachedTokens"] for u in usages] == [n // 32 * 32 for n in ran] == [0, 32, 64]
+    contents = [{**a["receipt"]["pumice"]["artifacts"]["inputs"], "answer": a["tokens"]} for a in found["answers"]]
+    prompts = [json.loads(c["prompt_tokens"]["content"]) for c in contents]
+    # Of what ran in the turn before, which is all but its last token, the full pages of 32 tokens that this one begins with.
+    ran = [[], *([*p, *c["answer"][:-1]] for p, c in zip(prompts, contents, strict=True))]
+    pairs = [takewhile(lambda both: both[0] == both[1], zip(*both, strict=False)) for both in zip(ran, prompts, strict=False)]
+    common = [len(list(same)) for same in pairs]
+    assert [a["usage"]["cachedTokens"] for a in found["answers"]] == [n // 32 * 32 for n in common]
+    assert common[1] > 32 and common[2] > 32
     assert found["after"][:-1] == found["before"][:-1] and found["after"][-1]["content"] == found["other"]["text"]
 
 
@@ -259,7 +264,9 @@ def test_a_lost_device_is_replaced_once(tiny: ModelPage) -> None:
         for await (const piece of lost[0]) { await model._loseDevice(); break; }
         const codes = await Promise.all(lost.map(({result}) => result.then((a) => a.finishReason, code)));
         const after = await model.generate("w5", {...options, maxTokens: 8}).result;
+        // Once more, and, where that was long after the loss before, as soon as it is restored.
         await model._loseDevice();
+        await model._loseDevice().catch(code);
         const again = await model.generate("w5", options).result.catch(failed);
         return {events, codes, same: String(before.tokens) === String(after.tokens), again};
     """
@@ -268,6 +275,6 @@ def test_a_lost_device_is_replaced_once(tiny: ModelPage) -> None:
     finally:
         tiny.unload("tiny")
     assert found["codes"] == ["device-lost", "device-lost"] and found["same"]
-    assert found["events"] == ["device-lost", "restored", "device-lost"]
+    assert found["events"][:3] == ["device-lost", "restored", "device-lost"] and found["events"][-1] == "device-lost"
     assert found["again"]["code"] == "device-lost" and "lost again within seconds" in found["again"]["message"]
     assert "reload the page" in found["again"]["hint"]

@@ -1,6 +1,6 @@
 // The worker: all of loading and running happens here, so that a page never waits for it.
 
-import { cancelled } from "./model/cancelled.js";
+import { orCancelled } from "./model/cancelled.js";
 import { ModelHost } from "./model/host.js";
 import { buffersOf, errorData, type FromWorker, type Method, type Methods, type ToWorker } from "./protocol.js";
 import { storedModels } from "./storage/index.js";
@@ -26,6 +26,9 @@ const post = (message: FromWorker, transfer: Transferable[] = []): void => scope
 const host = new ModelHost((event) => post({ model: event }));
 const calls = new Map<number, { abort: AbortController; context: Context<Method> }>();
 
+// What these give after they were cancelled is for them to say.
+const ENDS_ITSELF: ReadonlySet<Method> = new Set<Method>(["generate", "train"]);
+
 const handlers: Handlers = {
   async load(settings, { emit, signal }) {
     const model = await host.load(settings, emit, signal);
@@ -44,10 +47,9 @@ const handlers: Handlers = {
     const result = await model.embedder.embed(texts, receipt, emit, signal);
     return { result, transfer: buffersOf(result.vectors) };
   },
-  async run({ step, inputs, read }, { signal }) {
+  async run({ step, inputs, read }) {
     const model = await host.current();
     const result = await model.run(step, inputs, read);
-    signal.throwIfAborted();
     return { result, transfer: buffersOf(Object.values(result)) };
   },
   async train({ options, ownData }, context) {
@@ -89,18 +91,15 @@ async function answer(id: number, method: Method, args: unknown): Promise<void> 
   calls.set(id, { abort, context });
   try {
     const handler = handlers[method] as (args: unknown, context: Context<Method>) => Promise<Reply<Method>>;
-    const { result, transfer } = await handler(args, context);
+    const work = handler(args, context);
+    const { result, transfer } = await (ENDS_ITSELF.has(method) ? work : orCancelled(work, method, abort.signal));
     post({ id, result }, transfer);
     host.reportInfo();
   } catch (error) {
-    post({ id, error: errorData(abort.signal.aborted && isAbort(error) ? cancelled(method) : error) });
+    post({ id, error: errorData(error) });
   } finally {
     calls.delete(id);
   }
-}
-
-function isAbort(error: unknown): boolean {
-  return error instanceof DOMException && error.name === "AbortError";
 }
 
 scope.onmessage = ({ data }: MessageEvent<ToWorker>): void => {

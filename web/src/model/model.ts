@@ -61,7 +61,10 @@ export class LoadedModel {
     // Together: the adapter may take as long as the manifest.
     const opening = Gpu.open();
     opening.catch(() => {});
-    const bundle = await openBundle(settings.from, { progress: report, signal, cache: settings.cache });
+    const bundle = await openBundle(settings.from, { progress: report, signal, cache: settings.cache }).catch((error: unknown) => {
+      opening.then((gpu) => gpu.close(), () => {}); // nobody needs it now
+      throw error;
+    });
     const gpu = await opening;
     try {
       const chosen = await openVariant(bundle.parts, gpu.facts, settings.variant ?? undefined);

@@ -95,6 +95,14 @@ var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 function cancelled(what) {
   return new RunCancelled(`${what} was cancelled`, "nothing is left to do");
 }
+function orCancelled(work, what, signal) {
+  return new Promise((resolve, reject) => {
+    const stop = () => reject(cancelled(what));
+    if (signal.aborted) stop();
+    signal.addEventListener("abort", stop, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+  });
+}
 
 // src/protocol.ts
 function errorData(error) {
@@ -4364,7 +4372,11 @@ var LoadedModel = class _LoadedModel {
     const opening = Gpu.open();
     opening.catch(() => {
     });
-    const bundle = await openBundle(settings.from, { progress: report, signal, cache: settings.cache });
+    const bundle = await openBundle(settings.from, { progress: report, signal, cache: settings.cache }).catch((error) => {
+      opening.then((gpu2) => gpu2.close(), () => {
+      });
+      throw error;
+    });
     const gpu = await opening;
     try {
       const chosen = await openVariant(bundle.parts, gpu.facts, settings.variant ?? void 0);
@@ -4567,6 +4579,7 @@ var scope = globalThis;
 var post = (message, transfer = []) => scope.postMessage(message, transfer);
 var host = new ModelHost((event) => post({ model: event }));
 var calls = /* @__PURE__ */ new Map();
+var ENDS_ITSELF = /* @__PURE__ */ new Set(["generate", "train"]);
 var handlers = { async load(settings, { emit, signal }) {
   const model = await host.load(settings, emit, signal);
   return { result: { info: model.info } };
@@ -4580,10 +4593,9 @@ var handlers = { async load(settings, { emit, signal }) {
   const model = await host.current();
   const result = await model.embedder.embed(texts, receipt, emit, signal);
   return { result, transfer: buffersOf(result.vectors) };
-}, async run({ step, inputs, read }, { signal }) {
+}, async run({ step, inputs, read }) {
   const model = await host.current();
   const result = await model.run(step, inputs, read);
-  signal.throwIfAborted();
   return { result, transfer: buffersOf(Object.values(result)) };
 }, async train({ options, ownData }, context) {
   const { TrainSession } = await import("./train_session.js");
@@ -4613,17 +4625,15 @@ async function answer(id, method, args) {
   calls.set(id, { abort, context });
   try {
     const handler = handlers[method];
-    const { result, transfer } = await handler(args, context);
+    const work = handler(args, context);
+    const { result, transfer } = await (ENDS_ITSELF.has(method) ? work : orCancelled(work, method, abort.signal));
     post({ id, result }, transfer);
     host.reportInfo();
   } catch (error) {
-    post({ id, error: errorData(abort.signal.aborted && isAbort(error) ? cancelled(method) : error) });
+    post({ id, error: errorData(error) });
   } finally {
     calls.delete(id);
   }
-}
-function isAbort(error) {
-  return error instanceof DOMException && error.name === "AbortError";
 }
 scope.onmessage = ({ data }) => {
   if ("method" in data) void answer(data.id, data.method, data.args);
