@@ -86,11 +86,11 @@ export function plural(count: number, word: string): string {
   return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 }
 
-/** Saves a text as a file of the user's. */
-export function download(name: string, text: string, type = "application/json"): void {
-  const url = URL.createObjectURL(new Blob([text], { type }));
+/** Saves a text or bytes as a file of the user's. */
+export function download(name: string, content: BlobPart, type = "application/json"): void {
+  const url = URL.createObjectURL(new Blob([content], { type }));
   h("a", { href: url, download: name }).click();
-  // The browser has begun to read it by then; a URL that is never revoked keeps the text in memory.
+  // The browser has begun to read it by then; a URL that is never revoked keeps it in memory.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 

@@ -30,6 +30,8 @@ const TITLES: Record<string, [string, Remedy]> = {
   device: ["The graphics device failed", "retry"],
   "run-cancelled": ["Stopped", "retry"],
   "not-finite": ["The model gave no usable numbers", "retry"],
+  diverged: ["The loss is no number any more", "retry"],
+  data: ["Nothing can be learnt from this data", "none"],
   closed: ["The model was closed", "retry"],
   input: ["The model does not take this", "none"],
 };

@@ -15,14 +15,14 @@ function append(element, children) {
     else if (child !== null && child !== void 0 && child !== false && child !== "") element.append(child);
   }
 }
-function button(label, onclick, properties = {}) {
-  return h("button", { type: "button", onclick, ...properties }, label);
+function button(label2, onclick, properties = {}) {
+  return h("button", { type: "button", onclick, ...properties }, label2);
 }
-function field(label, control, about = "") {
+function field(label2, control, about = "") {
   control.id ||= `field-${fields += 1}`;
   const note = about ? h("small", { id: `${control.id}-about` }, about) : null;
   if (note) control.setAttribute("aria-describedby", note.id);
-  return h("div", { class: "field" }, h("label", { for: control.id }, label), control, note);
+  return h("div", { class: "field" }, h("label", { for: control.id }, label2), control, note);
 }
 var fields = 0;
 function definitions(rows) {
@@ -53,8 +53,8 @@ function duration(seconds) {
 function plural(count, word) {
   return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 }
-function download(name, text, type = "application/json") {
-  const url = URL.createObjectURL(new Blob([text], { type }));
+function download(name, content, type = "application/json") {
+  const url = URL.createObjectURL(new Blob([content], { type }));
   h("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 6e4);
 }
@@ -89,11 +89,11 @@ function debounced(milliseconds) {
     timer = window.setTimeout(work, milliseconds);
   };
 }
-function flash(element, label) {
+function flash(element, label2) {
   const before = element.dataset.label ?? element.textContent ?? "";
   element.dataset.label = before;
-  element.textContent = label;
-  announce(label);
+  element.textContent = label2;
+  announce(label2);
   setTimeout(() => {
     element.textContent = before;
   }, 1500);
@@ -110,17 +110,17 @@ function blocksOf(text) {
     if (fence || kept) blocks.push({ kind: fence ? "code" : "text", text: kept, language: fence?.language ?? "" });
     lines = [];
   };
-  for (const line of text.split("\n")) {
-    const opening = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/.exec(line);
+  for (const line2 of text.split("\n")) {
+    const opening = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/.exec(line2);
     if (fence && opening?.[1]?.startsWith(fence.mark) && !opening[2]) {
       close();
       fence = null;
     } else if (!fence && opening?.[1]) {
       close();
       fence = { mark: opening[1], language: opening[2] ?? "" };
-    } else if (!fence && line.trim() === "" && lines.length) {
+    } else if (!fence && line2.trim() === "" && lines.length) {
       close();
-    } else lines.push(line);
+    } else lines.push(line2);
   }
   close();
   return blocks;
@@ -246,8 +246,8 @@ var Settings = class {
 
 // page/shell.ts
 function notice(text, action) {
-  const line = h("div", { class: "notice row", role: "status" }, h("span", {}, text), action ? button(action[0], action[1], { class: "main" }) : null, button("Dismiss", () => line.remove()));
-  document.getElementById("notices")?.append(line);
+  const line2 = h("div", { class: "notice row", role: "status" }, h("span", {}, text), action ? button(action[0], action[1], { class: "main" }) : null, button("Dismiss", () => line2.remove()));
+  document.getElementById("notices")?.append(line2);
 }
 function addTools(...tools) {
   document.getElementById("tools")?.prepend(...tools);
@@ -302,7 +302,7 @@ function take(waiting) {
 }
 
 // page/trouble.ts
-var TITLES = { "no-network": ["The model could not be downloaded", "retry"], "not-found": ["A file of the model is missing", "retry"], source: ["The model could not be downloaded", "retry"], "wrong-hash": ["A file of the model is damaged", "forget"], "damaged-file": ["A file of the model is damaged", "forget"], format: ["This page cannot read the model", "retry"], "disk-full": ["The browser has no storage left", "retry"], limit: ["The model does not fit this device", "none"], shader: ["A part of the model does not compile on this device", "none"], "out-of-memory": ["The device has no memory left", "retry"], "device-lost": ["The graphics device was reset", "retry"], device: ["The graphics device failed", "retry"], "run-cancelled": ["Stopped", "retry"], "not-finite": ["The model gave no usable numbers", "retry"], closed: ["The model was closed", "retry"], input: ["The model does not take this", "none"] };
+var TITLES = { "no-network": ["The model could not be downloaded", "retry"], "not-found": ["A file of the model is missing", "retry"], source: ["The model could not be downloaded", "retry"], "wrong-hash": ["A file of the model is damaged", "forget"], "damaged-file": ["A file of the model is damaged", "forget"], format: ["This page cannot read the model", "retry"], "disk-full": ["The browser has no storage left", "retry"], limit: ["The model does not fit this device", "none"], shader: ["A part of the model does not compile on this device", "none"], "out-of-memory": ["The device has no memory left", "retry"], "device-lost": ["The graphics device was reset", "retry"], device: ["The graphics device failed", "retry"], "run-cancelled": ["Stopped", "retry"], "not-finite": ["The model gave no usable numbers", "retry"], diverged: ["The loss is no number any more", "retry"], data: ["Nothing can be learnt from this data", "none"], closed: ["The model was closed", "retry"], input: ["The model does not take this", "none"] };
 function troubleOf(error) {
   const { code, message, hint } = described(error);
   if (code === "no-device") return noAdapter(message);
@@ -1222,19 +1222,19 @@ var SearchView = class {
   }
   async find() {
     const text = this.query.value.trim();
-    const number = this.asked += 1;
+    const number2 = this.asked += 1;
     if (!text || this.documents.all.size === 0) {
       this.results.replaceChildren();
       return;
     }
     try {
       const [vector] = await this.model.embed([text]);
-      if (number !== this.asked || !vector) return;
+      if (number2 !== this.asked || !vector) return;
       const hits = nearest(vector, [...this.documents.all.values()].filter((doc) => this.current(doc)), RESULTS);
       this.results.replaceChildren(...hits.map((hit) => result(hit, text)));
       if (!this.embedding) this.say(`${plural(hits.length, "passage")} nearest to “${text}”`);
     } catch (error) {
-      if (number === this.asked) this.troubles.replaceChildren(troubleCard(troubleOf(error), () => void this.find()));
+      if (number2 === this.asked) this.troubles.replaceChildren(troubleCard(troubleOf(error), () => void this.find()));
     }
   }
   draw() {
@@ -1277,10 +1277,336 @@ function marked(text, query) {
   return text.split(pattern).map((part, k) => k % 2 ? h("mark", {}, part) : part);
 }
 
-// page/train.ts
-function mountTrain(root, model) {
-  root.replaceChildren(h("p", { class: "card" }, `${model.info.name} is a training bundle.`));
+// page/loss_curve.ts
+var NAMESPACE = "http://www.w3.org/2000/svg";
+var [WIDTH, HEIGHT] = [640, 260];
+var FRAME = { left: 52, right: 12, top: 10, bottom: 36 };
+var MOST_POINTS = 400;
+var LossCurve = class {
+  element;
+  points = [];
+  raw = svg("path", { class: "raw" });
+  smooth = svg("path", { class: "smooth" });
+  axes = svg("g", { class: "axes" });
+  drawing = false;
+  constructor() {
+    this.element = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "curve" });
+    this.element.append(this.axes, this.raw, this.smooth);
+    this.draw();
+  }
+  add(step, loss) {
+    while (this.points.length && this.points[this.points.length - 1].step >= step) this.points.pop();
+    if (Number.isFinite(loss)) this.points.push({ step, loss });
+    this.later();
+  }
+  clear() {
+    this.points = [];
+    this.later();
+  }
+  get words() {
+    const [first, last] = [this.points[0], this.points[this.points.length - 1]];
+    if (!first || !last) return "Loss curve: no step yet";
+    const least = this.points.reduce((a, b) => b.loss < a.loss ? b : a);
+    const range = `from ${number(first.loss)} at step ${first.step} to ${number(last.loss)} at step ${last.step}`;
+    return `Loss curve: ${range}, lowest ${number(least.loss)} at step ${least.step}`;
+  }
+  later() {
+    if (this.drawing) return;
+    this.drawing = true;
+    requestAnimationFrame(() => {
+      this.drawing = false;
+      this.draw();
+    });
+  }
+  draw() {
+    this.element.setAttribute("aria-label", this.words);
+    const shown = thinned(this.points);
+    const last = this.points[this.points.length - 1]?.step ?? 1;
+    const losses = shown.map((p) => p.loss);
+    const [low, high] = losses.length ? [Math.min(...losses), Math.max(...losses)] : [0, 1];
+    const [bottom, top] = low === high ? [low - 0.5, high + 0.5] : [low, high];
+    const x = (step) => FRAME.left + step / Math.max(last, 1) * (WIDTH - FRAME.left - FRAME.right);
+    const y = (loss) => FRAME.top + (top - loss) / (top - bottom) * (HEIGHT - FRAME.top - FRAME.bottom);
+    this.raw.setAttribute("d", line(shown, x, y));
+    this.smooth.setAttribute("d", line(averaged(shown), x, y));
+    this.axes.replaceChildren(...ticks(bottom, top, 5).flatMap((loss) => [svg("line", { x1: FRAME.left, x2: WIDTH - FRAME.right, y1: y(loss), y2: y(loss) }), label(FRAME.left - 8, y(loss) + 4, number(loss), "end")]), ...ticks(0, last, 6).map((step) => label(x(step), HEIGHT - FRAME.bottom + 16, String(Math.round(step)), "middle")), label((FRAME.left + WIDTH) / 2, HEIGHT - 4, "step", "middle"), rotated(12, (HEIGHT - FRAME.bottom) / 2, "loss"));
+  }
+};
+function svg(tag, attributes) {
+  const element = document.createElementNS(NAMESPACE, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  return element;
 }
+function label(x, y, text, anchor) {
+  const element = svg("text", { x, y, "text-anchor": anchor });
+  element.textContent = text;
+  return element;
+}
+function rotated(x, y, text) {
+  const element = label(x, y, text, "middle");
+  element.setAttribute("transform", `rotate(-90 ${x} ${y})`);
+  return element;
+}
+function line(points, x, y) {
+  return points.map((p, i) => `${i ? "L" : "M"}${x(p.step).toFixed(1)} ${y(p.loss).toFixed(1)}`).join("");
+}
+function thinned(points) {
+  const size = Math.ceil(points.length / MOST_POINTS);
+  if (size <= 1) return points;
+  const found = [];
+  for (let at = 0; at < points.length; at += size) {
+    const group = points.slice(at, at + size);
+    const loss = group.reduce((sum, p) => sum + p.loss, 0) / group.length;
+    found.push({ step: group[group.length - 1].step, loss });
+  }
+  return found;
+}
+function averaged(points) {
+  let mean = points[0]?.loss ?? 0;
+  return points.map(({ step, loss }) => ({ step, loss: mean += (loss - mean) * 0.1 }));
+}
+function ticks(from, to, most) {
+  const rough = (to - from) / most;
+  const power = 10 ** Math.floor(Math.log10(rough || 1));
+  const size = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10);
+  const found = [];
+  for (let k = Math.ceil(from / size); k * size <= to + size * 1e-9; k++) found.push(k * size);
+  return found;
+}
+function number(value) {
+  const digits = Number(value.toPrecision(3));
+  return Math.abs(digits) < 1e-4 && digits !== 0 ? digits.toExponential() : String(digits);
+}
+
+// page/train_samples.ts
+var DIGITS_SHOWN = 15;
+var CHARACTERS_SHOWN = 160;
+function samplesOf(facts, refresh) {
+  if (facts.task === "characters") return new WrittenText(refresh);
+  return facts.images && facts.parts["test"] ? new ReadDigits(facts, refresh) : null;
+}
+var WrittenText = class {
+  element;
+  text = h("pre", { class: "written", tabindex: 0, "aria-label": "Text of the model" }, "");
+  prompt = h("input", { type: "text", autocomplete: "off", spellcheck: "false" });
+  heat = h("input", { type: "number", min: 0, max: 2, step: 0.1, value: 0.8 });
+  seed = 0;
+  constructor(refresh) {
+    this.element = h("section", { class: "card" }, h("div", { class: "row head" }, h("h2", {}, "What it writes"), button("Write again", refresh)), this.text, h("div", { class: "fields" }, field("Begin with", this.prompt, "characters that the model knows"), field("Temperature", this.heat, "0 takes the most likely character")));
+  }
+  async refresh(training) {
+    const prompt = this.prompt.value;
+    const temperature = Math.max(0, this.heat.valueAsNumber || 0);
+    this.text.textContent = await training.sample({ length: CHARACTERS_SHOWN, temperature, seed: this.seed++, ...prompt ? { prompt } : {} });
+  }
+};
+var ReadDigits = class {
+  constructor(facts, refresh) {
+    this.facts = facts;
+    const count = facts.parts["test"] ?? 0;
+    this.rows = Array.from({ length: Math.min(DIGITS_SHOWN, count) }, (_, i) => Math.floor(i * count / DIGITS_SHOWN));
+    this.element = h("section", { class: "card" }, h("div", { class: "row head" }, h("h2", {}, "What it reads"), button("Look again", refresh)), this.score, this.list);
+  }
+  facts;
+  element;
+  list = h("ul", { class: "digits" });
+  score = h("p", { class: "figures" });
+  rows;
+  async refresh(training) {
+    const { step, input, label: label2, height, width } = this.facts.images;
+    const batch = await training.take("test", this.rows);
+    const [images, labels] = [batch[input], batch[label2].data];
+    const found = await training.run(step, { [input]: images });
+    const { data, shape } = found["probabilities"];
+    const classes = shape[1];
+    const size = height * width;
+    this.list.replaceChildren(...this.rows.map((_, i) => {
+      const row = [...data.slice(i * classes, (i + 1) * classes)];
+      const guess = row.indexOf(Math.max(...row));
+      const pixels = images.data.slice(i * size, (i + 1) * size);
+      return digit(pixels, height, width, guess, Number(labels[i]), row[guess]);
+    }));
+    const measured = await training.evaluate("test");
+    const accuracy = measured["accuracy"];
+    if (accuracy === void 0) return;
+    this.score.textContent = `${(100 * accuracy).toFixed(1)} % of ${this.facts.parts["test"]} test images are right`;
+    announce(this.score.textContent);
+  }
+};
+function digit(pixels, height, width, guess, label2, sure) {
+  const right = guess === label2;
+  const canvas = h("canvas", { width, height, "aria-hidden": "true" });
+  const context = canvas.getContext("2d");
+  if (context) {
+    const image = context.createImageData(width, height);
+    pixels.forEach((ink, i) => {
+      const grey = Math.round(255 * (1 - Math.min(1, Math.max(0, ink))));
+      image.data.set([grey, grey, grey, 255], 4 * i);
+    });
+    context.putImageData(image, 0, 0);
+  }
+  const said = right ? `${guess} ✓` : `${guess} ✗`;
+  const words2 = `A ${label2}, read as ${guess}, ${Math.round(100 * sure)} % sure: ${right ? "right" : "wrong"}`;
+  return h("li", { class: right ? "right" : "wrong" }, canvas, h("span", { "aria-hidden": "true" }, said), h("span", { class: "unseen" }, words2));
+}
+
+// page/train.ts
+var SAMPLE_MS = 5e3;
+var [LEAST_POWER, MOST_POWER] = [-5, 0];
+async function mountTrain(root, model) {
+  root.classList.add("train");
+  const view = new TrainView(model);
+  root.replaceChildren(...await view.open());
+}
+var TrainView = class {
+  constructor(model) {
+    this.model = model;
+    this.training = model.train({ paused: true, onStep: (record) => this.onStep(record), onState: (state, error) => this.onState(state, error) });
+  }
+  model;
+  training;
+  curve = new LossCurve();
+  figures = h("p", { class: "figures" }, "No step yet");
+  trouble = h("div", {});
+  go = button("Train", () => void this.toggle(), { class: "main" });
+  one = button("One step", () => void this.guarded(() => this.training.step()));
+  samples = null;
+  last = null;
+  times = [];
+  sampled = 0;
+  sampling = false;
+  async open() {
+    const facts = await this.training.ready;
+    this.samples = samplesOf(facts, () => void this.refresh());
+    void this.refresh();
+    const curve = h("section", { class: "card" }, h("div", { class: "row head" }, h("h2", {}, "Loss"), h("div", { class: "row" }, this.go, this.one)), this.figures, this.curve.element, this.trouble);
+    return [curve, ...this.samples ? [this.samples.element] : [], this.settings(facts), this.weights()];
+  }
+  settings(facts) {
+    const parts = Object.entries(facts.parts).map(([name, count]) => `${plural(count, "sample")} (${name})`);
+    return h("section", { class: "card" }, h("h2", {}, "Settings"), h("p", { class: "soft" }, [`Optimizer ${facts.optimizer}`, ...parts].join(" · ")), h("div", { class: "fields wide" }, this.rateField(facts), facts.anyBatch && this.batchField(facts)), this.measures(facts));
+  }
+  rateField(facts) {
+    const value = h("output", {}, "as the schedule says");
+    const slider = h("input", { type: "range", min: LEAST_POWER, max: MOST_POWER, step: 0.05, value: Math.log10(facts.learningRate || 1e-3), oninput: () => {
+      const rate = 10 ** slider.valueAsNumber;
+      this.training.learningRate = rate;
+      value.textContent = number(rate);
+      slider.setAttribute("aria-valuetext", number(rate));
+      schedule.disabled = false;
+    } });
+    const schedule = button("Follow the schedule", () => {
+      this.training.learningRate = null;
+      value.textContent = "as the schedule says";
+      slider.setAttribute("aria-valuetext", "as the schedule says");
+      schedule.disabled = true;
+      slider.focus();
+    }, { disabled: true });
+    slider.setAttribute("aria-valuetext", "as the schedule says");
+    return h("div", {}, field("Learning rate", slider, "on a scale of powers of ten"), h("div", { class: "row" }, value, schedule));
+  }
+  batchField(facts) {
+    const value = h("output", {}, plural(facts.batchSize, "sample"));
+    const slider = h("input", { type: "range", min: 1, max: facts.largestBatch, step: 1, value: facts.batchSize, oninput: () => {
+      this.training.batchSize = slider.valueAsNumber;
+      value.textContent = plural(slider.valueAsNumber, "sample");
+    } });
+    return h("div", {}, field("Batch", slider, `1 to ${facts.largestBatch} samples a step`), value);
+  }
+  measures(facts) {
+    const parts = Object.keys(facts.parts).filter((name) => name !== "train");
+    if (!parts.length) return null;
+    const found = h("p", { class: "figures" });
+    const measure = async (part) => {
+      found.textContent = "Measuring …";
+      const numbers = Object.entries(await this.training.evaluate(part));
+      found.textContent = `On ${part} data: ${numbers.map(([name, value]) => `${name} ${number(value)}`).join(", ")}`;
+      announce(found.textContent);
+    };
+    const buttons = parts.map((part) => button(`Measure on ${part} data`, () => void this.guarded(() => measure(part))));
+    return h("div", {}, h("div", { class: "row" }, buttons), found);
+  }
+  weights() {
+    const file = h("input", { type: "file", class: "unseen", id: "weights-file", accept: ".safetensors" });
+    file.addEventListener("change", () => {
+      const [chosen] = file.files ?? [];
+      if (chosen) void this.guarded(() => this.take(chosen));
+      file.value = "";
+    });
+    return h("section", { class: "card" }, h("h2", {}, "Weights"), h("p", { class: "soft" }, "A safetensors file, which Python's pumice and PyTorch load too."), h("div", { class: "row" }, button("Download weights", () => void this.guarded(() => this.save())), file, h("label", { class: "button", for: file.id }, "Load weights"), button("Start again", () => void this.guarded(() => this.reset()), { class: "danger" })));
+  }
+  async save() {
+    const step = this.last?.step ?? 0;
+    const bytes2 = await this.training.weights();
+    download(`${this.model.info.name}-step-${step}.safetensors`, bytes2, "application/octet-stream");
+    announce(`Weights of step ${step} are downloaded`);
+  }
+  async take(file) {
+    await this.training.loadWeights(new Uint8Array(await file.arrayBuffer()));
+    this.begin(`The weights of ${file.name} are loaded`);
+  }
+  async reset() {
+    await this.training.reset();
+    this.begin("Back to the first weights");
+  }
+  begin(why) {
+    this.curve.clear();
+    [this.last, this.times] = [null, []];
+    this.figures.textContent = why;
+    announce(why);
+    void this.refresh();
+  }
+  async toggle() {
+    await this.guarded(() => this.training.state === "running" ? this.training.pause() : this.training.resume());
+  }
+  async guarded(work) {
+    try {
+      this.trouble.replaceChildren();
+      await work();
+    } catch (error) {
+      this.show(error);
+    }
+  }
+  show(error) {
+    this.trouble.replaceChildren(troubleCard(troubleOf(error), () => void this.toggle()));
+  }
+  onStep(record) {
+    this.last = record;
+    this.curve.add(record.step, record.loss);
+    this.times.push(performance.now());
+    if (this.times.length > 50) this.times.shift();
+    this.figures.textContent = this.told(record);
+    if (performance.now() - this.sampled > SAMPLE_MS && this.training.state === "running") void this.refresh();
+  }
+  told(record) {
+    const metrics = Object.entries(record.metrics).map(([name, value]) => `${name} ${number(value)}`);
+    const [first, now] = [this.times[0], this.times[this.times.length - 1]];
+    const speed = now > first ? 1e3 * (this.times.length - 1) / (now - first) : 0;
+    return [`step ${record.step}`, `epoch ${record.epoch + 1}`, `loss ${number(record.loss)}`, ...metrics, `learning rate ${number(record.learningRate)}`, ...speed ? [`${number(speed)} steps/s`] : []].join(" · ");
+  }
+  onState(state, error) {
+    const running = state === "running";
+    this.go.textContent = running ? "Pause" : this.last ? "Go on" : "Train";
+    this.one.disabled = running;
+    if (running) this.times = [];
+    if (error) this.show(error);
+    else if (running) this.trouble.replaceChildren();
+    else if (this.last) announce(`Paused at step ${this.last.step}, loss ${number(this.last.loss)}`);
+    if (state === "paused") void this.refresh();
+  }
+  async refresh() {
+    if (!this.samples || this.sampling) return;
+    this.sampling = true;
+    try {
+      await this.samples.refresh(this.training);
+    } catch (error) {
+      this.show(error);
+    } finally {
+      this.sampling = false;
+      this.sampled = performance.now();
+    }
+  }
+};
 
 // page/page.ts
 import { caches as caches2 } from "./pumice.js";

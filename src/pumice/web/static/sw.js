@@ -6,7 +6,7 @@
   // page/sw.ts
   var folder = new URL("./", self.location.href);
   var MINE = `pumice-page ${folder.pathname} `;
-  var SHELL = MINE + "ce0678ffb890f5a2";
+  var SHELL = MINE + "638a2c4356e2baa9";
   var shellUrls = new Set(define_BUILD_FILES_default.map((name) => new URL(name, folder).href));
   var page = new URL("index.html", folder).href;
   var PATIENCE_MS = 3e3;
