@@ -1,28 +1,21 @@
 // page/dom.ts
 function h(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [key, value] of Object.entries(properties)) {
-    if (value === null || value === void 0 || value === false) continue;
-    if (typeof value === "function") element.addEventListener(key.slice(2), value);
-    else element.setAttribute(key, value === true ? "" : String(value));
-  }
-  append(element, children);
-  return element;
+  let element = document.createElement(tag);
+  for (let [key, value] of Object.entries(properties))
+    value == null || value === !1 || (typeof value == "function" ? element.addEventListener(key.slice(2), value) : element.setAttribute(key, value === !0 ? "" : String(value)));
+  return append(element, children), element;
 }
 function append(element, children) {
-  for (const child of children) {
-    if (Array.isArray(child)) append(element, child);
-    else if (child !== null && child !== void 0 && child !== false && child !== "") element.append(child);
-  }
+  for (let child of children)
+    Array.isArray(child) ? append(element, child) : child != null && child !== !1 && child !== "" && element.append(child);
 }
 function button(label2, onclick, properties = {}) {
   return h("button", { type: "button", onclick, ...properties }, label2);
 }
 function field(label2, control, about = "") {
   control.id ||= `field-${fields += 1}`;
-  const note = about ? h("small", { id: `${control.id}-about` }, about) : null;
-  if (note) control.setAttribute("aria-describedby", note.id);
-  return h("div", { class: "field" }, h("label", { for: control.id }, label2), control, note);
+  let note = about ? h("small", { id: `${control.id}-about` }, about) : null;
+  return note && control.setAttribute("aria-describedby", note.id), h("div", { class: "field" }, h("label", { for: control.id }, label2), control, note);
 }
 var fields = 0;
 function definitions(rows) {
@@ -36,45 +29,42 @@ function binaryBytes(count) {
 }
 function scaled(count, base, units) {
   let [value, at] = [count, 0];
-  while (value >= base - 0.5 && at < units.length - 1) [value, at] = [value / base, at + 1];
+  for (; value >= base - 0.5 && at < units.length - 1; ) [value, at] = [value / base, at + 1];
   return `${value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1)} ${units[at]}`;
 }
 function sentence(text) {
-  const begins = /^[a-z]+(?=[ ,:])/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
+  let begins = /^[a-z]+(?=[ ,:])/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
   return /[.!?…:]$/.test(begins) ? begins : `${begins}.`;
 }
 function duration(seconds) {
   if (seconds < 1) return `${Math.max(1, Math.round(seconds * 1e3))} ms`;
   if (seconds < 60) return `${seconds < 9.95 ? seconds.toFixed(1) : Math.round(seconds)} s`;
-  const whole = Math.round(seconds);
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3600)} h ${Math.floor(whole % 3600 / 60)} min`;
+  let whole = Math.round(seconds);
+  return whole < 3600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(whole / 3600)} h ${Math.floor(whole % 3600 / 60)} min`;
 }
 function plural(count, word) {
   return `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 }
 function download(name, content, type = "application/json") {
-  const url = URL.createObjectURL(new Blob([content], { type }));
-  h("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 6e4);
+  let url = URL.createObjectURL(new Blob([content], { type }));
+  h("a", { href: url, download: name }).click(), setTimeout(() => URL.revokeObjectURL(url), 6e4);
 }
 function announce(text) {
-  const region = document.getElementById("live");
-  if (region) region.textContent = text;
+  let region = document.getElementById("live");
+  region && (region.textContent = text);
 }
 var remembered = { get(name, otherwise) {
   try {
-    const text = localStorage.getItem(name);
+    let text = localStorage.getItem(name);
     return text === null ? otherwise : JSON.parse(text);
   } catch {
     return otherwise;
   }
 }, set(name, value) {
   try {
-    localStorage.setItem(name, JSON.stringify(value));
-    return true;
+    return localStorage.setItem(name, JSON.stringify(value)), !0;
   } catch {
-    return false;
+    return !1;
   }
 }, delete(name) {
   try {
@@ -85,168 +75,131 @@ var remembered = { get(name, otherwise) {
 function debounced(milliseconds) {
   let timer = 0;
   return (work) => {
-    clearTimeout(timer);
-    timer = window.setTimeout(work, milliseconds);
+    clearTimeout(timer), timer = window.setTimeout(work, milliseconds);
   };
 }
 function flash(element, label2) {
-  const before = element.dataset.label ?? element.textContent ?? "";
-  element.dataset.label = before;
-  element.textContent = label2;
-  announce(label2);
-  setTimeout(() => {
+  let before = element.dataset.label ?? element.textContent ?? "";
+  element.dataset.label = before, element.textContent = label2, announce(label2), setTimeout(() => {
     element.textContent = before;
   }, 1500);
 }
 
 // page/answer.ts
 function blocksOf(text) {
-  const blocks = [];
-  let lines = [];
-  let fence = null;
-  const close = () => {
-    const joined = lines.join("\n");
-    const kept = fence ? joined : joined.replace(/^\n+|\s+$/g, "");
-    if (fence || kept) blocks.push({ kind: fence ? "code" : "text", text: kept, language: fence?.language ?? "" });
-    lines = [];
+  let blocks = [], lines = [], fence = null, close = () => {
+    let joined = lines.join(`
+`), kept = fence ? joined : joined.replace(/^\n+|\s+$/g, "");
+    (fence || kept) && blocks.push({ kind: fence ? "code" : "text", text: kept, language: fence?.language ?? "" }), lines = [];
   };
-  for (const line2 of text.split("\n")) {
-    const opening = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/.exec(line2);
-    if (fence && opening?.[1]?.startsWith(fence.mark) && !opening[2]) {
-      close();
-      fence = null;
-    } else if (!fence && opening?.[1]) {
-      close();
-      fence = { mark: opening[1], language: opening[2] ?? "" };
-    } else if (!fence && line2.trim() === "" && lines.length) {
-      close();
-    } else lines.push(line2);
+  for (let line2 of text.split(`
+`)) {
+    let opening = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*$/.exec(line2);
+    fence && opening?.[1]?.startsWith(fence.mark) && !opening[2] ? (close(), fence = null) : !fence && opening?.[1] ? (close(), fence = { mark: opening[1], language: opening[2] ?? "" }) : !fence && line2.trim() === "" && lines.length ? close() : lines.push(line2);
   }
-  close();
-  return blocks;
+  return close(), blocks;
 }
 var AnswerText = class {
   element = h("div", { class: "text" });
   shown = [];
   show(text) {
-    const blocks = blocksOf(text);
-    blocks.forEach((block, k) => {
-      const old = this.shown[k];
+    let blocks = blocksOf(text);
+    for (blocks.forEach((block, k) => {
+      let old = this.shown[k];
       if (old && old.kind === block.kind && old.text === block.text && old.language === block.language) return;
-      const element = this.element.children[k];
+      let element = this.element.children[k];
       if (element && old?.kind === "code" && block.kind === "code" && old.language === block.language) {
-        const code = element.querySelector("code");
-        if (code) code.textContent = block.text;
+        let code = element.querySelector("code");
+        code && (code.textContent = block.text);
         return;
       }
-      const made = block.kind === "code" ? codeElement(block) : h("p", {}, ...inline(block.text));
-      if (element) element.replaceWith(made);
-      else this.element.append(made);
-    });
-    while (this.element.children.length > blocks.length) this.element.lastElementChild?.remove();
+      let made = block.kind === "code" ? codeElement(block) : h("p", {}, ...inline(block.text));
+      element ? element.replaceWith(made) : this.element.append(made);
+    }); this.element.children.length > blocks.length; ) this.element.lastElementChild?.remove();
     this.shown = blocks;
   }
 };
 function codeElement(block) {
-  const code = h("code", {}, block.text);
-  const copy = button("Copy", () => void copyText(code.textContent ?? "", copy), { "aria-label": "Copy code" });
-  const box = h("pre", { tabindex: 0, "aria-label": block.language ? `Code, ${block.language}` : "Code", role: "group" }, code);
+  let code = h("code", {}, block.text), copy = button("Copy", () => {
+    copyText(code.textContent ?? "", copy);
+  }, { "aria-label": "Copy code" }), box = h("pre", { tabindex: 0, "aria-label": block.language ? `Code, ${block.language}` : "Code", role: "group" }, code);
   return h("div", { class: "code" }, h("div", { class: "row" }, h("small", {}, block.language || "code"), copy), box);
 }
 function inline(text) {
-  return text.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).map((part) => {
-    if (/^`.+`$/.test(part)) return h("code", {}, part.slice(1, -1));
-    if (/^\*\*.+\*\*$/.test(part)) return h("b", {}, part.slice(2, -2));
-    return part;
-  });
+  return text.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).map((part) => /^`.+`$/.test(part) ? h("code", {}, part.slice(1, -1)) : /^\*\*.+\*\*$/.test(part) ? h("b", {}, part.slice(2, -2)) : part);
 }
 async function copyText(text, from) {
   try {
-    await navigator.clipboard.writeText(text);
-    flash(from, "Copied");
+    await navigator.clipboard.writeText(text), flash(from, "Copied");
   } catch {
     flash(from, "Not allowed");
   }
 }
 var Speaker = class {
   constructor(region) {
-    this.region = region;
-    region.replaceChildren();
+    this.region = region, region.replaceChildren();
   }
   region;
   said = 0;
   last = performance.now();
-  hear(text, complete = false) {
-    const now = performance.now();
+  hear(text, complete = !1) {
+    let now = performance.now();
     if (!complete && now - this.last < 2500) return;
-    const end = complete ? text.length : lastSentenceEnd(text);
-    if (end <= this.said) return;
-    this.region.append(h("p", {}, text.slice(this.said, end)));
-    [this.said, this.last] = [end, now];
+    let end = complete ? text.length : lastSentenceEnd(text);
+    end <= this.said || (this.region.append(h("p", {}, text.slice(this.said, end))), [this.said, this.last] = [end, now]);
   }
 };
 function lastSentenceEnd(text) {
   let end = 0;
-  for (const match of text.matchAll(/[.!?…。！？](?=\s)|\n/g)) end = match.index + match[0].length;
+  for (let match of text.matchAll(/[.!?…。！？](?=\s)|\n/g)) end = match.index + match[0].length;
   return end;
 }
 
 // page/settings.ts
-var SETTINGS = [{ key: "temperature", named: "temperature", label: "Temperature", about: "0 always takes the likeliest token.", min: 0, max: 10, step: "any" }, { key: "topP", named: "top_p", label: "Top-p", about: "The likeliest tokens that have this probability together.", min: 0, max: 1, step: "any" }, { key: "topK", named: "top_k", label: "Top-k", about: "So many of the likeliest tokens; 0 is all of them.", min: 0, max: 1e6, step: 1 }, { key: "minP", named: "min_p", label: "Min-p", about: "Tokens at least this likely, relative to the likeliest.", min: 0, max: 1, step: "any" }, { key: "repeatPenalty", named: "repeat_penalty", label: "Repeat penalty", about: "Above 1 makes repetition less likely.", min: 0.01, max: 10, step: "any" }, { key: "maxTokens", named: "", label: "Longest answer", about: "In tokens.", min: 1, max: 1e6, step: 1 }, { key: "seed", named: "", label: "Seed", about: "The same seed gives the same answer; empty is random.", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 }];
-var Settings = class {
+var SETTINGS = [{ key: "temperature", named: "temperature", label: "Temperature", about: "0 always takes the likeliest token.", min: 0, max: 10, step: "any" }, { key: "topP", named: "top_p", label: "Top-p", about: "The likeliest tokens that have this probability together.", min: 0, max: 1, step: "any" }, { key: "topK", named: "top_k", label: "Top-k", about: "So many of the likeliest tokens; 0 is all of them.", min: 0, max: 1e6, step: 1 }, { key: "minP", named: "min_p", label: "Min-p", about: "Tokens at least this likely, relative to the likeliest.", min: 0, max: 1, step: "any" }, { key: "repeatPenalty", named: "repeat_penalty", label: "Repeat penalty", about: "Above 1 makes repetition less likely.", min: 0.01, max: 10, step: "any" }, { key: "maxTokens", named: "", label: "Longest answer", about: "In tokens.", min: 1, max: 1e6, step: 1 }, { key: "seed", named: "", label: "Seed", about: "The same seed gives the same answer; empty is random.", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 }], Settings = class {
   constructor(model, store) {
-    this.model = model;
-    this.store = store;
-    this.kept = remembered.get(store, {});
-    this.system = model.info.chat ? h("textarea", { rows: 3, oninput: () => this.take() }) : null;
-    const rows = SETTINGS.map((setting) => {
-      const box = h("input", { type: "number", inputmode: setting.step === 1 ? "numeric" : "decimal", min: setting.min, max: setting.max, step: setting.step, placeholder: this.usual(setting), oninput: () => this.take() });
-      this.boxes.set(setting.key, box);
-      return field(setting.label, box, setting.about);
+    this.model = model, this.store = store, this.kept = remembered.get(store, {}), this.system = model.info.chat ? h("textarea", { rows: 3, oninput: () => this.take() }) : null;
+    let rows = SETTINGS.map((setting) => {
+      let box = h("input", { type: "number", inputmode: setting.step === 1 ? "numeric" : "decimal", min: setting.min, max: setting.max, step: setting.step, placeholder: this.usual(setting), oninput: () => this.take() });
+      return this.boxes.set(setting.key, box), field(setting.label, box, setting.about);
     });
-    this.element = h("details", { class: "settings" }, h("summary", {}, "Settings"), h("div", { class: "body" }, this.system ? field("System text", this.system, "Who the model is and how it answers.") : null, h("div", { class: "fields" }, rows), button("Reset to the model's own", () => this.reset())));
-    this.fill();
+    this.element = h("details", { class: "settings" }, h("summary", {}, "Settings"), h("div", { class: "body" }, this.system ? field("System text", this.system, "Who the model is and how it answers.") : null, h("div", { class: "fields" }, rows), button("Reset to the model's own", () => this.reset()))), this.fill();
   }
   model;
   store;
   element;
   kept;
-  boxes = /* @__PURE__ */ new Map();
+  boxes = new Map();
   system;
   options() {
-    const { system, ...numbers } = this.kept;
+    let { system, ...numbers } = this.kept;
     return { maxTokens: 512, ...numbers, ...system && this.system ? { system } : {} };
   }
   usual({ key, named }) {
     if (key === "maxTokens") return "512";
     if (key === "seed") return "random";
-    const value = this.model.info.defaults?.[named];
+    let value = this.model.info.defaults?.[named];
     return value === void 0 ? "" : String(Number(value.toPrecision(6)));
   }
   fill() {
-    for (const [key, box] of this.boxes) box.value = this.kept[key] === void 0 ? "" : String(this.kept[key]);
-    if (this.system) this.system.value = this.kept.system ?? "";
+    for (let [key, box] of this.boxes) box.value = this.kept[key] === void 0 ? "" : String(this.kept[key]);
+    this.system && (this.system.value = this.kept.system ?? "");
   }
   take() {
     this.kept = {};
-    for (const [key, box] of this.boxes) {
-      box.setAttribute("aria-invalid", String(!box.validity.valid));
-      if (box.value !== "" && box.validity.valid) this.kept[key] = box.valueAsNumber;
-    }
-    if (this.system?.value.trim()) this.kept.system = this.system.value;
-    remembered.set(this.store, this.kept);
+    for (let [key, box] of this.boxes)
+      box.setAttribute("aria-invalid", String(!box.validity.valid)), box.value !== "" && box.validity.valid && (this.kept[key] = box.valueAsNumber);
+    this.system?.value.trim() && (this.kept.system = this.system.value), remembered.set(this.store, this.kept);
   }
   reset() {
-    remembered.delete(this.store);
-    this.kept = {};
-    this.fill();
-    for (const box of this.boxes.values()) box.removeAttribute("aria-invalid");
+    remembered.delete(this.store), this.kept = {}, this.fill();
+    for (let box of this.boxes.values()) box.removeAttribute("aria-invalid");
   }
 };
 
 // page/shell.ts
 function notice(text, action) {
-  const line2 = h("div", { class: "notice row", role: "status" }, h("span", {}, text), action ? button(action[0], action[1], { class: "main" }) : null, button("Dismiss", () => line2.remove()));
+  let line2 = h("div", { class: "notice row", role: "status" }, h("span", {}, text), action ? button(action[0], action[1], { class: "main" }) : null, button("Dismiss", () => line2.remove()));
   document.getElementById("notices")?.append(line2);
 }
 function addTools(...tools) {
@@ -254,65 +207,53 @@ function addTools(...tools) {
 }
 var THEMES = ["auto", "light", "dark"];
 function themeButton() {
-  let theme = remembered.get("pumice-theme", "auto");
-  const set = () => {
-    document.documentElement.dataset.theme = theme;
-    made.textContent = { auto: "◐", light: "☀", dark: "☾" }[theme];
-    made.setAttribute("aria-label", `Colours: ${{ auto: "as the system", light: "light", dark: "dark" }[theme]}`);
-  };
-  const made = button("", () => {
-    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? "auto";
-    remembered.set("pumice-theme", theme);
-    set();
+  let theme = remembered.get("pumice-theme", "auto"), set = () => {
+    document.documentElement.dataset.theme = theme, made.textContent = { auto: "◐", light: "☀", dark: "☾" }[theme], made.setAttribute("aria-label", `Colours: ${{ auto: "as the system", light: "light", dark: "dark" }[theme]}`);
+  }, made = button("", () => {
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? "auto", remembered.set("pumice-theme", theme), set();
   }, { class: "icon" });
-  set();
-  return made;
+  return set(), made;
 }
 function offerInstall() {
-  let offer = null;
-  const install = button("Install", () => void offer?.prompt().then(() => install.remove()));
-  addEventListener("beforeinstallprompt", (event) => {
-    event.preventDefault();
-    offer = event;
-    addTools(install);
+  let offer = null, install = button("Install", () => {
+    offer?.prompt().then(() => install.remove());
   });
-  addEventListener("appinstalled", () => install.remove());
+  addEventListener("beforeinstallprompt", (event) => {
+    event.preventDefault(), offer = event, addTools(install);
+  }), addEventListener("appinstalled", () => install.remove());
 }
 async function keepOffline() {
-  if (!("serviceWorker" in navigator)) return;
-  try {
-    const registration = await navigator.serviceWorker.register("./sw.js");
-    const offer = () => {
-      const { waiting } = registration;
-      if (waiting && navigator.serviceWorker.controller) notice("A new version is ready; the next visit has it.", ["Reload now", () => take(waiting)]);
-    };
-    offer();
-    registration.addEventListener("updatefound", () => {
-      registration.installing?.addEventListener("statechange", (event) => {
-        if (event.target.state === "installed") offer();
+  if ("serviceWorker" in navigator)
+    try {
+      let registration = await navigator.serviceWorker.register("./sw.js"), offer = () => {
+        let { waiting } = registration;
+        waiting && navigator.serviceWorker.controller && notice("A new version is ready; the next visit has it.", ["Reload now", () => take(waiting)]);
+      };
+      offer(), registration.addEventListener("updatefound", () => {
+        registration.installing?.addEventListener("statechange", (event) => {
+          event.target.state === "installed" && offer();
+        });
       });
-    });
-  } catch (error) {
-    console.info("This page cannot be kept for offline use:", error);
-  }
+    } catch (error) {
+      console.info("This page cannot be kept for offline use:", error);
+    }
 }
 function take(waiting) {
-  navigator.serviceWorker.addEventListener("controllerchange", () => location.reload(), { once: true });
-  waiting.postMessage("take over");
+  navigator.serviceWorker.addEventListener("controllerchange", () => location.reload(), { once: !0 }), waiting.postMessage("take over");
 }
 
 // page/trouble.ts
 var TITLES = { "no-network": ["The model could not be downloaded", "retry"], "not-found": ["A file of the model is missing", "retry"], source: ["The model could not be downloaded", "retry"], "wrong-hash": ["A file of the model is damaged", "forget"], "damaged-file": ["A file of the model is damaged", "forget"], format: ["This page cannot read the model", "retry"], "disk-full": ["The browser has no storage left", "retry"], limit: ["The model does not fit this device", "none"], shader: ["A part of the model does not compile on this device", "none"], "out-of-memory": ["The device has no memory left", "retry"], "device-lost": ["The graphics device was reset", "retry"], device: ["The graphics device failed", "retry"], "run-cancelled": ["Stopped", "retry"], "not-finite": ["The model gave no usable numbers", "retry"], diverged: ["The loss is no number any more", "retry"], data: ["Nothing can be learnt from this data", "none"], closed: ["The model was closed", "retry"], input: ["The model does not take this", "none"] };
 function troubleOf(error) {
-  const { code, message, hint } = described(error);
+  let { code, message, hint } = described(error);
   if (code === "no-device") return noAdapter(message);
-  const [title, remedy] = TITLES[code] ?? ["Something went wrong", "retry"];
+  let [title, remedy] = TITLES[code] ?? ["Something went wrong", "retry"];
   return { title, message, hint, code, remedy };
 }
 function described(error) {
   if (!(error instanceof Error)) return { code: "error", message: String(error), hint: "" };
   if (error.name === "AbortError") return { code: "run-cancelled", message: "It was stopped before it was done.", hint: "" };
-  const { code = "error", hint = "" } = error;
+  let { code = "error", hint = "" } = error;
   return { code: String(code), message: error.message, hint: String(hint) };
 }
 function isCancel(error) {
@@ -320,26 +261,20 @@ function isCancel(error) {
 }
 function missingWebGpu() {
   if (!isSecureContext) {
-    const here = `http://127.0.0.1${location.port ? `:${location.port}` : ""}${location.pathname}`;
+    let here = `http://127.0.0.1${location.port ? `:${location.port}` : ""}${location.pathname}`;
     return { title: "This address is not secure enough for WebGPU", message: `Browsers offer WebGPU over https:// or on this device itself, and this page is from ${location.origin}.`, hint: `On the device that serves it, open ${here}. From another device, serve the folder over https://.`, code: "no-device", remedy: "none" };
   }
-  if (!("gpu" in navigator)) {
-    return { title: "This browser has no WebGPU", message: "The model runs on your graphics processor through WebGPU, which this browser does not offer.", hint: "Update the browser or turn WebGPU on:", code: "no-device", remedy: "none", steps: browserSteps() };
-  }
-  return null;
+  return "gpu" in navigator ? null : { title: "This browser has no WebGPU", message: "The model runs on your graphics processor through WebGPU, which this browser does not offer.", hint: "Update the browser or turn WebGPU on:", code: "no-device", remedy: "none", steps: browserSteps() };
 }
 function noAdapter(message) {
   return { title: "WebGPU finds no graphics processor", message: `This browser has WebGPU, but it offers no adapter: ${message}`, hint: "Update the graphics driver, turn hardware acceleration on in the browser's settings, and restart it:", code: "no-device", remedy: "retry", steps: [["Chrome and Edge", "open chrome://gpu, and look for the line WebGPU; on Linux, turn on chrome://flags/#enable-unsafe-webgpu and chrome://flags/#enable-vulkan"], ["Firefox", "open about:support, and look at the section Graphics"], ["Safari", "needs macOS 26 or iOS 26, or later"]] };
 }
 function browserSteps() {
-  const agent = navigator.userAgent;
-  const all = [["Chrome and Edge on Windows, macOS and ChromeOS", "version 113 or later", /(Windows|Macintosh|CrOS).*Chrome\//], ["Chrome on Android", "version 121 or later, on Android 12 or later", /Android.*Chrome\//], ["Chrome on Linux", "open chrome://flags/#enable-unsafe-webgpu, choose Enabled, restart", /Linux (?!.*Android).*Chrome\//], ["Safari", "version 26 or later, on macOS 26, iOS 26 or iPadOS 26", /^(?!.*Chrome\/).*Safari\//], ["Firefox", "version 141 or later; elsewhere than on Windows, open about:config and set dom.webgpu.enabled to true", /Firefox\//]];
-  const mine = ([, , pattern]) => pattern.test(agent);
+  let agent = navigator.userAgent, all = [["Chrome and Edge on Windows, macOS and ChromeOS", "version 113 or later", /(Windows|Macintosh|CrOS).*Chrome\//], ["Chrome on Android", "version 121 or later, on Android 12 or later", /Android.*Chrome\//], ["Chrome on Linux", "open chrome://flags/#enable-unsafe-webgpu, choose Enabled, restart", /Linux (?!.*Android).*Chrome\//], ["Safari", "version 26 or later, on macOS 26, iOS 26 or iPadOS 26", /^(?!.*Chrome\/).*Safari\//], ["Firefox", "version 141 or later; elsewhere than on Windows, open about:config and set dom.webgpu.enabled to true", /Firefox\//]], mine = ([, , pattern]) => pattern.test(agent);
   return [...all.filter(mine), ...all.filter((row) => !mine(row))].map(([browser, what]) => [browser, what]);
 }
 function troubleCard(trouble, retry, forget) {
-  const { title, message, hint, steps, remedy, code } = trouble;
-  const actions = [retry && remedy === "retry" ? button("Try again", retry, { class: "main" }) : null, forget && remedy === "forget" ? button("Delete the stored copy and load again", forget, { class: "main" }) : null];
+  let { title, message, hint, steps, remedy, code } = trouble, actions = [retry && remedy === "retry" ? button("Try again", retry, { class: "main" }) : null, forget && remedy === "forget" ? button("Delete the stored copy and load again", forget, { class: "main" }) : null];
   return h("section", { class: "card trouble", role: "alert" }, h("h2", {}, title), h("p", {}, sentence(message)), hint ? h("p", {}, sentence(hint)) : null, steps ? h("ul", {}, steps.map(([who, what]) => h("li", {}, h("b", {}, `${who}: `), what))) : null, h("div", { class: "row" }, actions, h("small", {}, "Code: ", h("code", {}, code))));
 }
 
@@ -350,28 +285,15 @@ function mountChat(root, model) {
 }
 var ChatView = class {
   constructor(root, model) {
-    this.model = model;
-    this.store = `pumice-chat:${model.info.name}`;
-    this.messages = remembered.get(this.store, []).filter((m) => typeof m?.content === "string");
-    this.settings = new Settings(model, `pumice-settings:${model.info.name}`);
-    this.box = h("textarea", { rows: 1, "aria-label": "Message", placeholder: model.info.chat ? "Ask something" : "A text to go on with", enterkeyhint: "send", onkeydown: (event) => this.onKey(event), oninput: () => this.fitBox() });
-    this.send = h("button", { type: "submit", class: "main" }, "Send");
-    const form = h("form", { class: "composer", onsubmit: (event) => {
-      event.preventDefault();
-      if (this.running) this.stop();
-      else this.ask();
+    this.model = model, this.store = `pumice-chat:${model.info.name}`, this.messages = remembered.get(this.store, []).filter((m) => typeof m?.content == "string"), this.settings = new Settings(model, `pumice-settings:${model.info.name}`), this.box = h("textarea", { rows: 1, "aria-label": "Message", placeholder: model.info.chat ? "Ask something" : "A text to go on with", enterkeyhint: "send", onkeydown: (event) => this.onKey(event), oninput: () => this.fitBox() }), this.send = h("button", { type: "submit", class: "main" }, "Send");
+    let form = h("form", { class: "composer", onsubmit: (event) => {
+      event.preventDefault(), this.running ? this.stop() : this.ask();
     } }, h("div", { class: "row write" }, this.box, this.send), h("div", { class: "row under" }, this.settings.element, this.speed, button("Clear", () => this.clear(), { "aria-label": "Clear the conversation" })));
-    root.classList.add("chat");
-    root.replaceChildren(this.log, form, this.spoken);
-    this.log.addEventListener("scroll", () => {
+    root.classList.add("chat"), root.replaceChildren(this.log, form, this.spoken), this.log.addEventListener("scroll", () => {
       this.atEnd = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
-    });
-    new ResizeObserver(() => this.follow()).observe(this.log);
-    document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && this.running && !document.querySelector("dialog[open]")) this.stop();
-    });
-    this.draw();
-    this.box.focus({ preventScroll: true });
+    }), new ResizeObserver(() => this.follow()).observe(this.log), document.addEventListener("keydown", (event) => {
+      event.key === "Escape" && this.running && !document.querySelector("dialog[open]") && this.stop();
+    }), this.draw(), this.box.focus({ preventScroll: !0 });
   }
   model;
   messages;
@@ -383,168 +305,113 @@ var ChatView = class {
   box;
   send;
   speed = h("output", { class: "speed", "aria-live": "off" });
-  atEnd = true;
-  keeps = true;
+  atEnd = !0;
+  keeps = !0;
   onKey(event) {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-    event.preventDefault();
-    if (!this.running) this.ask();
+    event.key !== "Enter" || event.shiftKey || event.isComposing || (event.preventDefault(), this.running || this.ask());
   }
   fitBox() {
-    this.box.rows = 1;
-    while (this.box.scrollHeight > this.box.clientHeight + 2 && this.box.rows < 8) this.box.rows += 1;
+    for (this.box.rows = 1; this.box.scrollHeight > this.box.clientHeight + 2 && this.box.rows < 8; ) this.box.rows += 1;
   }
   ask() {
-    const text = this.box.value.trim();
-    if (!text) return;
-    this.box.value = "";
-    this.fitBox();
-    this.messages.push({ role: "user", content: text });
-    this.answer();
+    let text = this.box.value.trim();
+    text && (this.box.value = "", this.fitBox(), this.messages.push({ role: "user", content: text }), this.answer());
   }
   stop() {
-    this.running?.cancel();
-    announce("Stopped");
+    this.running?.cancel(), announce("Stopped");
   }
   clear() {
-    this.stop();
-    this.messages.length = 0;
-    remembered.delete(this.store);
-    this.speed.textContent = "";
-    this.spoken.replaceChildren();
-    this.draw();
-    announce("The conversation is cleared");
-    this.box.focus();
+    this.stop(), this.messages.length = 0, remembered.delete(this.store), this.speed.textContent = "", this.spoken.replaceChildren(), this.draw(), announce("The conversation is cleared"), this.box.focus();
   }
   draw() {
     if (this.messages.length === 0) {
-      const does = this.model.info.chat ? "Ask it anything." : "It has no chat template: it goes on with your text.";
-      const welcome = `${this.model.info.name} runs on this device. ${does} What you type stays here.`;
+      let does = this.model.info.chat ? "Ask it anything." : "It has no chat template: it goes on with your text.", welcome = `${this.model.info.name} runs on this device. ${does} What you type stays here.`;
       this.log.replaceChildren(h("p", { class: "empty" }, welcome));
       return;
     }
-    this.log.replaceChildren(...this.messages.map((message, at) => this.drawn(message, at)));
-    this.atEnd = true;
-    this.follow();
+    this.log.replaceChildren(...this.messages.map((message, at) => this.drawn(message, at))), this.atEnd = !0, this.follow();
   }
   drawn(message, at, answer) {
-    const mine = message.role === "user";
-    const text = new AnswerText();
+    let mine = message.role === "user", text = new AnswerText();
     text.show(message.content);
-    const copy = button("Copy", () => void copyText(message.content, copy));
-    const actions = [copy, mine ? button("Edit", () => this.edit(at)) : null, !mine && at === this.messages.length - 1 ? button("Regenerate", () => this.regenerate()) : null, answer ? button("Receipt", () => void this.receipt(answer), { "aria-label": "Download the receipt of this answer" }) : null, answer?.finishReason === "length" ? h("small", {}, "reached the longest answer") : null, answer?.finishReason === "cancelled" ? h("small", {}, "stopped") : null];
+    let copy = button("Copy", () => {
+      copyText(message.content, copy);
+    }), actions = [copy, mine ? button("Edit", () => this.edit(at)) : null, !mine && at === this.messages.length - 1 ? button("Regenerate", () => this.regenerate()) : null, answer ? button("Receipt", () => {
+      this.receipt(answer);
+    }, { "aria-label": "Download the receipt of this answer" }) : null, answer?.finishReason === "length" ? h("small", {}, "reached the longest answer") : null, answer?.finishReason === "cancelled" ? h("small", {}, "stopped") : null];
     return h("article", { class: mine ? "said user" : "said model", "aria-label": mine ? "You" : this.model.info.name }, text.element, h("div", { class: "row actions" }, actions));
   }
   edit(at) {
-    const message = this.messages[at];
-    if (!message || this.running) return;
-    this.messages.length = at;
-    this.keep();
-    this.draw();
-    this.box.value = message.content;
-    this.fitBox();
-    this.box.focus();
+    let message = this.messages[at];
+    !message || this.running || (this.messages.length = at, this.keep(), this.draw(), this.box.value = message.content, this.fitBox(), this.box.focus());
   }
   regenerate() {
-    if (this.running) return;
-    if (this.messages.at(-1)?.role === "assistant") this.messages.pop();
-    this.answer();
+    this.running || (this.messages.at(-1)?.role === "assistant" && this.messages.pop(), this.answer());
   }
   async receipt(answer) {
     try {
-      download(`receipt-${(/* @__PURE__ */ new Date()).toISOString().replace(/[:.]/g, "-")}.json`, await signReceipt(answer.receipt));
+      download(`receipt-${(new Date()).toISOString().replace(/[:.]/g, "-")}.json`, await signReceipt(answer.receipt));
     } catch (error) {
-      const { title, message } = troubleOf(error);
+      let { title, message } = troubleOf(error);
       notice(`${title}: ${message}`);
     }
   }
   answer() {
-    this.keep();
-    this.draw();
-    const text = new AnswerText();
-    const article = h("article", { class: "said model waiting", "aria-label": this.model.info.name }, text.element);
-    this.log.append(article);
-    this.atEnd = true;
-    this.follow();
-    announce("Answering");
-    void this.stream(article, text);
+    this.keep(), this.draw();
+    let text = new AnswerText(), article = h("article", { class: "said model waiting", "aria-label": this.model.info.name }, text.element);
+    this.log.append(article), this.atEnd = !0, this.follow(), announce("Answering"), this.stream(article, text);
   }
   async stream(article, text) {
-    const { info } = this.model;
-    const { system, ...options } = this.settings.options();
-    const asked = info.chat ? [...system ? [{ role: "system", content: system }] : [], ...this.messages] : this.messages;
-    const speaker = new Speaker(this.spoken);
-    let [said, drawing] = ["", 0];
+    let { info } = this.model, { system, ...options } = this.settings.options(), asked = info.chat ? [...system ? [{ role: "system", content: system }] : [], ...this.messages] : this.messages, speaker = new Speaker(this.spoken), [said, drawing] = ["", 0];
     try {
-      const prompt = info.chat ? asked : asked.map((m) => m.content).join("\n");
-      const generation = this.model.generate(prompt, options);
+      let prompt = info.chat ? asked : asked.map((m) => m.content).join(`
+`), generation = this.model.generate(prompt, options);
       this.setRunning(generation);
-      const pace = new Pace(this.speed);
-      for await (const piece of generation) {
-        said += piece;
-        article.classList.remove("waiting");
-        pace.count(generation.tokens);
-        drawing ||= requestAnimationFrame(() => {
-          drawing = 0;
-          text.show(said);
-          speaker.hear(said);
-          this.follow();
+      let pace = new Pace(this.speed);
+      for await (let piece of generation)
+        said += piece, article.classList.remove("waiting"), pace.count(generation.tokens), drawing ||= requestAnimationFrame(() => {
+          drawing = 0, text.show(said), speaker.hear(said), this.follow();
         });
-      }
-      const answer = await generation.result;
-      cancelAnimationFrame(drawing);
-      speaker.hear(answer.text, true);
-      this.finish(answer, article);
+      let answer = await generation.result;
+      cancelAnimationFrame(drawing), speaker.hear(answer.text, !0), this.finish(answer, article);
     } catch (error) {
       cancelAnimationFrame(drawing);
-      const again = () => this.regenerate();
-      article.replaceWith(troubleCard(troubleOf(error), again));
-      this.follow();
+      let again = () => this.regenerate();
+      article.replaceWith(troubleCard(troubleOf(error), again)), this.follow();
     } finally {
       this.setRunning(null);
     }
   }
   finish(answer, article) {
-    const { completionTokens } = answer.usage;
-    this.messages.push({ role: "assistant", content: answer.text });
-    this.keep();
-    article.replaceWith(this.drawn({ role: "assistant", content: answer.text }, this.messages.length - 1, answer));
-    const rate = answer.timings.tokensPerSecond;
-    this.speed.textContent = `${plural(completionTokens, "token")}${rate > 0 ? ` · ${rate.toFixed(1)}/s` : ""}`;
-    this.follow();
+    let { completionTokens } = answer.usage;
+    this.messages.push({ role: "assistant", content: answer.text }), this.keep(), article.replaceWith(this.drawn({ role: "assistant", content: answer.text }, this.messages.length - 1, answer));
+    let rate = answer.timings.tokensPerSecond;
+    this.speed.textContent = `${plural(completionTokens, "token")}${rate > 0 ? ` · ${rate.toFixed(1)}/s` : ""}`, this.follow();
   }
   setRunning(generation) {
-    this.running = generation;
-    this.send.textContent = generation ? "Stop" : "Send";
-    this.send.classList.toggle("stop", generation !== null);
-    for (const element of this.log.querySelectorAll(".user .actions button")) {
-      if (element.textContent === "Edit") element.disabled = generation !== null;
-    }
+    this.running = generation, this.send.textContent = generation ? "Stop" : "Send", this.send.classList.toggle("stop", generation !== null);
+    for (let element of this.log.querySelectorAll(".user .actions button"))
+      element.textContent === "Edit" && (element.disabled = generation !== null);
   }
   keep() {
-    if (remembered.set(this.store, this.messages) || !this.keeps) return;
-    this.keeps = false;
-    notice("The browser has no place to keep this conversation: it is gone when the page closes.");
+    remembered.set(this.store, this.messages) || !this.keeps || (this.keeps = !1, notice("The browser has no place to keep this conversation: it is gone when the page closes."));
   }
   follow() {
-    if (this.atEnd) this.log.scrollTop = this.log.scrollHeight;
+    this.atEnd && (this.log.scrollTop = this.log.scrollHeight);
   }
-};
-var Pace = class {
+}, Pace = class {
   constructor(out) {
-    this.out = out;
-    out.textContent = "";
+    this.out = out, out.textContent = "";
   }
   out;
   first = 0;
   base = 0;
   shown = 0;
   count(tokens) {
-    const now = performance.now();
-    if (!this.first) [this.first, this.base] = [now, tokens];
-    if (now - this.shown < 250 || tokens <= this.base) return;
+    let now = performance.now();
+    if (this.first || ([this.first, this.base] = [now, tokens]), now - this.shown < 250 || tokens <= this.base) return;
     this.shown = now;
-    const rate = 1e3 * (tokens - this.base) / (now - this.first);
+    let rate = 1e3 * (tokens - this.base) / (now - this.first);
     this.out.textContent = `${rate.toFixed(1)} tokens/s`;
   }
 };
@@ -556,136 +423,96 @@ function factsButton(model) {
   return button("About", () => showFacts(model), { "aria-haspopup": "dialog" });
 }
 function showFacts(model) {
-  const storage = h("div", {}, "…");
-  const dialog = h("dialog", { class: "facts", "aria-labelledby": "facts-title" }, h("div", { class: "row head" }, h("h2", { id: "facts-title" }, "About this model"), button("Close", () => dialog.close(), { autofocus: true })), modelFacts(model), h("h3", {}, "Device"), deviceFacts(model), h("h3", {}, "Storage"), storage, h("p", { class: "soft" }, "The model runs on this device. What you type is not sent anywhere."));
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
-  void fillStorage(storage, model);
+  let storage = h("div", {}, "…"), dialog = h("dialog", { class: "facts", "aria-labelledby": "facts-title" }, h("div", { class: "row head" }, h("h2", { id: "facts-title" }, "About this model"), button("Close", () => dialog.close(), { autofocus: !0 })), modelFacts(model), h("h3", {}, "Device"), deviceFacts(model), h("h3", {}, "Storage"), storage, h("p", { class: "soft" }, "The model runs on this device. What you type is not sent anywhere."));
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()), dialog.addEventListener("close", () => dialog.remove()), document.body.append(dialog), dialog.showModal(), fillStorage(storage, model);
 }
 function modelFacts({ info }) {
-  const { architecture, vocab } = info.model;
-  return definitions([["Name", info.name], ...typeof architecture === "string" ? [["Architecture", architecture]] : [], ...typeof vocab === "number" ? [["Vocabulary", plural(vocab, "token")]] : [], ...info.context ? [["Context", plural(info.context, "token")]] : [], ...info.encoder ? [["Vectors", `${info.encoder.width} numbers, of texts up to ${plural(info.encoder.maxTokens, "token")}`]] : [], ["Variant", info.variant], ["Loaded in", duration(info.loadSeconds)], ["Digest", h("code", {}, info.sha256)]]);
+  let { architecture, vocab } = info.model;
+  return definitions([["Name", info.name], ...typeof architecture == "string" ? [["Architecture", architecture]] : [], ...typeof vocab == "number" ? [["Vocabulary", plural(vocab, "token")]] : [], ...info.context ? [["Context", plural(info.context, "token")]] : [], ...info.encoder ? [["Vectors", `${info.encoder.width} numbers, of texts up to ${plural(info.encoder.maxTokens, "token")}`]] : [], ["Variant", info.variant], ["Loaded in", duration(info.loadSeconds)], ["Digest", h("code", {}, info.sha256)]]);
 }
 function deviceFacts({ info }) {
-  const { adapter } = info;
-  const named = [adapter.vendor, adapter.architecture, adapter.description].filter(Boolean).join(" · ");
-  const limits = LIMITS.flatMap(([key, name, text]) => {
-    const value = adapter.limits[key];
+  let { adapter } = info, named = [adapter.vendor, adapter.architecture, adapter.description].filter(Boolean).join(" · "), limits = LIMITS.flatMap(([key, name, text]) => {
+    let value = adapter.limits[key];
     return value === void 0 ? [] : [[name, text(value)]];
   });
   return definitions([["Adapter", `${named || "unnamed"}${adapter.software ? " (software, on the CPU: slow)" : ""}`], ["Memory in use", bytes(info.memory)], ["Features", adapter.features.length ? adapter.features.join(", ") : "none beside the baseline"], ...limits]);
 }
 var PLACES = { opfs: "this browser's private file system", cache: "this browser's cache storage", none: "nowhere: this browser lets the page keep nothing, so each visit downloads it again" };
 async function fillStorage(root, model) {
-  const { storage, notStored } = model.info;
-  const [usage, stored] = await Promise.all([caches.usage(), caches.list()]);
-  const refresh = (said) => () => {
-    announce(said);
-    void fillStorage(root, model);
-  };
-  const refused = (error) => root.prepend(troubleCard(troubleOf(error)));
-  const rows = stored.map((one) => h("li", { class: "row" }, h("span", {}, `${one.name || one.sha256.slice(0, 12)} · ${bytes(one.bytes)}${one.complete ? "" : " · incomplete"}`), button("Delete", () => void caches.delete(one.sha256).then(refresh(`${one.name} is deleted`), refused), { "aria-label": `Delete ${one.name} from this browser`, class: "danger" })));
-  const ask = async () => {
-    const kept = await navigator.storage.persist();
+  let { storage, notStored } = model.info, [usage, stored] = await Promise.all([caches.usage(), caches.list()]), refresh = (said) => () => {
+    announce(said), fillStorage(root, model);
+  }, refused = (error) => root.prepend(troubleCard(troubleOf(error))), rows = stored.map((one) => h("li", { class: "row" }, h("span", {}, `${one.name || one.sha256.slice(0, 12)} · ${bytes(one.bytes)}${one.complete ? "" : " · incomplete"}`), button("Delete", () => {
+    caches.delete(one.sha256).then(refresh(`${one.name} is deleted`), refused);
+  }, { "aria-label": `Delete ${one.name} from this browser`, class: "danger" }))), ask = async () => {
+    let kept = await navigator.storage.persist();
     refresh(kept ? "The browser keeps it" : "The browser did not agree; installing the app or bookmarking the page helps")();
   };
-  root.replaceChildren(definitions([["Kept in", notStored ? `nowhere: ${notStored.message}; ${notStored.hint}` : PLACES[storage] ?? storage], ["Used", `${bytes(usage.used)} of ${bytes(usage.quota)}`], ["Protected", usage.persistent ? "yes: the browser asks before it deletes it" : "no: the browser may delete it when space is short"]]), h("ul", { class: "stored", "aria-label": "Stored models" }, rows), usage.persistent || !navigator.storage?.persist ? "" : button("Ask the browser to keep it", () => void ask()));
+  root.replaceChildren(definitions([["Kept in", notStored ? `nowhere: ${notStored.message}; ${notStored.hint}` : PLACES[storage] ?? storage], ["Used", `${bytes(usage.used)} of ${bytes(usage.quota)}`], ["Protected", usage.persistent ? "yes: the browser asks before it deletes it" : "no: the browser may delete it when space is short"]]), h("ul", { class: "stored", "aria-label": "Stored models" }, rows), usage.persistent || !navigator.storage?.persist ? "" : button("Ask the browser to keep it", () => {
+    ask();
+  }));
 }
 
 // src/core/errors.ts
 var PumiceError = class extends Error {
   constructor(message, hint = "", fields2 = {}) {
-    super(message);
-    this.hint = hint;
-    this.fields = fields2;
-    this.name = new.target.name;
+    super(message), this.hint = hint, this.fields = fields2, this.name = new.target.name;
   }
   hint;
   fields;
   code = "error";
-};
-var InputError = class extends PumiceError {
+}, InputError = class extends PumiceError {
   code = "input";
-};
-var UnknownName = class extends InputError {
+}, UnknownName = class extends InputError {
   code = "unknown-name";
-};
-var MissingName = class extends InputError {
+}, MissingName = class extends InputError {
   code = "missing-name";
-};
-var ShapeError = class extends InputError {
+}, ShapeError = class extends InputError {
   code = "shape";
-};
-var DTypeError = class extends InputError {
+}, DTypeError = class extends InputError {
   code = "dtype";
-};
-var SymbolError = class extends InputError {
+}, SymbolError = class extends InputError {
   code = "symbol";
-};
-var IndexRangeError = class extends InputError {
+}, IndexRangeError = class extends InputError {
   code = "index-range";
-};
-var DataError = class extends InputError {
+}, DataError = class extends InputError {
   code = "data";
-};
-var FormatError = class extends InputError {
+}, FormatError = class extends InputError {
   code = "format";
-};
-var DamagedFile = class extends FormatError {
+}, DamagedFile = class extends FormatError {
   code = "damaged-file";
-};
-var DiskFull = class extends PumiceError {
+}, DiskFull = class extends PumiceError {
   code = "disk-full";
-};
-var Diverged = class extends PumiceError {
+}, Diverged = class extends PumiceError {
   code = "diverged";
-};
-var NotFinite = class extends PumiceError {
+}, NotFinite = class extends PumiceError {
   code = "not-finite";
-};
-var PlanError = class extends PumiceError {
+}, PlanError = class extends PumiceError {
   code = "plan";
-};
-var LimitError = class extends PlanError {
+}, LimitError = class extends PlanError {
   code = "limit";
-};
-var ShaderError = class extends PlanError {
+}, ShaderError = class extends PlanError {
   code = "shader";
-};
-var DeviceError = class extends PumiceError {
+}, DeviceError = class extends PumiceError {
   code = "device";
-};
-var NoDevice = class extends DeviceError {
+}, NoDevice = class extends DeviceError {
   code = "no-device";
-};
-var DeviceLost = class extends DeviceError {
+}, DeviceLost = class extends DeviceError {
   code = "device-lost";
-};
-var OutOfMemory = class extends DeviceError {
+}, OutOfMemory = class extends DeviceError {
   code = "out-of-memory";
-};
-var RunCancelled = class extends PumiceError {
+}, RunCancelled = class extends PumiceError {
   code = "run-cancelled";
-};
-var ClosedError = class extends PumiceError {
+}, ClosedError = class extends PumiceError {
   code = "closed";
-};
-var SourceError = class extends PumiceError {
+}, SourceError = class extends PumiceError {
   code = "source";
-};
-var NotFound = class extends SourceError {
+}, NotFound = class extends SourceError {
   code = "not-found";
-};
-var NoNetwork = class extends SourceError {
+}, NoNetwork = class extends SourceError {
   code = "no-network";
-};
-var WrongHash = class extends SourceError {
+}, WrongHash = class extends SourceError {
   code = "wrong-hash";
-};
-var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
-var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
+}, CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash], BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 
 // src/core/dims.ts
 function floorDiv(a, b) {
@@ -693,28 +520,28 @@ function floorDiv(a, b) {
 }
 function floorMod(a, b) {
   if (b === 0) return 0;
-  const rest = a % b;
-  return rest !== 0 && rest < 0 !== b < 0 ? rest + b : rest;
+  let rest = a % b;
+  return rest !== 0 && rest < 0 != b < 0 ? rest + b : rest;
 }
 function evaluate(e, symbols) {
-  const names = Object.keys(symbols);
+  let names = Object.keys(symbols);
   return compileExpr(e, names)(names.map((name) => symbols[name]));
 }
 function compileExpr(e, names) {
-  const made = compile(e, names);
+  let made = compile(e, names);
   return (values) => made(values) + 0;
 }
 function compile(e, names) {
-  if (typeof e === "number") return () => e;
-  if (typeof e === "string") {
-    const at = names.indexOf(e);
+  if (typeof e == "number") return () => e;
+  if (typeof e == "string") {
+    let at = names.indexOf(e);
     if (at < 0) throw new PlanError(`an expression names ${e.slice(0, 40)}, which is no symbol`);
     return (values) => values[at];
   }
-  const args = e.slice(1).map((part) => compile(part, names));
+  let args = e.slice(1).map((part) => compile(part, names));
   if (e[0] === "+") return (values) => args.reduce((sum, f) => sum + f(values), 0);
   if (e[0] === "*") return (values) => args.reduce((product, f) => product * f(values), 1);
-  const [a, b] = args;
+  let [a, b] = args;
   switch (e[0]) {
     case "//":
       return (values) => floorDiv(a(values), b(values));
@@ -730,11 +557,9 @@ function compile(e, names) {
 }
 var FUNCTIONS = { "//": "floordiv", "%": "mod", max: "max", min: "min" };
 function exprText(e) {
-  if (typeof e === "number" || typeof e === "string") return String(e);
-  const parts = e.slice(1).map(exprText);
-  if (e[0] === "+") return parts.join("+").replaceAll("+-", "-");
-  if (e[0] === "*") return parts.join("*");
-  return `${FUNCTIONS[e[0]] ?? e[0]}(${parts.join(",")})`;
+  if (typeof e == "number" || typeof e == "string") return String(e);
+  let parts = e.slice(1).map(exprText);
+  return e[0] === "+" ? parts.join("+").replaceAll("+-", "-") : e[0] === "*" ? parts.join("*") : `${FUNCTIONS[e[0]] ?? e[0]}(${parts.join(",")})`;
 }
 
 // page/values.ts
@@ -752,63 +577,47 @@ function parseArray(text, type, wanted) {
   } catch {
     throw new InputError2(`${type.name} is no JSON`, "write a number, or nested lists such as [[1, 2], [3, 4]]");
   }
-  const shape = [];
+  let shape = [];
   for (let at = value; Array.isArray(at); at = at[0]) shape.push(at.length);
-  const numbers = [];
+  let numbers = [];
   collect(value, shape, 0, numbers, type.name);
-  const count = wanted.reduce((a, b) => a * b, 1);
-  const flat = shape.length === 1 && type.shape.length !== 1 && numbers.length === count;
+  let count = wanted.reduce((a, b) => a * b, 1), flat = shape.length === 1 && type.shape.length !== 1 && numbers.length === count;
   return fromNumbers(type.dtype, flat ? wanted : shape, numbers);
 }
 function collect(value, shape, depth, into, name) {
   if (depth === shape.length) {
-    if (typeof value === "boolean") into.push(Number(value));
-    else if (typeof value === "number") into.push(value);
+    if (typeof value == "boolean") into.push(Number(value));
+    else if (typeof value == "number") into.push(value);
     else throw new InputError2(`${name} holds ${JSON.stringify(value)?.slice(0, 40)}, which is no number`, "write numbers alone");
     return;
   }
-  if (!Array.isArray(value) || value.length !== shape[depth]) {
+  if (!Array.isArray(value) || value.length !== shape[depth])
     throw new ShapeError2(`the lists of ${name} differ in length`, `at depth ${depth} each has ${shape[depth]} entries`);
-  }
-  for (const entry of value) collect(entry, shape, depth + 1, into, name);
+  for (let entry of value) collect(entry, shape, depth + 1, into, name);
 }
 function randomArray(type, sizes) {
-  const shape = shapeFor(type, sizes);
-  const below = type.below === void 0 ? 10 : evaluate(type.below, sizes);
-  const count = shape.reduce((a, b) => a * b, 1);
-  const float = type.dtype.includes("f");
-  const draw = () => {
+  let shape = shapeFor(type, sizes), below = type.below === void 0 ? 10 : evaluate(type.below, sizes), count = shape.reduce((a, b) => a * b, 1), float = type.dtype.includes("f"), draw = () => {
     if (!float) return Math.floor(Math.random() * (type.dtype === "bool" ? 2 : Math.max(1, below)));
-    const normal = Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
+    let normal = Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
     return Math.round(1e3 * normal) / 1e3;
   };
   return fromNumbers(type.dtype, shape, Array.from({ length: count }, draw));
 }
 function arrayJson(array) {
-  const numbers = toNumbers(array);
-  let at = 0;
-  const nested = (depth) => {
-    if (depth === array.shape.length) return readable(numbers[at++] ?? 0, array.dtype);
-    return Array.from({ length: array.shape[depth] ?? 0 }, () => nested(depth + 1));
-  };
+  let numbers = toNumbers(array), at = 0, nested = (depth) => depth === array.shape.length ? readable(numbers[at++] ?? 0, array.dtype) : Array.from({ length: array.shape[depth] ?? 0 }, () => nested(depth + 1));
   return JSON.stringify(nested(0));
 }
 function summary(array, most = 24) {
-  const numbers = toNumbers(array);
-  let [least, greatest, sum, bad] = [Infinity, -Infinity, 0, 0];
-  for (const x of numbers) {
-    if (!Number.isFinite(x)) bad += 1;
-    else [least, greatest, sum] = [Math.min(least, x), Math.max(greatest, x), sum + x];
-  }
-  const count = numbers.length - bad;
-  const parts = count ? [`least ${show(least)}`, `mean ${show(sum / count)}`, `greatest ${show(greatest)}`] : [];
-  if (bad) parts.push(`${bad} NaN or infinite`);
-  const first = Array.from(numbers.slice(0, most), show).join(", ");
+  let numbers = toNumbers(array), [least, greatest, sum, bad] = [1 / 0, -1 / 0, 0, 0];
+  for (let x of numbers)
+    Number.isFinite(x) ? [least, greatest, sum] = [Math.min(least, x), Math.max(greatest, x), sum + x] : bad += 1;
+  let count = numbers.length - bad, parts = count ? [`least ${show(least)}`, `mean ${show(sum / count)}`, `greatest ${show(greatest)}`] : [];
+  bad && parts.push(`${bad} NaN or infinite`);
+  let first = Array.from(numbers.slice(0, most), show).join(", ");
   return { facts: numbers.length ? parts.join(" · ") : "empty", first: numbers.length > most ? `${first}, …` : first };
 }
 function readable(x, dtype) {
-  if (dtype === "bool") return x !== 0;
-  return Number.isFinite(x) ? Number(x.toPrecision(9)) : String(x);
+  return dtype === "bool" ? x !== 0 : Number.isFinite(x) ? Number(x.toPrecision(9)) : String(x);
 }
 function show(x) {
   return Number.isInteger(x) ? String(x) : x.toPrecision(5);
@@ -818,75 +627,63 @@ function show(x) {
 var WRITTEN = 4096;
 function mountFunction(root, model) {
   root.classList.add("function");
-  const steps = Object.entries(model.info.signatures ?? {});
+  let steps = Object.entries(model.info.signatures ?? {});
   root.replaceChildren(...steps.map(([step, signature]) => new FunctionForm(model, step, signature).element));
 }
 var FunctionForm = class {
   constructor(model, step, signature) {
-    this.model = model;
-    this.step = step;
-    this.signature = signature;
-    const sizes = Object.entries(signature.symbols).map(([name, max]) => {
-      const box = h("input", { type: "number", inputmode: "numeric", min: 0, max, step: 1, value: Math.min(4, max) });
-      this.sizes.set(name, box);
-      return field(`Size ${name}`, box, `0 to ${max}`);
+    this.model = model, this.step = step, this.signature = signature;
+    let sizes = Object.entries(signature.symbols).map(([name, max]) => {
+      let box = h("input", { type: "number", inputmode: "numeric", min: 0, max, step: 1, value: Math.min(4, max) });
+      return this.sizes.set(name, box), field(`Size ${name}`, box, `0 to ${max}`);
+    }), inputs = signature.inputs.map((type) => {
+      let box = h("textarea", { rows: 3, spellcheck: "false", class: "mono", oninput: () => this.held.delete(type.name) });
+      return this.boxes.set(type.name, box), field(type.name, box, typeText(type));
     });
-    const inputs = signature.inputs.map((type) => {
-      const box = h("textarea", { rows: 3, spellcheck: "false", class: "mono", oninput: () => this.held.delete(type.name) });
-      this.boxes.set(type.name, box);
-      return field(type.name, box, typeText(type));
-    });
-    this.element = h("section", { class: "card" }, h("h2", {}, step), h("form", { onsubmit: (event) => (event.preventDefault(), void this.run()) }, sizes.length ? h("div", { class: "fields" }, sizes) : null, inputs, h("div", { class: "row" }, this.go, button("Random values", () => this.fillRandom()))), this.output);
-    this.fillRandom();
+    this.element = h("section", { class: "card" }, h("h2", {}, step), h("form", { onsubmit: (event) => (event.preventDefault(), void this.run()) }, sizes.length ? h("div", { class: "fields" }, sizes) : null, inputs, h("div", { class: "row" }, this.go, button("Random values", () => this.fillRandom()))), this.output), this.fillRandom();
   }
   model;
   step;
   signature;
   element;
-  sizes = /* @__PURE__ */ new Map();
-  boxes = /* @__PURE__ */ new Map();
-  held = /* @__PURE__ */ new Map();
+  sizes = new Map();
+  boxes = new Map();
+  held = new Map();
   output = h("div", { class: "outputs", role: "region", "aria-label": "Outputs" });
   go = h("button", { type: "submit", class: "main" }, "Run");
   symbolSizes() {
     return Object.fromEntries([...this.sizes].map(([name, box]) => [name, Math.max(0, Math.round(box.valueAsNumber || 0))]));
   }
   fillRandom() {
-    for (const type of this.signature.inputs) {
-      const array = randomArray(type, this.symbolSizes());
-      const box = this.boxes.get(type.name);
+    for (let type of this.signature.inputs) {
+      let array = randomArray(type, this.symbolSizes()), box = this.boxes.get(type.name);
       if (!box) continue;
-      const written = array.data.length <= WRITTEN;
-      box.value = written ? arrayJson(array) : "";
-      box.placeholder = written ? "" : `${array.data.length.toLocaleString("en")} random values`;
-      if (written) this.held.delete(type.name);
-      else this.held.set(type.name, array);
+      let written = array.data.length <= WRITTEN;
+      box.value = written ? arrayJson(array) : "", box.placeholder = written ? "" : `${array.data.length.toLocaleString("en")} random values`, written ? this.held.delete(type.name) : this.held.set(type.name, array);
     }
   }
   value(type) {
-    const held = this.held.get(type.name);
-    if (held) return held;
-    return parseArray(this.boxes.get(type.name)?.value ?? "", type, shapeFor(type, this.symbolSizes()));
+    let held = this.held.get(type.name);
+    return held || parseArray(this.boxes.get(type.name)?.value ?? "", type, shapeFor(type, this.symbolSizes()));
   }
   async run() {
-    this.go.disabled = true;
+    this.go.disabled = !0;
     try {
-      const inputs = Object.fromEntries(this.signature.inputs.map((type) => [type.name, this.value(type)]));
-      const start = performance.now();
-      const results = await this.model.run(this.step, inputs);
-      const seconds = (performance.now() - start) / 1e3;
-      this.output.replaceChildren(h("p", { class: "soft" }, `Ran in ${duration(seconds)}`), ...Object.entries(results).map(([name, array]) => shownOutput(name, array)));
-      announce(`Ran in ${duration(seconds)}`);
+      let inputs = Object.fromEntries(this.signature.inputs.map((type) => [type.name, this.value(type)])), start = performance.now(), results = await this.model.run(this.step, inputs), seconds = (performance.now() - start) / 1e3;
+      this.output.replaceChildren(h("p", { class: "soft" }, `Ran in ${duration(seconds)}`), ...Object.entries(results).map(([name, array]) => shownOutput(name, array))), announce(`Ran in ${duration(seconds)}`);
     } catch (error) {
-      this.output.replaceChildren(troubleCard(troubleOf(error), () => void this.run()));
+      this.output.replaceChildren(troubleCard(troubleOf(error), () => {
+        this.run();
+      }));
     } finally {
-      this.go.disabled = false;
+      this.go.disabled = !1;
     }
   }
 };
 function shownOutput(name, array) {
-  const { facts, first } = summary(array);
-  const copy = button("Copy", () => void copyText(arrayJson(array), copy), { "aria-label": `Copy ${name} as JSON` });
+  let { facts, first } = summary(array), copy = button("Copy", () => {
+    copyText(arrayJson(array), copy);
+  }, { "aria-label": `Copy ${name} as JSON` });
   return h("section", { class: "output", "aria-label": name }, h("h3", {}, name, " ", h("small", {}, typeText(array))), h("p", { class: "soft" }, facts), h("p", { class: "mono" }, first), h("div", { class: "row" }, copy, button("Download", () => download(`${name}.json`, arrayJson(array)), { "aria-label": `Download ${name} as JSON` })));
 }
 
@@ -895,83 +692,70 @@ import { load } from "./pumice.js";
 var PHASES = [["manifest", "Read what the model consists of"], ["plans", "Fetch its plans"], ["weights", "Fetch its weights"], ["kernels", "Compile its kernels for this device"]];
 function loadShown(root, forget) {
   return new Promise((resolve) => {
-    const attempt = async () => {
-      const stopped = new AbortController();
-      const view = new LoadingView(() => stopped.abort());
+    let attempt = async () => {
+      let stopped = new AbortController(), view = new LoadingView(() => stopped.abort());
       root.replaceChildren(view.element);
       try {
         resolve(await load("./", { progress: (progress) => view.show(progress), signal: stopped.signal }));
       } catch (error) {
-        const trouble = troubleOf(error);
-        if (trouble.code === "run-cancelled") {
-          trouble.title = "Loading was cancelled";
-          trouble.message = "What was downloaded so far is kept: loading goes on where it stopped.";
-        }
-        const again = () => void attempt();
-        root.replaceChildren(troubleCard(trouble, again, () => void forget().then(again, again)));
-        root.querySelector("button")?.focus();
+        let trouble = troubleOf(error);
+        trouble.code === "run-cancelled" && (trouble.title = "Loading was cancelled", trouble.message = "What was downloaded so far is kept: loading goes on where it stopped.");
+        let again = () => {
+          attempt();
+        };
+        root.replaceChildren(troubleCard(trouble, again, () => {
+          forget().then(again, again);
+        })), root.querySelector("button")?.focus();
       }
     };
-    void attempt();
+    attempt();
   });
 }
 var LoadingView = class {
   element;
-  rows = /* @__PURE__ */ new Map();
+  rows = new Map();
   bar = h("progress", { "aria-label": "Loading the model", max: 1 });
   figures = h("p", { class: "figures" }, "Starting…");
   rate = new Rate();
   said = "";
   constructor(cancel) {
-    const list = PHASES.map(([phase, what]) => {
-      const row = h("li", {}, what);
-      this.rows.set(phase, row);
-      return row;
+    let list = PHASES.map(([phase, what]) => {
+      let row = h("li", {}, what);
+      return this.rows.set(phase, row), row;
     });
     this.element = h("section", { class: "card loading" }, h("h2", {}, "Loading the model"), this.bar, this.figures, h("ol", { class: "phases" }, list), h("div", { class: "row" }, button("Cancel", cancel)));
   }
   show(progress) {
-    const { phase, loaded, total } = progress;
-    const at = PHASES.findIndex(([name]) => name === phase);
+    let { phase, loaded, total } = progress, at = PHASES.findIndex(([name]) => name === phase);
     PHASES.forEach(([name], k) => {
-      const row = this.rows.get(name);
-      row?.classList.toggle("done", at === -1 || k < at);
-      row?.toggleAttribute("aria-current", k === at);
-    });
-    if (total > 0 && phase !== "kernels") [this.bar.max, this.bar.value] = [total, Math.min(loaded, total)];
-    else this.bar.removeAttribute("value");
-    this.figures.textContent = this.text(progress);
-    this.say(progress);
+      let row = this.rows.get(name);
+      row?.classList.toggle("done", at === -1 || k < at), row?.toggleAttribute("aria-current", k === at);
+    }), total > 0 && phase !== "kernels" ? [this.bar.max, this.bar.value] = [total, Math.min(loaded, total)] : this.bar.removeAttribute("value"), this.figures.textContent = this.text(progress), this.say(progress);
   }
   text(progress) {
-    const { phase, loaded, total, fromCache, secondsLeft, waiting } = progress;
+    let { phase, loaded, total, fromCache, secondsLeft, waiting } = progress;
     if (waiting) return "Another tab downloads this model; this one waits and then reads it from there.";
     if (phase === "kernels") return "Compiling…";
     if (phase === "ready") return "Ready";
     if (total === 0) return "Starting…";
-    const parts = [`${bytes(loaded)} of ${bytes(total)}`];
-    if (fromCache > 0) parts.push(`${bytes(fromCache)} from this device`);
-    const rate = this.rate.add(loaded);
-    if (rate > 0) parts.push(`${bytes(rate)}/s`);
-    if (secondsLeft !== null && secondsLeft >= 1) parts.push(`${duration(secondsLeft)} left`);
-    return parts.join(" · ");
+    let parts = [`${bytes(loaded)} of ${bytes(total)}`];
+    fromCache > 0 && parts.push(`${bytes(fromCache)} from this device`);
+    let rate = this.rate.add(loaded);
+    return rate > 0 && parts.push(`${bytes(rate)}/s`), secondsLeft !== null && secondsLeft >= 1 && parts.push(`${duration(secondsLeft)} left`), parts.join(" · ");
   }
   say({ phase, loaded, total }) {
-    const quarter = phase === "weights" && total > 0 ? Math.floor(4 * loaded / total) : 0;
-    const key = `${phase} ${quarter}`;
+    let quarter = phase === "weights" && total > 0 ? Math.floor(4 * loaded / total) : 0, key = `${phase} ${quarter}`;
     if (key === this.said) return;
     this.said = key;
-    const what = PHASES.find(([name]) => name === phase)?.[1] ?? "The model is ready";
+    let what = PHASES.find(([name]) => name === phase)?.[1] ?? "The model is ready";
     announce(quarter > 0 ? `${what}: ${quarter * 25} %` : what);
   }
-};
-var Rate = class {
+}, Rate = class {
   seen = [];
   add(loaded) {
-    const now = performance.now();
-    this.seen.push([now, loaded]);
-    while (this.seen.length > 2 && now - (this.seen[0]?.[0] ?? now) > 4e3) this.seen.shift();
-    const [then, before] = this.seen[0] ?? [now, loaded];
+    let now = performance.now();
+    for (this.seen.push([now, loaded]); this.seen.length > 2 && now - (this.seen[0]?.[0] ?? now) > 4e3; ) this.seen.shift();
+    let [then, before] = this.seen[0] ?? [now, loaded];
     return now - then < 300 ? 0 : 1e3 * (loaded - before) / (now - then);
   }
 };
@@ -982,52 +766,45 @@ var Documents = class _Documents {
     this.database = database;
   }
   database;
-  all = /* @__PURE__ */ new Map();
+  all = new Map();
   static async open(name) {
     let database = null;
     try {
-      const opening = indexedDB.open(name, 1);
-      opening.onupgradeneeded = () => opening.result.createObjectStore("documents", { keyPath: "name" });
-      database = await done(opening);
+      let opening = indexedDB.open(name, 1);
+      opening.onupgradeneeded = () => opening.result.createObjectStore("documents", { keyPath: "name" }), database = await done(opening);
     } catch {
       return new _Documents(null);
     }
-    const documents = new _Documents(database);
-    const kept = await done(database.transaction("documents").objectStore("documents").getAll());
-    for (const doc of kept) documents.all.set(doc.name, doc);
+    let documents = new _Documents(database), kept = await done(database.transaction("documents").objectStore("documents").getAll());
+    for (let doc of kept) documents.all.set(doc.name, doc);
     return documents;
   }
   get persistent() {
     return this.database !== null;
   }
   async put(doc) {
-    this.all.set(doc.name, doc);
-    await this.change((store) => store.put(doc));
+    this.all.set(doc.name, doc), await this.change((store) => store.put(doc));
   }
   async delete(name) {
-    this.all.delete(name);
-    await this.change((store) => store.delete(name));
+    this.all.delete(name), await this.change((store) => store.delete(name));
   }
   async clear() {
-    this.all.clear();
-    await this.change((store) => store.clear());
+    this.all.clear(), await this.change((store) => store.clear());
   }
   async change(work) {
-    if (this.database) await done(work(this.database.transaction("documents", "readwrite").objectStore("documents")));
+    this.database && await done(work(this.database.transaction("documents", "readwrite").objectStore("documents")));
   }
 };
 function done(request) {
   return new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error ?? new Error("the browser's database failed"));
+    request.onsuccess = () => resolve(request.result), request.onerror = () => reject(request.error ?? new Error("the browser's database failed"));
   });
 }
 function nearest(query, docs, most) {
-  const hits = [];
-  for (const doc of docs) {
-    const { vectors } = doc;
-    if (!vectors) continue;
-    doc.spans.forEach((span, at) => {
+  let hits = [];
+  for (let doc of docs) {
+    let { vectors } = doc;
+    vectors && doc.spans.forEach((span, at) => {
       let score = 0;
       for (let k = 0; k < query.length; k++) score += (query[k] ?? 0) * (vectors[at * query.length + k] ?? 0);
       hits.push({ doc, span, score });
@@ -1041,85 +818,65 @@ function longestPassage(maxTokens) {
   return Math.max(40, Math.min(700, 3 * (maxTokens - 2)));
 }
 function passagesOf(text, most) {
-  const spans = [];
-  let open = null;
-  for (const piece of sentences(text, most)) {
-    const weight = weightOf(text, piece);
-    const newParagraph = open !== null && /\n\s*\n/.test(text.slice(open.end, piece.start));
-    if (open && (open.weight + weight > most || newParagraph && open.weight > most / 3)) {
-      spans.push({ start: open.start, end: open.end });
-      open = null;
-    }
-    if (open) [open.end, open.weight] = [piece.end, open.weight + weight];
-    else open = { ...piece, weight };
+  let spans = [], open = null;
+  for (let piece of sentences(text, most)) {
+    let weight = weightOf(text, piece), newParagraph = open !== null && /\n\s*\n/.test(text.slice(open.end, piece.start));
+    open && (open.weight + weight > most || newParagraph && open.weight > most / 3) && (spans.push({ start: open.start, end: open.end }), open = null), open ? [open.end, open.weight] = [piece.end, open.weight + weight] : open = { ...piece, weight };
   }
-  if (open) spans.push({ start: open.start, end: open.end });
-  return spans;
+  return open && spans.push({ start: open.start, end: open.end }), spans;
 }
 function* sentences(text, most) {
-  for (const match of text.matchAll(/\S[^]*?(?:[.!?…](?=\s)|[。！？]|(?=\n\s*\n)|$)/g)) {
-    const span = { start: match.index, end: match.index + match[0].trimEnd().length };
-    if (weightOf(text, span) <= most) yield span;
-    else yield* words(text, span, most);
+  for (let match of text.matchAll(/\S[^]*?(?:[.!?…](?=\s)|[。！？]|(?=\n\s*\n)|$)/g)) {
+    let span = { start: match.index, end: match.index + match[0].trimEnd().length };
+    weightOf(text, span) <= most ? yield span : yield* words(text, span, most);
   }
 }
 function* words(text, { start, end }, most) {
-  for (const match of text.slice(start, end).matchAll(/\S+/g)) {
-    let from = start + match.index;
-    const to = from + match[0].length;
-    while (weightOf(text, { start: from, end: to }) > most) {
-      const cut = from + Math.max(1, Math.floor(most / 3));
-      yield { start: from, end: cut };
-      from = cut;
+  for (let match of text.slice(start, end).matchAll(/\S+/g)) {
+    let from = start + match.index, to = from + match[0].length;
+    for (; weightOf(text, { start: from, end: to }) > most; ) {
+      let cut = from + Math.max(1, Math.floor(most / 3));
+      yield { start: from, end: cut }, from = cut;
     }
-    if (from < to) yield { start: from, end: to };
+    from < to && (yield { start: from, end: to });
   }
 }
 function weightOf(text, { start, end }) {
   let weight = end - start;
-  for (let k = start; k < end; k++) if (text.charCodeAt(k) >= 11904) weight += 2;
+  for (let k = start; k < end; k++) text.charCodeAt(k) >= 11904 && (weight += 2);
   return weight;
 }
 
 // page/search.ts
-var MOST_BYTES = 2e7;
-var RESULTS = 10;
-var PORTION = 32;
+var MOST_BYTES = 2e7, RESULTS = 10, PORTION = 32;
 async function mountSearch(root, model) {
-  const documents = await Documents.open(`pumice-search:${model.info.name}`);
+  let documents = await Documents.open(`pumice-search:${model.info.name}`);
   new SearchView(root, model, documents);
 }
 var SearchView = class {
   constructor(root, model, documents) {
-    this.model = model;
-    this.documents = documents;
-    this.most = longestPassage(model.info.encoder?.maxTokens ?? 256);
-    const files = h("input", { type: "file", multiple: true, id: "files", class: "unseen", onchange: () => void this.addFiles(files) });
-    const pasted = h("textarea", { rows: 5 });
-    const adding = () => {
-      const text = pasted.value.trim();
-      if (!text) return;
-      pasted.value = "";
-      void this.add([[this.freeName(text), text]]);
+    this.model = model, this.documents = documents, this.most = longestPassage(model.info.encoder?.maxTokens ?? 256);
+    let files = h("input", { type: "file", multiple: !0, id: "files", class: "unseen", onchange: () => {
+      this.addFiles(files);
+    } }), pasted = h("textarea", { rows: 5 }), adding = () => {
+      let text = pasted.value.trim();
+      text && (pasted.value = "", this.add([[this.freeName(text), text]]));
     };
-    this.tools = h("div", { class: "row" }, button("Export", () => this.export(), { "aria-label": "Export passages and vectors" }), button("Clear", () => void this.clear(), { "aria-label": "Clear all texts", class: "danger" }));
-    root.classList.add("search");
-    root.replaceChildren(h("form", { role: "search", onsubmit: (event) => (event.preventDefault(), void this.find()) }, this.query), this.status, this.troubles, this.results, h("section", { class: "card texts" }, h("h2", {}, "Texts"), h("p", { class: "soft" }, "Drop text files here, choose them, or paste a text. They stay in this browser."), h("div", { class: "row" }, files, h("label", { for: "files", class: "button main" }, "Choose files")), h("details", {}, h("summary", {}, "Paste a text"), h("div", { class: "body" }, field("Text", pasted), button("Add", adding))), h("div", { class: "row" }, this.bar, this.figures, this.stop), this.list, this.tools));
-    this.acceptDrops(root);
-    this.draw();
-    if (!documents.persistent) this.say("This browser keeps no data for this page: texts are gone when it closes.");
-    this.query.focus({ preventScroll: true });
-    void this.embed();
+    this.tools = h("div", { class: "row" }, button("Export", () => this.export(), { "aria-label": "Export passages and vectors" }), button("Clear", () => {
+      this.clear();
+    }, { "aria-label": "Clear all texts", class: "danger" })), root.classList.add("search"), root.replaceChildren(h("form", { role: "search", onsubmit: (event) => (event.preventDefault(), void this.find()) }, this.query), this.status, this.troubles, this.results, h("section", { class: "card texts" }, h("h2", {}, "Texts"), h("p", { class: "soft" }, "Drop text files here, choose them, or paste a text. They stay in this browser."), h("div", { class: "row" }, files, h("label", { for: "files", class: "button main" }, "Choose files")), h("details", {}, h("summary", {}, "Paste a text"), h("div", { class: "body" }, field("Text", pasted), button("Add", adding))), h("div", { class: "row" }, this.bar, this.figures, this.stop), this.list, this.tools)), this.acceptDrops(root), this.draw(), documents.persistent || this.say("This browser keeps no data for this page: texts are gone when it closes."), this.query.focus({ preventScroll: !0 }), this.embed();
   }
   model;
   documents;
-  query = h("input", { type: "search", "aria-label": "Search by meaning", placeholder: "Search by meaning", oninput: () => this.later(() => void this.find()) });
+  query = h("input", { type: "search", "aria-label": "Search by meaning", placeholder: "Search by meaning", oninput: () => this.later(() => {
+    this.find();
+  }) });
   results = h("ol", { class: "results", "aria-label": "Results" });
   status = h("p", { class: "soft", role: "status" });
   list = h("ul", { class: "documents", "aria-label": "Texts" });
-  bar = h("progress", { "aria-label": "Embedding passages", hidden: true });
-  stop = button("Stop", () => this.embedding?.abort(), { hidden: true });
-  figures = h("small", { hidden: true });
+  bar = h("progress", { "aria-label": "Embedding passages", hidden: !0 });
+  stop = button("Stop", () => this.embedding?.abort(), { hidden: !0 });
+  figures = h("small", { hidden: !0 });
   troubles = h("div");
   tools;
   later = debounced(250);
@@ -1128,71 +885,56 @@ var SearchView = class {
   most;
   acceptDrops(root) {
     root.addEventListener("dragover", (event) => {
-      event.preventDefault();
-      root.classList.add("dropping");
-    });
-    root.addEventListener("dragleave", () => root.classList.remove("dropping"));
-    root.addEventListener("drop", (event) => {
-      event.preventDefault();
-      root.classList.remove("dropping");
-      const text = event.dataTransfer?.getData("text/plain");
-      if (event.dataTransfer?.files.length) void this.addFiles(event.dataTransfer);
-      else if (text?.trim()) void this.add([[this.freeName(text), text]]);
+      event.preventDefault(), root.classList.add("dropping");
+    }), root.addEventListener("dragleave", () => root.classList.remove("dropping")), root.addEventListener("drop", (event) => {
+      event.preventDefault(), root.classList.remove("dropping");
+      let text = event.dataTransfer?.getData("text/plain");
+      event.dataTransfer?.files.length ? this.addFiles(event.dataTransfer) : text?.trim() && this.add([[this.freeName(text), text]]);
     });
   }
   async addFiles(from) {
-    const chosen = [...from.files ?? []];
-    if (from instanceof HTMLInputElement) from.value = "";
-    const texts = [];
-    const refused = [];
-    for (const file of chosen) {
-      const text = file.size > MOST_BYTES ? null : await file.text();
-      if (text === null) refused.push(`${file.name} has ${bytes(file.size)}: the most is ${bytes(MOST_BYTES)}`);
-      else if (text.includes("\0")) refused.push(`${file.name} is no text file`);
-      else if (!text.trim()) refused.push(`${file.name} is empty`);
-      else texts.push([file.name, text]);
+    let chosen = [...from.files ?? []];
+    from instanceof HTMLInputElement && (from.value = "");
+    let texts = [], refused = [];
+    for (let file of chosen) {
+      let text = file.size > MOST_BYTES ? null : await file.text();
+      text === null ? refused.push(`${file.name} has ${bytes(file.size)}: the most is ${bytes(MOST_BYTES)}`) : text.includes("\0") ? refused.push(`${file.name} is no text file`) : text.trim() ? texts.push([file.name, text]) : refused.push(`${file.name} is empty`);
     }
-    await this.add(texts);
-    if (refused.length) this.say(`Left out: ${refused.join("; ")}.`);
+    await this.add(texts), refused.length && this.say(`Left out: ${refused.join("; ")}.`);
   }
   async add(texts) {
     try {
-      for (const [name, text] of texts) {
-        const spans = passagesOf(text, this.most);
+      for (let [name, text] of texts) {
+        let spans = passagesOf(text, this.most);
         await this.documents.put({ name, text, spans, vectors: null, model: this.model.info.sha256 });
       }
     } catch (error) {
       this.troubles.replaceChildren(troubleCard(troubleOf(error)));
     }
-    this.draw();
-    await this.embed();
+    this.draw(), await this.embed();
   }
   freeName(text) {
-    const start = text.trim().split("\n", 1)[0]?.slice(0, 40).trim() || "Pasted text";
+    let start = text.trim().split(`
+`, 1)[0]?.slice(0, 40).trim() || "Pasted text";
     for (let k = 1; ; k++) {
-      const name = k === 1 ? start : `${start} (${k})`;
+      let name = k === 1 ? start : `${start} (${k})`;
       if (!this.documents.all.has(name)) return name;
     }
   }
   async embed() {
     if (this.embedding || this.waiting().length === 0) return;
-    const stopped = this.embedding = new AbortController();
-    this.troubles.replaceChildren();
-    this.bar.hidden = this.stop.hidden = this.figures.hidden = false;
+    let stopped = this.embedding = new AbortController();
+    this.troubles.replaceChildren(), this.bar.hidden = this.stop.hidden = this.figures.hidden = !1;
     try {
-      for (let doc = this.waiting()[0]; doc; doc = this.waiting()[0]) {
-        await this.embedOne(doc, stopped.signal);
-        this.draw();
-        if (this.query.value.trim()) void this.find();
-      }
+      for (let doc = this.waiting()[0]; doc; doc = this.waiting()[0])
+        await this.embedOne(doc, stopped.signal), this.draw(), this.query.value.trim() && this.find();
       announce("All texts can be searched");
     } catch (error) {
-      if (isCancel(error)) this.say("Stopped. Texts that are not embedded are not searched.");
-      else this.troubles.replaceChildren(troubleCard(troubleOf(error), () => void this.embed()));
+      isCancel(error) ? this.say("Stopped. Texts that are not embedded are not searched.") : this.troubles.replaceChildren(troubleCard(troubleOf(error), () => {
+        this.embed();
+      }));
     } finally {
-      this.embedding = null;
-      this.bar.hidden = this.stop.hidden = this.figures.hidden = true;
-      this.draw();
+      this.embedding = null, this.bar.hidden = this.stop.hidden = this.figures.hidden = !0, this.draw();
     }
   }
   waiting() {
@@ -1202,161 +944,122 @@ var SearchView = class {
     return doc.vectors !== null && doc.model === this.model.info.sha256;
   }
   async embedOne(doc, signal) {
-    const width = this.model.info.encoder?.width ?? 0;
-    const vectors = new Float32Array(doc.spans.length * width);
+    let width = this.model.info.encoder?.width ?? 0, vectors = new Float32Array(doc.spans.length * width);
     for (let at = 0; at < doc.spans.length; at += PORTION) {
-      const texts = doc.spans.slice(at, at + PORTION).map(({ start, end }) => doc.text.slice(start, end));
-      const progress = (done2) => this.progress(doc, at + done2);
-      progress(0);
-      const made = await this.model.embed(texts, { signal, progress });
-      made.forEach((vector, k) => vectors.set(vector, (at + k) * width));
+      let texts = doc.spans.slice(at, at + PORTION).map(({ start, end }) => doc.text.slice(start, end)), progress = (done2) => this.progress(doc, at + done2);
+      progress(0), (await this.model.embed(texts, { signal, progress })).forEach((vector, k) => vectors.set(vector, (at + k) * width));
     }
-    if (this.documents.all.get(doc.name) !== doc) return;
-    await this.documents.put({ ...doc, vectors, model: this.model.info.sha256 });
+    this.documents.all.get(doc.name) === doc && await this.documents.put({ ...doc, vectors, model: this.model.info.sha256 });
   }
   progress(doc, done2) {
-    const open = this.waiting().reduce((sum, one) => sum + one.spans.length, 0);
-    const total = [...this.documents.all.values()].reduce((sum, one) => sum + one.spans.length, 0);
-    [this.bar.max, this.bar.value] = [Math.max(1, total), total - open + done2];
-    this.figures.textContent = `${doc.name}: ${total - open + done2} of ${plural(total, "passage")}`;
+    let open = this.waiting().reduce((sum, one) => sum + one.spans.length, 0), total = [...this.documents.all.values()].reduce((sum, one) => sum + one.spans.length, 0);
+    [this.bar.max, this.bar.value] = [Math.max(1, total), total - open + done2], this.figures.textContent = `${doc.name}: ${total - open + done2} of ${plural(total, "passage")}`;
   }
   async find() {
-    const text = this.query.value.trim();
-    const number2 = this.asked += 1;
+    let text = this.query.value.trim(), number2 = this.asked += 1;
     if (!text || this.documents.all.size === 0) {
       this.results.replaceChildren();
       return;
     }
     try {
-      const [vector] = await this.model.embed([text]);
+      let [vector] = await this.model.embed([text]);
       if (number2 !== this.asked || !vector) return;
-      const hits = nearest(vector, [...this.documents.all.values()].filter((doc) => this.current(doc)), RESULTS);
-      this.results.replaceChildren(...hits.map((hit) => result(hit, text)));
-      if (!this.embedding) this.say(`${plural(hits.length, "passage")} nearest to “${text}”`);
+      let hits = nearest(vector, [...this.documents.all.values()].filter((doc) => this.current(doc)), RESULTS);
+      this.results.replaceChildren(...hits.map((hit) => result(hit, text))), this.embedding || this.say(`${plural(hits.length, "passage")} nearest to “${text}”`);
     } catch (error) {
-      if (number2 === this.asked) this.troubles.replaceChildren(troubleCard(troubleOf(error), () => void this.find()));
+      number2 === this.asked && this.troubles.replaceChildren(troubleCard(troubleOf(error), () => {
+        this.find();
+      }));
     }
   }
   draw() {
-    const docs = [...this.documents.all.values()];
-    this.tools.hidden = docs.length === 0;
-    this.list.replaceChildren(...docs.map((doc) => h("li", { class: "row" }, h("span", {}, doc.name, " ", h("small", {}, this.current(doc) ? plural(doc.spans.length, "passage") : "not embedded yet")), button("Remove", () => void this.remove(doc.name), { "aria-label": `Remove ${doc.name}` }))));
-    if (!this.embedding) this.say(docs.length ? `${plural(docs.length, "text")} to search` : "Add texts below, then search them.");
+    let docs = [...this.documents.all.values()];
+    this.tools.hidden = docs.length === 0, this.list.replaceChildren(...docs.map((doc) => h("li", { class: "row" }, h("span", {}, doc.name, " ", h("small", {}, this.current(doc) ? plural(doc.spans.length, "passage") : "not embedded yet")), button("Remove", () => {
+      this.remove(doc.name);
+    }, { "aria-label": `Remove ${doc.name}` })))), this.embedding || this.say(docs.length ? `${plural(docs.length, "text")} to search` : "Add texts below, then search them.");
   }
   async remove(name) {
-    await this.documents.delete(name);
-    this.draw();
-    void this.find();
+    await this.documents.delete(name), this.draw(), this.find();
   }
   async clear() {
-    this.embedding?.abort();
-    await this.documents.clear();
-    this.results.replaceChildren();
-    this.draw();
+    this.embedding?.abort(), await this.documents.clear(), this.results.replaceChildren(), this.draw();
   }
   export() {
-    const width = this.model.info.encoder?.width ?? 0;
-    const documents = [...this.documents.all.values()].filter((doc) => this.current(doc)).map(({ name: name2, text, spans, vectors }) => ({ name: name2, passages: spans.map(({ start, end }, k) => ({ start, text: text.slice(start, end), vector: [...(vectors ?? []).slice(k * width, (k + 1) * width)].map((x) => Number(x.toPrecision(7))) })) }));
-    const { name, sha256 } = this.model.info;
+    let width = this.model.info.encoder?.width ?? 0, documents = [...this.documents.all.values()].filter((doc) => this.current(doc)).map(({ name: name2, text, spans, vectors }) => ({ name: name2, passages: spans.map(({ start, end }, k) => ({ start, text: text.slice(start, end), vector: [...(vectors ?? []).slice(k * width, (k + 1) * width)].map((x) => Number(x.toPrecision(7))) })) })), { name, sha256 } = this.model.info;
     download("passages.json", JSON.stringify({ model: name, sha256, width, documents }));
   }
   say(text) {
-    if (this.status.textContent !== text) this.status.textContent = text;
+    this.status.textContent !== text && (this.status.textContent = text);
   }
 };
 function result({ doc, span, score }, query) {
-  const passage = doc.text.slice(span.start, span.end);
-  const before = doc.text.slice(Math.max(0, span.start - 400), span.start);
-  const after = doc.text.slice(span.end, span.end + 400);
+  let passage = doc.text.slice(span.start, span.end), before = doc.text.slice(Math.max(0, span.start - 400), span.start), after = doc.text.slice(span.end, span.end + 400);
   return h("li", { class: "card" }, h("div", { class: "row" }, h("b", {}, doc.name), h("small", {}, `score ${score.toFixed(3)}`)), h("p", {}, ...marked(passage, query)), h("details", {}, h("summary", {}, "In its context"), h("p", { class: "context" }, before, h("mark", {}, passage), after)));
 }
 function marked(text, query) {
-  const words2 = (query.toLowerCase().match(/[\p{L}\p{N}]{3,}/gu) ?? []).map((word) => word.replace(/[^\p{L}\p{N}]/gu, ""));
+  let words2 = (query.toLowerCase().match(/[\p{L}\p{N}]{3,}/gu) ?? []).map((word) => word.replace(/[^\p{L}\p{N}]/gu, ""));
   if (!words2.length) return [text];
-  const pattern = new RegExp(`((?<![\\p{L}\\p{N}])(?:${words2.join("|")})(?![\\p{L}\\p{N}]))`, "giu");
+  let pattern = new RegExp(`((?<![\\p{L}\\p{N}])(?:${words2.join("|")})(?![\\p{L}\\p{N}]))`, "giu");
   return text.split(pattern).map((part, k) => k % 2 ? h("mark", {}, part) : part);
 }
 
 // page/loss_curve.ts
-var NAMESPACE = "http://www.w3.org/2000/svg";
-var [WIDTH, HEIGHT] = [640, 260];
-var FRAME = { left: 52, right: 12, top: 10, bottom: 36 };
-var MOST_POINTS = 400;
-var LossCurve = class {
+var NAMESPACE = "http://www.w3.org/2000/svg", [WIDTH, HEIGHT] = [640, 260], FRAME = { left: 52, right: 12, top: 10, bottom: 36 }, MOST_POINTS = 400, LossCurve = class {
   element;
   points = [];
   raw = svg("path", { class: "raw" });
   smooth = svg("path", { class: "smooth" });
   axes = svg("g", { class: "axes" });
-  drawing = false;
+  drawing = !1;
   constructor() {
-    this.element = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "curve" });
-    this.element.append(this.axes, this.raw, this.smooth);
-    this.draw();
+    this.element = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "curve" }), this.element.append(this.axes, this.raw, this.smooth), this.draw();
   }
   add(step, loss) {
-    while (this.points.length && this.points[this.points.length - 1].step >= step) this.points.pop();
-    if (Number.isFinite(loss)) this.points.push({ step, loss });
-    this.later();
+    for (; this.points.length && this.points[this.points.length - 1].step >= step; ) this.points.pop();
+    Number.isFinite(loss) && this.points.push({ step, loss }), this.later();
   }
   clear() {
-    this.points = [];
-    this.later();
+    this.points = [], this.later();
   }
   get words() {
-    const [first, last] = [this.points[0], this.points[this.points.length - 1]];
+    let [first, last] = [this.points[0], this.points[this.points.length - 1]];
     if (!first || !last) return "Loss curve: no step yet";
-    const least = this.points.reduce((a, b) => b.loss < a.loss ? b : a);
-    const range = `from ${number(first.loss)} at step ${first.step} to ${number(last.loss)} at step ${last.step}`;
-    return `Loss curve: ${range}, lowest ${number(least.loss)} at step ${least.step}`;
+    let least = this.points.reduce((a, b) => b.loss < a.loss ? b : a);
+    return `Loss curve: ${`from ${number(first.loss)} at step ${first.step} to ${number(last.loss)} at step ${last.step}`}, lowest ${number(least.loss)} at step ${least.step}`;
   }
   later() {
-    if (this.drawing) return;
-    this.drawing = true;
-    requestAnimationFrame(() => {
-      this.drawing = false;
-      this.draw();
-    });
+    this.drawing || (this.drawing = !0, requestAnimationFrame(() => {
+      this.drawing = !1, this.draw();
+    }));
   }
   draw() {
     this.element.setAttribute("aria-label", this.words);
-    const shown = thinned(this.points);
-    const last = this.points[this.points.length - 1]?.step ?? 1;
-    const losses = shown.map((p) => p.loss);
-    const [low, high] = losses.length ? [Math.min(...losses), Math.max(...losses)] : [0, 1];
-    const [bottom, top] = low === high ? [low - 0.5, high + 0.5] : [low, high];
-    const x = (step) => FRAME.left + step / Math.max(last, 1) * (WIDTH - FRAME.left - FRAME.right);
-    const y = (loss) => FRAME.top + (top - loss) / (top - bottom) * (HEIGHT - FRAME.top - FRAME.bottom);
-    this.raw.setAttribute("d", line(shown, x, y));
-    this.smooth.setAttribute("d", line(averaged(shown), x, y));
-    this.axes.replaceChildren(...ticks(bottom, top, 5).flatMap((loss) => [svg("line", { x1: FRAME.left, x2: WIDTH - FRAME.right, y1: y(loss), y2: y(loss) }), label(FRAME.left - 8, y(loss) + 4, number(loss), "end")]), ...ticks(0, last, 6).map((step) => label(x(step), HEIGHT - FRAME.bottom + 16, String(Math.round(step)), "middle")), label((FRAME.left + WIDTH) / 2, HEIGHT - 4, "step", "middle"), rotated(12, (HEIGHT - FRAME.bottom) / 2, "loss"));
+    let shown = thinned(this.points), last = this.points[this.points.length - 1]?.step ?? 1, losses = shown.map((p) => p.loss), [low, high] = losses.length ? [Math.min(...losses), Math.max(...losses)] : [0, 1], [bottom, top] = low === high ? [low - 0.5, high + 0.5] : [low, high], x = (step) => FRAME.left + step / Math.max(last, 1) * (WIDTH - FRAME.left - FRAME.right), y = (loss) => FRAME.top + (top - loss) / (top - bottom) * (HEIGHT - FRAME.top - FRAME.bottom);
+    this.raw.setAttribute("d", line(shown, x, y)), this.smooth.setAttribute("d", line(averaged(shown), x, y)), this.axes.replaceChildren(...ticks(bottom, top, 5).flatMap((loss) => [svg("line", { x1: FRAME.left, x2: WIDTH - FRAME.right, y1: y(loss), y2: y(loss) }), label(FRAME.left - 8, y(loss) + 4, number(loss), "end")]), ...ticks(0, last, 6).map((step) => label(x(step), HEIGHT - FRAME.bottom + 16, String(Math.round(step)), "middle")), label((FRAME.left + WIDTH) / 2, HEIGHT - 4, "step", "middle"), rotated(12, (HEIGHT - FRAME.bottom) / 2, "loss"));
   }
 };
 function svg(tag, attributes) {
-  const element = document.createElementNS(NAMESPACE, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  let element = document.createElementNS(NAMESPACE, tag);
+  for (let [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
   return element;
 }
 function label(x, y, text, anchor) {
-  const element = svg("text", { x, y, "text-anchor": anchor });
-  element.textContent = text;
-  return element;
+  let element = svg("text", { x, y, "text-anchor": anchor });
+  return element.textContent = text, element;
 }
 function rotated(x, y, text) {
-  const element = label(x, y, text, "middle");
-  element.setAttribute("transform", `rotate(-90 ${x} ${y})`);
-  return element;
+  let element = label(x, y, text, "middle");
+  return element.setAttribute("transform", `rotate(-90 ${x} ${y})`), element;
 }
 function line(points, x, y) {
   return points.map((p, i) => `${i ? "L" : "M"}${x(p.step).toFixed(1)} ${y(p.loss).toFixed(1)}`).join("");
 }
 function thinned(points) {
-  const size = Math.ceil(points.length / MOST_POINTS);
+  let size = Math.ceil(points.length / MOST_POINTS);
   if (size <= 1) return points;
-  const found = [];
+  let found = [];
   for (let at = 0; at < points.length; at += size) {
-    const group = points.slice(at, at + size);
-    const loss = group.reduce((sum, p) => sum + p.loss, 0) / group.length;
+    let group = points.slice(at, at + size), loss = group.reduce((sum, p) => sum + p.loss, 0) / group.length;
     found.push({ step: group[group.length - 1].step, loss });
   }
   return found;
@@ -1366,24 +1069,19 @@ function averaged(points) {
   return points.map(({ step, loss }) => ({ step, loss: mean += (loss - mean) * 0.1 }));
 }
 function ticks(from, to, most) {
-  const rough = (to - from) / most;
-  const power = 10 ** Math.floor(Math.log10(rough || 1));
-  const size = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10);
-  const found = [];
+  let rough = (to - from) / most, power = 10 ** Math.floor(Math.log10(rough || 1)), size = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10), found = [];
   for (let k = Math.ceil(from / size); k * size <= to + size * 1e-9; k++) found.push(k * size);
   return found;
 }
 function number(value) {
-  const digits = Number(value.toPrecision(3));
+  let digits = Number(value.toPrecision(3));
   return Math.abs(digits) < 1e-4 && digits !== 0 ? digits.toExponential() : String(digits);
 }
 
 // page/train_samples.ts
-var DIGITS_SHOWN = 15;
-var CHARACTERS_SHOWN = 160;
+var DIGITS_SHOWN = 15, CHARACTERS_SHOWN = 160;
 function samplesOf(facts, refresh) {
-  if (facts.task === "characters") return new WrittenText(refresh);
-  return facts.images && facts.parts["test"] ? new ReadDigits(facts, refresh) : null;
+  return facts.task === "characters" ? new WrittenText(refresh) : facts.images && facts.parts.test ? new ReadDigits(facts, refresh) : null;
 }
 var WrittenText = class {
   element;
@@ -1395,17 +1093,14 @@ var WrittenText = class {
     this.element = h("section", { class: "card" }, h("div", { class: "row head" }, h("h2", {}, "What it writes"), button("Write again", refresh)), this.text, h("div", { class: "fields" }, field("Begin with", this.prompt, "characters that the model knows"), field("Temperature", this.heat, "0 takes the most likely character")));
   }
   async refresh(training) {
-    const prompt = this.prompt.value;
-    const temperature = Math.max(0, this.heat.valueAsNumber || 0);
+    let prompt = this.prompt.value, temperature = Math.max(0, this.heat.valueAsNumber || 0);
     this.text.textContent = await training.sample({ length: CHARACTERS_SHOWN, temperature, seed: this.seed++, ...prompt ? { prompt } : {} });
   }
-};
-var ReadDigits = class {
+}, ReadDigits = class {
   constructor(facts, refresh) {
     this.facts = facts;
-    const count = facts.parts["test"] ?? 0;
-    this.rows = Array.from({ length: Math.min(DIGITS_SHOWN, count) }, (_, i) => Math.floor(i * count / DIGITS_SHOWN));
-    this.element = h("section", { class: "card" }, h("div", { class: "row head" }, h("h2", {}, "What it reads"), button("Look again", refresh)), this.score, this.list);
+    let count = facts.parts.test ?? 0;
+    this.rows = Array.from({ length: Math.min(DIGITS_SHOWN, count) }, (_, i) => Math.floor(i * count / DIGITS_SHOWN)), this.element = h("section", { class: "card" }, h("div", { class: "row head" }, h("h2", {}, "What it reads"), button("Look again", refresh)), this.score, this.list);
   }
   facts;
   element;
@@ -1413,197 +1108,152 @@ var ReadDigits = class {
   score = h("p", { class: "figures" });
   rows;
   async refresh(training) {
-    const { step, input, label: label2, height, width } = this.facts.images;
-    const batch = await training.take("test", this.rows);
-    const [images, labels] = [batch[input], batch[label2].data];
-    const found = await training.run(step, { [input]: images });
-    const { data, shape } = found["probabilities"];
-    const classes = shape[1];
-    const size = height * width;
+    let { step, input, label: label2, height, width } = this.facts.images, batch = await training.take("test", this.rows), [images, labels] = [batch[input], batch[label2].data], found = await training.run(step, { [input]: images }), { data, shape } = found.probabilities, classes = shape[1], size = height * width;
     this.list.replaceChildren(...this.rows.map((_, i) => {
-      const row = [...data.slice(i * classes, (i + 1) * classes)];
-      const guess = row.indexOf(Math.max(...row));
-      const pixels = images.data.slice(i * size, (i + 1) * size);
+      let row = [...data.slice(i * classes, (i + 1) * classes)], guess = row.indexOf(Math.max(...row)), pixels = images.data.slice(i * size, (i + 1) * size);
       return digit(pixels, height, width, guess, Number(labels[i]), row[guess]);
     }));
-    const measured = await training.evaluate("test");
-    const accuracy = measured["accuracy"];
-    if (accuracy === void 0) return;
-    this.score.textContent = `${(100 * accuracy).toFixed(1)} % of ${this.facts.parts["test"]} test images are right`;
-    announce(this.score.textContent);
+    let accuracy = (await training.evaluate("test")).accuracy;
+    accuracy !== void 0 && (this.score.textContent = `${(100 * accuracy).toFixed(1)} % of ${this.facts.parts.test} test images are right`, announce(this.score.textContent));
   }
 };
 function digit(pixels, height, width, guess, label2, sure) {
-  const right = guess === label2;
-  const canvas = h("canvas", { width, height, "aria-hidden": "true" });
-  const context = canvas.getContext("2d");
+  let right = guess === label2, canvas = h("canvas", { width, height, "aria-hidden": "true" }), context = canvas.getContext("2d");
   if (context) {
-    const image = context.createImageData(width, height);
+    let image = context.createImageData(width, height);
     pixels.forEach((ink, i) => {
-      const grey = Math.round(255 * (1 - Math.min(1, Math.max(0, ink))));
+      let grey = Math.round(255 * (1 - Math.min(1, Math.max(0, ink))));
       image.data.set([grey, grey, grey, 255], 4 * i);
-    });
-    context.putImageData(image, 0, 0);
+    }), context.putImageData(image, 0, 0);
   }
-  const said = right ? `${guess} ✓` : `${guess} ✗`;
-  const words2 = `A ${label2}, read as ${guess}, ${Math.round(100 * sure)} % sure: ${right ? "right" : "wrong"}`;
+  let said = right ? `${guess} ✓` : `${guess} ✗`, words2 = `A ${label2}, read as ${guess}, ${Math.round(100 * sure)} % sure: ${right ? "right" : "wrong"}`;
   return h("li", { class: right ? "right" : "wrong" }, canvas, h("span", { "aria-hidden": "true" }, said), h("span", { class: "unseen" }, words2));
 }
 
 // page/train.ts
-var SAMPLE_MS = 5e3;
-var [LEAST_POWER, MOST_POWER] = [-5, 0];
+var SAMPLE_MS = 5e3, [LEAST_POWER, MOST_POWER] = [-5, 0];
 async function mountTrain(root, model) {
   root.classList.add("train");
-  const view = new TrainView(model);
+  let view = new TrainView(model);
   root.replaceChildren(...await view.open());
 }
 var TrainView = class {
   constructor(model) {
-    this.model = model;
-    this.training = model.train({ paused: true, onStep: (record) => this.onStep(record), onState: (state, error) => this.onState(state, error) });
+    this.model = model, this.training = model.train({ paused: !0, onStep: (record) => this.onStep(record), onState: (state, error) => this.onState(state, error) });
   }
   model;
   training;
   curve = new LossCurve();
   figures = h("p", { class: "figures" }, "No step yet");
   trouble = h("div", {});
-  go = button("Train", () => void this.toggle(), { class: "main" });
-  one = button("One step", () => void this.guarded(() => this.training.step()));
+  go = button("Train", () => {
+    this.toggle();
+  }, { class: "main" });
+  one = button("One step", () => {
+    this.guarded(() => this.training.step());
+  });
   samples = null;
   last = null;
   times = [];
   sampled = 0;
-  sampling = false;
+  sampling = !1;
   async open() {
-    const facts = await this.training.ready;
-    this.samples = samplesOf(facts, () => void this.refresh());
-    void this.refresh();
-    const curve = h("section", { class: "card" }, h("div", { class: "row head" }, h("h2", {}, "Loss"), h("div", { class: "row" }, this.go, this.one)), this.figures, this.curve.element, this.trouble);
-    return [curve, ...this.samples ? [this.samples.element] : [], this.settings(facts), this.weights()];
+    let facts = await this.training.ready;
+    return this.samples = samplesOf(facts, () => {
+      this.refresh();
+    }), this.refresh(), [h("section", { class: "card" }, h("div", { class: "row head" }, h("h2", {}, "Loss"), h("div", { class: "row" }, this.go, this.one)), this.figures, this.curve.element, this.trouble), ...this.samples ? [this.samples.element] : [], this.settings(facts), this.weights()];
   }
   settings(facts) {
-    const parts = Object.entries(facts.parts).map(([name, count]) => `${plural(count, "sample")} (${name})`);
+    let parts = Object.entries(facts.parts).map(([name, count]) => `${plural(count, "sample")} (${name})`);
     return h("section", { class: "card" }, h("h2", {}, "Settings"), h("p", { class: "soft" }, [`Optimizer ${facts.optimizer}`, ...parts].join(" · ")), h("div", { class: "fields wide" }, this.rateField(facts), facts.anyBatch && this.batchField(facts)), this.measures(facts));
   }
   rateField(facts) {
-    const value = h("output", {}, "as the schedule says");
-    const slider = h("input", { type: "range", min: LEAST_POWER, max: MOST_POWER, step: 0.05, value: Math.log10(facts.learningRate || 1e-3), oninput: () => {
-      const rate = 10 ** slider.valueAsNumber;
-      this.training.learningRate = rate;
-      value.textContent = number(rate);
-      slider.setAttribute("aria-valuetext", number(rate));
-      schedule.disabled = false;
-    } });
-    const schedule = button("Follow the schedule", () => {
-      this.training.learningRate = null;
-      value.textContent = "as the schedule says";
-      slider.setAttribute("aria-valuetext", "as the schedule says");
-      schedule.disabled = true;
-      slider.focus();
-    }, { disabled: true });
-    slider.setAttribute("aria-valuetext", "as the schedule says");
-    return h("div", {}, field("Learning rate", slider, "on a scale of powers of ten"), h("div", { class: "row" }, value, schedule));
+    let value = h("output", {}, "as the schedule says"), slider = h("input", { type: "range", min: LEAST_POWER, max: MOST_POWER, step: 0.05, value: Math.log10(facts.learningRate || 1e-3), oninput: () => {
+      let rate = 10 ** slider.valueAsNumber;
+      this.training.learningRate = rate, value.textContent = number(rate), slider.setAttribute("aria-valuetext", number(rate)), schedule.disabled = !1;
+    } }), schedule = button("Follow the schedule", () => {
+      this.training.learningRate = null, value.textContent = "as the schedule says", slider.setAttribute("aria-valuetext", "as the schedule says"), schedule.disabled = !0, slider.focus();
+    }, { disabled: !0 });
+    return slider.setAttribute("aria-valuetext", "as the schedule says"), h("div", {}, field("Learning rate", slider, "on a scale of powers of ten"), h("div", { class: "row" }, value, schedule));
   }
   batchField(facts) {
-    const value = h("output", {}, plural(facts.batchSize, "sample"));
-    const slider = h("input", { type: "range", min: 1, max: facts.largestBatch, step: 1, value: facts.batchSize, oninput: () => {
-      this.training.batchSize = slider.valueAsNumber;
-      value.textContent = plural(slider.valueAsNumber, "sample");
+    let value = h("output", {}, plural(facts.batchSize, "sample")), slider = h("input", { type: "range", min: 1, max: facts.largestBatch, step: 1, value: facts.batchSize, oninput: () => {
+      this.training.batchSize = slider.valueAsNumber, value.textContent = plural(slider.valueAsNumber, "sample");
     } });
     return h("div", {}, field("Batch", slider, `1 to ${facts.largestBatch} samples a step`), value);
   }
   measures(facts) {
-    const parts = Object.keys(facts.parts).filter((name) => name !== "train");
+    let parts = Object.keys(facts.parts).filter((name) => name !== "train");
     if (!parts.length) return null;
-    const found = h("p", { class: "figures" });
-    const measure = async (part) => {
+    let found = h("p", { class: "figures" }), measure = async (part) => {
       found.textContent = "Measuring …";
-      const numbers = Object.entries(await this.training.evaluate(part));
-      found.textContent = `On ${part} data: ${numbers.map(([name, value]) => `${name} ${number(value)}`).join(", ")}`;
-      announce(found.textContent);
-    };
-    const buttons = parts.map((part) => button(`Measure on ${part} data`, () => void this.guarded(() => measure(part))));
+      let numbers = Object.entries(await this.training.evaluate(part));
+      found.textContent = `On ${part} data: ${numbers.map(([name, value]) => `${name} ${number(value)}`).join(", ")}`, announce(found.textContent);
+    }, buttons = parts.map((part) => button(`Measure on ${part} data`, () => {
+      this.guarded(() => measure(part));
+    }));
     return h("div", {}, h("div", { class: "row" }, buttons), found);
   }
   weights() {
-    const file = h("input", { type: "file", class: "unseen", id: "weights-file", accept: ".safetensors" });
-    file.addEventListener("change", () => {
-      const [chosen] = file.files ?? [];
-      if (chosen) void this.guarded(() => this.take(chosen));
-      file.value = "";
-    });
-    return h("section", { class: "card" }, h("h2", {}, "Weights"), h("p", { class: "soft" }, "A safetensors file, which Python's pumice and PyTorch load too."), h("div", { class: "row" }, button("Download weights", () => void this.guarded(() => this.save())), file, h("label", { class: "button", for: file.id }, "Load weights"), button("Start again", () => void this.guarded(() => this.reset()), { class: "danger" })));
+    let file = h("input", { type: "file", class: "unseen", id: "weights-file", accept: ".safetensors" });
+    return file.addEventListener("change", () => {
+      let [chosen] = file.files ?? [];
+      chosen && this.guarded(() => this.take(chosen)), file.value = "";
+    }), h("section", { class: "card" }, h("h2", {}, "Weights"), h("p", { class: "soft" }, "A safetensors file, which Python's pumice and PyTorch load too."), h("div", { class: "row" }, button("Download weights", () => {
+      this.guarded(() => this.save());
+    }), file, h("label", { class: "button", for: file.id }, "Load weights"), button("Start again", () => {
+      this.guarded(() => this.reset());
+    }, { class: "danger" })));
   }
   async save() {
-    const step = this.last?.step ?? 0;
-    const bytes2 = await this.training.weights();
-    download(`${this.model.info.name}-step-${step}.safetensors`, bytes2, "application/octet-stream");
-    announce(`Weights of step ${step} are downloaded`);
+    let step = this.last?.step ?? 0, bytes2 = await this.training.weights();
+    download(`${this.model.info.name}-step-${step}.safetensors`, bytes2, "application/octet-stream"), announce(`Weights of step ${step} are downloaded`);
   }
   async take(file) {
-    await this.training.loadWeights(new Uint8Array(await file.arrayBuffer()));
-    this.begin(`The weights of ${file.name} are loaded`);
+    await this.training.loadWeights(new Uint8Array(await file.arrayBuffer())), this.begin(`The weights of ${file.name} are loaded`);
   }
   async reset() {
-    await this.training.reset();
-    this.begin("Back to the first weights");
+    await this.training.reset(), this.begin("Back to the first weights");
   }
   begin(why) {
-    this.curve.clear();
-    [this.last, this.times] = [null, []];
-    this.figures.textContent = why;
-    announce(why);
-    void this.refresh();
+    this.curve.clear(), [this.last, this.times] = [null, []], this.figures.textContent = why, announce(why), this.refresh();
   }
   async toggle() {
     await this.guarded(() => this.training.state === "running" ? this.training.pause() : this.training.resume());
   }
   async guarded(work) {
     try {
-      this.trouble.replaceChildren();
-      await work();
+      this.trouble.replaceChildren(), await work();
     } catch (error) {
       this.show(error);
     }
   }
   show(error) {
-    this.trouble.replaceChildren(troubleCard(troubleOf(error), () => void this.toggle()));
+    this.trouble.replaceChildren(troubleCard(troubleOf(error), () => {
+      this.toggle();
+    }));
   }
   onStep(record) {
-    this.last = record;
-    this.curve.add(record.step, record.loss);
-    this.times.push(performance.now());
-    if (this.times.length > 50) this.times.shift();
-    this.figures.textContent = this.told(record);
-    if (performance.now() - this.sampled > SAMPLE_MS && this.training.state === "running") void this.refresh();
+    this.last = record, this.curve.add(record.step, record.loss), this.times.push(performance.now()), this.times.length > 50 && this.times.shift(), this.figures.textContent = this.told(record), performance.now() - this.sampled > SAMPLE_MS && this.training.state === "running" && this.refresh();
   }
   told(record) {
-    const metrics = Object.entries(record.metrics).map(([name, value]) => `${name} ${number(value)}`);
-    const [first, now] = [this.times[0], this.times[this.times.length - 1]];
-    const speed = now > first ? 1e3 * (this.times.length - 1) / (now - first) : 0;
+    let metrics = Object.entries(record.metrics).map(([name, value]) => `${name} ${number(value)}`), [first, now] = [this.times[0], this.times[this.times.length - 1]], speed = now > first ? 1e3 * (this.times.length - 1) / (now - first) : 0;
     return [`step ${record.step}`, `epoch ${record.epoch + 1}`, `loss ${number(record.loss)}`, ...metrics, `learning rate ${number(record.learningRate)}`, ...speed ? [`${number(speed)} steps/s`] : []].join(" · ");
   }
   onState(state, error) {
-    const running = state === "running";
-    this.go.textContent = running ? "Pause" : this.last ? "Go on" : "Train";
-    this.one.disabled = running;
-    if (running) this.times = [];
-    if (error) this.show(error);
-    else if (running) this.trouble.replaceChildren();
-    else if (this.last) announce(`Paused at step ${this.last.step}, loss ${number(this.last.loss)}`);
-    if (state === "paused") void this.refresh();
+    let running = state === "running";
+    this.go.textContent = running ? "Pause" : this.last ? "Go on" : "Train", this.one.disabled = running, running && (this.times = []), error ? this.show(error) : running ? this.trouble.replaceChildren() : this.last && announce(`Paused at step ${this.last.step}, loss ${number(this.last.loss)}`), state === "paused" && this.refresh();
   }
   async refresh() {
-    if (!this.samples || this.sampling) return;
-    this.sampling = true;
-    try {
-      await this.samples.refresh(this.training);
-    } catch (error) {
-      this.show(error);
-    } finally {
-      this.sampling = false;
-      this.sampled = performance.now();
+    if (!(!this.samples || this.sampling)) {
+      this.sampling = !0;
+      try {
+        await this.samples.refresh(this.training);
+      } catch (error) {
+        this.show(error);
+      } finally {
+        this.sampling = !1, this.sampled = performance.now();
+      }
     }
   }
 };
@@ -1612,31 +1262,23 @@ var TrainView = class {
 import { caches as caches2 } from "./pumice.js";
 var VIEWS = { causal: mountChat, encoder: mountSearch, function: mountFunction, train: mountTrain };
 async function boot() {
-  const main = document.getElementById("main");
-  addTools(themeButton());
-  offerInstall();
-  const trouble = missingWebGpu();
+  let main = document.getElementById("main");
+  addTools(themeButton()), offerInstall();
+  let trouble = missingWebGpu();
   if (trouble) {
     main.replaceChildren(troubleCard(trouble));
     return;
   }
-  void keepOffline();
-  const model = await loadShown(main, forgetModel);
+  keepOffline();
+  let model = await loadShown(main, forgetModel);
   document.title = `${model.info.name} · Pumice`;
-  const title = document.getElementById("title");
-  if (title) title.textContent = model.info.name;
-  addTools(factsButton(model));
-  model.on("lost", () => notice("The graphics device was reset; the model loads again with the next question."));
-  model.on("restored", () => announce("The model is loaded again"));
-  Object.assign(window, { model });
-  await VIEWS[model.kind](main, model);
-  main.dataset.ready = model.kind;
+  let title = document.getElementById("title");
+  title && (title.textContent = model.info.name), addTools(factsButton(model)), model.on("lost", () => notice("The graphics device was reset; the model loads again with the next question.")), model.on("restored", () => announce("The model is loaded again")), Object.assign(window, { model }), await VIEWS[model.kind](main, model), main.dataset.ready = model.kind;
 }
 async function forgetModel() {
-  const { sha256 } = await (await fetch("./manifest.json", { cache: "no-cache" })).json();
+  let { sha256 } = await (await fetch("./manifest.json", { cache: "no-cache" })).json();
   await caches2.delete(sha256);
 }
 boot().catch((error) => {
-  document.getElementById("main")?.replaceChildren(h("p", { class: "card trouble", role: "alert" }, String(error)));
-  throw error;
+  throw document.getElementById("main")?.replaceChildren(h("p", { class: "card trouble", role: "alert" }, String(error))), error;
 });

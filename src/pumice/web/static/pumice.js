@@ -1,95 +1,64 @@
 // src/core/errors.ts
 var PumiceError = class extends Error {
   constructor(message, hint = "", fields = {}) {
-    super(message);
-    this.hint = hint;
-    this.fields = fields;
-    this.name = new.target.name;
+    super(message), this.hint = hint, this.fields = fields, this.name = new.target.name;
   }
   hint;
   fields;
   code = "error";
-};
-var InputError = class extends PumiceError {
+}, InputError = class extends PumiceError {
   code = "input";
-};
-var UnknownName = class extends InputError {
+}, UnknownName = class extends InputError {
   code = "unknown-name";
-};
-var MissingName = class extends InputError {
+}, MissingName = class extends InputError {
   code = "missing-name";
-};
-var ShapeError = class extends InputError {
+}, ShapeError = class extends InputError {
   code = "shape";
-};
-var DTypeError = class extends InputError {
+}, DTypeError = class extends InputError {
   code = "dtype";
-};
-var SymbolError = class extends InputError {
+}, SymbolError = class extends InputError {
   code = "symbol";
-};
-var IndexRangeError = class extends InputError {
+}, IndexRangeError = class extends InputError {
   code = "index-range";
-};
-var DataError = class extends InputError {
+}, DataError = class extends InputError {
   code = "data";
-};
-var FormatError = class extends InputError {
+}, FormatError = class extends InputError {
   code = "format";
-};
-var DamagedFile = class extends FormatError {
+}, DamagedFile = class extends FormatError {
   code = "damaged-file";
-};
-var DiskFull = class extends PumiceError {
+}, DiskFull = class extends PumiceError {
   code = "disk-full";
-};
-var Diverged = class extends PumiceError {
+}, Diverged = class extends PumiceError {
   code = "diverged";
-};
-var NotFinite = class extends PumiceError {
+}, NotFinite = class extends PumiceError {
   code = "not-finite";
-};
-var PlanError = class extends PumiceError {
+}, PlanError = class extends PumiceError {
   code = "plan";
-};
-var LimitError = class extends PlanError {
+}, LimitError = class extends PlanError {
   code = "limit";
-};
-var ShaderError = class extends PlanError {
+}, ShaderError = class extends PlanError {
   code = "shader";
-};
-var DeviceError = class extends PumiceError {
+}, DeviceError = class extends PumiceError {
   code = "device";
-};
-var NoDevice = class extends DeviceError {
+}, NoDevice = class extends DeviceError {
   code = "no-device";
-};
-var DeviceLost = class extends DeviceError {
+}, DeviceLost = class extends DeviceError {
   code = "device-lost";
-};
-var OutOfMemory = class extends DeviceError {
+}, OutOfMemory = class extends DeviceError {
   code = "out-of-memory";
-};
-var RunCancelled = class extends PumiceError {
+}, RunCancelled = class extends PumiceError {
   code = "run-cancelled";
-};
-var ClosedError = class extends PumiceError {
+}, ClosedError = class extends PumiceError {
   code = "closed";
-};
-var SourceError = class extends PumiceError {
+}, SourceError = class extends PumiceError {
   code = "source";
-};
-var NotFound = class extends SourceError {
+}, NotFound = class extends SourceError {
   code = "not-found";
-};
-var NoNetwork = class extends SourceError {
+}, NoNetwork = class extends SourceError {
   code = "no-network";
-};
-var WrongHash = class extends SourceError {
+}, WrongHash = class extends SourceError {
   code = "wrong-hash";
-};
-var CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash];
-var BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
+}, CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash], BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 function errorFrom(code, message, hint = "", fields = {}) {
   return new (BY_CODE.get(code) ?? PumiceError)(message, hint, fields);
 }
@@ -99,11 +68,10 @@ function errorOf(data) {
   return errorFrom(data.code, data.message, data.hint, data.fields);
 }
 function buffersOf(arrays) {
-  const found = /* @__PURE__ */ new Set();
-  for (const entry of arrays) {
-    const view = ArrayBuffer.isView(entry) ? entry : entry.data;
-    const buffer = view.buffer;
-    if (buffer instanceof ArrayBuffer && view.byteLength === buffer.byteLength) found.add(buffer);
+  let found = new Set();
+  for (let entry of arrays) {
+    let view = ArrayBuffer.isView(entry) ? entry : entry.data, buffer = view.buffer;
+    buffer instanceof ArrayBuffer && view.byteLength === buffer.byteLength && found.add(buffer);
   }
   return [...found];
 }
@@ -111,75 +79,66 @@ function buffersOf(arrays) {
 // src/client.ts
 var Connection = class {
   worker;
-  pending = /* @__PURE__ */ new Map();
+  pending = new Map();
   next = 1;
   ended = null;
   onModelEvent = () => {
   };
   constructor(url) {
-    this.worker = startWorker(url);
-    this.worker.onmessage = (event) => this.receive(event.data);
-    this.worker.onmessageerror = () => this.end(new PumiceError("a message of the worker could not be read"));
-    this.worker.onerror = (event) => {
+    this.worker = startWorker(url), this.worker.onmessage = (event) => this.receive(event.data), this.worker.onmessageerror = () => this.end(new PumiceError("a message of the worker could not be read")), this.worker.onerror = (event) => {
       event.preventDefault();
-      const said = event.message ? `: ${event.message}` : "";
+      let said = event.message ? `: ${event.message}` : "";
       this.end(new SourceError(`the worker cannot run${said}`, "worker.js must be served beside pumice.js, as JavaScript"));
     };
   }
   call(method, args, options = {}) {
-    const id = this.next++;
-    const cancel = () => {
-      if (this.pending.has(id)) this.post({ id, cancel: true });
-    };
-    const { signal } = options;
-    const result = new Promise((resolve, reject) => {
+    let id = this.next++, cancel = () => {
+      this.pending.has(id) && this.post({ id, cancel: !0 });
+    }, { signal } = options, result = new Promise((resolve, reject) => {
       if (this.ended) return reject(this.ended);
-      const onEvent = options.onEvent;
+      let onEvent = options.onEvent;
       this.pending.set(id, { resolve, reject, onEvent: onEvent ?? (() => {
       }) });
       try {
         this.post({ id, method, args }, options.transfer);
       } catch (error) {
         this.pending.delete(id);
-        const why = error instanceof Error ? error.message : String(error);
+        let why = error instanceof Error ? error.message : String(error);
         return reject(errorOf({ code: "input", message: `${method} cannot take this: ${why}`, hint: "", fields: {} }));
       }
-      if (signal?.aborted) cancel();
+      signal?.aborted && cancel();
     });
-    signal?.addEventListener("abort", cancel, { once: true });
-    const forget = () => signal?.removeEventListener("abort", cancel);
-    result.then(forget, forget);
-    return { result, cancel, send: (message, transfer) => this.post({ id, message }, transfer) };
+    signal?.addEventListener("abort", cancel, { once: !0 });
+    let forget = () => signal?.removeEventListener("abort", cancel);
+    return result.then(forget, forget), { result, cancel, send: (message, transfer) => this.post({ id, message }, transfer) };
   }
   terminate() {
     this.end(new ClosedError("the model is closed", "load it again"));
   }
   post(message, transfer = []) {
-    if (!this.ended) this.worker.postMessage(message, transfer);
+    this.ended || this.worker.postMessage(message, transfer);
   }
   receive(message) {
     if ("model" in message) return this.onModelEvent(message.model);
-    const call = this.pending.get(message.id);
-    if (!call) return;
-    if ("event" in message) return call.onEvent(message.event);
-    this.pending.delete(message.id);
-    if ("error" in message) call.reject(errorOf(message.error));
-    else call.resolve(message.result);
+    let call = this.pending.get(message.id);
+    if (call) {
+      if ("event" in message) return call.onEvent(message.event);
+      this.pending.delete(message.id), "error" in message ? call.reject(errorOf(message.error)) : call.resolve(message.result);
+    }
   }
   end(why) {
-    if (this.ended) return;
-    this.ended = why;
-    this.worker.terminate();
-    for (const call of this.pending.values()) call.reject(why);
-    this.pending.clear();
+    if (!this.ended) {
+      this.ended = why, this.worker.terminate();
+      for (let call of this.pending.values()) call.reject(why);
+      this.pending.clear();
+    }
   }
 };
 function startWorker(url) {
   try {
-    if (url === void 0) return new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "pumice" });
-    return new Worker(url, { type: "module", name: "pumice" });
+    return url === void 0 ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "pumice" }) : new Worker(url, { type: "module", name: "pumice" });
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
+    let why = error instanceof Error ? error.message : String(error);
     throw new SourceError(`the worker cannot be started: ${why}`, "serve worker.js from the page's own origin, or give workerUrl");
   }
 }
@@ -188,28 +147,20 @@ function startWorker(url) {
 var Generation = class {
   result;
   pieces = [];
-  waiting = /* @__PURE__ */ new Set();
+  waiting = new Set();
   stop;
-  done = false;
+  done = !1;
   count = 0;
   constructor(start, prompt, options, complete = () => {
   }) {
-    const { result, cancel } = start(prompt, options, (piece, tokens) => {
-      this.count = tokens;
-      this.pieces.push(piece);
-      this.wake();
+    let { result, cancel } = start(prompt, options, (piece, tokens) => {
+      this.count = tokens, this.pieces.push(piece), this.wake();
     });
-    this.stop = cancel;
-    this.result = result.then((answer) => {
-      complete(answer);
-      return answer;
-    }, (error) => {
-      complete(null);
-      throw error;
+    this.stop = cancel, this.result = result.then((answer) => (complete(answer), answer), (error) => {
+      throw complete(null), error;
     });
-    const end = () => {
-      this.done = true;
-      this.wake();
+    let end = () => {
+      this.done = !0, this.wake();
     };
     this.result.then(end, end);
   }
@@ -217,79 +168,67 @@ var Generation = class {
     return this.count;
   }
   cancel() {
-    if (!this.done) this.stop();
+    this.done || this.stop();
   }
   async *[Symbol.asyncIterator]() {
     let at = 0;
     try {
       for (; ; ) {
-        const piece = this.pieces[at];
-        if (piece !== void 0) {
-          at++;
-          yield piece;
-        } else if (this.done) {
+        let piece = this.pieces[at];
+        if (piece !== void 0)
+          at++, yield piece;
+        else if (this.done) {
           await this.result;
           return;
-        } else {
+        } else
           await new Promise((resolve) => this.waiting.add(resolve));
-        }
       }
     } finally {
       this.cancel();
     }
   }
   wake() {
-    for (const resolve of this.waiting) resolve();
+    for (let resolve of this.waiting) resolve();
     this.waiting.clear();
   }
-};
-var Chat = class {
+}, Chat = class {
   constructor(start, templated, { system, history = [], ...options } = {}) {
-    this.start = start;
-    this.templated = templated;
-    refuseOptions(options);
-    if (system !== void 0 && !templated) {
+    if (this.start = start, this.templated = templated, refuseOptions(options), system !== void 0 && !templated)
       throw new InputError("this model has no chat template, so there is no place for a system text");
-    }
-    this.options = options;
-    this.said = [...system ? [{ role: "system", content: system }] : [], ...history.map((m) => ({ ...m }))];
+    this.options = options, this.said = [...system ? [{ role: "system", content: system }] : [], ...history.map((m) => ({ ...m }))];
   }
   start;
   templated;
   said;
   options;
-  answering = false;
+  answering = !1;
   get messages() {
     return this.said.map((m) => ({ ...m }));
   }
   send(text, options = {}) {
-    if (typeof text !== "string") throw new InputError(`the message is ${typeof text}`, "give a text");
+    if (typeof text != "string") throw new InputError(`the message is ${typeof text}`, "give a text");
     return this.answer([...this.said, { role: "user", content: text }], options);
   }
   regenerate(options = {}) {
-    const last = this.said.at(-1);
-    if (last?.role !== "assistant") throw new InputError("there is no answer to give again", "send a message first");
+    if (this.said.at(-1)?.role !== "assistant") throw new InputError("there is no answer to give again", "send a message first");
     return this.answer(this.said.slice(0, -1), options);
   }
   reset(system) {
-    if (system === void 0) this.said = this.said.slice(0, 1).filter((m) => m.role === "system");
-    else this.said = system ? [{ role: "system", content: system }] : [];
+    system === void 0 ? this.said = this.said.slice(0, 1).filter((m) => m.role === "system") : this.said = system ? [{ role: "system", content: system }] : [];
   }
   answer(asked, options) {
-    refuseOptions(options);
-    if (this.answering) throw new InputError("this chat is still answering", "read that answer to its end, or cancel() it");
-    this.answering = true;
-    const prompt = this.templated ? asked : asked.map((m) => m.content).join("\n");
+    if (refuseOptions(options), this.answering) throw new InputError("this chat is still answering", "read that answer to its end, or cancel() it");
+    this.answering = !0;
+    let prompt = this.templated ? asked : asked.map((m) => m.content).join(`
+`);
     return new Generation(this.start, prompt, { ...this.options, ...options }, (answer) => {
-      this.answering = false;
-      if (answer) this.said = [...asked, { role: "assistant", content: answer.text }];
+      this.answering = !1, answer && (this.said = [...asked, { role: "assistant", content: answer.text }]);
     });
   }
 };
 function refuseOptions(options) {
-  for (const name of ["raw", "system"]) {
+  for (let name of ["raw", "system"])
     if (name in options) throw new InputError(`${name} is no option of a chat's answers`, "the chat's messages are the prompt");
-  }
 }
 
 // src/model/cancelled.ts
@@ -304,51 +243,40 @@ var Training = class {
   stepCount = 0;
   error = null;
   call;
-  asked = /* @__PURE__ */ new Map();
-  readers = /* @__PURE__ */ new Set();
+  asked = new Map();
+  readers = new Set();
   options;
   early = null;
   next = 1;
   rate = null;
   size = 0;
   constructor(start, options) {
-    const { data, onStep, onState: _, signal, ...plain } = options;
-    this.options = options;
-    if (!onStep) this.early = this.newReader();
-    this.state = options.paused ? "paused" : "running";
-    this.rate = options.learningRate ?? null;
+    let { data, onStep, onState: _, signal, ...plain } = options;
+    this.options = options, onStep || (this.early = this.newReader()), this.state = options.paused ? "paused" : "running", this.rate = options.learningRate ?? null;
     let opened = () => {
-    };
-    const facts = new Promise((resolve) => opened = resolve);
-    this.call = start({ options: plain, ownData: data !== void 0 }, (event) => this.receive(event, opened));
-    this.ready = Promise.race([facts, this.call.result.then(() => facts)]);
-    this.ready.catch(() => {
-    });
-    this.call.result.then(() => this.become("stopped", null), (error) => this.broken(error));
-    signal?.addEventListener("abort", () => void this.stop(), { once: true });
+    }, facts = new Promise((resolve) => opened = resolve);
+    this.call = start({ options: plain, ownData: data !== void 0 }, (event) => this.receive(event, opened)), this.ready = Promise.race([facts, this.call.result.then(() => facts)]), this.ready.catch(() => {
+    }), this.call.result.then(() => this.become("stopped", null), (error) => this.broken(error)), signal?.addEventListener("abort", () => {
+      this.stop();
+    }, { once: !0 });
   }
   [Symbol.asyncIterator]() {
-    const { early } = this;
-    this.early = null;
-    if (early) return early;
-    const reader = this.newReader();
-    if (this.state === "failed" && this.error) reader.end(this.error);
-    else if (this.state === "stopped" || this.state === "finished") reader.end(null);
-    return reader;
+    let { early } = this;
+    if (this.early = null, early) return early;
+    let reader = this.newReader();
+    return this.state === "failed" && this.error ? reader.end(this.error) : (this.state === "stopped" || this.state === "finished") && reader.end(null), reader;
   }
   get learningRate() {
     return this.rate;
   }
   set learningRate(value) {
-    this.rate = value;
-    this.change({ learningRate: value });
+    this.rate = value, this.change({ learningRate: value });
   }
   get batchSize() {
     return this.size;
   }
   set batchSize(value) {
-    this.size = value;
-    this.change({ batchSize: value });
+    this.size = value, this.change({ batchSize: value });
   }
   async pause() {
     await this.ask("pause", null);
@@ -360,13 +288,11 @@ var Training = class {
     return this.ask("step", { count });
   }
   async stop() {
-    this.call.cancel();
-    await this.call.result.catch(() => {
+    this.call.cancel(), await this.call.result.catch(() => {
     });
   }
   async reset() {
-    await this.ask("reset", null);
-    this.stepCount = 0;
+    await this.ask("reset", null), this.stepCount = 0;
   }
   evaluate(part = "validation") {
     return this.ask("evaluate", { part });
@@ -384,21 +310,17 @@ var Training = class {
     return this.ask("weights", null);
   }
   async loadWeights(file) {
-    await this.ask("loadWeights", { file });
-    this.stepCount = 0;
+    await this.ask("loadWeights", { file }), this.stepCount = 0;
   }
   newReader() {
-    const reader = new Reader(() => this.readers.delete(reader));
-    this.readers.add(reader);
-    return reader;
+    let reader = new Reader(() => this.readers.delete(reader));
+    return this.readers.add(reader), reader;
   }
   async ask(request, args) {
-    await this.ready;
-    if (this.state === "stopped") throw new ClosedError("this training was stopped", "start another: model.train()");
-    const ask = this.next++;
+    if (await this.ready, this.state === "stopped") throw new ClosedError("this training was stopped", "start another: model.train()");
+    let ask = this.next++;
     return new Promise((resolve, reject) => {
-      this.asked.set(ask, { resolve, reject });
-      this.call.send({ ask, request, args });
+      this.asked.set(ask, { resolve, reject }), this.call.send({ ask, request, args });
     });
   }
   change(setting) {
@@ -407,57 +329,47 @@ var Training = class {
   receive(event, opened) {
     switch (event.kind) {
       case "ready":
-        this.size ||= event.facts.batchSize;
-        return opened(event.facts);
+        return this.size ||= event.facts.batchSize, opened(event.facts);
       case "steps":
-        for (const record of event.records) this.told(record);
+        for (let record of event.records) this.told(record);
         return;
       case "state":
-        this.stepCount = event.step;
-        return this.become(event.state, event.error === null ? null : errorOf(event.error));
+        return this.stepCount = event.step, this.become(event.state, event.error === null ? null : errorOf(event.error));
       case "need":
         return void this.give(event.number, event.size);
       case "answer":
-        this.asked.get(event.ask)?.resolve(event.result);
-        return void this.asked.delete(event.ask);
+        return this.asked.get(event.ask)?.resolve(event.result), void this.asked.delete(event.ask);
       case "refusal":
-        this.asked.get(event.ask)?.reject(errorOf(event.error));
-        return void this.asked.delete(event.ask);
+        return this.asked.get(event.ask)?.reject(errorOf(event.error)), void this.asked.delete(event.ask);
     }
   }
   told(record) {
-    this.stepCount = record.step;
-    this.options.onStep?.(record);
-    for (const reader of this.readers) reader.push(record);
+    this.stepCount = record.step, this.options.onStep?.(record);
+    for (let reader of this.readers) reader.push(record);
   }
   become(state, error) {
-    if (this.state === "stopped") return;
-    [this.state, this.error] = [state, error];
-    this.options.onState?.(state, error);
-    if (state === "running") return;
-    if (state !== "paused") for (const reader of [...this.readers]) reader.end(error);
-    if (state === "stopped") this.refuse(new ClosedError("this training was stopped", "start another: model.train()"));
+    if (this.state !== "stopped" && ([this.state, this.error] = [state, error], this.options.onState?.(state, error), state !== "running")) {
+      if (state !== "paused") for (let reader of [...this.readers]) reader.end(error);
+      state === "stopped" && this.refuse(new ClosedError("this training was stopped", "start another: model.train()"));
+    }
   }
   broken(error) {
-    this.refuse(error);
-    this.become("stopped", error);
+    this.refuse(error), this.become("stopped", error);
   }
   refuse(error) {
-    for (const { reject } of this.asked.values()) reject(error);
+    for (let { reject } of this.asked.values()) reject(error);
     this.asked.clear();
   }
   async give(number, size) {
     try {
-      const batch = await this.options.data(number, size);
+      let batch = await this.options.data(number, size);
       this.call.send({ given: number, batch });
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
+      let why = error instanceof Error ? error.message : String(error);
       this.call.send({ given: number, batch: null, error: why });
     }
   }
-};
-var MOST_KEPT = 1 << 16;
-var Reader = class {
+}, MOST_KEPT = 65536, Reader = class {
   constructor(forget) {
     this.forget = forget;
   }
@@ -466,37 +378,24 @@ var Reader = class {
   waiting = null;
   over = null;
   push(record) {
-    if (this.waiting) {
-      this.waiting.resolve({ value: record, done: false });
-      this.waiting = null;
-    } else {
-      this.records.push(record);
-      if (this.records.length > MOST_KEPT) this.records.shift();
-    }
+    this.waiting ? (this.waiting.resolve({ value: record, done: !1 }), this.waiting = null) : (this.records.push(record), this.records.length > MOST_KEPT && this.records.shift());
   }
   end(error) {
-    this.over ??= { error };
-    this.forget();
-    const { waiting } = this;
-    this.waiting = null;
-    if (waiting) void this.settle().then(waiting.resolve, waiting.reject);
+    this.over ??= { error }, this.forget();
+    let { waiting } = this;
+    this.waiting = null, waiting && this.settle().then(waiting.resolve, waiting.reject);
   }
   next() {
-    const record = this.records.shift();
-    if (record) return Promise.resolve({ value: record, done: false });
-    if (this.over) return this.settle();
-    return new Promise((resolve, reject) => this.waiting = { resolve, reject });
+    let record = this.records.shift();
+    return record ? Promise.resolve({ value: record, done: !1 }) : this.over ? this.settle() : new Promise((resolve, reject) => this.waiting = { resolve, reject });
   }
   return() {
-    this.over = { error: null };
-    this.forget();
-    return Promise.resolve({ value: void 0, done: true });
+    return this.over = { error: null }, this.forget(), Promise.resolve({ value: void 0, done: !0 });
   }
   async settle() {
-    const error = this.over?.error;
-    this.over = { error: null };
-    if (error) throw error;
-    return { value: void 0, done: true };
+    let error = this.over?.error;
+    if (this.over = { error: null }, error) throw error;
+    return { value: void 0, done: !0 };
   }
 };
 
@@ -506,14 +405,13 @@ function shapeText(shape) {
 }
 
 // src/core/arrays.ts
-var STORAGE = { f32: { bytes: 4, kind: "float", make: Float32Array }, f16: { bytes: 2, kind: "float", make: Uint16Array }, bf16: { bytes: 2, kind: "float", make: Uint16Array }, i32: { bytes: 4, kind: "int", make: Int32Array }, u32: { bytes: 4, kind: "int", make: Uint32Array }, i8: { bytes: 1, kind: "int", make: Int8Array }, u8: { bytes: 1, kind: "int", make: Uint8Array }, bool: { bytes: 1, kind: "bool", make: Uint8Array } };
-var RANGES = { i32: [-(2 ** 31), 2 ** 31 - 1], u32: [0, 2 ** 32 - 1], i8: [-128, 127], u8: [0, 255] };
+var STORAGE = { f32: { bytes: 4, kind: "float", make: Float32Array }, f16: { bytes: 2, kind: "float", make: Uint16Array }, bf16: { bytes: 2, kind: "float", make: Uint16Array }, i32: { bytes: 4, kind: "int", make: Int32Array }, u32: { bytes: 4, kind: "int", make: Uint32Array }, i8: { bytes: 1, kind: "int", make: Int8Array }, u8: { bytes: 1, kind: "int", make: Uint8Array }, bool: { bytes: 1, kind: "bool", make: Uint8Array } }, RANGES = { i32: [-(2 ** 31), 2 ** 31 - 1], u32: [0, 2 ** 32 - 1], i8: [-128, 127], u8: [0, 255] };
 function itemBytes(dtype) {
   return STORAGE[dtype].bytes;
 }
 function elements(shape) {
   let count = 1;
-  for (const n of shape) count *= n;
+  for (let n of shape) count *= n;
   return count;
 }
 function fromBytes(dtype, shape, bytes) {
@@ -523,91 +421,72 @@ function zeros(dtype, shape) {
   return fromBytes(dtype, shape, new ArrayBuffer(elements(shape) * itemBytes(dtype)));
 }
 function fromNumbers(dtype, shape, numbers) {
-  const made = zeros(dtype, shape);
-  if (numbers.length !== made.data.length) {
+  let made = zeros(dtype, shape);
+  if (numbers.length !== made.data.length)
     throw new ShapeError(`${numbers.length} numbers do not fill the shape ${shapeText(shape)}`);
-  }
-  const encode = dtype === "f16" ? toF16 : dtype === "bf16" ? toBf16 : null;
+  let encode = dtype === "f16" ? toF16 : dtype === "bf16" ? toBf16 : null;
   for (let i = 0; i < numbers.length; i++) made.data[i] = encode ? encode(numbers[i]) : numbers[i];
   return made;
 }
 function toNumbers(array) {
   if (array.dtype !== "f16" && array.dtype !== "bf16") return array.data;
-  const decode = array.dtype === "f16" ? fromF16 : fromBf16;
+  let decode = array.dtype === "f16" ? fromF16 : fromBf16;
   return Float32Array.from(array.data, decode);
 }
-var bits = new Uint32Array(1);
-var float = new Float32Array(bits.buffer);
+var bits = new Uint32Array(1), float = new Float32Array(bits.buffer);
 function bitsOf(x) {
-  float[0] = x;
-  return bits[0];
+  return float[0] = x, bits[0];
 }
 function toBf16(x) {
-  const b = bitsOf(x);
-  if (Number.isNaN(x)) return b >>> 16 & 32768 | 32704;
-  return b + 32767 + (b >>> 16 & 1) >>> 16 & 65535;
+  let b = bitsOf(x);
+  return Number.isNaN(x) ? b >>> 16 & 32768 | 32704 : b + 32767 + (b >>> 16 & 1) >>> 16 & 65535;
 }
 function fromBf16(half) {
-  bits[0] = half << 16;
-  return float[0];
+  return bits[0] = half << 16, float[0];
 }
 function toF16(x) {
-  const b = bitsOf(x);
-  const sign = b >>> 16 & 32768;
-  const size = b & 2147483647;
+  let b = bitsOf(x), sign = b >>> 16 & 32768, size = b & 2147483647;
   if (size > 2139095040) return sign | 32256;
   if (size >= 1199566848) return sign | 31744;
   if (size < 947912704) {
-    const scaled = Math.abs(fround(b)) * 2 ** 24;
-    const whole = Math.floor(scaled);
-    const rest = scaled - whole;
+    let scaled = Math.abs(fround(b)) * 16777216, whole = Math.floor(scaled), rest = scaled - whole;
     return sign | whole + (rest > 0.5 || rest === 0.5 && whole % 2 === 1 ? 1 : 0);
   }
   return sign | size - 939524096 + 4095 + (size >>> 13 & 1) >>> 13;
 }
 function fround(b) {
-  bits[0] = b;
-  return float[0];
+  return bits[0] = b, float[0];
 }
 function fromF16(half) {
-  const sign = half & 32768 ? -1 : 1;
-  const exponent = half >>> 10 & 31;
-  const fraction = half & 1023;
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
+  let sign = half & 32768 ? -1 : 1, exponent = half >>> 10 & 31, fraction = half & 1023;
+  return exponent === 31 ? fraction ? NaN : sign * (1 / 0) : exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -24 * fraction;
 }
 
 // src/index.ts
 async function load(from, options = {}) {
-  const { progress, signal, variant, cache = true, workerUrl } = options;
+  let { progress, signal, variant, cache = !0, workerUrl } = options;
   if (signal?.aborted) throw cancelled("loading");
-  const connection = new Connection(workerUrl);
-  const args = { from: placeOf(from), variant: variant ?? null, cache };
+  let connection = new Connection(workerUrl), args = { from: placeOf(from), variant: variant ?? null, cache };
   try {
-    const { info } = await connection.call("load", args, { onEvent: progress, signal }).result;
+    let { info } = await connection.call("load", args, { onEvent: progress, signal }).result;
     return new Model(connection, info);
   } catch (error) {
-    connection.terminate();
-    throw error;
+    throw connection.terminate(), error;
   }
 }
 function placeOf(from) {
-  if (typeof from !== "string" && !(from instanceof URL)) return from;
-  const url = new URL(from, document.baseURI);
-  url.pathname = url.pathname.replace(/\/(index\.html|manifest\.json)$/, "/").replace(/([^/])$/, "$1/");
-  url.search = url.hash = "";
-  return url.href;
+  if (typeof from != "string" && !(from instanceof URL)) return from;
+  let url = new URL(from, document.baseURI);
+  return url.pathname = url.pathname.replace(/\/(index\.html|manifest\.json)$/, "/").replace(/([^/])$/, "$1/"), url.search = url.hash = "", url.href;
 }
 var Model = class {
   constructor(connection, known) {
-    this.connection = connection;
-    this.known = known;
-    connection.onModelEvent = (event) => this.take(event);
+    this.connection = connection, this.known = known, connection.onModelEvent = (event) => this.take(event);
   }
   connection;
   known;
-  closed = false;
-  listeners = /* @__PURE__ */ new Map();
+  closed = !1;
+  listeners = new Map();
   get kind() {
     return this.known.kind;
   }
@@ -615,75 +494,64 @@ var Model = class {
     return this.known;
   }
   generate(prompt, options = {}) {
-    this.require("causal", "generates no text");
-    return new Generation(this.starter, prompt, options);
+    return this.require("causal", "generates no text"), new Generation(this.starter, prompt, options);
   }
   chat(options = {}) {
-    this.require("causal", "generates no text");
-    return new Chat(this.starter, this.known.chat, options);
+    return this.require("causal", "generates no text"), new Chat(this.starter, this.known.chat, options);
   }
   tokenize(prompt, options = {}) {
-    this.requireOpen();
-    return this.connection.call("tokenize", { prompt, system: options.system ?? null, raw: options.raw ?? false }).result;
+    return this.requireOpen(), this.connection.call("tokenize", { prompt, system: options.system ?? null, raw: options.raw ?? !1 }).result;
   }
   async embed(texts, options = {}) {
-    return (await this.embedded(texts, false, options)).vectors;
+    return (await this.embedded(texts, !1, options)).vectors;
   }
   async embedWithReceipt(texts) {
-    const { vectors, receipt } = await this.embedded(texts, true, {});
+    let { vectors, receipt } = await this.embedded(texts, !0, {});
     return { vectors, receipt: receipt ?? {} };
   }
   run(step, inputs, options = {}) {
     this.requireOpen();
-    const transfer = options.transfer ? buffersOf(Object.values(inputs)) : [];
+    let transfer = options.transfer ? buffersOf(Object.values(inputs)) : [];
     return this.connection.call("run", { step, inputs, read: options.read ?? null }, { signal: options.signal, transfer }).result;
   }
   train(options = {}) {
-    this.require("train", "has no train step");
-    return new Training((args, onEvent) => this.connection.call("train", args, { onEvent }), options);
+    return this.require("train", "has no train step"), new Training((args, onEvent) => this.connection.call("train", args, { onEvent }), options);
   }
   on(name, listener) {
-    const all = this.listeners.get(name) ?? /* @__PURE__ */ new Set();
-    this.listeners.set(name, all);
-    all.add(listener);
-    return () => all.delete(listener);
+    let all = this.listeners.get(name) ?? new Set();
+    return this.listeners.set(name, all), all.add(listener), () => all.delete(listener);
   }
   async close() {
-    if (this.closed) return;
-    this.closed = true;
-    try {
-      await this.connection.call("close", null).result;
-    } finally {
-      this.connection.terminate();
+    if (!this.closed) {
+      this.closed = !0;
+      try {
+        await this.connection.call("close", null).result;
+      } finally {
+        this.connection.terminate();
+      }
     }
   }
   async _loseDevice() {
     await this.connection.call("loseDevice", null).result;
   }
-  starter = (prompt, { signal, ...options }, onText) => {
-    this.requireOpen();
-    return this.connection.call("generate", { prompt, options }, { onEvent: ({ text, tokens }) => onText(text, tokens), signal });
-  };
+  starter = (prompt, { signal, ...options }, onText) => (this.requireOpen(), this.connection.call("generate", { prompt, options }, { onEvent: ({ text, tokens }) => onText(text, tokens), signal }));
   embedded(texts, receipt, options) {
     this.require("encoder", "embeds no texts");
-    const { progress, signal } = options;
-    const onEvent = progress && ((done) => progress(done, texts.length));
+    let { progress, signal } = options, onEvent = progress && ((done) => progress(done, texts.length));
     return this.connection.call("embed", { texts, receipt }, { onEvent, signal }).result;
   }
   require(kind, cannot) {
-    this.requireOpen();
-    if (this.kind !== kind) throw new InputError(`${this.known.name} is a ${this.kind} bundle, which ${cannot}`);
+    if (this.requireOpen(), this.kind !== kind) throw new InputError(`${this.known.name} is a ${this.kind} bundle, which ${cannot}`);
   }
   requireOpen() {
     if (this.closed) throw new ClosedError("the model is closed", "load it again");
   }
   take(event) {
-    if (event.name === "info") this.known = event.info;
-    const value = event.name === "lost" ? errorOf(event.error) : event.name === "info" ? event.info : void 0;
-    for (const listener of this.listeners.get(event.name) ?? []) listener(value);
+    event.name === "info" && (this.known = event.info);
+    let value = event.name === "lost" ? errorOf(event.error) : event.name === "info" ? event.info : void 0;
+    for (let listener of this.listeners.get(event.name) ?? []) listener(value);
   }
-};
-var caches = { list() {
+}, caches = { list() {
   return withWorker((connection) => connection.call("listCaches", null).result);
 }, delete(sha256) {
   return withWorker((connection) => connection.call("deleteCaches", { sha256: sha256 ?? null }).result);
@@ -691,7 +559,7 @@ var caches = { list() {
   return withWorker((connection) => connection.call("cacheUsage", null).result);
 } };
 async function withWorker(ask) {
-  const connection = new Connection();
+  let connection = new Connection();
   try {
     return await ask(connection);
   } finally {
