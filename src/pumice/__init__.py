@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pumice.tracing import spec as spec
     from pumice.tracing import state as state
     from pumice.tracing import trace as trace
+    from pumice.web.export import export_bundle as export_bundle
+    from pumice.web.export import export_web as export_web
 
 __version__ = "0.1.0"
 
@@ -69,6 +71,7 @@ _HOMES = {
     "pumice.run.store": "Store",
     "pumice.tensor": "Tensor",
     "pumice.tracing": "Spec capture interpret set_param set_state spec state trace",
+    "pumice.web.export": "export_bundle export_web",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""`pumice export`: a bundle of a model, or a check of one."""
+"""`pumice export`: a model or a function as a bundle or a web folder, or a check of one."""
 
 from __future__ import annotations
 
@@ -7,44 +7,82 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pumice.cli.pull import progress_bar
 from pumice.core.caps import BROWSERS, PRESETS, Caps
 from pumice.errors import InputError
-from pumice.llm.bundle import export_bundle
 from pumice.llm.bundle_read import read_bundle
 from pumice.run.bundle_read import Bundle
 from pumice.run.device import open_device
 from pumice.sources.files import size_text
+from pumice.web.export import changed_page_files, export_bundle, export_web
+
+# What begins the name of a model that is elsewhere; other names with a colon are functions.
+_SOURCES = ("hf", "pypi")
 
 
 def run(
-    model: str, folder: Path | None, *, check: bool, variants: str | None, force: bool, as_json: bool, options: Mapping[str, Any]
+    target: str,
+    *,
+    bundle: Path | None,
+    web: Path | None,
+    check: bool,
+    variants: str | None,
+    force: bool,
+    as_json: bool,
+    options: Mapping[str, Any],
 ) -> int:
-    """Write a bundle and read it back, or only the latter; the exit code."""
+    """Write a bundle or a web folder and read it back, or only the latter; the exit code."""
+    folder = web or bundle
     if check:
         if folder is not None:
-            raise InputError("--check takes the folder of a bundle in place of a model", hint=f"pumice export {folder} --check")
-        folder = Path(model)
+            raise InputError("--check takes a folder in place of a model", hint=f"pumice export {folder} --check")
+        folder = Path(target)
+    elif folder is None or (web and bundle):
+        given = "where to write it is not said" if folder is None else "--bundle and --web name two folders"
+        raise InputError(given, hint=f"pumice export {target} --web DIR, or --bundle DIR without a page")
     else:
-        if folder is None:
-            raise InputError("where to write the bundle is not said", hint=f"pumice export {model} --bundle DIR")
-        export_bundle(model, folder, variants=None if variants is None else _targets(variants), overwrite=force, **options)
+        write = export_web if web else export_bundle
+        with progress_bar(quiet=as_json) as progress:
+            write(_target(target, options), folder, variants=_caps(variants), overwrite=force, progress=progress, **options)
     found = read_bundle(folder)
-    print(json.dumps(_summary(found)) if as_json else _line(found))
+    page = (folder / "index.html").is_file()
+    changed = changed_page_files(folder) if page else []
+    if as_json:
+        print(json.dumps(_summary(found, page=page, changed=changed)))
+    else:
+        print(_line(found, page=page, changed=changed))
     return 0
 
 
-def _targets(names: str) -> list[Caps]:
+def _target(name: str, options: Mapping[str, Any]) -> Any:
+    """The model of that name, or the function that FILE.py:FUNCTION is."""
+    prefix, _, function = name.rpartition(":")
+    if not prefix or prefix in _SOURCES or not function.isidentifier() or Path(name).exists():
+        return name
+    if options:
+        first = next(iter(options)).replace("_", "-")
+        raise InputError(f"a function has no --{first}", hint="leave it out: models have one")
+    from pumice.run.route import load_route
+
+    return load_route(name)
+
+
+def _caps(names: str | None) -> list[Caps] | None:
     """What to plan for: presets, and devices of this machine."""
+    if names is None:
+        return None
     found = [Caps.preset(name) if name in PRESETS else open_device(name).caps for name in names.split(",") if name]
     if not found:
         raise InputError("--variants names nothing", hint=f"leave it out, or name some of {', '.join(BROWSERS)}")
     return found
 
 
-def _summary(bundle: Bundle) -> dict[str, Any]:
+def _summary(bundle: Bundle, *, page: bool, changed: list[str]) -> dict[str, Any]:
     manifest = bundle.manifest
     return {
-        "bundle": str(bundle.folder),
+        "folder": str(bundle.folder),
+        "web": page,
+        "page_differs": changed,
         **{key: manifest[key] for key in ("kind", "model", "sha256")},
         "bytes": bundle.nbytes,
         "files": len(manifest["files"]),
@@ -58,10 +96,13 @@ def _summary(bundle: Bundle) -> dict[str, Any]:
     }
 
 
-def _line(bundle: Bundle) -> str:
+def _line(bundle: Bundle, *, page: bool, changed: list[str]) -> str:
     manifest, cache = bundle.manifest, bundle.variants[0].entry.get("cache")
     sizes = f", {cache['slots']} × {cache['context']} tokens" if cache else ""
-    return (
+    line = (
         f"{bundle.folder}: {manifest['model'].get('architecture', bundle.kind)}, {len(manifest['files'])} files, "
         f"{size_text(bundle.nbytes)}{sizes}, for {', '.join(v.name for v in bundle.variants)}; every hash is right"
     )
+    if changed:
+        line += f"\nof the page, {', '.join(changed[:4])} are not those of this Pumice: export it again to replace them"
+    return f"{line}\npumice web {bundle.folder} opens it" if page else line

@@ -369,15 +369,26 @@ def quantize(
 def export(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="A language model as `pumice run` takes it; with --check the folder of a bundle."),
+        typer.Argument(
+            metavar="MODEL",
+            help="A model as `pumice run` takes it, or FILE.py:FUNCTION of a route; with --check a folder that was written.",
+        ),
     ],
-    bundle: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder to write: plans, weights, tokenizer.", show_default="none")
+    web: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write a folder with a page for browsers.", show_default="none")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing: check the bundle in the folder MODEL.")] = False,
-    context: Context = 2048,
-    slots: Annotated[int, typer.Option(min=1, help="Sequences that run at once.")] = 1,
-    cache_dtype: CacheDType = "f32",
+    bundle: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write plans, weights and tokenizer without a page.", show_default="none")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing: check the folder MODEL.")] = False,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="The most tokens of a sequence.", show_default="2048, or the model's own limit")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Sequences that run at once.", show_default="1")] = None,
+    chunk: Annotated[int | None, typer.Option(min=1, help="The most tokens of a prefill chunk.", show_default="512")] = None,
+    cache_dtype: Annotated[
+        str | None, typer.Option(help="How keys and values are kept: f32, f16 or q8.", show_default="f32")
+    ] = None,
     variants: Annotated[
         str | None,
         typer.Option(
@@ -386,14 +397,16 @@ def export(
             show_default="all kinds of browsers",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is in DIR.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what was exported to DIR.")] = False,
     json: Json = False,
 ) -> None:
-    """Write all that a runtime in another language needs to generate text with a model; docs/bundle.md specifies it."""
+    """Write all that a browser, or a runtime in another language, needs to run a model or a function."""
     from pumice.cli.export import run as write
 
-    sizes = {"context": context, "slots": slots, "cache_dtype": cache_dtype}
-    raise typer.Exit(write(model, bundle, check=check, variants=variants, force=force, as_json=json, options=sizes))
+    sizes = {"context": context, "slots": slots, "chunk": chunk, "cache_dtype": cache_dtype}
+    given = {name: value for name, value in sizes.items() if value is not None}
+    folders = {"bundle": bundle, "web": web}
+    raise typer.Exit(write(model, **folders, check=check, variants=variants, force=force, as_json=json, options=given))
 
 
 @app.command()

@@ -1,8 +1,8 @@
-"""Bundles: all that a runtime in another language needs to generate text with a model. docs/bundle.md specifies them."""
+"""Bundles of models: all that a runtime in another language needs to run them. docs/bundle.md specifies them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from pumice.core.caps import BROWSERS, Caps
 from pumice.errors import InputError
 from pumice.formats import open_weights
 from pumice.formats.chunks import CHUNK_BYTES
+from pumice.formats.weights import WeightFile
 from pumice.ir.graph import Graph
 from pumice.llm.graphs import RING, trace_token_step
-from pumice.llm.load import read_config, read_defaults, read_template, read_tokenizer
+from pumice.llm.load import read_classifier, read_config, read_defaults, read_template, read_tokenizer
 from pumice.llm.memory import CacheLayout, page_groups
 from pumice.llm.requests import check_cache_dtype, check_sizes, sampling_of
 from pumice.llm.sampling import CANDIDATES, NOT_FINITE, Sampling
@@ -22,10 +23,10 @@ from pumice.models.config import ModelArchConfig
 from pumice.models.config_data import config_data
 from pumice.models.load import LoadedParams, load_model_params
 from pumice.models.memory import pages_suffice
-from pumice.models.registry import CausalArchitecture, get_architecture
+from pumice.models.registry import CausalArchitecture, EncoderArchitecture, get_architecture
 from pumice.models.rope import rotary_regime
-from pumice.run.bundle_write import SHARD_BYTES, BundleWriter, new_bundle, plan_variants
-from pumice.sources import ProgressCallback, resolve
+from pumice.run.bundle_write import SHARD_BYTES, BundleWriter, PlannedVariant, new_bundle, plan_variants
+from pumice.sources import ProgressCallback, Resolved, resolve
 from pumice.text.template import ChatTemplate
 from pumice.text.tokenizer import Tokenizer
 
@@ -42,60 +43,117 @@ def export_bundle(
     overwrite: bool = False,
     shard_bytes: int = SHARD_BYTES,
     chunk_bytes: int = CHUNK_BYTES,
+    beside: Mapping[str, Path] | None = None,
     progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
-    """Write the bundle of a causal model, and give its manifest.
+    """Write the bundle of a language model or an encoder, and give its manifest.
 
-    The plans are for each of `variants`, by default those for browsers; no device is needed. The folder appears when
+    `context` is the most tokens of a sequence, or of a text that is embedded; `slots`, `chunk` and `cache_dtype` are for language
+    models. The plans are for each of `variants`, by default those for browsers; no device is needed. The folder appears when
     all of it is written; one that is there is replaced only with `overwrite`. Files are hashed in chunks of `chunk_bytes`.
     `progress` is called with a `Progress` while plans are made and weights are written.
     """
     check_sizes(slots=slots, context=context, chunk=chunk, shard_bytes=shard_bytes, chunk_bytes=chunk_bytes)
     check_cache_dtype(cache_dtype)
-    with new_bundle(folder, overwrite=overwrite, chunk_bytes=chunk_bytes, shard_bytes=shard_bytes) as files:
+    sizes: dict[str, Any] = {"chunk_bytes": chunk_bytes, "shard_bytes": shard_bytes}
+    with new_bundle(folder, overwrite=overwrite, beside=beside, **sizes) as files:
         resolved = resolve(str(model), progress=progress)
         with open_weights(resolved.path) as weights:
-            cfg = read_config(resolved.path, weights)
-            arch = get_architecture(cfg.model_type)
-            if not isinstance(arch, CausalArchitecture):
-                raise InputError(f"{model} is no language model, so it generates no text", hint="bundles are for models that do")
-            params = load_model_params(cfg, weights)
-            recommended = read_defaults(resolved.path, weights)
-            context = min(context, cfg.max_positions)
+            source = _Source.read(resolved, weights)
             targets = list(BROWSERS.values()) if variants is None else variants
-            joined = all(caps.joined_cache for caps in targets)
-            layout = CacheLayout(slots, context, cache_dtype, joined=joined, windows=page_groups(cfg.windows, context))
-            defaults = sampling_of(recommended)
-            # All rules that a request may ask for; sorting the whole vocabulary only if the model's own settings want it.
-            drawn = Sampling(greedy=False, penalty=True, typical=True, whole=Sampling.of([defaults], cfg.vocab).whole)
-            steps = _TokenSteps(arch, cfg, params, layout, min(chunk, context), drawn)
-            planned = plan_variants(steps.graphs(), targets, progress=progress)
+            if isinstance(source.arch, CausalArchitecture):
+                kind = "causal"
+                sizes = {"context": context, "slots": slots, "chunk": chunk, "cache_dtype": cache_dtype}
+                sections, planned, described = _causal(source.arch, source, targets, files, progress, **sizes)
+            else:
+                kind = "encoder"
+                sections, planned, described = _encoder(source.arch, source, targets, context, progress)
+            cfg, params = source.cfg, source.params
             types = {name: spec.type for name, spec in params.specs.items()}
             used = set[str]().union(*(variant.params for variant in planned))
-            cache = {**_cache(layout), "recompute_beyond": cfg.recompute_beyond, "shareable": _shareable(arch, cfg, context)}
-            sections = {
-                "model": {
-                    "name": resolved.name,
-                    "architecture": cfg.model_type,
-                    "vocab": cfg.vocab,
-                    "config": config_data(cfg),
-                },
-                "ring": RING,
-                "chunk": steps.chunk,
-                "failed_token": NOT_FINITE,
-                "variants": files.variants(planned, steps=steps.inputs(), more={"cache": cache}),
+            about = {"architecture": cfg.model_type, "vocab": cfg.vocab, "config": config_data(cfg)}
+            sections |= {
+                "model": {"name": resolved.name, **about},
+                "variants": files.variants(planned, **described),
                 "weights": files.weights(params.arrays, types, used, progress),
                 "tokenizer": _tokenizer(files, read_tokenizer(resolved.path, weights)),
-                "template": _template(files, read_template(resolved.path, weights)),
-                "sampler": {
-                    "rules": list(RULES),
-                    "defaults": {name: getattr(defaults, name) for name in RULES},
-                    "candidates": None if drawn.whole else min(CANDIDATES, cfg.vocab),
-                    "slot_states": slot_states(drawn),
-                    "recommended": recommended,
-                },
             }
-            return files.finish("causal", sections)
+            return files.finish(kind, sections)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A model whose files are open."""
+
+    path: Path
+    weights: WeightFile
+    arch: CausalArchitecture | EncoderArchitecture
+    cfg: ModelArchConfig
+    params: LoadedParams
+
+    @staticmethod
+    def read(resolved: Resolved, weights: WeightFile) -> _Source:
+        cfg = read_config(resolved.path, weights)
+        arch = get_architecture(cfg.model_type)
+        if read_classifier(resolved.path, weights, cfg) is not None:
+            raise InputError(
+                f"{resolved.name} is a classifier, which bundles do not hold yet",
+                hint="export a language model or an embedding model, or its graph as a function",
+            )
+        return _Source(resolved.path, weights, arch, cfg, load_model_params(cfg, weights))
+
+
+def _encoder(
+    arch: EncoderArchitecture, source: _Source, targets: Sequence[Caps], context: int, progress: ProgressCallback | None
+) -> tuple[dict[str, Any], list[PlannedVariant], dict[str, Any]]:
+    """Sections of the manifest, plans, and what else it says of them."""
+    from pumice.llm.bundle_encoder import encoder_section, encoder_step
+    from pumice.llm.embed import read_pooling
+
+    pooling = read_pooling(source.path, source.weights)
+    section = encoder_section(source.cfg, pooling, context)
+    planned = plan_variants(encoder_step(arch, source.cfg, source.params, pooling, section), targets, progress=progress)
+    return {"encoder": section}, planned, {}
+
+
+def _causal(
+    arch: CausalArchitecture,
+    source: _Source,
+    targets: Sequence[Caps],
+    files: BundleWriter,
+    progress: ProgressCallback | None,
+    *,
+    context: int,
+    slots: int,
+    chunk: int,
+    cache_dtype: str,
+) -> tuple[dict[str, Any], list[PlannedVariant], dict[str, Any]]:
+    """Sections of the manifest, plans, and what else it says of them."""
+    cfg = source.cfg
+    recommended = read_defaults(source.path, source.weights)
+    defaults = sampling_of(recommended)
+    context = min(context, cfg.max_positions)
+    joined = all(caps.joined_cache for caps in targets)
+    layout = CacheLayout(slots, context, cache_dtype, joined=joined, windows=page_groups(cfg.windows, context))
+    # All rules that a request may ask for; sorting the whole vocabulary only if the model's own settings want it.
+    drawn = Sampling(greedy=False, penalty=True, typical=True, whole=Sampling.of([defaults], cfg.vocab).whole)
+    steps = _TokenSteps(arch, cfg, source.params, layout, min(chunk, context), drawn)
+    cache = {**_cache(layout), "recompute_beyond": cfg.recompute_beyond, "shareable": _shareable(arch, cfg, context)}
+    sections = {
+        "ring": RING,
+        "chunk": steps.chunk,
+        "failed_token": NOT_FINITE,
+        "template": _template(files, read_template(source.path, source.weights)),
+        "sampler": {
+            "rules": list(RULES),
+            "defaults": {name: getattr(defaults, name) for name in RULES},
+            "candidates": None if drawn.whole else min(CANDIDATES, cfg.vocab),
+            "slot_states": slot_states(drawn),
+            "recommended": recommended,
+        },
+    }
+    planned = plan_variants(steps.graphs(), targets, progress=progress)
+    return sections, planned, {"steps": steps.inputs(), "more": {"cache": cache}}
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,19 @@ from pumice.text.tokenizer import Tokenizer
 
 def bundle_config(weights: BundleWeights) -> ModelArchConfig:
     """The config of a bundle's model."""
+    kind = weights.files.kind
+    if kind not in ("causal", "encoder"):
+        raise InputError(
+            f"{weights.path} is a bundle of the kind {kind!r}, which holds no model",
+            hint="open its plans one by one with pm.load_plan, or all of it in a browser: pumice web DIR",
+            cli_hint="a browser runs it: pumice web DIR",
+            kind=kind,
+        )
     model = Fields(_section(weights, "model"), MANIFEST)
     found = config_of(Fields(model.get("config", {}), "the model's configuration").values)
-    if found.kind != "causal":
-        raise malformed(weights.path / MANIFEST, "its model generates no text", hint=AGAIN)
+    if found.kind != kind:
+        what = f"its model is of the kind {found.kind}, the bundle of the kind {kind}"
+        raise malformed(weights.path / MANIFEST, what, hint=AGAIN)
     return found
 
 

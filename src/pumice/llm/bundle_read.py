@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pumice.formats.bundle import MANIFEST, BundleFiles, BundleWeights
+from pumice.llm.bundle_encoder import check_encoder
 from pumice.llm.bundle_model import bundle_config, bundle_defaults
+from pumice.llm.embed import read_pooling
 from pumice.llm.step_inputs import check_inputs
 from pumice.models.load import load_model_params
 from pumice.plan.plan import Plan
@@ -28,11 +30,16 @@ def read_bundle(folder: str | Path) -> Bundle:
         variants = read_variants(files)
         if files.kind == "causal":
             _check_causal(files, variants)
+        elif files.kind == "encoder":
+            check_encoder(files, variants)
         files.check()
-        if files.kind == "causal":
-            with BundleWeights(base, files) as weights:
+        with BundleWeights(base, files) as weights:
+            if files.kind in ("causal", "encoder"):
                 load_model_params(bundle_config(weights), weights)
+            if files.kind == "causal":
                 bundle_defaults(weights)
+            elif files.kind == "encoder":
+                read_pooling(base, weights)
         return Bundle(base, files.manifest, variants)
     except WRONG_ENTRIES as error:
         # The hash is right: it was written so, and is no bundle.

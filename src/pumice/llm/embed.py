@@ -13,6 +13,8 @@ import pumice as pm
 from pumice.core.fields import Fields
 from pumice.core.json_file import read_json_list, read_optional_json
 from pumice.errors import FormatError, InputError
+from pumice.formats.bundle import MANIFEST, BundleWeights
+from pumice.formats.weights import WeightFile
 from pumice.llm.encoder_receipts import EncoderRun
 from pumice.llm.encoders import Array, EncoderModel, text_list
 from pumice.models.config import ModelArchConfig
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pumice.receipts.receipt import Receipt
 
 # By llama.cpp's numbers, from 1 on.
-_GGUF_POOLING = ("mean", "cls", "last")
+POOLINGS = ("mean", "cls", "last")
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,25 @@ def pooling_of_gguf(metadata: Mapping[str, Any], folder: Path) -> Pooling:
     kind = fields.whole(name, 0, least=0)
     if kind == 0:
         return beside
-    if kind > len(_GGUF_POOLING):
+    if kind > len(POOLINGS):
         raise fields.refuse(f"{name} = {kind}", "1 (mean), 2 (cls) and 3 (last) are supported")
-    return replace(beside, mode=_GGUF_POOLING[kind - 1])
+    return replace(beside, mode=POOLINGS[kind - 1])
+
+
+def read_pooling(path: Path, weights: WeightFile) -> Pooling:
+    """How the model at a path pools: by its own files, or by a bundle's manifest."""
+    if isinstance(weights, BundleWeights):
+        return _bundle_pooling(weights)
+    folder = path if path.is_dir() else path.parent
+    return pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
+
+
+def _bundle_pooling(weights: BundleWeights) -> Pooling:
+    fields = Fields(weights.metadata.get("encoder", {}), f"the encoder of {MANIFEST}")
+    mode = fields.text("pooling")
+    if mode not in POOLINGS:
+        raise fields.refuse(f"pooling = {mode!r:.60}", f"{', '.join(POOLINGS)} are supported")
+    return Pooling(mode, fields.flag("normalized"), fields.whole("max_tokens"), fields.flag("lower_case"))
 
 
 def _inside(folder: Path, path: object) -> Path:

@@ -113,14 +113,16 @@ def load(
         files = ModelFiles.of(resolved, weights, cfg.model_type, applied)
         if isinstance(arch, EncoderArchitecture):
             from pumice.llm.cross_encoder import CrossEncoder, ScoringSettings
-            from pumice.llm.embed import EmbeddingModel, Pooling, pooling_of_gguf
+            from pumice.llm.embed import EmbeddingModel, read_pooling
 
             options: dict[str, Any] = {"info": info, "files": files, "progress": progress, "packs": packs}
             options["largest_step"] = largest_step
             tokenizer = read_tokenizer(resolved.path, weights)
             if scored is None:
-                pooling = pooling_of_gguf(weights.metadata, folder) if weights.kind == "gguf" else Pooling.from_folder(folder)
-                return _sharing(EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, **options), cooperative)
+                pooling = read_pooling(resolved.path, weights)
+                embedder = EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, **options)
+                _check_rest(weights, embedder)
+                return _sharing(embedder, cooperative)
             settings = ScoringSettings.from_folder(folder, scored)
             return _sharing(CrossEncoder(arch, cfg, scored, params, tokenizer, opened, settings, **options), cooperative)
         info["defaults"] = read_defaults(resolved.path, weights)
@@ -137,15 +139,23 @@ def load(
             engine = Engine(held, **options, progress=report)
             try:
                 tokenizer, template = text.result()
-                if isinstance(weights, BundleWeights):
-                    # Nothing runs before every byte was checked, those included that this device has no use for.
-                    weights.finish()
             except BaseException:
                 engine.close()
                 raise
+            _check_rest(weights, engine)
         about: dict[str, Any] = {"info": info, "files": files, "defaults": info["defaults"]}
         taken = time.perf_counter() - started
         return _sharing(LanguageModel(engine, tokenizer, template, load_s=taken, **about), cooperative)
+
+
+def _check_rest(weights: WeightFile, made: Engine | EncoderModel) -> None:
+    """Nothing of a bundle runs before every byte of it was checked, those included that this device has no use for."""
+    if isinstance(weights, BundleWeights):
+        try:
+            weights.finish()
+        except BaseException:
+            made.close()
+            raise
 
 
 def _sharing(model: T, cooperative: Cooperative | None) -> T:

@@ -249,16 +249,17 @@ def new_bundle(
     overwrite: bool = False,
     chunk_bytes: int = CHUNK_BYTES,
     shard_bytes: int = SHARD_BYTES,
-    beside: Collection[str] = (),
+    beside: Mapping[str, Path] | None = None,
 ) -> Iterator[BundleWriter]:
     """A new bundle, which appears in `folder` when the block ends without an error.
 
-    A bundle that is there is replaced only with `overwrite`, and only if its folder holds nothing but it and files of the
-    names in `beside`.
+    `beside` are files that go with it and are no part of it, by their names in the folder. A bundle that is there is replaced
+    only with `overwrite`, and only if its folder holds nothing but it and files of those names.
     """
     if chunk_bytes <= 0 or chunk_bytes % 4:
         raise InputError(f"chunks of {chunk_bytes} bytes cut words", hint="give a multiple of 4", name="chunk_bytes")
     target = Path(folder)
+    beside = beside or {}
     _check_target(target, overwrite, beside)
     tag = f"{os.getpid()}.{secrets.token_hex(4)}"
     made, old = target.with_name(f".{target.name}.{tag}"), target.with_name(f".{target.name}.{tag}.old")
@@ -266,6 +267,9 @@ def new_bundle(
         with disk_errors(target):
             made.mkdir()
             yield BundleWriter(made, chunk_bytes, shard_bytes)
+            for name, source in beside.items():
+                (made / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, made / name)
             if target.is_dir():
                 target.rename(old)
             made.rename(target)

@@ -86,6 +86,16 @@ class Route:
         given = self._settings
         return trace(self.function, **({} if given.params is None else {"params": given.params}), **given.specs)
 
+    @property
+    def params(self) -> dict[str, Any]:
+        """The params that it was made with, by name: arrays, or specs where they come later."""
+        return {} if self._settings.params is None else flatten(self._settings.params)
+
+    @property
+    def max(self) -> Mapping[str, int]:
+        """The maxima of symbols that it was made with."""
+        return self._settings.max or {}
+
     @cached_property
     def definition(self) -> RouteDocument:
         """The route's definition: roles are the inputs and the outputs by name, those of fixed shape with it.

@@ -36,7 +36,7 @@ def export_step(
     name: str = "training",
     variants: Sequence[Caps] | None = None,
     overwrite: bool = False,
-    beside: Sequence[str] = (),
+    beside: Mapping[str, Path] | None = None,
     progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Write a bundle with which a browser trains from the step's parameters on, and give its manifest.
