@@ -92,32 +92,6 @@ def test_plans_are_what_python_reads(runtime: NodeRuntime, name: str) -> None:
         ]
 
 
-def test_a_plan_for_one_subgroup_size_runs_on_no_other(runtime: NodeRuntime) -> None:
-    graph = pm.trace(lambda x, w: x @ pm.transpose(w), x=pm.spec(1, 256), w=pm.spec(512, 256))
-    fixed, varying = (build_plan(graph, Caps.preset(f"browser-subgroups{end}")).to_bytes() for end in ("-32", ""))
-    limits = dict.fromkeys(
-        f"max{name}"
-        for name in (
-            *("StorageBuffersPerShaderStage", "StorageBufferBindingSize", "BufferSize", "UniformBufferBindingSize"),
-            *("ComputeInvocationsPerWorkgroup", "ComputeWorkgroupSizeX", "ComputeWorkgroupStorageSize"),
-            "ComputeWorkgroupsPerDimension",
-        )
-    )
-    facts = {"vendor": "v", "architecture": "a", "description": "d", "software": False, "features": ["subgroups"]}
-    facts["limits"] = {**dict.fromkeys(limits, 1 << 20), "minStorageBufferOffsetAlignment": 256}
-    for data, sizes, runs in (
-        (fixed, [32, 32], True),
-        (fixed, [64, 64], False),
-        (fixed, [16, 32], False),
-        (varying, [4, 128], True),
-        (varying, [32, 32], True),
-        (varying, [1, 1], False),
-    ):
-        (found,) = runtime.call("unmet", [[b64(data), {**facts, "subgroupSizes": sizes}]])
-        assert (found is None) == runs, (sizes, found)
-        assert runs or found["limit"] in ("subgroup_size", "subgroups")
-
-
 # -- files that are not -------------------------------------------------------------------------------------------------
 def test_truncated_and_flipped_files_are_refused(runtime: NodeRuntime) -> None:
     data = small()

@@ -161,7 +161,7 @@ def test_an_executable_brings_its_params_and_sizes(tmp_path: Path) -> None:
     with pm.compile(count, params={"w": weight}, x=pm.spec("N", 3), max={"N": 5}, device="host") as exe:
         export_bundle(exe, tmp_path / "made")
     found = read_bundle(tmp_path / "made")
-    plan = found.variants[-1].plans["run"]
+    plan = found.variants[-1].plans["main"]
     assert dict(plan.graph.symbols) == {"N": 5}
     assert "total" in found.variants[-1].entry["shared"]["name"]
     with BundleWeights(tmp_path / "made") as weights:
@@ -189,7 +189,7 @@ def test_functions_that_cannot_be_exported_say_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="specs go with a function"):
         export_bundle(graph, target, **given)
     with pytest.raises(InputError, match="int is no function"):
-        export_bundle({"run": 7}, target)
+        export_bundle({"main": 7}, target)
     with pytest.raises(InputError, match="there is no function to export"):
         export_bundle({}, target)
     with pytest.raises(InputError, match="context is an option of models"):

@@ -45,16 +45,16 @@ def export_functions(
 
     A function is a graph that `pm.trace` gave, what `pm.compile` gave, a route, or a function with `params` and `specs` as
     `pm.compile` takes it. `params` are the arrays of all of them by name; quantised ones are bytes, and stay quantised. An
-    executable brings its own. The step of a single function is named `run`.
+    executable brings its own. The step of a single function is named `main`.
 
     >>> import tempfile, numpy as np, pumice as pm
     >>> weights = {"w": np.eye(2, dtype="f4")}
     >>> with tempfile.TemporaryDirectory() as made:
     ...     manifest = export_functions(lambda params, x: x @ params["w"], f"{made}/web", params=weights, x=pm.spec("B", 2))
     >>> manifest["kind"], list(manifest["variants"][-1]["steps"]), manifest["weights"]["name"]
-    ('function', ['run'], ['w'])
+    ('function', ['main'], ['w'])
     """
-    named: Mapping[str, Function] = target if isinstance(target, Mapping) else {"run": target}
+    named: Mapping[str, Function] = target if isinstance(target, Mapping) else {"main": target}
     if not named:
         raise InputError("there is no function to export", hint="give one, or several by their names")
     if specs and (isinstance(target, Mapping) or not _is_function(target)):

@@ -39,7 +39,7 @@ def export_bundle(
     >>> with tempfile.TemporaryDirectory() as made:
     ...     manifest = export_bundle(lambda x: x * 2.0, f"{made}/double", x=pm.spec("N"), max={"N": 8})
     >>> manifest["kind"], sorted(manifest["variants"][-1]["steps"])
-    ('function', ['run'])
+    ('function', ['main'])
     """
     return _export(target, folder, {}, variants, overwrite, progress, options)
 

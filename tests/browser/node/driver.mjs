@@ -36,7 +36,6 @@ const jobs = {
     };
   },
   evaluate: ([expression, symbols]) => [evaluate(expression, symbols), exprText(expression)],
-  unmet: async ([text, facts]) => unmetNeeds(await readPlan(bytesOf(text)), facts)?.fields ?? null,
   fold: ([n, limit]) => foldGrid(n, limit),
   parse: (text) => outcome(() => canonical(parseCanonical(text, { floats: true }))),
   float: (bits) => floatText(new Float64Array(bytesOf(bits).buffer)[0]),
