@@ -16,8 +16,10 @@ from browser.model_page import ModelPage
 from cli_harness import pumice
 from pumice.core.caps import Caps
 from pumice.llm.bundle import export_bundle
+from pumice.llm.replay import replay
 from pumice.packs.keys import PublicKey
 from pumice.plan.file import read_plan
+from pumice.receipts.errors import NotReplayable
 from pumice.receipts.verify import verify_receipt
 from tiny_models import TEMPLATE, checkpoint
 
@@ -248,6 +250,8 @@ def test_receipts_verify_and_replay_natively(tiny: ModelPage, tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["replay"]["class"] == "token-equal"
+    with pytest.raises(NotReplayable, match="a browser ran the model from http"):
+        replay(verified, device="host")
     changed = line.replace("payload", "Payload", 1)
     (tmp_path / "changed.json").write_text(changed)
     assert pumice("receipt", "verify", tmp_path / "changed.json", "--key", key).returncode == 4

@@ -27,6 +27,8 @@ _OPTIONS = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty",
     "seed", "logprobs", "max_tokens", "stop", "system", "raw", "ignore_eos", "stop_tokens",
 )  # fmt: skip
+# Where browsers have models from: nothing is fetched from there.
+_ADDRESSES = ("http://", "https://", "files:", "folder:")
 
 
 @contextmanager
@@ -109,6 +111,8 @@ def _checked_model(entry: Mapping[str, Any], given: str | None, fetch: bool) -> 
     source = given or entry.get("source")
     if not isinstance(source, str) or "files" not in entry:
         raise NotReplayable("the receipt names no files of a model", hint="say where it is: --model PATH")
+    if given is None and source.startswith(_ADDRESSES):
+        raise NotReplayable(f"a browser ran the model from {source}", hint="give the folder that it came from: --model DIR")
     try:
         resolved = resolve(source, offline=not fetch and given is None)
     except NoNetwork:
