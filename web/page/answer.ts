@@ -42,7 +42,7 @@ export class AnswerText {
   private shown: Block[] = [];
 
   show(text: string): void {
-    const blocks = blocksOf(text);
+    const blocks = blocksOf(text.trimStart());
     blocks.forEach((block, k) => {
       const old = this.shown[k];
       if (old && old.kind === block.kind && old.text === block.text && old.language === block.language) return;

@@ -25,6 +25,7 @@ export function loadShown(root: HTMLElement, forget: () => Promise<void>): Promi
         if (trouble.code === "run-cancelled") {
           trouble.title = "Loading was cancelled";
           trouble.message = "What was downloaded so far is kept: loading goes on where it stopped.";
+          trouble.hint = "";
         }
         const again = (): void => void attempt();
         root.replaceChildren(troubleCard(trouble, again, () => void forget().then(again, again)));

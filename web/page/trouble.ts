@@ -1,6 +1,7 @@
 // What went wrong, in plain words: a title by the error's code, its message and hint, and the actions that make sense.
 
 import { button, h, sentence } from "./dom.js";
+import { InputError } from "../src/index.js";
 
 /** What can be done: try the same again; delete the stored copy first; nothing but read. */
 export type Remedy = "retry" | "forget" | "none";
@@ -33,14 +34,15 @@ const TITLES: Record<string, [string, Remedy]> = {
   diverged: ["The loss is no number any more", "retry"],
   data: ["Nothing can be learnt from this data", "none"],
   closed: ["The model was closed", "retry"],
-  input: ["The model does not take this", "none"],
 };
+/** The many kinds of inputs that do not fit. */
+const REFUSED: [string, Remedy] = ["The model does not take this", "none"];
 
 /** What to show for an error of the runtime, or for any other. */
 export function troubleOf(error: unknown): Trouble {
   const { code, message, hint } = described(error);
   if (code === "no-device") return noAdapter(message);
-  const [title, remedy] = TITLES[code] ?? ["Something went wrong", "retry"];
+  const [title, remedy] = TITLES[code] ?? (error instanceof InputError ? REFUSED : ["Something went wrong", "retry"]);
   return { title, message, hint, code, remedy };
 }
 

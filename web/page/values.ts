@@ -87,11 +87,14 @@ export function summary(array: NDArray, most = 24): { facts: string; first: stri
   return { facts: numbers.length ? parts.join(" · ") : "empty", first: numbers.length > most ? `${first}, …` : first };
 }
 
+/** Digits that make a float readable, and give the same one back but for its last bit. */
+const DIGITS: Record<string, number> = { f32: 7, f16: 4, bf16: 3 };
+
 function readable(x: number, dtype: string): number | boolean | string {
   if (dtype === "bool") return x !== 0;
-  return Number.isFinite(x) ? Number(x.toPrecision(9)) : String(x);
+  return Number.isFinite(x) ? Number(x.toPrecision(DIGITS[dtype] ?? 9)) : String(x);
 }
 
 function show(x: number): string {
-  return Number.isInteger(x) ? String(x) : x.toPrecision(5);
+  return Number.isInteger(x) ? String(x) : String(Number(x.toPrecision(5)));
 }

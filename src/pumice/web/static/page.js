@@ -103,7 +103,7 @@ var AnswerText = class {
   element = h("div", { class: "text" });
   shown = [];
   show(text) {
-    let blocks = blocksOf(text);
+    let blocks = blocksOf(text.trimStart());
     for (blocks.forEach((block, k) => {
       let old = this.shown[k];
       if (old && old.kind === block.kind && old.text === block.text && old.language === block.language) return;
@@ -243,11 +243,12 @@ function take(waiting) {
 }
 
 // page/trouble.ts
-var TITLES = { "no-network": ["The model could not be downloaded", "retry"], "not-found": ["A file of the model is missing", "retry"], source: ["The model could not be downloaded", "retry"], "wrong-hash": ["A file of the model is damaged", "forget"], "damaged-file": ["A file of the model is damaged", "forget"], format: ["This page cannot read the model", "retry"], "disk-full": ["The browser has no storage left", "retry"], limit: ["The model does not fit this device", "none"], shader: ["A part of the model does not compile on this device", "none"], "out-of-memory": ["The device has no memory left", "retry"], "device-lost": ["The graphics device was reset", "retry"], device: ["The graphics device failed", "retry"], "run-cancelled": ["Stopped", "retry"], "not-finite": ["The model gave no usable numbers", "retry"], diverged: ["The loss is no number any more", "retry"], data: ["Nothing can be learnt from this data", "none"], closed: ["The model was closed", "retry"], input: ["The model does not take this", "none"] };
+import { InputError } from "./pumice.js";
+var TITLES = { "no-network": ["The model could not be downloaded", "retry"], "not-found": ["A file of the model is missing", "retry"], source: ["The model could not be downloaded", "retry"], "wrong-hash": ["A file of the model is damaged", "forget"], "damaged-file": ["A file of the model is damaged", "forget"], format: ["This page cannot read the model", "retry"], "disk-full": ["The browser has no storage left", "retry"], limit: ["The model does not fit this device", "none"], shader: ["A part of the model does not compile on this device", "none"], "out-of-memory": ["The device has no memory left", "retry"], "device-lost": ["The graphics device was reset", "retry"], device: ["The graphics device failed", "retry"], "run-cancelled": ["Stopped", "retry"], "not-finite": ["The model gave no usable numbers", "retry"], diverged: ["The loss is no number any more", "retry"], data: ["Nothing can be learnt from this data", "none"], closed: ["The model was closed", "retry"] }, REFUSED = ["The model does not take this", "none"];
 function troubleOf(error) {
   let { code, message, hint } = described(error);
   if (code === "no-device") return noAdapter(message);
-  let [title, remedy] = TITLES[code] ?? ["Something went wrong", "retry"];
+  let [title, remedy] = TITLES[code] ?? (error instanceof InputError ? REFUSED : ["Something went wrong", "retry"]);
   return { title, message, hint, code, remedy };
 }
 function described(error) {
@@ -460,23 +461,23 @@ var PumiceError = class extends Error {
   hint;
   fields;
   code = "error";
-}, InputError = class extends PumiceError {
+}, InputError2 = class extends PumiceError {
   code = "input";
-}, UnknownName = class extends InputError {
+}, UnknownName = class extends InputError2 {
   code = "unknown-name";
-}, MissingName = class extends InputError {
+}, MissingName = class extends InputError2 {
   code = "missing-name";
-}, ShapeError = class extends InputError {
+}, ShapeError = class extends InputError2 {
   code = "shape";
-}, DTypeError = class extends InputError {
+}, DTypeError = class extends InputError2 {
   code = "dtype";
-}, SymbolError = class extends InputError {
+}, SymbolError = class extends InputError2 {
   code = "symbol";
-}, IndexRangeError = class extends InputError {
+}, IndexRangeError = class extends InputError2 {
   code = "index-range";
-}, DataError = class extends InputError {
+}, DataError = class extends InputError2 {
   code = "data";
-}, FormatError = class extends InputError {
+}, FormatError = class extends InputError2 {
   code = "format";
 }, DamagedFile = class extends FormatError {
   code = "damaged-file";
@@ -512,7 +513,7 @@ var PumiceError = class extends Error {
   code = "no-network";
 }, WrongHash = class extends SourceError {
   code = "wrong-hash";
-}, CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash], BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
+}, CLASSES = [PumiceError, InputError2, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash], BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 
 // src/core/dims.ts
 function floorDiv(a, b) {
@@ -563,7 +564,7 @@ function exprText(e) {
 }
 
 // page/values.ts
-import { fromNumbers, InputError as InputError2, ShapeError as ShapeError2, toNumbers } from "./pumice.js";
+import { fromNumbers, InputError as InputError3, ShapeError as ShapeError2, toNumbers } from "./pumice.js";
 function typeText({ dtype, shape }) {
   return `${dtype} ${shape.length ? `[${shape.map(exprText).join(", ")}]` : "scalar"}`;
 }
@@ -575,7 +576,7 @@ function parseArray(text, type, wanted) {
   try {
     value = JSON.parse(text);
   } catch {
-    throw new InputError2(`${type.name} is no JSON`, "write a number, or nested lists such as [[1, 2], [3, 4]]");
+    throw new InputError3(`${type.name} is no JSON`, "write a number, or nested lists such as [[1, 2], [3, 4]]");
   }
   let shape = [];
   for (let at = value; Array.isArray(at); at = at[0]) shape.push(at.length);
@@ -588,7 +589,7 @@ function collect(value, shape, depth, into, name) {
   if (depth === shape.length) {
     if (typeof value == "boolean") into.push(Number(value));
     else if (typeof value == "number") into.push(value);
-    else throw new InputError2(`${name} holds ${JSON.stringify(value)?.slice(0, 40)}, which is no number`, "write numbers alone");
+    else throw new InputError3(`${name} holds ${JSON.stringify(value)?.slice(0, 40)}, which is no number`, "write numbers alone");
     return;
   }
   if (!Array.isArray(value) || value.length !== shape[depth])
@@ -616,11 +617,12 @@ function summary(array, most = 24) {
   let first = Array.from(numbers.slice(0, most), show).join(", ");
   return { facts: numbers.length ? parts.join(" · ") : "empty", first: numbers.length > most ? `${first}, …` : first };
 }
+var DIGITS = { f32: 7, f16: 4, bf16: 3 };
 function readable(x, dtype) {
-  return dtype === "bool" ? x !== 0 : Number.isFinite(x) ? Number(x.toPrecision(9)) : String(x);
+  return dtype === "bool" ? x !== 0 : Number.isFinite(x) ? Number(x.toPrecision(DIGITS[dtype] ?? 9)) : String(x);
 }
 function show(x) {
-  return Number.isInteger(x) ? String(x) : x.toPrecision(5);
+  return Number.isInteger(x) ? String(x) : String(Number(x.toPrecision(5)));
 }
 
 // page/function.ts
@@ -699,7 +701,7 @@ function loadShown(root, forget) {
         resolve(await load("./", { progress: (progress) => view.show(progress), signal: stopped.signal }));
       } catch (error) {
         let trouble = troubleOf(error);
-        trouble.code === "run-cancelled" && (trouble.title = "Loading was cancelled", trouble.message = "What was downloaded so far is kept: loading goes on where it stopped.");
+        trouble.code === "run-cancelled" && (trouble.title = "Loading was cancelled", trouble.message = "What was downloaded so far is kept: loading goes on where it stopped.", trouble.hint = "");
         let again = () => {
           attempt();
         };
