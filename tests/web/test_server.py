@@ -24,6 +24,7 @@ from pumice.cli.web import run as serve
 from pumice.errors import InputError
 from pumice.web import STATIC, page_files
 from pumice.web.server import DEFAULT_PORT, HEADERS, WebServer
+from tiny_models import checkpoint
 
 WEIGHTS = bytes(range(256)) * 4096
 PLAN = json.dumps({"steps": list(range(4000))}).encode()
@@ -296,12 +297,37 @@ def test_the_command_serves_until_ctrl_c(folder: Path) -> None:
         process.communicate()
 
 
+def test_the_command_exports_a_model_once(tmp_path: Path) -> None:
+    model = checkpoint("llama", tmp_path)
+    for first in (True, False):
+        line = command("web", model, "--port", 0, "--no-open")
+        env = environment(PUMICE_HOME=str(tmp_path / "home"))
+        process = subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            said = re.fullmatch(r"llama at (http://127\.0\.0\.1:(\d+)/); Ctrl-C ends it\n", process.stdout.readline())
+            assert said is not None
+            connection = http.client.HTTPConnection("127.0.0.1", int(said[2]), timeout=30)
+            for name in ("manifest.json", "index.html", "worker.js"):
+                connection.request("GET", f"/{name}")
+                response = connection.getresponse()
+                assert response.status == 200 and response.read()
+            connection.close()
+            process.send_signal(signal.SIGINT)
+            assert ("exporting llama for browsers, once" in process.communicate(timeout=30)[1]) == first
+        finally:
+            process.kill()
+            process.communicate()
+    (made,) = (tmp_path / "home" / "web").iterdir()
+    assert made.name.startswith("llama-") and not (made / "index.html").exists()
+
+
 def test_the_command_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     def fails(folder: Path, said: str, host: str = "127.0.0.1") -> None:
         with pytest.raises(InputError, match=said):
-            serve(folder, host=host, port=0, open_page=False, as_json=False)
+            serve(str(folder), host=host, port=0, open_page=False, as_json=False)
 
-    refused(pumice("web", tmp_path / "none", "--no-open"), "is no folder; pumice export")
+    refused(pumice("web", tmp_path / "none", "--no-open"), "none is neither a folder that was exported nor a model")
     fails(tmp_path, "manifest.json is missing")
     (tmp_path / "manifest.json").write_text("[" * 100_000)
     fails(tmp_path, "cannot be read")

@@ -411,7 +411,10 @@ def export(
 
 @app.command()
 def web(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `pumice export MODEL --web DIR` wrote.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="DIR|MODEL", help="What `pumice export MODEL --web DIR` wrote; a model is exported first."),
+    ],
     port: Annotated[
         int | None,
         typer.Option(min=0, max=65535, metavar="N", help="0 takes any free one.", show_default="8417 or the next free"),
@@ -423,7 +426,7 @@ def web(
     """Serve an exported model to the browser, with all that its page needs, until Ctrl-C."""
     from pumice.cli.web import run as serve
 
-    raise typer.Exit(serve(folder, host=host, port=port, open_page=not no_open, as_json=json))
+    raise typer.Exit(serve(target, host=host, port=port, open_page=not no_open, as_json=json))
 
 
 @app.command()
