@@ -28,6 +28,15 @@ SOURCES = Path(__file__).parent / "lab"
 ENTRIES = ("lab", "loading", "loading_worker")
 # A call of the page takes so many bytes of plans and arrays: Playwright passes text, which costs a second for each 8 MB.
 CALL_BYTES = 4 << 20
+# A call may compile a hundred kernels on a busy machine.
+PATIENCE_S = 600
+_CALL = """async ([name, given, seconds]) => {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`lab.${name} says nothing for ${seconds} s`)), seconds * 1000);
+  });
+  return Promise.race([window.lab[name](...given), late]).finally(() => clearTimeout(timer));
+}"""
 BUILDS = web_packages.WEB.parent / ".pytest_cache" / "lab"
 
 
@@ -161,9 +170,9 @@ class Lab:
             self._server.close()
 
     def call(self, function: str, *given: Any) -> Any:
-        """What a function of `window.lab` gives for these arguments."""
+        """What a function of `window.lab` gives for these arguments; a page that says nothing for PATIENCE_S fails the test."""
         assert self._page is not None
-        return self._page.evaluate("async ([name, given]) => await window.lab[name](...given)", [function, list(given)])
+        return self._page.evaluate(_CALL, [function, list(given), PATIENCE_S])
 
     def run(self, jobs: Sequence[Job]) -> list[Done | LabError]:
         """What each job gave, or why it failed; kernels of one compile while others run."""

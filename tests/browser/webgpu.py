@@ -30,6 +30,8 @@ WEBGPU = (
     "--enable-features=Vulkan",
     "--use-vulkan=swiftshader",
     "--use-webgpu-adapter=swiftshader",
+    # A software adapter compiles large kernels for seconds, on a busy machine for longer than the watchdog allows.
+    "--disable-gpu-watchdog",
 )
 # A test that waits longer for a page has hung.
 PATIENCE_MS = 120_000
