@@ -80,6 +80,11 @@ def test_runs_keep_their_order_over_regimes_and_read_what_is_asked_for(lab: Lab)
     assert found["unknown"] == "unknown-name: there is no output 'ns' | did you mean 'n'?"
 
 
+def test_executables_that_share_a_state_keep_the_order_of_their_runs(lab: Lab) -> None:
+    sizes = [32, 1, 1, 32, 5, 16, 2]
+    assert lab.call("shareState", b64(counter().to_bytes()), sizes, "n") == [*range(7, 7 + len(sizes))]
+
+
 @pytest.mark.parametrize(("dtype", "shape"), [("f16", (7, 3)), ("f32", (31, 33)), ("f32", (64, 60))])
 def test_params_are_written_in_pieces_over_their_parts(lab: Lab, dtype: str, shape: tuple[int, int]) -> None:
     def f(params: Any, x: Any) -> Any:

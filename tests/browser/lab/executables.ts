@@ -165,3 +165,17 @@ export async function openAndRun(plan: string, size: number): Promise<Outcome[]>
     return [opened, ran, submitted];
   });
 }
+
+/** Two executables over one state take turns, in sizes that are still to be compiled: what each run saw of the state. */
+export async function shareState(plan: string, sizes: number[], count: string): Promise<number[]> {
+  return withGpu(async (gpu) => {
+    const read = await readPlan(fromBase64(plan));
+    const shared = read.buffers.findIndex((b) => b.kind === "state");
+    const [state] = await allocate(gpu, [{ nbytes: read.buffers[shared]!.nbytes, label: "state" }]);
+    const buffers = read.buffers.map((_, k) => (k === shared ? state! : null));
+    const both = [await Executable.open(gpu, read, { buffers }), await Executable.open(gpu, read, { buffers })];
+    both[0]!.resetStates();
+    const results = await Promise.all(sizes.map((size, k) => both[k % 2]!.run(inputsOf(read, size))));
+    return results.map((found) => found[count]!.data[0]!);
+  });
+}

@@ -5,6 +5,7 @@ import type { LimitName, PlanFile } from "../plan/file.js";
 import { foldGrid } from "./grids.js";
 import { StagingPool } from "./memory.js";
 import { Pipelines } from "./pipelines.js";
+import { RunQueue } from "./queue.js";
 
 const WANTED_FEATURES = ["shader-f16", "subgroups", "timestamp-query"] as const;
 const WANTED_LIMITS = [
@@ -60,6 +61,7 @@ export class Gpu {
   readonly lost: Promise<DeviceLost>;
   readonly pipelines: Pipelines;
   readonly staging: StagingPool;
+  readonly queue = new RunQueue();
   /** Bytes of all buffers in use; some staging buffers stay beyond that for the next reads. */
   allocated = 0;
   private lostError: DeviceLost | null = null;

@@ -4,7 +4,7 @@ import { fromBytes, isPlain, itemBytes, type NDArray } from "../core/arrays.js";
 import { ClosedError, InputError, MissingName, PlanError, RunCancelled, UnknownName, type PumiceError } from "../core/errors.js";
 import { nearestHint, quoted } from "../core/text.js";
 import { grain, stateBytes } from "../plan/check.js";
-import type { Named, Part, PlanFile } from "../plan/file.js";
+import type { Named, Part, PlanFile, PlanKernel } from "../plan/file.js";
 import { InputCheck, type Checked } from "../plan/inputs.js";
 import { Sizes } from "../plan/sizes.js";
 import { unmetNeeds, type Gpu } from "./device.js";
@@ -17,7 +17,7 @@ const COMPARED_BYTES = 4096;
 export interface ExecutableOptions {
   /** For each buffer of the plan one that others share, or null for one of its own. */
   buffers?: readonly (GPUBuffer | null)[];
-  /** Values of symbols of the first run: kernels for these sizes are compiled first. */
+  /** Values of symbols of the first run: kernels for these sizes are compiled at once, else those that all sizes need. */
   sizes?: Readonly<Record<string, number>>;
   signal?: AbortSignal;
   /** Kernels that are compiled, and how many there are. */
@@ -34,13 +34,6 @@ export interface Submitted {
   result: Promise<Record<string, NDArray>>;
 }
 
-/** A run whose kernels are being compiled. */
-interface WaitingRun {
-  regime: RegimeSteps;
-  start: () => void;
-  reject: (error: PumiceError) => void;
-}
-
 /** Where a value's bytes are that the user writes and reads. */
 interface Resident {
   nbytes: number;
@@ -49,8 +42,6 @@ interface Resident {
 
 /** A plan on a device. */
 export class Executable {
-  /** Settles when the kernels of all regimes are compiled. */
-  ready: Promise<void> = Promise.resolve();
   private readonly params: Map<string, Resident>;
   private readonly states: Map<string, Resident>;
   private readonly unset: Set<string>;
@@ -58,8 +49,6 @@ export class Executable {
   private readonly regimes: RegimeSteps[];
   private readonly held: (Uint8Array | null)[];
   private closed = false;
-  // Runs that wait for the compiler, in order: none overtakes another.
-  private readonly waiting: WaitingRun[] = [];
 
   private constructor(
     readonly gpu: Gpu,
@@ -109,25 +98,31 @@ export class Executable {
     }
   }
 
-  /** Compiles the kernels of the regime that runs first, then, behind the caller's back, all others. */
+  /** Compiles the kernels that the first run needs. */
   private async compileFirst({ sizes, progress, signal }: ExecutableOptions): Promise<void> {
     const { gpu } = this;
-    const symbols = Float64Array.from(this.plan.symbols, (s) => sizes?.[s.name] ?? 0);
-    const first = this.pick(symbols).neededKernels;
+    const first = this.firstKernels(sizes);
     let done = 0;
     progress?.(0, first.length);
     const compiling = gpu.pipelines.compile(first, () => {
       if (!signal?.aborted) progress?.(++done, first.length);
     });
     await (signal ? orAborted(compiling, signal) : compiling);
-    this.ready = gpu.pipelines.compile(this.regimes.flatMap((r) => [...r.neededKernels])).then(() => undefined);
-    this.ready.catch(() => undefined); // a run that needs them says it
+    // A processor that computes the steps has no time for kernels that may never run.
+    if (!gpu.facts.software) gpu.pipelines.compileLater(this.regimes.flatMap((r) => r.neededKernels));
+  }
+
+  private firstKernels(sizes: Readonly<Record<string, number>> | undefined): readonly PlanKernel[] {
+    if (sizes) return this.pick(Float64Array.from(this.plan.symbols, (s) => sizes[s.name] ?? 0)).neededKernels;
+    const [first, ...others] = this.regimes.map((r) => r.neededKernels) as [readonly PlanKernel[]];
+    return first.filter((kernel) => others.every((kernels: readonly PlanKernel[]) => kernels.includes(kernel)));
   }
 
   // -- params and states ----------------------------------------------------------------------------------------------
   /** Writes bytes of a param, all of them or a piece from byte `at` on, a multiple of 4, as all pieces but the last are. */
   writeParam(name: string, bytes: Uint8Array, at = 0): void {
     this.checkOpen();
+    this.gpu.queue.flush();
     this.write(named(this.params, name, "param"), bytes, at, name);
     this.unset.delete(name);
   }
@@ -140,6 +135,7 @@ export class Executable {
   /** Writes bytes of a state, as `writeParam` does. */
   writeState(name: string, bytes: Uint8Array, at = 0): void {
     this.checkOpen();
+    this.gpu.queue.flush();
     this.write(named(this.states, name, "state"), bytes, at, name);
   }
 
@@ -151,6 +147,7 @@ export class Executable {
   /** Puts all states back to their first values. */
   resetStates(): void {
     this.checkOpen();
+    this.gpu.queue.flush();
     const encoder = this.gpu.device.createCommandEncoder();
     for (const { name, init } of this.plan.states) {
       const { nbytes, parts } = this.states.get(name)!;
@@ -181,6 +178,7 @@ export class Executable {
   private async read(find: () => Resident): Promise<Uint8Array> {
     this.checkOpen();
     const { nbytes, parts } = find();
+    this.gpu.queue.flush();
     const encoder = this.gpu.device.createCommandEncoder();
     const reading = this.encodeReads(encoder, [{ name: "", dtype: "u8", shape: [nbytes], nbytes, parts }]);
     this.gpu.device.queue.submit([encoder.finish()]);
@@ -193,43 +191,21 @@ export class Executable {
   async run(inputs: Readonly<Record<string, NDArray>>, options: RunOptions = {}): Promise<Record<string, NDArray>> {
     const checked = this.checkRun(inputs);
     const regime = this.pick(checked.symbols);
-    if (!this.waiting.length && regime.compiled) return this.start(regime, checked, options).result;
+    const { queue, pipelines } = this.gpu;
+    if (queue.isEmpty && regime.compiled) return this.start(regime, checked, options).result;
     // The caller may change its arrays meanwhile.
     checked.arrays = checked.arrays.map((a) => ({ ...a, data: a.data.slice() }));
-    return new Promise((resolve, reject) => {
-      const entry: WaitingRun = {
-        regime,
-        start: () => {
-          try {
-            resolve(this.start(regime, checked, options).result);
-          } catch (error) {
-            reject(error as Error);
-          }
-        },
-        reject,
-      };
-      this.waiting.push(entry);
-      this.gpu.pipelines.compile(regime.neededKernels).then(
-        () => this.startCompiled(),
-        (error: Error) => {
-          const at = this.waiting.indexOf(entry);
-          if (at >= 0) this.waiting.splice(at, 1);
-          reject(error);
-          this.startCompiled();
-        },
-      );
+    return queue.wait(pipelines.compile(regime.neededKernels), () => {
+      this.checkOpen();
+      return this.start(regime, checked, options).result;
     });
   }
 
   /** Checks the inputs and enqueues a run at once; kernels that are not compiled yet make the device wait, not the caller. */
   submit(inputs: Readonly<Record<string, NDArray>>, options: RunOptions = {}): Submitted {
     const checked = this.checkRun(inputs);
-    for (const run of this.waiting.splice(0)) run.start();
+    this.gpu.queue.flush();
     return this.start(this.pick(checked.symbols), checked, options);
-  }
-
-  private startCompiled(): void {
-    while (this.waiting[0]?.regime.compiled) this.waiting.shift()!.start();
   }
 
   /** Waits until the kernels for inputs of these shapes are compiled. */
@@ -344,8 +320,8 @@ export class Executable {
   /** Frees the memory of its own; runs in flight finish. */
   close(): void {
     if (this.closed) return;
+    if (!this.gpu.isLost) this.gpu.queue.flush();
     this.closed = true;
-    for (const run of this.waiting.splice(0)) run.reject(closedError());
     for (const regime of this.regimes) regime.close();
     release(this.gpu, this.own);
   }

@@ -4,6 +4,8 @@ import { DeviceLost, ShaderError } from "../core/errors.js";
 import type { PlanKernel } from "../plan/file.js";
 import type { Gpu } from "./device.js";
 
+const LATER_AT_ONCE = 2;
+
 /** A compiled kernel and the layout of its bindings. */
 export interface Pipeline {
   raw: GPUComputePipeline;
@@ -34,6 +36,17 @@ export class Pipelines {
         return made;
       }),
     );
+  }
+
+  /** Compiles kernels a few at a time, so that those which a run waits for come first; a run that needs one says its faults. */
+  compileLater(kernels: readonly PlanKernel[]): void {
+    const left = [...kernels];
+    const work = async (): Promise<void> => {
+      for (let next = left.shift(); next !== undefined && !this.gpu.isLost; next = left.shift()) {
+        await this.pending(next).catch(() => undefined);
+      }
+    };
+    for (let k = 0; k < LATER_AT_ONCE; k++) void work();
   }
 
   /** The pipeline of a kernel if it is compiled. */

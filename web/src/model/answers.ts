@@ -135,7 +135,7 @@ class BundleSteps implements Steps {
 
   submit(step: string, sequences: readonly Sequence[]): Promise<ArrayLike<number>> {
     const { executable, inputs } = this.ready.get(step)!;
-    return executable.submit(inputs.compute(sequences), { read: ["token"] }).result.then((found) => found["token"]!.data);
+    return executable.run(inputs.compute(sequences), { read: ["token"] }).then((found) => found["token"]!.data);
   }
 
   fillSlot(step: string, sequence: Sequence): void {

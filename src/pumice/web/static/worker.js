@@ -1686,7 +1686,7 @@ var StagingPool = class {
 };
 
 // src/gpu/pipelines.ts
-var Pipelines = class {
+var LATER_AT_ONCE = 2, Pipelines = class {
   constructor(gpu) {
     this.gpu = gpu;
   }
@@ -1698,6 +1698,14 @@ var Pipelines = class {
       let made = await this.pending(kernel);
       return progress?.(), made;
     }));
+  }
+  compileLater(kernels) {
+    let left = [...kernels], work = async () => {
+      for (let next = left.shift(); next !== void 0 && !this.gpu.isLost; next = left.shift())
+        await this.pending(next).catch(() => {
+        });
+    };
+    for (let k = 0; k < LATER_AT_ONCE; k++) work();
   }
   ready(kernel) {
     return this.entries.get(keyOf(kernel))?.ready ?? null;
@@ -1765,6 +1773,39 @@ async function shaderError(gpu, kernel, module, cause) {
   return new ShaderError(source ? `${what} (line ${line}: ${source.slice(0, 200)})` : what, "a bug in a lowering: report it with the WGSL", { kernel: kernel.name, line, column: message?.linePos ?? 0, source, detail });
 }
 
+// src/gpu/queue.ts
+var RunQueue = class {
+  waiting = [];
+  get isEmpty() {
+    return this.waiting.length === 0;
+  }
+  wait(compiled, start) {
+    return new Promise((resolve, reject) => {
+      let entry = { ready: !1, start: () => {
+        try {
+          resolve(start());
+        } catch (error) {
+          reject(error);
+        }
+      } };
+      this.waiting.push(entry);
+      let settled = () => {
+        entry.ready = !0, this.startReady();
+      };
+      compiled.then(settled, (error) => {
+        reject(error), entry.start = () => {
+        }, settled();
+      });
+    });
+  }
+  flush() {
+    for (let run of this.waiting.splice(0)) run.start();
+  }
+  startReady() {
+    for (; this.waiting[0]?.ready; ) this.waiting.shift().start();
+  }
+};
+
 // src/gpu/device.ts
 var WANTED_FEATURES = ["shader-f16", "subgroups", "timestamp-query"], WANTED_LIMITS = ["maxStorageBuffersPerShaderStage", "maxStorageBufferBindingSize", "maxBufferSize", "maxUniformBufferBindingSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupStorageSize", "maxComputeWorkgroupsPerDimension", "minStorageBufferOffsetAlignment", "minUniformBufferOffsetAlignment"], LIMIT_OF = { max_storage_buffers: "maxStorageBuffersPerShaderStage", max_binding_bytes: "maxStorageBufferBindingSize", max_buffer_bytes: "maxBufferSize", max_uniform_bytes: "maxUniformBufferBindingSize", max_invocations: "maxComputeInvocationsPerWorkgroup", max_workgroup_x: "maxComputeWorkgroupSizeX", workgroup_memory: "maxComputeWorkgroupStorageSize" }, LEAST_SUBGROUP = 4, SCOPES = ["internal", "out-of-memory", "validation"], NO_WEBGPU = "use a browser with WebGPU (Chrome or Edge 113, Safari 26, Firefox 141 or later), over https or on localhost, and allow it to use the GPU", Gpu = class _Gpu {
   constructor(device2, facts) {
@@ -1775,6 +1816,7 @@ var WANTED_FEATURES = ["shader-f16", "subgroups", "timestamp-query"], WANTED_LIM
   lost;
   pipelines;
   staging;
+  queue = new RunQueue();
   allocated = 0;
   lostError = null;
   closed = !1;
@@ -2379,7 +2421,6 @@ var COMPARED_BYTES = 4096, Executable = class _Executable {
   buffers;
   own;
   sizes;
-  ready = Promise.resolve();
   params;
   states;
   unset;
@@ -2387,7 +2428,6 @@ var COMPARED_BYTES = 4096, Executable = class _Executable {
   regimes;
   held;
   closed = !1;
-  waiting = [];
   static async open(gpu, plan, options = {}) {
     gpu.check();
     let unmet = unmetNeeds(plan, gpu.facts);
@@ -2411,29 +2451,32 @@ var COMPARED_BYTES = 4096, Executable = class _Executable {
     }
   }
   async compileFirst({ sizes, progress, signal }) {
-    let { gpu } = this, symbols = Float64Array.from(this.plan.symbols, (s) => sizes?.[s.name] ?? 0), first = this.pick(symbols).neededKernels, done = 0;
+    let { gpu } = this, first = this.firstKernels(sizes), done = 0;
     progress?.(0, first.length);
     let compiling = gpu.pipelines.compile(first, () => {
       signal?.aborted || progress?.(++done, first.length);
     });
-    await (signal ? orAborted(compiling, signal) : compiling), this.ready = gpu.pipelines.compile(this.regimes.flatMap((r) => [...r.neededKernels])).then(() => {
-    }), this.ready.catch(() => {
-    });
+    await (signal ? orAborted(compiling, signal) : compiling), gpu.facts.software || gpu.pipelines.compileLater(this.regimes.flatMap((r) => r.neededKernels));
+  }
+  firstKernels(sizes) {
+    if (sizes) return this.pick(Float64Array.from(this.plan.symbols, (s) => sizes[s.name] ?? 0)).neededKernels;
+    let [first, ...others] = this.regimes.map((r) => r.neededKernels);
+    return first.filter((kernel) => others.every((kernels) => kernels.includes(kernel)));
   }
   writeParam(name, bytes, at = 0) {
-    this.checkOpen(), this.write(named(this.params, name, "param"), bytes, at, name), this.unset.delete(name);
+    this.checkOpen(), this.gpu.queue.flush(), this.write(named(this.params, name, "param"), bytes, at, name), this.unset.delete(name);
   }
   readParam(name) {
     return this.read(() => named(this.params, name, "param"));
   }
   writeState(name, bytes, at = 0) {
-    this.checkOpen(), this.write(named(this.states, name, "state"), bytes, at, name);
+    this.checkOpen(), this.gpu.queue.flush(), this.write(named(this.states, name, "state"), bytes, at, name);
   }
   readState(name) {
     return this.read(() => named(this.states, name, "state"));
   }
   resetStates() {
-    this.checkOpen();
+    this.checkOpen(), this.gpu.queue.flush();
     let encoder = this.gpu.device.createCommandEncoder();
     for (let { name, init } of this.plan.states) {
       let { nbytes, parts } = this.states.get(name), { buffer, offset } = parts[0];
@@ -2454,32 +2497,18 @@ var COMPARED_BYTES = 4096, Executable = class _Executable {
   }
   async read(find) {
     this.checkOpen();
-    let { nbytes, parts } = find(), encoder = this.gpu.device.createCommandEncoder(), reading = this.encodeReads(encoder, [{ name: "", dtype: "u8", shape: [nbytes], nbytes, parts }]);
+    let { nbytes, parts } = find();
+    this.gpu.queue.flush();
+    let encoder = this.gpu.device.createCommandEncoder(), reading = this.encodeReads(encoder, [{ name: "", dtype: "u8", shape: [nbytes], nbytes, parts }]);
     return this.gpu.device.queue.submit([encoder.finish()]), (await reading.finish())[""].data;
   }
   async run(inputs, options = {}) {
-    let checked = this.checkRun(inputs), regime = this.pick(checked.symbols);
-    return !this.waiting.length && regime.compiled ? this.start(regime, checked, options).result : (checked.arrays = checked.arrays.map((a) => ({ ...a, data: a.data.slice() })), new Promise((resolve, reject) => {
-      let entry = { regime, start: () => {
-        try {
-          resolve(this.start(regime, checked, options).result);
-        } catch (error) {
-          reject(error);
-        }
-      }, reject };
-      this.waiting.push(entry), this.gpu.pipelines.compile(regime.neededKernels).then(() => this.startCompiled(), (error) => {
-        let at = this.waiting.indexOf(entry);
-        at >= 0 && this.waiting.splice(at, 1), reject(error), this.startCompiled();
-      });
-    }));
+    let checked = this.checkRun(inputs), regime = this.pick(checked.symbols), { queue, pipelines } = this.gpu;
+    return queue.isEmpty && regime.compiled ? this.start(regime, checked, options).result : (checked.arrays = checked.arrays.map((a) => ({ ...a, data: a.data.slice() })), queue.wait(pipelines.compile(regime.neededKernels), () => (this.checkOpen(), this.start(regime, checked, options).result)));
   }
   submit(inputs, options = {}) {
     let checked = this.checkRun(inputs);
-    for (let run of this.waiting.splice(0)) run.start();
-    return this.start(this.pick(checked.symbols), checked, options);
-  }
-  startCompiled() {
-    for (; this.waiting[0]?.regime.compiled; ) this.waiting.shift().start();
+    return this.gpu.queue.flush(), this.start(this.pick(checked.symbols), checked, options);
   }
   async prepare(shapes) {
     this.checkOpen();
@@ -2555,8 +2584,7 @@ var COMPARED_BYTES = 4096, Executable = class _Executable {
   }
   close() {
     if (!this.closed) {
-      this.closed = !0;
-      for (let run of this.waiting.splice(0)) run.reject(closedError());
+      this.gpu.isLost || this.gpu.queue.flush(), this.closed = !0;
       for (let regime of this.regimes) regime.close();
       release(this.gpu, this.own);
     }
@@ -3231,7 +3259,7 @@ var BundleSteps = class {
   }
   submit(step, sequences) {
     let { executable, inputs } = this.ready.get(step);
-    return executable.submit(inputs.compute(sequences), { read: ["token"] }).result.then((found) => found.token.data);
+    return executable.run(inputs.compute(sequences), { read: ["token"] }).then((found) => found.token.data);
   }
   fillSlot(step, sequence) {
     let { executable, rows } = this.ready.get(step);

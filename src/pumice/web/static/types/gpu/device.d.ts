@@ -2,6 +2,7 @@ import { DeviceLost, LimitError, PumiceError } from "../core/errors.js";
 import type { PlanFile } from "../plan/file.js";
 import { StagingPool } from "./memory.js";
 import { Pipelines } from "./pipelines.js";
+import { RunQueue } from "./queue.js";
 /** What the adapter is and has. */
 export interface AdapterFacts {
     vendor: string;
@@ -26,6 +27,7 @@ export declare class Gpu {
     readonly lost: Promise<DeviceLost>;
     readonly pipelines: Pipelines;
     readonly staging: StagingPool;
+    readonly queue: RunQueue;
     /** Bytes of all buffers in use; some staging buffers stay beyond that for the next reads. */
     allocated: number;
     private lostError;
