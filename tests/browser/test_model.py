@@ -234,7 +234,7 @@ def test_receipts_verify_and_replay_natively(tiny: ModelPage, tmp_path: Path) ->
     for name, digest in plans.items():
         assert digest == read_plan(tiny.folder / "tiny" / variant["steps"][name]["plan"]).sha256
     shown = pumice("receipt", "show", tmp_path / "r.json")
-    assert shown.returncode == 0 and "browser" in shown.stdout
+    assert shown.returncode == 0 and f"device    {receipt['backend']['adapterName']}" in shown.stdout
     done = pumice(
         "receipt",
         "verify",
@@ -257,28 +257,23 @@ def test_receipts_verify_and_replay_natively(tiny: ModelPage, tmp_path: Path) ->
     assert pumice("receipt", "verify", tmp_path / "changed.json", "--key", key).returncode == 4
 
 
-def test_a_lost_device_is_replaced_once(tiny: ModelPage) -> None:
+def test_answers_after_a_device_was_lost(tiny: ModelPage) -> None:
+    """Those in flight fail, the next one runs on a new device; test_model_kinds.py loses that one too."""
     body = """
         const model = models.tiny, events = [];
         model.on("lost", (error) => events.push(error.code));
         model.on("restored", () => events.push("restored"));
-        const options = {seed: 3, maxTokens: 100, ignoreEos: true}, code = (error) => error.code;
+        const options = {seed: 3, maxTokens: 100, ignoreEos: true};
         const before = await model.generate("w5", {...options, maxTokens: 8}).result;
         const lost = [model.generate("w5", options), model.generate("w6", options)];
         for await (const piece of lost[0]) { await model._loseDevice(); break; }
-        const codes = await Promise.all(lost.map(({result}) => result.then((a) => a.finishReason, code)));
+        const codes = await Promise.all(lost.map(({result}) => result.then((a) => a.finishReason, (error) => error.code)));
         const after = await model.generate("w5", {...options, maxTokens: 8}).result;
-        // Once more, and, where that was long after the loss before, as soon as it is restored.
-        await model._loseDevice();
-        await model._loseDevice().catch(code);
-        const again = await model.generate("w5", options).result.catch(failed);
-        return {events, codes, same: String(before.tokens) === String(after.tokens), again};
+        return {events, codes, same: String(before.tokens) === String(after.tokens)};
     """
     try:
         found = tiny.script(body)
     finally:
         tiny.unload("tiny")
     assert found["codes"] == ["device-lost", "device-lost"] and found["same"]
-    assert found["events"][:3] == ["device-lost", "restored", "device-lost"] and found["events"][-1] == "device-lost"
-    assert found["again"]["code"] == "device-lost" and "lost again within seconds" in found["again"]["message"]
-    assert "reload the page" in found["again"]["hint"]
+    assert found["events"] == ["device-lost", "restored"]
