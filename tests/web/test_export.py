@@ -23,6 +23,9 @@ from tiny_models import checkpoint
 
 SEED = 5
 ONE = ["browser-baseline"]
+GOLDENS = Path(__file__).parents[1] / "models" / "goldens"
+# Sliding windows, states and several rope scalings among them.
+ARCHITECTURES = sorted(p.name for p in GOLDENS.iterdir() if (p / "model.safetensors").is_file())
 
 
 def rewrite(folder: Path, change: Any) -> None:
@@ -107,12 +110,18 @@ def test_nothing_of_an_encoder_runs_unchecked(encoder: Path, tmp_path: Path) -> 
 
 
 def test_a_classifier_is_no_bundle_yet(tmp_path: Path) -> None:
-    goldens = Path(__file__).parents[1] / "models" / "goldens" / "classifiers"
-    source = next(p for p in sorted(goldens.iterdir()) if (p / "config.json").is_file())
+    source = next(p for p in sorted((GOLDENS / "classifiers").iterdir()) if (p / "config.json").is_file())
     model = Path(shutil.copytree(source, tmp_path / "model"))
     with pytest.raises(InputError, match="is a classifier"):
         export_bundle(model, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_is_exported_for_every_kind_of_browser(name: str, tmp_path: Path) -> None:
+    export_web(checkpoint(name, tmp_path), tmp_path / "web", context=64, chunk=16)
+    assert [variant.name for variant in read_bundle(tmp_path / "web").variants] == list(BROWSERS)
 
 
 # -- functions ----------------------------------------------------------------------------------------------------------
@@ -269,6 +278,8 @@ def test_the_command(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert (found["kind"], found["web"], found["page_differs"]) == ("function", True, [])
     assert [v["name"] for v in found["variants"]] == ["browser-baseline"] and found["bytes"] > 36
+    done = pumice("export", f"{tmp_path / 'scale.py'}:scale", "--web", made, "--force", "--variants", "browser-baseline")
+    assert done.returncode == 0 and done.stderr == "pumice: planning\npumice: writing weights, 36 B\n", done.stderr
     (made / "page.css").write_text("")
     done = pumice("export", made, "--check")
     assert done.returncode == 0 and "every hash is right" in done.stdout and "page.css" in done.stdout

@@ -17,6 +17,8 @@ _WORDS = {"find": "looking for it", "fetch": "fetching", "check": "checking", "u
           "plan": "planning", "write": "writing weights", "done": "done"}  # fmt: skip
 # Phases that count pieces; the others count bytes.
 _PIECES = ("compile", "plan", "embed", "score")
+# Phases that are reported without a terminal.
+_LINES = ("compile", "plan", "write")
 # What is over sooner needs no bar, and none of the time that it takes to get ready to draw one.
 _BAR_AFTER_SECONDS = 0.5
 
@@ -39,14 +41,14 @@ def progress_bar(*, quiet: bool) -> Iterator[ProgressCallback | None]:
 
 
 def _report_once() -> ProgressCallback:
-    """Says what is compiled, in a line of its own, when it begins."""
-    reported = False
+    """Says what is compiled or exported, in a line of its own, when it begins."""
+    reported: set[str] = set()
 
     def report(now: Progress) -> None:
-        nonlocal reported
-        if now.phase == "compile" and not reported:
-            reported = True
-            print(f"pumice: {_WORDS[now.phase]}", file=sys.stderr, flush=True)
+        if now.phase in _LINES and now.phase not in reported:
+            reported.add(now.phase)
+            size = f", {size_text(now.total)}" if now.phase == "write" and now.total else ""
+            print(f"pumice: {_WORDS[now.phase]}{size}", file=sys.stderr, flush=True)
 
     return report
 
