@@ -17,7 +17,6 @@ from playwright.sync_api import Page, expect
 import pumice as pm
 from browser.react_packages import bundle_for_react
 from browser.webgpu import PATIENCE_MS
-from pumice.llm.bundle import export_bundle
 from pumice.web import STATIC, page_files
 from tiny_models import TEMPLATE, checkpoint
 from web_packages import WEB, modules
@@ -28,7 +27,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 def with_runtime(folder: Path) -> Path:
-    """A bundle's folder with the built files beside it, as `pumice export --web` leaves it."""
+    """A folder with the built files in it."""
     for name in page_files():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(STATIC / name, folder / name)
@@ -43,8 +42,8 @@ def talker(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     settings = json.loads((model / "tokenizer_config.json").read_text())
     (model / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
     # Small chunks have few kernels, which a software adapter takes long to compile.
-    export_bundle(model, root / "site", context=32, chunk=4)
-    return model, with_runtime(root / "site")
+    pm.export_web(model, root / "site", context=32, chunk=4)
+    return model, root / "site"
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +51,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A tiny encoder, and its web folder."""
     root = tmp_path_factory.mktemp("reader")
     model = checkpoint("bert", root, closing=True)
-    export_bundle(model, root / "site")
-    return model, with_runtime(root / "site")
+    pm.export_web(model, root / "site")
+    return model, root / "site"
 
 
 def native_answer(model: Path, *questions: str, system: str = "", max_tokens: int = 200) -> list[str]:
