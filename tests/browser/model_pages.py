@@ -20,9 +20,6 @@ from playwright.sync_api import BrowserContext, Page
 import pumice as pm
 import web_packages
 from browser.webgpu import PATIENCE_MS
-from pumice.core.caps import Caps
-from pumice.llm.bundle import export_bundle
-from pumice.run.bundle_write import new_bundle, plan_variants
 from pumice.web.server import WebServer
 from tiny_models import TEMPLATE, checkpoint
 
@@ -52,7 +49,17 @@ def chat_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Greedy unless a test asks for more: kernels that draw take a software adapter long to compile.
     (made / "generation_config.json").write_text('{"do_sample": false}')
     folder = made.parent / "bundle"
-    export_bundle(made, folder, context=512)
+    # Small chunks: fewer kernels to compile.
+    pm.export_web(made, folder, context=512, chunk=4)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def search_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of an encoder with two layers, whose words are w4, w5, …"""
+    made = checkpoint("bert", tmp_path_factory.mktemp("search"), closing=True)
+    folder = made.parent / "bundle"
+    pm.export_web(made, folder)
     return folder
 
 
@@ -63,17 +70,8 @@ def function_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def scaled_matmul(params: Any, x: Any) -> Any:
         return {"y": x @ params["w"] * 2.0, "sums": pm.sum(x, axis=1)}
 
-    graph = pm.trace(scaled_matmul, params={"w": pm.spec(3, 4)}, x=pm.spec("B", 3, max=64))
     folder = tmp_path_factory.mktemp("function") / "bundle"
-    with new_bundle(folder) as files:
-        planned = plan_variants({"scaled_matmul": graph}, [Caps.preset("browser-baseline")])
-        types = {node.name: node.type for node in graph.sources("param")}
-        sections = {
-            "model": {"name": "scaled matmul"},
-            "weights": files.weights({"w": WEIGHTS}, types, {"w"}),
-            "variants": files.variants(planned),
-        }
-        files.finish("function", sections)
+    pm.export_web(scaled_matmul, folder, params={"w": WEIGHTS}, x=pm.spec("B", 3, max=64), name="scaled matmul")
     return folder
 
 
