@@ -16,7 +16,9 @@ async function outcome(work: () => unknown): Promise<Outcome> {
     await work();
     return "ok";
   } catch (error) {
-    return error instanceof PumiceError ? `${error.code}: ${error.message} | ${error.hint}` : `untyped: ${String(error)}`;
+    return error instanceof PumiceError
+      ? `${error.code}: ${error.message} | ${error.hint}`
+      : `untyped: ${String(error)}`;
   }
 }
 
@@ -34,7 +36,10 @@ function inputsOf(plan: PlanFile, size: number): Inputs {
   const made: Inputs = {};
   for (const { name, value } of plan.inputs) {
     const { dtype, shape } = plan.values.get(value)!;
-    made[name] = zeros(dtype as NDArray["dtype"], shape.map((d) => (typeof d === "number" ? d : size)));
+    made[name] = zeros(
+      dtype as NDArray["dtype"],
+      shape.map((d) => (typeof d === "number" ? d : size)),
+    );
   }
   return made;
 }
@@ -73,7 +78,11 @@ export async function closeInFlight(plan: string): Promise<{ outcomes: Outcome[]
     const used = gpu.allocated;
     exe.close();
     const outcomes = await Promise.all(flying.map((promise) => outcome(() => promise)));
-    outcomes.push(await outcome(() => exe.submit(inputs)), await outcome(() => exe.run(inputs)), await outcome(() => exe.close()));
+    outcomes.push(
+      await outcome(() => exe.submit(inputs)),
+      await outcome(() => exe.run(inputs)),
+      await outcome(() => exe.close()),
+    );
     return { outcomes, left: gpu.allocated, used };
   });
 }
@@ -110,7 +119,12 @@ export async function cancelOpening(plan: string): Promise<{ outcomes: Outcome[]
 }
 
 /** A param is written in pieces of these sizes and read back; pieces that do not fit are refused. */
-export async function writeInPieces(plan: string, name: string, data: string, sizes: number[]): Promise<{ same: boolean; outcomes: Outcome[]; parts: number }> {
+export async function writeInPieces(
+  plan: string,
+  name: string,
+  data: string,
+  sizes: number[],
+): Promise<{ same: boolean; outcomes: Outcome[]; parts: number }> {
   return withGpu(async (gpu) => {
     const read = await readPlan(fromBase64(plan));
     const exe = await Executable.open(gpu, read);
@@ -135,12 +149,18 @@ export async function writeInPieces(plan: string, name: string, data: string, si
   });
 }
 
-/** Runs of changing sizes that nobody waits for, of a plan whose state counts them: what each saw, and single outputs. */
-export async function runInOrder(plan: string, sizes: number[], count: string): Promise<{ seen: number[]; names: string[][]; unknown: Outcome }> {
+/** Runs of changing sizes that nobody waits for, of a plan whose state counts them: what each saw, and some outputs. */
+export async function runInOrder(
+  plan: string,
+  sizes: number[],
+  count: string,
+): Promise<{ seen: number[]; names: string[][]; unknown: Outcome }> {
   return withGpu(async (gpu) => {
     const read = await readPlan(fromBase64(plan));
     const exe = await Executable.open(gpu, read);
-    const results = await Promise.all(sizes.map((size, k) => (k % 3 === 2 ? exe.submit(inputsOf(read, size)).result : exe.run(inputsOf(read, size)))));
+    const results = await Promise.all(
+      sizes.map((size, k) => (k % 3 === 2 ? exe.submit(inputsOf(read, size)).result : exe.run(inputsOf(read, size)))),
+    );
     const seen = results.map((found) => found[count]!.data[0]!);
     const one = await exe.run(inputsOf(read, 2), { read: [count] });
     const none = await exe.run(inputsOf(read, 2), { read: [] });
@@ -166,7 +186,7 @@ export async function openAndRun(plan: string, size: number): Promise<Outcome[]>
   });
 }
 
-/** Two executables over one state take turns, in sizes that are still to be compiled: what each run saw of the state. */
+/** Two executables over one state take turns, in sizes that are still to be compiled: what each run saw of it. */
 export async function shareState(plan: string, sizes: number[], count: string): Promise<number[]> {
   return withGpu(async (gpu) => {
     const read = await readPlan(fromBase64(plan));

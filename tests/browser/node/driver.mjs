@@ -1,11 +1,29 @@
-// Runs one function of `jobs` over a list of arguments: `node driver.mjs RUNTIME.js FUNCTION < ARGUMENTS.json`, answers as JSON.
+// Runs one function of `jobs` over a list of arguments, answers as JSON:
+// `node driver.mjs RUNTIME.js FUNCTION < ARGUMENTS.json`.
 import { pathToFileURL } from "node:url";
 import { readFileSync } from "node:fs";
 
 const [runtime, name] = process.argv.slice(2);
 const {
-  canonical, convert, evaluate, exprText, floatText, foldGrid, fromBf16, fromF16, fromNumbers, InputCheck, JsonFloat, openFrame,
-  parseCanonical, PumiceError, readPlan, Sizes, toBf16, toF16, unmetNeeds,
+  canonical,
+  convert,
+  evaluate,
+  exprText,
+  floatText,
+  foldGrid,
+  fromBf16,
+  fromF16,
+  fromNumbers,
+  InputCheck,
+  JsonFloat,
+  openFrame,
+  parseCanonical,
+  PumiceError,
+  readPlan,
+  Sizes,
+  toBf16,
+  toF16,
+  unmetNeeds,
 } = await import(pathToFileURL(runtime).href);
 
 const bytesOf = (text) => new Uint8Array(Buffer.from(text, "base64"));
@@ -47,7 +65,8 @@ const jobs = {
     outcome(async () => {
       if (file) plan = await readPlan(bytesOf(file));
       const arrays = {};
-      for (const [name, { dtype, shape, data }] of Object.entries(given)) arrays[name] = fromNumbers(dtype, shape, data);
+      for (const [name, { dtype, shape, data }] of Object.entries(given))
+        arrays[name] = fromNumbers(dtype, shape, data);
       const found = new InputCheck(plan, new Sizes(plan)).check(arrays);
       return Object.fromEntries(plan.symbols.map((s, i) => [s.name, found.symbols[i]]));
     }),
@@ -57,8 +76,7 @@ const jobs = {
       if (error) throw error;
       return "runs";
     }),
-  convert: ({ dtype, shape, data, to }) =>
-    outcome(() => [...convert(fromNumbers(dtype, shape, data), to, "x").data]),
+  convert: ({ dtype, shape, data, to }) => outcome(() => [...convert(fromNumbers(dtype, shape, data), to, "x").data]),
 };
 
 const answers = [];

@@ -124,7 +124,7 @@ export function convert(array: NDArray, dtype: DType, name: string): NDArray {
   return fromNumbers(dtype, array.shape, numbers);
 }
 
-// -- sixteen-bit floats -------------------------------------------------------------------------------------------------
+// -- sixteen-bit floats -----------------------------------------------------------------------------------------------
 const bits = new Uint32Array(1);
 const float = new Float32Array(bits.buffer);
 

@@ -25,7 +25,7 @@ export function evaluate(e: Expr, symbols: Readonly<Record<string, number>>): nu
   return compileExpr(e, names)(names.map((name) => symbols[name]!));
 }
 
-/** An expression as a function of the symbols' values, in the order of `names`; runs call it without walking the tree. */
+/** An expression as a function of the symbols' values, in the order of `names`: no tree to walk in a run. */
 export function compileExpr(e: Expr, names: readonly string[]): Compiled {
   const made = compile(e, names);
   return (values) => made(values) + 0; // no −0
@@ -43,11 +43,16 @@ function compile(e: Expr, names: readonly string[]): Compiled {
   if (e[0] === "*") return (values) => args.reduce((product, f) => product * f(values), 1);
   const [a, b] = args as [Compiled, Compiled];
   switch (e[0]) {
-    case "//": return (values) => floorDiv(a(values), b(values));
-    case "%": return (values) => floorMod(a(values), b(values));
-    case "max": return (values) => Math.max(a(values), b(values));
-    case "min": return (values) => Math.min(a(values), b(values));
-    default: throw new PlanError(`an expression has the operation ${e[0].slice(0, 40)}, which there is not`);
+    case "//":
+      return (values) => floorDiv(a(values), b(values));
+    case "%":
+      return (values) => floorMod(a(values), b(values));
+    case "max":
+      return (values) => Math.max(a(values), b(values));
+    case "min":
+      return (values) => Math.min(a(values), b(values));
+    default:
+      throw new PlanError(`an expression has the operation ${e[0].slice(0, 40)}, which there is not`);
   }
 }
 

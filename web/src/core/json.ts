@@ -1,4 +1,4 @@
-// Canonical JSON: the one way in which plan files and manifests write a value. ASCII, keys sorted, no spaces, no key twice.
+// Canonical JSON: the one way to write a value in plan files and manifests. ASCII, keys sorted, no spaces, no key twice.
 
 import { FormatError } from "./errors.js";
 
@@ -135,7 +135,8 @@ class Parser {
     // Most numbers are short and whole.
     let value = 0;
     let end = at;
-    for (let c = text.charCodeAt(end); c >= 48 && c <= 57 && end - at < 15; c = text.charCodeAt(++end)) value = 10 * value + c - 48;
+    for (let c = text.charCodeAt(end); c >= 48 && c <= 57 && end - at < 15; c = text.charCodeAt(++end))
+      value = 10 * value + c - 48;
     const next = text[end];
     if (end > at && (next === "," || next === "]" || next === "}") && (end === at + 1 || text[at] !== "0")) {
       this.at = end;
@@ -192,7 +193,15 @@ function significant(digits: string): number {
 }
 
 function escaped(c: string): string {
-  const short: Record<string, string> = { '"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", "\b": "\\b" };
+  const short: Record<string, string> = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\f": "\\f",
+    "\b": "\\b",
+  };
   return short[c] ?? (c >= " " && c <= "~" ? c : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 

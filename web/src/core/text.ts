@@ -2,7 +2,8 @@
 
 const SHOWN = 80;
 const MESSAGE_SHOWN = 500;
-const UNPRINTABLE = /[\u0000-\u001f\u007f-\u00a0\u00ad\u2000-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufff0-\uffff]/g;
+const UNPRINTABLE =
+  /[\u0000-\u001f\u007f-\u00a0\u00ad\u2000-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufff0-\uffff]/g;
 
 /** A text that may hold words of a file, cut, with nothing in it that a terminal or a page would act on. */
 export function printable(text: string, most: number = MESSAGE_SHOWN): string {

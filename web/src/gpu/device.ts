@@ -1,6 +1,14 @@
-// The GPU of a browser: an adapter and a device with all that it has, its faults as typed errors, and the memory in use.
+// The GPU of a browser: a device with all that its adapter has, its faults as typed errors, and the memory in use.
 
-import { ClosedError, DeviceError, DeviceLost, LimitError, NoDevice, OutOfMemory, PumiceError } from "../core/errors.js";
+import {
+  ClosedError,
+  DeviceError,
+  DeviceLost,
+  LimitError,
+  NoDevice,
+  OutOfMemory,
+  PumiceError,
+} from "../core/errors.js";
 import type { LimitName, PlanFile } from "../plan/file.js";
 import { foldGrid } from "./grids.js";
 import { StagingPool } from "./memory.js";
@@ -35,7 +43,8 @@ const LIMIT_OF: Record<LimitName, DeviceLimit> = {
 const LEAST_SUBGROUP = 4;
 const SCOPES = ["internal", "out-of-memory", "validation"] as const;
 const NO_WEBGPU =
-  "use a browser with WebGPU (Chrome or Edge 113, Safari 26, Firefox 141 or later), over https or on localhost, and allow it to use the GPU";
+  "use a browser with WebGPU (Chrome or Edge 113, Safari 26, Firefox 141 or later), over https or on localhost, " +
+  "and allow it to use the GPU";
 
 /** What the adapter is and has. */
 export interface AdapterFacts {
@@ -82,7 +91,9 @@ export class Gpu {
   static async open(options: GpuOptions = {}): Promise<Gpu> {
     const api = (globalThis.navigator as Navigator | undefined)?.gpu;
     if (!api) throw new NoDevice("this browser has no WebGPU", NO_WEBGPU);
-    const adapter = await api.requestAdapter(options.powerPreference ? { powerPreference: options.powerPreference } : {});
+    const adapter = await api.requestAdapter(
+      options.powerPreference ? { powerPreference: options.powerPreference } : {},
+    );
     if (!adapter) throw new NoDevice("the browser offers no GPU adapter", NO_WEBGPU);
     const requiredFeatures = WANTED_FEATURES.filter((f) => adapter.features.has(f));
     const requiredLimits: Record<string, number> = {};
@@ -90,13 +101,17 @@ export class Gpu {
       const available = adapter.limits[name];
       const least = name.startsWith("min");
       const asked = options.limits?.[name];
-      requiredLimits[name] = asked === undefined ? available : least ? Math.max(asked, available) : Math.min(asked, available);
+      requiredLimits[name] =
+        asked === undefined ? available : least ? Math.max(asked, available) : Math.min(asked, available);
     }
     try {
       const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
       return new Gpu(device, factsOf(adapter, device));
     } catch (error) {
-      throw new NoDevice(`the GPU cannot be opened: ${messageOf(error)}`, "close other pages that use the GPU, then reload");
+      throw new NoDevice(
+        `the GPU cannot be opened: ${messageOf(error)}`,
+        "close other pages that use the GPU, then reload",
+      );
     }
   }
 
@@ -207,9 +222,15 @@ function messageOf(error: unknown): string {
 
 function typedError(error: GPUError, what: string): DeviceError {
   if (error instanceof GPUOutOfMemoryError) {
-    return new OutOfMemory(`the GPU has no memory left for ${what}`, "close other pages that use the GPU, or use a smaller model");
+    return new OutOfMemory(
+      `the GPU has no memory left for ${what}`,
+      "close other pages that use the GPU, or use a smaller model",
+    );
   }
-  return new DeviceError(`${what} failed: ${error.message.slice(0, 500)}`, "report it with the plan: the browser refuses what it does");
+  return new DeviceError(
+    `${what} failed: ${error.message.slice(0, 500)}`,
+    "report it with the plan: the browser refuses what it does",
+  );
 }
 
 function factsOf(adapter: GPUAdapter, device: GPUDevice): AdapterFacts {

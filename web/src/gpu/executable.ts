@@ -1,7 +1,15 @@
 // A plan on a device: its memory, params and states, and runs whose work is enqueued at once and read when it is done.
 
 import { fromBytes, isPlain, itemBytes, type NDArray } from "../core/arrays.js";
-import { ClosedError, InputError, MissingName, PlanError, RunCancelled, UnknownName, type PumiceError } from "../core/errors.js";
+import {
+  ClosedError,
+  InputError,
+  MissingName,
+  PlanError,
+  RunCancelled,
+  UnknownName,
+  type PumiceError,
+} from "../core/errors.js";
 import { nearestHint, quoted } from "../core/text.js";
 import { grain, stateBytes } from "../plan/check.js";
 import type { Named, Part, PlanFile, PlanKernel } from "../plan/file.js";
@@ -17,7 +25,7 @@ const COMPARED_BYTES = 4096;
 export interface ExecutableOptions {
   /** For each buffer of the plan one that others share, or null for one of its own. */
   buffers?: readonly (GPUBuffer | null)[];
-  /** Values of symbols of the first run: kernels for these sizes are compiled at once, else those that all sizes need. */
+  /** Symbols of the first run: kernels for these sizes are compiled at once, else those that all sizes need. */
   sizes?: Readonly<Record<string, number>>;
   signal?: AbortSignal;
   /** Kernels that are compiled, and how many there are. */
@@ -60,10 +68,14 @@ export class Executable {
     this.check = new InputCheck(plan, sizes);
     this.regimes = plan.regimes.map((regime) => new RegimeSteps(gpu, plan, regime, sizes, buffers));
     this.held = plan.inputs.map(() => null);
-    this.params = new Map(plan.params.map((p) => [p.name, { nbytes: storedBytes(plan, p), parts: plan.values.get(p.value)!.parts }]));
+    this.params = new Map(
+      plan.params.map((p) => [p.name, { nbytes: storedBytes(plan, p), parts: plan.values.get(p.value)!.parts }]),
+    );
     this.states = new Map(plan.states.map((s) => [s.name, residentState(plan, s)]));
     const shared = new Set(buffers.flatMap((b, k) => (own.includes(b) ? [] : [k])));
-    this.unset = new Set([...this.params].filter(([, p]) => p.nbytes && !p.parts.some((q) => shared.has(q.buffer))).map(([name]) => name));
+    this.unset = new Set(
+      [...this.params].filter(([, p]) => p.nbytes && !p.parts.some((q) => shared.has(q.buffer))).map(([name]) => name),
+    );
   }
 
   /** Opens a plan: checks that the device can run it, allocates its memory and compiles its kernels. */
@@ -119,7 +131,7 @@ export class Executable {
   }
 
   // -- params and states ----------------------------------------------------------------------------------------------
-  /** Writes bytes of a param, all of them or a piece from byte `at` on, a multiple of 4, as all pieces but the last are. */
+  /** Writes a param's bytes, all or a piece from byte `at` on; pieces, but for the last, are multiples of 4. */
   writeParam(name: string, bytes: Uint8Array, at = 0): void {
     this.checkOpen();
     this.gpu.queue.flush();
@@ -170,7 +182,8 @@ export class Executable {
     let start = 0;
     for (const p of parts) {
       const [from, to] = [Math.max(at, start), Math.min(end, start + p.nbytes)];
-      if (from < to) writeBytes(this.gpu, this.buffers[p.buffer]!, p.offset + from - start, bytes.subarray(from - at, to - at));
+      if (from < to)
+        writeBytes(this.gpu, this.buffers[p.buffer]!, p.offset + from - start, bytes.subarray(from - at, to - at));
       start += p.nbytes;
     }
   }
@@ -201,7 +214,7 @@ export class Executable {
     });
   }
 
-  /** Checks the inputs and enqueues a run at once; kernels that are not compiled yet make the device wait, not the caller. */
+  /** Checks the inputs and enqueues a run at once; the device, not the caller, waits for kernels to be compiled. */
   submit(inputs: Readonly<Record<string, NDArray>>, options: RunOptions = {}): Submitted {
     const checked = this.checkRun(inputs);
     this.gpu.queue.flush();
@@ -213,7 +226,11 @@ export class Executable {
     this.checkOpen();
     const given = this.plan.inputs.map(({ name }) => {
       const shape = shapes[name];
-      if (!shape) throw new MissingName(`the shape of the input ${quoted(name)} was not given`, `needed: ${this.plan.inputs.map((i) => i.name).join(" ")}`);
+      if (!shape)
+        throw new MissingName(
+          `the shape of the input ${quoted(name)} was not given`,
+          `needed: ${this.plan.inputs.map((i) => i.name).join(" ")}`,
+        );
       return [...shape];
     });
     await this.gpu.pipelines.compile(this.pick(this.check.symbolsOf(given)).neededKernels);
@@ -223,7 +240,11 @@ export class Executable {
     this.checkOpen();
     if (this.unset.size) {
       const names = [...this.unset];
-      throw new MissingName(`${names.length} params were never set, e.g. ${quoted(names[0]!)}`, "write all params first", { names });
+      throw new MissingName(
+        `${names.length} params were never set, e.g. ${quoted(names[0]!)}`,
+        "write all params first",
+        { names },
+      );
     }
     return this.check.check(inputs);
   }
@@ -256,13 +277,20 @@ export class Executable {
     return names.map((name) => {
       const found = prepared.results.get(name);
       if (found === undefined) {
-        throw new UnknownName(`there is no output ${quoted(name)}`, nearestHint(name, [...prepared.results.keys()]), { name });
+        throw new UnknownName(`there is no output ${quoted(name)}`, nearestHint(name, [...prepared.results.keys()]), {
+          name,
+        });
       }
       return found;
     });
   }
 
-  private enqueue(regime: RegimeSteps, prepared: Prepared, arrays: readonly NDArray[], wanted: readonly Result[]): Reading {
+  private enqueue(
+    regime: RegimeSteps,
+    prepared: Prepared,
+    arrays: readonly NDArray[],
+    wanted: readonly Result[],
+  ): Reading {
     const { device } = this.gpu;
     arrays.forEach((array, i) => this.upload(i, array));
     const encoder = device.createCommandEncoder();
@@ -278,7 +306,8 @@ export class Executable {
   private upload(input: number, array: NDArray): void {
     const { buffer, offset, nbytes } = this.check.inputs[input]!.place.parts[0]!;
     const bytes = new Uint8Array(array.data.buffer, array.data.byteOffset, array.data.byteLength);
-    if (bytes.length > nbytes) throw new PlanError(`the input ${this.check.inputs[input]!.name} has no room for ${bytes.length} bytes`);
+    if (bytes.length > nbytes)
+      throw new PlanError(`the input ${this.check.inputs[input]!.name} has no room for ${bytes.length} bytes`);
     if (bytes.length > COMPARED_BYTES) {
       this.held[input] = null;
     } else {
@@ -380,12 +409,17 @@ async function takeBuffers(
   given: readonly (GPUBuffer | null)[] | undefined,
 ): Promise<{ buffers: GPUBuffer[]; own: GPUBuffer[] }> {
   if (given && given.length !== plan.buffers.length) {
-    throw new InputError(`${given.length} buffers were given, the plan has ${plan.buffers.length}`, "give null for those of its own");
+    throw new InputError(
+      `${given.length} buffers were given, the plan has ${plan.buffers.length}`,
+      "give null for those of its own",
+    );
   }
   plan.buffers.forEach((b, k) => {
     const shared = given?.[k];
     if (shared && shared.size < grain(b.nbytes)) {
-      throw new InputError(`the shared buffer of ${quoted(b.name)} has ${shared.size} bytes, the plan needs ${grain(b.nbytes)}`);
+      throw new InputError(
+        `the shared buffer of ${quoted(b.name)} has ${shared.size} bytes, the plan needs ${grain(b.nbytes)}`,
+      );
     }
   });
   const own = await allocate(
@@ -408,7 +442,8 @@ function residentState(plan: PlanFile, state: Named): Resident {
 
 function named(table: ReadonlyMap<string, Resident>, name: string, kind: string): Resident {
   const found = table.get(name);
-  if (found === undefined) throw new UnknownName(`there is no ${kind} ${quoted(name)}`, nearestHint(name, [...table.keys()]), { name });
+  if (found === undefined)
+    throw new UnknownName(`there is no ${kind} ${quoted(name)}`, nearestHint(name, [...table.keys()]), { name });
   return found;
 }
 

@@ -1,7 +1,7 @@
-// Grids: numbers of workgroups folded into three dimensions, here or, for counts that are in memory, by a kernel of our own.
+// Grids: numbers of workgroups folded into three dimensions, here or, for counts in memory, by a kernel of our own.
 //
-// Plans may come from anyone, and the counts in them are data: whatever a word holds, no more workgroups than the plan's
-// bound are launched.
+// Plans may come from anyone, and the counts in them are data: whatever a word holds, no more workgroups than the
+// plan's bound are launched.
 
 import type { PlanKernel } from "../plan/file.js";
 

@@ -32,7 +32,8 @@ export async function allocate(gpu: Gpu, requests: readonly BufferRequest[]): Pr
   const total = requests.reduce((sum, r) => sum + grain(r.nbytes), 0);
   try {
     await gpu.guard(`${total} bytes`, () => {
-      for (const { nbytes, label } of requests) made.push(gpu.device.createBuffer({ size: grain(nbytes), usage, label }));
+      for (const { nbytes, label } of requests)
+        made.push(gpu.device.createBuffer({ size: grain(nbytes), usage, label }));
     });
   } catch (error) {
     for (const buffer of made) buffer.destroy();
@@ -81,7 +82,8 @@ export class StagingPool {
     let best = -1;
     for (let i = 0; i < this.free.length; i++) {
       const size = this.free[i]!.size;
-      if (size >= nbytes && size <= 4 * Math.max(nbytes, LEAST_STAGING) && (best < 0 || size < this.free[best]!.size)) best = i;
+      if (size >= nbytes && size <= 4 * Math.max(nbytes, LEAST_STAGING) && (best < 0 || size < this.free[best]!.size))
+        best = i;
     }
     if (best >= 0) {
       const [found] = this.free.splice(best, 1) as [GPUBuffer];
@@ -91,11 +93,15 @@ export class StagingPool {
     }
     const most = this.gpu.device.limits.maxBufferSize;
     if (nbytes > most) {
-      throw new LimitError(`the results take ${nbytes} bytes, ${this.gpu.name} can hand over ${most} at once`, "read fewer outputs at once", {
-        limit: "max_buffer_bytes",
-        needed: nbytes,
-        available: most,
-      });
+      throw new LimitError(
+        `the results take ${nbytes} bytes, ${this.gpu.name} can hand over ${most} at once`,
+        "read fewer outputs at once",
+        {
+          limit: "max_buffer_bytes",
+          needed: nbytes,
+          available: most,
+        },
+      );
     }
     const size = Math.min(most, Math.max(LEAST_STAGING, 2 ** Math.ceil(Math.log2(nbytes))));
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
@@ -106,7 +112,8 @@ export class StagingPool {
 
   /** Takes a buffer back that is not mapped and that no command uses. */
   give(buffer: GPUBuffer): void {
-    if (this.closed || this.free.length >= KEPT_BUFFERS || this.keptBytes + buffer.size > KEPT_BYTES) return this.drop(buffer);
+    if (this.closed || this.free.length >= KEPT_BUFFERS || this.keptBytes + buffer.size > KEPT_BYTES)
+      return this.drop(buffer);
     this.gpu.allocated -= buffer.size;
     this.keptBytes += buffer.size;
     this.free.push(buffer);

@@ -38,7 +38,7 @@ export class Pipelines {
     );
   }
 
-  /** Compiles kernels a few at a time, so that those which a run waits for come first; a run that needs one says its faults. */
+  /** Compiles kernels a few at a time, so that those which a run waits for come first; that run says their faults. */
   compileLater(kernels: readonly PlanKernel[]): void {
     const left = [...kernels];
     const work = async (): Promise<void> => {
@@ -54,7 +54,7 @@ export class Pipelines {
     return this.entries.get(keyOf(kernel))?.ready ?? null;
   }
 
-  /** The pipeline of a kernel at once. What is not there yet is compiled before the device goes on; faults show in error scopes. */
+  /** The pipeline of a kernel at once, compiled before the device goes on; its faults show in error scopes. */
   now(kernel: PlanKernel): Pipeline {
     const entry = this.entry(kernel);
     if (entry.ready !== null) return entry.ready;
@@ -92,7 +92,7 @@ export class Pipelines {
   private async make(kernel: PlanKernel): Promise<Pipeline> {
     const { gpu } = this;
     const layout = this.layout(kernel);
-    // The module's own faults go to this scope, not to everyone who waits for the device: here they get the kernel's name.
+    // Faults of the module go to this scope and get the kernel's name, instead of failing all that waits for the device.
     gpu.device.pushErrorScope("validation");
     const module = this.module(kernel);
     const pipeline = gpu.device.createComputePipelineAsync(this.descriptor(kernel, layout, module));
@@ -110,7 +110,11 @@ export class Pipelines {
     return this.gpu.device.createShaderModule({ label: kernel.name, code: codeOf(kernel) });
   }
 
-  private descriptor(kernel: PlanKernel, layout: GPUBindGroupLayout, module: GPUShaderModule): GPUComputePipelineDescriptor {
+  private descriptor(
+    kernel: PlanKernel,
+    layout: GPUBindGroupLayout,
+    module: GPUShaderModule,
+  ): GPUComputePipelineDescriptor {
     return {
       label: kernel.name,
       layout: this.gpu.device.createPipelineLayout({ bindGroupLayouts: [layout] }),
@@ -123,7 +127,9 @@ export class Pipelines {
     const key = layoutKey(kernel);
     let layout = this.layouts.get(key);
     if (layout === undefined) {
-      const types: GPUBufferBindingType[] = [...kernel.access].map((a) => (a === "r" ? "read-only-storage" : "storage"));
+      const types: GPUBufferBindingType[] = [...kernel.access].map((a) =>
+        a === "r" ? "read-only-storage" : "storage",
+      );
       if (kernel.words) types.push("uniform");
       const visibility = GPUShaderStage.COMPUTE;
       const entries = types.map((type, binding) => ({ binding, visibility, buffer: { type } }));
@@ -146,18 +152,27 @@ function codeOf(kernel: PlanKernel): string {
   return kernel.features.map((feature) => `enable ${feature};`).join(" ") + kernel.text;
 }
 
-async function shaderError(gpu: Gpu, kernel: PlanKernel, module: GPUShaderModule, cause: unknown): Promise<ShaderError> {
+async function shaderError(
+  gpu: Gpu,
+  kernel: PlanKernel,
+  module: GPUShaderModule,
+  cause: unknown,
+): Promise<ShaderError> {
   const info = await gpu.settle(module.getCompilationInfo());
   const message = info.messages.find((m) => m.type === "error");
   const detail = message?.message ?? (cause instanceof Error ? cause.message : String(cause));
   const line = message?.lineNum ?? 0;
   const source = kernel.text.split("\n")[line - 1]?.trim() ?? "";
   const what = `the kernel ${kernel.name} does not compile: ${detail.slice(0, 500)}`;
-  return new ShaderError(source ? `${what} (line ${line}: ${source.slice(0, 200)})` : what, "a bug in a lowering: report it with the WGSL", {
-    kernel: kernel.name,
-    line,
-    column: message?.linePos ?? 0,
-    source,
-    detail,
-  });
+  return new ShaderError(
+    source ? `${what} (line ${line}: ${source.slice(0, 200)})` : what,
+    "a bug in a lowering: report it with the WGSL",
+    {
+      kernel: kernel.name,
+      line,
+      column: message?.linePos ?? 0,
+      source,
+      detail,
+    },
+  );
 }

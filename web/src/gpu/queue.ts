@@ -1,5 +1,5 @@
-// Runs whose kernels are being compiled, in the order in which they were asked for: on a device none overtakes another, as
-// the plans of a model share their states.
+// Runs whose kernels are being compiled, in the order of their calls: on a device none overtakes another, as the plans
+// of a model share their states.
 
 interface Waiting {
   ready: boolean;

@@ -117,12 +117,19 @@ export class RegimeSteps {
     regime.steps.forEach((step, i) => {
       const kernel = this.plan.kernels[step.kernel]!;
       const pipeline = made.get(kernel)!;
-      const entries = step.bindings.map((b, n) => bindingOf(n, this.buffers, regime.values.get(b.value)!.parts[b.part]!));
+      const entries = step.bindings.map((b, n) =>
+        bindingOf(n, this.buffers, regime.values.get(b.value)!.parts[b.part]!),
+      );
       if (kernel.words) {
-        const resource = { buffer: this.uniforms!, offset: this.rowOffset.get(step.uniforms!)!, size: grain(4 * kernel.words) };
+        const resource = {
+          buffer: this.uniforms!,
+          offset: this.rowOffset.get(step.uniforms!)!,
+          size: grain(4 * kernel.words),
+        };
         entries.push({ binding: entries.length, resource });
       }
-      const key = `${kernel.access.replaceAll("u", "w")} ${step.uniforms} ${step.bindings.map((b) => `${b.value}.${b.part}`).join(" ")}`;
+      const bound = step.bindings.map((b) => `${b.value}.${b.part}`).join(" ");
+      const key = `${kernel.access.replaceAll("u", "w")} ${step.uniforms} ${bound}`;
       let group = same.get(key);
       if (group === undefined) {
         same.set(key, (group = gpu.device.createBindGroup({ label: step.label, layout: pipeline.layout, entries })));
@@ -141,7 +148,10 @@ export class RegimeSteps {
       { binding: 1, resource: { buffer: this.grids! } },
       { binding: 2, resource: { buffer: this.uniforms!, offset, size: 16 } },
     ];
-    return { group: this.gpu.device.createBindGroup({ label: "clamp", layout: pipeline.layout, entries }), offset: SLOT_BYTES * slot };
+    return {
+      group: this.gpu.device.createBindGroup({ label: "clamp", layout: pipeline.layout, entries }),
+      offset: SLOT_BYTES * slot,
+    };
   }
 
   /** Grids, uniforms and results at some values of the symbols. */
@@ -171,10 +181,14 @@ export class RegimeSteps {
       if (isCount(step.groups)) this.checkCount(step.label, step.groups, symbols);
       const grid = foldGrid(n, this.groupLimit);
       if (grid[2] > this.groupLimit || (counted && n >= 2 ** 32)) {
-        throw new LimitError(`${step.label} needs ${n} workgroups, a grid holds ${this.groupLimit}³`, "give smaller inputs", {
-          wanted: n,
-          limit: this.groupLimit,
-        });
+        throw new LimitError(
+          `${step.label} needs ${n} workgroups, a grid holds ${this.groupLimit}³`,
+          "give smaller inputs",
+          {
+            wanted: n,
+            limit: this.groupLimit,
+          },
+        );
       }
       steps.push(i);
       grids.push(...grid);
@@ -249,7 +263,10 @@ export class RegimeSteps {
 
   /** Frees what runs of the regime share; another run would make it again. */
   close(): void {
-    release(this.gpu, [this.uniforms, this.grids].filter((b) => b !== null));
+    release(
+      this.gpu,
+      [this.uniforms, this.grids].filter((b) => b !== null),
+    );
     this.uniforms = this.grids = null;
     this.groups = [];
     this.written = null;
@@ -261,6 +278,10 @@ function isCount(groups: PlanRegime["steps"][number]["groups"]): groups is Devic
   return typeof groups !== "number" && "word" in groups;
 }
 
-function bindingOf(binding: number, buffers: readonly GPUBuffer[], part: Part): GPUBindGroupEntry & { resource: GPUBufferBinding } {
+function bindingOf(
+  binding: number,
+  buffers: readonly GPUBuffer[],
+  part: Part,
+): GPUBindGroupEntry & { resource: GPUBufferBinding } {
   return { binding, resource: { buffer: buffers[part.buffer]!, offset: part.offset, size: grain(part.nbytes) } };
 }

@@ -1,4 +1,4 @@
-// Plan files: what a graph became for a target. Every number is checked before it is used; docs/plan-format.md has the words.
+// Plan files: what a graph became for a target. Every number is checked before it is used; see docs/plan-format.md.
 
 import { symbolsOf, type Expr } from "../core/dims.js";
 import { PlanError } from "../core/errors.js";
@@ -125,7 +125,7 @@ export interface PlanFile {
   updated: Set<number>;
 }
 
-/** The plan in the bytes of a file; a FormatError says what is wrong and where, a PlanError that it is for another target. */
+/** The plan in a file's bytes; a FormatError says what is wrong and where, a PlanError that it is for another target. */
 export async function readPlan(bytes: Uint8Array): Promise<PlanFile> {
   const frame = await openFrame(bytes);
   const plan = new PlanReader(frame.header, frame.blobs, frame.sha256).plan();
@@ -213,13 +213,15 @@ class PlanReader {
       values,
       kernels,
       uniforms,
-      regimes: top.regimes.array(MAX_REGIMES, 1).map((item) => this.regime(item, values, buffers.length, kernels.length, uniforms.length)),
+      regimes: top.regimes
+        .array(MAX_REGIMES, 1)
+        .map((item) => this.regime(item, values, buffers.length, kernels.length, uniforms.length)),
       needs: this.needs(),
       updated: new Set(graph.updates.rows("to", "value").map((row) => row.to.integer(0, MAX_ID))),
     };
   }
 
-  // -- pieces -----------------------------------------------------------------------------------------------------------
+  // -- pieces ---------------------------------------------------------------------------------------------------------
   private readSymbols(): { name: string; max: number }[] {
     const rows = this.top.symbols.rows("name", "max");
     if (rows.length > MAX_SYMBOLS) this.top.symbols.fail(`${rows.length} symbols, more than ${MAX_SYMBOLS}`);
@@ -251,7 +253,8 @@ class PlanReader {
       if (!Array.isArray(value) || typeof op !== "string") row.fail("an expression has a part that is no operation");
       left--;
       const many = op === "+" || op === "*";
-      if (!many && !(OPERATIONS.includes(op) && value.length === 3)) row.fail("an expression has a part that is no operation");
+      if (!many && !(OPERATIONS.includes(op) && value.length === 3))
+        row.fail("an expression has a part that is no operation");
       return [op, ...value.slice(1).map((part) => read(part, depth + 1))];
     };
     const found = read(row.value, 0);
@@ -327,8 +330,20 @@ class PlanReader {
   ): PlanRegime {
     const found = at.object("bounds", "reason", "values", "steps", "copies");
     const own = this.values(found.values, buffers);
-    for (const id of own.keys()) if (sources.has(id)) found.values.fail(`value ${id} is a source, which all regimes share`);
-    const columns = ["label", "variant", "kernel", "bindings", "access", "uniforms", "groups", "nodes", "root", "anchor"] as const;
+    for (const id of own.keys())
+      if (sources.has(id)) found.values.fail(`value ${id} is a source, which all regimes share`);
+    const columns = [
+      "label",
+      "variant",
+      "kernel",
+      "bindings",
+      "access",
+      "uniforms",
+      "groups",
+      "nodes",
+      "root",
+      "anchor",
+    ] as const;
     return {
       bounds: found.bounds.rows("dim", "most").map((row) => ({ dim: this.dim(row.dim), most: row.most.integer() })),
       values: new Map([...sources, ...own]),

@@ -12,7 +12,7 @@ const PARTS = 2 ** 13;
 
 /** What is wrong with the order in which the steps of a regime write and read memory; null if nothing is. */
 export function flowFault(plan: PlanFile, regime: PlanRegime): string | null {
-  // Which parts of values are in memory, and by buffer where: few are live at a time, however many share a buffer over a run.
+  // Which parts of values are in memory, and by buffer where: few are live at a time, however many share a buffer.
   const live = new Set<number>();
   const held = plan.buffers.map((): HeldPart[] => []);
   const hold = (value: number, number: number, part: Part): void => {
@@ -23,7 +23,8 @@ export function flowFault(plan: PlanFile, regime: PlanRegime): string | null {
   for (const [k, step] of regime.steps.entries()) {
     for (const [i, b] of step.bindings.entries()) {
       if (step.access[i] === "w" || live.has(b.value * PARTS + b.part) || isEmpty(regime, b.value)) continue;
-      return `step ${k} (${step.label.slice(0, 80)}) reads value ${b.value}, which was never written or is overwritten by then`;
+      const where = `step ${k} (${step.label.slice(0, 80)})`;
+      return `${where} reads value ${b.value}, which was never written or is overwritten by then`;
     }
     for (const [i, b] of step.bindings.entries()) {
       if (step.access[i] === "r") continue;

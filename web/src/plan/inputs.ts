@@ -107,7 +107,8 @@ export class InputCheck {
     const wrong = expected.findIndex((d, i) => typeof d === "number" && d !== shape[i]);
     if (shape.length === expected.length && wrong < 0) return;
     const rank = `rank ${shape.length}, not ${expected.length}`;
-    const why = shape.length === expected.length ? `axis ${wrong} is ${shape[wrong]}, not ${String(expected[wrong])}` : rank;
+    const why =
+      shape.length === expected.length ? `axis ${wrong} is ${shape[wrong]}, not ${String(expected[wrong])}` : rank;
     const wanted = shapeText(expected.map((d) => this.sizes.text(d)));
     throw new ShapeError(`input ${quoted(input.name)} must have shape ${wanted}, got ${shapeText(shape)}: ${why}`, "", {
       name: input.name,

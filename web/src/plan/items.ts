@@ -1,4 +1,4 @@
-// A JSON value and its place in a plan's header, read with types and bounds; the FormatError of anything else says where.
+// A JSON value and its place in a plan's header, read with types and bounds; errors say where.
 
 import { FormatError } from "../core/errors.js";
 import { JsonFloat, type Json } from "../core/json.js";
@@ -49,7 +49,13 @@ export class Item {
 
   has(key: string): boolean {
     const value = this.value;
-    return value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof JsonFloat) && key in value;
+    return (
+      value !== null &&
+      typeof value === "object" &&
+      !Array.isArray(value) &&
+      !(value instanceof JsonFloat) &&
+      key in value
+    );
   }
 
   /** The items of an array of bounded length. */
@@ -72,7 +78,8 @@ export class Item {
     const value = this.value;
     const good = Array.isArray(value) && value.length >= leastItems && value.length <= mostItems;
     if (!good || !value.every((n) => typeof n === "number" && n >= least && n <= most)) {
-      return this.array(mostItems, leastItems).map((n) => n.integer(least, most)); // which says what is wrong, and where
+      // This says what is wrong, and where.
+      return this.array(mostItems, leastItems).map((n) => n.integer(least, most));
     }
     return value as number[];
   }

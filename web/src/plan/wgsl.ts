@@ -1,4 +1,4 @@
-// Bounds of a kernel's WGSL that are cheap to check before a compiler sees it; the browser's own compiler does the rest.
+// Bounds of a kernel's WGSL that are cheap to check before a compiler sees it; the browser's does the rest.
 
 import { FormatError } from "../core/errors.js";
 import { printable } from "../core/text.js";
@@ -57,7 +57,8 @@ function checkTokens(text: string, fail: (what: string) => never): void {
     if (c <= 32) continue;
     tokens++;
     statement++;
-    if (c === 40 || c === 91 || c === 123) depth++; // ( [ {
+    if (c === 40 || c === 91 || c === 123)
+      depth++; // ( [ {
     else if (c === 41 || c === 93 || c === 125) depth--; // ) ] }
     if (c === 59 || c === 123 || c === 125) statement = 0; // ; { }
     if (depth > MAX_DEPTH) fail(`brackets nest deeper than ${MAX_DEPTH}`);

@@ -1407,9 +1407,10 @@ function flowFault(plan, regime) {
   };
   for (let v of plan.values.values()) v.parts.forEach((part, number) => hold(v.id, number, part));
   for (let [k, step] of regime.steps.entries()) {
-    for (let [i, b] of step.bindings.entries())
-      if (!(step.access[i] === "w" || live.has(b.value * 8192 + b.part) || isEmpty(regime, b.value)))
-        return `step ${k} (${step.label.slice(0, 80)}) reads value ${b.value}, which was never written or is overwritten by then`;
+    for (let [i, b] of step.bindings.entries()) {
+      if (step.access[i] === "w" || live.has(b.value * 8192 + b.part) || isEmpty(regime, b.value)) continue;
+      return `${`step ${k} (${step.label.slice(0, 80)})`} reads value ${b.value}, which was never written or is overwritten by then`;
+    }
     for (let [i, b] of step.bindings.entries()) {
       if (step.access[i] === "r") continue;
       let part = regime.values.get(b.value).parts[b.part];
@@ -2338,7 +2339,7 @@ var KEPT_SIZES = 32, RegimeSteps = class {
         let resource = { buffer: this.uniforms, offset: this.rowOffset.get(step.uniforms), size: grain(4 * kernel.words) };
         entries.push({ binding: entries.length, resource });
       }
-      let key = `${kernel.access.replaceAll("u", "w")} ${step.uniforms} ${step.bindings.map((b) => `${b.value}.${b.part}`).join(" ")}`, group = same.get(key);
+      let bound = step.bindings.map((b) => `${b.value}.${b.part}`).join(" "), key = `${kernel.access.replaceAll("u", "w")} ${step.uniforms} ${bound}`, group = same.get(key);
       group === void 0 && same.set(key, group = gpu.device.createBindGroup({ label: step.label, layout: pipeline.layout, entries })), this.pipelines.push(pipeline.raw), this.groups.push(group), this.clamps.push(isCount(step.groups) ? this.clamp(i, step.groups.value, made.get(CLAMP)) : null);
     });
   }

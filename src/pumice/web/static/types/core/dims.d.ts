@@ -7,7 +7,7 @@ export declare function floorDiv(a: number, b: number): number;
 export declare function floorMod(a: number, b: number): number;
 /** The value of an expression. */
 export declare function evaluate(e: Expr, symbols: Readonly<Record<string, number>>): number;
-/** An expression as a function of the symbols' values, in the order of `names`; runs call it without walking the tree. */
+/** An expression as a function of the symbols' values, in the order of `names`: no tree to walk in a run. */
 export declare function compileExpr(e: Expr, names: readonly string[]): Compiled;
 /** An expression as Python prints it: `2*T+1`, `floordiv(T+63,64)`. */
 export declare function exprText(e: Expr): string;

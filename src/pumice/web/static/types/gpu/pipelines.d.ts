@@ -13,11 +13,11 @@ export declare class Pipelines {
     constructor(gpu: Gpu);
     /** Compiles kernels in the background of the device; those that are there or underway are not compiled again. */
     compile(kernels: readonly PlanKernel[], progress?: () => void): Promise<Pipeline[]>;
-    /** Compiles kernels a few at a time, so that those which a run waits for come first; a run that needs one says its faults. */
+    /** Compiles kernels a few at a time, so that those which a run waits for come first; that run says their faults. */
     compileLater(kernels: readonly PlanKernel[]): void;
     /** The pipeline of a kernel if it is compiled. */
     ready(kernel: PlanKernel): Pipeline | null;
-    /** The pipeline of a kernel at once. What is not there yet is compiled before the device goes on; faults show in error scopes. */
+    /** The pipeline of a kernel at once, compiled before the device goes on; its faults show in error scopes. */
     now(kernel: PlanKernel): Pipeline;
     private entry;
     private pending;
