@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
-from browser.lab import Job, Lab
+from browser.lab import Job, Lab, LabError
 from gpu.plans import counted_plan
 from plan.plan_bytes import last, opened, sealed
 from plan.plan_cases import GOLDEN
@@ -45,7 +45,13 @@ def test_golden_plans_give_the_recorded_numbers(lab: Lab, name: str) -> None:
     runs: list[dict[str, Any]] = []
     while inputs := inputs_of(data, len(runs)):
         runs.append(inputs)
-    done = lab.run_one(Job((GOLDEN / f"{name}.plan").read_bytes(), runs, params))
+    job = Job((GOLDEN / f"{name}.plan").read_bytes(), runs, params)
+    size = opened((GOLDEN / f"{name}.plan").read_bytes())[0]["needs"].get("subgroup_size")
+    if size is not None and lab.call("facts")["subgroupSizes"] != [size, size]:
+        with pytest.raises(LabError, match=f"the plan needs subgroup_size {size}"):
+            lab.run_one(job)
+        return
+    done = lab.run_one(job)
     assert len(done.outputs) == len(runs) > 0
     for k, outputs in enumerate(done.outputs):
         for label, node in plan.graph.outputs:

@@ -1,4 +1,4 @@
-// Canonical JSON: the one way to write a value in plan files and manifests. ASCII, keys sorted, no spaces, no key twice.
+// Canonical JSON: the one way to write a value of plans and manifests. ASCII, keys sorted, no spaces, no key twice.
 
 import { FormatError } from "./errors.js";
 

@@ -92,7 +92,7 @@ export class Pipelines {
   private async make(kernel: PlanKernel): Promise<Pipeline> {
     const { gpu } = this;
     const layout = this.layout(kernel);
-    // Faults of the module go to this scope and get the kernel's name, instead of failing all that waits for the device.
+    // Faults of the module go to this scope and get the kernel's name, instead of failing all that waits.
     gpu.device.pushErrorScope("validation");
     const module = this.module(kernel);
     const pipeline = gpu.device.createComputePipelineAsync(this.descriptor(kernel, layout, module));

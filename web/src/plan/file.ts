@@ -125,7 +125,7 @@ export interface PlanFile {
   updated: Set<number>;
 }
 
-/** The plan in a file's bytes; a FormatError says what is wrong and where, a PlanError that it is for another target. */
+/** The plan in a file's bytes; a FormatError says what is wrong and where, a PlanError that it is for the host. */
 export async function readPlan(bytes: Uint8Array): Promise<PlanFile> {
   const frame = await openFrame(bytes);
   const plan = new PlanReader(frame.header, frame.blobs, frame.sha256).plan();

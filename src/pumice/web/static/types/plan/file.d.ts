@@ -126,6 +126,6 @@ export interface PlanFile {
     /** The states and params that a run changes. */
     updated: Set<number>;
 }
-/** The plan in a file's bytes; a FormatError says what is wrong and where, a PlanError that it is for another target. */
+/** The plan in a file's bytes; a FormatError says what is wrong and where, a PlanError that it is for the host. */
 export declare function readPlan(bytes: Uint8Array): Promise<PlanFile>;
 export {};
