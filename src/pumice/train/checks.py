@@ -166,6 +166,7 @@ def check_parts(model: Any, loss: Any, optimizer: Any, inputs: Any) -> None:
             raise InputError(
                 f"the input {name!r} is described by {value!r}, which is no spec",
                 hint="pm.spec(16, 3) is a shape, pm.spec('B', 3) one with a symbol; an array serves as an example",
+                cli_hint="give a spec with a shape, or an array as an example",
                 name=name,
             )
     try:
@@ -182,7 +183,9 @@ def check_parts(model: Any, loss: Any, optimizer: Any, inputs: Any) -> None:
 def check_settings(inputs: Mapping[str, Any], seed: int, precision: str, accumulate: int) -> None:
     """Refuses settings of a train step that cannot be."""
     if not inputs:
-        raise InputError("a train step needs inputs", hint="inputs={'x': pm.spec('B', 64)}")
+        raise InputError(
+            "a train step needs inputs", hint="inputs={'x': pm.spec('B', 64)}", cli_hint="name the inputs of the loss function"
+        )
     for name in inputs:
         if name in _RESERVED or name.startswith("step."):
             raise InputError(f"an input cannot be called {name!r}", hint="give it another name", name=name)
