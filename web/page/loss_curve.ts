@@ -1,7 +1,7 @@
 // The loss of each step as a curve: drawn as SVG in the page's colours, with its numbers in words for those who do not see it.
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT] = [640, 260];
+const HEIGHT = 260;
 const FRAME = { left: 52, right: 12, top: 10, bottom: 36 };
 /** Points of a line: more are not seen. Each stands for a few steps, with their mean. */
 const MOST_POINTS = 400;
@@ -21,8 +21,10 @@ export class LossCurve {
   private drawing = false;
 
   constructor() {
-    this.element = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "curve" });
+    this.element = svg("svg", { role: "img", class: "curve" });
     this.element.append(this.axes, this.raw, this.smooth);
+    // As many units as pixels: its letters are as large on a phone.
+    new ResizeObserver(() => this.later()).observe(this.element);
     this.draw();
   }
 
@@ -58,23 +60,25 @@ export class LossCurve {
 
   private draw(): void {
     this.element.setAttribute("aria-label", this.words);
+    const width = this.element.clientWidth || 640;
+    this.element.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const shown = thinned(this.points);
     const last = this.points[this.points.length - 1]?.step ?? 1;
     const losses = shown.map((p) => p.loss);
     const [low, high] = losses.length ? [Math.min(...losses), Math.max(...losses)] : [0, 1];
     const [bottom, top] = low === high ? [low - 0.5, high + 0.5] : [low, high];
-    const x = (step: number): number => FRAME.left + (step / Math.max(last, 1)) * (WIDTH - FRAME.left - FRAME.right);
+    const x = (step: number): number => FRAME.left + (step / Math.max(last, 1)) * (width - FRAME.left - FRAME.right);
     const y = (loss: number): number =>
       FRAME.top + ((top - loss) / (top - bottom)) * (HEIGHT - FRAME.top - FRAME.bottom);
     this.raw.setAttribute("d", line(shown, x, y));
     this.smooth.setAttribute("d", line(averaged(shown), x, y));
     this.axes.replaceChildren(
       ...ticks(bottom, top, 5).flatMap((loss) => [
-        svg("line", { x1: FRAME.left, x2: WIDTH - FRAME.right, y1: y(loss), y2: y(loss) }),
+        svg("line", { x1: FRAME.left, x2: width - FRAME.right, y1: y(loss), y2: y(loss) }),
         label(FRAME.left - 8, y(loss) + 4, number(loss), "end"),
       ]),
-      ...ticks(0, last, 6).map((step) => label(x(step), HEIGHT - FRAME.bottom + 16, String(Math.round(step)), "middle")),
-      label((FRAME.left + WIDTH) / 2, HEIGHT - 4, "step", "middle"),
+      ...ticks(0, last, width / 100).map((step) => label(x(step), HEIGHT - FRAME.bottom + 16, String(Math.round(step)), "middle")),
+      label((FRAME.left + width) / 2, HEIGHT - 4, "step", "middle"),
       rotated(12, (HEIGHT - FRAME.bottom) / 2, "loss"),
     );
   }
@@ -120,8 +124,11 @@ function thinned(points: Point[]): Point[] {
 
 /** A running mean: the trend behind the noise of single batches. */
 function averaged(points: Point[]): Point[] {
-  let mean = points[0]?.loss ?? 0;
-  return points.map(({ step, loss }) => ({ step, loss: (mean += (loss - mean) * 0.1) }));
+  let [sum, weight] = [0, 0];
+  return points.map(({ step, loss }) => {
+    [sum, weight] = [0.9 * sum + loss, 0.9 * weight + 1];
+    return { step, loss: sum / weight };
+  });
 }
 
 /** Round numbers between two bounds. */

@@ -175,6 +175,7 @@ class TrainView {
     this.curve.clear();
     [this.last, this.times] = [null, []];
     this.figures.textContent = why;
+    this.label();
     announce(why);
     void this.refresh();
   }
@@ -204,6 +205,7 @@ class TrainView {
     this.times.push(performance.now());
     if (this.times.length > 50) this.times.shift();
     this.figures.textContent = this.told(record);
+    this.label();
     if (performance.now() - this.sampled > SAMPLE_MS && this.training.state === "running") void this.refresh();
   }
 
@@ -223,13 +225,17 @@ class TrainView {
 
   private onState(state: TrainState, error: unknown): void {
     const running = state === "running";
-    this.go.textContent = running ? "Pause" : this.last ? "Go on" : "Train";
+    this.label();
     this.one.disabled = running;
     if (running) this.times = [];
     if (error) this.show(error);
     else if (running) this.trouble.replaceChildren();
     else if (this.last) announce(`Paused at step ${this.last.step}, loss ${number(this.last.loss)}`);
     if (state === "paused") void this.refresh();
+  }
+
+  private label(): void {
+    this.go.textContent = this.training.state === "running" ? "Pause" : this.last ? "Go on" : "Train";
   }
 
   /** Lets the model show what it can now, unless it does so already. */

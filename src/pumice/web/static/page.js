@@ -1006,7 +1006,8 @@ function marked(text, query) {
 }
 
 // page/loss_curve.ts
-var NAMESPACE = "http://www.w3.org/2000/svg", [WIDTH, HEIGHT] = [640, 260], FRAME = { left: 52, right: 12, top: 10, bottom: 36 }, MOST_POINTS = 400, LossCurve = class {
+var NAMESPACE = "http://www.w3.org/2000/svg";
+var FRAME = { left: 52, right: 12, top: 10, bottom: 36 }, MOST_POINTS = 400, LossCurve = class {
   element;
   points = [];
   raw = svg("path", { class: "raw" });
@@ -1014,7 +1015,7 @@ var NAMESPACE = "http://www.w3.org/2000/svg", [WIDTH, HEIGHT] = [640, 260], FRAM
   axes = svg("g", { class: "axes" });
   drawing = !1;
   constructor() {
-    this.element = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", class: "curve" }), this.element.append(this.axes, this.raw, this.smooth), this.draw();
+    this.element = svg("svg", { role: "img", class: "curve" }), this.element.append(this.axes, this.raw, this.smooth), new ResizeObserver(() => this.later()).observe(this.element), this.draw();
   }
   add(step, loss) {
     for (; this.points.length && this.points[this.points.length - 1].step >= step; ) this.points.pop();
@@ -1036,8 +1037,10 @@ var NAMESPACE = "http://www.w3.org/2000/svg", [WIDTH, HEIGHT] = [640, 260], FRAM
   }
   draw() {
     this.element.setAttribute("aria-label", this.words);
-    let shown = thinned(this.points), last = this.points[this.points.length - 1]?.step ?? 1, losses = shown.map((p) => p.loss), [low, high] = losses.length ? [Math.min(...losses), Math.max(...losses)] : [0, 1], [bottom, top] = low === high ? [low - 0.5, high + 0.5] : [low, high], x = (step) => FRAME.left + step / Math.max(last, 1) * (WIDTH - FRAME.left - FRAME.right), y = (loss) => FRAME.top + (top - loss) / (top - bottom) * (HEIGHT - FRAME.top - FRAME.bottom);
-    this.raw.setAttribute("d", line(shown, x, y)), this.smooth.setAttribute("d", line(averaged(shown), x, y)), this.axes.replaceChildren(...ticks(bottom, top, 5).flatMap((loss) => [svg("line", { x1: FRAME.left, x2: WIDTH - FRAME.right, y1: y(loss), y2: y(loss) }), label(FRAME.left - 8, y(loss) + 4, number(loss), "end")]), ...ticks(0, last, 6).map((step) => label(x(step), HEIGHT - FRAME.bottom + 16, String(Math.round(step)), "middle")), label((FRAME.left + WIDTH) / 2, HEIGHT - 4, "step", "middle"), rotated(12, (HEIGHT - FRAME.bottom) / 2, "loss"));
+    let width = this.element.clientWidth || 640;
+    this.element.setAttribute("viewBox", `0 0 ${width} 260`);
+    let shown = thinned(this.points), last = this.points[this.points.length - 1]?.step ?? 1, losses = shown.map((p) => p.loss), [low, high] = losses.length ? [Math.min(...losses), Math.max(...losses)] : [0, 1], [bottom, top] = low === high ? [low - 0.5, high + 0.5] : [low, high], x = (step) => FRAME.left + step / Math.max(last, 1) * (width - FRAME.left - FRAME.right), y = (loss) => FRAME.top + (top - loss) / (top - bottom) * (260 - FRAME.top - FRAME.bottom);
+    this.raw.setAttribute("d", line(shown, x, y)), this.smooth.setAttribute("d", line(averaged(shown), x, y)), this.axes.replaceChildren(...ticks(bottom, top, 5).flatMap((loss) => [svg("line", { x1: FRAME.left, x2: width - FRAME.right, y1: y(loss), y2: y(loss) }), label(FRAME.left - 8, y(loss) + 4, number(loss), "end")]), ...ticks(0, last, width / 100).map((step) => label(x(step), 260 - FRAME.bottom + 16, String(Math.round(step)), "middle")), label((FRAME.left + width) / 2, 256, "step", "middle"), rotated(12, (260 - FRAME.bottom) / 2, "loss"));
   }
 };
 function svg(tag, attributes) {
@@ -1067,8 +1070,8 @@ function thinned(points) {
   return found;
 }
 function averaged(points) {
-  let mean = points[0]?.loss ?? 0;
-  return points.map(({ step, loss }) => ({ step, loss: mean += (loss - mean) * 0.1 }));
+  let [sum, weight] = [0, 0];
+  return points.map(({ step, loss }) => ([sum, weight] = [0.9 * sum + loss, 0.9 * weight + 1], { step, loss: sum / weight }));
 }
 function ticks(from, to, most) {
   let rough = (to - from) / most, power = 10 ** Math.floor(Math.log10(rough || 1)), size = power * ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10), found = [];
@@ -1218,7 +1221,7 @@ var TrainView = class {
     await this.training.reset(), this.begin("Back to the first weights");
   }
   begin(why) {
-    this.curve.clear(), [this.last, this.times] = [null, []], this.figures.textContent = why, announce(why), this.refresh();
+    this.curve.clear(), [this.last, this.times] = [null, []], this.figures.textContent = why, this.label(), announce(why), this.refresh();
   }
   async toggle() {
     await this.guarded(() => this.training.state === "running" ? this.training.pause() : this.training.resume());
@@ -1236,7 +1239,7 @@ var TrainView = class {
     }));
   }
   onStep(record) {
-    this.last = record, this.curve.add(record.step, record.loss), this.times.push(performance.now()), this.times.length > 50 && this.times.shift(), this.figures.textContent = this.told(record), performance.now() - this.sampled > SAMPLE_MS && this.training.state === "running" && this.refresh();
+    this.last = record, this.curve.add(record.step, record.loss), this.times.push(performance.now()), this.times.length > 50 && this.times.shift(), this.figures.textContent = this.told(record), this.label(), performance.now() - this.sampled > SAMPLE_MS && this.training.state === "running" && this.refresh();
   }
   told(record) {
     let metrics = Object.entries(record.metrics).map(([name, value]) => `${name} ${number(value)}`), [first, now] = [this.times[0], this.times[this.times.length - 1]], speed = now > first ? 1e3 * (this.times.length - 1) / (now - first) : 0;
@@ -1244,7 +1247,10 @@ var TrainView = class {
   }
   onState(state, error) {
     let running = state === "running";
-    this.go.textContent = running ? "Pause" : this.last ? "Go on" : "Train", this.one.disabled = running, running && (this.times = []), error ? this.show(error) : running ? this.trouble.replaceChildren() : this.last && announce(`Paused at step ${this.last.step}, loss ${number(this.last.loss)}`), state === "paused" && this.refresh();
+    this.label(), this.one.disabled = running, running && (this.times = []), error ? this.show(error) : running ? this.trouble.replaceChildren() : this.last && announce(`Paused at step ${this.last.step}, loss ${number(this.last.loss)}`), state === "paused" && this.refresh();
+  }
+  label() {
+    this.go.textContent = this.training.state === "running" ? "Pause" : this.last ? "Go on" : "Train";
   }
   async refresh() {
     if (!(!this.samples || this.sampling)) {
