@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import pumice as pm
+from cli_harness import pumice, refused
 from pumice import nn, optim, train
 from pumice.errors import IndexRangeError, InputError, MissingName
 from pumice.train.recipes import StepFunction
@@ -132,3 +134,19 @@ def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="not MLP"):
             train.export_step(step.model, tmp_path / "web")  # type: ignore[arg-type]
     assert not (tmp_path / "web").exists()
+
+
+def test_a_configuration_becomes_a_web_folder(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("she sells sea shells on the sea shore. " * 30)
+    (tmp_path / "words.toml").write_text(
+        'recipe = "characters"\n[model]\nlayers = 1\nwidth = 8\nheads = 1\ncontext = 8\n'
+        '[data]\nfiles = ["words.txt"]\nbatch = 2\n[run]\nsteps = 5\n'
+    )
+    web = tmp_path / "web"
+    refused(pumice("export", tmp_path / "words.toml", "--web", web, "--slots", 2), "leave it out: models have one")
+    found = pumice("export", tmp_path / "words.toml", "--web", web, "--variants", "browser-baseline", "--json")
+    summary = json.loads(found.stdout)
+    assert (summary["kind"], summary["model"]["name"], summary["web"]) == ("train", "words", True)
+    assert sorted(summary["variants"][0]["steps"]) == ["evaluate", "sample", "train"]
+    section = json.loads((web / "manifest.json").read_text())["train"]
+    assert section["text"]["context"] == 8 and sorted(section["data"]) == ["train", "validation"]

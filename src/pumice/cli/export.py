@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ def run(
         raise InputError(given, hint=f"pumice export {target} --web DIR, or --bundle DIR without a page")
     else:
         write = export_web if web else export_bundle
-        with progress_bar(quiet=as_json) as progress:
-            write(_target(target, options), folder, variants=_caps(variants), overwrite=force, progress=progress, **options)
+        with _target(target, options) as (what, given), progress_bar(quiet=as_json) as progress:
+            write(what, folder, variants=_caps(variants), overwrite=force, progress=progress, **given)
     found = read_bundle(folder)
     page = (folder / "index.html").is_file()
     changed = changed_page_files(folder) if page else []
@@ -54,17 +55,27 @@ def run(
     return 0
 
 
-def _target(name: str, options: Mapping[str, Any]) -> Any:
-    """The model of that name, or the function that FILE.py:FUNCTION is."""
+@contextlib.contextmanager
+def _target(name: str, options: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """The model of that name, the function FILE.py:FUNCTION, or the train step of CONFIG.toml; and the options of each."""
     prefix, _, function = name.rpartition(":")
-    if not prefix or prefix in _SOURCES or not function.isidentifier() or Path(name).exists():
-        return name
+    is_config = name.endswith(".toml")
+    if not is_config and (not prefix or prefix in _SOURCES or not function.isidentifier() or Path(name).exists()):
+        yield name, options
+        return
     if options:
         first = next(iter(options)).replace("_", "-")
-        raise InputError(f"a function has no --{first}", hint="leave it out: models have one")
-    from pumice.run.route import load_route
+        raise InputError(f"a {'train step' if is_config else 'function'} has no --{first}", hint="leave it out: models have one")
+    if is_config:
+        from pumice.train.config import load_config
+        from pumice.train.launch import configured_step
 
-    return load_route(name)
+        with configured_step(load_config(name)) as found:
+            yield found
+    else:
+        from pumice.run.route import load_route
+
+        yield load_route(name), {}
 
 
 def _caps(names: str | None) -> list[Caps] | None:

@@ -371,7 +371,8 @@ def export(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A model as `pumice run` takes it, or FILE.py:FUNCTION of a route; with --check a folder that was written.",
+            help="A model as `pumice run` takes it, FILE.py:FUNCTION of a route, or CONFIG.toml of a training; "
+            "with --check a folder that was written.",
         ),
     ],
     web: Annotated[
@@ -400,7 +401,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace what was exported to DIR.")] = False,
     json: Json = False,
 ) -> None:
-    """Write all that a browser, or a runtime in another language, needs to run a model or a function."""
+    """Write all that a browser, or a runtime in another language, needs to run a model or a function, or to train."""
     from pumice.cli.export import run as write
 
     sizes = {"context": context, "slots": slots, "chunk": chunk, "cache_dtype": cache_dtype}

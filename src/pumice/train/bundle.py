@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumice.core.caps import Caps
+from pumice.core.caps import BROWSERS, Caps
 from pumice.errors import InputError
 from pumice.ir.graph import Graph
 from pumice.run.bundle_write import new_bundle, plan_variants
@@ -46,7 +46,7 @@ def export_step(
     - `data`, `validation`, `test`: the samples, which become files of the bundle; a page may also bring its own batches
     - `functions`: further functions of the model, such as predictions
     - `view`: what a page shows of it, as recipes have one
-    - `variants`: the kinds of devices to plan for, by default what every browser with WebGPU has
+    - `variants`: the kinds of devices to plan for, by default all kinds of browsers
 
     >>> import tempfile, numpy as np, pumice as pm
     >>> from pumice import nn, optim, train
@@ -71,7 +71,8 @@ def export_step(
         **{name: step.function_graph(given.fn, given.inputs, given.max) for name, given in added.items()},
     }
     # Batches of a training have one size but for the last of an epoch: no kernels of their own for others.
-    planned = plan_variants(graphs, variants or [Caps.preset("browser-baseline")], regimes=False, progress=progress)
+    targets = list(BROWSERS.values()) if variants is None else variants
+    planned = plan_variants(graphs, targets, regimes=False, progress=progress)
     with new_bundle(folder, overwrite=overwrite, beside=beside) as files:
         arrays, types = step.params(), {n.name: n.type for g in graphs.values() for n in g.sources("param")}
         inputs = {n.name: n.type for n in graphs["train"].sources("input")}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ from pumice.train.config import Config, make_optimizer, make_schedule
 from pumice.train.log import jsonable
 from pumice.train.progress import RunDisplay
 from pumice.train.receipts import step_params, training_receipt
-from pumice.train.recipes import Context
-from pumice.train.step import compile_step
+from pumice.train.recipes import Context, TrainRecipe
+from pumice.train.step import TrainStep, compile_step
 from pumice.train.trainer import Result, Resume, Trainer
 
 if TYPE_CHECKING:
@@ -58,6 +59,43 @@ class _WriteConfig(Callback):
             trainer.note(note)
 
 
+def _recipe(config: Config) -> TrainRecipe:
+    return config.recipe.build(config.model, config.data, Context(config.run.seed, config.folder))
+
+
+def _batches(config: Config, recipe: TrainRecipe) -> int:
+    """The batches of a whole run."""
+    run = config.run
+    return run.steps if run.steps is not None else (run.epochs or 0) * len(recipe.data)
+
+
+def _compiled(config: Config, recipe: TrainRecipe, device: str) -> TrainStep:
+    run = config.run
+    schedule = make_schedule(config.schedule, config.optimizer.lr, max(_batches(config, recipe) // run.accumulate, 1))
+    return compile_step(
+        recipe.model,
+        recipe.loss,
+        make_optimizer(config.optimizer, schedule),
+        recipe.inputs,
+        device=device,
+        seed=run.seed,
+        precision=run.precision,
+        accumulate=run.accumulate,
+        max={"B": recipe.largest_batch},
+        params=None if run.params is None else load_params(config.folder / run.params),
+        aux=True,
+    )
+
+
+@contextlib.contextmanager
+def configured_step(config: Config) -> Iterator[tuple[TrainStep, dict[str, Any]]]:
+    """The train step that a configuration describes, on the host, and what `export_step` takes with it: data and view."""
+    recipe = _recipe(config)
+    parts = {"data": recipe.data, "validation": recipe.validation, "test": recipe.test}
+    with _compiled(config, recipe, "host") as step:
+        yield step, {**parts, "view": recipe.view, "name": config.run.name}
+
+
 def launch(
     config: Config,
     *,
@@ -73,24 +111,10 @@ def launch(
     """
     run = config.run
     out = Path(run.out) if run.out is not None else Path("runs") / run.name
-    recipe = config.recipe.build(config.model, config.data, Context(run.seed, config.folder))
-    batches = run.steps if run.steps is not None else (run.epochs or 0) * len(recipe.data)
-    schedule = make_schedule(config.schedule, config.optimizer.lr, max(batches // run.accumulate, 1))
+    recipe = _recipe(config)
+    batches = _batches(config, recipe)
     validation = recipe.validation if run.validate else None
-    start = None if run.params is None else load_params(config.folder / run.params)
-    with compile_step(
-        recipe.model,
-        recipe.loss,
-        make_optimizer(config.optimizer, schedule),
-        recipe.inputs,
-        device=run.device,
-        seed=run.seed,
-        precision=run.precision,
-        accumulate=run.accumulate,
-        max={"B": recipe.largest_batch},
-        params=start,
-        aux=True,
-    ) as step:
+    with _compiled(config, recipe, run.device) as step:
         step.store.cooperate(cooperative)
         trainer = Trainer(
             step,
