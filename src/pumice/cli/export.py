@@ -43,8 +43,8 @@ def run(
         raise InputError(given, hint=f"pumice export {target} --web DIR, or --bundle DIR without a page")
     else:
         write = export_web if web else export_bundle
-        with _target(target, options) as (what, given), progress_bar(quiet=as_json) as progress:
-            write(what, folder, variants=_caps(variants), overwrite=force, progress=progress, **given)
+        with _target(target, options) as (what, chosen), progress_bar(quiet=as_json) as progress:
+            write(what, folder, variants=_caps(variants), overwrite=force, progress=progress, **chosen)
     found = read_bundle(folder)
     page = (folder / "index.html").is_file()
     changed = changed_page_files(folder) if page else []
