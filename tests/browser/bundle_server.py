@@ -126,8 +126,9 @@ class BundleServer:
 
     def _begin(self, name: str, start: int, status: int) -> Sent:
         one = Sent(name, start, status)
-        with self._lock:
-            self.log.append(one)
+        if name:
+            with self._lock:
+                self.log.append(one)
         return one
 
     def _page(self, request: BaseHTTPRequestHandler, path: Path, name: str = "") -> None:

@@ -99,7 +99,7 @@ def test_a_new_tab_goes_on_where_a_closed_one_stopped(server: BundleServer, cont
     assert listed["complete"] and listed["bytes"] == total_of(bundle)
 
 
-@pytest.mark.parametrize("change", [{"cut": 2 * CHUNK}, {"cut": CHUNK + 7}, {"cut": 0}, {"flip": CHUNK}, {"flip": 0}])
+@pytest.mark.parametrize("change", [{"cut": CHUNK + 7}, {"cut": 0}, {"flip": 2 * CHUNK}])
 def test_stored_bytes_that_were_lost_are_fetched_again(
     server: BundleServer, context: BrowserContext, bundle: Path, change: dict[str, int]
 ) -> None:
@@ -138,11 +138,11 @@ def test_a_model_that_is_larger_than_the_room_is_not_begun_to_be_kept(
 
 
 @pytest.mark.parametrize("without_opfs", [False, True], ids=["opfs", "cache-storage"])
-@pytest.mark.parametrize("quota", [1, 20_000, 60_000])
+@pytest.mark.parametrize("quota", [1, 60_000])
 def test_storage_that_fills_up_ends_the_keeping_not_the_load(
     server: BundleServer, context: BrowserContext, bundle: Path, without_opfs: bool, quota: int
 ) -> None:
-    """Before the first chunk, in the first files, and after some whole ones."""
+    """Before the first chunk, and after some whole files."""
     tab = Tab(context, server)
     tab.call("usage")
     session = context.new_cdp_session(tab.page)

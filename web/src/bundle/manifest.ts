@@ -255,7 +255,7 @@ class Reader {
   oneOf<T extends string>(what: string, value: Json | undefined, known: readonly T[]): T {
     const found = known.find((name) => name === value);
     if (found === undefined)
-      throw malformed(`${what} is ${shown(JSON.stringify(value))}, not one of ${known.join(", ")}`);
+      throw malformed(`${what} is ${shown(value)}, not one of ${known.join(", ")}`);
     return found;
   }
 
@@ -342,7 +342,7 @@ function staysInFolder(name: string): boolean {
   return plain && name.split("/").every((part) => part !== "" && part !== "." && part !== "..");
 }
 
-function shown(name: string | undefined): string {
-  const text = JSON.stringify(name ?? null);
+function shown(value: Json | undefined): string {
+  const text = JSON.stringify(value ?? null);
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

@@ -318,7 +318,7 @@ var Reader = class {
   }
   oneOf(what, value, known) {
     let found = known.find((name) => name === value);
-    if (found === void 0) throw malformed(`${what} is ${shown(JSON.stringify(value))}, not one of ${known.join(", ")}`);
+    if (found === void 0) throw malformed(`${what} is ${shown(value)}, not one of ${known.join(", ")}`);
     return found;
   }
   step(name, value, shared) {
@@ -376,8 +376,8 @@ var Reader = class {
 function staysInFolder(name) {
   return !/[\\\0?#%:]/.test(name) && name !== MANIFEST && name.split("/").every((part) => part !== "" && part !== "." && part !== "..");
 }
-function shown(name) {
-  let text = JSON.stringify(name ?? null);
+function shown(value) {
+  let text = JSON.stringify(value ?? null);
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }
 
