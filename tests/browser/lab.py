@@ -26,9 +26,9 @@ Array = np.ndarray[Any, Any]
 SOURCES = Path(__file__).parent / "lab"
 # The scripts of the pages, and of their workers.
 ENTRIES = ("lab", "loading", "loading_worker")
-# A call of the page takes so many bytes of plans and arrays: Playwright passes text, which costs a second for each 8 MB.
-CALL_BYTES = 4 << 20
-# A call may compile a hundred kernels on a busy machine.
+# A call of the page takes so many bytes, as Playwright passes text, a second for each 8 MB; and so many jobs, as it may wait.
+CALL_BYTES, CALL_JOBS = 4 << 20, 16
+# A call may compile dozens of kernels on a busy machine.
 PATIENCE_S = 600
 _CALL = """async ([name, given, seconds]) => {
   let timer;
@@ -127,13 +127,13 @@ def _received(found: dict[str, Any]) -> Array:
 
 
 def _calls(sent: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The jobs in lists of at most CALL_BYTES, or of one job."""
+    """The jobs in lists of at most CALL_JOBS and CALL_BYTES, or of one job."""
     call: list[dict[str, Any]] = []
     size = 0
     for job in sent:
         arrays = [a["data"] for run in job["runs"] for a in run.values()]
         mine = sum(map(len, (job["plan"], *job["params"].values(), *arrays)))
-        if call and size + mine > CALL_BYTES:
+        if len(call) == CALL_JOBS or (call and size + mine > CALL_BYTES):
             yield call
             call, size = [], 0
         call.append(job)

@@ -41,16 +41,17 @@ def cases(spec: OpSpec, samples: Iterable[Sample], caps: Caps = ADAPTERS["baseli
 
 
 def few(spec: OpSpec) -> list[Sample]:
-    """Samples with something to compute that differ in the kind of their kernels or in their dtypes; short shaders first."""
+    """Samples with something to compute that differ in the kind of their kernels, in dtypes or special values; short shaders first."""
     kinds: dict[tuple[object, ...], tuple[bool, int, Sample]] = {}
     variants_seen = set()
     for s, one in zip(samples := list(spec.samples()), cases(spec, samples), strict=True):
         types = tuple(a.dtype.name if isinstance(a, Packed) else str(np.asarray(a).dtype) for a in s.inputs if a is not None)
         variants = tuple(re.sub(r"\d+", "N", step.variant) for step in one.plan.steps)
-        if any(one.case.graph.nodes[i].type.numel == 0 for _, i in one.case.graph.outputs) or (variants, types) in kinds:
+        kind = variants, types, "special" in s.label
+        if any(one.case.graph.nodes[i].type.numel == 0 for _, i in one.case.graph.outputs) or kind in kinds:
             continue
         cost = sum(len(k.wgsl) for k in one.plan.kernels)
-        kinds[variants, types] = (variants in variants_seen, cost, s)
+        kinds[kind] = (variants in variants_seen, cost, s)
         variants_seen.add(variants)
     found: list[Sample] = []
     total = 0

@@ -77,22 +77,29 @@ fn pm_log1p(x: f32) -> f32 {{
     let z = 0.25 * s * s;
     return s * ({_series([1 / k for k in range(1, 12, 2)], "z")});
   }}
-  if (x < -1.0 || pm_isnan(x)) {{ return pm_nan(); }}
+  // Not every driver has infinity for the logarithm of zero.
+  if (x <= -1.0 || pm_isnan(x)) {{ return select(pm_nan(), -pm_inf(), x == -1.0); }}
   return log(1.0 + x);
 }}
 
 fn pm_log(x: f32) -> f32 {{
   if (x < 0.0 || pm_isnan(x)) {{ return pm_nan(); }}
   if (x > 0.7 && x < 1.5) {{ return pm_log1p(x - 1.0); }}
-  // Drivers differ on denormal arguments: they are scaled, or were flushed to zero already.
-  if (x < {2.0**-126:.9g}) {{ return log(x * 8388608.0) - {23 * math.log(2):.9g}; }}
+  // Drivers differ on denormal arguments, which are scaled, or were flushed to zero already; and on zero.
+  if (x < {2.0**-126:.9g}) {{
+    let y = x * 8388608.0;
+    return select(log(y) - {23 * math.log(2):.9g}, -pm_inf(), y == 0.0);
+  }}
   return log(x);
 }}
 
 fn pm_log2(x: f32) -> f32 {{
   if (x < 0.0 || pm_isnan(x)) {{ return pm_nan(); }}
   if (x > 0.7 && x < 1.5) {{ return pm_log1p(x - 1.0) * {1 / math.log(2):.9g}; }}
-  if (x < {2.0**-126:.9g}) {{ return log2(x * 8388608.0) - 23.0; }}
+  if (x < {2.0**-126:.9g}) {{
+    let y = x * 8388608.0;
+    return select(log2(y) - 23.0, -pm_inf(), y == 0.0);
+  }}
   return log2(x);
 }}
 
