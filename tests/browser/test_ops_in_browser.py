@@ -41,7 +41,7 @@ def cases(spec: OpSpec, samples: Iterable[Sample], caps: Caps = ADAPTERS["baseli
 
 
 def few(spec: OpSpec) -> list[Sample]:
-    """Samples with something to compute that differ in the kind of their kernels, in dtypes or special values; short shaders first."""
+    """Samples with results that differ in the kind of their kernels, in dtypes or special values; short shaders first."""
     kinds: dict[tuple[object, ...], tuple[bool, int, Sample]] = {}
     variants_seen = set()
     for s, one in zip(samples := list(spec.samples()), cases(spec, samples), strict=True):
