@@ -26,6 +26,13 @@ def test_a_function_runs_from_its_form(function_bundle: Path, visit: Visit) -> N
     np.testing.assert_allclose(json.loads(Path(download.value.path()).read_text()), 2 * np.array(x) @ WEIGHTS, rtol=1e-5)
     assert page.get_by_label("sums", exact=True).locator(".mono").inner_text() == "6, 15"
 
+    page.evaluate("window.model._loseDevice()")
+    page.get_by_text("The graphics device was reset").wait_for()
+    page.get_by_label("x", exact=True).fill("[[1, 2, 4]]")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_text("f32 [1, 4]").wait_for()  # A lost device costs no more than time.
+    page.get_by_role("button", name="Dismiss").click()
+
     page.get_by_label("x", exact=True).fill("[[1, 2]]")
     page.get_by_role("button", name="Run").click()
     page.get_by_role("alert").wait_for()
