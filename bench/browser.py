@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--hardware", action="store_true", help="let Chromium take the machine's GPU")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
-    folder = config.home() / "bench" / "browser"
+    folder = config.home / "bench" / "browser"
     folder.mkdir(parents=True, exist_ok=True)
     install_peers(folder)
     export_ours(folder / "ours")
@@ -108,7 +108,7 @@ def export_ours(folder: Path) -> None:
     export_web("minilm", folder / "minilm")
     export_web("smollm2", folder / "smollm2", context=512)
     square = pm.spec(SIZE, SIZE)
-    export_web(pm.trace(lambda a, b: a @ b, a=square, b=square), folder / "matmul")
+    export_web({"matmul": pm.trace(lambda a, b: a @ b, a=square, b=square)}, folder / "matmul")
 
 
 @contextlib.contextmanager
@@ -227,7 +227,7 @@ def prompt_of(side: str) -> Any:
         return PROMPT
     from tokenizers import Tokenizer
 
-    path = config.home() / "bench" / "browser" / "models" / "smollm2" / "tokenizer.json"
+    path = config.home / "bench" / "browser" / "models" / "smollm2" / "tokenizer.json"
     return Tokenizer.from_file(str(path)).encode(PROMPT, add_special_tokens=False).ids
 
 

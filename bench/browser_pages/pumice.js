@@ -13,7 +13,7 @@ export async function runMatmul(count, size) {
   const a = array(), b = array(), times = [];
   for (let k = 0; k < count; k++) {
     const begin = performance.now();
-    await matmul.run("run", { a: { dtype: "f32", shape: [size, size], data: a }, b: { dtype: "f32", shape: [size, size], data: b } });
+    await matmul.run("matmul", { a: { dtype: "f32", shape: [size, size], data: a }, b: { dtype: "f32", shape: [size, size], data: b } });
     times.push(performance.now() - begin);
   }
   return times;

@@ -51,7 +51,7 @@ class QMatmulProblem:
 
 @dataclass(frozen=True, slots=True)
 class QMatvec:
-    """`thread_groups` of 32 threads; each makes `rows` results per vector from `chunk` elements of x at a time, which all share.
+    """`thread_groups` of `lanes` threads; each makes `rows` results per vector from `chunk` elements of x at a time, which all share.
 
     With `digits`, dot products are integer: at least so many elements of x share a scale and become 24-bit fixed point, relative
     to the largest of them, as three digits of eight bits. The rounding is no worse than that of f32 sums, and the device
@@ -63,10 +63,11 @@ class QMatvec:
     chunk: int
     unroll: int
     digits: int = 0
+    lanes: int = LANES
 
     @property
     def threads(self) -> int:
-        return LANES * self.thread_groups
+        return self.lanes * self.thread_groups
 
     def shared_bytes(self, vectors: int) -> int:
         """Workgroup memory: x, by digits with a measure and a sum of each few, partial sums and totals."""
@@ -75,7 +76,7 @@ class QMatvec:
 
     @property
     def name(self) -> str:
-        return f"matvec {self.thread_groups}x{LANES} {self.rows} rows" + (" by digits" if self.digits else "")
+        return f"matvec {self.thread_groups}x{self.lanes} {self.rows} rows" + (" by digits" if self.digits else "")
 
 
 def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes: int) -> QMatvec:
@@ -87,8 +88,12 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
     'matvec 16x32 2 rows'
     """
     least = max(1, min(-(-k // 256), 8 // max(1, m))) * 256
-    if caps.serial_threads or n < 1024:
-        return QMatvec(2, 1 if n < 1024 else 2, least, 1)
+    if caps.serial_threads:
+        # A workgroup costs more than its arithmetic where its threads stop at barriers one after the other: few of them, of
+        # threads that add up rows of their own.
+        return QMatvec(caps.workgroup(64), 1, least, 1, lanes=1)
+    if n < 1024:
+        return QMatvec(2, 1, least, 1)
     if m > _MOST_BY_DIGITS:
         # Several vectors give enough arithmetic per weight to hide its load.
         return QMatvec(4, 4, least, 1)
@@ -130,13 +135,13 @@ class _MatvecKernel:
         self.count = max(1, p.ctx.max(s.m))
         # A thread group is a subgroup: it adds up on its own.
         caps = p.kb.caps
-        self.subgroups = caps.subgroups and caps.subgroup_fixed and caps.subgroup_size == LANES
+        self.subgroups = caps.subgroups and caps.subgroup_fixed and caps.subgroup_size == choice.lanes
 
     def emit(self) -> Dim:
         kb, s, c, f = self.kb, self.s, self.choice, self.format
         block = self.each * c.thread_groups
-        kb.emit(f"let lane = lid % {LANES}u;")
-        kb.emit(f"let first = wg * {block}u + (lid / {LANES}u) * {self.each}u;")
+        kb.emit(f"let lane = lid % {c.lanes}u;")
+        kb.emit(f"let first = wg * {block}u + (lid / {c.lanes}u) * {self.each}u;")
         # Vectors and rows past the end repeat the last one: their sums are not stored.
         vectors = Vectors(self.p, s.left, s.x, s.lead, (), s.m, s.k)
         row_bytes = self.dtype.nbytes(s.k)
@@ -154,11 +159,11 @@ class _MatvecKernel:
         # Loads of several units are in flight together; the second loop takes the remainder.
         kb.emit("var i = lane;")
         if c.unroll > 1:
-            kb.open(f"for (; i + {LANES * (c.unroll - 1)}u < units; i += {LANES * c.unroll}u)")
-            self._add(rows, [plus("i", f"{LANES * u}u") for u in range(c.unroll)])
+            kb.open(f"for (; i + {c.lanes * (c.unroll - 1)}u < units; i += {c.lanes * c.unroll}u)")
+            self._add(rows, [plus("i", f"{c.lanes * u}u") for u in range(c.unroll)])
             kb.close()
-        if not (c.unroll > 1 and s.k % c.chunk == 0 and self.units % (LANES * c.unroll) == 0):
-            kb.open(f"for (; i < units; i += {LANES}u)")
+        if not (c.unroll > 1 and s.k % c.chunk == 0 and self.units % (c.lanes * c.unroll) == 0):
+            kb.open(f"for (; i < units; i += {c.lanes}u)")
             self._add(rows, ["i"])
             kb.close()
         if s.k > c.chunk:
@@ -247,7 +252,7 @@ class _MatvecKernel:
         each = dtype.block // f.unit
         if self.choice.chunk % dtype.block == 0:
             block = kb.let(f"(k0 / {dtype.block}u + {i} / {each}u) * {dtype.block_bytes}u", "block")
-            u = f"lane % {each}u" if LANES % each == 0 else f"{i} % {each}u"
+            u = f"lane % {each}u" if self.choice.lanes % each == 0 else f"{i} % {each}u"
         else:  # blocks that begin in one chunk and end in another
             whole = kb.let(f"k0 / {f.unit}u + {i}", "i")
             block, u = kb.let(f"({whole} / {each}u) * {dtype.block_bytes}u", "block"), f"{whole} % {each}u"
@@ -283,12 +288,15 @@ class _MatvecKernel:
     # -- results --------------------------------------------------------------------------------------------------------
     def _finish(self, sums: list[str], block: int) -> None:
         kb, p, s, c = self.kb, self.p, self.s, self.choice
+        if c.lanes == 1:
+            self._store_own(block)
+            return
         kb.shared("totals", "f32", len(sums) * c.thread_groups)
         if self.subgroups:
             added = [kb.let(kb.subgroup("Add", name), "t") for name in sums]
             kb.open("if (lane == 0u)")
             for j, name in enumerate(added):
-                kb.emit(f"totals[{plus(f'lid / {LANES}u', f'{j * c.thread_groups}u')}] = {name};")
+                kb.emit(f"totals[{plus(f'lid / {c.lanes}u', f'{j * c.thread_groups}u')}] = {name};")
             kb.close()
             kb.emit("workgroupBarrier();")
         else:
@@ -308,6 +316,19 @@ class _MatvecKernel:
         kb.close()
 
 
+    def _store_own(self, block: int) -> None:
+        """Each thread has whole sums: it stores them."""
+        kb, p, s = self.kb, self.p, self.s
+        for v in range(self.count):
+            for e in range(self.each):
+                n = kb.let(f"wg * {block}u + lid * {self.each}u + {e}u", "n")
+                kb.open(f"if ({n} < {kb.dim(s.results)} && {v}u < {kb.dim(s.m)})")
+                p.push()
+                store(p, s, f"{v}u", n, [f"sum{v}_{e + h}" for h in range(0, self.choice.rows, self.each)])
+                p.pop()
+                kb.close()
+
+
 def _words(count: int) -> str:
     """The type of some u32s."""
     return f"vec{count}<u32>" if count > 1 else "u32"
@@ -315,7 +336,7 @@ def _words(count: int) -> str:
 
 def _group_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:
     """Adds each sum over each thread group: totals[sum * thread_groups + group]. In rounds, to use little memory."""
-    threads = choice.threads
+    threads, lanes = choice.threads, choice.lanes
     kb.shared("partial", "f32", _ROUND * threads)
     for start in range(0, len(sums), _ROUND):
         part = sums[start : start + _ROUND]
@@ -325,7 +346,7 @@ def _group_totals(kb: KernelBuilder, choice: QMatvec, sums: list[str]) -> None:
         kb.open(f"if (lid < {len(part) * choice.thread_groups}u)")
         kb.emit("var total = 0.0;")
         # Each thread starts at another element, to avoid bank conflicts.
-        kb.emit(f"for (var i = 0u; i < {LANES}u; i++) {{ total += partial[lid * {LANES}u + (i + lid) % {LANES}u]; }}")
+        kb.emit(f"for (var i = 0u; i < {lanes}u; i++) {{ total += partial[lid * {lanes}u + (i + lid) % {lanes}u]; }}")
         kb.emit(f"totals[{start * choice.thread_groups}u + lid] = total;")
         kb.close()
         kb.emit("workgroupBarrier();")
