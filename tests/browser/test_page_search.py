@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from playwright.sync_api import Page
 
 from browser.model_pages import Visit, look, until
@@ -79,6 +80,7 @@ def test_search_over_dropped_files(search_bundle: Path, visit: Visit) -> None:
     np.testing.assert_allclose([score for _, score, _ in hits], own[1:] @ own[0], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_texts_stay_and_can_be_removed(search_bundle: Path, visit: Visit) -> None:
     page = visit(search_bundle)
     page.set_input_files("#files", [{"name": "ships.txt", "mimeType": "text/plain", "buffer": SHIPS.encode()}])
