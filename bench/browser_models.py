@@ -8,6 +8,7 @@ builder for WebGPU) and `matmul.onnx`.
 
 from __future__ import annotations
 
+import argparse
 import copy
 import shutil
 import subprocess
@@ -20,7 +21,11 @@ MATMUL = 256
 
 
 def main() -> None:
-    minilm, smollm2, folder = map(Path, sys.argv[1:])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name in ("minilm", "smollm2", "folder"):
+        parser.add_argument(name, type=Path)
+    args = parser.parse_args()
+    minilm, smollm2, folder = args.minilm, args.smollm2, args.folder
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in (
         ("matmul.onnx", make_matmul),

@@ -51,7 +51,7 @@ class QMatmulProblem:
 
 @dataclass(frozen=True, slots=True)
 class QMatvec:
-    """`thread_groups` of `lanes` threads; each makes `rows` results per vector from `chunk` elements of x at a time, which all share.
+    """`thread_groups` of `lanes` threads; each makes `rows` results per vector from `chunk` elements of x, which all share.
 
     With `digits`, dot products are integer: at least so many elements of x share a scale and become 24-bit fixed point, relative
     to the largest of them, as three digits of eight bits. The rounding is no worse than that of f32 sums, and the device
