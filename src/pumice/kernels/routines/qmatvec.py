@@ -315,7 +315,6 @@ class _MatvecKernel:
         kb.close()
         kb.close()
 
-
     def _store_own(self, block: int) -> None:
         """Each thread has whole sums: it stores them."""
         kb, p, s = self.kb, self.p, self.s
