@@ -53,7 +53,7 @@ export class Trainer {
   private prepared: { exe: Executable; size: number } | null = null;
   private tail: Promise<unknown> = Promise.resolve();
   private waiting = 0;
-  /** What is told as it happens: the record of a step, or another state. */
+  /** What is sent as it happens: the record of a step, or another state. */
   onRecord: (record: StepRecord) => void = () => {};
   onState: (state: TrainState, step: number, error: PumiceError | null) => void = () => {};
 
@@ -130,7 +130,7 @@ export class Trainer {
     else if (learningRate !== undefined) this.learningRate = checkedNumber("learningRate", learningRate, 0, 1e6, false);
   }
 
-  /** Goes on, for so many batches or until it is told otherwise; after a failure from the last copy. */
+  /** Goes on, for so many batches or until it is stopped; after a failure from the last copy. */
   async resume(steps: number | null = null): Promise<void> {
     if (this.state === "running") {
       this.limit = steps === null ? null : this.now.done + steps;

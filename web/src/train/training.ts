@@ -173,7 +173,7 @@ export class Training implements AsyncIterable<StepRecord> {
     });
   }
 
-  /** A setting from the next step on; one that is refused is told as a change of state is. */
+  /** A setting from the next step on; a refusal arrives as a change of state. */
   private change(setting: Requests["set"]["args"]): void {
     this.ask("set", setting).catch((error: unknown) => this.options.onState?.(this.state, error as PumiceError));
   }

@@ -7,7 +7,7 @@ import type { ImageTask } from "./section.js";
 
 /** Settings of a training; what is not given is as the bundle says. */
 export interface TrainOptions {
-  /** Batches to train on; without it, it goes on until it is told otherwise. */
+  /** Batches to train on; without it, training goes on until it is stopped. */
   steps?: number;
   /** A fixed learning rate instead of the bundle's schedule. */
   learningRate?: number;

@@ -71,7 +71,7 @@ export declare class Training implements AsyncIterable<StepRecord> {
     loadWeights(file: Uint8Array): Promise<void>;
     private newReader;
     private ask;
-    /** A setting from the next step on; one that is refused is told as a change of state is. */
+    /** A setting from the next step on; a refusal arrives as a change of state. */
     private change;
     private receive;
     private told;
