@@ -23,7 +23,7 @@ test: $(VENV)/.stamp-dev  ## install the test tools, run the tests
 	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
 
 test-all: $(VENV)/.stamp-dev  ## the slow tests too
-	@tools/install-test-deps.sh
+	@tools/install-test-deps.sh emulator
 	@$(BIN)/python -m pytest -n $(WORKERS) -q
 
 lint: $(VENV)/.stamp-dev  ## style, types and import contracts
@@ -41,7 +41,7 @@ docs: $(VENV)/.stamp-dev  ## write the generated pages
 	@$(BIN)/python tools/generate_docs.py
 
 web: web/node_modules/.package-lock.json  ## build the runtime and the page for browsers from web/; needs node and npm
-	@cd web && node_modules/.bin/tsc -p . && node build.mjs
+	@cd web && node_modules/.bin/tsc -p . && node build.mjs && node build.mjs --server
 
 golden: $(VENV)/.stamp-dev  ## accept the kernels and plans that are emitted now
 	@$(BIN)/python -m pytest -q tests/golden tests/plan/test_golden_plans.py --update-golden
@@ -53,7 +53,7 @@ bench: $(VENV)/.stamp-run  ## measure this machine against its peers; PUMICE_BEN
 	@$${PUMICE_BENCH_PYTHON:-.bench-venv/bin/python} bench/plot.py
 
 constraints: $(VENV)/.stamp-dev  ## resolve the pinned versions anew
-	@$(PIP) install --dry-run --ignore-installed --report $(VENV)/resolved.json '.[cpu,llm,grammar,examples,serve,packs,ray,dev]'
+	@$(PIP) install --dry-run --ignore-installed --report $(VENV)/resolved.json '.[cpu,llm,grammar,examples,serve,packs,vulkan,ray,assist,mcp,pdf,langchain,llm-plugin,sklearn,dev]'
 	@$(BIN)/python tools/write_constraints.py $(VENV)/resolved.json > $(VENV)/constraints.new
 	@mv $(VENV)/constraints.new constraints.txt
 

@@ -25,12 +25,11 @@ from typing import Any
 import numpy as np
 from measure import ROOT, SideError, Worker, has_modules, in_turns, medians, thread_settings
 from report import RESULTS, Goal, Machine, Row, commit_name, figure, plain_table, publish, save, this_machine, write_json
-from shapes import CAUSAL
+from shapes import CAUSAL, RANDOM
 
 HERE = Path(__file__).parent
 SIDES, PEERS = HERE / "batch_sides.py", HERE / "gpu_peers.py"
 NEW_TOKENS = 64
-RANDOM = "random:"  # begins the name of a shape in place of a model's
 PERCENTILES = [*range(100), 99.5, 99.9, 100]
 
 

@@ -115,7 +115,13 @@ def make_smollm2(gguf: Path, out: Path) -> None:
     command += ["--extra_options", "use_webgpu_fp32=true", "int4_block_size=32", "hf_token=false"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     (out / "onnx").mkdir(parents=True)
-    onnx.save(onnx.load(str(built / "model.onnx")), str(out / "onnx" / "model_q4.onnx"))
+    exported = onnx.load(str(built / "model.onnx"))
+    # transformers.js makes the first, empty cache by these shapes, and takes a size that only has a name for 0.
+    for value in (*exported.graph.input, *exported.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param == "kv_cache_dim":
+                dim.dim_value = config.head_dim
+    onnx.save(exported, str(out / "onnx" / "model_q4.onnx"))
     for path in hf.iterdir():
         if path.suffix in (".json", ".jinja"):
             shutil.copy(path, out / path.name)

@@ -1,6 +1,6 @@
-"""The CPU table: SmolLM2, MiniLM and a training step on this machine's processor, against what a user would pick instead.
+"""The CPU table: language models, MiniLM and training steps on this machine's processor, against what a user would pick instead.
 
-python bench/cpu.py [--only decode,embed] [--rounds 7] [--threads N] [--peer-python PATH] [--results FOLDER]
+python bench/cpu.py [--only smollm2,embed] [--rounds 7] [--threads N] [--level avx2] [--peer-python PATH] [--results FOLDER]
 The peers live in an environment of their own, which bench/peers.sh makes; --peer-python or PUMICE_BENCH_PYTHON names another.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from gguf_files import random_like, real_file
 from measure import (
     ROOT,
     Life,
@@ -32,22 +33,24 @@ from report import RESULTS, Goal, Row, publish, save, this_machine
 from train_step import Sizes, measure_steps
 
 from pumice import config
+from pumice.backends.host.native import levels
+from pumice.core.block_formats import FORMATS
 from pumice.sources import resolve
 
 SIDES = Path(__file__).with_name("cpu_sides.py")
-TEXT, ENCODER, QUESTION = "smollm2", "minilm", "What is the capital of France?"
+# A text to continue: one of the models has no chat template.
+TEXT, ENCODER, QUESTION = "smollm2", "minilm", "The capital of France is"
 PROMPT, ANSWER, PREFILL = 16, 128, 512
 BATCHES, LENGTH = (1, 8, 32), 128
 LAYERS = 32
-LLAMA_CHAT = """
+LLAMA_START = """
 import sys
 from llama_cpp import Llama
 path, threads, prompt, tokens = sys.argv[1:]
 threads = {"n_threads": int(threads), "n_threads_batch": int(threads)}
 llama = Llama(path, n_ctx=2048, n_gpu_layers=0, flash_attn=True, verbose=False, **threads)
-message = {"role": "user", "content": prompt}
-for part in llama.create_chat_completion([message], max_tokens=int(tokens), temperature=0.0, stream=True):
-    text = part["choices"][0]["delta"].get("content")
+for part in llama.create_completion(prompt, max_tokens=int(tokens), temperature=0.0, stream=True):
+    text = part["choices"][0]["text"]
     if text:
         print(text, flush=True)
 """
@@ -60,12 +63,14 @@ class Setting:
     peer_python: str
     threads: int
     rounds: int
+    level: str
+    answer: int = ANSWER
+    formats: tuple[str, ...] = ()
 
     def worker(self, side: str, model: Path, **environment: str) -> Worker:
         python = sys.executable if side.startswith(("pumice", "machine")) else self.peer_python
-        return Worker(
-            python, SIDES, side, str(self.threads), str(model), environment={**thread_settings(self.threads), **environment}
-        )
+        settings = {**thread_settings(self.threads), "PUMICE_CPU": self.level, **environment}
+        return Worker(python, SIDES, side, str(self.threads), str(model), environment=settings)
 
     def has(self, *modules: str) -> bool:
         found = has_modules(self.peer_python, *modules)
@@ -77,14 +82,24 @@ class Setting:
         return found
 
 
-def text_rows(setting: Setting) -> list[Row]:
-    """Decode and prefill of SmolLM2."""
-    path = resolve(TEXT).path
+@dataclass(frozen=True)
+class TextGoals:
+    """What a language model is to reach against llama.cpp: decode and prefill, exact and fast."""
+
+    decode: Goal | None = None
+    decode_fast: Goal | None = None
+    prefill: Goal | None = None
+    prefill_fast: Goal | None = None
+
+
+def language_rows(setting: Setting, key: str, name: str, path: Path, goals: TextGoals) -> list[Row]:
+    """Decode and prefill of one file, exact and fast, in turns with llama.cpp, which always rounds activations to 8 bits."""
     with ExitStack() as stack:
-        workers = {"ours": stack.enter_context(setting.worker("pumice-text", path))}
+        sides = {"exact": "pumice-text", "fast": "pumice-text-fast"}
+        workers = {kind: stack.enter_context(setting.worker(side, path)) for kind, side in sides.items()}
         if setting.has("llama_cpp"):
             workers["peer"] = stack.enter_context(setting.worker("llama-text", path))
-        vocab = workers["ours"].ask("vocab")
+        vocab = workers["exact"].ask("vocab")
 
         def rates(count: int, steps: int, what: str, amount: int) -> dict[str, float]:
             def side(worker: Worker) -> Callable[[int], float]:
@@ -98,13 +113,52 @@ def text_rows(setting: Setting) -> list[Row]:
 
             return medians(in_turns({name: side(w) for name, w in workers.items()}, setting.rounds))
 
-        decode, prefill = rates(PROMPT, ANSWER, "token", 1), rates(PREFILL, 1, "prefill", PREFILL)
-    unit, name = "tokens/s", "llama.cpp"
-    title = f"SmolLM2-135M Q4_1: decode {ANSWER} tokens after {PROMPT}, f32 activations"
-    return [
-        Row("decode", title, unit, decode["ours"], decode.get("peer"), name, Goal(1.1)),
-        Row("prefill", f"the same: prefill of {PREFILL} tokens", unit, prefill["ours"], prefill.get("peer"), name, Goal(2.0)),
-    ]
+        decode, prefill = rates(PROMPT, setting.answer, "token", 1), rates(PREFILL, 1, "prefill", PREFILL)
+    titles = {
+        "decode": f"decode {setting.answer} tokens after {PROMPT}",
+        "prefill": f"prefill of {PREFILL} tokens",
+    }
+    rows = []
+    for work, found in (("decode", decode), ("prefill", prefill)):
+        for kind, end in (("exact", ""), ("fast", "_fast")):
+            goal = getattr(goals, work + end)
+            title = f"{name}: {titles[work]}, {kind}"
+            place = f"{key} {work}" + (" fast" if end else "")
+            rows.append(Row(place.strip(), title, "tokens/s", found[kind], found.get("peer"), "llama.cpp", goal))
+    return rows
+
+
+def smollm2_rows(setting: Setting) -> list[Row]:
+    """SmolLM2-135M."""
+    goals = TextGoals(decode=Goal(1.6), prefill=Goal(2.6))
+    return language_rows(setting, "", "SmolLM2-135M Q4_1", resolve(TEXT).path, goals)
+
+
+def qwen_rows(setting: Setting) -> list[Row]:
+    """Qwen2.5-Coder-1.5B."""
+    wide = setting.level != "avx2"
+    decode, prefill = (0.95, 0.8) if wide else (0.9, 0.6)
+    goals = TextGoals(Goal(decode), Goal(1.0), Goal(prefill), Goal(1.5 if wide else 1.2))
+    return language_rows(setting, "qwen", "Qwen2.5-Coder-1.5B Q4_K_M", real_file("qwen"), goals)
+
+
+def gemma_rows(setting: Setting) -> list[Row]:
+    """Gemma-3-270M."""
+    goals = TextGoals(decode=Goal(1.1), decode_fast=Goal(1.3), prefill_fast=Goal(1.5))
+    return language_rows(setting, "gemma", "Gemma-3-270M Q4_K_M", real_file("gemma"), goals)
+
+
+def format_rows(setting: Setting) -> list[Row]:
+    """Qwen's shapes with random weights in each format that `pumice quantize` writes."""
+    rows = []
+    for dtype, form in FORMATS.items():
+        if form.not_written or (setting.formats and dtype.name not in setting.formats):
+            continue
+        path = random_like(real_file("qwen"), config.home / "bench" / f"qwen-random-{dtype}.gguf", dtype)
+        goals = TextGoals(decode=Goal(0.95), decode_fast=Goal(0.95))
+        rows += language_rows(setting, f"qwen {dtype}", f"Qwen2.5-Coder-1.5B's shapes, all {dtype}", path, goals)
+        path.unlink()  # the next one takes as much room
+    return rows
 
 
 def embed_rows(setting: Setting) -> list[Row]:
@@ -140,14 +194,19 @@ def embed_rows(setting: Setting) -> list[Row]:
 
 
 def start_rows(setting: Setting) -> list[Row]:
-    """Second start and memory of `pumice run smollm2`."""
+    """Second start and memory of `pumice run`, for a small file and larger ones."""
+    files = {"": resolve(TEXT).path, "gemma": real_file("gemma"), "qwen": real_file("qwen")}
+    return [row for key, path in files.items() for row in _start_rows(setting, key, path)]
+
+
+def _start_rows(setting: Setting, key: str, path: Path) -> list[Row]:
     tokens = "32"
-    run = [sys.executable, "-m", "pumice.cli.main", "run", TEXT, QUESTION, "--device", "host", "--temperature", "0"]
+    run = [sys.executable, "-m", "pumice.cli.main", "run", str(path), QUESTION, "--device", "host", "--temperature", "0", "--raw"]
     commands = {"ours": [*run, "--max-tokens", tokens]}
     if setting.has("llama_cpp"):
-        chat = [str(resolve(TEXT).path), str(setting.threads), QUESTION, tokens]
-        commands["peer"] = [setting.peer_python, "-c", LLAMA_CHAT, *chat]
+        commands["peer"] = [setting.peer_python, "-c", LLAMA_START, str(path), str(setting.threads), QUESTION, tokens]
     with start_environment(setting.threads) as environment:
+        environment["PUMICE_CPU"] = setting.level
 
         def side(command: Sequence[str]) -> Callable[[int], Life]:
             return lambda i: live(command, environment)
@@ -156,11 +215,11 @@ def start_rows(setting: Setting) -> list[Row]:
     first = medians({name: [r.first_byte for r in runs] for name, runs in found.items()})
     cpu = medians({name: [r.cpu for r in runs] for name, runs in found.items()})
     peak = medians({name: [r.peak_mib for r in runs] for name, runs in found.items()})
-    name, goal = "llama.cpp", Goal(1.0, least=False, unit="s")
-    data = {"cpu_seconds": cpu}
+    name, title, data = "llama.cpp", f"{key or TEXT}: process start to first token, second start", {"cpu_seconds": cpu}
+    start, memory = Goal(1.0, least=False), Goal(1.1, least=False)
     return [
-        Row("start", "process start to first token, second start", "s", first["ours"], first.get("peer"), name, goal, data=data),
-        Row("memory", f"peak memory of `pumice run {TEXT}`", "MiB", peak["ours"], peak.get("peer"), name, Goal(2, least=False)),
+        Row(f"{key} start".strip(), title, "s", first["ours"], first.get("peer"), name, start, data=data),
+        Row(f"{key} memory".strip(), f"{key or TEXT}: peak memory", "MiB", peak["ours"], peak.get("peer"), name, memory),
     ]
 
 
@@ -213,7 +272,10 @@ def machine_rows(setting: Setting) -> list[Row]:
 
 GROUPS: dict[str, Callable[[Setting], list[Row]]] = {
     "start": start_rows,  # first, while this process is small: see `live`
-    "decode": text_rows,
+    "smollm2": smollm2_rows,
+    "gemma": gemma_rows,
+    "qwen": qwen_rows,
+    "formats": format_rows,
     "embed": embed_rows,
     "train": train_rows,
     "plan": plan_rows,
@@ -229,9 +291,12 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of results; RESULTS.md is written beside it")
     parser.add_argument("--peer-python", default=peers if Path(peers).exists() else sys.executable)
+    parser.add_argument("--level", default=levels.current().name, help="the level of our kernels, at most the processor's own")
+    parser.add_argument("--tokens", type=int, default=ANSWER, help="tokens of an answer")
+    parser.add_argument("--formats", type=some_of(d.name for d in FORMATS), default=[], help="those of the group `formats`")
     args = parser.parse_args()
-    setting = Setting(args.peer_python, args.threads, args.rounds)
-    machine, table = this_machine(), f"Processor, {args.threads} threads"
+    setting = Setting(args.peer_python, args.threads, args.rounds, args.level, args.tokens, tuple(args.formats))
+    machine, table = this_machine(), f"Processor, {args.threads} threads, {args.level}"
     rows: list[Row] = []
     failed = 0
     for name in args.only:

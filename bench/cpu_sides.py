@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ CONTEXT = 2048
 
 
 # -- language models ----------------------------------------------------------------------------------------------------
-def pumice_text(model: Path, threads: int) -> Works:
+def pumice_text(model: Path, threads: int, **settings: Any) -> Works:
     """Pumice through its engine, which counts prompt and answer apart."""
     import pumice as pm
     from pumice.llm.requests import Request, SamplingParams, Timings
 
     require_native()
-    loaded = pm.load(model, device="host", context=CONTEXT)
+    loaded = pm.load(model, device="host", context=CONTEXT, **settings)
 
     def generate(tokens: list[int], steps: int) -> dict[str, float]:
         timings = Timings()
@@ -198,6 +199,7 @@ SIDES: dict[str, Callable[[Path, int], Works]] = {
     "machine": machine,
     "pumice-plan": pumice_plan,
     "pumice-text": pumice_text,
+    "pumice-text-fast": partial(pumice_text, precision="fast"),
     "llama-text": llama_text,
     "pumice-embed": pumice_embed,
     "torch-embed": torch_embed,

@@ -11,12 +11,38 @@ import statistics
 import time
 from typing import Any
 
+from pumice.backends.vulkan.device import VulkanDevice
 from pumice.backends.webgpu.device import WebGpuDevice
 from pumice.plan.plan import Kernel
 
 _WGSL = (
     "@group(0) @binding(0) var<storage, read_write> x: array<u32>;\n@compute @workgroup_size(1) fn main() {{ x[0] += {k}u; }}\n"
 )
+
+
+def measure_recorded(device: VulkanDevice, dispatches: int, rounds: int) -> dict[str, float]:
+    """Median microseconds per dispatch on Vulkan: to record a list of them once, and to submit what is recorded."""
+    gpu = device.gpu
+    with gpu.lock:
+        pipelines = gpu.pipelines.compile(
+            [Kernel(f"add{k}", _WGSL.format(k=k), ("update",), 0, 1, origin="generated") for k in (1, 2)]
+        )
+        buffer = gpu.create_buffer(16, "bench")
+        groups = [gpu.pipelines.bind(p, [(buffer, 0, 16)], "bench") for p in pipelines]
+        prepared = [(pipelines[i % 2].handle, groups[i % 2].handle, 1, 1, 1) for i in range(dispatches)]
+        recorded, submitted = [], []
+        for _ in range(rounds):
+            start = time.perf_counter()
+            commands = gpu.record([lambda commands: commands.steps(prepared)])
+            recorded.append(time.perf_counter() - start)
+            start = time.perf_counter()
+            value = gpu.submit(commands)
+            submitted.append(time.perf_counter() - start)
+            gpu.wait_for(value)
+            gpu.retire(commands.free)
+        buffer.release()
+    found = {"record_us": recorded, "submit_us": submitted}
+    return {name: 1e6 * statistics.median(seconds) / dispatches for name, seconds in found.items()}
 
 
 def measure(which: str, dispatches: int, rounds: int) -> dict[str, Any]:
@@ -28,7 +54,7 @@ def measure(which: str, dispatches: int, rounds: int) -> dict[str, Any]:
         buffer = gpu.create_buffer(16, "bench")
         groups = [gpu.pipelines.bind(p, [(buffer, 0, 16)], "bench") for p in pipelines]
         pairs = [(pipelines[i % 2], groups[i % 2]) for i in range(dispatches)]
-        prepared = [(p.handle, g._internal, 1, 1, 1) for p, g in pairs]
+        prepared = [(p.handle, g.handle, 1, 1, 1) for p, g in pairs]
 
         def raw() -> float:
             commands = gpu.encode.Commands(gpu.raw._internal)
@@ -46,7 +72,7 @@ def measure(which: str, dispatches: int, rounds: int) -> dict[str, Any]:
             start = time.perf_counter()
             for p, g in pairs:
                 compute.set_pipeline(p.raw)
-                compute.set_bind_group(0, g)
+                compute.set_bind_group(0, g.raw)
                 compute.dispatch_workgroups(1, 1, 1)
             spent = time.perf_counter() - start
             compute.end()

@@ -1,6 +1,7 @@
 """The GPU table: products, language models and embeddings on this machine's GPU, against PyTorch on the same one.
 
-python bench/gpu.py [--only matmul,matvec] [--rounds 5]
+python bench/gpu.py [--only matmul,matvec] [--rounds 5] [--devices webgpu,vulkan]
+Every group is measured on each device in turn; Vulkan is left out, with the reason, where it cannot be used.
 Weights are random. PyTorch runs in processes of its own; where there is none, or no CUDA, only ours is measured. Each group of
 rows is kept as soon as it is there. bench/gpu_check.py checks the results of every op on the same machine.
 """
@@ -14,11 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from encode import measure as measure_encoding
+from encode import measure_recorded
 from measure import SideError, Worker, in_turns, median_seconds, medians, some_of
 from random_models import RandomParams, generate, random_engine
 from report import Goal, Machine, Row, plain_table, publish, save, this_machine
@@ -26,7 +29,9 @@ from shapes import CAUSAL, MINILM
 from warm import Load
 
 import pumice as pm
+from pumice.backends.gpu.device import GpuDevice
 from pumice.backends.null.device import NullDevice
+from pumice.backends.vulkan.device import VulkanDevice
 from pumice.backends.webgpu.device import WebGpuDevice
 from pumice.core.blocks import quantize_rows
 from pumice.core.dtypes import dtype
@@ -37,7 +42,8 @@ from pumice.models.config import ModelArchConfig
 from pumice.models.registry import EncoderArchitecture, get_architecture
 
 PEERS = Path(__file__).with_name("gpu_peers.py")
-TABLE = "GPU, through WebGPU"
+TABLE = "GPU, through WebGPU and Vulkan"
+DEVICES: dict[str, Callable[[], GpuDevice]] = {"webgpu": WebGpuDevice, "vulkan": VulkanDevice}
 SIZE, OUT, IN = 4096, 4096, 16384
 COPY_BYTES = 1 << 30
 # Weights that take turns: together they exceed any cache.
@@ -51,10 +57,11 @@ ORT_WEBGPU, ORT_DATE = {1: 216.0, 32: 2907.0, 256: 547.0}, "2026-11-15"
 class Bench:
     """The device, the peers' processes, and the rows so far."""
 
-    def __init__(self, device: WebGpuDevice, rounds: int, stack: ExitStack, peers: bool) -> None:
+    def __init__(self, device: GpuDevice, rounds: int, stack: ExitStack, peers: bool, workers: dict[str, Worker | None]) -> None:
         self.device, self.rounds = device, rounds
         self._stack, self.has_peers = stack, peers
-        self._workers: dict[str, Worker | None] = {}
+        # All devices are compared with the same processes.
+        self._workers = workers
         self.warm = Load(device)
         stack.callback(self.warm.close)
         self.engines: dict[str, tuple[Engine, int]] = {}
@@ -112,7 +119,7 @@ class Repeated:
     The device's own clock takes the time where it has one. Params are uploaded once; the first x is the param of that name.
     """
 
-    def __init__(self, device: WebGpuDevice, fn: Callable[..., Any], times: int, params: dict[str, Any], **options: Any) -> None:
+    def __init__(self, device: GpuDevice, fn: Callable[..., Any], times: int, params: dict[str, Any], **options: Any) -> None:
         specs = {name: pm.spec(*a.shape, dtype=a.dtype) for name, a in params.items()} | options.pop("types", {})
 
         def chain(n: int, **more: Any) -> pm.Executable:
@@ -245,11 +252,16 @@ def encoding_rows(bench: Bench) -> list[Row]:
         return next(int(v["steps"][0]) for k, v in engine.report().items() if k.startswith("(True"))
 
     each = (steps(6) - steps(2)) / 4
-    spent = measure_encoding("", 400, 30)["raw_us"]
-    return [
-        Row("dispatches", "decode dispatches per layer", "dispatches", each, goal=Goal(7, least=False, unit="dispatches")),
-        Row("encode", "host time to encode a dispatch", "µs", spent, goal=Goal(2.5, least=False, unit="µs")),
-    ]
+    rows = [Row("dispatches", "decode dispatches per layer", "dispatches", each, goal=Goal(7, least=False, unit="dispatches"))]
+    if isinstance(bench.device, VulkanDevice):
+        spent = measure_recorded(bench.device, 400, 30)
+        return [
+            *rows,
+            Row("record", "host time to record a dispatch, once", "µs", spent["record_us"]),
+            Row("submit", "host time to submit it as it is recorded, of 400", "µs", spent["submit_us"]),
+        ]
+    raw = measure_encoding("", 400, 30)["raw_us"]
+    return [*rows, Row("encode", "host time to encode a dispatch", "µs", raw, goal=Goal(2.5, least=False, unit="µs"))]
 
 
 def minilm_rows(bench: Bench) -> list[Row]:
@@ -292,22 +304,33 @@ GROUPS: dict[str, Callable[[Bench], list[Row]]] = {
 }
 
 
-def run_groups(bench: Bench, names: Sequence[str], machine: Machine) -> tuple[list[Row], int]:
+def run_groups(benches: Sequence[Bench], names: Sequence[str], machine: Machine) -> tuple[list[Row], int]:
     """The rows of all groups; each is kept at once, so that a run that is cut off loses only the rest."""
     rows: list[Row] = []
     failed = 0
-    for name in names:
-        began = time.perf_counter()
+    for name, bench in ((name, bench) for name in names for bench in benches):
+        began, api = time.perf_counter(), bench.device.backend
         try:
-            found = GROUPS[name](bench)
+            found = [replace(row, key=f"{row.key} {api}", device=api) for row in GROUPS[name](bench)]
         except (PumiceError, SideError) as e:
             failed += 1
-            print(f"{name} could not be measured: {type(e).__name__}: {e}", file=sys.stderr)
+            print(f"{name} could not be measured on {api}: {type(e).__name__}: {e}", file=sys.stderr)
             continue
         save(machine, TABLE, found)
         rows += found
-        print(f"{plain_table(found)}\n({name}: {time.perf_counter() - began:.0f} s)\n", file=sys.stderr, flush=True)
+        print(f"{plain_table(found)}\n({name} on {api}: {time.perf_counter() - began:.0f} s)\n", file=sys.stderr, flush=True)
     return rows, failed
+
+
+def open_devices(names: Sequence[str]) -> list[GpuDevice]:
+    """The devices that can be opened; of others the reason is printed."""
+    found: list[GpuDevice] = []
+    for name in names:
+        try:
+            found.append(DEVICES[name]())
+        except PumiceError as e:
+            print(f"{name} is left out: {e.message}", file=sys.stderr)
+    return found
 
 
 def has_cuda() -> bool:
@@ -320,16 +343,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", type=some_of(GROUPS), default=list(GROUPS), help=f"some of {','.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--devices", type=some_of(DEVICES), default=list(DEVICES), help=f"some of {','.join(DEVICES)}")
     parser.add_argument("--alone", action="store_true", help="no peers")
     args = parser.parse_args()
     names = args.only
-    device = WebGpuDevice()
-    machine = this_machine(device.name)
+    devices = open_devices(args.devices)
+    if not devices:
+        return 1
+    machine = this_machine(devices[0].name)
     peers = not args.alone and has_cuda()
     with ExitStack() as stack:
-        bench = Bench(device, args.rounds, stack, peers)
-        bench.prepare([name for name in names if name in CAUSAL])
-        rows, failed = run_groups(bench, names, machine)
+        workers: dict[str, Worker | None] = {}
+        benches = [Bench(device, args.rounds, stack, peers, workers) for device in devices]
+        for bench in benches:
+            bench.prepare([name for name in names if name in CAUSAL])
+        rows, failed = run_groups(benches, names, machine)
     publish(machine, TABLE, rows)
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-"""Draws what bench/scaling.py and bench/batch.py measured: a PNG for each file. The peers' environment has matplotlib.
+"""Draws what bench/scaling.py, bench/cores.py, bench/batch.py and bench/serve.py measured: a PNG for each file. Needs matplotlib.
 
 python bench/plot.py [FILE.json …]    all files of results where none is named; a plot lies beside the folder of its file
 """
@@ -33,7 +33,9 @@ def draw(data: dict[str, Any], path: Path) -> None:
             panel.plot(sizes, [1e3 * t for t in seconds], marker=".", markersize=4, linewidth=1, label=name)
         if s["axes"] == "log":
             sizes, seconds = zip(*next(iter(s["lines"].values())), strict=True)
-            ideal = [1e3 * seconds[-1] * (n / sizes[-1]) ** s["power"] for n in sizes]
+            # Costs that fall are compared with the first point, others with the last: small ones have a floor.
+            at = 0 if s["power"] < 0 else -1
+            ideal = [1e3 * seconds[at] * (n / sizes[at]) ** s["power"] for n in sizes]
             label = f"∝ {s['x']}" + (f"^{s['power']:g}" if s["power"] != 1 else "")
             panel.plot(sizes, ideal, ":", color="grey", linewidth=1, label=label)
         panel.set(xscale=s["axes"], yscale=s["axes"], xlabel=s["x"], ylabel="ms", title=s["title"])
@@ -69,7 +71,9 @@ def draw_arrivals(data: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     results = HERE / "results"
-    sources = [Path(name) for name in sys.argv[1:]] or sorted((*results.glob("scaling-*.json"), *results.glob("arrivals-*.json")))
+    sources = [Path(name) for name in sys.argv[1:]] or sorted(
+        p for kind in ("scaling", "arrivals", "serving") for p in results.glob(f"{kind}-*.json")
+    )
     for source in sources:
         target = source.parent.parent / f"{source.stem}.png"
         data = json.loads(source.read_text())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pumice.backends.base import Device
+from pumice.core.blocks import quantize_rows
 from pumice.core.caps import Caps
+from pumice.core.dtypes import dtype as get_dtype
+from pumice.formats.safetensors_writer import write_safetensors
 from pumice.ir.graph import Graph
 from pumice.llm.engine import Engine
 from pumice.llm.graphs import trace_token_step
@@ -34,6 +39,9 @@ class RandomParams:
         # One block again and again: a billion random numbers would take longer than what is to be measured.
         block = np.random.default_rng(0).standard_normal(_BLOCK, np.float32) * np.float32(0.02)
         blocks = {"f16": block.astype(np.float16), "f32": block}
+        quant = get_dtype(dtype) if dtype not in blocks else None
+        if quant is not None:
+            blocks[dtype] = quantize_rows(quant, block.reshape(-1, 4096)).reshape(-1)
         self.specs: dict[str, Any] = {}
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         self.nbytes = 0
@@ -41,10 +49,12 @@ class RandomParams:
             shape = tuple(p.shape)
             matrix = len(shape) > 1
             kind = dtype if matrix else "f32"
+            # Of a quantised one the bytes of its rows.
+            stored = (*shape[:-1], quant.nbytes(shape[-1])) if quant is not None and matrix else shape
             if planned:
-                array = np.broadcast_to(blocks[kind][:1], shape)
+                array = np.broadcast_to(blocks[kind][:1], stored)
             else:
-                array = np.resize(blocks[kind], shape) if matrix else np.ones(shape, np.float32)
+                array = np.resize(blocks[kind], stored) if matrix else np.ones(shape, np.float32)
             self.arrays[p.path] = array
             self.nbytes += array.nbytes
             node = self.specs
@@ -76,6 +86,22 @@ def random_model(config: dict[str, Any], device: Device, *, dtype: str = "f16") 
     words = {"tokenizer.ggml.tokens": [f"{k} " for k in range(engine.cfg.vocab)], "tokenizer.ggml.merges": []}
     tokenizer = Tokenizer.from_gguf({"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", **words})
     return LanguageModel(engine, tokenizer, None, info={}, load_s=0.0)
+
+
+def write_checkpoint(config: dict[str, Any], folder: Path) -> Path:
+    """A folder as Hugging Face has them, with random f16 weights and a vocabulary of numbers: for what takes files alone."""
+    cfg = ModelArchConfig.from_hf(config)
+    params = RandomParams(cfg, "f16")
+    stored = get_architecture(cfg.model_type).params(cfg)
+    tensors = {p.hf[0]: params.stored(p.path).astype(np.float16) for p in stored}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    words = {f"{k}": k for k in range(cfg.vocab)}
+    tokenizer = {"model": {"type": "WordLevel", "vocab": words, "unk_token": "0"}, "pre_tokenizer": {"type": "WhitespaceSplit"}}
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], **tokenizer}))
+    with (folder / "model.safetensors").open("wb") as file:
+        write_safetensors(file, tensors, {"format": "pt"})
+    return folder
 
 
 def generate(engine: Engine, prompt: int, steps: int, seed: int) -> Timings:

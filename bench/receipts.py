@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from measure import in_turns, medians
+from random_models import write_checkpoint
 from report import commit_name
+from shapes import CAUSAL, RANDOM
 from warm import Load
 
 import pumice as pm
 from pumice import config
+from pumice.receipts.log import ReceiptLog
 
 PROMPT = "Explain in a few sentences why the sky is blue, and why sunsets are red."
 GOAL = 0.02
@@ -29,12 +32,15 @@ GOAL = 0.02
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="host")
-    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--model", default="smollm2", help=f"a model, or {RANDOM}NAME: random weights, NAME {','.join(CAUSAL)}")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
-    with pm.load(args.model, device=args.device, context=512) as model, tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pm.load(files_of(args.model, Path(folder)), device=args.device, context=512) as model,
+    ):
         found = measure(model, args.tokens, args.rounds, Path(folder))
         name = model.describe_device()["name"]
     without = found["generation_s"]
@@ -49,6 +55,12 @@ def main() -> None:
     if args.json is not None:
         rows = {"model": args.model, "device": name, "tokens": args.tokens, "rounds": args.rounds, "commit": commit_name()}
         args.json.write_text(json.dumps(rows | found, indent=1) + "\n")
+
+
+def files_of(model: str, folder: Path) -> str:
+    """What to load: the model itself, or for a shape a checkpoint with random weights, written here."""
+    name = model.removeprefix(RANDOM)
+    return model if name == model else str(write_checkpoint(CAUSAL[name], folder / name))
 
 
 def measure(model: Any, tokens: int, rounds: int, folder: Path) -> dict[str, float]:
@@ -80,6 +92,7 @@ def measure(model: Any, tokens: int, rounds: int, folder: Path) -> dict[str, flo
         answer.receipt.save(folder / "receipt.json")
         first = time.perf_counter() - begin
         found = medians(in_turns({kind: timed(kind) for kind in ("without", "made", "saved")}, rounds))
+        ReceiptLog().settle()
     load.close()
     costs = {f"{kind}_s": value for kind, value in medians(alone).items()}
     ratios = {f"{kind}_ratio": found[kind] / found["without"] for kind in alone}

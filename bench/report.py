@@ -65,6 +65,8 @@ class Row:
     data: Mapping[str, Any] = field(default_factory=dict)
     when: str = ""
     commit: str = ""
+    # How the device was reached, in tables that compare ways: webgpu or vulkan.
+    device: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -126,12 +128,18 @@ def commit_name() -> str:
 COLUMNS = ("work", "ours", "peer", "ratio", "goal", "")
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def head_of(rows: Iterable[Row]) -> tuple[str, ...]:
+    """The columns of a table; that of devices only where there are some to compare."""
+    return ("device", *COLUMNS) if any(r.device for r in rows) else COLUMNS
+
+
+def cells(row: Row, head: Sequence[str] = COLUMNS) -> tuple[str, ...]:
     """A row as the columns of a table."""
     peer = "" if row.peer is None else f"{figure(row.peer)} {row.unit} ({row.peer_name})"
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     work = f"{row.work}; {row.note}" if row.note else row.work
-    return work, f"{figure(row.ours)} {row.unit}", peer, ratio, row.goal.text if row.goal else "", row.verdict
+    found = work, f"{figure(row.ours)} {row.unit}", peer, ratio, row.goal.text if row.goal else "", row.verdict
+    return (row.device, *found) if "device" in head else found
 
 
 def figure(value: float) -> str:
@@ -146,19 +154,22 @@ def figure(value: float) -> str:
 
 def plain_table(rows: Iterable[Row]) -> str:
     """The rows for a terminal."""
-    lines = [COLUMNS, *(cells(r) for r in rows)]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(COLUMNS))]
+    rows = list(rows)
+    head = head_of(rows)
+    lines = [head, *(cells(r, head) for r in rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
     """The rows for a page; when and at which commit, where they differ."""
     mixed = len({(r.when, r.commit) for r in rows}) > 1
-    head = (*COLUMNS, "measured") if mixed else COLUMNS
+    columns = head_of(rows)
+    head = (*columns, "measured") if mixed else columns
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in rows:
         extra = (f"{r.when} {r.commit}".strip(),) if mixed else ()
-        lines.append("| " + " | ".join((*cells(r), *extra)) + " |")
+        lines.append("| " + " | ".join((*cells(r, columns), *extra)) + " |")
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+RANDOM = "random:"  # begins the name of a shape in place of a model's
 # What Hugging Face configurations say of them, so that peers can be made from the same table.
 _LLAMA = {"model_type": "llama", "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}
 _LLAMA |= {"hidden_act": "silu", "tie_word_embeddings": True}

@@ -1,4 +1,6 @@
-"""A training step of a transformer against PyTorch, in turns: on the host against the CPU, on webgpu against CUDA, all in f32.
+"""A training step against PyTorch, in turns: on the host against the CPU, on webgpu against CUDA, all in f32.
+
+The model is a transformer, of characters or of GPT-2's size, or one of the networks in train_models.py.
 
 Each runs in a process of its own. CPU time is reported beside wall time, as it says more on a machine that others use too;
 memory is the most that a process had resident, and by how much that exceeds what it had before the model was made.
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from measure import Worker, cpu_seconds, has_modules, in_turns, resident_mib, serve, thread_settings
+from train_models import NETWORKS, pumice_train, torch_train
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,12 @@ class Sizes:
     device: str = "host"
     fused: bool = False
     compile: bool = False
+    network: str = ""
 
 
-MODELS: dict[str, dict[str, int]] = {
+MODELS: dict[str, dict[str, Any]] = {
     "characters": {},
+    **{name: {"network": name} for name in NETWORKS},
     "gpt2": {"layers": 12, "width": 768, "heads": 12, "context": 512, "batch": 4, "vocab": 50257},
 }
 
@@ -137,12 +142,17 @@ def works(side: str, sizes: Sizes) -> dict[str, Callable[..., Any]]:
     else:
         import pumice  # noqa: F401
     before, _ = resident_mib()
-    step = (torch_step if side == "torch" else pumice_step)(sizes)
-    generator = np.random.default_rng(0)
-    # Text in which each character follows from the one before, so that there is something to learn.
-    start = generator.integers(0, sizes.vocab, (sizes.batch, 1))
-    ids = ((start + np.arange(sizes.context + 1) * 7) % sizes.vocab).astype(np.int32)
-    x, y = np.ascontiguousarray(ids[:, :-1]), np.ascontiguousarray(ids[:, 1:])
+    if sizes.network:
+        network = NETWORKS[sizes.network]
+        step = torch_train(network, sizes.threads, sizes.device) if side == "torch" else pumice_train(network, sizes.device)
+        x, y = network.batch()
+    else:
+        step = (torch_step if side == "torch" else pumice_step)(sizes)
+        generator = np.random.default_rng(0)
+        # Text in which each character follows from the one before, so that there is something to learn.
+        start = generator.integers(0, sizes.vocab, (sizes.batch, 1))
+        ids = ((start + np.arange(sizes.context + 1) * 7) % sizes.vocab).astype(np.int32)
+        x, y = np.ascontiguousarray(ids[:, :-1]), np.ascontiguousarray(ids[:, 1:])
 
     def measure(steps: int) -> dict[str, Any]:
         walls, losses, used = [], [], cpu_seconds()

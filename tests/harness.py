@@ -47,6 +47,10 @@ def _first_device(target: str) -> Device:
         from pumice.backends.host.device import HostDevice
 
         return HostDevice()
+    if target == "vulkan":
+        from pumice.backends.vulkan.device import VulkanDevice
+
+        return VulkanDevice()
     from pumice.backends.webgpu.device import WebGpuDevice
 
     return WebGpuDevice(caps=None if target == "webgpu" else Caps.preset("browser-baseline"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pumice.packs.keys import SigningKey
@@ -18,8 +19,8 @@ def line_at(index: int, previous: str, key: SigningKey = KEY, note: str = "") ->
     return sign_envelope({"pumice": section}, [], key)
 
 
-def add(log: ReceiptLog, note: str = "", key: SigningKey = KEY) -> Appended:
-    return log.append(lambda index, previous: line_at(index, previous, key, note))
+def add(log: ReceiptLog, note: str = "", key: SigningKey = KEY, meanwhile: Callable[[bytes], None] | None = None) -> Appended:
+    return log.append(lambda index, previous: line_at(index, previous, key, note), meanwhile=meanwhile)
 
 
 def make_log(folder: Path, count: int) -> ReceiptLog:

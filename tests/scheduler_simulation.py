@@ -20,7 +20,7 @@ from pumice.llm.scheduler import Batch, Job, Scheduler
 
 VOCABULARY = 50
 MASK = (1 << 64) - 1
-_A, _B, _C = 6364136223846793005, 1442695040888963407, 0x9E3779B97F4A7C15
+_A, _B, _C, _D = 6364136223846793005, 1442695040888963407, 0x9E3779B97F4A7C15, 0xD1342543DE82EF95
 
 
 def is_stop(token: int) -> bool:
@@ -39,8 +39,8 @@ def _token(total: int) -> int:
     return (total >> 32) % VOCABULARY
 
 
-def answer_alone(job: Job, windows: Sequence[int | None]) -> list[int]:
-    """The tokens that a job gets when it runs alone, without any pages."""
+def answer_alone(job: Job, windows: Sequence[int | None], *, states: bool = False) -> list[int]:
+    """The tokens that a job gets when it runs alone, without any pages; with `states` they depend on the last value as well."""
     tokens, out = list(job.prompt), []
     border = job.restart_beyond if job.restart_beyond is not None and len(tokens) <= job.restart_beyond else None
 
@@ -54,7 +54,7 @@ def answer_alone(job: Job, windows: Sequence[int | None]) -> list[int]:
     values = values_of(job.key if border is not None or job.restart_beyond is None else job.beyond_key)
     full = sum(v * (2 * i + 1) for i, v in enumerate(values))
     while True:
-        total = 0
+        total = values[-1] * _D if states else 0
         for window in windows:
             if window is None:
                 total += full
@@ -82,14 +82,21 @@ class FakeDevice:
         size = scheduler.limits.page_size
         self.contents = [np.zeros((pool.pages, size), np.uint64) for pool in scheduler.pools]
         self.last = np.zeros(scheduler.limits.slots, np.uint64)
+        # For each slot the value of its last token, as a recurrent layer would keep it, and snapshots of that.
+        self.states: np.ndarray | None = None
+        if scheduler.snapshots is not None:
+            self.states = np.zeros(scheduler.limits.slots + scheduler.snapshots.capacity, np.uint64)
         places = scheduler.limits.table_pages * size
         self._places = np.arange(places)
         self._weights = (2 * np.arange(places) + 1).astype(np.uint64)
 
     def run(self, batch: Batch, keys: dict[Hashable, Hashable]) -> dict[Hashable, list[int]]:
         """Runs a batch; the tokens that each sequence sampled, those past its end included."""
+        self._snapshots(batch, 0)
         for copy in batch.copies:
-            self.contents[copy.group][copy.target] = self.contents[copy.group][copy.source]
+            held = self.contents[copy.group] if copy.group < len(self.contents) else self.states
+            assert held is not None
+            held[copy.target] = held[copy.source]
         sampled: dict[Hashable, list[int]] = {}
         for chunk in batch.prefill:
             assert chunk.tokens
@@ -105,6 +112,12 @@ class FakeDevice:
                     values.append(value)
                 places = np.arange(chunk.start, chunk.start + len(values))
                 content[table[places // size], places % size] = np.array(values, np.uint64)
+            if self.states is not None:
+                value = int(self.states[chunk.slot]) if chunk.start else _root(keys[chunk.id])
+                for t in chunk.tokens:
+                    value = _next_value(value, t)
+                self.states[chunk.slot] = value
+                self._snapshots(batch, 1, chunk.slot)
             if chunk.last:
                 tokens = self._sample(slots, at)
                 self.last[slots] = tokens
@@ -125,14 +138,24 @@ class FakeDevice:
                         (before ^ (before >> np.uint64(29))) * np.uint64(_A) + self.last[slots] * np.uint64(_B) + np.uint64(_C)
                     )
                     content[table[rows, at // size], at % size] = mixed
+                if self.states is not None:
+                    for slot in slots.tolist():
+                        self.states[slot] = _next_value(int(self.states[slot]), int(self.last[slot]))
+                        self._snapshots(batch, step + 1, slot)
                 tokens = self._sample(slots, at)
                 self.last[slots] = tokens
                 for row, token in zip(batch.decode, tokens):
                     sampled[row.id].append(int(token))
         return sampled
 
+    def _snapshots(self, batch: Batch, after: int, slot: int | None = None) -> None:
+        for s in batch.snapshots:
+            if s.after == after and slot in (None, s.source):
+                assert self.states is not None
+                self.states[s.target] = self.states[s.source]
+
     def _sample(self, slots: np.ndarray, at: np.ndarray) -> np.ndarray:
-        total = np.zeros(len(slots), np.uint64)
+        total = np.zeros(len(slots), np.uint64) if self.states is None else self.states[slots] * np.uint64(_D)
         for group, content in enumerate(self.contents):
             window = self.scheduler.pools[group].window
             values = content[self.scheduler.tables[group][slots]].reshape(len(slots), -1)
@@ -160,6 +183,11 @@ def check_pages(scheduler: Scheduler, batch: Batch) -> None:
         for slot, start, stop in writes:
             for index in range(start // size, (stop - 1) // size + 1):
                 assert pool.references(table[slot, index]) == 1
+    if scheduler.snapshots is not None:
+        pool, counts = scheduler.snapshots, scheduler.snapshots.statistics
+        waiting = [n for s in scheduler._all.values() for _, n in s.unrecorded]
+        assert sorted(waiting) == [n for n in range(pool.pages) if pool.references(n)] and counts.used == len(waiting)
+        assert len({*pool._free, *pool._idle}) == counts.cached + counts.free == pool.capacity - counts.used
     sources = {(c.group, c.source) for c in batch.copies}
     targets = [(c.group, c.target) for c in batch.copies]
     assert len(set(targets)) == len(targets) and not sources & set(targets)
@@ -191,7 +219,10 @@ class Simulation:
     longest: int = 40
     new_tokens: int = 12
     border: int | None = None
+    priorities: Sequence[int] = (0, 0, 0, 1, 2)
     keep_batches: bool = False
+    # For priorities that are asked for: how many batches each job waited until it was admitted.
+    waits: dict[int, list[int]] = field(default_factory=dict)
 
     def run(self) -> Outcome:
         self.random = random.Random(self.seed)
@@ -234,7 +265,7 @@ class Simulation:
             self.made,
             prompt,
             r.randint(1, min(self.new_tokens, limits.context - len(prompt))),
-            priority=r.choice([0, 0, 0, 1, 2]),
+            priority=r.choice(self.priorities),
             client=r.choice("abc"),
             deadline=self.batches + r.randint(2, 40) if r.random() < 0.05 else None,
             key=r.choice([(), (), "adapter"]),
@@ -276,6 +307,7 @@ class Simulation:
         passed_by = len(self.admitted_at) - bisect_right(self.admitted_at, came + PATIENCE + 1)
         assert passed_by <= OVERDUE_TURN * (ahead + 1)
         self.admitted_at.append(self.batches)
+        self.waits.get(self.open[id].priority, []).append(self.batches - came)
 
     def _check(self, batch: Batch) -> None:
         limits, out = self.scheduler.limits, self.outcome
@@ -317,7 +349,8 @@ class Simulation:
                     answer.append(token)
                     job = self.open[id]
                     if is_stop(token) or len(answer) == job.max_tokens:
-                        assert answer == answer_alone(job, [p.window for p in self.scheduler.pools])
+                        states = self.scheduler.snapshots is not None
+                        assert answer == answer_alone(job, [p.window for p in self.scheduler.pools], states=states)
                         assert self.scheduler.finish(id)
                         self._close(id)
                         self.outcome.finished += 1

@@ -22,6 +22,7 @@ SHARED = sorted(
 ALLOWED = {
     "ad/reverse.py": ({"mark"}, "regions of recomputation and custom gradients lie between marks"),
     "kernels/pull_rules.py": (OPS, "the index rules of kernels, by the name that an op's Pull gives"),
+    "passes/turn_matmuls.py": ({"matmul", "transpose"}, "is about transposed matmuls alone"),
     "passes/merge_matmuls.py": ({"matmul", "qmatmul", "add", "reshape", "transpose"}, "rewrites matmuls of one operand"),
     "passes/shape_for_target.py": ({"barrier", "concat"}, "drops barriers, splits concats of too many operands"),
     "passes/simplify.py": ({"slice", "concat"}, "a slice that takes an operand of a concat is that operand"),

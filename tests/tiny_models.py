@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pumice.formats import open_weights
 from pumice.llm.engine import Engine
 from pumice.llm.requests import Request, SamplingParams
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pumice.run.executable import Executable
     from pumice.tensor import Tensor
 
+Array = np.ndarray[Any, Any]
 GOLDENS = Path(__file__).parent / "models" / "goldens"
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}a {% endif %}"
 PROMPT = [5, 17, 3, 42, 9, 11, 23, 2, 30, 31, 7, 8, 19]
@@ -99,6 +102,66 @@ def as_gguf(folder: Path, path: Path, dtype: str = "f32") -> Path:
                 rows = t.rows(0, t.shape[0])
                 writer.write(t.name, quantize_rows(kinds[t.name], rows) if kinds[t.name].is_quant else rows)
     return path
+
+
+def byte_level(folder: Path, vocab: int, *, pre: str = "gpt-2") -> None:
+    """A byte-level tokeniser of single characters, a few merges and four special tokens."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    from pumice.text import pretokenizers
+    from pumice.text.vocabulary import byte_alphabet
+
+    special = ["<unk>", "<s>", "</s>", "<pad>"]
+    merges = [("e", "r"), ("Ġ", "w"), ("Ġw", "o"), ("1", "2"), ("I", "'")]
+    letters = sorted(byte_alphabet(), key=lambda c: (c != "Ġ", not c.isascii(), c))
+    words = [*special, *letters[: vocab - len(special) - len(merges)], *(a + b for a, b in merges)]
+    splitting = pretokenizers.find(pre)
+    made = Tokenizer(models.BPE({w: i for i, w in enumerate(words)}, merges, ignore_merges=splitting.whole_words))
+    splits: list[Any] = [pre_tokenizers.Split(Regex(p), "isolated") for p in splitting.patterns]
+    made.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    if splitting.nfc:
+        made.normalizer = normalizers.NFC()
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(w, special=True, normalized=False) for w in special])
+    made.save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>", "add_bos_token": True}
+    settings["chat_template"] = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def llama(folder: Path, *, change: Callable[[dict[str, Array]], None] | None = None) -> Path:
+    """A llama of one layer whose rows are whole blocks of 256, with random weights in float32."""
+    from safetensors.numpy import save_file
+
+    made = folder / "llama256"
+    made.mkdir()
+    config = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 128,
+              "num_key_value_heads": 2, "intermediate_size": 512, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+              "tie_word_embeddings": False}  # fmt: skip
+    (made / "config.json").write_text(json.dumps(config))
+    rng = np.random.default_rng(0)
+    shapes = {"self_attn.q_proj": (256, 256), "self_attn.k_proj": (128, 256), "self_attn.v_proj": (128, 256),
+              "self_attn.o_proj": (256, 256), "mlp.gate_proj": (512, 256), "mlp.up_proj": (512, 256),
+              "mlp.down_proj": (256, 512)}  # fmt: skip
+    arrays = {f"model.layers.0.{k}.weight": rng.normal(size=s).astype("f4") / 16 for k, s in shapes.items()}
+    for norm in ("layers.0.input_layernorm", "layers.0.post_attention_layernorm", "norm"):
+        arrays[f"model.{norm}.weight"] = 1 + rng.normal(size=256).astype("f4") / 8
+    arrays["model.embed_tokens.weight"] = rng.normal(size=(128, 256)).astype("f4")
+    arrays["lm_head.weight"] = rng.normal(size=(128, 256)).astype("f4") / 16
+    if change is not None:
+        change(arrays)
+    save_file(arrays, made / "model.safetensors")
+    byte_level(made, 128)
+    return made
+
+
+def quantized_llama(folder: Path, to: str = "q4_0") -> Path:
+    """The same as a GGUF file, its weights quantised."""
+    from pumice.llm.quantize import quantize_model
+
+    out = folder / f"llama-{to}.gguf"
+    quantize_model(llama(folder), to=to, out=out)
+    return out
 
 
 def all_logits(arch: CausalArchitecture, cfg: ModelArchConfig) -> Callable[..., Any]:

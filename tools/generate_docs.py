@@ -48,11 +48,17 @@ def ops_page() -> str:
             attrs,
             s.summary,
             s.rules,
-            f"none: {s.no_gradient}" if s.gradient is None else "yes",
+            gradient_text(s),
             lowering_text(s),
         ]
         lines.append("| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def gradient_text(s: OpSpec) -> str:
+    if s.gradient is None and s.composed is not None:
+        return "that of the ops that it is composed of"
+    return f"none: {s.no_gradient}" if s.gradient is None else "yes"
 
 
 def switches_page() -> str:
@@ -148,7 +154,7 @@ def listed(functions: Iterable[Any]) -> list[str]:
 
 def training_reference_page() -> str:
     known = [v for v in vars(nn).values() if inspect.isclass(v) and issubclass(v, nn.Module) and v is not nn.Module]
-    layers = sorted(known, key=lambda v: ["layers", "norms", "blocks"].index(v.__module__.rpartition(".")[2]))
+    layers = sorted(known, key=lambda v: ["layers", "norms", "blocks", "experts"].index(v.__module__.rpartition(".")[2]))
     losses = [f for f in vars(nn).values() if inspect.isfunction(f) and f.__module__ == nn.losses.__name__]
     ours = [f for f in vars(nn.init).values() if getattr(f, "__module__", "") == nn.init.__name__]
     initialisers = [f for f in ours if callable(f) and not f.__name__.startswith("_") and f is not nn.init.fans]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what some tests need beside Python, where that is possible without asking: the software Vulkan driver that the
-# WebGPU tests run on, the browser that opens pages, and Node, which builds what runs there. Otherwise says what to install and
-# succeeds: the other tests still run.
+# WebGPU and Vulkan tests run on, the validator of SPIR-V, the browser that opens pages, and Node, which builds what runs there. Otherwise says what to install and
+# succeeds: the other tests still run. With the argument `emulator` also what slow tests run code of 64-bit Arm with.
 set -euo pipefail
 
 have_loader() {
@@ -25,6 +25,10 @@ have_browser() {
 
 have_node() {
   command -v node >/dev/null && command -v npm >/dev/null
+}
+
+have_emulator() {
+  command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null
 }
 
 as_root=()
@@ -61,9 +65,15 @@ fi
 if ! { have_loader && have_driver; }; then
   require "the WebGPU tests need a Vulkan driver, a software one will do" libvulkan1 mesa-vulkan-drivers
 fi
+if ! command -v spirv-val >/dev/null; then
+  require "the tests in tests/vulkan check SPIR-V with spirv-val" spirv-tools
+fi
 if ! have_browser; then
   require "the tests in tests/browser need Chromium" chromium fonts-dejavu-core
 fi
 if ! have_node; then
   require "the tests in tests/web and tests/browser build the browser files with Node" nodejs npm
+fi
+if [[ "${1:-}" == emulator && "$(uname -m)" == x86_64 ]] && ! have_emulator; then
+  require "slow tests in tests/host run kernels of aarch64" qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 fi

@@ -51,6 +51,14 @@ CASES: list[tuple[str, dict[str, tuple[int, ...]], dict[str, Any]]] = [
         {"training": False},
     ),
     ("group_norm", {"x": (2, 6, 3, 4), "weight": (6,), "bias": (6,)}, {"groups": 3}),
+    ("upsample", {"x": (1, 2, 5, 4)}, {"size": [8, 7], "mode": "bicubic"}),
+    ("upsample", {"x": (1, 2, 5, 4)}, {"size": [3, 9], "mode": "bicubic", "align_corners": True}),
+    ("adaptive_mean_pool", {"x": (2, 3, 7, 5)}, {"size": [3, 2]}),
+    ("adaptive_max_pool", {"x": (2, 3, 7, 5)}, {"size": [3, 2]}),
+    ("max_pool3d", {"x": (1, 2, 4, 5, 6)}, {"kernel_size": 2, "stride": [1, 2, 2], "padding": 1}),
+    ("mean_pool3d", {"x": (1, 2, 4, 5, 6)}, {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}),
+    ("conv_transpose3d", {"x": (1, 4, 3, 2, 3), "w": (4, 2, 2, 3, 2), "bias": (2,)}, {"stride": 2, "padding": [1, 0, 0]}),
+    ("im2col", {"x": (2, 3, 6, 7)}, {"kernel_size": [3, 2], "stride": [2, 1], "padding": [1, 0], "dilation": [1, 2]}),
 ]
 
 
@@ -66,6 +74,11 @@ def compute(name: str, t: dict[str, torch.Tensor], options: dict[str, Any]) -> t
         return F.interpolate(
             t["x"], **kwargs, **({} if mode == "nearest" or "align_corners" in kwargs else {"align_corners": False})
         )
+    if name == "im2col":
+        return F.unfold(t["x"], **kwargs)
+    if name.startswith("adaptive"):
+        size = kwargs["size"]
+        return (F.adaptive_max_pool2d if "max" in name else F.adaptive_avg_pool2d)(t["x"], size)
     if name.startswith(("conv", "max")):
         return getattr(F, name)(t["x"], *([t["w"], t.get("bias")] if "w" in t else []), **kwargs)
     return getattr(F, name.replace("mean", "avg"))(t["x"], **kwargs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import inspect
 import json
 import shutil
 import subprocess
@@ -60,6 +61,12 @@ def decoder(**changes: Any) -> dict[str, Any]:
         num_key_value_heads=2, max_position_embeddings=128, bos_token_id=1, eos_token_id=2, pad_token_id=0,
     )  # fmt: skip
     return {key: value for key, value in (sizes | changes).items() if value is not None}
+
+
+def recurrent(**changes: Any) -> dict[str, Any]:
+    """The sizes common to the decoders without attention."""
+    none = dict.fromkeys(("intermediate_size", "num_attention_heads", "num_key_value_heads", "max_position_embeddings"))
+    return decoder(**none | changes)
 
 
 def encoder(**changes: Any) -> dict[str, Any]:
@@ -128,6 +135,17 @@ ARCHS: dict[str, Arch] = {
         ),
         legacy={"sliding_window_pattern": 3},
     ),
+    "gemma3n": Arch(
+        "Gemma3nForCausalLM",
+        # The table of the layers' vectors ends before the vocabulary does; the cap is far below the real one.
+        decoder(
+            num_hidden_layers=6, head_dim=16, sliding_window=8, layer_types=["sliding_attention", "full_attention"] * 3,
+            num_kv_shared_layers=2, laurel_rank=4, hidden_size_per_layer_input=8, vocab_size_per_layer_input=120,
+            altup_num_inputs=3, activation_sparsity_pattern=[0.7, 0.4, 0.0, 0.0, 0.0, 0.0], final_logit_softcapping=5.0,
+            rope_parameters={"full_attention": rope(theta=1e6), "sliding_attention": rope(theta=1e4)},
+        ),
+        legacy={"layer_types": ["sliding_attention", "full_attention"] * 3},
+    ),
     "phi3": Arch("Phi3ForCausalLM", decoder(sliding_window=8, rope_parameters=rope())),
     "phi3_longrope": Arch(
         "Phi3ForCausalLM",
@@ -168,6 +186,167 @@ ARCHS: dict[str, Arch] = {
             rope_parameters=rope(theta=1e6),
         ),
     ),
+    "mamba": Arch("MambaForCausalLM", recurrent(state_size=8, time_step_rank=3)),
+    "falcon_mamba": Arch(
+        "FalconMambaForCausalLM", recurrent(state_size=4, tie_word_embeddings=False, mixer_rms_eps=1e-4)
+    ),
+    "mamba2": Arch("Mamba2ForCausalLM", recurrent(num_heads=8, head_dim=8, state_size=16, n_groups=1, chunk_size=16)),
+    "mamba2_groups": Arch("Mamba2ForCausalLM", recurrent(num_heads=8, head_dim=8, state_size=16, n_groups=2, chunk_size=16)),
+    "bamba": Arch(
+        "BambaForCausalLM",
+        decoder(
+            num_hidden_layers=3, attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_chunk_size=16,
+            rope_parameters=rope(),
+        ),
+    ),
+    "jamba": Arch(
+        "JambaForCausalLM",
+        decoder(
+            num_hidden_layers=3, attn_layer_period=3, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=0,
+            num_experts=4, num_experts_per_tok=2, mamba_d_state=8, mamba_dt_rank=3, intermediate_size=48,
+        ),
+    ),
+    "cohere": Arch("CohereForCausalLM", decoder(logit_scale=0.25, rope_parameters=rope(theta=5e5))),
+    "cohere2": Arch(
+        "Cohere2ForCausalLM",
+        decoder(num_hidden_layers=4, sliding_window=8, logit_scale=0.25, attention_bias=True, rope_parameters=rope()),
+    ),
+    "glm4": Arch("Glm4ForCausalLM", decoder(head_dim=16, rope_parameters=rope(partial_rotary_factor=0.5))),
+    "starcoder2": Arch("Starcoder2ForCausalLM", decoder(rope_parameters=rope(theta=1e5))),
+    "stablelm": Arch(
+        "StableLmForCausalLM",
+        decoder(hidden_size=64, use_qkv_bias=True, rope_parameters=rope(partial_rotary_factor=0.25)),
+    ),
+    "stablelm_parallel": Arch(
+        "StableLmForCausalLM",
+        decoder(hidden_size=64, use_parallel_residual=True, rope_parameters=rope(partial_rotary_factor=0.25)),
+    ),
+    "smollm3": Arch("SmolLM3ForCausalLM", decoder(num_hidden_layers=4, rope_parameters=rope(theta=2e6))),
+    "ministral": Arch(
+        "MinistralForCausalLM",
+        decoder(sliding_window=8, head_dim=16, layer_types=["full_attention", "sliding_attention"], rope_parameters=rope()),
+        legacy={"layer_types": ["full_attention", "sliding_attention"]},
+    ),
+    "phi": Arch(
+        "PhiForCausalLM",
+        decoder(num_key_value_heads=None, tie_word_embeddings=False, rope_parameters=rope(partial_rotary_factor=0.5)),
+    ),
+    "falcon": Arch("FalconForCausalLM", decoder(num_key_value_heads=None, intermediate_size=None, rope_parameters=rope())),
+    "falcon_grouped": Arch(
+        "FalconForCausalLM",
+        decoder(
+            num_key_value_heads=None, intermediate_size=None, new_decoder_architecture=True, num_kv_heads=2, bias=True,
+            rope_parameters=rope(),
+        ),
+    ),
+    "bloom": Arch(
+        "BloomForCausalLM",
+        decoder(
+            num_hidden_layers=None, num_attention_heads=None, n_layer=2, n_head=4, num_key_value_heads=None,
+            intermediate_size=None, max_position_embeddings=None, seq_length=128, tie_word_embeddings=False,
+        ),
+    ),
+    "mpt": Arch(
+        "MptForCausalLM",
+        decoder(
+            hidden_size=None, num_hidden_layers=None, num_attention_heads=None, d_model=36, n_layers=2, n_heads=3,
+            num_key_value_heads=None, intermediate_size=None, max_position_embeddings=None, max_seq_len=128,
+            attn_config={"clip_qkv": 1.5},
+        ),
+    ),
+    "opt": Arch("OPTForCausalLM", decoder(num_key_value_heads=None, intermediate_size=None, ffn_dim=64)),
+    "gemma": Arch("GemmaForCausalLM", decoder(head_dim=16, rope_parameters=rope())),
+    "olmo": Arch("OlmoForCausalLM", decoder(clip_qkv=1.0, rope_parameters=rope())),
+    "mixtral": Arch(
+        "MixtralForCausalLM",
+        decoder(num_local_experts=4, num_experts_per_tok=2, sliding_window=8, rope_parameters=rope(theta=1e6)),
+    ),
+    "qwen2_moe": Arch(
+        "Qwen2MoeForCausalLM",
+        decoder(
+            moe_intermediate_size=16, shared_expert_intermediate_size=24, num_experts=5, num_experts_per_tok=2,
+            rope_parameters=rope(theta=1e6),
+        ),
+    ),
+    "qwen3_moe": Arch(
+        "Qwen3MoeForCausalLM",
+        decoder(
+            head_dim=16, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True,
+            rope_parameters=rope(theta=1e6),
+        ),
+    ),
+    "qwen3_moe_mixed": Arch(
+        "Qwen3MoeForCausalLM",
+        decoder(
+            num_hidden_layers=4, head_dim=16, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2,
+            decoder_sparse_step=2, mlp_only_layers=[3], rope_parameters=rope(theta=1e6),
+        ),
+    ),
+    "qwen3_next": Arch(
+        "Qwen3NextForCausalLM",
+        decoder(
+            num_hidden_layers=4, head_dim=16, moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=6,
+            num_experts_per_tok=3, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+            linear_value_head_dim=12, layer_types=["linear_attention", "full_attention"] * 2,
+            rope_parameters=rope(theta=1e6, partial_rotary_factor=0.25),
+        ),
+        legacy={"full_attention_interval": 2},
+    ),
+    "qwen3_next_mixed": Arch(
+        "Qwen3NextForCausalLM",
+        decoder(
+            head_dim=16, moe_intermediate_size=16, shared_expert_intermediate_size=16, num_experts=4,
+            num_experts_per_tok=2, norm_topk_prob=False, mlp_only_layers=[1], linear_num_key_heads=2,
+            linear_num_value_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=3,
+            layer_types=["full_attention", "linear_attention"], tie_word_embeddings=True,
+            rope_parameters=rope(partial_rotary_factor=0.5),
+        ),
+        legacy={"layer_types": ["full_attention", "linear_attention"]},
+    ),
+    "olmoe": Arch(
+        "OlmoeForCausalLM",
+        decoder(intermediate_size=24, num_experts=8, num_experts_per_tok=3, rope_parameters=rope()),
+    ),
+    "deepseek_v2": Arch(
+        "DeepseekV2ForCausalLM",
+        decoder(
+            num_key_value_heads=None, num_hidden_layers=3, first_k_dense_replace=1, moe_intermediate_size=16,
+            n_routed_experts=8, n_shared_experts=2, num_experts_per_tok=3, topk_method="group_limited_greedy", n_group=4,
+            topk_group=2, routed_scaling_factor=1.5, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16,
+            qk_rope_head_dim=8, v_head_dim=12,
+            rope_parameters=rope(
+                "yarn", factor=4.0, original_max_position_embeddings=32, mscale=0.707, mscale_all_dim=0.707, beta_fast=32,
+                beta_slow=1,
+            ),
+        ),
+    ),
+    "deepseek_v2_lite": Arch(
+        "DeepseekV2ForCausalLM",
+        decoder(
+            num_key_value_heads=None, first_k_dense_replace=1, moe_intermediate_size=16, n_routed_experts=4, n_shared_experts=1,
+            num_experts_per_tok=2, q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+            rope_parameters=rope(),
+        )
+        | {"q_lora_rank": None},
+    ),
+    "deepseek_v3": Arch(
+        "DeepseekV3ForCausalLM",
+        decoder(
+            num_key_value_heads=None, num_hidden_layers=3, first_k_dense_replace=1, moe_intermediate_size=16,
+            n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4, topk_group=2, q_lora_rank=24,
+            kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16, rope_parameters=rope(),
+        )
+        | {"num_key_value_heads": 4},
+    ),
+    "gpt_oss": Arch(
+        "GptOssForCausalLM",
+        decoder(
+            head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=8, intermediate_size=32,
+            rope_parameters=rope(
+                "yarn", 1.5e5, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0, truncate=False
+            ),
+        ),
+    ),
     "bert": Arch("BertModel", encoder()),
     "distilbert": Arch("DistilBertModel", encoder(intermediate_size=None, hidden_dim=64)),
     "roberta": Arch(
@@ -199,8 +378,10 @@ def randomise(model: torch.nn.Module, seed: int) -> None:
     for name, parameter in sorted(model.named_parameters()):
         values = torch.randn(parameter.shape, generator=generator)
         if "norm" in name.lower() or ".ln_" in name:
-            # Gemma's RMSNorm multiplies by 1 + weight; its class starts the weights at zero.
-            centre = 0.0 if "Gemma" in type(model).__name__ or name.endswith("bias") else 1.0
+            # Some RMSNorms multiply by 1 + weight; their classes start the weights at zero.
+            gemma = "Gemma" in type(model).__name__ and "Gemma3n" not in type(model).__name__
+            offset = gemma or ("Qwen3Next" in type(model).__name__ and "linear_attn" not in name)
+            centre = 0.0 if offset or name.endswith("bias") else 1.0
             values = centre + 0.25 * values
         elif parameter.ndim == 1:
             values *= 0.25
@@ -211,6 +392,9 @@ def randomise(model: torch.nn.Module, seed: int) -> None:
             # Small beside what the layers add, or a tied output would only repeat the token that came in.
             values *= 0.2
         parameter.data.copy_(values)
+    for name, buffer in sorted(model.named_buffers()):
+        if name.endswith("e_score_correction_bias"):
+            buffer.copy_(0.25 * torch.randn(buffer.shape, generator=generator))
 
 
 def tokens(length: int, vocab: int, seed: int) -> torch.Tensor:
@@ -228,13 +412,15 @@ def logits_of(model: Any, ids: torch.Tensor, **more: Any) -> torch.Tensor:
 def through_cache(model: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     """A function from a growing sequence [S] to the logits of the tokens it has not been given before."""
     model, past, seen = copy.deepcopy(model), None, 0
+    known = inspect.signature(model.forward).parameters
+    cache = "cache_params" if "cache_params" in known else "past_key_values"  # models without attention call it otherwise
 
     @torch.no_grad()
     def step(ids: torch.Tensor) -> torch.Tensor:
         nonlocal past, seen
         positions = torch.arange(seen, len(ids))[None]
-        out = model(input_ids=ids[None, seen:], position_ids=positions, past_key_values=past, use_cache=True)
-        past, seen = out.past_key_values, len(ids)
+        out = model(input_ids=ids[None, seen:], position_ids=positions, use_cache=True, **{cache: past})
+        past, seen = out[cache], len(ids)
         return out.logits[0]
 
     return step
@@ -360,14 +546,16 @@ def legacy_config(arch: Arch, written: dict[str, Any]) -> dict[str, Any]:
 
 def write_legacy_config(arch: Arch, folder: Path) -> None:
     """Writes config.v4.json, once transformers reads the same model from it."""
-    written = json.loads((folder / "config.json").read_text())
+    written = json.loads(
+        (folder / "config.json").read_text(), object_hook=lambda o: float(o["__float__"]) if "__float__" in o else o
+    )
     if "rope_parameters" not in written:
         return
     old = legacy_config(arch, written)
     read = transformers.AutoConfig.for_model(old["model_type"]).from_dict(copy.deepcopy(old)).to_dict()
     read["rope_parameters"].pop("type", None)
     for key in written.keys() - {"transformers_version", "dtype"}:
-        if read.get(key) != written[key]:
+        if read.get(key) != (tuple(written[key]) if isinstance(read.get(key), tuple) else written[key]):
             raise SystemExit(f"{folder.name}: config.v4.json gives {key} = {read.get(key)}, not {written[key]}")
     (folder / "config.v4.json").write_text(json.dumps(old, indent=2, sort_keys=True) + "\n")
 
@@ -384,6 +572,7 @@ def make_architecture(name: str) -> None:
     if stored != {arch.dtype}:
         raise SystemExit(f"{name}: stored as {stored}")
     model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model.set_experts_implementation("eager")  # the others compute in float32 alone
     made = (encoder_goldens if arch.is_encoder else decoder_goldens)(name, arch, model)
     write_tensors(folder, made)
     write_legacy_config(arch, folder)

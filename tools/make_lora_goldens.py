@@ -1,4 +1,4 @@
-"""Write tests/llm/golden with PEFT: adapters of the tiny golden models, the logits they give, and their gradients.
+"""Write tests/language_models/golden with PEFT: adapters of the tiny golden models, the logits they give, and their gradients.
 
 Run it with a Python that has torch, transformers and peft: `python tools/make_lora_goldens.py`. The tests need none of them.
 """
@@ -15,7 +15,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 TESTS = Path(__file__).parents[1] / "tests"
-FOLDER = TESTS / "llm" / "golden"
+FOLDER = TESTS / "language_models" / "golden"
 CASES: dict[str, dict[str, Any]] = {
     "llama": {
         "r": 4,

@@ -1,4 +1,4 @@
-"""Makes tests/llm/golden_sampling.json: distributions of transformers' logits processors, for rules that Pumice has too.
+"""Makes tests/language_models/golden_sampling.json: distributions of transformers' logits processors, for rules both have.
 
 Needs the environment that tools/README.md describes.
 """
@@ -58,7 +58,7 @@ def main() -> None:
             scores = rule(torch.tensor(tokens)[None], scores)
         p = torch.softmax(scores, dim=-1)[0].numpy()
         found.append({**case, "logits": logits.tolist(), "tokens": tokens.tolist(), "p": [float(f"{v:.7g}") for v in p]})
-    path = Path(__file__).parents[1] / "tests" / "llm" / "golden_sampling.json"
+    path = Path(__file__).parents[1] / "tests" / "language_models" / "golden_sampling.json"
     path.write_text("[\n" + ",\n".join(json.dumps(entry) for entry in found) + "\n]\n")
 
 

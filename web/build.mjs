@@ -1,8 +1,9 @@
-// Builds what the Python wheel ships (src/pumice/web/static), or with --package what the npm package ships (web/dist).
+// Builds what the Python wheel ships (src/pumice/web/static), or with --package what the npm package ships (web/dist), or with
+// --server the page of `pumice serve` (src/pumice/serve/static), which shares styles and icons with the first.
 // The same sources and the same pinned tools give the same bytes on every machine. People review them: names, lines and
 // indentation stay; only comments go, and syntax that has a shorter form.
 //
-//   node build.mjs [--package] [--out DIR]
+//   node build.mjs [--package | --server] [--out DIR]
 //
 // One file each: the entry points below; the script of each HTML page in page/, and page/sw.ts; each module that is
 // imported dynamically, `await import("./text")` → text.js. A file that imports src/index.ts shares pumice.js.
@@ -196,6 +197,18 @@ export async function build({ forPackage = false, say = () => {} } = {}) {
   return files;
 }
 
+/** The files of the page of a server, without those that it takes from the wheel's other page. */
+export async function buildServed() {
+  const { bytes, found, inputs } = await bundle("chat.js", "served/chat.ts", { external: [], define: {} });
+  const foreign = [...found.keys(), ...inputs.filter((path) => /^(node_modules|src)\//.test(path))];
+  if (foreign.length) throw new Error(`the page of a server needs no ${foreign[0]}: it runs no model`);
+  const files = { "chat.js": bytes };
+  for (const name of filesUnder(join(WEB, "served")).filter((file) => !/\.tsx?$/.test(file))) {
+    files[name] = readFileSync(join(WEB, "served", name));
+  }
+  return files;
+}
+
 /** Writes files into a folder, which then has these and no others. */
 export function write(files, folder) {
   if (existsSync(folder)) {
@@ -210,11 +223,11 @@ export function write(files, folder) {
 }
 
 if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
-  const forPackage = process.argv.includes("--package");
+  const [forPackage, forServer] = ["--package", "--server"].map((option) => process.argv.includes(option));
   const at = process.argv.indexOf("--out");
-  const usual = forPackage ? join(WEB, "dist") : join(WEB, "..", "src", "pumice", "web", "static");
+  const usual = forPackage ? join(WEB, "dist") : join(WEB, "..", "src", "pumice", forServer ? "serve" : "web", "static");
   const folder = at > 0 ? resolve(process.argv[at + 1]) : usual;
-  const files = await build({ forPackage, say: (line) => console.log(line) });
+  const files = forServer ? await buildServed() : await build({ forPackage, say: (line) => console.log(line) });
   write(files, folder);
   const total = Object.values(files).reduce((sum, bytes) => sum + bytes.length, 0);
   console.log(`${Object.keys(files).length} files, ${total} bytes in ${relative(process.cwd(), folder) || "."}`);

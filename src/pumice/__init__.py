@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from pumice import nn as nn
     from pumice import ops as ops
     from pumice import optim as optim
+    from pumice import splat as splat
     from pumice import train as train
+    from pumice.assist.agent import Agent as Agent
+    from pumice.assist.agent import AgentLimits as AgentLimits
+    from pumice.assist.memory.memory import Memory as Memory
+    from pumice.assist.tool import Tool as Tool
+    from pumice.assist.tool import tool as tool
     from pumice.core.caps import Caps as Caps
     from pumice.errors import PumiceError as PumiceError
     from pumice.functions import *  # noqa: F403
@@ -41,23 +47,35 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("errors", "nn", "ops", "optim", "train")
+_MODULES = ("errors", "nn", "ops", "optim", "splat", "train")
 # Where each name lives. Tests compare the functions with `pumice.functions.__all__`.
 _HOMES = {
+    "pumice.assist.agent": "Agent AgentLimits",
+    "pumice.assist.memory.memory": "Memory",
+    "pumice.assist.tool": "Tool tool",
     "pumice.core.caps": "Caps",
     "pumice.errors": "PumiceError",
     "pumice.functions": """
-        abs absolute adaptive_mean_pool add all any arange arccos arcsin arctan arctan2 argmax argmin argsort asarray astype
-        attention batch_norm bitwise_and bitwise_or bitwise_xor broadcast_to cast ceil checkpoint clip compact concat concatenate
-        conv1d conv2d conv3d conv_transpose1d conv_transpose2d cos cosh cross_entropy cumsum custom_gradient dequantize divide
-        dot_general dropout einsum embedding equal erf exp exp2 expand_dims expm1 flatten flip floor floor_divide full
-        full_like gather gelu grad greater greater_equal group_norm grouped_matmul invert isinf isnan layer_norm left_shift less
-        less_equal log log1p log2 log_softmax logical_and logical_not logical_or logical_xor matmul max max_pool1d
-        max_pool2d maximum mean mean_pool1d mean_pool2d min minimum mod moveaxis multiply narrow negative not_equal
-        one_hot ones ones_like pad permute_dims power prod qmatmul random ravel reciprocal relu repeat reshape right_shift
-        rms_norm roll rope round rsqrt scatter_add scatter_set sigmoid sign silu sin sinh softmax softplus sort split sqrt
-        square squeeze stack std stop_gradient subtract sum swapaxes take take_along_axis tan tanh tile top_k transpose
-        trunc upsample value_and_grad var where zeros zeros_like""",
+        abs absolute acos acosh adaptive_max_pool adaptive_mean_pool add all any arange arccos arccosh arcsin arcsinh arctan
+        arctan2 arctanh argmax argmin argsort asarray asin asinh astype atan atan2 atanh attention batch_norm bfloat16
+        bincount bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor bool
+        broadcast_arrays broadcast_shapes broadcast_to can_cast cast ceil checkpoint clip compact concat concatenate conv1d
+        conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d copysign cos cosh count_nonzero cross cross_entropy
+        cummax cummin cumprod cumsum cumulative_prod cumulative_sum custom_gradient delta_rule dequantize diag diagonal diff
+        divide dot dot_general dropout e einsum elu embedding empty empty_like equal erf exp exp2 expand_dims expm1 eye fft
+        finfo flatten flip float16 float32 floor floor_divide fori_loop from_dlpack full full_like gated_delta_net gather gelu
+        glu grad greater greater_equal group_norm grouped_matmul grouped_qmatmul hardsigmoid hardswish histogram hstack hypot
+        iinfo im2col inf int32 int8 invert isdtype isfinite isin isinf isnan knn_graph kron layer_norm leaky_relu left_shift
+        less less_equal linalg linear_attention linear_scan linspace log log10 log1p log2 log_softmax logaddexp logcumsumexp
+        logical_and logical_not logical_or logical_xor logsumexp masked_rows matmul matrix_transpose max max_pool1d max_pool2d
+        max_pool3d maximum mean mean_pool1d mean_pool2d mean_pool3d median meshgrid min minimum mish mod moveaxis multiply nan
+        nan_to_num narrow negative newaxis nextafter nonzero norm not_equal one_hot ones ones_like outer pad permute_dims pi
+        positive pow power prelu prod put_along_axis qmatmul quantile random ravel reciprocal relu remainder repeat reshape
+        result_type right_shift rms_norm roll rope round rsqrt scan scatter_add scatter_along_axis scatter_set searchsorted
+        segment_max segment_mean segment_min segment_sum selective_scan selu sigmoid sign signal signbit silu sin sinh softmax
+        softplus sort split sqrt square squeeze ssd stack std stop_gradient subtract sum swapaxes take take_along_axis tan
+        tanh tensordot tile top_k transpose trapezoid tril triu trunc uint32 uint8 unique unique_all unique_counts
+        unique_inverse unique_values unstack upsample value_and_grad var vecdot vstack where while_loop zeros zeros_like""",
     "pumice.ir.graph": "Graph",
     "pumice.llm.engine": "Engine",
     "pumice.llm.grammar": "Grammar",

@@ -21,6 +21,7 @@ device: str
 home: Path
 default_max: int
 threads: int
+cpu: str
 nohash: bool
 packs: str
 timeout: int
@@ -109,10 +110,22 @@ _TABLE = (
     Switch("nofuse", "bool", False, "gives each op its own kernel, to find out whether fusion is at fault"),
     Switch("noarena", "bool", False, "gives each value its own buffer, to find out whether memory planning is at fault"),
     Switch("validate", "bool", False, "verifies graphs and plans at every stage and compares each run with the reference"),
-    Switch("device", "str", "auto", "where device='auto' runs: auto, host, webgpu, webgpu:N or webgpu:NAME"),
+    Switch(
+        "device",
+        "str",
+        "auto",
+        "where device='auto' runs: auto, host, webgpu[:N|:NAME] or vulkan[:N|:NAME]",
+    ),
     Switch("home", "path", Path("~/.cache/pumice"), "the folder of downloaded models and caches"),
     Switch("default_max", "int", 1024, "the maximum of a symbolic dim that was given none", low=1),
     Switch("threads", "int", 0, "threads of the host backend, BLAS included; 0 means one per core"),
+    Switch(
+        "cpu",
+        "str",
+        "auto",
+        "what the host's kernels are compiled for: auto is the machine's best of avx512-vnni, avx512, avx2-vnni, avx2, "
+        "neon-i8mm, neon-dotprod, neon and plain",
+    ),
     Switch("nohash", "bool", False, "uploads every input of every run, also those whose content has not changed"),
     Switch("packs", "str", "enabled", "kernel packs in use: enabled, none, or names of installed ones with commas"),
     Switch("timeout", "int", 300, "seconds to wait for a device's answer before it counts as lost", low=1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -235,7 +236,13 @@ def unflatten_outputs(tree: str, arrays: Sequence[Any]) -> Any:
         return None if node is None else arrays[node]
 
     # Graphs that were built by hand have no tree.
-    return build(json.loads(tree)) if tree else tuple(arrays)
+    return build(_parsed(tree)) if tree else tuple(arrays)
+
+
+@functools.cache
+def _parsed(tree: str) -> Any:
+    """A graph's tree, which every run needs: nobody changes it."""
+    return json.loads(tree)
 
 
 # --- inside a traced function ---

@@ -13,9 +13,19 @@ import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
 # These are run by a Python that has torch or matplotlib, which the tests do without.
-ELSEWHERE = {"gpu_peers.py", "plot.py"}
+ELSEWHERE = {"gpu_peers.py", "ops_peers.py", "plot.py", "splats_peer.py"}
 # These have no command line.
-PARTS = {"measure.py", "random_models.py", "shapes.py", "cpu_sides.py", "batch_sides.py", "warm.py"}
+PARTS = {
+    "batch_sides.py",
+    "cpu_sides.py",
+    "measure.py",
+    "ops_works.py",
+    "precision_sides.py",
+    "random_models.py",
+    "shapes.py",
+    "train_models.py",
+    "warm.py",
+}
 
 
 @pytest.mark.parametrize("script", sorted(p.name for p in BENCH.glob("*.py") if p.name not in ELSEWHERE | PARTS))
@@ -28,8 +38,9 @@ def test_help(script: str) -> None:
 @pytest.mark.parametrize(
     ("script", "args", "said"),
     [
-        ("cpu.py", ["--only", "decode,nothing"], "nothing is not among start,decode"),
+        ("cpu.py", ["--only", "smollm2,nothing"], "nothing is not among start,smollm2"),
         ("gpu.py", ["--only", "nothing"], "nothing is not among matmul"),
+        ("ops.py", ["--only", "nothing"], "nothing is not among fft"),
         ("scaling.py", ["--only", "nothing"], "nothing is not among layers"),
         ("batch.py", ["--sequences", "1,0"], "'1,0' is no list of numbers from 1 on"),
         ("batch.py", ["--device", "webgpu", "--lengths", "64"], "caches must hold more than the 64 new tokens"),
@@ -54,6 +65,20 @@ def test_random_models_run() -> None:
     assert done.returncode == 0, done.stderr
     size, tokens, nodes = map(int, done.stdout.split())
     assert size > 0 and tokens == 2 and nodes > 50
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["host", "webgpu"])
+def test_every_op_of_the_table_runs(device: str, tmp_path: Path) -> None:
+    """At tiny sizes and without a peer; operands, functions and closed forms are those of the real table."""
+    out = tmp_path / "found.json"
+    command = [sys.executable, str(BENCH / "ops.py"), "--small", "--device", device, "--rounds", "1", "--json", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [rows] = json.loads(out.read_text())["tables"].values()
+    assert len(rows) > 30 and all(row["ours"] > 0 for row in rows)
+    assert all(row["peer"] > 0 for row in rows if row["peer_name"] == "closed form")
 
 
 @pytest.mark.gpu
@@ -99,7 +124,8 @@ def test_batches_of_sequences(tmp_path: Path) -> None:
 
 def test_arrivals(tmp_path: Path) -> None:
     rows = run_batch(tmp_path, "--sequences", "2", "--lengths", "4,6", "--arrivals", "6", "--loads", "0.9,5")
-    assert len(rows) == 4 and all(0 < r["ours"] <= r["data"]["p99"] for r in rows)
+    # Random tokens are often part of a character: they come with the next piece of text, with no time between them.
+    assert len(rows) == 4 and all(0 <= r["ours"] <= r["data"]["p99"] and r["data"]["p99"] > 0 for r in rows)
     (kept,) = (tmp_path / "results").glob("arrivals-*.json")
     found = json.loads(kept.read_text())["arrivals"]
     assert list(found["loads"]) == ["0.9", "5"]

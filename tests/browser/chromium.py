@@ -42,9 +42,9 @@ def binary() -> str:
     pytest.skip("there is no Chromium on this machine: tools/install-test-deps.sh installs it on Debian")
 
 
-def _open(page: Path, *flags: str, fragment: str = "") -> subprocess.CompletedProcess[str]:
+def _open(page: Path | str, *flags: str, fragment: str = "") -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory(prefix="pumice-browser-", ignore_cleanup_errors=True) as profile:
-        target = page.as_uri() + fragment
+        target = (page if isinstance(page, str) else page.as_uri()) + fragment
         command = [binary(), *_FLAGS, f"--user-data-dir={profile}", *flags, target]
         return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=180, check=True)
 
@@ -86,8 +86,8 @@ class _Reader(HTMLParser):
             self.text.append(data)
 
 
-def opened(page: Path, fragment: str = "") -> Opened:
-    """Opens a page and reads what it became."""
+def opened(page: Path | str, fragment: str = "") -> Opened:
+    """Opens a page, a file or an address, and reads what it became."""
     done = _open(page, "--window-size=1400,1000", "--dump-dom", fragment=fragment)
     reader = _Reader()
     reader.feed(done.stdout)

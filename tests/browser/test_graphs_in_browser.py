@@ -194,7 +194,13 @@ def test_groups_that_are_counted_on_the_device(lab: Lab) -> None:
 
 # -- params -------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("rows", [1, pytest.param(12, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("weight", ["f32", "f16", "q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "u4z_g128_f16"])
+@pytest.mark.parametrize(
+    "weight",
+    [
+        *("f32", "f16", "q4_0", "q8_0", "q4_k", "q6_k", "mxfp4", "u4z_g128_f16"),
+        *(pytest.param(w, marks=pytest.mark.slow) for w in ("iq3_s", "iq2_xs", "iq1_m", "tq1_0")),
+    ],
+)
 def test_weights_larger_than_a_binding_are_read_from_their_parts(lab: Lab, rows: int, weight: str) -> None:
     dtype = dtypes.dtype(weight)
     caps = BASELINE.with_(max_binding_bytes=(12 << 10) if dtype.is_quant else 8192 * dtype.itemsize)

@@ -61,7 +61,7 @@ def test_numbers_that_draw_are_those_of_python(call: Call) -> None:
 
 @pytest.mark.parametrize("chunk", [True, False])
 def test_inputs_of_steps(call: Call, chunk: bool) -> None:
-    from llm.bundle_reader import make_inputs
+    from language_models.bundle_reader import make_inputs
 
     layout = CacheLayout(4, 128, "f32", windows=(None, 48))
     table = step_inputs(layout, Sampling(greedy=False, penalty=True, typical=True), chunk=chunk)

@@ -233,7 +233,7 @@ def test_options_are_refused_before_a_model_is_looked_for() -> None:
         (["run", "--stop", ""], "'' is not a stop string"),
         (["run", "--cache-dtype", "i8"], "cache_dtype is 'i8'"),
         (["chat", "--max-tokens", 0], "max_tokens is 0"),
-        (["run", "--device", "gpu"], "auto, host, webgpu, webgpu:N or webgpu:NAME"),
+        (["run", "--device", "gpu"], "auto, host, webgpu[:N|:NAME] or vulkan[:N|:NAME]"),
     ):
         done = pumice(words[0], "no/such/model", *(["x"] if words[0] == "run" else []), *words[1:])
         refused(done, said)

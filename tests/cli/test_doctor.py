@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pumice.backends.host.native import levels
 from pumice.cli import doctor
 from pumice.cli.main import app, error_text
 from pumice.errors import InputError, NoDevice
@@ -34,7 +35,11 @@ def test_json_is_one_object_that_covers_every_usable_device() -> None:
     report = json.loads(done.stdout)
     assert report["ok"] and report["auto"]["device"] and report["auto"]["reason"]
     usable = [f"webgpu:{a['index']}" for a in report["adapters"] if a["usable"]]
+    usable += [f"vulkan:{a['index']}" for a in report["vulkan"]["adapters"] if a["checked"]]
     assert [c["device"] for c in report["checks"]] == ["host", *usable]
+    assert report["vulkan"]["reason"] and not any(
+        a["software"] and report["vulkan"]["auto"] for a in report["vulkan"]["adapters"]
+    )
     assert all(c["status"] == "ok" and c["max_error"] <= doctor.TOLERANCE for c in report["checks"])
     assert {"max_buffer_bytes", "max_binding_bytes", "workgroup_memory"} <= set(report["adapters"][0]["limits"])
 
@@ -43,11 +48,32 @@ def test_without_any_driver_the_host_works_and_the_report_says_so() -> None:
     done = pumice("doctor", "--json", env=NO_DRIVERS)
     report = json.loads(done.stdout)
     assert done.returncode == 0 and report["adapters"] == [] and report["auto"]["device"] == "host"
+    assert report["vulkan"]["adapters"] == [] and not report["vulkan"]["auto"] and report["vulkan"]["reason"]
     assert [c["device"] for c in report["checks"]] == ["host"]
     assert "libvulkan1" in " ".join(report["hints"])
     human = pumice("doctor", env=NO_DRIVERS)
     assert human.returncode == 0 and human.stderr == ""
     assert "no WebGPU adapter" in human.stdout and "auto takes host" in human.stdout and "libvulkan1" in human.stdout
+
+
+def test_the_level_of_the_processor_is_named_with_those_that_can_be_picked() -> None:
+    pytest.importorskip("numba", reason="without numba there are no compiled kernels: pip install 'pumice[cpu]'")
+    best = [level.name for level in levels.available()]
+    for env, level in (({}, best[0]), ({"PUMICE_CPU": "plain"}, "plain")):
+        done = pumice("doctor", "--json", env={**NO_DRIVERS, **env})
+        report = json.loads(done.stdout)
+        assert report["host"]["level"] == level
+        assert report["host"]["other_levels"] == [name for name in best if name != level]
+    human = pumice("doctor", env={**NO_DRIVERS, "PUMICE_CPU": "plain"})
+    assert "level plain" in human.stdout
+    assert len(best) == 1 or f"PUMICE_CPU can pick {' '.join(best[:-1])}" in human.stdout
+
+
+def test_a_level_that_does_not_exist_is_an_error() -> None:
+    pytest.importorskip("numba", reason="without numba there are no compiled kernels: pip install 'pumice[cpu]'")
+    done = pumice("doctor", env={**NO_DRIVERS, "PUMICE_CPU": "avx3"})
+    assert done.returncode == 2
+    assert "'avx3', which is no level" in done.stderr and levels.available()[0].name in done.stderr
 
 
 def test_asking_for_webgpu_without_a_driver_says_what_to_install() -> None:
@@ -63,6 +89,7 @@ def test_exit_codes(states: list[str], code: int, monkeypatch: pytest.MonkeyPatc
     specs = iter(states)
     adapter = {"index": 0, "usable": True}
     monkeypatch.setattr(doctor, "_adapters", lambda: ([adapter] * (len(states) - 1), ""))
+    monkeypatch.setattr(doctor, "_vulkan", lambda: {"adapters": [], "auto": False, "reason": "test", "compiler": ""})
     monkeypatch.setattr(doctor, "_auto", lambda: {"device": "host", "reason": "test"})
     monkeypatch.setattr(doctor, "check", lambda spec: {"device": spec, "status": next(specs), "message": "what happened"})
     assert doctor.run(as_json=True) == code

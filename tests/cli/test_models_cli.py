@@ -35,7 +35,8 @@ def test_run_prints_one_object(causal: Path) -> None:
     done = pumice(*args)
     assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1
     out = json.loads(done.stdout)
-    assert set(out) == {"text", "tokens", "finish_reason", "usage", "timings", "seed", "sampling", "device", "model", "logprobs"}
+    settings = {"seed", "sampling", "precision", "device", "model"}
+    assert set(out) == {"text", "tokens", "finish_reason", "usage", "timings", "logprobs"} | settings
     assert out["usage"]["completion_tokens"] == len(out["tokens"]) == len(out["logprobs"]) and out["device"]["target"] == "host"
     assert {"load_s", "prefill_tok_s", "decode_tok_s"} <= set(out["timings"]) and out["model"]["architecture"] == "llama"
     again = json.loads(pumice(*args).stdout)
@@ -167,7 +168,7 @@ def damaged(causal: Path, folder: Path, what: str) -> Path:
     if what == "tokenizer":
         (made / "tokenizer.json").unlink()
     elif what == "architecture":
-        config["model_type"] = "mamba"
+        config["model_type"] = "rwkv6"
     elif what == "shard":
         (made / "model.safetensors").unlink()
         index = {"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
@@ -184,7 +185,7 @@ def damaged(causal: Path, folder: Path, what: str) -> Path:
     ("what", "said"),
     [
         ("tokenizer", "there is no tokeniser"),
-        ("architecture", "the architecture 'mamba' is not supported"),
+        ("architecture", "the architecture 'rwkv6' is not supported"),
         ("shard", "shards are missing"),
         ("renamed", "does not start with GGUF"),
     ],

@@ -30,10 +30,15 @@ NAME = pair("general.name", STRING, "a model")
 ALIGN = "general.alignment"
 TYPE_NAMES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array", "uint64", "int64")
 UNSUPPORTED = {
-    4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS",
-    19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S", 25: "I16", 27: "I64", 28: "F64", 29: "IQ1_M",
-    31: "Q4_0_4_4", 34: "TQ1_0", 35: "TQ2_0", 41: "Q1_0",
-}  # fmt: skip
+    4: "Q4_2",
+    5: "Q4_3",
+    9: "Q8_1",
+    25: "I16",
+    27: "I64",
+    28: "F64",
+    31: "Q4_0_4_4",
+    41: "Q1_0",
+}
 
 
 class Case(NamedTuple):

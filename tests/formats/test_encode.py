@@ -32,6 +32,8 @@ BOUNDS = {
     "iq4_nl": (0.077, 0.064, 0.071),
     "iq4_xs": (0.078, 0.065, 0.075),
     "mxfp4": (0.116, 0.103, 0.075),
+    "tq2_0": (0.45, 0.45, 0.8),
+    "tq1_0": (0.45, 0.45, 0.8),
     "q2_k": (0.284, 0.234, 0.189),
     "q3_k": (0.152, 0.124, 0.104),
     "q4_k": (0.075, 0.057, 0.068),
@@ -139,7 +141,7 @@ def test_any_numbers(name: str, values: list[float], power: int) -> None:
     x = np.resize(np.array(values, np.float32) * np.float32(10.0**power), (1, 512))
     got = decoded(dtype, x)
     assert np.isfinite(got).all()
-    steps = {"q2_k": 3, "q3_k": 4, "mxfp4": 6, "q8_0": 127}.get(name, 7)
+    steps = {"q2_k": 3, "q3_k": 4, "mxfp4": 6, "q8_0": 127, "tq2_0": 1, "tq1_0": 1}.get(name, 7)
     # Twice the plain step, and what is lost below f16's least number.
     assert np.abs(got - x).max() <= 2 * np.ptp([*x[0], 0.0]) / steps + 1e-4
 
@@ -189,6 +191,9 @@ def test_mxfp4_holds_any_magnitude() -> None:
 def test_refusals_name_the_thing() -> None:
     with pytest.raises(DTypeError, match="q8_k: it is the format of activations"):
         encode_rows(dtypes.q8_k, np.zeros((1, 256), np.float32))
+    with pytest.raises(DTypeError, match="iq2_xs: so few bits need weights") as e:
+        encode_rows(dtypes.iq2_xs, np.zeros((1, 256), np.float32))
+    assert e.value.hint == "take q2_k"
     with pytest.raises(DTypeError, match="i32"):
         encode_rows(dtypes.i32, np.zeros((1, 256), np.float32))
     with pytest.raises(ShapeError, match="576 elements are no whole number of q4_k blocks"):

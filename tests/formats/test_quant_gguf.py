@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pumice.core import dtypes
+from pumice.core import dtypes, grids
 from pumice.core.blocks import dequantize_rows, quantize_rows
 from pumice.core.dtypes import DType
+from pumice.core.grids import Grid, grid_rows
 
 gguf = pytest.importorskip("gguf")
 quants = pytest.importorskip("gguf.quants")
@@ -20,7 +21,8 @@ Array = np.ndarray[Any, Any]
 # Where each format keeps the f16 numbers that scale a block.
 HALVES = {
     "q4_0": (0,), "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "q8_0": (0,), "iq4_nl": (0,), "iq4_xs": (0,),
-    "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
+    "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "iq3_s": (0,), "iq3_xxs": (0,),
+    "iq2_s": (0,), "iq2_xs": (0,), "iq2_xxs": (0,), "iq1_s": (0,), "tq2_0": (64,), "tq1_0": (52,),
 }  # fmt: skip
 # Zero and negative zero, one, the smallest subnormal, the largest, infinities, and NaN: quiet, signalling, negative.
 ADVERSE = (0x0000, 0x8000, 0x3C00, 0xBC00, 0x0001, 0x83FF, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0x7C01, 0xFE35)
@@ -49,6 +51,11 @@ def adverse_blocks(dtype: DType) -> Array:
     made = []
     places = HALVES.get(dtype.name, ())
     for fill in fills:
+        if dtype == dtypes.iq1_m:  # nibbles of the f16 are the upper halves of four bytes
+            block = np.repeat(fill[None], len(ADVERSE), axis=0)
+            block[:, 49:56:2] = block[:, 49:56:2] & 15 | (np.array(ADVERSE)[:, None] >> [0, 4, 8, 12] & 15) << 4
+            made.append(block)
+            continue
         if not places:  # one byte is a scale: all 256 of them
             block = np.repeat(fill[None], 256, axis=0)
             block[:, : 4 if dtype == dtypes.nvfp4 else 1] = np.arange(256, dtype=np.uint8)[:, None]
@@ -91,10 +98,26 @@ def test_what_we_write_they_read_as_we_do(dtype: DType) -> None:
     agree(dtype, quantize_rows(dtype, x))
 
 
-def test_mxfp4_is_written_as_gguf_writes_it() -> None:
-    x = np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32) * np.float32(0.03)
-    want = quants.quantize(x, gguf.GGMLQuantizationType.MXFP4)
-    np.testing.assert_array_equal(quantize_rows(dtypes.mxfp4, x), want)
+@pytest.mark.parametrize("dtype", [dtypes.mxfp4, dtypes.tq2_0, dtypes.tq1_0], ids=str)
+def test_some_formats_are_written_as_gguf_writes_them(dtype: DType) -> None:
+    x = np.random.default_rng(3).standard_normal((64, 512)).astype(np.float32) * np.float32(0.03)
+    want = quants.quantize(x, gguf.GGMLQuantizationType[dtype.name.upper()])
+    np.testing.assert_array_equal(quantize_rows(dtype, x), want)
+
+
+@pytest.mark.parametrize(
+    ("grid", "name"),
+    [
+        (grids.IQ3_S, "IQ3_S"), (grids.IQ3_XXS, "IQ3_XXS"), (grids.IQ2_S, "IQ2_S"), (grids.IQ2_XS, "IQ2_XS"),
+        (grids.IQ2_XXS, "IQ2_XXS"), (grids.IQ1, "IQ1_S"), (grids.IQ1, "IQ1_M"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)  # fmt: skip
+def test_grids_have_the_rows_of_gguf(grid: Grid, name: str) -> None:
+    theirs = getattr(quants, name)
+    theirs.init_grid()
+    want = theirs.grid.reshape(theirs.grid_shape) * (8 if name.startswith("IQ1") else 1)
+    np.testing.assert_array_equal(grid_rows(grid), want)
 
 
 @pytest.mark.parametrize("d", [0.0, -0.0, 0.37, -2.5, 1e-42, 3e38, np.inf, -np.inf, np.nan])

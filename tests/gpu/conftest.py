@@ -8,16 +8,22 @@ from collections.abc import Iterator
 import pytest
 
 from gpu.plans import CAPS
+from pumice.backends.gpu.device import GpuDevice
+from pumice.backends.vulkan.device import VulkanDevice
 from pumice.backends.webgpu.device import WebGpuDevice
 
 
-@pytest.fixture(scope="module")
-def device() -> WebGpuDevice:
-    return WebGpuDevice(caps=CAPS)
+@pytest.fixture(
+    scope="module",
+    params=["webgpu", pytest.param("vulkan", marks=[pytest.mark.vulkan, pytest.mark.slow])],
+)
+def device(request: pytest.FixtureRequest) -> GpuDevice:
+    """Both GPU APIs behave the same way; that Vulkan does is a matter of slow tests."""
+    return WebGpuDevice(caps=CAPS) if request.param == "webgpu" else VulkanDevice(caps=CAPS)
 
 
 @pytest.fixture
-def nothing_leaks(device: WebGpuDevice) -> Iterator[None]:
+def nothing_leaks(device: GpuDevice) -> Iterator[None]:
     gc.collect()
     before = device.ledger()
     yield

@@ -85,7 +85,7 @@ def test_guards_follow_the_origin_of_a_kernel(device: WebGpuDevice, monkeypatch:
 
 
 def test_the_cache_of_pipelines_is_bounded(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.backends.webgpu.pipelines._KEPT", 4)
+    monkeypatch.setattr("pumice.backends.gpu.pipelines._KEPT", 4)
     text = "@group(0) @binding(0) var<storage, read_write> x: array<u32>; @compute @workgroup_size(1) fn main() { x[0] = %du; }"
     for k in range(8):
         device.gpu.pipelines.compile([Kernel(f"k{k}", text % k, ("write",), 0, 1)])

@@ -9,9 +9,9 @@ import pytest
 
 from gpu.plans import CAPS, counted_plan
 from pumice import errors
-from pumice.backends.webgpu import parts
+from pumice.backends.gpu import parts
+from pumice.backends.gpu.faults import inject
 from pumice.backends.webgpu.device import WebGpuDevice
-from pumice.backends.webgpu.faults import inject
 from pumice.plan.plan import fold_grid
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("nothing_leaks")]

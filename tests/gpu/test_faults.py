@@ -16,8 +16,8 @@ import pytest
 
 import pumice as pm
 from pumice import config, errors
+from pumice.backends.gpu.faults import Kind, inject
 from pumice.backends.webgpu.device import WebGpuDevice
-from pumice.backends.webgpu.faults import Kind, inject
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,11 @@ import pytest
 
 import pumice as pm
 from pumice import errors
-from pumice.backends.webgpu import parts, readback
+from pumice.backends.gpu import parts
+from pumice.backends.gpu.faults import inject
+from pumice.backends.gpu.parts import cut, first_update, part_sizes, with_pipelines
+from pumice.backends.webgpu import readback
 from pumice.backends.webgpu.encode import Commands
-from pumice.backends.webgpu.faults import inject
-from pumice.backends.webgpu.parts import cut, first_update, part_sizes, with_pipelines
 
 from harness import device
 
@@ -88,7 +89,7 @@ def test_large_outputs_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     with pm.compile(chain, x=pm.spec(4, 8), device=device("webgpu")) as exe:
         usual = run_thrice(exe, xs)
         for limit in (0, 130):  # none leave with the run, or one
-            monkeypatch.setattr("pumice.backends.webgpu.results.READBACK_BYTES", limit)
+            monkeypatch.setattr("pumice.backends.gpu.results.READBACK_BYTES", limit)
             exe.state.reset()
             exe.reopen()
             for a, b in zip(run_thrice(exe, xs), usual, strict=True):

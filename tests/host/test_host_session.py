@@ -17,6 +17,7 @@ import pumice
 from host.plans import plan_of
 from pumice.backends.base import own_residents
 from pumice.backends.host import HostDevice, HostSession
+from pumice.backends.host.native import levels
 from pumice.core import dtypes
 from pumice.core.caps import Caps
 from pumice.core.dims import sym
@@ -328,6 +329,7 @@ def test_plans_for_other_targets_are_refused() -> None:
 def test_description() -> None:
     found = HostDevice().describe()
     assert found["cores"] >= 1 and found["memory_bytes"] > 0 and found["cpu"] and found["blas"]
+    assert found["level"] == (levels.current().name if found["numba"] else None)
     json.dumps(found)
 
 

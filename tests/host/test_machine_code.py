@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import inspect
 import os
 import subprocess
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from pumice import config
-from pumice.backends.host.native import fused, jit, kernel_tasks
+from pumice.backends.host.native import fused, jit, kernel_tasks, levels
 from pumice.backends.host.native.sizes import ROW_HEADER, bytes_known
 from pumice.backends.host.threads.pool import compiled_at
 from pumice.core import kept, special
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.skipif(not jit.available(), reason="numba is not instal
 if jit.available():
     from pumice.backends.host.native import compiled, machine_code
     from pumice.backends.host.native.machine_code import MachineCode
+    from pumice.backends.host.native.object_code import load_object
 
 HOST = Path(jit.__file__).parents[1]
 NAME = "prepare_row"
@@ -94,11 +96,10 @@ def test_what_is_damaged_is_made_anew(home: Path, damage: str, compilations: lis
     assert compilations == [NAME] and read_kept(path) is not None
 
 
-def test_another_processor_has_a_cache_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_level_has_a_cache_of_its_own(home: Path) -> None:
     with config.override(home=home):
-        before = MachineCode()._folder
-        monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
-        assert MachineCode()._folder != before
+        folders = [MachineCode(level=level)._folder for level in levels.available()]
+    assert None not in folders and len(set(folders)) == len(folders)
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path, compilations: list[str]) -> None:
@@ -187,7 +188,7 @@ def test_a_kernel_that_calls_what_is_not_there(tmp_path: Path, monkeypatch: pyte
     assert not list(tmp_path.rglob("odd*"))
 
 
-def test_a_later_process_needs_no_numba(home: Path) -> None:
+def test_a_later_process_needs_neither_numba_nor_llvm(home: Path) -> None:
     program = f"""
 import sys
 import numpy as np
@@ -196,11 +197,54 @@ from pumice.backends.host.native.kernel_tasks import Task
 x, known = np.arange(64, dtype=np.float32), np.zeros({bytes_known(64) // 4}, np.float32)
 words = (x.ctypes.data, 0, 0, known.ctypes.data, 1, 64, 0)
 jit.kernels().run([Task({NAME!r}, words, 1, 64)])
-print(known[{ROW_HEADER // 4} :][:4].tolist() == {EXPECTED}, "numba" in sys.modules)
+print(known[{ROW_HEADER // 4} :][:4].tolist() == {EXPECTED}, "numba" in sys.modules, "llvmlite" in sys.modules)
 """
     env = {**os.environ, "PUMICE_HOME": str(home), "PYTHONPATH": str(HOST.parents[2])}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env, check=True)
-    assert done.stdout.split() == ["True", "False"]
+    by_llvm = sys.platform != "linux" or levels.current().machine != "x86_64"
+    assert done.stdout.split() == ["True", "False", str(by_llvm)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have LLVM load the objects")
+@pytest.mark.parametrize(
+    ("text", "answer", "ours"),
+    [
+        ("define i64 @f(i64 %x) {\n %y = mul i64 %x, 3\n ret i64 %y\n}", 33, True),
+        # A constant in memory, a function of the C library and one of its own, each by an absolute address.
+        (
+            "@t = private constant [2 x i64] [i64 5, i64 7]\ndeclare i64 @labs(i64)\n"
+            "define i64 @f(i64 %x) {\n %p = getelementptr [2 x i64], ptr @t, i64 0, i64 1\n %v = load volatile i64, ptr %p\n"
+            " %a = call i64 @labs(i64 -6)\n %s = call i64 @g(i64 %v, i64 %a)\n ret i64 %s\n}\n"
+            "define i64 @g(i64 %x, i64 %y) noinline optnone {\n %z = add i64 %x, %y\n ret i64 %z\n}",
+            13,
+            True,
+        ),
+        ("@n = global i64 4\ndefine i64 @f(i64 %x) {\n %v = load volatile i64, ptr @n\n ret i64 %v\n}", 4, False),
+    ],
+    ids=["plain", "addresses", "memory to write"],
+)
+def test_objects_are_loaded_here_or_by_llvm(
+    text: str, answer: int, ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if levels.current().machine != "x86_64":
+        pytest.skip("LLVM loads objects of other processors")
+    asked: list[str] = []
+    original = MachineCode._add_by_llvm
+    monkeypatch.setattr(MachineCode, "_add_by_llvm", lambda self, *args: asked.append(args[0]) or original(self, *args))
+    with config.override(home=tmp_path):
+        for _ in range(2):  # compiled, and from the cache
+            code = MachineCode()  # what LLVM has loaded goes with it
+            address = code.address("odd", lambda symbol: text.replace("@f(", f"@{symbol}("))
+            assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)(11) == answer
+    assert bool(asked) != ours
+
+
+def test_what_is_no_object_is_not_loaded(home: Path) -> None:
+    good = read_kept(file_of(home))
+    assert good is not None
+    for bad in (b"", b"\x7fELF", good[:100], good[: len(good) // 2], b"\0" * 64 + good[64:]):
+        assert load_object(bad, f"pumice_{NAME}") is None
+    assert load_object(good, "something_else") is None
 
 
 def test_the_digest_covers_all_that_is_compiled() -> None:
@@ -249,3 +293,24 @@ def test_the_kernels_of_a_graph() -> None:
     # Single queries and prompts have a kernel each.
     many = pm.trace(attending, params={"w": pm.spec(64, 32, dtype="q8_0")}, x=pm.spec("T", 32))
     assert set(kernel_tasks.kernels_for(many)) - set(kernel_tasks.kernels_for(packed)) == {"attend_f32", "attend_many_f32"}
+
+
+def test_code_outlives_what_python_knows_of_it() -> None:
+    # Threads of the pool run kernels until the process ends, which is after Python has cleared the modules.
+    script = """
+import gc, time
+import numpy as np
+import pumice as pm
+from pumice.backends.host.native import object_code
+
+exe = pm.compile(lambda x: pm.softmax(pm.relu(x @ x) + 1.0), x=pm.spec(300, 300), device="host")
+exe.run(x=np.ones((300, 300), "f4"))
+vars(object_code).clear()
+gc.collect()
+time.sleep(0.2)
+exe.run(x=np.ones((300, 300), "f4"))
+print("alive")
+"""
+    environment = os.environ | {"PUMICE_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and done.stdout == "alive\n", done.stderr

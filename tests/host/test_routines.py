@@ -15,6 +15,7 @@ from pumice.ir.graph import Graph, GraphBuilder
 from pumice.ir.registry import OpSpec, Packed, Sample, all_ops, get_op
 from pumice.ir.types import TensorType
 from pumice.plan.plan import Plan
+from quant_params import QUANTS
 
 from harness import Case, one_op, operands, wrong_outputs
 
@@ -149,7 +150,7 @@ def test_long_sums_keep_float32_accuracy(name: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 9])
-@pytest.mark.parametrize("quant", dtypes.QUANT, ids=str)
+@pytest.mark.parametrize("quant", QUANTS)
 @pytest.mark.parametrize("with_numba", [True, False], ids=["numba", "numpy"])
 def test_quantised_matmuls(rows: int, quant: dtypes.DType, with_numba: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from pumice.backends.host.native import jit
@@ -164,6 +165,14 @@ def test_quantised_matmuls(rows: int, quant: dtypes.DType, with_numba: bool, mon
     x = g.standard_normal((rows, 1024)).astype(np.float32)
     x.flags.writeable = False
     assert not problem_of(get_op("qmatmul"), Sample("", (x, w), {}))
+
+
+def test_fast_matmuls_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pumice.backends.host.native import jit
+
+    monkeypatch.setattr(jit, "kernels", functools.cache(lambda: None))
+    samples = [s for s in get_op("qmatmul").samples() if s.attrs.get("precision") == "fast"]
+    assert samples and not [wrong for s in samples if (wrong := problem_of(get_op("qmatmul"), s))]
 
 
 @pytest.mark.parametrize("dtype", [dtypes.f16, dtypes.bf16], ids=str)
@@ -226,7 +235,7 @@ def test_attention_does_not_read_keys_past_kv_len_or_before_the_window() -> None
     seen = np.zeros(4000, np.bool_)
     seen[:8] = seen[281:303] = True
     k[:, :, ~seen], v[:, :, ~seen] = np.nan, np.nan
-    sample = Sample("", (q, k, v, None, None, starts, lengths, index, None, None), attrs)
+    sample = Sample("", (q, k, v, None, None, starts, lengths, index, None, None, None), attrs)
     clean = Sample("", (q, np.nan_to_num(k), np.nan_to_num(v), *sample.inputs[3:]), attrs)
     widened: list[int] = []
     with pytest.MonkeyPatch.context() as patch:

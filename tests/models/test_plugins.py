@@ -167,7 +167,7 @@ def test_plugins_count_among_the_known_names(packages: Path) -> None:
     install(packages, "pebble", PEBBLE, entry("pebble", "pebble:ARCHITECTURE"))
     with pytest.raises(UnknownName, match="'pebbles' is not supported") as e:
         get_architecture("pebbles")
-    assert e.value.hint.startswith("the nearest is 'pebble'; supported: bert") and "pebble" not in sys.modules
+    assert e.value.hint.startswith("the nearest is 'pebble'; supported: bamba bert") and "pebble" not in sys.modules
     with pytest.raises(UnknownName, match="'lama' is not supported") as e:
         get_architecture("lama")
     assert e.value.hint.startswith("the nearest is 'llama'")

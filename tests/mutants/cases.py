@@ -1,4 +1,4 @@
-"""One small case for each kind of kernel, chosen so that its plan on the software driver takes that kernel."""
+"""One small case for each kind of kernel, and the kind of device that it is planned for: one that takes that kernel."""
 
 from __future__ import annotations
 
@@ -53,6 +53,22 @@ def _quantised(rows: int, dtype: str, outputs: int, blocks: int) -> Callable[[],
     return make
 
 
+def _grouped_quantised(dtype: str, sizes: tuple[int, ...], rows: int) -> Callable[[], Case]:
+    """The last rows are of no group."""
+
+    def make() -> Case:
+        quant, b, outputs = dtypes.dtype(dtype), GraphBuilder(), 70
+        k = 2 * quant.block
+        x = b.source("input", "x", TensorType(dtypes.f32, (rows, k)))
+        w = b.source("param", "w", TensorType(quant, (len(sizes), outputs, k)))
+        s = b.source("input", "sizes", TensorType(dtypes.i32, (len(sizes),)))
+        graph = b.build([("out", b.add("grouped_qmatmul", [x, w, s]))])
+        packed = quantize_rows(quant, numbers(len(sizes), outputs, k, seed=2))
+        return Case(graph, {"x": numbers(rows, k), "sizes": np.array(sizes, np.int32)}, {"w": packed})
+
+    return make
+
+
 def _attend(q: Any, k: Any, v: Any) -> Any:
     return pm.attention(q, k, v, layout="bhsd", causal=True)
 
@@ -71,6 +87,14 @@ CASES: dict[str, Callable[[], Case]] = {
     "layer norm": _sample("layer_norm", "long rows"),
     "rms norm": _sample("rms_norm", "long rows"),
     "scan": _traced(lambda a: a.cumsum(axis=-1), a=_LONG),
+    "scan in parts": _traced(lambda a: a.cumsum(axis=-1), a=numbers(2, 6000)),
+    "linear scan": _sample("linear_scan", "long rows, inclusive reverse"),
+    "selective scan": _sample("selective_scan", "sequences that start"),
+    "selective scan by chunks": _sample("selective_scan", "chunks"),
+    "linear attention": _sample("linear_attention", "decay by key"),
+    "linear attention by chunks": _sample("linear_attention", "chunks"),
+    "delta rule": _sample("delta_rule", "one step of large heads"),
+    "delta rule by chunks": _sample("delta_rule", "chunks"),
     "loss": _sample("cross_entropy", "long rows"),
     "loss gradient": _sample("cross_entropy_gradient", "rows"),
     "matmul tiles": _traced(
@@ -82,7 +106,20 @@ CASES: dict[str, Callable[[], Case]] = {
     "split k": _traced(lambda a, b: a @ b.T, a=numbers(33, 1024), b=numbers(70, 1024, seed=1)),
     "qmatvec": _quantised(1, "q4_0", 130, 3),
     "qmatvec k-quants": _quantised(1, "q4_k", 33, 2),
+    "qmatvec by digits": _quantised(1, "q4_0", 1030, 9),
+    "qmatvec of a grid": _quantised(1, "iq2_xs", 21, 1),
+    "qmatvec by threads": _quantised(1, "q4_0", 130, 3),
     "qmatmul": _quantised(40, "q8_0", 65, 3),
+    "qmatmul of bits": _quantised(20, "tq2_0", 33, 1),
+    "direct matmul": _traced(
+        lambda a, b, c: pm.relu(a @ b.T + c), a=numbers(11, 36), b=numbers(70, 36, seed=1), c=numbers(70, seed=2)
+    ),
+    "direct matmul, odd": _traced(lambda a, b: a @ b, a=numbers(11, 37), b=numbers(37, 70, seed=1)),
+    "direct matvec": _traced(lambda a, b: a @ b.T, a=numbers(1, 300), b=numbers(130, 300, seed=1)),
+    "direct qmatvec": _quantised(1, "q4_0", 130, 3),
+    "direct qmatmul": _quantised(11, "q4_k", 37, 1),
+    "direct qmatmul of a grid": _quantised(3, "iq3_s", 21, 1),
+    "direct qmatmul of trits": _quantised(3, "tq1_0", 21, 1),
     "attention": _traced(_attend, q=numbers(1, 4, 33, 16), k=numbers(1, 2, 40, 16, seed=1), v=numbers(1, 2, 40, 16, seed=2)),
     "attention of one token": _traced(
         _attend, q=numbers(1, 4, 1, 64), k=numbers(1, 2, 300, 64, seed=1), v=numbers(1, 2, 300, 64, seed=2)
@@ -90,6 +127,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "attention blocks": _traced(
         _attend, q=numbers(1, 4, 70, 32), k=numbers(1, 2, 90, 32, seed=1), v=numbers(1, 2, 90, 32, seed=2)
     ),
+    "attention rows": _traced(_attend, q=numbers(1, 4, 21, 12), k=numbers(1, 2, 30, 12, seed=1), v=numbers(1, 2, 30, 12, seed=2)),
     "attention gradient": _sample("attention_gradient", "GQA"),
     "conv": _sample("conv", "2D 3x3"),
     "conv weight gradient": _sample("conv_grad_weight", "2D 3x3"),
@@ -100,16 +138,64 @@ CASES: dict[str, Callable[[], Case]] = {
     "compact": _traced(lambda x, keep: pm.compact(x, keep), x=numbers(3000), keep=np.arange(3000) % 9 != 4),
     "grouped matmul": _sample("grouped_matmul", "three groups"),
     "grouped weight gradient": _sample("grouped_matmul_grad_weight", "three groups"),
+    "splat tiles": _sample("splat_tiles", "some splats"),
+    "rasterize": _sample("rasterize", "opaque splats that end early"),
+    "rasterize batches": _sample("rasterize", "more than a batch"),
+    "rasterize gradient": _sample("rasterize_gradient", "some splats"),
+    "grouped qmatvec": _grouped_quantised("q4_0", (2, 0, 3), rows=6),
+    "grouped qmatmul": _grouped_quantised("q8_0", (19, 0, 14), rows=40),
     "sort": _sample("sort", "long rows, descending"),
     "top k": _sample("top_k", "long row"),
+    "cholesky": _sample("cholesky", "many threads"),
+    "lu": _sample("lu", "many threads"),
+    "triangular solve": _sample("triangular_solve", "many columns"),
+    "qr": _sample("qr", "many threads"),
+    "svd": _sample("svd", "many threads"),
+    "eigh": _sample("eigh", "many threads"),
+    "inverse": _traced(lambda a: pm.linalg.inv(a), a=numbers(9, 9)),
+    "determinant": _traced(lambda a: pm.linalg.det(a), a=numbers(3, 7, 7)),
+    "searchsorted": _traced(
+        lambda a, x: pm.searchsorted(a, x, side="right"),
+        a=np.sort(np.round(2 * numbers(100))),
+        x=np.round(2 * numbers(65, seed=1)),
+    ),
+    "scatter extreme": _sample("scatter_extreme", "many of one vector"),
+    "nearest": _sample("nearest", "more than a tile"),
+    "nearest in parts": _sample("nearest", "many coordinates, in parts"),
     "norm gradient": _sample("norm_gradient", "long rows"),
     "norm parameter gradient": _sample("norm_parameter_gradient", "many rows"),
     "mean pool": _sample("mean_pool", "3x3 of stride 2, padded"),
     "max pool gradient": _sample("max_pool_grad", "overlapping"),
     "upsample": _sample("upsample", "linear: odd ratio"),
+    "fft": _sample("fft", "mixed radices, inverse"),
+    "fft passes": _sample("fft", "longer than a workgroup's memory"),
+    "rfft": _sample("rfft", "mixed radices, ortho"),
+    "irfft": _sample("irfft", "mixed radices, ortho"),
+    "overlap add": _sample("overlap_add", "overlapping"),
     "rope": _sample("rope", "heads share the table"),
     "random normal": _sample("random_normal", "matrix"),
 }
 
-# Kernels that only hardware GPUs get; the software driver runs them just as well.
-HARDWARE = ("split k", "attention blocks")
+# Kernels of other devices than the software driver, which runs them just as well: of GPUs, and of software without subgroups,
+# whose kernels have no barriers.
+GPU = (
+    "qmatvec",
+    "qmatvec k-quants",
+    "qmatvec by digits",
+    "qmatvec of a grid",
+    "nearest in parts",
+    "split k",
+    "attention blocks",
+    "delta rule by chunks",
+    "grouped qmatvec",
+)
+BARRIERLESS = (
+    "direct matmul",
+    "direct matmul, odd",
+    "direct matvec",
+    "direct qmatvec",
+    "direct qmatmul",
+    "direct qmatmul of a grid",
+    "direct qmatmul of trits",
+    "attention rows",
+)

@@ -13,11 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pumice.core import blocks, dtypes
+from pumice.core.block_formats import LAYOUTS
 from pumice.core.blocks import CODECS, dequantize_rows, quantize_rows
 from pumice.core.dtypes import DType
 from pumice.errors import DTypeError, FormatError, InputError, ShapeError
 
 ALL = pytest.mark.parametrize("dtype", dtypes.QUANT, ids=str)
+# The formats in which each element has a level of its own; in the others several share a row of a grid.
+BY_ELEMENT = pytest.mark.parametrize("dtype", [d for d in dtypes.QUANT if LAYOUTS[d].grid is None], ids=str)
+GRIDS = pytest.mark.parametrize("dtype", [d for d in dtypes.QUANT if LAYOUTS[d].grid is not None], ids=str)
 
 # What the PyPI package gguf 0.19.0 makes of _ramp(); it has no quantisers for the others.
 GGUF_BYTES = {
@@ -49,7 +53,7 @@ GGUF_VALUES = {
 # Where a block keeps its f16 numbers, if not only at its start.
 HALVES: dict[str, tuple[int, ...]] = {
     "q4_1": (0, 2), "q5_1": (0, 2), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "q2_k": (80, 82), "q3_k": (108,),
-    "q8_k": (2,), "mxfp4": (), "nvfp4": (),
+    "q8_k": (2,), "mxfp4": (), "nvfp4": (), "iq1_m": (54,), "tq2_0": (64,), "tq1_0": (52,),
 }  # fmt: skip
 
 
@@ -146,6 +150,11 @@ def _slow_nvfp4(block: bytes, j: int) -> np.float32:
     return np.float32(0 if scale == 127 else d) * _slow_e2m1(byte & 15 if j % 16 < 8 else byte >> 4)
 
 
+def _slow_tq1_0(block: bytes, j: int) -> np.float32:
+    byte, n = (j % 32, j // 32) if j < 160 else (32 + j % 16, (j - 160) // 16) if j < 240 else (48 + j % 4, (j - 240) // 4)
+    return _half(block, 52) * np.float32((block[byte] * 3**n % 256 * 3 >> 8) - 1)
+
+
 _SLOW: dict[str, Callable[[bytes, int], np.float32]] = {
     "q4_0": lambda b, j: _half(b, 0) * np.float32(_slow_nibble(b, 2, j) - 8),
     "q4_1": lambda b, j: _half(b, 0) * np.float32(_slow_nibble(b, 4, j)) + _half(b, 2),
@@ -160,6 +169,8 @@ _SLOW: dict[str, Callable[[bytes, int], np.float32]] = {
     "q8_k": _slow_q8_k,
     "iq4_nl": _slow_iq4_nl,
     "iq4_xs": _slow_iq4_xs,
+    "tq2_0": lambda b, j: _half(b, 64) * np.float32((b[j // 128 * 32 + j % 32] >> j // 32 % 4 * 2 & 3) - 1),
+    "tq1_0": _slow_tq1_0,
     "mxfp4": lambda b, j: np.float32(2.0 ** (b[0] - 127)) * _slow_e2m1(_slow_nibble(b, 1, j)),
     "nvfp4": _slow_nvfp4,
 }
@@ -181,7 +192,7 @@ def test_values_equal_gguf(name: str) -> None:
     assert hashlib.sha256(values.tobytes()).hexdigest().startswith(GGUF_VALUES[name])
 
 
-@ALL
+@BY_ELEMENT
 def test_decoding_follows_the_layout(dtype: DType) -> None:
     raw = _bytes(dtype)
     expected = np.array([_slow_decode(dtype, b.tobytes()) for b in raw.reshape(4, -1)], np.float32).reshape(2, -1)
@@ -208,10 +219,12 @@ STEPS = {
     "iq4_xs": (1 / 5, 1.0),
     "mxfp4": (1 / 3, 1.0),
     "nvfp4": (1 / 3, 1.0),
+    "tq2_0": (1.0, 0.5),
+    "tq1_0": (1.0, 0.5),
 }
 
 
-@ALL
+@BY_ELEMENT
 @settings(max_examples=60, deadline=None)
 @given(scale=st.floats(0.1, 1e3), seed=st.integers(0, 2**32 - 1))
 def test_round_trip_error_is_bounded_by_the_step(dtype: DType, scale: float, seed: int) -> None:
@@ -248,7 +261,31 @@ def test_q8_0_rounds_halves_away_from_zero() -> None:
     assert quantize_rows(dtypes.q8_0, x)[2:8].view(np.int8).tolist() == [127, 1, -1, 3, -2, 0]
 
 
-@ALL
+# The error of normal numbers relative to their size, without any search for better scales.
+GRID_ERRORS = {
+    "iq3_s": 0.14, "iq3_xxs": 0.19, "iq2_s": 0.27, "iq2_xs": 0.32, "iq2_xxs": 0.37, "iq1_m": 0.56, "iq1_s": 0.66,
+}  # fmt: skip
+
+
+@GRIDS
+def test_rows_of_a_grid_are_the_nearest(dtype: DType) -> None:
+    x = np.random.default_rng(0).standard_normal((8, 1024)).astype(np.float32)
+    off = dequantize_rows(dtype, quantize_rows(dtype, x), 1024) - x
+    assert np.sqrt(np.mean(off**2)) < GRID_ERRORS[dtype.name]
+    assert not dequantize_rows(dtype, quantize_rows(dtype, np.zeros(256)), 256).any()
+
+
+@GRIDS
+def test_what_is_a_row_of_the_grid_is_kept(dtype: DType) -> None:
+    """A part of which the largest number is in use gets the same scale again, and then the same rows; most parts are such."""
+    rng = np.random.default_rng(3)
+    packed = quantize_rows(dtype, rng.standard_normal((4, 512)).astype(np.float32))
+    values = dequantize_rows(dtype, packed, 512)
+    again = dequantize_rows(dtype, quantize_rows(dtype, values), 512)
+    assert np.mean(again == values) > 0.7
+
+
+@BY_ELEMENT
 @pytest.mark.parametrize("value", [0.0, 1.0, 1e-44, 5e-39], ids=str)
 def test_constant_blocks(dtype: DType, value: float) -> None:
     off = 0.05 if dtype == dtypes.nvfp4 else 1e-3  # its scales have three bits

@@ -23,14 +23,14 @@ SCALES: dict[str, tuple[int, tuple[bytes, bytes]]] = {
     "q4_0": (0, F16), "q8_0": (0, F16), "q4_k": (0, F16), "q2_k": (80, F16), "q3_k": (108, F16), "q8_k": (0, F32),
     "iq4_nl": (0, F16), "iq4_xs": (0, F16), "i4_g64_f16": (0, F16), "i8_g32_f32": (0, F32), "u4z_g128_f16": (0, F16),
     "u8z_g64_bf16": (0, BF16), "u4b_g64_bf16": (2, BF16), "u8b_g32_f16": (2, F16), "e4m3_g128_f32": (0, F32),
-    "nvfp4_g64_f32": (0, F32),
+    "nvfp4_g64_f32": (0, F32), "iq2_s": (0, F16), "tq1_0": (52, F16),
     # A code rather than a scale: the floats have NaN, and e5m2 infinity, of their own.
     "e5m2_g32_f16": (2, (b"\x7e", b"\x7c")), "e4m3_g32_f16": (2, (b"\x7f", b"\xff")),
 }  # fmt: skip
 
 
 # One of each reader; their kernels take long to compile in software.
-ON_GPU = ("q8_0", "q2_k", "q3_k", "iq4_nl", "iq4_xs", "u8z_g64_bf16", "u4b_g64_bf16", "e5m2_g32_f16", "nvfp4_g64_f32")
+ON_GPU = ("q8_0", "q2_k", "q3_k", "iq4_nl", "iq4_xs", "iq2_s", "u8z_g64_bf16", "u4b_g64_bf16", "e5m2_g32_f16", "nvfp4_g64_f32")
 
 
 @pytest.mark.parametrize(

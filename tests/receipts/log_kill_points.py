@@ -62,8 +62,8 @@ def killed_after(seconds: float) -> None:
     threading.Thread(target=lambda: (time.sleep(seconds), die()), daemon=True).start()
 
 
-def child(folder: Path, count: int, prepare: Callable[[], None]) -> tuple[int, bool]:
-    """Appends in a fork that may be killed; how many appends returned, and whether it was killed."""
+def child(folder: Path, count: int, prepare: Callable[[], None], *, later: bool = False) -> tuple[int, bool]:
+    """Appends in a fork that may be killed; how many appends returned, and whether it was killed. `later`: a thread finishes."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -73,8 +73,9 @@ def child(folder: Path, count: int, prepare: Callable[[], None]) -> tuple[int, b
             prepare()
             log = ReceiptLog(folder, key=KEY)
             for i in range(count):
-                add(log, f"receipt {i} of {os.getpid()}")
+                add(log, f"receipt {i} of {os.getpid()}", meanwhile=(lambda line: None) if later else None)
                 acknowledge(writing, b".")
+            log.settle()
             code = 0
         finally:
             os._exit(code)
@@ -109,11 +110,11 @@ def check(folder: Path, before: bytes, returned: int, seen: Counter[str]) -> byt
 def at_every_step(folder: Path) -> dict[str, int]:
     seen: Counter[str] = Counter()
     before = b""
-    for first in (True, False):
+    for first, later in ((True, False), (False, False), (True, True), (False, True)):
         for step in range(1, 1000):
             # The first line of a log makes its files.
-            place = folder / f"first {step}" if first else folder / "more"
-            returned, killed = child(place, 1, lambda step=step: killed_at(step))
+            place = folder / (f"first {step} {later}" if first else f"more {later}")
+            returned, killed = child(place, 1, lambda step=step: killed_at(step), later=later)
             before = check(place, b"" if first else before, returned, seen)
             if not killed:
                 break
@@ -133,7 +134,7 @@ def at_random_times(folder: Path, count: int) -> dict[str, int]:
         before = before if place.exists() else b""  # a long log takes long to check
         assert attempts < 20 * count, seen
         seconds = rng.uniform(0, lasts)
-        returned, killed = child(place, 5, lambda seconds=seconds: killed_after(seconds))
+        returned, killed = child(place, 5, lambda seconds=seconds: killed_after(seconds), later=attempts % 2 == 0)
         before = check(place, before, returned, seen)
         seen["kills"] += killed
         seen["acknowledged"] += returned

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from pumice.packs.json_text import MAX_DEPTH
 from pumice.packs.keys import GROUP_ORDER, SigningKey
 from pumice.receipts import envelope as envelopes
 from pumice.receipts.artifacts import json_bytes
-from pumice.receipts.envelope import PAYLOAD_TYPE, pae, read_envelope, sign_envelope
+from pumice.receipts.envelope import PAYLOAD_TYPE, pae, read_envelope, sign_envelope, signed_envelope
 from pumice.receipts.errors import BadSignature, InvalidEnvelope, ReceiptError
 from pumice.receipts.receipt import example_receipt
 from pumice.receipts.verify import verify_receipt
@@ -193,6 +194,35 @@ def test_a_signer_cannot_make_what_readers_refuse() -> None:
         for _ in range(20):
             deep = {"a": deep}
         sign_envelope(deep, SUBJECT, KEY)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (10**20, "more than 20 digits"),
+        (-(10**20), "more than 20 digits"),
+        ({1: 2}, "a name that is no text"),
+        ((1, 2), "type tuple"),
+        ([0] * 500_001, "more than 500000 values"),
+        ("x" * (12 << 20), "bytes, more than"),
+        ("\ud800", "surrogates not allowed"),
+        (float("inf"), "not JSON compliant"),
+    ],
+    ids=["whole", "negative", "name", "tuple", "many", "long", "surrogate", "infinity"],
+)
+def test_values_that_readers_refuse_are_not_signed(value: object, said: str) -> None:
+    with pytest.raises(ReceiptError, match=said):
+        sign_envelope({"a": value}, SUBJECT, KEY)
+
+
+def test_what_is_signed_is_what_is_read() -> None:
+    """At the limits too: signing does not read its own line again."""
+    deep: dict[str, object] = {"end": [10**20 - 1, -(10**20) + 1, 1e308, -0.0, True, None, "\u00e9"]}
+    for _ in range(MAX_DEPTH - 4):
+        deep = {"a": deep}
+    for predicate in (deep, {}, {"empty": [{}, []], "many": [0] * 1000}):
+        made = signed_envelope(predicate, SUBJECT, KEY)
+        assert read_envelope(made.line) == made
 
 
 def test_the_digest_is_what_sha256sum_says_of_the_file() -> None:

@@ -192,6 +192,60 @@ def test_a_state_that_disagrees_is_made_again(copy: Path, tmp_path: Path, state:
     assert (kept["size"], kept["bytes"]) == (TEN + 1, (copy / LINES).stat().st_size)
 
 
+# -- a thread that finishes appends ---------------------------------------------------------------------------------------
+def test_the_line_is_there_meanwhile_and_readers_wait_for_its_checkpoint(tmp_path: Path) -> None:
+    log, seen = ReceiptLog(tmp_path, key=KEY), []
+    for i in range(3):
+        added = add(log, f"receipt {i}", meanwhile=lambda line: seen.append((line, (tmp_path / LINES).read_bytes())))
+        assert seen[-1][0] == added.line and seen[-1][1].endswith(added.line)
+        found = ReceiptLog(tmp_path, key=KEY).verify([KEY.public])
+        assert (found.receipts, found.uncovered) == (i + 1, 0)
+    assert add(log).index == 3
+
+
+@pytest.mark.parametrize(("code", "error"), [(errno.ENOSPC, NoSpace), (errno.EIO, LogNotWritten)])
+def test_a_line_that_a_thread_cannot_put_on_the_disk_is_taken_back(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[PumiceError]
+) -> None:
+    before, seen = (copy / LINES).read_bytes(), []
+
+    def fail(fd: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(error, match=str(copy)):
+        add(ReceiptLog(copy, key=KEY), meanwhile=seen.append)
+    monkeypatch.undo()
+    assert len(seen) == 1 and (copy / LINES).read_bytes() == before
+    assert add(ReceiptLog(copy, key=KEY)).index == TEN and verify(copy).receipts == TEN + 1
+
+
+def test_an_error_meanwhile_leaves_the_line_in_the_log(copy: Path) -> None:
+    def fail(line: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        add(ReceiptLog(copy, key=KEY), meanwhile=fail)
+    assert ReceiptLog(copy, key=KEY).verify().receipts == TEN + 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork, which Windows does not have")
+def test_a_fork_appends_with_a_thread_of_its_own(copy: Path) -> None:
+    log = ReceiptLog(copy, key=KEY)
+    add(log, meanwhile=lambda line: None)
+    log.settle()
+    if (pid := os.fork()) == 0:
+        code = 1
+        try:
+            add(log, "of the fork", meanwhile=lambda line: None)
+            log.settle()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert add(log).index == TEN + 2 and verify(copy).receipts == TEN + 3
+
+
 # -- what a killed process leaves -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("tail", [b"{", b'{"payload":"', b"\0" * 700, b'{"payload":"' + b"\0" * 100 + b'"}\n'])
 def test_an_unfinished_last_line_is_cut_off_and_reported(copy: Path, tail: bytes) -> None:

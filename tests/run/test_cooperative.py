@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pumice as pm
+from pumice.backends.gpu.parts import first_update
 from pumice.backends.null import NullDevice
-from pumice.backends.webgpu.parts import first_update
 from pumice.core.caps import Caps
 from pumice.plan.plan import DeviceCount
 from pumice.routes.documents import plain

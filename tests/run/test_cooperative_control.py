@@ -17,8 +17,8 @@ import pytest
 import pumice as pm
 import route_kit as kit
 from pumice import errors
+from pumice.backends.gpu.faults import Kind, inject
 from pumice.backends.null import NullDevice
-from pumice.backends.webgpu.faults import Kind, inject
 from pumice.core.caps import Caps
 from pumice.routes.documents import plain
 from pumice.routes.records import EXECUTION_REPORT, GOVERNOR_DECISION, SCHEDULER_BOUNDARY

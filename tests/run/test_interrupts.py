@@ -18,8 +18,19 @@ from pumice.sources.lock import exclusive
 from harness import device
 
 RUN = ("run/turns.py", "run/executable.py", "run/store.py", "core/interrupts.py")
-GPU = tuple(f"backends/webgpu/{name}.py" for name in ("session", "device", "readback", "background", "encode", "results"))
-TARGETS = [pytest.param("host", RUN), pytest.param("webgpu", RUN + GPU, marks=pytest.mark.gpu)]
+GPU = (
+    *(f"backends/webgpu/{name}.py" for name in ("session", "device", "readback", "background", "encode")),
+    *(f"backends/gpu/{name}.py" for name in ("session", "results")),
+)
+VULKAN = (
+    *(f"backends/vulkan/{name}.py" for name in ("session", "device", "readback", "transfers")),
+    *(f"backends/gpu/{name}.py" for name in ("session", "results")),
+)
+TARGETS = [
+    pytest.param("host", RUN),
+    pytest.param("webgpu", RUN + GPU, marks=pytest.mark.gpu),
+    pytest.param("vulkan", RUN + VULKAN, marks=[pytest.mark.gpu, pytest.mark.vulkan]),
+]
 WAIT = 60
 
 
@@ -167,7 +178,7 @@ def test_futures_and_monitors_after_an_interrupt() -> None:
 
 
 PACED = ("run/paced.py", "run/cooperative.py", "routes/cooperative.py", "backends/host/program.py")
-PACED_GPU = tuple(f"backends/webgpu/{name}.py" for name in ("paced", "device", "readback"))
+PACED_GPU = ("backends/gpu/paced.py", "backends/webgpu/device.py", "backends/webgpu/readback.py")
 
 
 def twice_updated(x: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import pumice as pm
 from pumice import errors
 from pumice.backends.null import NullDevice
-from pumice.backends.webgpu import profile as timers
+from pumice.backends.webgpu import queries as timers
 from pumice.core.caps import Caps
 from pumice.plan.build import build_plan
 from pumice.plan.cost import step_costs

@@ -13,7 +13,7 @@ import pytest
 
 import pumice as pm
 from pumice import errors
-from pumice.backends.webgpu.faults import inject
+from pumice.backends.gpu.faults import inject
 from pumice.core.caps import Caps
 
 from harness import device

@@ -86,7 +86,7 @@ def test_a_filled_buffer_is_uploaded_again() -> None:
 
 
 def test_a_failed_upload_is_not_taken_for_a_done_one() -> None:
-    from pumice.backends.webgpu.faults import inject
+    from pumice.backends.gpu.faults import inject
     from pumice.errors import OutOfMemory
 
     with compiled() as exe:

@@ -9,8 +9,8 @@ import pytest
 
 import pumice as pm
 from pumice import errors, optim
+from pumice.backends.gpu.faults import Kind, inject
 from pumice.backends.webgpu.device import WebGpuDevice
-from pumice.backends.webgpu.faults import Kind, inject
 from pumice.routes.documents import plain
 from train.tiny import MLP_INPUTS, classify, mlp, mlp_batch
 

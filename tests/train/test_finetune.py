@@ -34,7 +34,7 @@ from pumice.models.registry import get_architecture
 from pumice.text.template import ChatTemplate
 from tiny_models import TEMPLATE, as_gguf, checkpoint
 
-GOLDEN = Path(__file__).parents[1] / "llm" / "golden"
+GOLDEN = Path(__file__).parents[1] / "language_models" / "golden"
 FIELDS = ("tokens", "labels", "positions", "segments")
 CHATS = [
     {"messages": [{"role": "user", "content": f"w{k} w{k + 1}"}, {"role": "assistant", "content": f"w{k + 2} w{k + 3}"}]}

@@ -15,11 +15,18 @@ from pathlib import Path
 
 import pytest
 
+from pumice.serve.page import STATIC as SERVED
 from pumice.web import STATIC, page_files
 from web_packages import WEB, modules
 
 ROOT = WEB.parent
-BUILT = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.is_file()}
+
+
+def built_in(folder: Path) -> dict[str, Path]:
+    return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+
+
+BUILT = built_in(STATIC)
 # What may look like an address: this machine, names of namespaces and statements, names that never resolve.
 NO_REQUESTS = re.compile(r"https?://(127\.0\.0\.1|localhost|www\.w3\.org/|in-toto\.io/Statement/|[\w.]+\.invalid/)")
 KB = 1024
@@ -41,12 +48,13 @@ def packages() -> Path:
     return found
 
 
-def test_a_rebuild_gives_the_same_bytes(packages: Path, tmp_path: Path) -> None:
-    line = ["node", str(WEB / "build.mjs"), "--out", str(tmp_path)]
+@pytest.mark.parametrize(("options", "shipped"), [([], STATIC), (["--server"], SERVED)])
+def test_a_rebuild_gives_the_same_bytes(packages: Path, tmp_path: Path, options: list[str], shipped: Path) -> None:
+    line = ["node", str(WEB / "build.mjs"), *options, "--out", str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    made = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    stale = sorted(name for name in made.keys() | BUILT.keys() if made.get(name) != _bytes(BUILT.get(name)))
+    made, there = built_in(tmp_path), built_in(shipped)
+    stale = sorted(name for name in made.keys() | there.keys() if _bytes(made.get(name)) != _bytes(there.get(name)))
     assert stale == [], "built files are stale: `make web` builds them again"
 
 
@@ -65,15 +73,15 @@ def test_the_sources_pass_strict_type_checks(packages: Path) -> None:
 def test_the_runtime_and_the_page_are_small() -> None:
     runtime, page = gzipped("pumice.js", "worker.js"), gzipped(*page_files())
     print(f"runtime {runtime} bytes, page {page} bytes, gzipped")
-    assert runtime <= 60 * KB, "pumice.js and worker.js, gzipped, are what every page that uses Pumice loads"
+    assert runtime <= 60_000, "pumice.js and worker.js, gzipped, are what every page that uses Pumice loads"
     # All files of a web folder beside the model: runtime, tokenizer, pages, styles, icons, licences.
     assert page <= 200 * KB
 
 
 def test_built_files_can_be_reviewed() -> None:
     """Whole lines, names as in the sources, nothing that runs text as code, no address outside."""
-    for name in (name for name in BUILT if name.endswith(".js")):
-        text = BUILT[name].read_text(encoding="utf-8")
+    for name, path in [(n, p) for folder in (STATIC, SERVED) for n, p in built_in(folder).items() if n.endswith(".js")]:
+        text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) > len(text) / 120, f"{name} looks minified"
         assert not re.search(r"\beval\(|new Function\(", text), name
         assert "sourceMappingURL" not in text and str(ROOT) not in text
@@ -170,7 +178,8 @@ def test_the_wheel_has_every_built_file(tmp_path: Path) -> None:
         shutil.copy(ROOT / name, tree)
     (tree / "src" / "pumice").mkdir(parents=True)
     shutil.copy(ROOT / "src" / "pumice" / "__init__.py", tree / "src" / "pumice")
-    shutil.copytree(STATIC.parent, tree / "src" / "pumice" / "web", ignore=shutil.ignore_patterns("__pycache__"))
+    for part in (STATIC.parent, SERVED.parent):
+        shutil.copytree(part, tree / "src" / "pumice" / part.name, ignore=shutil.ignore_patterns("__pycache__"))
     line = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(tree)]
     if _has_setuptools():
         line.append("--no-build-isolation")
@@ -180,9 +189,11 @@ def test_the_wheel_has_every_built_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
-        for name, path in BUILT.items():
-            assert packed.read(f"pumice/web/static/{name}") == path.read_bytes()
-        assert sum(name.startswith("pumice/web/static/") for name in packed.namelist()) == len(BUILT)
+        for folder in (STATIC, SERVED):
+            inside, files = f"pumice/{folder.parent.name}/static/", built_in(folder)
+            for name, path in files.items():
+                assert packed.read(inside + name) == path.read_bytes()
+            assert sum(name.startswith(inside) for name in packed.namelist()) == len(files)
 
 
 def _has_setuptools() -> bool:

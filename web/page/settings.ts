@@ -1,7 +1,8 @@
 // The settings of answers: a system text, how tokens are drawn, and how long an answer may be.
 
 import { button, field, h, remembered } from "./dom.js";
-import type { GenerateOptions, Model } from "../src/index.js";
+import type { ChatModel } from "./conversation.js";
+import type { GenerateOptions } from "../src/index.js";
 
 type NumberSetting = "temperature" | "topP" | "topK" | "minP" | "repeatPenalty" | "maxTokens" | "seed";
 
@@ -76,25 +77,34 @@ const SETTINGS: Setting[] = [
 
 type Kept = Partial<Record<NumberSetting, number>> & { system?: string };
 
+/** What differs between pages: the longest answer unless a person says so, null for no limit, and the greatest values. */
+export interface SettingsRules {
+  longest: number | null;
+  most: Partial<Record<NumberSetting, number>>;
+}
+const IN_THIS_TAB: SettingsRules = { longest: 512, most: {} };
+
 /** The form of the settings, and the options that it stands for. What is not set is as the model recommends. */
 export class Settings {
-  readonly element: HTMLElement;
+  readonly element: HTMLDetailsElement;
+  private readonly store: string;
   private kept: Kept;
   private readonly boxes = new Map<NumberSetting, HTMLInputElement>();
   private readonly system: HTMLTextAreaElement | null;
 
   constructor(
-    private readonly model: Model,
-    private readonly store: string,
+    private readonly model: ChatModel,
+    private readonly rules: SettingsRules = IN_THIS_TAB,
   ) {
-    this.kept = remembered.get<Kept>(store, {});
+    this.store = `pumice-settings:${model.info.name}`;
+    this.kept = remembered.get<Kept>(this.store, {});
     this.system = model.info.chat ? h("textarea", { rows: 3, oninput: () => this.take() }) : null;
     const rows = SETTINGS.map((setting) => {
       const box = h("input", {
         type: "number",
         inputmode: setting.step === 1 ? "numeric" : "decimal",
         min: setting.min,
-        max: setting.max,
+        max: rules.most[setting.key] ?? setting.max,
         step: setting.step,
         placeholder: this.usual(setting),
         oninput: () => this.take(),
@@ -120,11 +130,12 @@ export class Settings {
   /** The options of the next answer. */
   options(): GenerateOptions {
     const { system, ...numbers } = this.kept;
-    return { maxTokens: 512, ...numbers, ...(system && this.system ? { system } : {}) };
+    const { longest } = this.rules;
+    return { ...(longest === null ? {} : { maxTokens: longest }), ...numbers, ...(system && this.system ? { system } : {}) };
   }
 
   private usual({ key, named }: Setting): string {
-    if (key === "maxTokens") return "512";
+    if (key === "maxTokens") return String(this.rules.longest ?? "no limit");
     if (key === "seed") return "random";
     const value = this.model.info.defaults?.[named];
     return value === undefined ? "" : String(Number(value.toPrecision(6)));

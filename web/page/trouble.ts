@@ -1,7 +1,6 @@
 // What went wrong, in plain words: a title by the error's code, its message and hint, and the actions that make sense.
 
 import { button, h, sentence } from "./dom.js";
-import { InputError } from "../src/index.js";
 
 /** What can be done: try the same again; delete the stored copy first; nothing but read. */
 export type Remedy = "retry" | "forget" | "none";
@@ -16,6 +15,7 @@ export interface Trouble {
   steps?: [string, string][];
 }
 
+const REFUSED: [string, Remedy] = ["The model does not take this", "none"];
 const TITLES: Record<string, [string, Remedy]> = {
   "no-network": ["The model could not be downloaded", "retry"],
   "not-found": ["A file of the model is missing", "retry"],
@@ -34,15 +34,29 @@ const TITLES: Record<string, [string, Remedy]> = {
   diverged: ["The loss is no number any more", "retry"],
   data: ["Nothing can be learnt from this data", "none"],
   closed: ["The model was closed", "retry"],
+  // The many kinds of inputs that do not fit.
+  input: REFUSED,
+  "unknown-name": REFUSED,
+  "missing-name": REFUSED,
+  shape: REFUSED,
+  dtype: REFUSED,
+  symbol: REFUSED,
+  "index-range": REFUSED,
 };
-/** The many kinds of inputs that do not fit. */
-const REFUSED: [string, Remedy] = ["The model does not take this", "none"];
+
+/** An error that knows how it is shown. */
+export class ShownError extends Error {
+  constructor(readonly trouble: Trouble) {
+    super(trouble.message);
+  }
+}
 
 /** What to show for an error of the runtime, or for any other. */
 export function troubleOf(error: unknown): Trouble {
+  if (error instanceof ShownError) return error.trouble;
   const { code, message, hint } = described(error);
   if (code === "no-device") return noAdapter(message);
-  const [title, remedy] = TITLES[code] ?? (error instanceof InputError ? REFUSED : ["Something went wrong", "retry"]);
+  const [title, remedy] = TITLES[code] ?? ["Something went wrong", "retry"];
   return { title, message, hint, code, remedy };
 }
 

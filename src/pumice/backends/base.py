@@ -257,6 +257,10 @@ class Device(Protocol):
     def lost(self) -> bool:
         """Whether it is known to have stopped working."""
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether matmuls are faster with activations of 8 bits than with floats (`precision="fast"`)."""
+
     def describe(self) -> dict[str, Any]:
         """Name, backend, driver, features and limits, as data."""
 

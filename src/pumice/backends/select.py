@@ -10,7 +10,8 @@ from pumice.core.caps import Caps
 from pumice.errors import DeviceError, InputError
 
 # Those for users; `null`, which computes nothing, is for tests of plans.
-SPECS = "auto, host, webgpu, webgpu:N or webgpu:NAME"
+SPECS = "auto, host, webgpu[:N|:NAME] or vulkan[:N|:NAME]"
+_GPU_APIS = ("webgpu", "vulkan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,11 @@ def choose(spec: str = "auto") -> Choice:
     >>> choose("host").spec
     'host'
     """
-    if spec in ("host", "null", "webgpu") or (spec.startswith("webgpu:") and spec != "webgpu:"):
+    kind, colon, which = spec.partition(":")
+    if spec in ("host", "null", *_GPU_APIS) or (kind in _GPU_APIS and colon and which):
         return Choice(spec, f"asked for {spec}")
     if spec != "auto":
-        near = {"cpu": "host", "gpu": "webgpu", "cuda": "webgpu", "vulkan": "webgpu", "metal": "webgpu", "mps": "webgpu"}
+        near = {"cpu": "host", "gpu": "webgpu", "cuda": "webgpu", "metal": "webgpu", "mps": "webgpu"}
         meant = near.get(spec.lower().partition(":")[0])
         hint = f"use {SPECS}" if meant is None else f"it is called {meant!r} here; all are: {SPECS}"
         raise InputError(f"there is no device {spec!r}", hint=hint, got=spec)
@@ -48,9 +50,14 @@ def _automatic() -> Choice:
         adapters = list_adapters()
     except DeviceError as e:
         return Choice("host", f"no GPU: {e.message}")
-    for a in adapters:
-        if a.hardware:
-            return Choice(f"webgpu:{a.index}", f"{a.title} is the best GPU found")
+    hardware = next((a for a in adapters if a.hardware), None)
+    if hardware is not None:
+        from pumice.backends.vulkan.selfcheck import verdict
+
+        vulkan = verdict()
+        if vulkan.spec is not None:
+            return Choice(vulkan.spec, vulkan.reason)
+        return Choice(f"webgpu:{hardware.index}", f"{hardware.title} is the best GPU found; not Vulkan: {vulkan.reason}")
     software = [a for a in adapters if not a.is_opengl]
     if not software:
         what = "OpenGL adapters only" if adapters else "no adapter"
@@ -66,7 +73,7 @@ def as_device(device: str | Device) -> Device:
     >>> as_device(3)
     Traceback (most recent call last):
     pumice.errors.InputError: [input] a device is a name or an open device, not int
-      hint: use auto, host, webgpu, webgpu:N or webgpu:NAME
+      hint: use auto, host, webgpu[:N|:NAME] or vulkan[:N|:NAME]
     """
     if isinstance(device, str):
         return open_device(device)
@@ -76,7 +83,7 @@ def as_device(device: str | Device) -> Device:
 
 
 def open_device(spec: str = "auto", caps: Caps | None = None) -> Device:
-    """The device that `spec` names. `caps` narrows what a WebGPU or null device promises, to run plans for smaller targets.
+    """The device that `spec` names. `caps` narrows what a GPU or null device promises, to run plans for smaller targets.
 
     `auto` is PUMICE_DEVICE where set, else a hardware GPU, else the host; a software adapter must be asked for by name.
 
@@ -89,6 +96,10 @@ def open_device(spec: str = "auto", caps: Caps | None = None) -> Device:
         from pumice.backends.webgpu.device import WebGpuDevice
 
         return WebGpuDevice(which, caps)
+    if kind == "vulkan":
+        from pumice.backends.vulkan.device import VulkanDevice
+
+        return VulkanDevice(which, caps)
     if kind == "null":
         from pumice.backends.null import NullDevice
 

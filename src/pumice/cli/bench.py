@@ -14,6 +14,7 @@ import numpy as np
 from pumice.cli.generate import device_line
 from pumice.cli.pull import progress_bar
 from pumice.cli.receipt_option import ReceiptFile
+from pumice.core.precisions import Precision
 from pumice.errors import InputError
 from pumice.run.device import Device
 
@@ -136,7 +137,15 @@ def model_receipt(model: Any, prompt: int, answer: int) -> Receipt:
     return found.receipt
 
 
-def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int, receipts: ReceiptFile | None = None) -> int:
+def run(
+    what: str,
+    *,
+    load_options: Mapping[str, Any],
+    as_json: bool,
+    prompt: int,
+    answer: int,
+    receipts: ReceiptFile | None = None,
+) -> int:
     """Measure and print; the exit code."""
     from pumice.llm.load import load
     from pumice.run.device import open_device
@@ -144,23 +153,26 @@ def run(what: str, *, device: str, as_json: bool, prompt: int, answer: int, rece
     kept: dict[str, Any] = {}
     if what == "ops" and receipts is not None:
         raise InputError("bench ops runs no model, of which a receipt could be", hint="name a model, or leave --receipt out")
+    if what == "ops" and load_options.get("precision") is not None:
+        raise InputError("bench ops runs no model, which would have a precision", hint="name a model, or leave it out")
+    precision: Precision = "exact"
     if what == "ops":
-        opened = open_device(device)
+        opened = open_device(load_options["device"])
         info = {"name": opened.name, "target": opened.caps.target, "software": opened.caps.software}
         rows = bench_ops(opened)
     else:
         print(f"loading {what}", file=sys.stderr)
         with progress_bar(quiet=as_json) as report:
-            loaded = load(what, device=device, context=prompt + answer, progress=report)
+            loaded = load(what, **load_options, context=prompt + answer, progress=report)
         with loaded as model:
-            info = model.describe_device()
+            info, precision = model.describe_device(), model.precision
             rows = bench_model(model, prompt, answer)
             if receipts is not None:
                 kept = receipts.as_json(model_receipt(model, prompt, answer))
     if as_json:
-        print(json.dumps({"device": info, "results": rows} | kept))
+        print(json.dumps({"device": info, "precision": precision, "results": rows} | kept))
         return 0
-    print(f"on {device_line(info)}")
+    print(f"on {device_line(info, precision)}")
     for row in rows:
         print(result_line(row))
     if kept:

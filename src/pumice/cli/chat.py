@@ -6,15 +6,17 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from pumice.cli.generate import check_before_loading, cut_line, interruptible, speed_line
 from pumice.cli.pull import progress_bar
 from pumice.cli.receipt_option import ReceiptFile
+from pumice.core.collection import keeping_all
 from pumice.errors import InputError, PumiceError
 
 if TYPE_CHECKING:
+    from pumice.cli.agent_chat import ChatTools
     from pumice.llm.answers import Generation
     from pumice.llm.chat import Chat
 
@@ -77,16 +79,25 @@ def _edit_lines() -> None:
         readline.parse_and_bind("set enable-bracketed-paste on")
 
 
-def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, Any], receipts: ReceiptFile | None = None) -> int:
+def run(
+    model: str,
+    *,
+    load_options: Mapping[str, Any],
+    options: Mapping[str, Any],
+    receipts: ReceiptFile | None = None,
+    tools: ChatTools | None = None,
+) -> int:
     """Talk until the user leaves; the exit code."""
     from pumice.llm.load import load
 
     check_before_loading(options)
+    if tools:
+        tools.check(receipts=receipts is not None, stop=options.get("stop"))
     _edit_lines()
-    with progress_bar(quiet=False) as report:
-        loaded = load(model, "generate", **load_options, progress=report)
+    with keeping_all(), progress_bar(quiet=False) as report:
+        loaded = load(model, "generate", **load_options, ready_for=options, progress=report)
     last: Any = None
-    with loaded:
+    with loaded, ExitStack() as stack:
         print(f"{model} on {loaded.describe_device()['name']}; {HELP}", file=sys.stderr)
         if loaded.template is None:
             if options.get("system"):
@@ -94,7 +105,13 @@ def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, An
                     f"{model} has no chat template, so there is no place for a system text", hint="leave --system out"
                 )
             print(_NO_TEMPLATE, file=sys.stderr)
-        chat = loaded.chat(**{**options, "system": options.get("system") or None})
+        chat: Any
+        if tools:
+            stack.callback(tools.close)
+            chat = tools.agent(loaded, options)
+            print(tools.describe(chat), file=sys.stderr)
+        else:
+            chat = loaded.chat(**{**options, "system": options.get("system") or None})
         while True:
             try:
                 line = read_message(input)
@@ -115,6 +132,8 @@ def run(model: str, *, load_options: Mapping[str, Any], options: Mapping[str, An
                 said = command(chat, word)
                 if said is not None:
                     print(said, file=sys.stderr)
+                elif line.strip() and tools:
+                    tools.answer(chat, line.strip())
                 elif line.strip():
                     last = _answer(chat, line.strip())
                     if receipts is not None:

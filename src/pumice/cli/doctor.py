@@ -22,14 +22,19 @@ _PACKAGES = ("numpy", "wgpu", "numba", "ml_dtypes")
 def collect() -> dict[str, Any]:
     """Everything that the report says, as data. `exit_code`: 0 all well, 3 no device works, 4 a device gives wrong results."""
     adapters, problem = _adapters()
+    vulkan = _vulkan()
+    specs = ["host", *(f"webgpu:{a['index']}" for a in adapters if a["usable"])]
+    specs += [f"vulkan:{a['index']}" for a in vulkan["adapters"] if a["checked"]]
     report: dict[str, Any] = {
         "pumice": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in _PACKAGES},
+        "host": _host(),
         "adapters": adapters,
+        "vulkan": vulkan,
         "auto": _auto(),
-        "checks": [check(spec) for spec in ["host", *(f"webgpu:{a['index']}" for a in adapters if a["usable"])]],
+        "checks": [check(spec) for spec in specs],
         "plugins": plugin_list(),
         "hints": [],
     }
@@ -60,6 +65,18 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _host() -> dict[str, Any]:
+    """The processor, with the level that kernels are compiled for and those that PUMICE_CPU can pick instead."""
+    from pumice.backends.host.native import jit, levels
+    from pumice.run.device import open_device
+
+    about = open_device("host").describe()
+    others = [level.name for level in levels.available()] if jit.available() else []
+    return {key: about[key] for key in ("cpu", "cores", "memory_bytes", "level")} | {
+        "other_levels": [name for name in others if name != about["level"]]
+    }
+
+
 def _adapters() -> tuple[list[dict[str, Any]], str]:
     from pumice.backends.webgpu.adapters import list_adapters
 
@@ -69,6 +86,34 @@ def _adapters() -> tuple[list[dict[str, Any]], str]:
         return [], e.message
     # OpenGL adapters mostly repeat a device that a better API shows too; `auto` never takes one, so none is checked.
     return [{**a.describe(), "usable": not a.is_opengl} for a in found], ""
+
+
+def _vulkan() -> dict[str, Any]:
+    """The devices of Vulkan, whether each can be used, and what `auto` makes of them. Nothing is fetched for it."""
+    from pumice.backends.vulkan import naga
+    from pumice.backends.vulkan.adapters import list_adapters, version_text
+    from pumice.backends.vulkan.selfcheck import verdict
+
+    found = verdict()
+    report: dict[str, Any] = {"adapters": [], "auto": found.spec is not None, "reason": found.reason, "compiler": ""}
+    try:
+        naga.import_wasmtime()
+        naga.cached_file(fetch=False)
+    except PumiceError as e:
+        report["compiler"] = f"{e.message}; {e.hint}" if e.hint else e.message
+    try:
+        adapters = list_adapters()
+    except PumiceError:
+        return report
+    for a in adapters:
+        about = {
+            **a.describe(),
+            "version": version_text(a.raw.api_version),
+            "problem": a.raw.problem,
+            "usable": not a.raw.problem,
+        }
+        report["adapters"].append({**about, "checked": not a.raw.problem and not report["compiler"]})
+    return report
 
 
 def _auto() -> dict[str, str]:
@@ -156,6 +201,11 @@ def _print(report: dict[str, Any]) -> None:
     out.print(f"[bold]Pumice {report['pumice']}[/] · Python {report['python']} · {report['platform']}")
     out.print(packages, style="dim", markup=False)
     out.print()
+    host = report["host"]
+    level = f"level {host['level']}" if host["level"] else "no compiled kernels"
+    out.print(f"[bold]host[/]      {_plain(host['cpu'])} · {host['cores']} threads · {size_text(host['memory_bytes'])} · {level}")
+    if host["other_levels"]:
+        out.print(f"          PUMICE_CPU can pick {' '.join(host['other_levels'])}")
     for a in report["adapters"]:
         lim = a["limits"]
         out.print(f"[bold]webgpu:{a['index']}[/]  {_plain(a['name'])} · {a['kind']} · {a['api']} · {_plain(a['driver'])}")
@@ -166,6 +216,16 @@ def _print(report: dict[str, Any]) -> None:
         out.print(f"          {' '.join(a['features']) or 'no optional features'}")
     if not report["adapters"]:
         out.print("no WebGPU adapter")
+    vulkan = report["vulkan"]
+    for a in vulkan["adapters"]:
+        out.print(
+            f"[bold]vulkan:{a['index']}[/]  {_plain(a['name'])} · {a['kind']} · Vulkan {a['version']} · {_plain(a['driver'])}"
+        )
+        state = a["problem"] or ("" if a["checked"] else f"not checked: {vulkan['compiler']}")
+        if state:
+            out.print(f"          {_plain(state)}")
+    taken = "auto may take it" if vulkan["auto"] else "auto does not take it"
+    out.print(f"[bold]vulkan[/]    {taken}: {_plain(vulkan['reason'])}")
     out.print()
     out.print(f"auto takes [bold]{report['auto']['device'] or 'nothing'}[/]: {_plain(report['auto']['reason'])}")
     out.print()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ def run(
     texts: Sequence[str],
     file: Path | None,
     *,
-    device: str,
+    load_options: Mapping[str, Any],
     as_json: bool,
     npy: Path | None,
     receipts: ReceiptFile | None = None,
@@ -30,7 +30,7 @@ def run(
     from pumice.llm.load import load
 
     items = text_items(texts, file, "embed")
-    with progress_bar(quiet=as_json) as report, load(model, "embed", device=device, progress=report) as loaded:
+    with progress_bar(quiet=as_json) as report, load(model, "embed", **load_options, progress=report) as loaded:
         started = time.perf_counter()
         found = loaded.embed(items, progress=report, receipt=receipts is not None)
         vectors, proof = found if receipts is not None else (found, None)
@@ -52,7 +52,8 @@ def run(
             print(" ".join(f"{v:.6f}" for v in row))
     if not as_json:
         where = f", in {npy}" if npy else ""
-        print(f"{len(items)} vectors of {loaded.dim} in {seconds:.2f} s on {device_line(info)}{where}", file=sys.stderr)
+        on = device_line(info, loaded.precision)
+        print(f"{len(items)} vectors of {loaded.dim} in {seconds:.2f} s on {on}{where}", file=sys.stderr)
         if kept:
             print(f"receipt: {kept['receipt']['file']}", file=sys.stderr)
     return 0

@@ -12,14 +12,21 @@ from typing import Any
 
 from pumice.cli import INTERRUPTED
 from pumice.cli.cooperative_option import NOT_SHARED, SharingOptions
+from pumice.cli.fast_notice import fast_notice
 from pumice.cli.pull import progress_bar
 from pumice.cli.receipt_option import ReceiptFile
 from pumice.cli.text_input import whole_prompt
+from pumice.core.collection import keeping_all
 
 
-def device_line(info: Mapping[str, Any]) -> str:
-    """A device as the command line names it."""
-    return f"{info['name']} (software)" if info["software"] and info["target"] != "host" else str(info["name"])
+def device_line(info: Mapping[str, Any], precision: str = "exact") -> str:
+    """A device as the command line names it, and the precision if it is not the usual one.
+
+    >>> device_line({"name": "host", "target": "host", "software": True}, "fast")
+    'host, precision fast'
+    """
+    name = f"{info['name']} (software)" if info["software"] and info["target"] != "host" else str(info["name"])
+    return name if precision == "exact" else f"{name}, precision {precision}"
 
 
 def speed_line(answer: Any, device: Mapping[str, Any]) -> str:
@@ -29,7 +36,7 @@ def speed_line(answer: Any, device: Mapping[str, Any]) -> str:
     return (
         f"{u['completion_tokens']} tokens at {t['decode_tok_s']:.1f}/s, "
         f"prompt {u['prompt_tokens']} at {t['prefill_tok_s']:.0f}/s, first after {t['first_token_s']:.2f} s, "
-        f"{drafts}loaded in {t['load_s']:.2f} s, on {device_line(device)}"
+        f"{drafts}loaded in {t['load_s']:.2f} s, on {device_line(device, answer.precision)}"
     )
 
 
@@ -115,12 +122,12 @@ def run(
     check_before_loading(options)
     prompt = whole_prompt(prompt, raw=bool(options.get("raw")))
     with ExitStack() as stack:
-        with progress_bar(quiet=as_json) as report:
-            loaded = stack.enter_context(load(model, "generate", **load_options, progress=report))
+        with keeping_all(), progress_bar(quiet=as_json) as report:
+            loaded = stack.enter_context(load(model, "generate", **load_options, ready_for=options, progress=report))
             loaded.cooperate(sharing.cooperative)
             drafter: Any = draft
             if draft is not None and draft != "lookup":
-                same = {k: load_options[k] for k in ("device", "context", "cache_dtype")}
+                same = {k: load_options[k] for k in ("device", "context", "cache_dtype", "precision")}
                 drafter = stack.enter_context(load(draft, "generate", **same, progress=report))
         pressed = stack.enter_context(interruptible())
         info = loaded.describe_device()
@@ -146,6 +153,8 @@ def run(
                 print(line, file=sys.stderr)
             if line := sharing.line():
                 print(line, file=sys.stderr)
+            if notice := fast_notice(loaded, at_terminal=sys.stderr.isatty()):
+                print(notice, file=sys.stderr)
             if receipts is not None:
                 print(f"receipt: {receipts.save(answer.receipt)}", file=sys.stderr)
         if profile is not None and not pressed():
@@ -186,6 +195,7 @@ def answer_json(answer: Any, device: Mapping[str, Any], model: Mapping[str, Any]
         "timings": {k: round(v, 6) for k, v in answer.timings.items()},
         "seed": answer.seed,
         "sampling": answer.sampling,
+        "precision": answer.precision,
         "device": dict(device),
         "model": dict(model),
     }

@@ -6,10 +6,12 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pumice.cli.inspect_page import data, render, text
 from pumice.cli.inspect_page.subject import Subject, measure, open_subject
 from pumice.cli.pull import progress_bar
+from pumice.core.precisions import Precision
 from pumice.errors import InputError
 
 
@@ -24,12 +26,14 @@ def run(
     context: int,
     at: Sequence[str],
     as_json: bool,
+    precision: Precision | None = None,
 ) -> int:
     """Look, print, and write the page if one is wanted; the exit code."""
     sizes = read_sizes(at)
+    planned: dict[str, Any] = {"device": device, "prefill": prefill, "context": context, "precision": precision}
     with (
         progress_bar(quiet=as_json) as progress,
-        open_subject(model, device=device, prefill=prefill, context=context, weights_only=weights, progress=progress) as subject,
+        open_subject(model, **planned, weights_only=weights, progress=progress) as subject,
     ):
         _check_sizes(subject, sizes)
         profile = measure(subject, device, sizes, progress) if measured else None

@@ -12,39 +12,29 @@ from typing import Annotated, Any
 import typer
 
 from pumice.cli import INTERRUPTED, plain
+from pumice.cli.mcp import mcp_app
+from pumice.cli.memory import ask, index
 from pumice.cli.options import (
-    CacheDType,
     Context,
     Cooperative,
     Device,
-    Forbid,
-    FrequencyPenalty,
-    LargestStep,
+    Fast,
     LivePageFile,
-    LogitBias,
-    Lora,
-    LoraScale,
-    MaxTokens,
-    MinP,
-    Packs,
-    PresencePenalty,
+    Precision,
     Receipt,
     ReceiptPrivate,
-    RepeatPenalty,
-    Seed,
-    Stop,
-    System,
     TargetMs,
-    Temperature,
     TextFile,
-    TopK,
-    TopP,
-    TypicalP,
     YieldMs,
+    precision_of,
 )
 from pumice.cli.pack import Json, pack_app
 from pumice.cli.receipt import receipt_app
 from pumice.cli.route import route_app
+from pumice.cli.serve import serve
+from pumice.cli.skill import skill_app
+from pumice.cli.splat import splat_app
+from pumice.cli.text_commands import chat, run
 from pumice.errors import InputError, PumiceError, PumiceWarning
 
 app = typer.Typer(
@@ -110,6 +100,13 @@ def pull(
 app.add_typer(pack_app, name="pack")
 app.add_typer(route_app, name="route")
 app.add_typer(receipt_app, name="receipt")
+app.add_typer(skill_app, name="skill")
+app.add_typer(splat_app, name="splat")
+app.add_typer(mcp_app, name="mcp")
+
+app.command()(serve)
+app.command()(index)
+app.command()(ask)
 
 models_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 app.add_typer(models_app, name="models")
@@ -135,129 +132,8 @@ def models_rm(
     remove(model, as_json=json)
 
 
-@app.command()
-def run(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")
-    ],
-    prompt: Annotated[
-        str | None,
-        typer.Argument(metavar="PROMPT", help="What to answer. What is piped in follows it; - or nothing takes that alone."),
-    ] = None,
-    device: Device = "auto",
-    json: Json = False,
-    context: Context = 2048,
-    cache_dtype: CacheDType = "f32",
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    typical_p: TypicalP = None,
-    repeat_penalty: RepeatPenalty = None,
-    presence_penalty: PresencePenalty = None,
-    frequency_penalty: FrequencyPenalty = None,
-    logit_bias: LogitBias = None,
-    forbid: Forbid = None,
-    seed: Seed = None,
-    stop: Stop = None,
-    system: System = None,
-    lora: Lora = None,
-    lora_scale: LoraScale = 1.0,
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")] = False,
-    logprobs: Annotated[
-        int | None,
-        typer.Option(help="Log-probabilities of the tokens, and of this many alternatives (0 to 20).", show_default="none"),
-    ] = None,
-    json_schema: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Answer with JSON as this schema describes it.", show_default="none")
-    ] = None,
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            metavar="lookup|MODEL",
-            help="Draft tokens from the text so far, or by a smaller model: the same answer, in fewer steps.",
-            show_default="none",
-        ),
-    ] = None,
-    pack: Packs = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse a --max-tokens that the context has no room for.")] = False,
-    profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one token step, its times to stderr.")
-    ] = None,
-    receipt: Receipt = None,
-    receipt_private: ReceiptPrivate = False,
-    cooperative: Cooperative = False,
-    target_ms: TargetMs = None,
-    yield_ms: YieldMs = None,
-    largest_step: LargestStep = None,
-    page: LivePageFile = None,
-) -> None:
-    """One answer, streamed; speed and device on stderr."""
-    from pumice.cli.cooperative_option import sharing
-    from pumice.cli.generate import bias_of
-    from pumice.cli.generate import run as answer
-    from pumice.cli.receipt_option import receipt_file
-    from pumice.cli.text_input import read_text
-
-    options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    options |= {"min_p": min_p, "typical_p": typical_p, "repeat_penalty": repeat_penalty, "presence_penalty": presence_penalty}
-    options |= {"frequency_penalty": frequency_penalty, "logit_bias": bias_of(logit_bias), "forbid": forbid}
-    options |= {"seed": seed, "stop": stop, "system": system}
-    options |= {"raw": raw, "logprobs": logprobs, "strict": strict, "json_schema": json_schema and read_text(json_schema)}
-    load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
-    load |= {"packs": pack, "largest_step": largest_step}
-    more: dict[str, Any] = {"draft": draft, "profile": profile, "sharing": sharing(cooperative, target_ms, yield_ms, page)}
-    more["receipts"] = receipt_file(receipt, private=receipt_private)
-    raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, **more))
-
-
-@app.command()
-def chat(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A path, hf:owner/repo, pypi:package==version/path, or an alias.")
-    ],
-    device: Device = "auto",
-    context: Context = 2048,
-    cache_dtype: CacheDType = "f32",
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    typical_p: TypicalP = None,
-    repeat_penalty: RepeatPenalty = None,
-    presence_penalty: PresencePenalty = None,
-    frequency_penalty: FrequencyPenalty = None,
-    logit_bias: LogitBias = None,
-    forbid: Forbid = None,
-    seed: Seed = None,
-    stop: Stop = None,
-    system: System = None,
-    lora: Lora = None,
-    lora_scale: LoraScale = 1.0,
-    receipt: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a signed receipt of each answer: talk.json stands for talk-1.json, talk-2.json and so on.",
-            show_default="none",
-        ),
-    ] = None,
-    receipt_private: ReceiptPrivate = False,
-) -> None:
-    """A conversation in the terminal; Ctrl-C stops an answer, Ctrl-D ends."""
-    from pumice.cli.chat import run as talk
-    from pumice.cli.generate import bias_of
-    from pumice.cli.receipt_option import receipt_file
-
-    options: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p}
-    options |= {"min_p": min_p, "typical_p": typical_p, "repeat_penalty": repeat_penalty, "presence_penalty": presence_penalty}
-    options |= {"frequency_penalty": frequency_penalty, "logit_bias": bias_of(logit_bias), "forbid": forbid}
-    options |= {"seed": seed, "stop": stop, "system": system}
-    load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
-    receipts = receipt_file(receipt, private=receipt_private, several=True)
-    raise typer.Exit(talk(model, load_options=load, options=options, receipts=receipts))
+app.command()(run)
+app.command()(chat)
 
 
 @app.command()
@@ -268,6 +144,8 @@ def embed(
     device: Device = "auto",
     json: Json = False,
     npy: Annotated[Path | None, typer.Option(help="Write the vectors to this NumPy file.")] = None,
+    precision: Precision = None,
+    fast: Fast = False,
     receipt: Receipt = None,
     receipt_private: ReceiptPrivate = False,
 ) -> None:
@@ -275,8 +153,9 @@ def embed(
     from pumice.cli.embed import run as embed_texts
     from pumice.cli.receipt_option import receipt_file
 
+    load = {"device": device, "precision": precision_of(precision, fast)}
     receipts = receipt_file(receipt, private=receipt_private)
-    raise typer.Exit(embed_texts(model, texts or [], file, device=device, as_json=json, npy=npy, receipts=receipts))
+    raise typer.Exit(embed_texts(model, texts or [], file, load_options=load, as_json=json, npy=npy, receipts=receipts))
 
 
 CrossEncoder = Annotated[str, typer.Argument(metavar="MODEL", help="A cross-encoder: a path or hf:owner/repo.")]
@@ -291,6 +170,8 @@ def rerank(
     top: Annotated[int | None, typer.Option(min=1, help="Only the N best.", show_default="all", metavar="N")] = None,
     device: Device = "auto",
     json: Json = False,
+    precision: Precision = None,
+    fast: Fast = False,
     receipt: Receipt = None,
     receipt_private: ReceiptPrivate = False,
 ) -> None:
@@ -298,8 +179,9 @@ def rerank(
     from pumice.cli.receipt_option import receipt_file
     from pumice.cli.score import rerank as rank_texts
 
+    load = {"device": device, "precision": precision_of(precision, fast)}
     receipts = receipt_file(receipt, private=receipt_private)
-    raise typer.Exit(rank_texts(model, query, texts or [], file, top=top, device=device, as_json=json, receipts=receipts))
+    raise typer.Exit(rank_texts(model, query, texts or [], file, top=top, load_options=load, as_json=json, receipts=receipts))
 
 
 @app.command()
@@ -309,6 +191,8 @@ def classify(
     file: TextFile = None,
     device: Device = "auto",
     json: Json = False,
+    precision: Precision = None,
+    fast: Fast = False,
     receipt: Receipt = None,
     receipt_private: ReceiptPrivate = False,
 ) -> None:
@@ -316,8 +200,9 @@ def classify(
     from pumice.cli.receipt_option import receipt_file
     from pumice.cli.score import classify as label_texts
 
+    load = {"device": device, "precision": precision_of(precision, fast)}
     receipts = receipt_file(receipt, private=receipt_private)
-    raise typer.Exit(label_texts(model, texts or [], file, device=device, as_json=json, receipts=receipts))
+    raise typer.Exit(label_texts(model, texts or [], file, load_options=load, as_json=json, receipts=receipts))
 
 
 @app.command()
@@ -327,6 +212,8 @@ def bench(
     json: Json = False,
     prompt: Annotated[int, typer.Option(min=1, help="Prompt tokens of a language model's measurement.")] = 256,
     answer: Annotated[int, typer.Option(min=2, help="Answer tokens of a language model's measurement.")] = 64,
+    precision: Precision = None,
+    fast: Fast = False,
     tune: Annotated[bool, typer.Option("--tune", help="Measure which kernels suit this GPU, and use those from now on.")] = False,
     receipt: Receipt = None,
     receipt_private: ReceiptPrivate = False,
@@ -343,7 +230,8 @@ def bench(
         raise typer.Exit(measure_kernels(device, as_json=json))
     from pumice.cli.bench import run as measure
 
-    raise typer.Exit(measure(what, device=device, as_json=json, prompt=prompt, answer=answer, receipts=receipts))
+    load = {"device": device, "precision": precision_of(precision, fast)}
+    raise typer.Exit(measure(what, load_options=load, as_json=json, prompt=prompt, answer=answer, receipts=receipts))
 
 
 @app.command()
@@ -390,6 +278,8 @@ def export(
     cache_dtype: Annotated[
         str | None, typer.Option(help="How keys and values are kept: f32, f16 or q8.", show_default="f32")
     ] = None,
+    precision: Precision = None,
+    fast: Fast = False,
     variants: Annotated[
         str | None,
         typer.Option(
@@ -404,7 +294,8 @@ def export(
     """Write all that a browser, or a runtime in another language, needs to run a model or a function, or to train."""
     from pumice.cli.export import run as write
 
-    sizes = {"context": context, "slots": slots, "chunk": chunk, "cache_dtype": cache_dtype}
+    sizes: dict[str, Any] = {"context": context, "slots": slots, "chunk": chunk, "cache_dtype": cache_dtype}
+    sizes["precision"] = precision_of(precision, fast)
     given = {name: value for name, value in sizes.items() if value is not None}
     folders = {"bundle": bundle, "web": web}
     raise typer.Exit(write(model, **folders, check=check, variants=variants, force=force, as_json=json, options=given))
@@ -437,7 +328,7 @@ def train(
     change: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, as run.epochs=5; may be repeated.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, host, webgpu, webgpu:N or webgpu:NAME.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, host, webgpu[:N|:NAME] or vulkan[:N|:NAME].")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder; by default runs/NAME.")] = None,
     json: Json = False,
     receipt: Receipt = None,
@@ -468,6 +359,8 @@ def inspect(
     prefill: Annotated[bool, typer.Option("--prefill", help="The graph for prompts instead of the token step.")] = False,
     weights: Annotated[bool, typer.Option("--weights", help="Only metadata and tensors; plan nothing.")] = False,
     context: Context = 2048,
+    precision: Precision = None,
+    fast: Fast = False,
     at: Annotated[list[str] | None, typer.Option(metavar="SYMBOL=N", help="A size to look at; else the largest.")] = None,
     json: Json = False,
 ) -> None:
@@ -483,6 +376,7 @@ def inspect(
             prefill=prefill,
             weights=weights,
             context=context,
+            precision=precision_of(precision, fast),
             at=at or (),
             as_json=json,
         )

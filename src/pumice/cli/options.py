@@ -7,9 +7,22 @@ from typing import Annotated
 
 import typer
 
-Device = Annotated[str, typer.Option(help="auto, host, webgpu, webgpu:N or webgpu:NAME.")]
+from pumice.core.precisions import Precision as PrecisionName
+from pumice.core.precisions import check_precision
+from pumice.errors import InputError
+
+Device = Annotated[str, typer.Option(help="auto, host, webgpu[:N|:NAME] or vulkan[:N|:NAME].")]
 Context = Annotated[int, typer.Option(min=1, help="The most tokens a conversation may have.")]
 CacheDType = Annotated[str, typer.Option("--cache-dtype", help="How keys and values are kept: f32, f16 or q8.")]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="exact|fast",
+        help="Activations that meet quantised weights: as they are, or rounded to 8 bits, which processors multiply faster.",
+        show_default="exact, or as a bundle says",
+    ),
+]
+Fast = Annotated[bool, typer.Option("--fast", help="Short for --precision fast.")]
 MaxTokens = Annotated[
     int | None,
     typer.Option(help="The most tokens of the answer, as far as the context has room.", show_default="the model's own, else 512"),
@@ -51,9 +64,23 @@ Forbid = Annotated[
     list[str] | None,
     typer.Option(metavar="TOKEN", help="A token, by text, that is never used; may be repeated.", show_default="none"),
 ]
+Beams = Annotated[
+    int | None, typer.Option(help="Beam search: this many answers go on together, 1 to 16; without sampling.", show_default="1")
+]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(help="Beams are ranked by log-probability / length ** P: above 0 favours long answers.", show_default="1.0"),
+]
 Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.", show_default="random")]
 Stop = Annotated[list[str] | None, typer.Option(help="A text that ends the answer; may be repeated.", show_default="none")]
 System = Annotated[str | None, typer.Option(help="The system text.", show_default="the chat template's own")]
+Server = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Let a running `pumice serve` answer; MODEL is a name there.", show_default="none"),
+]
+ServerKeyFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The file with the API key for --server.", show_default="none")
+]
 Lora = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="A LoRA adapter in PEFT's format, applied beside the weights.", show_default="none"),
@@ -95,3 +122,21 @@ LivePageFile = Annotated[
 ReceiptPrivate = Annotated[
     bool, typer.Option("--receipt-private", help="The receipt holds neither texts nor tokens, only hashes that nobody can guess.")
 ]
+
+
+def precision_of(precision: str | None, fast: bool) -> PrecisionName | None:
+    """What --precision and --fast say together; None where neither is given.
+
+    >>> precision_of(None, True), precision_of("exact", False), precision_of(None, False)
+    ('fast', 'exact', None)
+    >>> precision_of("exact", True)
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] --fast and --precision exact contradict each other
+      hint: leave one of them out
+    """
+    if precision is None:
+        return "fast" if fast else None
+    found = check_precision(precision)
+    if fast and found != "fast":
+        raise InputError(f"--fast and --precision {found} contradict each other", hint="leave one of them out", name="precision")
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_text
-import statistics
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -47,6 +46,8 @@ def run_kernel(
     json: Json = False,
 ) -> None:
     """Run one WASM kernel of a pack, in its sandbox, and show what it computes and how long it takes."""
+    import statistics  # here, as all commands import this module
+
     import numpy as np
 
     from pumice.packs.wasm.kernel import WasmKernel

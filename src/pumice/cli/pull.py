@@ -14,9 +14,9 @@ from pumice.sources.files import size_text
 
 _WORDS = {"find": "looking for it", "fetch": "fetching", "check": "checking", "unpack": "unpacking", "upload": "uploading",
           "compile": "compiling kernels for this processor, once", "embed": "embedding", "score": "scoring",
-          "plan": "planning", "write": "writing weights", "done": "done"}  # fmt: skip
+          "index": "indexing files", "plan": "planning", "write": "writing weights", "done": "done"}  # fmt: skip
 # Phases that count pieces; the others count bytes.
-_PIECES = ("compile", "plan", "embed", "score")
+_PIECES = ("compile", "plan", "embed", "score", "index")
 # Phases that are reported without a terminal.
 _LINES = ("compile", "plan", "write")
 # What is over sooner needs no bar, and none of the time that it takes to get ready to draw one.

@@ -39,7 +39,7 @@ def verify(
     any_key: Annotated[bool, typer.Option("--any-key", help="Do not ask whose key signed it; check all else.")] = False,
     replay: Annotated[bool, typer.Option("--replay", help="Run it again, and say which class of agreement holds.")] = False,
     device: Annotated[
-        str | None, typer.Option(help="The device to run it on: host, webgpu, webgpu:N.", show_default="as it was")
+        str | None, typer.Option(help="The device to run it on: host, webgpu, vulkan, webgpu:N.", show_default="as it was")
     ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Where the model is.", show_default="where the receipt says")

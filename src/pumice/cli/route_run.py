@@ -41,7 +41,8 @@ def run_route(
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="MODEL", help="The model that runs it.", show_default="none")] = None,
     device: Annotated[
-        str | None, typer.Option(help="auto, host, webgpu, webgpu:N or webgpu:NAME.", show_default="the route's own, else auto")
+        str | None,
+        typer.Option(help="auto, host, webgpu[:N|:NAME] or vulkan[:N|:NAME].", show_default="the route's own, else auto"),
     ] = None,
     config: Annotated[
         list[str] | None,

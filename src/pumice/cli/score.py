@@ -62,14 +62,14 @@ def _run(
     count: int,
     scored: Callable[[Any, Any], Scored],
     *,
-    device: str,
+    load_options: Mapping[str, Any],
     as_json: bool,
     receipts: ReceiptFile | None = None,
 ) -> int:
     """Load a model for a task, and print what `scored` makes of it: an object, or lines; the receipt goes to its file."""
     from pumice.llm.load import load
 
-    with progress_bar(quiet=as_json) as report, load(model, task, device=device, progress=report) as loaded:
+    with progress_bar(quiet=as_json) as report, load(model, task, **load_options, progress=report) as loaded:
         started = time.perf_counter()
         out, lines, proof = scored(loaded, report)
         seconds = time.perf_counter() - started
@@ -81,7 +81,7 @@ def _run(
         return 0
     for line in lines:
         print(line)
-    print(f"{count} texts in {seconds:.2f} s on {device_line(info)}", file=sys.stderr)
+    print(f"{count} texts in {seconds:.2f} s on {device_line(info, loaded.precision)}", file=sys.stderr)
     if kept:
         print(f"receipt: {kept['receipt']['file']}", file=sys.stderr)
     return 0

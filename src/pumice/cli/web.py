@@ -33,7 +33,7 @@ def run(target: str, *, host: str, port: int | None, open_page: bool, as_json: b
         print(json.dumps(shown) if as_json else f"{model} at {server.url}; Ctrl-C ends it", flush=True)
         if not as_json and host not in ("127.0.0.1", "localhost", "::1"):
             print("pumice: browsers on other machines give WebGPU to pages over https only", file=sys.stderr)
-        if open_page and _has_display():
+        if open_page and has_display():
             webbrowser.open(server.url)
         try:
             threading.Event().wait()
@@ -86,6 +86,6 @@ def _model_of(folder: Path) -> str:
     return name if isinstance(name, str) else str(manifest.get("kind", "model"))
 
 
-def _has_display() -> bool:
+def has_display() -> bool:
     """Whether there is a screen to show a browser on: without one, a text browser would take over the terminal."""
     return sys.platform in ("win32", "darwin") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.core.block_formats import BlockLayout, SubScales
+from pumice.core.block_formats import BitField, Bits, BlockLayout, GridCodes, SubScales, Trits
+from pumice.core.grids import grid_rows
 from pumice.errors import InputError
 
 Bytes = NDArray[np.uint8]
@@ -113,7 +114,11 @@ UE4M3[[127, 255]] = 0, 240
 
 
 def get_codes(layout: BlockLayout, blocks: Bytes) -> Bytes:
-    """The codes [n, elements] of blocks [n, nbytes], as they are stored."""
+    """The codes [n, elements] of blocks [n, nbytes], as they are stored; of a grid, its numbers in two's complement."""
+    if layout.grid is not None:
+        return _get_grid_numbers(layout.grid, layout.elements, blocks)
+    if layout.trits:
+        return np.concatenate([_get_trits(trits, blocks) for trits in layout.trits], axis=1)
     found, at = None, 0
     for plane in layout.planes:
         packed = blocks[:, plane.start : plane.start + layout.elements * plane.width // 8].reshape(len(blocks), -1, 1, plane.run)
@@ -125,7 +130,9 @@ def get_codes(layout: BlockLayout, blocks: Bytes) -> Bytes:
 
 
 def put_codes(layout: BlockLayout, blocks: Bytes, codes: NDArray[np.uint8]) -> None:
-    """The other way round."""
+    """The other way round, for codes in planes or trits."""
+    for trits, part in zip(layout.trits, np.split(codes, np.cumsum([t.elements for t in layout.trits])[:-1], axis=1)):
+        _put_trits(trits, blocks, part)
     at = 0
     for plane in layout.planes:
         part = codes.reshape(len(blocks), -1, 8 // plane.width, plane.run)
@@ -140,40 +147,101 @@ def _shifts(width: int) -> Bytes:
     return np.arange(0, 8, width, dtype=np.uint8)[:, None]
 
 
+def _get_trits(trits: Trits, blocks: Bytes) -> Bytes:
+    stored = blocks[:, None, trits.start : trits.start + trits.run]
+    # Digits before the one in question go beyond the byte, and are lost.
+    fractions = stored * np.array([3**n for n in range(trits.digits)], np.uint8)[:, None]
+    return (fractions.astype(np.uint16) * np.uint16(3) >> np.uint16(8)).astype(np.uint8).reshape(len(blocks), -1)
+
+
+def _put_trits(trits: Trits, blocks: Bytes, codes: Bytes) -> None:
+    digits = codes.reshape(len(blocks), trits.digits, trits.run).astype(np.uint16)
+    whole = np.sum(digits * np.array([3 ** (4 - n) for n in range(trits.digits)], np.uint16)[:, None], axis=1, dtype=np.uint16)
+    blocks[:, trits.start : trits.start + trits.run] = (whole * np.uint16(256) + np.uint16(242)) // np.uint16(243)
+
+
+def even_signs(signs: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Seven bits with an eighth that makes the number of set ones even.
+
+    >>> even_signs(np.array([0, 1, 3, 127], np.uint16)).tolist()
+    [0, 129, 3, 255]
+    """
+    fours = signs ^ signs >> np.uint16(4)
+    pairs = fours ^ fours >> np.uint16(2)
+    found: NDArray[np.uint16] = signs | (pairs ^ pairs >> np.uint16(1)) << np.uint16(7) & np.uint16(128)
+    return found
+
+
+def _get_grid_numbers(codes: GridCodes, elements: int, blocks: Bytes) -> Bytes:
+    rows, bits = grid_rows(codes.grid), np.arange(8, dtype=np.uint16)
+    index, at = np.zeros(1, np.uint16), 0
+    for field in codes.index:
+        index = index | get_fields(field_bits(field, elements // codes.grid.width), blocks) << np.uint16(at)
+        at += field.width
+    eights: NDArray[np.int8] = rows[index].reshape(len(blocks), -1, 8)
+    if codes.signs is not None:
+        signs = get_fields(field_bits(codes.signs, elements // 8), blocks)
+        signs = even_signs(signs) if codes.signs.width == 7 else signs
+        eights = np.where(signs[:, :, None] >> bits & np.uint16(1), -eights, eights)
+    if codes.offsets is not None:
+        is_less = get_fields(field_bits(codes.offsets, elements // 8), blocks)
+        eights = eights + np.where(is_less, np.int8(-1), np.int8(1))[:, :, None]
+    return eights.reshape(len(blocks), elements).view(np.uint8)
+
+
 @functools.cache
-def _fields(scales: SubScales) -> list[tuple[NDArray[np.intp], Bytes, Bytes, int]]:
-    """Bytes, shifts and masks of each field of all parts, lowest first, and the bit at which it starts in the number."""
+def field_bits(field: BitField, count: int) -> tuple[tuple[Bits, ...], ...]:
+    """Where the bits of the first `count` numbers of a field are."""
+    return tuple(field.of(i) for i in range(count))
+
+
+@functools.cache
+def _columns(numbers: tuple[tuple[Bits, ...], ...]) -> list[tuple[NDArray[np.intp], Bytes, Bytes, NDArray[np.uint16]]]:
+    """Bytes, shifts and masks of each run of bits of all numbers, lowest first, and the bit of the number at which it starts."""
     found = []
-    for field in range(max(len(part) for part in scales.parts)):
-        # A part with fewer fields has no bits in the others.
-        bits = [part[field] if field < len(part) else None for part in scales.parts]
+    for run in range(max(len(number) for number in numbers)):
+        # A number with fewer runs has no bits in the others.
+        bits = [number[run] if run < len(number) else None for number in numbers]
         columns = np.array([b.byte if b else 0 for b in bits])
         shifts, widths = (np.array([getattr(b, name) if b else 0 for b in bits], np.uint8) for name in ("shift", "width"))
-        at = next(sum(b.width for b in part[:field]) for part in scales.parts if field < len(part))
+        at = np.array([sum(b.width for b in number[:run]) for number in numbers], np.uint16)
         found.append((columns, shifts, ((1 << widths.astype(np.uint16)) - 1).astype(np.uint8), at))
     return found
 
 
+def get_fields(numbers: tuple[tuple[Bits, ...], ...], blocks: Bytes) -> NDArray[np.uint16]:
+    """Numbers [n, count] whose bits are at these places."""
+    stored = np.zeros((len(blocks), len(numbers)), np.uint16)
+    for columns, shifts, masks, at in _columns(numbers):
+        stored |= (blocks[:, columns] >> shifts & masks).astype(np.uint16) << at
+    return stored
+
+
+def put_fields(numbers: tuple[tuple[Bits, ...], ...], blocks: Bytes, values: NDArray[Any]) -> None:
+    """The other way round, for blocks whose bits there are 0."""
+    for column, number in zip(values.astype(np.uint16).T, numbers, strict=True):
+        at = 0
+        for bits in number:
+            part = column >> np.uint16(at) & np.uint16((1 << bits.width) - 1)
+            blocks[:, bits.byte] |= (part << np.uint16(bits.shift)).astype(np.uint8)
+            at += bits.width
+
+
 def get_sub_scales(scales: SubScales, blocks: Bytes) -> Floats:
     """The numbers [n, parts] that multiply the parts of a block."""
-    stored = np.zeros((len(blocks), len(scales.parts)), np.uint8)
-    for columns, shifts, masks, at in _fields(scales):
-        stored |= (blocks[:, columns] >> shifts & masks) << np.uint8(at)
+    stored = get_fields(scales.parts, blocks).astype(np.uint8)
     if scales.is_float:
         halved: Floats = UE4M3.take(stored)
         return halved
     found: Floats = (stored.view(np.int8) if scales.is_signed else stored).astype(np.float32)
+    if scales.odd:
+        return found * np.float32(2 * scales.odd) + np.float32(scales.odd)
     return found - np.float32(scales.zero) if scales.zero else found
 
 
 def put_sub_scales(scales: SubScales, blocks: Bytes, values: NDArray[Any]) -> None:
     """Adds whole numbers [n, parts] to blocks whose bits for them are 0."""
-    stored = (values + scales.zero).astype(np.int16).astype(np.uint8)
-    for values_of_part, part in zip(stored.T, scales.parts, strict=True):
-        at = 0
-        for bits in part:
-            blocks[:, bits.byte] |= (values_of_part >> np.uint8(at) & np.uint8((1 << bits.width) - 1)) << np.uint8(bits.shift)
-            at += bits.width
+    put_fields(scales.parts, blocks, (values + scales.zero).astype(np.int16).astype(np.uint8))
 
 
 def get_scale(layout: BlockLayout, blocks: Bytes) -> Floats | None:
@@ -184,7 +252,14 @@ def get_scale(layout: BlockLayout, blocks: Bytes) -> Floats | None:
         return half_powers(blocks[:, layout.scale : layout.scale + 1])
     if layout.scale_kind == "f32":
         return blocks[:, layout.scale : layout.scale + 4].view("<f4").astype(np.float32)
+    if layout.scale_kind == "nibbles":
+        return get_fields((nibbles_at(layout.scale),), blocks).view(np.float16).astype(np.float32)
     return get_f16(blocks, layout.scale)
+
+
+def nibbles_at(byte: int) -> tuple[Bits, ...]:
+    """Where the bits of an f16 in nibbles are."""
+    return tuple(Bits(byte + 2 * i, 4, 4) for i in range(4))
 
 
 def half_powers(exponents: Bytes) -> Floats:

@@ -23,6 +23,7 @@ from pumice.core.block_codec import (
     put_sub_scales,
     require_finite,
 )
+from pumice.core.block_encode_grid import encode_grid
 from pumice.core.block_formats import DOUBLED_E2M1, BlockLayout
 
 
@@ -30,6 +31,9 @@ def encode_blocks(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
     """Fills blocks [n, nbytes] from x [n, elements], which serves as scratch."""
     # Fields that share bytes are added one after the other.
     blocks[:] = 0
+    if layout.grid is not None:
+        encode_grid(layout, x, blocks)
+        return
     if layout.table:
         encode = {"e8m0": _encode_exponent, "f16": _encode_table}[layout.scale_kind]
         codes = (_encode_float_scales if layout.scale is None else encode)(layout, x, blocks)
@@ -37,6 +41,8 @@ def encode_blocks(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
         codes = (_encode_signed if layout.scale_kind == "f16" else _encode_sums)(layout, x, blocks)
     elif layout.least is not None:
         codes = (_encode_between if layout.scales is None else _encode_between_parts)(layout, x, blocks)
+    elif layout.zero == 1:
+        codes = _encode_ternary(layout, x, blocks)
     else:
         codes = (_encode_symmetric if layout.scales is None else _encode_symmetric_parts)(layout, x, blocks)
     put_codes(layout, blocks, codes)
@@ -81,12 +87,26 @@ def _encode_signed(layout: BlockLayout, x: Floats, blocks: Bytes) -> Bytes:
     d = np.abs(x).max(axis=1, keepdims=True) / np.float32(127)
     put_f16(blocks, layout.scale, d)
     x *= inverse(d)
+    return _rounded(x).astype(np.int8).view(np.uint8)
+
+
+def _rounded(x: Floats) -> Floats:
+    """The nearest whole numbers; x serves as scratch."""
     # Halves round away from zero; adding 0.5 first would also lift the largest float below one half.
     whole = np.trunc(x)
     x -= whole
     x *= 2
     whole += np.trunc(x)
-    return whole.astype(np.int8).view(np.uint8)
+    return whole
+
+
+def _encode_ternary(layout: BlockLayout, x: Floats, blocks: Bytes) -> Bytes:
+    """Levels 0…2, which stand for -1, 0 and 1."""
+    assert layout.scale is not None
+    d = np.abs(x).max(axis=1, keepdims=True)
+    put_f16(blocks, layout.scale, d)
+    x *= inverse(d)
+    return (_rounded(x) + 1).astype(np.uint8)
 
 
 def _encode_sums(layout: BlockLayout, x: Floats, blocks: Bytes) -> Bytes:

@@ -78,6 +78,19 @@ class Caps:
         return self.target == "webgpu"
 
     @property
+    def turns_matmuls(self) -> bool:
+        """Whether matmuls read transposed operands for nothing: one that is only read transposed then computes its transpose."""
+        return self.target == "host"
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether matmuls gain from activations of 8 bits, which they then read as they are (`precision="fast"`).
+
+        WGSL's kernels compute in f32: elsewhere the activations are rounded first, and the matmul is the exact one.
+        """
+        return self.target == "host"
+
+    @property
     def is_gpu(self) -> bool:
         """Whether it is hardware that runs kernels: WebGPU, and no software rasteriser."""
         return self.target == "webgpu" and not self.software
@@ -127,6 +140,27 @@ class Caps:
     def serial_threads(self) -> bool:
         """Whether the threads of a workgroup run serially on one core: barriers are slow, sharing small work gains nothing."""
         return self.software
+
+    @property
+    def avoids_barriers(self) -> bool:
+        """Whether threads should share nothing: they run serially, and without subgroups they only meet at barriers, which take
+        long to compile and to run.
+
+        >>> Caps.preset("browser-software").avoids_barriers, Caps.preset("lavapipe").avoids_barriers
+        (True, False)
+        """
+        return self.serial_threads and not self.subgroups
+
+    @property
+    def loop_rounds(self) -> int | None:
+        """The rounds that all loops of a thread may have together; None for any number.
+
+        Mesa's llvmpipe, the software device that has subgroups, ends loops without an error after so many.
+
+        >>> Caps.preset("lavapipe").loop_rounds, Caps.preset("h200").loop_rounds
+        (65535, None)
+        """
+        return 65535 if self.serial_threads and self.subgroups else None
 
     @property
     def splits_sums(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -29,3 +30,22 @@ def without_collection(work: Callable[_P, _T]) -> Callable[_P, _T]:
                 gc.enable()
 
     return run
+
+
+@contextmanager
+def keeping_all() -> Iterator[None]:
+    """For a program that keeps to its end all that the block makes: the collector never looks at it, nor at what was before.
+
+    >>> with keeping_all():
+    ...     gc.isenabled()
+    False
+    >>> gc.get_freeze_count() > 0
+    True
+    >>> gc.unfreeze()
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -121,12 +121,24 @@ q6_k = DType("q6_k", "quant", 256, 210)
 q8_k = DType("q8_k", "quant", 256, 292)
 iq4_nl = DType("iq4_nl", "quant", 32, 18)
 iq4_xs = DType("iq4_xs", "quant", 256, 136)
+iq3_s = DType("iq3_s", "quant", 256, 110)
+iq3_xxs = DType("iq3_xxs", "quant", 256, 98)
+iq2_s = DType("iq2_s", "quant", 256, 82)
+iq2_xs = DType("iq2_xs", "quant", 256, 74)
+iq2_xxs = DType("iq2_xxs", "quant", 256, 66)
+iq1_m = DType("iq1_m", "quant", 256, 56)
+iq1_s = DType("iq1_s", "quant", 256, 50)
+tq2_0 = DType("tq2_0", "quant", 256, 66)
+tq1_0 = DType("tq1_0", "quant", 256, 54)
 mxfp4 = DType("mxfp4", "quant", 32, 17)
 nvfp4 = DType("nvfp4", "quant", 64, 36)
 
 PLAIN = (f32, f16, bf16, i32, u32, i8, u8, bool_)
 # The GGUF formats. The formats of other files have a group size of their own choice: see `grouped`.
-QUANT = (q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl, iq4_xs, mxfp4, nvfp4)
+QUANT = (
+    q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl, iq4_xs, iq3_s, iq3_xxs, iq2_s, iq2_xs, iq2_xxs,
+    iq1_m, iq1_s, tq2_0, tq1_0, mxfp4, nvfp4,
+)  # fmt: skip
 _BY_NAME = {d.name: d for d in PLAIN + QUANT}
 _ALIASES = {
     "float32": f32,

@@ -7,6 +7,7 @@ so that an entry is never used for anything else. Machine code is as trustworthy
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import warnings
@@ -77,6 +78,24 @@ def keep(path: Path, content: bytes) -> bool:
     except OSError as e:
         _report(f"{path.parent} cannot be written: {e.strerror or e}", "set PUMICE_HOME to a folder that can be")
     return False
+
+
+def forget_oldest(folder: Path, most: int) -> None:
+    """Delete all entries of a folder but the newest; what cannot be deleted stays.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for age, name in enumerate("abc"):
+    ...         _ = Path(folder, name).write_bytes(b"")
+    ...         os.utime(Path(folder, name), (10 - age, 10 - age))
+    ...     forget_oldest(Path(folder), 2)
+    ...     sorted(os.listdir(folder))
+    ['a', 'b']
+    """
+    with contextlib.suppress(OSError):
+        by_age = sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime_ns, reverse=True)
+        for old in by_age[most:]:
+            old.unlink()
 
 
 def _digest(path: Path, content: bytes) -> bytes:

@@ -42,10 +42,8 @@ _LEAST_PAIR = 8 + 1 + 4 + 1
 
 _SUPPORTED = {0: "f32", 1: "f16", 24: "i8", 26: "i32", 30: "bf16"} | {f.gguf_type: d.name for d, f in FORMATS.items()}
 _OTHERS = {
-    4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
-    21: "IQ3_S", 22: "IQ2_S", 25: "I16", 27: "I64", 28: "F64", 29: "IQ1_M",
-    31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 34: "TQ1_0", 35: "TQ2_0", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8",
-    38: "IQ4_NL_8_8", 41: "Q1_0",
+    4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 25: "I16", 27: "I64", 28: "F64", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8",
+    36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8", 41: "Q1_0",
 }  # fmt: skip
 # The code of every type by its name, for writing.
 TYPE_CODES = {name.lower(): code for code, name in (_OTHERS | _SUPPORTED).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -196,8 +197,8 @@ class _Text:
 class Metadata(Mapping[str, Any]):
     """The key-values of a GGUF file: int, float, bool, str, NumPy arrays, `StringArray`, or lists for nested arrays."""
 
-    def __init__(self, file: MappedFile, values: dict[str, Any], types: dict[str, str]) -> None:
-        self._file = file
+    def __init__(self, file: MappedFile, values: dict[str, Any], types: dict[str, str], span: tuple[int, int]) -> None:
+        self._file, self._span = file, span
         self._values = values
         self._types = types
 
@@ -230,11 +231,25 @@ class Metadata(Mapping[str, Any]):
         """The stored type's name, such as uint32 or array."""
         return self._types[key]
 
+    def digest(self) -> str:
+        """The SHA-256 of all its bytes in the file."""
+        return hashlib.sha256(memoryview(self._file.data)[slice(*self._span)]).hexdigest()
+
+
+def metadata_digest(metadata: Mapping[str, Any]) -> str | None:
+    """The digest of metadata that a file holds, None of any other.
+
+    >>> metadata_digest({"general.name": "mine"}) is None
+    True
+    """
+    return metadata.digest() if isinstance(metadata, Metadata) else None
+
 
 def read_pairs(cursor: Cursor, count: int) -> Metadata:
     """`count` key-value pairs at the cursor."""
     values: dict[str, Any] = {}
     types: dict[str, str] = {}
+    begin = cursor.pos
     for index in range(count):
         start = cursor.pos
         key = cursor.name(f"the key of pair {index}", MAX_KEY)
@@ -243,7 +258,7 @@ def read_pairs(cursor: Cursor, count: int) -> Metadata:
         code = _value_type(cursor, key)
         types[key] = _TYPE_NAMES[code]
         values[key] = _value(cursor, key, code)
-    return Metadata(cursor.file, values, types)
+    return Metadata(cursor.file, values, types, (begin, cursor.pos))
 
 
 def _value_type(cursor: Cursor, key: str) -> int:

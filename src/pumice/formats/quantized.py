@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.core.blocks_group import pack_groups
-from pumice.core.dtypes import Codes, DType, ScaleType, grouped, i32
+from pumice.core.dtypes import Codes, DType, ScaleType, grouped, i32, mxfp4
 from pumice.errors import FormatError, InputError
 from pumice.formats.weights import Kind, TensorInfo, WeightFile, frozen, malformed, shown
 
 Array = NDArray[Any]
-METHODS = ("gptq", "awq", "mlx", "fp8", "compressed-tensors", "modelopt")
+METHODS = ("gptq", "awq", "mlx", "fp8", "compressed-tensors", "modelopt", "mxfp4")
 _FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized", "mixed-precision")
 # The column that each nibble of a word of AWQ's belongs to.
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -84,6 +85,8 @@ class Quantization:
         if method == "modelopt":
             _require("modelopt's quant_algo", section.get("quant_algo"), "NVFP4", "FP8")
             return cls("modelopt")
+        if method == "mxfp4":
+            return cls("mxfp4")
         raise InputError(
             f"config.json: weights quantised by {method!r:.60} are not supported",
             hint="supported: " + " ".join(METHODS) + ", and GGUF files",
@@ -113,7 +116,7 @@ class _QuantizedWeight:
 
     parts: tuple[str, ...]
     dtype: DType
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     make: Callable[[DType], Array]
     order: Array | None = None
 
@@ -302,6 +305,31 @@ def _sorted_columns(r: _LayerReader, layer: str, part: str, k: int, size: int) -
     if not np.array_equal(groups[order], wanted):
         raise r.wrong(layer, f"has groups of different sizes, not of {size} columns each")
     return order
+
+
+def _mxfp4(r: _LayerReader) -> Iterator[tuple[str, _QuantizedWeight]]:
+    """Experts as gpt-oss has them: X_blocks [..., N, K/32, 16], two codes a byte, and X_scales [..., N, K/32], powers of two."""
+    for name, info in r.weights.tensors.items():
+        layer = name.removesuffix("_blocks")
+        if layer == name:
+            continue
+        scales = r.weights.tensors.get(f"{layer}_scales")
+        if len(info.shape) < 3 or info.shape[-1] != 16 or scales is None or scales.shape != info.shape[:-1]:
+            raise r.wrong(layer, f"has blocks of shape {list(info.shape)}, and no scales that fit")
+        if (info.dtype.name, scales.dtype.name) != ("u8", "u8"):
+            raise r.wrong(layer, f"has blocks of {info.dtype} and scales of {scales.dtype}, not of u8")
+        *lead, blocks, _ = info.shape
+        yield layer, _QuantizedWeight((name, f"{layer}_scales"), mxfp4, (*lead, 32 * blocks), partial(_mxfp4_rows, r, layer))
+
+
+def _mxfp4_rows(r: _LayerReader, layer: str, dtype: DType) -> Array:
+    """Blocks with the scale first and codes i and i + 16 in a byte, where the file has codes 2i and 2i + 1."""
+    codes, scales = r.weights.array(f"{layer}_blocks"), r.weights.array(f"{layer}_scales")
+    out = np.empty((*codes.shape[:-1], dtype.block_bytes), np.uint8)
+    out[..., 0] = scales
+    each = unpack_words(codes, 4)
+    np.bitwise_or(each[..., :16], each[..., 16:] << 4, out=out[..., 1:])
+    return out.reshape(*codes.shape[:-2], -1)
 
 
 def _awq(r: _LayerReader) -> Iterator[tuple[str, _QuantizedWeight]]:
@@ -495,4 +523,5 @@ _READERS: dict[str, Callable[[_LayerReader], Iterator[tuple[str, _QuantizedWeigh
     "fp8": _fp8,
     "compressed-tensors": _compressed,
     "modelopt": _modelopt,
+    "mxfp4": _mxfp4,
 }

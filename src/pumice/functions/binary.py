@@ -86,6 +86,9 @@ def mod(x1: TensorLike, x2: TensorLike) -> Tensor:
     return _binary("mod", x1, x2)
 
 
+remainder = mod
+
+
 def power(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 to the power of x2.
 
@@ -96,6 +99,9 @@ def power(x1: TensorLike, x2: TensorLike) -> Tensor:
     if isinstance(x2, int) and x2 == 2 and isinstance(x1, Tensor) and x1.dtype != dtypes.bool_:
         return emit("square", [x1])
     return _binary("pow", x1, x2)
+
+
+pow = power
 
 
 def maximum(x1: TensorLike, x2: TensorLike) -> Tensor:
@@ -127,6 +133,9 @@ def arctan2(x1: TensorLike, x2: TensorLike) -> Tensor:
     """
     x, y = promote(x1, x2)
     return emit("atan2", [as_float(x), as_float(y)])
+
+
+atan2 = arctan2
 
 
 def equal(x1: TensorLike, x2: TensorLike) -> Tensor:
@@ -259,6 +268,9 @@ def left_shift(x1: TensorLike, x2: TensorLike) -> Tensor:
     return _binary("shift_left", x1, x2)
 
 
+bitwise_left_shift = left_shift
+
+
 def right_shift(x1: TensorLike, x2: TensorLike) -> Tensor:
     """x1 shifted right by x2 bits; signed integers keep their sign.
 
@@ -267,6 +279,9 @@ def right_shift(x1: TensorLike, x2: TensorLike) -> Tensor:
     array([ 4, -4], dtype=int32)
     """
     return _binary("shift_right", x1, x2)
+
+
+bitwise_right_shift = right_shift
 
 
 def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:

@@ -208,6 +208,15 @@ def _join_weak(dtype: DType, value: Any) -> DType:
     return dtypes.i32
 
 
+def weak_result(dtype: DType | None, value: Any) -> DType:
+    """The dtype after a Python number joined: its own where there was none.
+
+    >>> weak_result(dtypes.f16, 1.5).name, weak_result(None, 1).name
+    ('f16', 'i32')
+    """
+    return _weak_dtype(value) if dtype is None else _join_weak(dtype, value)
+
+
 def promote(*values: TensorLike, near: Tensor | None = None) -> list[Tensor]:
     """The values as tensors of one common dtype."""
     tracer = tracer_for(*values, near)
@@ -218,7 +227,7 @@ def promote(*values: TensorLike, near: Tensor | None = None) -> list[Tensor]:
             dtype = t.dtype if dtype is None else promote_dtypes(dtype, t.dtype)
     for v, t in zip(values, strong, strict=True):
         if t is None:
-            dtype = _weak_dtype(v) if dtype is None else _join_weak(dtype, v)
+            dtype = weak_result(dtype, v)
     if dtype is None:
         raise fail(ShapeError, "needs at least one operand")
     if dtype.is_quant and len(values) > 1:

@@ -1,4 +1,4 @@
-"""x[...]: ints, slices, None and Ellipsis become one slice and one reshape; one integer tensor becomes a gather."""
+"""x[...]: ints, slices, None and Ellipsis become one slice and one reshape; integer tensors become a gather."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from pumice.core.dims import Dim, Expr, dim_min, shape_text
-from pumice.errors import IndexRangeError, ShapeError
-from pumice.functions.build import as_dim, as_indices, emit, fail
+from pumice.core import dtypes
+from pumice.core.dims import Dim, Expr, dim_min, product, shape_text
+from pumice.errors import DTypeError, IndexRangeError, ShapeError
+from pumice.functions.binary import add, less, maximum, minimum, multiply, where
+from pumice.functions.build import as_dim, as_indices, convert, emit, fail
 from pumice.functions.shape import reshape
 from pumice.tensor import Tensor
 
@@ -25,7 +27,10 @@ class _Cut:
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
-    """x[index] with ints, slices (any step), None, Ellipsis, symbolic dims, and at most one integer tensor or array.
+    """x[index] with ints, slices (any step), None, Ellipsis, symbolic dims, and integer tensors or arrays on neighbouring axes.
+
+    Several index tensors broadcast together and pick one element each, as in NumPy. A mask of bools that is known while tracing
+    picks where it holds; how many a traced mask picks is known only in a run: see `pm.compact` and `pm.nonzero`.
 
     Slices of a symbolic axis clamp when the graph runs, as NumPy's do: of size T, `x[-3:]` has the size min(T, 3). `x[-1:]` has
     the size 1 and needs an element. Bounds that are expressions are not clamped: `x[T - 3:]` has the size 3 and needs as many.
@@ -35,11 +40,13 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     array([[[4, 3]]], dtype=int32)
     >>> str(pm.trace(lambda x: x[-1], x=pm.spec("T", 4)).nodes[-1].type)
     'f32[4]'
+    >>> pm.interpret(lambda x, i, j: x[i, j], [[1, 2], [3, 4]], [0, 1], [1, 0])
+    array([2, 3], dtype=int32)
     """
-    items = _expanded(x, index if isinstance(index, tuple) else (index,))
+    items = _expanded(x, _without_masks(x, index if isinstance(index, tuple) else (index,)))
     cuts: list[_Cut] = []
     shape: list[Dim] = []
-    chosen: tuple[int, Any] | None = None
+    chosen: list[tuple[int, Any]] = []
     for item in items:
         if item is None:
             shape.append(1)
@@ -52,16 +59,56 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         elif _is_dim(item):
             cuts.append(_at(as_dim(item), dim, axis))
         else:
-            chosen = (len(shape), item)
+            chosen.append((len(shape), item))
             cuts.append(_Cut(0, dim, 1, True))
             shape.append(-1)
     taken = _cut(x, cuts)
     kept = iter([d for d, c in zip(taken.shape, cuts, strict=True) if c.keep])
     taken = reshape(taken, tuple(next(kept) if d == -1 else d for d in shape))
-    if chosen is None:
+    if not chosen:
         return taken
-    axis, values = chosen
-    return emit("gather", [taken, index_tensor(values, taken, axis)], axis=axis)
+    if len(chosen) == 1:
+        axis, values = chosen[0]
+        return emit("gather", [taken, index_tensor(values, taken, axis)], axis=axis)
+    return _pick(taken, chosen[0][0], [values for _, values in chosen])
+
+
+def _pick(x: Tensor, axis: int, indices: list[Any]) -> Tensor:
+    """Elements at several indices, one for each axis from `axis` on, as a gather from these axes joined."""
+    place: Tensor | None = None
+    for k, values in enumerate(indices):
+        size = x.shape[axis + k]
+        given = convert(index_tensor(values, x, axis + k), dtypes.i32)
+        # Each index is clamped in its own axis: beyond it lies another row.
+        counted = where(less(given, 0), add(given, size), given)
+        clamped = minimum(maximum(counted, 0), size - 1)
+        place = clamped if place is None else add(multiply(place, size), clamped)
+    assert place is not None
+    end = axis + len(indices)
+    joined = reshape(x, (*x.shape[:axis], product(x.shape[axis:end]), *x.shape[end:]))
+    return emit("gather", [joined, place], axis=axis)
+
+
+def _without_masks(x: Tensor, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The index with masks of bools replaced by the places where they hold."""
+    out: list[Any] = []
+    for item in index:
+        if isinstance(item, Tensor) and item.dtype == dtypes.bool_:
+            raise fail(
+                DTypeError,
+                "a traced mask picks a number of elements that is known only in a run",
+                hint="pm.compact packs rows to the front, pm.nonzero(mask, size=...) gives places, pm.where keeps the shape",
+            )
+        array = None if isinstance(item, Tensor | Expr | slice) or item is None or item is Ellipsis else np.asarray(item)
+        if array is None or array.dtype != np.bool_ or array.ndim == 0:
+            out.append(item)
+            continue
+        axis = sum(1 for i in out if i is not None)
+        covered = x.shape[axis : axis + array.ndim]
+        if Ellipsis not in [i for i in index if not isinstance(i, Tensor | np.ndarray)] and covered != array.shape:
+            raise fail(IndexRangeError, f"a mask of shape {shape_text(array.shape)} for axes of {shape_text(covered)}")
+        out.extend(np.nonzero(array))
+    return tuple(out)
 
 
 def index_tensor(indices: Any, x: Tensor, axis: int) -> Tensor:
@@ -101,8 +148,8 @@ def _expanded(x: Tensor, index: tuple[Any, ...]) -> list[Any]:
     at = dots[0] if dots else len(index)
     items = [*index[:at], *[slice(None)] * (x.ndim - used), *index[at + 1 :]]
     tensors = [p for p, i in enumerate(items) if not (i is None or isinstance(i, slice) or _is_dim(i))]
-    if len(tensors) > 1:
-        raise fail(ShapeError, "more than one axis is indexed by a tensor", hint="index in two steps, or use pm.take_along_axis")
+    if len(tensors) > 1 and not _joined(tensors):
+        raise fail(ShapeError, "index tensors with something else between them", hint="move their axes together first")
     if tensors and not _joined([p for p, i in enumerate(items) if _is_dim(i) or p in tensors]):
         # NumPy moves such axes to the front; a rule that surprises is better refused.
         raise fail(ShapeError, "an int and a tensor index with a slice between them", hint="index in two steps")

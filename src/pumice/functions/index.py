@@ -9,6 +9,8 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Expr
 from pumice.errors import DTypeError, ShapeError
+from pumice.functions.binary import equal
+from pumice.functions.binary import where as choose
 from pumice.functions.build import (
     ShapeLike,
     TensorLike,
@@ -22,7 +24,7 @@ from pumice.functions.build import (
     further_result,
 )
 from pumice.functions.getitem import index_tensor
-from pumice.functions.shape import broadcast_to, ravel
+from pumice.functions.shape import broadcast_to, expand_dims, narrow, ravel
 from pumice.tensor import Tensor
 
 
@@ -65,8 +67,10 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
     return emit("take_along_axis", [t, as_indices(indices, near=t)], axis=axis_of(axis, t.ndim))
 
 
-def embedding(table: TensorLike, ids: TensorLike) -> Tensor:
+def embedding(table: TensorLike, ids: TensorLike, padding_idx: int | None = None) -> Tensor:
     """The rows of a table [V, D] at `ids` of any shape; rows of a quantised table come out as f32.
+
+    The row `padding_idx` is read like any other and has no gradient, as in PyTorch.
 
     >>> import pumice as pm
     >>> pm.interpret(pm.embedding, [[1.0, 2.0], [3.0, 4.0]], [1, 0, 1])
@@ -75,7 +79,12 @@ def embedding(table: TensorLike, ids: TensorLike) -> Tensor:
            [3., 4.]], dtype=float32)
     """
     t = as_tensor(table)
-    return emit("embedding", [t, as_indices(ids, near=t)])
+    rows = as_indices(ids, near=t)
+    found = emit("embedding", [t, rows])
+    if padding_idx is None:
+        return found
+    padding = expand_dims(equal(rows, t.shape[0] + padding_idx if padding_idx < 0 else padding_idx), -1)
+    return choose(padding, emit("stop_gradient", [found]), found)
 
 
 def one_hot(ids: TensorLike, depth: int, dtype: Any = "f32") -> Tensor:
@@ -119,35 +128,50 @@ def _scatter(op: str, x: TensorLike, indices: TensorLike, updates: TensorLike, a
     return emit(op, [t, places, broadcast_to(new, shape)], axis=where)
 
 
-def argsort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
-    """The positions (i32) that sort an axis; equal elements keep their order, NaN comes last.
+def argsort(x: TensorLike, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The positions (i32) that sort an axis, or all elements where it is None; equal ones keep their order, NaN comes last.
 
     >>> import pumice as pm
     >>> pm.interpret(pm.argsort, [3, 1, 2])
     array([1, 2, 0], dtype=int32)
     """
-    return further_result(sort(x, axis, descending), 1)
+    return further_result(sort(x, axis, descending, stable), 1)
 
 
-def sort(x: TensorLike, axis: int = -1, descending: bool = False) -> Tensor:
-    """An axis in ascending or descending order, NaN last; with `argsort` of the same it is sorted once.
+def sort(x: TensorLike, axis: int | None = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """An axis, or all elements where it is None, in ascending or descending order, NaN last.
+
+    With `argsort` of the same it is sorted once. The order is stable whether or not that is asked for.
 
     >>> import pumice as pm
     >>> pm.interpret(pm.sort, [3, 1, 2])
     array([1, 2, 3], dtype=int32)
     """
     t = as_tensor(x)
+    if axis is None:
+        t, axis = ravel(t), 0
     return emit("sort", [t], axis=axis_of(axis, t.ndim), descending=bool(descending))
 
 
-def top_k(x: TensorLike, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+def top_k(x: TensorLike, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest elements of an axis, largest first, and their positions (i32); of equal ones the first comes first.
+
+    With largest=False the k smallest, smallest first. NaN counts as largest. A k larger than the axis is an error.
 
     >>> import pumice as pm
     >>> pm.interpret(lambda x: pm.top_k(x, 2), [3, 1, 4, 2])
     (array([4, 3], dtype=int32), array([2, 0], dtype=int32))
+    >>> pm.interpret(lambda x: pm.top_k(x, 2, largest=False), [3, 1, 4, 2])
+    (array([1, 2], dtype=int32), array([1, 3], dtype=int32))
     """
     t = as_tensor(x)
+    if not largest:
+        where = axis_of(axis, t.ndim)
+        size = t.shape[where]
+        if isinstance(size, int) and k > size:
+            raise fail(ShapeError, f"k = {k} is more than the {size} elements of axis {where}", k=k, axis=where)
+        ordered = sort(t, where)
+        return narrow(ordered, where, 0, k), narrow(further_result(ordered, 1), where, 0, k)
     values = emit("top_k", [t], k=k, axis=axis_of(axis, t.ndim))
     return values, further_result(values, 1)
 

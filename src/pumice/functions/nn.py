@@ -22,8 +22,9 @@ from pumice.functions.build import (
 )
 from pumice.functions.index import arange
 from pumice.functions.random import bernoulli
+from pumice.functions.reduce import sum as reduce_sum
 from pumice.functions.shape import expand_dims
-from pumice.functions.unary import cos, sin
+from pumice.functions.unary import cos, negative, sin
 from pumice.tensor import Tensor
 
 
@@ -135,6 +136,7 @@ def attention(
     window: int | None = None,
     scale: float | None = None,
     softcap: float | None = None,
+    sinks: TensorLike | None = None,
     layout: str = "bhsd",
 ) -> Tensor:
     """softmax(scale · q kᵀ) v for each head, with fewer key heads than query heads if they divide them.
@@ -147,6 +149,7 @@ def attention(
     a page table [batch, pages] it reads the entries kv_index[b, 0], kv_index[b, 1], … one after the other.
     `softcap` c bounds scores to c · tanh(score / c). A query that sees no key gives zeros. k and v may have another float
     dtype than q, as a half-precision cache has, or be i8 with `k_scale` and `v_scale`: f32 factors, one for each vector.
+    `sinks` are scores, one for each head, of a key without a value, which takes its share of the softmax.
 
     >>> import pumice as pm
     >>> q, kv = pm.spec("B", 8, "T", 64), pm.spec("B", 2, "T", 64)
@@ -168,6 +171,8 @@ def attention(
         None if kv_index is None else convert(as_indices(kv_index, near), dtypes.i32),
         *(None if s is None else convert(as_float(as_tensor(s, dtypes.f32, near=near)), dtypes.f32) for s in (k_scale, v_scale)),
     ]
+    if sinks is not None:
+        extra.append(as_float(as_tensor(sinks, dtypes.f32, near=near)))
     return emit(
         "attention",
         [near, *keys, *extra],
@@ -191,14 +196,21 @@ def cross_entropy(logits: TensorLike, targets: TensorLike) -> Tensor:
     """For each row of logits [..., classes] the negative log-probability of its target, in f32.
 
     Targets are integers of the logits' shape without the last axis. A row whose target is outside 0…classes-1, such as -100,
-    has the loss 0 and no gradient. Neither the loss nor its gradient builds a table of one-hot rows.
+    has the loss 0 and no gradient. Neither the loss nor its gradient builds a table of one-hot rows. Float targets of the
+    logits' shape are probabilities of the classes.
 
     >>> import pumice as pm
     >>> pm.interpret(pm.cross_entropy, [[0.0, 0.0], [0.0, 0.0]], [1, -100])
     array([0.6931472, 0.       ], dtype=float32)
     """
     t = as_float(logits)
-    return emit("cross_entropy", [t, as_indices(targets, near=t)])
+    wanted = as_tensor(targets, near=t)
+    if wanted.dtype.is_float and wanted.shape == t.shape and t.ndim:
+        chances = convert(wanted, dtypes.f32)
+        # A class that never occurs adds nothing, whatever its logit is: 0 times infinity would be NaN.
+        terms = where(chances == 0, 0.0, chances * log_softmax(convert(t, dtypes.f32)))
+        return negative(reduce_sum(terms, -1))
+    return emit("cross_entropy", [t, as_indices(wanted, near=t)])
 
 
 def dropout(x: TensorLike, key: Tensor, rate: float) -> Tensor:

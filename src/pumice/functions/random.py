@@ -16,8 +16,9 @@ from pumice.core import dtypes
 from pumice.errors import DTypeError, InputError
 from pumice.functions.binary import bitwise_xor, maximum
 from pumice.functions.build import ShapeLike, TensorLike, as_float, as_indices, as_shape, as_tensor, axis_of, convert, emit, fail
+from pumice.functions.padding import pad
 from pumice.functions.reduce import argmax
-from pumice.functions.shape import expand_dims, pad
+from pumice.functions.shape import expand_dims
 from pumice.functions.unary import log, negative
 from pumice.tensor import Tensor
 

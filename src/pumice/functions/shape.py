@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+
+import numpy as np
 
 from pumice.core.dims import Dim, Shape, product, shape_text
 from pumice.errors import ShapeError
@@ -225,35 +226,6 @@ def narrow(x: TensorLike, axis: int, start: Dim, stop: Dim) -> Tensor:
     return t[(slice(None),) * axis_of(axis, t.ndim) + (slice(start, stop),)]
 
 
-def pad(x: TensorLike, pad_width: Any, constant_values: float = 0.0) -> Tensor:
-    """With a constant before and after each axis: `pad_width` is one int, one (before, after), or a pair for each axis.
-
-    >>> import pumice as pm
-    >>> pm.interpret(lambda x: pm.pad(x, (1, 2)), [7, 8])
-    array([0, 7, 8, 0, 0], dtype=int32)
-    """
-    t = as_tensor(x)
-    widths = _pad_widths(pad_width, t.ndim)
-    if all(w == (0, 0) for w in widths):
-        return t
-    return emit("pad", [t], lo=tuple(a for a, _ in widths), hi=tuple(b for _, b in widths), value=float(constant_values))
-
-
-def _pad_widths(given: Any, rank: int) -> list[tuple[Dim, Dim]]:
-    if not isinstance(given, tuple | list):
-        return [(as_dim(given), as_dim(given))] * rank
-    if given and all(isinstance(g, tuple | list) for g in given):
-        pairs = [(as_dim(p[0]), as_dim(p[-1])) for p in given]
-        widths = pairs * rank if len(pairs) == 1 else pairs
-    else:
-        widths = [(as_dim(given[0]), as_dim(given[-1]))] * rank if given and len(given) <= 2 else []
-    if len(widths) != rank:
-        raise fail(
-            ShapeError, f"pad_width {given!r} does not fit rank {rank}", hint="one int, one (before, after), or one pair per axis"
-        )
-    return widths
-
-
 def flip(x: TensorLike, axis: Axes = None) -> Tensor:
     """Reversed along axes, or along all.
 
@@ -267,17 +239,32 @@ def flip(x: TensorLike, axis: Axes = None) -> Tensor:
     return emit("flip", [t], axes=axes) if axes else t
 
 
-def roll(x: TensorLike, shift: Dim, axis: int | None = None) -> Tensor:
-    """Shifted along an axis, or flat, with what falls off one end put in at the other.
+def roll(x: TensorLike, shift: Dim | Sequence[Dim], axis: int | Sequence[int] | None = None) -> Tensor:
+    """Shifted along axes, or flat, with what falls off one end put in at the other; one shift for all axes or one for each.
 
     >>> import pumice as pm
     >>> pm.interpret(lambda x: pm.roll(x, 1), [1, 2, 3])
     array([3, 1, 2], dtype=int32)
+    >>> pm.interpret(lambda x: pm.roll(x, (1, 1), axis=(0, 1)), [[1, 2], [3, 4]])
+    array([[4, 3],
+           [2, 1]], dtype=int32)
     """
     t = as_tensor(x)
     if axis is None:
-        return reshape(roll(ravel(t), shift, 0), t.shape)
-    where = axis_of(axis, t.ndim)
+        total: Dim = 0
+        for d in shift if isinstance(shift, tuple | list) else [shift]:
+            total = total + as_dim(d)
+        return reshape(_rolled(ravel(t), total, 0), t.shape)
+    axes = list(axis) if isinstance(axis, tuple | list) else [axis]
+    shifts = list(shift) if isinstance(shift, tuple | list) else [as_dim(shift)] * len(axes)
+    if len(shifts) != len(axes):
+        raise fail(ShapeError, f"{len(shifts)} shifts for {len(axes)} axes", hint="one shift for all axes, or one for each")
+    for d, a in zip(shifts, axes, strict=True):
+        t = _rolled(t, as_dim(d), axis_of(a, t.ndim))
+    return t
+
+
+def _rolled(t: Tensor, shift: Dim, where: int) -> Tensor:
     size = t.shape[where]
     moved = 0 if size == 0 else as_dim(shift) % size
     if moved == 0:
@@ -285,19 +272,30 @@ def roll(x: TensorLike, shift: Dim, axis: int | None = None) -> Tensor:
     return concatenate([narrow(t, where, size - moved, size), narrow(t, where, 0, size - moved)], where)
 
 
-def repeat(x: TensorLike, repeats: int, axis: int | None = None) -> Tensor:
-    """Each element that many times in a row, along an axis or flat.
+def repeat(x: TensorLike, repeats: int | Sequence[int], axis: int | None = None) -> Tensor:
+    """Each element that many times in a row, along an axis or flat; one number for all or one for each, known while tracing.
 
     >>> import pumice as pm
     >>> pm.interpret(lambda x: pm.repeat(x, 2), [1, 2])
     array([1, 1, 2, 2], dtype=int32)
+    >>> pm.interpret(lambda x: pm.repeat(x, [2, 0, 1]), [1, 2, 3])
+    array([1, 1, 3], dtype=int32)
     """
     t = as_tensor(x)
     if axis is None:
         t, axis = ravel(t), 0
     where = axis_of(axis, t.ndim)
-    count = as_dim(repeats)
     before, size, after = t.shape[:where], t.shape[where], t.shape[where + 1 :]
+    if isinstance(repeats, tuple | list | np.ndarray) and np.size(repeats) != 1:
+        counts = np.asarray(repeats)
+        if counts.dtype.kind not in "iu" or counts.shape != (size,) or counts.min(initial=0) < 0:
+            raise fail(
+                ShapeError,
+                f"repeats {counts.tolist()!r:.60} do not fit an axis of size {size}",
+                hint="one int for all, or one that is not negative for each entry of a static axis",
+            )
+        return emit("gather", [t, as_tensor(np.repeat(np.arange(len(counts)), counts).astype(np.int32), near=t)], axis=where)
+    count = as_dim(np.asarray(repeats).item() if isinstance(repeats, tuple | list | np.ndarray) else repeats)
     wide = broadcast_to(expand_dims(t, where + 1), (*before, size, count, *after))
     return reshape(wide, (*before, size * count, *after))
 

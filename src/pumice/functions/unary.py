@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pumice.core import dtypes
-from pumice.functions.build import TensorLike, as_float, as_tensor, convert, emit
+from pumice.errors import DTypeError
+from pumice.functions.build import TensorLike, as_float, as_tensor, convert, emit, fail
 from pumice.tensor import Tensor
 
 
@@ -225,6 +226,9 @@ def arctan(x: TensorLike) -> Tensor:
     return _float("atan", x)
 
 
+asin, acos, atan = arcsin, arccos, arctan
+
+
 def sinh(x: TensorLike) -> Tensor:
     """Hyperbolic sine.
 
@@ -295,14 +299,28 @@ def softplus(x: TensorLike) -> Tensor:
     return _float("softplus", x)
 
 
-def round(x: TensorLike) -> Tensor:
-    """The nearest whole number, halves to the even one.
+def round(x: TensorLike, decimals: int = 0) -> Tensor:
+    """The nearest number with that many decimals, by default a whole one; halves go to the even neighbour.
+
+    As NumPy's it multiplies and divides by a power of ten, which may round by itself. Integers have no decimals to lose.
 
     >>> import pumice as pm
     >>> pm.interpret(pm.round, [0.5, 1.5, -2.7])
     array([ 0.,  2., -3.], dtype=float32)
+    >>> pm.interpret(lambda x: pm.round(x, 1), [0.25, 1.26])
+    array([0.2, 1.3], dtype=float32)
     """
-    return _whole("round", x)
+    if decimals == 0:
+        return _whole("round", x)
+    t = as_tensor(x)
+    if t.dtype.is_integer:
+        if decimals > 0:
+            return t
+        raise fail(DTypeError, f"round of {t.dtype} to {decimals} decimals", hint="cast to f32 first", dtype=t.dtype.name)
+    wide = convert(as_float(t), dtypes.f32)
+    power = as_tensor(10.0 ** max(decimals, -decimals), dtypes.f32, near=wide)
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return convert(emit(back, [emit("round", [emit(there, [wide, power])]), power]), as_float(t).dtype)
 
 
 def floor(x: TensorLike) -> Tensor:
@@ -387,6 +405,9 @@ def invert(x: TensorLike) -> Tensor:
         return emit("logical_not", [t])
     ones = -1 if t.dtype.kind == "int" else int(np.iinfo(t.dtype.np).max) if t.dtype.is_integer else 0
     return emit("bit_xor", [t, as_tensor(ones, t.dtype, near=t)])
+
+
+bitwise_invert = invert
 
 
 def astype(x: TensorLike, dtype: object) -> Tensor:

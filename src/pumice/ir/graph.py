@@ -63,7 +63,8 @@ class Node:
 
     @cached_property
     def attr(self) -> Mapping[str, Any]:
-        return dict(self.attrs)
+        """All attributes by name, implied ones included."""
+        return {**get_op(self.op).implied_attrs, **dict(self.attrs)}
 
     @cached_property
     def exact_attrs(self) -> Hashable:
@@ -210,7 +211,7 @@ class Inference:
             full = spec.complete_attrs(attrs)
             spec.check_arity(inputs)
             found = tuple(map(self.share, result_types(nodes, op, inputs, full)))
-            items = tuple(sorted(full.items()))
+            items = spec.written_attrs(full)
             if key is None:
                 return items, found
             self._known[key] = types, items, found

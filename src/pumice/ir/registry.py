@@ -107,7 +107,8 @@ class OpSpec:
     """One primitive operation, in one place.
 
     `operands`: names; a trailing `?` marks an optional one, a trailing `*` (last only) any number of at least one.
-    `attrs`: attribute names with defaults, REQUIRED where there is none.
+    `attrs`: attribute names with defaults, REQUIRED where there is none. `implied`: those that a node has only where they are not
+    the default; so an op can get another attribute, and graphs, plans and hashes from before stay as they are.
     `infer(types, attrs)`: the output type, or a ShapeError/DTypeError stating the rule that is broken.
     `reference(arrays, attrs, out)`: the NumPy meaning. Float arrays come as float64 from the oracle and as float32 from the
     host backend, so it must not fix a precision; `out` is the static output type; the caller casts to `out.dtype`.
@@ -137,6 +138,7 @@ class OpSpec:
     lowering: Lowering
     samples: Callable[[], Iterable[Sample]]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    implied: tuple[str, ...] = ()
     cost: Literal["free", "memory", "compute"] = "memory"
     error: ErrorModel | None = None
     rules: str = ""
@@ -170,6 +172,20 @@ class OpSpec:
             if value is REQUIRED:
                 raise GraphError(f"{self.name} needs the attribute {name!r}")
         return full
+
+    def written_attrs(self, full: Attrs) -> tuple[tuple[str, Any], ...]:
+        """Of all attributes those that a node has, in order.
+
+        >>> spec = get_op("qmatmul")
+        >>> spec.written_attrs({"precision": "exact"}), spec.written_attrs({"precision": "fast"})
+        ((), (('precision', 'fast'),))
+        """
+        return tuple(sorted((k, v) for k, v in full.items() if k not in self.implied or v != self.attrs[k]))
+
+    @cached_property
+    def implied_attrs(self) -> dict[str, Any]:
+        """The attributes that a node has without being written, with their values."""
+        return {name: self.attrs[name] for name in self.implied}
 
     def complete_operands(self, given: Sequence[Any]) -> tuple[Any, ...]:
         """`given` with None for the optional operands at the end that were left out."""

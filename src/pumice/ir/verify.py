@@ -138,6 +138,9 @@ def _verify_op(graph: Graph, node: Node) -> None:
     absent = [key for key in full if key not in node.attr]
     if absent:
         raise _refuse(graph, node, f"the attribute {absent[0]} is not written out")
+    implied = [key for key, value in node.attrs if spec.implied_attrs.get(key, spec) == value]
+    if implied:
+        raise _refuse(graph, node, f"the attribute {implied[0]} is written out, though it has its default")
     if inferred != node.results:
         recorded, right = (", ".join(map(str, types)) for types in (node.results, inferred))
         raise _refuse(graph, node, f"its type is recorded as {recorded}, by the op's rule it is {right}")

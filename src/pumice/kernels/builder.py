@@ -191,6 +191,7 @@ class KernelBuilder:
     def __init__(self, caps: Caps, *, workgroup: int) -> None:
         self.caps, self.workgroup = caps, workgroup
         self.inplace: int | None = None  # a value that this kernel overwrites as it reads it
+        self.table_of: Callable[[DType], int | None] = lambda dtype: None  # what is read beside values of a dtype
         self.bindings: list[Binding] = []
         self.uniforms: list[Dim] = []
         self._declared: list[str] = []
@@ -218,6 +219,13 @@ class KernelBuilder:
             found = Operand(self, value, dtype, part_elements, "read", wide=wide and len(part_elements) == 1)
             self._operands[value, "read"] = found
         return found
+
+    def table(self, dtype: DType) -> Operand:
+        """The table that is read beside values of a dtype, words of u32."""
+        value = self.table_of(dtype)
+        if value is None:
+            raise PlanError(f"the graph has no table for {dtype}", dtype=dtype.name)
+        return self.read(value, u32)
 
     def may_widen(self, value: int) -> bool:
         """Whether `read` of a value can give a wide binding."""

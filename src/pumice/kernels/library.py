@@ -103,6 +103,11 @@ fn pm_log2(x: f32) -> f32 {{
   return log2(x);
 }}
 
+fn pm_log10(x: f32) -> f32 {{
+  if (x > 0.7 && x < 1.5) {{ return pm_log1p(x - 1.0) * {1 / math.log(10):.9g}; }}
+  return pm_log2(x) * {math.log10(2):.9g};
+}}
+
 fn pm_sqrt(x: f32) -> f32 {{
   if (x < 0.0 || pm_isnan(x)) {{ return pm_nan(); }}
   return sqrt(x);
@@ -214,6 +219,36 @@ fn pm_tanh(x: f32) -> f32 {{
   }}
   let t = pm_exp(-2.0 * a);
   return select(pm_copysign((1.0 - t) / (1.0 + t), x), x, pm_isnan(x));
+}}
+
+fn pm_asinh(x: f32) -> f32 {{
+  let a = abs(x);
+  if (pm_isnan(x) || pm_isinf(x)) {{ return x; }}
+  // From here on the square would overflow before it matters.
+  if (a > 1e9) {{ return pm_copysign(pm_log(a) + {math.log(2):.9g}, x); }}
+  return pm_copysign(pm_log1p(a + a * (a / (1.0 + sqrt(1.0 + a * a)))), x);
+}}
+
+fn pm_acosh(x: f32) -> f32 {{
+  if (x < 1.0 || pm_isnan(x)) {{ return pm_nan(); }}
+  if (x > 1e9) {{ return select(pm_log(x) + {math.log(2):.9g}, x, pm_isinf(x)); }}
+  let t = x - 1.0;
+  return pm_log1p(t + sqrt(t + t + t * t));
+}}
+
+fn pm_atanh(x: f32) -> f32 {{
+  let a = abs(x);
+  if (a > 1.0 || pm_isnan(x)) {{ return pm_nan(); }}
+  if (a == 1.0) {{ return pm_copysign(pm_inf(), x); }}
+  return pm_copysign(0.5 * pm_log1p((a + a) / (1.0 - a)), x);
+}}
+
+fn pm_next_after(a: f32, b: f32) -> f32 {{
+  if (pm_isnan(a) || pm_isnan(b)) {{ return pm_nan(); }}
+  if (a == b) {{ return b; }}
+  let bits = bitcast<u32>(a);
+  if (a == 0.0) {{ return bitcast<f32>(1u | (bitcast<u32>(b) & 0x80000000u)); }}
+  return bitcast<f32>(select(bits - 1u, bits + 1u, (a < b) == (a > 0.0)));
 }}
 
 fn pm_erf_near(a: f32) -> f32 {{

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from pumice.core.dtypes import DType
 from pumice.errors import PlanError
 from pumice.ir.graph import Node
 from pumice.ir.registry import Pull, Scalar, get_op
+from pumice.ir.tables import table_node
 from pumice.ir.views import View, contiguous_strides
 from pumice.kernels.builder import KernelBuilder, Operand
 from pumice.kernels.context import Group, LowerContext
@@ -95,6 +97,7 @@ class Puller:
         self.ctx, self.group, self.kb = ctx, group, kb
         self.inside = set(group.nodes)
         kb.inplace = group.inplace
+        kb.table_of = functools.partial(table_node, ctx.graph)
         self._memo: list[dict[tuple[int, Index], str]] = [{}]
         self._linear: list[dict[tuple[Shape, Index], str]] = [{}]
         self._anchor: tuple[Index, str] | None = None

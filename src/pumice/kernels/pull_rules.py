@@ -42,6 +42,11 @@ def _slice(p: Puller, n: Node, idx: Index) -> str:
     return p.value(n.operands["x"], tuple(source))
 
 
+def _unfold(p: Puller, n: Node, idx: Index) -> str:
+    *batch, frame, i = idx
+    return p.value(n.operands["x"], (*batch, plus(times(frame, f"{n.attr['hop']}u"), i)))
+
+
 def _expand(p: Puller, n: Node, idx: Index) -> str:
     return p.value(n.operands["x"], p.operand_index(n, 0, idx))
 
@@ -253,6 +258,7 @@ PULL_RULES: dict[str, Rule] = {
     "transpose": _transpose,
     "slice": _slice,
     "expand": _expand,
+    "unfold": _unfold,
     "flip": _flip,
     "concat": _concat,
     "pad": _pad,

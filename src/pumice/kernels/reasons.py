@@ -21,7 +21,8 @@ def reason(graph: Graph, anchor: int | None, variant: str, maxima: Mapping[str, 
     'M 1, N 256, K 64; few vectors, weights contiguous along N: neighbouring threads take neighbouring columns'
     """
     if not variant:
-        return "the host runs the op itself"
+        fast = anchor is not None and graph.nodes[anchor].attr.get("precision") == "fast"
+        return "the host runs the op itself" + (", activations rounded to 8 bits: precision fast" if fast else "")
     if variant.startswith("pack/"):
         return "threads write one element a word first; this packs them by whole words"
     if anchor is None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from pumice.core.precisions import Precision
 from pumice.errors import InputError
 from pumice.llm.live import EventQueue
 from pumice.llm.receipts import AnswerFacts, CallFacts
-from pumice.llm.requests import Request, Timings, TokenEvent
+from pumice.llm.requests import Request, Timings, TokenEvent, number
 from pumice.text.stream import TextStream
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _SHOWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty
 class Generation:
     """An answer. `finish_reason` is "stop" (the model or a stop string ended it), "length" or "cancelled".
 
-    `sampling` holds the numbers that were used.
+    `sampling` holds the numbers that were used, `precision` is that of the model: "exact" or "fast".
     """
 
     text: str = ""
@@ -38,6 +40,9 @@ class Generation:
     seed: int = 0
     logprobs: list[dict[str, Any]] | None = None
     sampling: dict[str, float] = field(default_factory=dict)
+    precision: Precision = "exact"
+    # The stop string that ended it, None if something else did.
+    stop_string: str | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -113,7 +118,8 @@ class Run:
     ) -> None:
         self.model, self.engine, self.requests, self.n = model, engine, requests, n
         self.cancelled = cancelled
-        self.answers = [Generation(seed=r.sampling.seed, sampling=_shown(r)) for r in requests]
+        precision = engine.weights.precision
+        self.answers = [Generation(seed=r.sampling.seed, sampling=_shown(r), precision=precision) for r in requests]
         self.timings = Timings()
         self._open = set(range(len(requests)))
         self._streams = [TextStream(model.tokenizer.token_bytes, stop) for _ in requests]
@@ -174,6 +180,16 @@ class Run:
         found: list[Any] = all_ if n == 1 else [all_[i : i + n] for i in range(0, len(all_), n)]
         return found if batch else found[0]
 
+    def best(self, n: int, *, batch: bool, logprobs: bool) -> Any:
+        """As `result`, of the answers to each prompt the `n` whose tokens are the most likely on average, the best first."""
+        found: list[Any] = []
+        for k in range(0, len(self.answers), self.n):
+            ranked = sorted(self.answers[k : k + self.n], key=_mean_logprob, reverse=True)[:n]
+            for answer in () if logprobs else ranked:
+                answer.logprobs = None
+            found.append(ranked[0] if n == 1 else ranked)
+        return found if batch else found[0]
+
     def complete(self) -> None:
         """The call is over: usage and timings of all answers."""
         for i in self._open:
@@ -197,7 +213,7 @@ class Run:
             if event.logprob is not None and self.requests[i].sampling.logprobs is not None:
                 self._note_logprobs(answer, event)
         if text.stopped:
-            answer.finish_reason = "stop"
+            answer.finish_reason, answer.stop_string = "stop", text.stop_string
         elif event.finish is not None:
             piece += text.finish()
             answer.finish_reason = event.finish
@@ -239,6 +255,28 @@ class Run:
             "completion_tokens": len(answer.tokens),
             "cached_tokens": 0 if record is None else record.reused,
         }
+
+
+def _mean_logprob(answer: Generation) -> float:
+    """How likely the tokens of an answer are on average; one without tokens comes last."""
+    found = [entry["logprob"] for entry in answer.logprobs or ()]
+    return sum(found) / len(found) if found else -math.inf
+
+
+def check_best_of(best_of: Any, n: int, options: Mapping[str, Any], on_text: Any) -> None:
+    """Refuses to draw several answers of which the best are given, where that cannot be.
+
+    >>> check_best_of(2, 3, {}, None)
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] best_of is 2, n is 3
+      hint: draw at least as many answers as are wanted
+    """
+    if number("best_of", best_of, whole=True) < n:
+        raise InputError(f"best_of is {best_of}, n is {n}", hint="draw at least as many answers as are wanted", name="best_of")
+    if options.get("beams") not in (None, 1):
+        raise InputError("beams and best_of do not go together", hint="n gives the best answers of a search", name="best_of")
+    if on_text is not None:
+        raise InputError("which answer is best shows at the end", hint="leave on_text or best_of out", name="best_of")
 
 
 def _shown(r: Request) -> dict[str, float]:

@@ -12,15 +12,16 @@ from pumice.core.interrupts import Monitor
 from pumice.errors import ClosedError, DeadlineError, DeviceLost, PumiceError
 from pumice.llm.adapters import Adapters
 from pumice.llm.batches import BatchLimits, Job
+from pumice.llm.beams import BeamGroup
+from pumice.llm.bursts import Burst
 from pumice.llm.live import EventQueue, LiveSequence, Logprobs
 from pumice.llm.memory import CacheLayout
-from pumice.llm.pages import PagePool
-from pumice.llm.runner import Burst, Runner
+from pumice.llm.pages import PagePool, SnapshotPool
+from pumice.llm.runner import Runner
 from pumice.llm.sampling import Sampling, check_token
 from pumice.llm.scheduler import Scheduler
 from pumice.llm.speculate import draft_for
 from pumice.llm.weights import ModelWeights
-from pumice.models.memory import pages_suffice
 from pumice.models.rope import rotary_regime
 from pumice.run.device import Device
 from pumice.run.executable import Executable
@@ -51,6 +52,8 @@ class BatchLoop:
         self.adapters.on_new_layout = self._forget_adapted
         self._live: dict[Any, LiveSequence] = {}
         self._in_flight: deque[Burst] = deque()
+        # Beam searches some rows of which ran in the batch whose tokens are taken now.
+        self._searches: dict[BeamGroup, None] = {}
         self._new_scheduler()
         self._opened: deque[EventQueue] = deque()
         # Whether a call, or a sequence of one, ended that still has a slot and pages.
@@ -75,10 +78,10 @@ class BatchLoop:
         """A scheduler and pools that know nothing; sequences that are live wait to be prefilled again."""
         layout = self.layout
         pools = [PagePool(layout.pool(group), layout.page, window) for group, window in enumerate(layout.windows)]
-        # What recurrent layers keep of a beginning is not in its pages.
-        self._shared = pages_suffice(self.arch.memories(self.cfg))
-        self._scheduler = Scheduler(self._limits, pools, reuse=self._shared)
+        snapshots = SnapshotPool(layout.snapshots, layout.page) if layout.snapshots else None
+        self._scheduler = Scheduler(self._limits, pools, snapshots=snapshots)
         self._in_flight.clear()
+        self._searches.clear()
         for id, s in list(self._live.items()):
             s.slot, s.paused = -1, False
             if s.complete:  # an interrupt came between its last token and its end
@@ -139,6 +142,8 @@ class BatchLoop:
     def _take_tokens(self, burst: Burst) -> None:
         for s, token, logprobs in burst.tokens(self._scheduler.reject):
             self._accept(s, token, logprobs)
+        while self._searches:
+            self._search(self._searches.popitem()[0])
         self._pace(burst)
 
     def _forget_adapted(self) -> None:
@@ -165,20 +170,28 @@ class BatchLoop:
         self._left = False
         while self._opened:
             for s in self._opened[0].sequences:
-                if not s.done and s.id not in self._live:
-                    self._live[s.id] = s
-                    self._scheduler.add(self._job(s.id, s))
+                for row in s.start():
+                    if not s.done and row.id not in self._live:
+                        self._live[row.id] = row
+                        self._scheduler.add(self._job(row.id, row))
             self._opened.popleft()
-        for s in [s for s in self._live.values() if s.unwanted or s.queue.closed]:
+        for s in [s for s in self._live.values() if s.unwanted or s.queue.closed or (s.group is not None and s.group.unwanted)]:
             self._drop(s)
 
     def _drop(self, s: LiveSequence) -> None:
-        """A sequence ends."""
+        """A sequence ends, with the beam search that it is in."""
+        for row in [s] if s.group is None else s.group.rows:
+            self._remove(row)
+        for each in [s] if s.group is None else s.group.leads:
+            each.done = True
+            self._release_adapter(each)
+        s.queue.changed()
+
+    def _remove(self, s: LiveSequence) -> None:
+        """Slot and pages of a sequence are free for others."""
         s.done = True
-        self._release_adapter(s)
         if self._live.pop(s.id, None) is not None:
             self._scheduler.finish(s.id)
-        s.queue.changed()
 
     def _release_adapter(self, s: LiveSequence) -> None:
         held, s.adapter = s.adapter, None
@@ -195,11 +208,11 @@ class BatchLoop:
     def _start_batches(self) -> None:
         masked = single = speculating = False
         for s in self._live.values():
-            masked = masked or s.request.grammar is not None
+            masked = masked or s.request.grammar is not None or s.group is not None
             single = single or s.request.sampling.logprobs is not None
             speculating = speculating or s.speculator is not None
         ahead = 1 if single or masked else min(self._ahead, _TOKEN_STEPS_PER_BURST) if speculating else self._ahead
-        # A mask, and drafts, need the token before them; paced runs come back when they are done.
+        # A mask, drafts and beams need the token before them; paced runs come back when they are done.
         bursts = 1 if masked or speculating or self._store.paces else self._bursts
         ahead = 1 if self._store.paces else ahead
         while len(self._in_flight) < bursts:
@@ -235,6 +248,11 @@ class BatchLoop:
         queue = s.queue
         try:
             check_token(token, self.name, len(s.request.prompt) + len(s.tokens))
+            if s.group is not None:
+                assert logprobs is not None
+                s.group.note(s, logprobs)
+                self._searches[s.group] = None
+                return
             self._scheduler.took(s.id, token)
             event = s.accept(token, logprobs)
             if event.finish is None:
@@ -249,6 +267,56 @@ class BatchLoop:
                 s.paused = True
                 self._scheduler.pause(s.id)
             queue.changed()
+
+    def _search(self, group: BeamGroup) -> None:
+        """A step of a beam search, if all its rows ran. Otherwise those that did make room: the others may wait for it."""
+        if group.leads[0].done:  # another of its rows failed
+            return
+        if len(group.noted) < len(group.rows):
+            for row in group.noted:
+                self._scheduler.pause(row.id)
+                row.slot = -1
+            return
+        before = group.rows
+        try:
+            self._continue(before, list(group.advance()))
+            if group.search.over:
+                self._answer(group)
+        except BaseException:
+            # Nobody can say how far it came: it starts over, with the same answer in the end.
+            for row in (*before, *group.rows):
+                self._live.pop(row.id, None)
+            if not group.leads[0].done:
+                for row in group.restart():
+                    self._live[row.id] = row
+            raise
+
+    def _continue(self, before: Sequence[LiveSequence], found: Sequence[tuple[LiveSequence, int, LiveSequence]]) -> None:
+        """Lets rows of a beam search go on with new tokens, as `BeamGroup.advance` gives them; the others end."""
+        # Forks share what their parent has now: before it takes a token of its own.
+        for row, token, parent in found:
+            if row is not parent:
+                row.tokens.append(token)
+                self._live[row.id] = row
+                left = row.request.max_tokens - len(row.tokens)
+                self._scheduler.fork(parent.id, row.id, prompt=[*row.request.prompt, *row.tokens], max_tokens=left)
+        going = [(row, token) for row, token, parent in found if row is parent]
+        for row, token in going:
+            row.tokens.append(token)
+            self._scheduler.took(row.id, token)
+            self._scheduler.resume(row.id)
+        self._runner.feed(going)
+        for row in before:
+            if all(row is not other for other, _ in going):
+                self._remove(row)
+
+    def _answer(self, group: BeamGroup) -> None:
+        """A beam search is over: its best answers go to those who asked for them."""
+        for lead, beam in zip(group.leads, group.search.results):
+            for token, logprob in zip(beam.tokens, beam.logprobs):
+                lead.accept(token, (logprob, ()))
+            self._longest = max(self._longest, len(lead.request.prompt) + len(lead.tokens) - 1)
+        self._drop(group.leads[0])
 
     def _pace(self, burst: Burst) -> None:
         """More token steps per burst where they are short, so that the gaps between bursts weigh less."""

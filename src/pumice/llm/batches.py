@@ -94,6 +94,17 @@ class PageCopy(NamedTuple):
     target: int
 
 
+class StateSnapshot(NamedTuple):
+    """A copy of the state that a slot has: before the batch and its copies (`after` 0), or after so many of its token steps.
+
+    A prefill chunk counts as one. `source` and `target` are rows of the states.
+    """
+
+    after: int
+    source: int
+    target: int
+
+
 class Batch(NamedTuple):
     """What runs next: copies first, then prefill chunks and `steps` token steps of the decode rows, in any order.
 
@@ -107,6 +118,7 @@ class Batch(NamedTuple):
     copies: tuple[PageCopy, ...] = ()
     preempted: tuple[Hashable, ...] = ()
     expired: tuple[Hashable, ...] = ()
+    snapshots: tuple[StateSnapshot, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to run."""

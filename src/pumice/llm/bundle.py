@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pumice.core.caps import BROWSERS, Caps
+from pumice.core.precisions import Precision, check_precision
 from pumice.errors import InputError
 from pumice.formats import open_weights
 from pumice.formats.chunks import CHUNK_BYTES
@@ -16,6 +17,7 @@ from pumice.ir.graph import Graph
 from pumice.llm.graphs import RING, trace_token_step
 from pumice.llm.load import read_classifier, read_config, read_defaults, read_template, read_tokenizer
 from pumice.llm.memory import CacheLayout, page_groups
+from pumice.llm.precision import useful_precision
 from pumice.llm.requests import check_cache_dtype, check_sizes, sampling_of
 from pumice.llm.sampling import CANDIDATES, NOT_FINITE, Sampling
 from pumice.llm.step_inputs import RULES, slot_states, step_inputs
@@ -39,6 +41,7 @@ def export_bundle(
     slots: int = 1,
     chunk: int = 512,
     cache_dtype: str = "f32",
+    precision: Precision = "exact",
     variants: Sequence[Caps] | None = None,
     overwrite: bool = False,
     shard_bytes: int = SHARD_BYTES,
@@ -49,17 +52,19 @@ def export_bundle(
     """Write the bundle of a language model or an encoder, and give its manifest.
 
     `context` is the most tokens of a sequence, or of a text that is embedded; `slots`, `chunk` and `cache_dtype` are for language
-    models. The plans are for each of `variants`, by default those for browsers; no device is needed. The folder appears when
-    all of it is written; one that is there is replaced only with `overwrite`. Files are hashed in chunks of `chunk_bytes`.
+    models. `precision` is that of matmuls with quantised weights: "exact", or "fast", which rounds activations to 8 bits. The
+    plans are for each of `variants`, by default those for browsers; no device is needed. The folder appears when all of it is
+    written; one that is there is replaced only with `overwrite`. Files are hashed in chunks of `chunk_bytes`.
     `progress` is called with a `Progress` while plans are made and weights are written.
     """
     check_sizes(slots=slots, context=context, chunk=chunk, shard_bytes=shard_bytes, chunk_bytes=chunk_bytes)
     check_cache_dtype(cache_dtype)
+    check_precision(precision)
     sizes: dict[str, Any] = {"chunk_bytes": chunk_bytes, "shard_bytes": shard_bytes}
     with new_bundle(folder, overwrite=overwrite, beside=beside, **sizes) as files:
         resolved = resolve(str(model), progress=progress)
         with open_weights(resolved.path) as weights:
-            source = _Source.read(resolved, weights)
+            source = _Source.read(resolved, weights, precision)
             targets = list(BROWSERS.values()) if variants is None else variants
             if isinstance(source.arch, CausalArchitecture):
                 kind = "causal"
@@ -71,7 +76,12 @@ def export_bundle(
             cfg, params = source.cfg, source.params
             types = {name: spec.type for name, spec in params.specs.items()}
             used = set[str]().union(*(variant.params for variant in planned))
-            about = {"architecture": cfg.model_type, "vocab": cfg.vocab, "config": config_data(cfg)}
+            about = {
+                "architecture": cfg.model_type,
+                "vocab": cfg.vocab,
+                "config": config_data(cfg),
+                "precision": source.precision,
+            }
             sections |= {
                 "model": {"name": resolved.name, **about},
                 "variants": files.variants(planned, **described),
@@ -90,9 +100,10 @@ class _Source:
     arch: CausalArchitecture | EncoderArchitecture
     cfg: ModelArchConfig
     params: LoadedParams
+    precision: Precision
 
     @staticmethod
-    def read(resolved: Resolved, weights: WeightFile) -> _Source:
+    def read(resolved: Resolved, weights: WeightFile, precision: Precision) -> _Source:
         cfg = read_config(resolved.path, weights)
         arch = get_architecture(cfg.model_type)
         if read_classifier(resolved.path, weights, cfg) is not None:
@@ -100,7 +111,8 @@ class _Source:
                 f"{resolved.name} is a classifier, which bundles do not hold yet",
                 hint="export a language model or an embedding model, or its graph as a function",
             )
-        return _Source(resolved.path, weights, arch, cfg, load_model_params(cfg, weights))
+        params = load_model_params(cfg, weights)
+        return _Source(resolved.path, weights, arch, cfg, params, useful_precision(precision, params, resolved.name))
 
 
 def _encoder(
@@ -112,7 +124,8 @@ def _encoder(
 
     pooling = read_pooling(source.path, source.weights)
     section = encoder_section(source.cfg, pooling, context)
-    planned = plan_variants(encoder_step(arch, source.cfg, source.params, pooling, section), targets, progress=progress)
+    steps = encoder_step(arch, source.cfg, source.params, pooling, section, source.precision)
+    planned = plan_variants(steps, targets, progress=progress)
     return {"encoder": section}, planned, {}
 
 
@@ -137,7 +150,7 @@ def _causal(
     layout = CacheLayout(slots, context, cache_dtype, joined=joined, windows=page_groups(cfg.windows, context))
     # All rules that a request may ask for; sorting the whole vocabulary only if the model's own settings want it.
     drawn = Sampling(greedy=False, penalty=True, typical=True, whole=Sampling.of([defaults], cfg.vocab).whole)
-    steps = _TokenSteps(arch, cfg, source.params, layout, min(chunk, context), drawn)
+    steps = _TokenSteps(arch, cfg, source.params, layout, min(chunk, context), drawn, source.precision)
     cache = {**_cache(layout), "recompute_beyond": cfg.recompute_beyond, "shareable": _shareable(arch, cfg, context)}
     sections = {
         "ring": RING,
@@ -166,6 +179,7 @@ class _TokenSteps:
     layout: CacheLayout
     chunk: int
     drawn: Sampling
+    precision: Precision
 
     @property
     def _wanted(self) -> dict[str, tuple[Sampling, int | None]]:
@@ -179,7 +193,10 @@ class _TokenSteps:
     def graphs(self) -> dict[str, Graph]:
         """The graph of each step."""
         given = self.arch, self.cfg, self.params.specs, self.layout
-        return {name: trace_token_step(*given, sampling, chunk=chunk) for name, (sampling, chunk) in self._wanted.items()}
+        return {
+            name: trace_token_step(*given, sampling, chunk=chunk, precision=self.precision)
+            for name, (sampling, chunk) in self._wanted.items()
+        }
 
     def inputs(self) -> dict[str, dict[str, Any]]:
         """How the inputs of each step are computed."""

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pumice as pm
+from pumice.core.precisions import Precision
 from pumice.formats.bundle import BundleFiles
 from pumice.ir.graph import Graph
 from pumice.llm.embed import Pooling, encoder_graph
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
 from pumice.models.registry import EncoderArchitecture
+from pumice.passes.precision import with_precision
 from pumice.run.bundle_read import BundleVariant
 
 # Most texts of a batch, and most tokens: a tab has less memory than a program.
@@ -35,7 +37,12 @@ def encoder_section(cfg: ModelArchConfig, pooling: Pooling, context: int) -> dic
 
 
 def encoder_step(
-    arch: EncoderArchitecture, cfg: ModelArchConfig, params: LoadedParams, pooling: Pooling, section: Mapping[str, Any]
+    arch: EncoderArchitecture,
+    cfg: ModelArchConfig,
+    params: LoadedParams,
+    pooling: Pooling,
+    section: Mapping[str, Any],
+    precision: Precision = "exact",
 ) -> dict[str, Graph]:
     """The graph of the one step of an encoder's bundle: tokens i32 [B, T] and length i32 [B] in, [B, width] out."""
     texts, tokens = section["batch"], section["max_tokens"]
@@ -43,7 +50,7 @@ def encoder_step(
         "tokens": pm.spec("B", "T", dtype="i32", max={"B": texts, "T": tokens}),
         "length": pm.spec("B", dtype="i32", max=texts),
     }
-    return {STEP: pm.trace(encoder_graph(arch, cfg, pooling), params=params.specs, **specs)}
+    return {STEP: with_precision(pm.trace(encoder_graph(arch, cfg, pooling), params=params.specs, **specs), precision)}
 
 
 def check_encoder(files: BundleFiles, variants: tuple[BundleVariant, ...]) -> None:

@@ -124,19 +124,20 @@ class Chat:
         """Write the chat to a file, with which `model.restore_chat(file)` goes on: messages, options, and what is cached."""
         engine = self.model.engine
         known, cache = engine.save_cache(self._tokens)
-        save_chat(
-            file, SavedChat(self._history, self.options, self._tokens[:known], cache), model_identity(self.model.info, engine.cfg)
-        )
+        saved = SavedChat(self._history, self.options, self._tokens[:known], cache, self.model.precision)
+        save_chat(file, saved, model_identity(self.model.info, engine.cfg))
 
     @classmethod
     def restore(cls, model: LanguageModel, file: str | os.PathLike[str]) -> Chat:
         """The chat in a file that `save` wrote with the same model.
 
-        What was cached is not run again, unless the cache has another dtype or layout here, or no room.
+        What was cached is not run again, unless the cache has another dtype or layout here, or no room, or the model another
+        precision.
         """
         found = read_chat(file, model_identity(model.info, model.engine.cfg))
         chat = cls(model, history=found.history, **found.options)
-        if found.tokens and model.engine.restore_cache(found.tokens, found.cache):
+        same = found.precision == model.precision
+        if same and found.tokens and model.engine.restore_cache(found.tokens, found.cache):
             chat._tokens = found.tokens
         return chat
 

@@ -25,12 +25,13 @@ _DAMAGED = "save the chat again with chat.save(file)"
 
 
 class SavedChat(NamedTuple):
-    """What a file of a chat has: `tokens` are those whose keys and values are in `cache`."""
+    """What a file of a chat has: `tokens` are those whose keys and values, in that `precision`, are in `cache`."""
 
     history: list[dict[str, Any]]
     options: dict[str, Any]
     tokens: list[int]
     cache: dict[str, Array]
+    precision: str = "exact"
 
 
 def model_identity(info: Mapping[str, Any], config: object) -> str:
@@ -65,7 +66,7 @@ def save_chat(path: str | os.PathLike[str], chat: SavedChat, identity: str) -> N
                 f"the option {name} of this chat cannot be saved", hint="give it with each answer", name=name
             ) from None
     text = json.dumps({"history": chat.history, "options": chat.options})
-    metadata = {"format": FORMAT, "version": VERSION, "model": identity, "chat": text}
+    metadata = {"format": FORMAT, "version": VERSION, "model": identity, "chat": text, "precision": chat.precision}
     try:
         with replacing(target, durable=True) as file:
             write_safetensors(file, {"tokens": np.array(chat.tokens, np.int32), **chat.cache}, metadata)
@@ -97,4 +98,4 @@ def read_chat(path: str | os.PathLike[str], identity: str) -> SavedChat:
         cache = {name: np.array(file.array(name)) for name in file.tensors if name != "tokens"}
         if not isinstance(history, list) or not isinstance(options, dict):
             raise FormatError(f"{path} has no messages that can be read", hint=_DAMAGED, path=str(path))
-    return SavedChat(history, options, tokens, cache)
+    return SavedChat(history, options, tokens, cache, str(found.get("precision", "exact")))

@@ -45,7 +45,8 @@ class EncoderRun:
         if files is None:
             raise InputError("this model was not loaded from files, which a receipt names", hint="load it with pm.load")
         tokens = [list(map(int, ids)) for ids in self.tokens]
-        sizes = {"batch_size": model.batch_size, "max_tokens": model.max_tokens, "largest_step": model.plan.options.largest_step}
+        sizes: dict[str, Any] = {"batch_size": model.batch_size, "max_tokens": model.max_tokens, "precision": model.precision}
+        sizes["largest_step"] = model.plan.options.largest_step
         return make_receipt(
             task=task,
             route_id=f"pumice.{task}.v1",

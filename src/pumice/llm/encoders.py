@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 import pumice as pm
+from pumice.core.precisions import Precision
 from pumice.errors import ClosedError, InputError, NotFinite
 from pumice.llm.encoder_receipts import EncoderRun
 from pumice.llm.model_files import ModelFiles
 from pumice.llm.prepare import prepare_kernels, report_compilation
 from pumice.models.load import LoadedParams
+from pumice.passes.precision import with_precision
 from pumice.plan.plan import Plan
 from pumice.run.device import Device
 from pumice.run.packs import GivenPacks, used_kernels
@@ -36,6 +38,7 @@ class EncoderModel:
     """An encoder on a device. A context manager; `close()` frees it.
 
     `function` is traced with the params, with each of `inputs`, i32 [B, T], and with length [B], and gives [B, width].
+    `precision` is "exact", or "fast" where matmuls with quantised weights round their activations to 8 bits.
     """
 
     def __init__(
@@ -55,17 +58,19 @@ class EncoderModel:
         progress: ProgressCallback | None = None,
         packs: GivenPacks = None,
         largest_step: float | None = None,
+        precision: Precision = "exact",
     ) -> None:
         if lower_case:
             tokenizer.lower_case()
         self.tokenizer, self.device, self.info = tokenizer, device, dict(info)
+        self.precision = precision
         self.files = files  # for receipts
         self.max_tokens, self.batch_size, self._width = max_tokens, batch_size, width
         specs = {name: pm.spec("B", "T", dtype="i32") for name in inputs}
         graph = pm.trace(function, params=params.specs, **specs, length=pm.spec("B", dtype="i32"))
         self._lock, self._closed = threading.Lock(), False
         self._store = pm.Store(device, packs=packs, largest_step=largest_step)
-        self._exe = pm.compile(graph, max={"B": batch_size, "T": max_tokens}, store=self._store)
+        self._exe = pm.compile(with_precision(graph, precision), max={"B": batch_size, "T": max_tokens}, store=self._store)
         prepare_kernels(device, self._exe.plan, progress)
         self._exe.set_params(dict(params.arrays))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ import numpy as np
 from pumice.errors import ClosedError, DeviceLost, InputError
 from pumice.llm.answers import Run
 from pumice.llm.batch_loop import BatchLoop
-from pumice.llm.batches import BatchLimits, Job
-from pumice.llm.fits import CacheSizes, pool_pages
+from pumice.llm.batches import BatchLimits, Job, Statistics
+from pumice.llm.beams import check_beams
+from pumice.llm.fits import CacheSizes, pool_pages, snapshot_count
 from pumice.llm.handles import Handle
 from pumice.llm.live import EventQueue
 from pumice.llm.logits import SequenceLogits
@@ -33,6 +35,7 @@ from pumice.llm.requests import (
     check_sizes,
 )
 from pumice.llm.runner import USUAL
+from pumice.llm.sampling import Sampling
 from pumice.llm.speculate import check_speculation
 from pumice.llm.weights import ModelWeights
 from pumice.plan.plan import Plan
@@ -79,6 +82,7 @@ class Engine(BatchLoop):
         memory: int | str | None = None,
         chunk: int = 512,
         cache_dtype: str = "f32",
+        greedy: bool = False,
         progress: ProgressCallback | None = None,
     ) -> None:
         check_sizes(slots=slots, context=context, chunk=chunk)
@@ -92,6 +96,7 @@ class Engine(BatchLoop):
         # One page more: the first is never allocated, unused entries of page tables refer to it.
         pages = tuple(n + 1 for n in pool_pages(caps, cfg, sizes, memory))
         layout = CacheLayout(slots, self.context, cache_dtype, caps.joined_cache, pages=pages, windows=windows)
+        layout = replace(layout, snapshots=snapshot_count(cfg, slots))
         super().__init__(weights, layout, BatchLimits(slots, self.context, self.chunk, self.chunk + slots, layout.page))
         # What turns texts into tokens and back.
         self.model: LanguageModel | None = None if isinstance(model, ModelWeights) else model
@@ -102,9 +107,10 @@ class Engine(BatchLoop):
         self._submitted: list[EventQueue] = []
         self._driver: threading.Thread | None = None
         self._turn = _Turn(ended=True)
-        exe = self._runner.prefill_executable(USUAL)
+        first = Sampling() if greedy else USUAL
+        exe = self._runner.prefill_executable(first)
         prepare_kernels(self.device, exe.plan, progress)
-        with in_background(self._runner.prepare):
+        with in_background(partial(self._runner.prepare, first)):
             if self._first:
                 weights.upload(exe, progress)
         weights.engines.add(self)
@@ -119,6 +125,7 @@ class Engine(BatchLoop):
             "chunk": self.chunk,
             "memory": pages * self.layout.page,
             "cache_dtype": self.layout.dtype,
+            "precision": self.weights.precision,
             "largest_step": self._store.largest_step,
         }
 
@@ -126,6 +133,11 @@ class Engine(BatchLoop):
     def plans(self) -> list[Plan]:
         """The plans of the token steps that were made so far."""
         return [exe.plan for exe in self._runner.exes.values()]
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts for a server: sequences that run and wait, pages, tokens that were found in the cache; up to a batch old."""
+        return self._scheduler.statistics
 
     # -- calls --------------------------------------------------------------------------------------------------------
     def stream(
@@ -142,6 +154,7 @@ class Engine(BatchLoop):
 
     def open(self, queue: EventQueue) -> None:
         """Let the sequences of a call wait for their turn; bad requests are refused."""
+        check_beams([s.request for s in queue.sequences], self.cfg.vocab)
         for s in queue.sequences:
             check_request(s.request, vocab=self.cfg.vocab, context=self.context, longest=self.cfg.max_positions)
             self._scheduler.check(Job(-1, s.request.prompt, s.request.max_tokens))
@@ -328,7 +341,7 @@ class Engine(BatchLoop):
         with self._step_lock:
             self._require_open()
             try:
-                return self._shared and self._runner.restore_cache(self._scheduler, tokens, self._key(len(tokens)), saved)
+                return self._runner.restore_cache(self._scheduler, tokens, self._key(len(tokens)), saved)
             except BaseException as e:
                 self._fail(e)  # pages may be without the content that was promised
                 raise

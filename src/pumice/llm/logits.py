@@ -9,6 +9,7 @@ import numpy as np
 
 import pumice as pm
 from pumice.core.caps import Caps
+from pumice.core.precisions import Precision
 from pumice.errors import InputError
 from pumice.ir.graph import Graph
 from pumice.llm.memory import CacheLayout, PagedMemory
@@ -31,7 +32,16 @@ def rows_at_once(vocab: int, chunk: int, caps: Caps) -> int:
     return max(1, min(chunk, min(_BYTES, caps.max_binding_bytes) // (4 * vocab)))
 
 
-def trace_logits(arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, *, context: int, rows: int, joined: bool) -> Graph:
+def trace_logits(
+    arch: CausalArchitecture,
+    cfg: ModelArchConfig,
+    params: Any,
+    *,
+    context: int,
+    rows: int,
+    joined: bool,
+    precision: Precision = "exact",
+) -> Graph:
     """The graph of a run over up to `rows` tokens of a sequence: (tokens [1, T], start, end, total) → [T, vocab].
 
     The tokens are those from `start` to `end` of a sequence of `total`; keys and values of those before are in a cache of its
@@ -47,7 +57,10 @@ def trace_logits(arch: CausalArchitecture, cfg: ModelArchConfig, params: Any, *,
         return arch.logits(cfg, params, hidden.reshape(width, cfg.hidden))
 
     one = pm.spec(1, dtype="i32")
-    return pm.trace(run, params=params, tokens=pm.spec(1, "T", dtype="i32", max=rows), start=one, end=one, total=one)
+    tokens = pm.spec(1, "T", dtype="i32", max=rows)
+    from pumice.passes.precision import with_precision  # a kept plan needs no passes
+
+    return with_precision(pm.trace(run, params=params, tokens=tokens, start=one, end=one, total=one), precision)
 
 
 class SequenceLogits:
@@ -57,7 +70,7 @@ class SequenceLogits:
         self.vocab, self.context = weights.cfg.vocab, layout.context
         self.rows = rows_at_once(self.vocab, chunk, store.device.caps)
         sizes: dict[str, Any] = {"context": layout.context, "rows": self.rows, "joined": layout.joined}
-        graph = trace_logits(weights.arch, weights.cfg, weights.params.specs, **sizes)
+        graph = trace_logits(weights.arch, weights.cfg, weights.params.specs, **sizes, precision=weights.precision)
         self.exe = pm.compile(graph, store=store.child())
 
     def run(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:

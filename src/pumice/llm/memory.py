@@ -1,4 +1,4 @@
-"""Keys and values in pages on the device: how a token step appends and reads them, and copies, saves and restores of pages."""
+"""What sequences remember, on the device: keys and values in pages, states of slots; and copies, saves and restores of both."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 import pumice as pm
 from pumice.core.dims import product
+from pumice.models.memory import distance_bias
 from pumice.run.executable import Executable
 from pumice.run.store import Store
 from pumice.tensor import Tensor
@@ -35,7 +36,7 @@ class CacheLayout:
 
     Layers with the same window are a page group: `windows` has the window of each group, `pages` how many pages each has, by
     default enough for all slots. `joined` keeps the key and the value of a token side by side, so that one dispatch appends
-    both. `states` begins the names of its states.
+    both. `states` begins the names of its states. Layers that keep a state for each slot have rows for `snapshots` of it, too.
     """
 
     slots: int
@@ -46,6 +47,7 @@ class CacheLayout:
     pages: tuple[int, ...] = ()
     windows: tuple[int | None, ...] = (None,)
     page: int = PAGE
+    snapshots: int = 0
 
     @property
     def table(self) -> int:
@@ -111,19 +113,15 @@ class PagedMemory:
         self.layout, self.tables, self.rows, self.start, self.end = layout, tables, rows, start, end
         self.slot, self.new_tokens = slot, new_tokens
         self._states: dict[str, Tensor] = {}
+        self._held: dict[int, tuple[Tensor, Tensor, dict[str, Tensor]]] = {}
 
-    def attend(
-        self,
-        layer: int,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-    ) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None, **options: Any) -> Tensor:
         """Appends keys and values to the pages, and attends to the whole sequence of each batch row."""
+        self._held[layer] = self._appended(layer, k, v, window)
+        return self.attend_again(layer, q, window=window, **options)
+
+    def _appended(self, layer: int, k: Tensor, v: Tensor, window: int | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Pages of keys and of values with the new ones, and scales of both where they are integers."""
         layout = self.layout
         dtype, group = "i8" if layout.dtype == "q8" else layout.dtype, layout.group(window)
         prefix, scales = f"{layout.states}.{layer}", {}
@@ -138,8 +136,27 @@ class PagedMemory:
             keys, values = both[:, :, 0], both[:, :, 1]
         else:
             keys, values = self._append(f"{prefix}.k", group, k, dtype), self._append(f"{prefix}.v", group, v, dtype)
+        return keys, values, scales
+
+    def attend_again(
+        self,
+        layer: int,
+        q: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+        slopes: Sequence[float] | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Attends to the whole sequence of each batch row, in the pages of a layer that has been given the new tokens."""
+        layout, group = self.layout, self.layout.group(window)
+        keys, values, scales = self._held[layer]
         places = {"offset": self.start, "kv_len": self.end, "kv_index": self.tables[group], **scales}
-        options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, **places}
+        table = self.tables[group]
+        length = layout.page * (1 if table is None else table.shape[1])
+        bias = None if slopes is None else distance_bias(slopes, length)
+        options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, "bias": bias, "sinks": sinks, **places}
         return pm.attention(q, keys, values, layout="bshd", causal=True, **options)
 
     def _append(self, name: str, group: int, new: Tensor, dtype: str) -> Tensor:
@@ -154,15 +171,16 @@ class PagedMemory:
     def recall(self, layer: int, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Tensor:
         """The state [B, *shape] of the batch rows' slots."""
         full = f"{self.layout.states}-slots.{layer}.{name}"
-        held = self._states[full] = pm.state(full, (self.layout.slots, product(shape)), dtype)
-        found = held if self.layout.slots == 1 else pm.take(held, self.slot, axis=0)
+        rows = self.layout.slots + self.layout.snapshots
+        held = self._states[full] = pm.state(full, (rows, product(shape)), dtype)
+        found = held if rows == 1 else pm.take(held, self.slot, axis=0)
         return found.reshape(self.start.shape[0], *shape)
 
     def keep(self, layer: int, name: str, value: Tensor) -> None:
         """Writes the state [B, *shape] of the batch rows' slots, which was recalled before."""
         held = self._states[f"{self.layout.states}-slots.{layer}.{name}"]
         rows = value.reshape(value.shape[0], held.shape[1]).astype(held.dtype)
-        pm.set_state(held, rows if self.layout.slots == 1 else pm.scatter_set(held, self.slot, rows))
+        pm.set_state(held, rows if held.shape[0] == 1 else pm.scatter_set(held, self.slot, rows))
 
 
 class RaggedMemory(PagedMemory):
@@ -172,9 +190,10 @@ class RaggedMemory(PagedMemory):
     token hides what comes after it.
     """
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    def attend_again(self, layer: int, q: Tensor, **options: Any) -> Tensor:
         one, width, *head = q.shape
-        return super().attend(layer, q.reshape(width, one, *head), k, v, **options).reshape(one, width, *head[:-1], v.shape[-1])
+        found = super().attend_again(layer, q.reshape(width, one, *head), **options)
+        return found.reshape(one, width, *found.shape[2:])
 
 
 def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,52 +202,61 @@ def _eight_bits(x: Tensor) -> tuple[Tensor, Tensor]:
     return pm.round(x / pm.expand_dims(top, -1)), top
 
 
-# Pages that a run of `PagedStates` moves at most.
+# Pages that a run of `CacheStates` moves at most.
 _AT_ONCE = 16
 
 
-class PagedStates:
+class CacheStates:
     """The states of a cache in a store: copies pages within them, and moves pages to and from arrays.
 
-    `layers` has the window of each layer.
+    `layers` has the window of each layer. What is kept for slots is a group after the page groups, and each row a page of it.
     """
 
     def __init__(self, store: Store, layout: CacheLayout, layers: Sequence[int | None]) -> None:
-        self._store, self._layout = store, layout
-        # Which states each page group has; they exist once an executable of the token step does.
-        self._groups: list[list[str]] = [[] for _ in layout.windows]
+        self._store = store
+        slots = len(layout.windows)
+        # Which states each group has, and the rows of a page; they exist once an executable of the token step does.
+        self._groups: list[list[str]] = [[] for _ in range(slots + 1)]
+        self._rows = [layout.page] * slots + [1]
         for name in store:
             first, _, rest = name.partition(".")
-            if first == layout.states and store[name].kind == "state":
+            if store[name].kind != "state":
+                continue
+            if first == layout.states:
                 self._groups[layout.group(layers[int(rest.partition(".")[0])])].append(name)
+            elif first == f"{layout.states}-slots":
+                self._groups[slots].append(name)
         self._exes: dict[tuple[str, int], Executable] = {}
 
     def copy(self, group: int, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copies whole pages of a group; no target is the source of another copy."""
-        self._store.copy_rows(self._groups[group], sources, targets, rows=self._layout.page)
+        self._store.copy_rows(self._groups[group], sources, targets, rows=self._rows[group])
 
     def save(self, group: int, pages: Sequence[int]) -> dict[str, Array]:
         """What pages of a group hold, by state, [pages, page, …]."""
+        if not pages:
+            return {}
         exe, parts = self._executable("save", group), []
         for first in range(0, len(pages), _AT_ONCE):
             parts.append(exe.run(source=np.array(pages[first : first + _AT_ONCE], np.int32)))
-        return {name: np.concatenate([p[name] for p in parts]) for name in self._groups[group]} if parts else {}
+        return {name: np.concatenate([p[name] for p in parts]) for name in self._groups[group]}
 
     def accepts(self, group: int, count: int, saved: Mapping[str, Array]) -> bool:
         """Whether `saved` has as many pages of a group as `restore` would put back, in this cache's layout and dtype."""
         for name in self._groups[group]:
             kind = self._store[name].type
-            want = (count, self._layout.page, int(product(kind.shape[1:]))), kind.dtype.np
+            want = (count, self._rows[group], int(product(kind.shape[1:]))), kind.dtype.np
             if name not in saved or (saved[name].shape, saved[name].dtype) != want:
                 return False
         return True
 
     def restore(self, group: int, pages: Sequence[int], saved: Mapping[str, Array]) -> None:
         """Puts into pages of a group what `save` gave for as many."""
-        exe = self._executable("restore", group)
+        exe = self._executable("restore", group) if pages else None
         for first in range(0, len(pages), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             held = {_input_name(k): saved[name][part] for k, name in enumerate(self._groups[group])}
+            assert exe is not None
             exe.run({"target": np.array(pages[part], np.int32), **held}, outputs=[])
 
     def close(self) -> None:
@@ -239,7 +267,7 @@ class PagedStates:
     def _executable(self, work: str, group: int) -> Executable:
         if (work, group) not in self._exes:
             trace = {"save": self._trace_save, "restore": self._trace_restore}[work]
-            self._exes[work, group] = pm.compile(trace(self._groups[group]), store=self._store)
+            self._exes[work, group] = pm.compile(trace(self._groups[group], self._rows[group]), store=self._store)
         return self._exes[work, group]
 
     def _state(self, name: str) -> tuple[Tensor, int]:
@@ -247,38 +275,29 @@ class PagedStates:
         kind = self._store[name].type
         return pm.state(name, kind.shape, kind.dtype.name), int(product(kind.shape[1:]))
 
-    def _paged(self, name: str) -> Tensor:
-        """A state as [pages, numbers of a page]."""
-        state, size = self._state(name)
-        return state.reshape(-1, self._layout.page * size)
-
-    def _put(self, name: str, targets: Tensor, pages: Tensor) -> None:
-        """Pages [N, numbers of a page] into their places."""
-        state, size = self._state(name)
-        updated = pm.scatter_set(state.reshape(-1, self._layout.page * size), targets, pages)
-        pm.set_state(state, updated.reshape(state.shape))
-
-    def _trace_save(self, names: Sequence[str]) -> Any:
+    def _trace_save(self, names: Sequence[str], rows: int) -> Any:
         def run(source: Tensor) -> dict[str, Tensor]:
             out = {}
             for name in names:
-                size = self._state(name)[1]
-                out[name] = pm.take(self._paged(name), source, axis=0).reshape(source.shape[0], self._layout.page, size)
+                state, size = self._state(name)
+                out[name] = pm.take(state.reshape(-1, rows * size), source, axis=0).reshape(source.shape[0], rows, size)
             return out
 
         return pm.trace(run, source=_numbers())
 
-    def _trace_restore(self, names: Sequence[str]) -> Any:
+    def _trace_restore(self, names: Sequence[str], rows: int) -> Any:
         def run(target: Tensor, **held: Tensor) -> Tensor:
             for k, name in enumerate(names):
-                size = self._state(name)[1]
-                self._put(name, target, held[_input_name(k)].reshape(target.shape[0], self._layout.page * size))
+                state, size = self._state(name)
+                pages = held[_input_name(k)].reshape(target.shape[0], rows * size)
+                updated = pm.scatter_set(state.reshape(-1, rows * size), target, pages)
+                pm.set_state(state, updated.reshape(state.shape))
             return target
 
         specs = {}
         for k, name in enumerate(names):
             kind = self._store[name].type
-            shape = ("N", self._layout.page, int(product(kind.shape[1:])))
+            shape = ("N", rows, int(product(kind.shape[1:])))
             specs[_input_name(k)] = pm.spec(*shape, dtype=kind.dtype.name, max=_AT_ONCE)
         return pm.trace(run, target=_numbers(), **specs)
 

@@ -10,9 +10,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pumice.core.precisions import Precision
 from pumice.errors import ClosedError, InputError
 from pumice.llm.adapters import Adapters
-from pumice.llm.answers import Piece, Run
+from pumice.llm.answers import Piece, Run, check_best_of
+from pumice.llm.beams import beams_of, without_rules
 from pumice.llm.engine import Array, Engine
 from pumice.llm.grammar import grammar_of, provider_of
 from pumice.llm.model_files import ModelFiles
@@ -66,6 +68,11 @@ class LanguageModel:
         return self._engine
 
     @property
+    def precision(self) -> Precision:
+        """ "exact", or "fast" where matmuls with quantised weights round their activations to 8 bits."""
+        return self.engine.weights.precision
+
+    @property
     def adapters(self) -> Adapters:
         """LoRA adapters that calls choose by name: `model.adapters.load("poet", folder)`, then `generate(…, adapter="poet")`."""
         return self.engine.adapters
@@ -97,21 +104,54 @@ class LanguageModel:
 
     # -- answers ----------------------------------------------------------------------------------------------------
     def generate(
-        self, prompt: Prompt | Sequence[Prompt], *, n: int = 1, on_text: Callable[[Piece], None] | None = None, **options: Any
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        n: int = 1,
+        best_of: int | None = None,
+        on_text: Callable[[Piece], None] | None = None,
+        **options: Any,
     ) -> Any:
         """The answer to a prompt, a `Generation`; with `n` above 1 a list of `n`. A list of prompts gives a list of those.
 
+        `best_of` draws that many and gives the `n` whose tokens are the most likely on average.
         `on_text` is called with each `Piece` of text as it comes; `piece.prompt` and `piece.choice` say whose it is. Options:
         max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty, logit_bias,
-        forbid, grammar, json_schema, adapter, draft, seed, stop, stop_tokens, logprobs, system, raw, ignore_eos, cancelled and
-        strict. What is not given is as the model's own files recommend, then as docs/sampling.md says. An answer ends where the
-        context does, with finish_reason "length"; with strict=True a max_tokens that does not fit is refused instead.
+        forbid, grammar, json_schema, adapter, draft, beams, length_penalty, seed, stop, stop_tokens, logprobs, system, raw,
+        ignore_eos, cancelled and strict. What is not given is as the model's own files recommend, then as docs/sampling.md says.
+        An answer ends where the context does, with finish_reason "length"; with strict=True a max_tokens that does not fit is
+        refused instead.
         """
+        if best_of is not None:
+            check_best_of(best_of, n, options, on_text)
+            # The model's own log-probabilities rank the answers, even if the caller did not ask for them.
+            wanted = 0 if options.get("logprobs") is None else options["logprobs"]
+            run, batch = self.start(prompt, best_of, {**options, "logprobs": wanted})
+            for _ in run.pieces():
+                pass
+            return run.best(n, batch=batch, logprobs=options.get("logprobs") is not None)
         run, batch = self.start(prompt, n, options)
         for piece in run.pieces():
             if on_text is not None and piece:
                 on_text(piece)
         return run.result(batch=batch)
+
+    def generate_object(self, prompt: Prompt, schema: Any, **options: Any) -> Any:
+        """The answer to a prompt as an object that a JSON schema describes, or as an instance of a pydantic model.
+
+        Every answer follows the schema; one that `max_tokens` cuts off is an `InputError`.
+
+        >>> import pumice as pm  # doctest: +SKIP
+        >>> class City(pydantic.BaseModel):  # doctest: +SKIP
+        ...     name: str
+        ...     people: int
+        >>> with pm.load("smollm2") as model:  # doctest: +SKIP
+        ...     model.generate_object("What is the largest city of France?", City)
+        City(name='Paris', people=2140526)
+        """
+        from pumice.llm.objects import object_of, schema_of
+
+        return object_of(self.generate(prompt, json_schema=schema_of(schema), **options), schema)
 
     def stream(self, prompt: Prompt | Sequence[Prompt], *, n: int = 1, **options: Any) -> Iterator[Piece]:
         """The answer in pieces, which are strings of whole characters; closing the iterator stops the model.
@@ -142,7 +182,9 @@ class LanguageModel:
         if number("n", n, whole=True) < 1:
             raise InputError(f"n is {n}", hint="ask for at least 1 answer")
         check_options(options)
+        search = beams_of(options, n)
         given = {**self._defaults, **{k: v for k, v in options.items() if v is not None}}
+        given = without_rules(given) if search.beams > 1 else given
         prompts, batch = split_batch(prompt)
         ids = []
         for k, p in enumerate(prompts):
@@ -162,12 +204,15 @@ class LanguageModel:
         requests = [
             Request(
                 tokens,
-                replace(sampling, seed=(sampling.seed + k) % 2**64) if k else sampling,
+                replace(sampling, seed=(sampling.seed + k) % 2**64) if k and search.beams == 1 else sampling,
                 self._limit(engine, len(tokens), given),
                 ends,
                 provider_of(grammar, self.tokenizer, engine.cfg.vocab),
                 given.get("adapter"),
                 draft,
+                search.beams,
+                search.length_penalty,
+                k if search.beams > 1 else 0,
             )
             for tokens in ids
             for k in range(n)

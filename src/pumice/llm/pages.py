@@ -1,11 +1,11 @@
-"""Pages of keys and values: who refers to each, what it contains, and which cached ones a prompt can share; no device in it."""
+"""Pages of keys and values, and snapshots of states: who refers to each, and which a prompt can share; no device in it."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -197,16 +197,18 @@ class PagePool:
         content = _Content(
             chain.digest(index - 1), chain.part(index, count), None if count < self.page_size else chain.digest(index)
         )
-        if content.digest is None:
-            if self._best_partial(content.parent, content.tokens)[0] == count:
-                return
-        elif content.digest in self._by_digest:
+        if self._is_cached(content):
             return
         self._forget(page)
         self._content[page] = content
         if content.digest is not None:
             self._by_digest[content.digest] = page
         self._after.setdefault((content.parent, content.tokens[0]), {})[page] = None
+
+    def _is_cached(self, content: _Content) -> bool:
+        if content.digest is not None:
+            return content.digest in self._by_digest
+        return self._best_partial(content.parent, content.tokens)[0] == len(content.tokens)
 
     def _forget(self, page: int) -> None:
         content = self._content.pop(page, None)
@@ -231,6 +233,87 @@ class PagePool:
     def match(self, tokens: Sequence[int], key: Hashable = ()) -> Match:
         """The longest cached prefix of `tokens`."""
         return match_prefix([self], TokenChain(tokens, self.page_size, key), len(tokens))[0]
+
+
+class SnapshotPool(PagePool):
+    """Snapshots of what layers without pages remember: each is the whole state after some leading tokens of a sequence.
+
+    They are counted, cached and evicted as pages are, but a sequence can go on only where one of them was made.
+
+    >>> pool, chain = SnapshotPool(snapshots=2, page_size=4), TokenChain([7, 8, 9, 5, 6, 3], 4)
+    >>> for snapshot, count in zip(pool.allocate(2), (4, 5)):
+    ...     pool.record(snapshot, chain, count)
+    >>> list(pool.ends(TokenChain([7, 8, 9, 5, 6, 1], 4), limit=6)), list(pool.ends(TokenChain([7, 8, 9], 4), limit=3))
+    ([(5, 2), (4, 1)], [])
+    """
+
+    def __init__(self, snapshots: int, page_size: int) -> None:
+        super().__init__(snapshots + 1, page_size)
+
+    def record(self, snapshot: int, chain: TokenChain, count: int) -> None:
+        """Record that a snapshot was made after the first `count` tokens of a chain."""
+        index, part = divmod(count, self.page_size)
+        self.keep(snapshot, chain, index if part else index - 1, part or self.page_size)
+
+    def ends(self, chain: TokenChain, limit: int) -> Iterator[tuple[int, int]]:
+        """After how many of up to `limit` tokens of a chain there are snapshots, the most first, and which these are."""
+        for whole in range(limit // self.page_size, -1, -1):
+            first = whole * self.page_size
+            rest = chain.part(whole, min(limit - first, self.page_size - 1))
+            parent = chain.digest(whole - 1)
+            found = [self._content[s].tokens for s in self._after.get((parent, rest[0]), ())] if rest else []
+            for size in sorted({len(t) for t in found if t == rest[: len(t)]}, reverse=True):
+                yield first + size, self._part(parent, rest[:size])
+            if whole and parent in self._by_digest:
+                yield first, self._by_digest[parent]
+
+    def find(self, chain: TokenChain, count: int) -> int:
+        """The snapshot after so many tokens of a chain, `NO_PAGE` if there is none."""
+        found = next(self.ends(chain, count), (0, NO_PAGE))
+        return found[1] if found[0] == count else NO_PAGE
+
+    def drop(self, chain: TokenChain, count: int) -> None:
+        """Let go of the snapshot after a number of tokens, unless somebody refers to it: a later one makes it useless."""
+        snapshot = self.find(chain, count)
+        if snapshot in self._idle:
+            del self._idle[snapshot]
+            self._forget(snapshot)
+            self._free.append(snapshot)
+
+    def _is_cached(self, content: _Content) -> bool:
+        if content.digest is not None:
+            return content.digest in self._by_digest
+        return self._part(content.parent, content.tokens) != NO_PAGE
+
+    def _part(self, parent: bytes, tokens: tuple[int, ...]) -> int:
+        """The snapshot after exactly these tokens of a page."""
+        return next((s for s in self._after.get((parent, tokens[0]), ()) if self._content[s].tokens == tokens), NO_PAGE)
+
+
+class Prefix(NamedTuple):
+    """The leading `tokens` of a sequence that need not run: what each pool has of them, and the snapshot after them, if any."""
+
+    tokens: int
+    matches: Sequence[Match]
+    snapshot: int = NO_PAGE
+
+
+def longest_prefix(pools: Sequence[PagePool], snapshots: SnapshotPool | None, chain: TokenChain, limit: int) -> Prefix:
+    """The longest prefix of up to `limit` tokens of a chain that every pool has cached, and that ends with one of `snapshots`.
+
+    >>> pool, chain = PagePool(pages=4, page_size=2), TokenChain([7, 8, 9], 2)
+    >>> pool.keep(pool.allocate(1)[0], chain, 0, 2)
+    >>> longest_prefix([pool], None, chain, 3).tokens, longest_prefix([pool], SnapshotPool(1, 2), chain, 3).tokens
+    (2, 0)
+    """
+    if snapshots is None:
+        matches = match_prefix(pools, chain, limit)
+        return Prefix(matches[0].tokens if matches else 0, matches)
+    for count, snapshot in snapshots.ends(chain, limit):
+        matches = match_prefix(pools, chain, count)
+        if all(match.tokens == count for match in matches):
+            return Prefix(count, matches, snapshot)
+    return Prefix(0, [Match()] * len(pools))
 
 
 def match_prefix(pools: Sequence[PagePool], chain: TokenChain, limit: int) -> list[Match]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 
 from pumice import config
 from pumice.core.caps import Caps
-from pumice.core.kept import keep, kept_folder, read_kept
+from pumice.core.kept import forget_oldest, keep, kept_folder, read_kept
 from pumice.errors import FormatError, PlanError
 from pumice.plan.file import plan_digest, plan_from_bytes, plan_to_bytes
 from pumice.plan.plan import Plan
@@ -82,7 +81,4 @@ def keep_plan(path: Path | None, plan: Plan) -> None:
     _know_digest(plan, body)
     if not keep(path, body):
         return
-    with contextlib.suppress(OSError):
-        by_age = sorted(path.parent.iterdir(), key=lambda p: p.stat().st_mtime_ns, reverse=True)
-        for old in by_age[_KEPT:]:
-            old.unlink()
+    forget_oldest(path.parent, _KEPT)

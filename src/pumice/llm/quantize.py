@@ -127,9 +127,11 @@ def target_dtype(name: str) -> DType:
     lower = name.lower()
     if lower in TARGETS:
         return dtypes.dtype(lower)
-    why = next((f": {f.not_written}" for d, f in FORMATS.items() if d.name == lower), "")
+    known = next((format for dtype, format in FORMATS.items() if dtype.name == lower), None)
+    why = f": {known.not_written}" if known is not None else ""
     mixed = lower.rsplit("_", 1)[0] if lower.endswith(("_s", "_m", "_l")) else ""
-    hint = f"say {mixed}" if mixed in TARGETS else "one of " + " ".join(TARGETS)
+    nearest = mixed if mixed in TARGETS else known.instead if known is not None else None
+    hint = f"say {nearest}" if nearest else "one of " + " ".join(TARGETS)
     raise UnknownName(f"weights are not written as {name!r:.40}{why}", hint=hint, name=name)
 
 

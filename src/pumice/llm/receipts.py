@@ -50,6 +50,8 @@ class CallFacts:
         stop = given.get("stop") or ()
         options["stop"] = [stop] if isinstance(stop, str) else list(stop)
         options |= {name: given[name] for name in ("system", "adapter") if given.get(name) is not None}
+        if given.get("beams", 1) > 1:
+            options |= {"beams": given["beams"], "length_penalty": given.get("length_penalty", 1.0)}
         if draft is not None:
             options["draft"] = draft.files if isinstance(draft, DraftModel) else _draft_entry(draft)
         if (grammar := given.get("grammar")) is not None:
@@ -67,6 +69,7 @@ class AnswerFacts:
     sampling: SamplingParams
     max_tokens: int
     stop_ids: Sequence[int]
+    choice: int = 0
     record: SequenceRecord = field(default_factory=SequenceRecord)
     degraded: Sequence[Any] = ()
     ended: float = 0.0
@@ -75,7 +78,9 @@ class AnswerFacts:
     def of(call: CallFacts, prompt: Any, request: Request) -> AnswerFacts:
         """The facts of a request; messages are copied, as callers go on with their lists."""
         given = prompt if isinstance(prompt, str) else copy.deepcopy(prompt)
-        return AnswerFacts(call, given, request.prompt, request.sampling, request.max_tokens, sorted(request.stop_ids))
+        return AnswerFacts(
+            call, given, request.prompt, request.sampling, request.max_tokens, sorted(request.stop_ids), request.choice
+        )
 
     def complete(self, record: SequenceRecord) -> None:
         """The answer has ended: how it ran, and which kernels of packs had failed until then. Later calls change nothing."""
@@ -132,6 +137,8 @@ class AnswerFacts:
         found |= {"seed": sampling.seed, "sampler": SAMPLER, "logprobs": sampling.logprobs, "max_tokens": self.max_tokens}
         found["logit_bias"] = [[token, "-inf" if value == -math.inf else value] for token, value in sampling.biases]
         found |= {name: value for name, value in options.items() if name != "grammar"}
+        if self.choice:
+            found["choice"] = self.choice
         if self.record.adapter is not None:
             found["adapter"] = _adapter_entry(str(options.get("adapter")), self.record.adapter)
         if isinstance(draft := options.get("draft"), ModelFiles):

@@ -25,7 +25,7 @@ from pumice.sources import NoNetwork, resolve
 _SIZES = ("context", "slots", "memory", "cache_dtype")
 _OPTIONS = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty",
-    "seed", "logprobs", "max_tokens", "stop", "system", "raw", "ignore_eos", "stop_tokens",
+    "seed", "logprobs", "max_tokens", "stop", "system", "raw", "ignore_eos", "stop_tokens", "beams", "length_penalty",
 )  # fmt: skip
 # Where browsers have models from: nothing is fetched from there.
 _ADDRESSES = ("http://", "https://", "files:", "folder:")
@@ -83,10 +83,11 @@ class _Known(Given):
 def _device(described: Mapping[str, Any], asked: str | None) -> Device:
     if asked is not None:
         return open_device(asked)
-    if described.get("backend") != "webgpu":
+    backend = described.get("backend")
+    if backend not in ("webgpu", "vulkan"):
         return open_device("host")
     try:
-        return open_device(f"webgpu:{described.get('name')}")
+        return open_device(f"{backend}:{described.get('name')}")
     except PumiceError:  # it is not here: any other one
         return open_device("webgpu")
 
@@ -96,6 +97,8 @@ def _loaded(given: _Known, device: Device, model: str | None, task: str | None, 
     """The model of a receipt, whose files are compared first."""
     entry, options = given.model, dict(sizes)
     source = _checked_model(entry, model, given.fetch)
+    # Receipts from before say no precision: their runs were exact.
+    options["precision"] = given.request.get("precision", "exact")
     if (largest := given.request.get("largest_step")) is not None:
         options["largest_step"] = largest
     with _reading():
@@ -153,8 +156,9 @@ def _generate(given: _Known, device: Device, model: str | None) -> Receipt:
             if (adapter := request.get("adapter")) is not None:
                 loaded.adapters.load(adapter["name"], _adapter_folder(adapter), scale=adapter["scale"])
                 options["adapter"] = adapter["name"]
-            prompt = _prompt(given)
-        answer = loaded.generate(prompt, **options)
+            prompt, choice = _prompt(given), int(request.get("choice", 0))
+        answer = loaded.generate(prompt, n=choice + 1, **options)
+        answer = answer[choice] if choice else answer
         found: Receipt = answer.receipt
         return found
 

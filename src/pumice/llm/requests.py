@@ -184,7 +184,7 @@ def check_cache_dtype(dtype: Any) -> None:
 
 _NUMBERS = tuple(f.name for f in fields(SamplingParams))
 _OPTIONS = {*_NUMBERS, "max_tokens", "strict", "stop", "stop_tokens", "system", "raw", "cancelled", "ignore_eos"}
-_OPTIONS |= {"forbid", "grammar", "json_schema", "adapter", "draft"}
+_OPTIONS |= {"forbid", "grammar", "json_schema", "adapter", "draft", "beams", "length_penalty"}
 
 
 def sampling_of(options: Mapping[str, Any]) -> SamplingParams:
@@ -257,7 +257,8 @@ class MaskProvider(Protocol):
 class Request:
     """One sequence to continue. Tokens of `stop_ids` end it; a `grammar` says before each token which may come.
 
-    `adapter` is the name of one that the engine has loaded, `draft` what drafts tokens (docs/sampling.md, Speculation).
+    `adapter` is the name of one that the engine has loaded, `draft` what drafts tokens (docs/sampling.md, Speculation). With
+    several `beams` it is the best answer of a beam search; requests after it with a higher `choice` are the next ones.
     """
 
     prompt: Sequence[int]
@@ -267,6 +268,9 @@ class Request:
     grammar: MaskProvider | None = None
     adapter: str | None = None
     draft: Drafter | None = None
+    beams: int = 1
+    length_penalty: float = 1.0
+    choice: int = 0
 
 
 def check_prompt(tokens: Sequence[int], vocab: int) -> None:

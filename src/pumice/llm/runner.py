@@ -14,10 +14,11 @@ import numpy as np
 import pumice as pm
 from pumice import config
 from pumice.llm.adapters import AdapterLayout, Adapters
-from pumice.llm.batches import Batch, Chunk, DecodeRow, PageCopy
-from pumice.llm.graphs import RING, can_be_ragged, trace_token_step
-from pumice.llm.live import EventQueue, LiveSequence, Logprobs, logprobs_in
-from pumice.llm.memory import CacheLayout, PagedStates, group_input
+from pumice.llm.batches import Batch, Chunk, DecodeRow, PageCopy, StateSnapshot
+from pumice.llm.bursts import Burst, Results, begin
+from pumice.llm.graphs import RING, can_be_ragged, trace_feed, trace_token_step
+from pumice.llm.live import EventQueue, LiveSequence
+from pumice.llm.memory import CacheLayout, CacheStates, group_input
 from pumice.llm.plans import keep_plan, plan_path, read_plan
 from pumice.llm.requests import Request, SamplingParams, Timings
 from pumice.llm.sampling import Sampling, SamplingRow, sampling_inputs, slot_rows, trace_slot_row
@@ -33,46 +34,16 @@ if TYPE_CHECKING:
     from pumice.run.profile import Profile
 
 Array = np.ndarray[Any, Any]
-Results = Callable[[], Sequence[Array]]
 
 # The default sampling of requests; its plans are prepared at load.
 USUAL = Sampling(greedy=False)
 # Tokens of a prompt as chats begin with; the kernels for so many are made ready at load.
 _SHORT_PROMPT = 32
 # Tokens up to which a chunk shares its run with others, on GPUs and on processors: longer ones keep the device busy alone.
-_SHORT_CHUNK, _SHORT_ON_HOST = 128, 16
+_SHORT_CHUNK, _SHORT_ON_HOST = 128, 256
+# A chunk that attends to more tokens than this shares its run only if it is so short: each token reads all keys for itself there.
+_LONG_SEQUENCE, _FEW_TOKENS = 512, 16
 _LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
-
-
-class Burst:
-    """A batch that was started: `tokens` waits for what it brings."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        # Sequences in the order of their tokens, where in the ring these are, and which log-probabilities belong to them.
-        self.places: list[tuple[LiveSequence, int, tuple[int, int] | None]] = []
-        # Sequences whose drafts are verified: the drafts, the places of what is sampled after each token, and log-probabilities.
-        self.verified: list[tuple[LiveSequence, list[int], list[int], int | None]] = []
-        self.ring: Results | None = None
-        self.logprobs: list[Results] = []
-
-    def tokens(self, reject: Callable[[Any, int], None]) -> Iterator[tuple[LiveSequence, int, Logprobs | None]]:
-        """Each new token with its sequence, once the device has them.
-
-        `reject` gets the id of each sequence that verified drafts, and how many tokens were sampled after wrong ones.
-        """
-        if self.ring is None:
-            return
-        ring = self.ring()[0]
-        found = [results() for results in self.logprobs]
-        for live, place, at in self.places:
-            yield live, int(ring[place]), None if at is None else logprobs_in(found[at[0]][-3:], at[1])
-        for live, drafts, places, run in self.verified:
-            assert live.speculator is not None
-            taken = live.speculator.take(ring[places].tolist(), drafts)
-            reject(live.id, len(places) - len(taken))
-            for k, token in enumerate(taken):
-                yield live, token, None if run is None else logprobs_in(found[run][-3:], k)
 
 
 class Runner:
@@ -89,8 +60,10 @@ class Runner:
         self._short = _SHORT_CHUNK if store.device.caps.overlaps_host else _SHORT_ON_HOST
         if not can_be_ragged(weights.arch, weights.cfg):
             self._short = 0
+        self._most_together = chunk + layout.slots
         self._slot_writers: dict[str, Executable] = {}
-        self._states: PagedStates | None = None
+        self._feeder: Executable | None = None
+        self._states: CacheStates | None = None
         # Captured now, for executables that are made later or in another thread.
         self._switches = {name: config.get(name) for name in ("nofuse", "noarena", "default_max", "validate", "debug")}
 
@@ -108,8 +81,8 @@ class Runner:
         return self._executable(False, MOST_DRAFTS + 1, sampling, adapted, "verify")
 
     def ragged_executable(self, sampling: Sampling) -> Executable:
-        """For short prompts of several sequences together."""
-        return self._executable(False, self.chunk, sampling, False, "ragged")
+        """For chunks of several sequences together, as many tokens as a batch has."""
+        return self._executable(False, self._most_together, sampling, False, "ragged")
 
     def _executable(self, decode: bool, size: int, sampling: Sampling, adapted: bool, kind: str = "") -> Executable:
         key, made = (decode, size, sampling), self._made[adapted, kind]
@@ -132,8 +105,9 @@ class Runner:
             return Executable(plan, self.store, validate=config.validate)
         w = self.weights
         sizes: dict[str, Any] = {"chunk": None, "rows": size} if decode else {"chunk": size}
-        special = {"verify": kind == "verify", "ragged": kind == "ragged"}
-        graph = trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes, **special, adapters=adapters)
+        special: dict[str, Any] = {"verify": kind == "verify", "ragged": kind == "ragged"}
+        special |= {"adapters": adapters, "precision": w.precision}
+        graph = trace_token_step(w.arch, w.cfg, w.params.specs, self.layout, sampling, **sizes, **special)
         made = pm.compile(graph, store=self.store)
         keep_plan(path, made.plan)
         return made
@@ -143,25 +117,25 @@ class Runner:
     ) -> Path | None:
         """Where the plan is kept; an adapter's scale is a constant of the graph, which specs do not contain."""
         w = self.weights
-        inputs = (w.cfg, w.params.specs, self.layout, sampling, decode, size, adapters, kind)
+        inputs = (w.cfg, w.params.specs, w.precision, self.layout, sampling, decode, size, adapters, kind)
         planned = (self.store.pack_kernels, self.store.largest_step)
         return None if w.adapted else plan_path(self.store.device.caps, *inputs, *planned)
 
-    def prepare(self) -> None:
-        """Binds the kernels that the first tokens would wait for: those of a short prompt, and of the usual token step.
+    def prepare(self, sampling: Sampling) -> None:
+        """Binds the kernels that the first tokens would wait for: those of a short prompt, and of the token step.
 
         A plan of the token step that is not cached yet is left to the second token: planning would slow down the load.
         """
         live, tables = self._example(SamplingParams()), self._empty_tables()
-        prefill = self.prefill_executable(USUAL)
+        prefill = self.prefill_executable(sampling)
         if len(prefill.plan.regimes) > 1:
             tokens = [0] * min(_SHORT_PROMPT, self.chunk)
-            prefill.prepare(self._prefill_inputs(live, 0, 0, tokens, len(tokens), USUAL, tables), outputs=["ring"])
+            prefill.prepare(self._prefill_inputs(live, 0, 0, tokens, len(tokens), sampling, tables), outputs=["ring"])
         with config.override(**self._switches):
-            path = self._plan_path(True, 1, USUAL)
+            path = self._plan_path(True, 1, sampling)
         if path is not None and path.exists():
-            steps = _DecodeSteps(self, [(live, DecodeRow(0, 0, 1, 1))], USUAL, tables)
-            self.decode_executable(1, USUAL).prepare(steps.inputs(0), outputs=["ring"])
+            steps = _DecodeSteps(self, [(live, DecodeRow(0, 0, 1, 1))], sampling, tables)
+            self.decode_executable(1, sampling).prepare(steps.inputs(0), outputs=["ring"])
 
     def profile(self, tokens: int, *, repeats: int) -> Profile:
         """Where the time of one token step goes after so many tokens; nothing is changed by it."""
@@ -184,17 +158,20 @@ class Runner:
 
     # -- saved keys and values ----------------------------------------------------------------------------------------
     def save_cache(self, scheduler: Scheduler, tokens: Sequence[int], key: Hashable) -> tuple[int, dict[str, Array]]:
-        """How many leading tokens are cached, and their keys and values by state."""
-        found, saved = scheduler.lookup(tokens, key), dict[str, Array]()
-        for group, match in enumerate(found):
-            saved |= self.pages.save(group, [page for page in (*match.pages, match.partial) if page])
-        return (found[0].tokens if found else 0), saved
+        """How many leading tokens are cached, and their keys, values and states."""
+        (known, places), saved = scheduler.lookup(tokens, key), dict[str, Array]()
+        self.make_snapshots(scheduler.take_snapshots())
+        for group, pages in enumerate(places):
+            saved |= self.pages.save(group, [page for page in pages if page])
+        return known, saved
 
     def restore_cache(self, scheduler: Scheduler, tokens: Sequence[int], key: Hashable, saved: Mapping[str, Array]) -> bool:
         """Put back what `save_cache` gave for these tokens; False if this cache is another, or has no room."""
         if not all(self.pages.accepts(group, count, saved) for group, count in enumerate(scheduler.insertion(tokens))):
             return False
         inserted = scheduler.insert(tokens, key)
+        # One of them may be where the state is written to now.
+        self.make_snapshots(scheduler.take_snapshots())
         for group, pages in enumerate(inserted or ()):
             self.pages.restore(group, [page for page in pages if page], saved)
         return inserted is not None
@@ -205,18 +182,23 @@ class Runner:
         rows = [(live[r.id], r) for r in batch.decode]
         plain = [(s, r) for s, r in rows if not s.drafts or r.steps == 1]
         burst = Burst(batch.steps if plain else 0)
+        if batch.snapshots:
+            self.make_snapshots([s for s in batch.snapshots if not s.after])
         if batch.copies:
             self._copy(batch.copies)
         runs: list[Callable[..., Results | None]] = []
         for chunks in self._together(batch.prefill, live):
             if len(chunks) == 1:
-                runs.append(partial(self._run_chunk, burst, chunks[0], live[chunks[0].id], tables))
+                made = [s for s in batch.snapshots if s.after and s.source == chunks[0].slot]
+                runs.append(partial(self._run_chunk, burst, chunks[0], live[chunks[0].id], tables, made))
             else:
                 runs.append(partial(self._run_ragged, burst, [(live[c.id], c) for c in chunks], tables))
         if len(plain) < len(rows):
             runs += [partial(self._run_drafts, burst, s, r, tables) for s, r in rows if s.drafts and r.steps > 1]
         if plain:
-            runs.append(partial(self._run_rows, burst, plain, batch.steps, tables))
+            decoding = {r.slot for _, r in plain} if batch.snapshots else ()
+            made = [s for s in batch.snapshots if s.after and s.source in decoding]
+            runs.append(partial(self._run_rows, burst, plain, batch.steps, tables, made))
         for k, run in enumerate(runs):
             # The last run brings the ring, which has the tokens of all.
             burst.ring = run(wait=wait, final=k == len(runs) - 1)
@@ -228,10 +210,10 @@ class Runner:
         return Sampling.of([s.request.sampling for s in live], self.weights.cfg.vocab, mask=masked)
 
     @property
-    def pages(self) -> PagedStates:
-        """The pages of keys and values, to copy, save and restore them."""
+    def pages(self) -> CacheStates:
+        """What sequences remember, to copy, save and restore it."""
         if self._states is None:
-            self._states = PagedStates(self.store, self.layout, self.weights.cfg.windows)
+            self._states = CacheStates(self.store, self.layout, self.weights.cfg.windows)
         return self._states
 
     def _copy(self, copies: Sequence[PageCopy]) -> None:
@@ -239,8 +221,21 @@ class Runner:
             mine = [c for c in copies if c.group == group]
             self.pages.copy(group, [c.source for c in mine], [c.target for c in mine])
 
+    def make_snapshots(self, snapshots: Sequence[StateSnapshot]) -> None:
+        """Copies states of slots as they are now."""
+        if snapshots:
+            self.pages.copy(len(self.layout.windows), [s.source for s in snapshots], [s.target for s in snapshots])
+
     def _run_chunk(
-        self, burst: Burst, chunk: Chunk, live: LiveSequence, tables: Sequence[Table], *, wait: bool, final: bool
+        self,
+        burst: Burst,
+        chunk: Chunk,
+        live: LiveSequence,
+        tables: Sequence[Table],
+        snapshots: Sequence[StateSnapshot],
+        *,
+        wait: bool,
+        final: bool,
     ) -> Results | None:
         cfg, sampling = self.weights.cfg, self.sampling_of([live])
         self._enter(chunk, live)
@@ -258,7 +253,8 @@ class Runner:
             if k == len(pieces) - 1:
                 wanted += ("ring",) if final and (chunk.last or burst.places) else ()
                 wanted += _LOGPROB_OUTPUTS if chunk.last and sampling.logprobs else ()
-            results = _begin(exe, inputs, wanted, wait=wait)
+            results = begin(exe, inputs, wanted, wait=wait)
+        self.make_snapshots(snapshots)
         live.record.ran("prefill", exe.plan)
         if chunk.last:
             at = self._note_logprobs(burst, results) if sampling.logprobs else None
@@ -269,7 +265,7 @@ class Runner:
         """A chunk of a sequence runs now, maybe its first one in this slot."""
         if (live.slot, live.following) != (chunk.slot, chunk.start):
             if live.record.started:
-                live.record.recomputed += 1
+                live.record.recomputed += live.group is None
             else:
                 live.record.started = time.perf_counter()
             border = self.weights.cfg.recompute_beyond
@@ -282,13 +278,14 @@ class Runner:
         live.queue.timings.prompt_tokens += len(chunk.tokens)
 
     def _together(self, chunks: Sequence[Chunk], live: Mapping[Any, LiveSequence]) -> Iterator[Sequence[Chunk]]:
-        """Chunks by the run that they are in: short ones that end a prompt share one, the others are alone."""
+        """Chunks by the run that they are in: short ones share one, the others are alone."""
         short: list[Chunk] = []
         for chunk in chunks:
-            if not chunk.last or len(chunk.tokens) > self._short or live[chunk.id].adapter is not None:
+            most = self._short if chunk.total <= _LONG_SEQUENCE else min(self._short, _FEW_TOKENS)
+            if len(chunk.tokens) > most or live[chunk.id].adapter is not None:
                 yield [chunk]
                 continue
-            if sum(len(c.tokens) for c in short) + len(chunk.tokens) > self.chunk:
+            if sum(len(c.tokens) for c in short) + len(chunk.tokens) > self._most_together:
                 yield short
                 short = []
             short.append(chunk)
@@ -298,13 +295,15 @@ class Runner:
     def _run_ragged(
         self, burst: Burst, chunks: Sequence[tuple[LiveSequence, Chunk]], tables: Sequence[Table], *, wait: bool, final: bool
     ) -> Results | None:
-        """Runs the last chunks of several sequences at once, and samples after each."""
+        """Runs chunks of several sequences at once, and samples after those that end a prompt."""
         sampling, page, vocab = self.sampling_of([live for live, _ in chunks]), self.layout.page, self.weights.cfg.vocab
         for live, chunk in chunks:
             self._enter(chunk, live)
         lengths = [len(chunk.tokens) for _, chunk in chunks]
         slots = [chunk.slot for _, chunk in chunks]
-        places = [self._place(len(live.tokens), chunk.slot) for live, chunk in chunks]
+        # Beyond the ring what is drawn is dropped.
+        nowhere = RING * self.layout.slots
+        places = [self._place(len(live.tokens), chunk.slot) if chunk.last else nowhere for live, chunk in chunks]
         of = np.repeat(np.arange(len(chunks), dtype=np.int32), lengths)
         positions = np.concatenate([np.arange(c.start, c.start + len(c.tokens), dtype=np.int32) for _, c in chunks])
         inputs: dict[str, Array] = {
@@ -320,16 +319,17 @@ class Runner:
             inputs[group_input("row", group)] = mine[of, positions // page] * page + positions % page
         draws = [SamplingRow(live.request.sampling, len(live.tokens), live.allowed(vocab)) for live, _ in chunks]
         inputs |= sampling_inputs(draws, sampling, vocab)
-        wanted = [*(("ring",) if final else ()), *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
+        brings = final and (bool(burst.places) or any(chunk.last for _, chunk in chunks))
+        wanted = [*(("ring",) if brings else ()), *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
         exe = self.ragged_executable(sampling)
-        results = _begin(exe, inputs, wanted, wait=wait)
+        results = begin(exe, inputs, wanted, wait=wait)
         for live, _ in chunks:
             live.record.ran("prefill-batch", exe.plan, len(chunks))
         at = self._note_logprobs(burst, results) if sampling.logprobs else None
-        burst.places += [
-            (live, place, None if at is None else (at, k)) for k, ((live, _), place) in enumerate(zip(chunks, places))
-        ]
-        return results if final else None
+        for k, ((live, chunk), place) in enumerate(zip(chunks, places)):
+            if chunk.last:
+                burst.places.append((live, place, None if at is None else (at, k)))
+        return results if brings else None
 
     @staticmethod
     def _note_logprobs(burst: Burst, results: Results | None) -> int:
@@ -343,6 +343,7 @@ class Runner:
         rows: Sequence[tuple[LiveSequence, DecodeRow]],
         steps: int,
         tables: Sequence[Table],
+        snapshots: Sequence[StateSnapshot],
         *,
         wait: bool,
         final: bool,
@@ -356,9 +357,13 @@ class Runner:
         for live, _ in rows:
             live.record.ran("decode" if len(rows) == 1 else "decode-batch", exe.plan, len(rows))
         for k in range(steps - 1):
-            _begin(exe, made.inputs(k), [], wait=True)
+            begin(exe, made.inputs(k), [], wait=True)
+            if snapshots:
+                self.make_snapshots([s for s in snapshots if s.after == k + 1])
         wanted = ["ring", *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
-        results = _begin(exe, made.inputs(steps - 1), wanted, wait=wait)
+        results = begin(exe, made.inputs(steps - 1), wanted, wait=wait)
+        if snapshots:
+            self.make_snapshots([s for s in snapshots if s.after == steps])
         at = self._note_logprobs(burst, results) if sampling.logprobs else None
         for k in range(steps):
             for i, (live, row) in enumerate(rows):
@@ -382,10 +387,20 @@ class Runner:
         inputs |= sampling_inputs(draws, sampling, self.weights.cfg.vocab)
         exe = self.verify_executable(sampling, adapted=live.adapter is not None)
         wanted = [*(("ring",) if final else ()), *(_LOGPROB_OUTPUTS if sampling.logprobs else ())]
-        results = _begin(exe, inputs, wanted, wait=wait)
+        results = begin(exe, inputs, wanted, wait=wait)
         live.record.ran("verify", exe.plan)
         burst.verified.append((live, drafts, places, self._note_logprobs(burst, results) if sampling.logprobs else None))
         return results if final else None
+
+    def feed(self, tokens: Sequence[tuple[LiveSequence, int]]) -> None:
+        """Puts the last tokens of sequences in place of those that were sampled, for the next token step to run."""
+        placed = [(self._place(len(live.tokens) - 1, live.slot), token) for live, token in tokens if live.slot >= 0]
+        if not placed:
+            return
+        if self._feeder is None:
+            self._feeder = pm.compile(trace_feed(self.layout.slots), store=self.store)
+        at, values = np.array(placed, np.int32).T.copy()
+        self._feeder.run({"at": at, "token": values}, outputs=[])
 
     def _fill_slot(self, live: LiveSequence, slot: int, sampling: Sampling) -> None:
         """Writes what sampling keeps for each slot: token counts and biases."""
@@ -430,7 +445,7 @@ class Runner:
             made.clear()
         self.adapters.close()
         self._slot_writers.clear()
-        self._states = None
+        self._feeder = self._states = None
 
 
 class _DecodeSteps:
@@ -464,10 +479,3 @@ class _DecodeSteps:
             out[group_input("pages", group)] = table
             out[group_input("row", group)] = columns[5 + group]
         return out | self._adapters | sampling_inputs(drawn, self._sampling, vocab)
-
-
-def _begin(exe: Executable, inputs: Mapping[str, Array], wanted: Sequence[str], *, wait: bool) -> Results:
-    """Starts a run; what it gives may be waited for later."""
-    if wait or not wanted:
-        return partial(tuple, exe.run(inputs, outputs=wanted))
-    return exe.begin(inputs, outputs=wanted)

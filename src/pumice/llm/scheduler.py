@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.errors import InputError, UnknownName
-from pumice.llm.batches import Batch, BatchLimits, Chunk, DecodeRow, Job, PageCopy, Statistics
-from pumice.llm.pages import Match, PagePool, TokenChain, match_prefix
+from pumice.llm.batches import Batch, BatchLimits, Chunk, DecodeRow, Job, PageCopy, StateSnapshot, Statistics
+from pumice.llm.pages import PagePool, Prefix, SnapshotPool
 from pumice.llm.queues import OVERDUE_TURN, JobQueue, Ticket
 from pumice.llm.requests import check_sizes
 from pumice.llm.sequences import ScheduledSequence, SequencePages, Table
@@ -27,7 +27,8 @@ class Scheduler:
 
     Running sequences decode in every batch; what is left of the token budget goes to prefill chunks, and to waiting jobs while
     slots and pages last. Out of pages, the sequence with the lowest priority, then the latest, is preempted: its tokens become
-    its prompt, and it is the first to continue. Calls must not overlap.
+    its prompt, and it is the first to continue. A waiting job of higher priority takes slot and pages of such a sequence, too.
+    Calls must not overlap.
 
     >>> scheduler = Scheduler(BatchLimits(slots=2, context=64, chunk=16, budget=32, page_size=4), [PagePool(32, 4)])
     >>> scheduler.add(Job("a", [1, 2, 3, 4, 5], max_tokens=2))
@@ -42,15 +43,20 @@ class Scheduler:
     (True, True)
     """
 
-    def __init__(self, limits: BatchLimits, pools: Sequence[PagePool], *, reuse: bool = True) -> None:
-        """`pools` has one pool per page group; `reuse` False shares nothing between sequences."""
-        self.limits, self.pools = limits, tuple(pools)
-        self._pages = SequencePages(limits, pools, reuse=reuse)
+    def __init__(
+        self, limits: BatchLimits, pools: Sequence[PagePool], *, reuse: bool = True, snapshots: SnapshotPool | None = None
+    ) -> None:
+        """`pools` has one pool per page group; `reuse` False shares nothing between sequences.
+
+        Where slots have states beside the pages, `snapshots` of these are made at page borders, and go on from there.
+        """
+        self.limits, self.pools, self.snapshots = limits, tuple(pools), snapshots
+        self._pages = SequencePages(limits, pools, reuse=reuse, snapshots=snapshots)
         self.tables = self._pages.tables
         self._all: dict[Hashable, ScheduledSequence] = {}
         self._queue: JobQueue[ScheduledSequence] = JobQueue()
         self._tickets: dict[Hashable, Ticket[ScheduledSequence]] = {}
-        # Preempted sequences and forks, by rank; they are admitted before all jobs of the queue.
+        # Preempted sequences and forks, by rank; they are admitted before all jobs of the queue but those of higher priority.
         self._resuming: list[tuple[int, int, ScheduledSequence]] = []
         self._prefilling: dict[Hashable, ScheduledSequence] = {}
         self._decoding: dict[Hashable, ScheduledSequence] = {}
@@ -158,21 +164,28 @@ class Scheduler:
         s.border = None
         s.use_key(s.job.beyond_key if key is None else key, self.limits.page_size)
 
-    def lookup(self, tokens: Sequence[int], key: Hashable = ()) -> list[Match]:
-        """What is cached of `tokens`, one match per page group: to save it. Valid until the next batch."""
+    def lookup(self, tokens: Sequence[int], key: Hashable = ()) -> tuple[int, list[list[int]]]:
+        """How many leading tokens are cached, and where, to save them: pages per page group, then the row of the snapshot.
+
+        Valid until the next batch, once the snapshots that `take_snapshots` gives are made.
+        """
         self.offer_pages()
-        return match_prefix(self.pools, TokenChain(tokens, self.limits.page_size, key), len(tokens))
+        return self._pages.lookup(tokens, key)
 
     def insert(self, tokens: Sequence[int], key: Hashable = ()) -> list[list[int]] | None:
-        """Pages to write saved keys and values of `tokens` to before the next batch, per page group; None without room.
+        """Places as `lookup` gives them, to write what was saved of `tokens` to before the next batch; None without room.
 
         Entries are 0 where a window does not see them.
         """
         return self._pages.insert(tokens, key)
 
     def insertion(self, tokens: Sequence[int]) -> list[int]:
-        """How many pages `insert` gives to write to, per page group."""
+        """How many places `insert` gives to write to, per group."""
         return self._pages.insertion(tokens)
+
+    def take_snapshots(self) -> tuple[StateSnapshot, ...]:
+        """Snapshots that have to be made now; the next batch has them otherwise."""
+        return self._pages.take_snapshots()
 
     def decodes(self, id: Hashable) -> bool:
         """Whether a sequence has a slot, and all of its prompt has run or will run in batches that were handed out."""
@@ -272,7 +285,7 @@ class Scheduler:
         """
         self.offer_pages()
         self._batches += 1
-        expired = self._expire(now)
+        expired, displaced = self._expire(now), self._displace()
         rows, steps, verify, parts, preempted = self._running_part(steps, verify)
         decode = self._decode(rows, steps, verify)
         prefill, copies = [self._prefill(s, size) for s, size in parts], []
@@ -289,7 +302,8 @@ class Scheduler:
             left -= size
         self._pages.unpin(copies)
         self._not_offered = ran
-        return Batch(tuple(prefill), decode, steps, tuple(copies), preempted, expired)
+        snapshots = self.take_snapshots() if prefill or decode else ()
+        return Batch(tuple(prefill), decode, steps, tuple(copies), displaced + preempted, expired, snapshots)
 
     def offer_pages(self) -> None:
         """Let other prompts share the pages of the last batch's chunks, which takes hashing: best done while the batch runs.
@@ -299,7 +313,8 @@ class Scheduler:
         offered, self._not_offered = self._not_offered, []
         for s in offered:
             if s.slot >= 0:  # one that left has done so
-                self._pages.keep(s)
+                # Other answers to the same prompt go on from its last page, too.
+                (self._pages.keep_last if s.planned == s.target else self._pages.keep)(s)
 
     def _expire(self, now: float) -> tuple[Hashable, ...]:
         expired = []
@@ -309,6 +324,20 @@ class Scheduler:
                 expired.append(s.id)
                 self.finish(s.id)
         return tuple(expired)
+
+    def _displace(self) -> tuple[Hashable, ...]:
+        """Preempts a running sequence if the next job has a higher priority, and neither slot nor pages without that."""
+        if not self._tickets or self._batches % OVERDUE_TURN == 0:
+            return ()
+        s, _ = self._next_job()
+        refused = self._refused is not None and self._refused[0] is s
+        if s is None or (self._free_slots and not refused):
+            return ()
+        worst = min([*self._prefilling.values(), *self._decoding.values()], key=lambda r: r.rank, default=None)
+        if worst is None or worst.rank[0] >= s.job.priority:
+            return ()
+        self.preempt(worst.id)
+        return (worst.id,)
 
     def _running_part(
         self, steps: int, verify: Mapping[Hashable, int]
@@ -355,18 +384,18 @@ class Scheduler:
         fair = self._batches % OVERDUE_TURN == 0
         out = []
         for s in sorted(self._prefilling.values(), key=lambda s: (0 if fair else -s.job.priority, s.order)):
-            size = self._chunk_size(s.target - s.planned, left)
+            size = self._chunk_size(s, s.planned, left)
             if size:
                 out.append((s, size))
                 left -= size
         return out
 
-    def _chunk_size(self, wanted: int, left: int) -> int:
-        """Tokens of the next chunk, 0 if it would be a sliver of the prompt."""
-        limits = self.limits
+    def _chunk_size(self, s: ScheduledSequence, start: int, left: int) -> int:
+        """Tokens of the next chunk from `start` on, 0 if it would be a sliver of the prompt."""
+        limits, wanted = self.limits, len(s.tokens) - start
         size = min(wanted, limits.chunk, left)
         least = min(limits.page_size, limits.chunk, limits.budget - limits.slots, wanted)
-        return size if size >= least else 0
+        return self._pages.cut(s, start, size) if size >= least else 0
 
     def _decode(self, rows: Sequence[ScheduledSequence], steps: int, verify: Mapping[Hashable, int]) -> tuple[DecodeRow, ...]:
         out, served = [], self._queue.served
@@ -380,6 +409,7 @@ class Scheduler:
             s.in_flight += count
             if s.planned > s.room:
                 self._pages.grow(s)
+            self._pages.ran(s, start, steps)
             served[s.client] += count
             out.append(DecodeRow(s.id, s.slot, start, count))
         return tuple(out)
@@ -388,6 +418,7 @@ class Scheduler:
         start = s.planned
         s.planned = start + size
         self._pages.grow_windows(s)
+        self._pages.ran(s, start, 0)
         last = s.planned == s.target
         if last:
             s.in_flight = 1
@@ -411,16 +442,15 @@ class Scheduler:
         self._refused = None
         if s.border is not None and len(s.tokens) > s.border:
             self._beyond(s)
-        matches = self._pages.match(s)
-        if self._is_coming(s, matches, ran):
+        prefix = self._pages.match(s)
+        if self._is_coming(s, prefix, ran):
             return None
         # A page more for each running sequence: admitting one should not preempt another soon.
         spare = len(self._prefilling) + len(self._decoding)
-        size, copies = self._take(s, matches, left, spare)
-        if copies is None and alone:
+        size, copies = self._take(s, prefix, left, spare)
+        if copies is None and alone and prefix.matches:
             # The page to copy from may be the very one that is missing.
-            whole = [Match(m.pages, len(m.pages) * self.limits.page_size) for m in matches]
-            size, copies = self._take(s, whole, left, spare)
+            size, copies = self._take(s, self._pages.whole_pages(prefix), left, spare)
         if copies is None:
             self._refused = (s, available) if size else None
             return None
@@ -438,21 +468,24 @@ class Scheduler:
     def _next_job(self) -> tuple[ScheduledSequence | None, Ticket[ScheduledSequence] | None]:
         while self._resuming and self._resuming[0][2].ended:
             heapq.heappop(self._resuming)
+        ticket = self._queue.head(self._batches)
         if self._resuming:
             s = self._resuming[0][2]
-            return (None if s.in_flight else s), None
-        ticket = self._queue.head(self._batches)
+            # Some batches are theirs, and each preemption counts as a priority once they run: they do not wait for ever.
+            if ticket is None or ticket.priority <= s.job.priority or self._batches % OVERDUE_TURN == 0:
+                return (None if s.in_flight else s), None
         return (None, None) if ticket is None else (ticket.item, ticket)
 
-    def _is_coming(self, s: ScheduledSequence, matches: Sequence[Match], ran: Sequence[ScheduledSequence]) -> bool:
+    def _is_coming(self, s: ScheduledSequence, prefix: Prefix, ran: Sequence[ScheduledSequence]) -> bool:
         """Whether the first page that is not cached is being computed for another prompt: then it can be shared soon."""
         size = self.limits.page_size
-        missing = len(matches[0].pages) if matches else 0
-        if not self._pages.reuse or not matches or (missing + 1) * size >= len(s.tokens):
+        missing = prefix.tokens // size
+        nothing = not self.pools and self.snapshots is None
+        if nothing or not self._pages.reuse or (missing + 1) * size >= len(s.tokens):
             return False
         others = [o for o in (*self._prefilling.values(), *ran) if o.kept <= missing < o.target // size]
         return any(o.chain.digest(missing) == s.chain.digest(missing) for o in others)
 
-    def _take(self, s: ScheduledSequence, matches: Sequence[Match], left: int, spare: int) -> tuple[int, list[PageCopy] | None]:
-        size = self._chunk_size(len(s.tokens) - (matches[0].tokens if matches else 0), left)
-        return size, self._pages.take(s, self._free_slots[0], matches, size, spare) if size else None
+    def _take(self, s: ScheduledSequence, prefix: Prefix, left: int, spare: int) -> tuple[int, list[PageCopy] | None]:
+        size = self._chunk_size(s, prefix.tokens, left)
+        return size, self._pages.take(s, self._free_slots[0], prefix, size, spare) if size else None

@@ -8,8 +8,18 @@ from typing import Any
 import numpy as np
 
 from pumice.errors import InputError
-from pumice.llm.batches import BatchLimits, Job, PageCopy
-from pumice.llm.pages import NO_PAGE, Match, PagePool, TokenChain, match_prefix, pages_in_window
+from pumice.llm.batches import BatchLimits, Job, PageCopy, StateSnapshot
+from pumice.llm.pages import (
+    NO_PAGE,
+    Match,
+    PagePool,
+    Prefix,
+    SnapshotPool,
+    TokenChain,
+    longest_prefix,
+    match_prefix,
+    pages_in_window,
+)
 
 Table = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -20,6 +30,9 @@ class ScheduledSequence:
     `tokens` are those known; `in_flight` more are sampled but not known yet. Keys and values of `planned` tokens are computed,
     or will be by batches that were handed out. Up to `target` tokens are prefilled, then up to `end` are decoded, and then
     the sequence is complete or restarts. There are pages for `room` tokens; the content of the first `kept` of them is recorded.
+    The slot's state is that after `state_at` tokens, -1 if nobody knows; `unrecorded` has numbers of tokens, not all known yet,
+    and the snapshots after them; the one after `decoded` tokens was the last while decoding. The pages of the first `branch`
+    tokens were cached.
     """
 
     def __init__(self, job: Job, order: int, page_size: int) -> None:
@@ -36,6 +49,8 @@ class ScheduledSequence:
         self.slot = -1
         self.pages: list[list[int]] = []
         self.planned = self.target = self.end = self.kept = self.room = self.release_at = 0
+        self.unrecorded: list[tuple[int, int]] = []
+        self.state_at, self.decoded, self.branch = -1, 0, 0
 
     def use_key(self, key: Hashable, page_size: int) -> None:
         """Share pages under another key from now on."""
@@ -58,11 +73,19 @@ class ScheduledSequence:
 
 
 class SequencePages:
-    """Page tables of all slots, int32 [slots, P] per page group, and the pools that the pages in them come from."""
+    """Page tables of all slots, int32 [slots, P] per page group, and the pools that the pages in them come from.
 
-    def __init__(self, limits: BatchLimits, pools: Sequence[PagePool], *, reuse: bool) -> None:
+    `snapshots` of slots' states are a group of their own, after the page groups: its rows are the states of the slots, then the
+    snapshots.
+    """
+
+    def __init__(
+        self, limits: BatchLimits, pools: Sequence[PagePool], *, reuse: bool, snapshots: SnapshotPool | None = None
+    ) -> None:
         self.size, self.chunk, self.reuse, self.pools = limits.page_size, limits.chunk, reuse, tuple(pools)
-        for pool in pools:
+        self.slots, self.snapshots = limits.slots, snapshots
+        self._planned: list[StateSnapshot] = []
+        for pool in (*pools, *(() if snapshots is None else (snapshots,))):
             if pool.page_size != self.size:
                 raise InputError(f"a pool with pages of {pool.page_size} tokens", hint=f"the limits say {self.size}")
         self.tables: list[Table] = [np.zeros((limits.slots, limits.table_pages), np.int32) for _ in pools]
@@ -84,7 +107,7 @@ class SequencePages:
             if needed > pool.capacity:
                 raise InputError(
                     f"{asked}, which need {needed} pages of {self.size} tokens, and there are {pool.capacity}",
-                    hint="shorten the prompt, ask for fewer tokens, or give the cache more memory",
+                    hint=f"shorten the prompt, ask for fewer tokens, or give the cache memory for {needed * self.size} tokens",
                     pages=pool.capacity,
                     needed=needed,
                     **fields,
@@ -98,28 +121,49 @@ class SequencePages:
             for index in range(s.kept, full):
                 self._keep_page(s, index, self.size)
             s.kept = max(s.kept, full)
+            if s.unrecorded:
+                self._record(s)
 
     def keep_last(self, s: ScheduledSequence) -> None:
-        """Offer a sequence's last page too, as far as its tokens are known."""
+        """Offer a sequence's last page too, as far as its tokens are known, and its state."""
         if self.reuse:
             self.keep(s)
             left = s.known - s.kept * self.size
             if left > 0:
                 self._keep_page(s, s.kept, left)
+            if self.snapshots is not None and s.state_at == s.known > 0 and not self.snapshots.find(s.chain, s.known):
+                self._plan_snapshot(s, s.known, 0)
+                self._record(s)
 
     def _keep_page(self, s: ScheduledSequence, index: int, count: int) -> None:
         for pool, pages in zip(self.pools, s.pages):
             if pages[index] != NO_PAGE:
                 pool.keep(pages[index], s.chain, index, count)
 
-    def match(self, s: ScheduledSequence) -> list[Match]:
+    def match(self, s: ScheduledSequence) -> Prefix:
         """What is cached of a sequence's tokens, except the last: one has to run, or there are no logits to sample from."""
-        return match_prefix(self.pools, s.chain, len(s.tokens) - 1) if self.reuse else [Match()] * len(self.pools)
+        if not self.reuse:
+            return Prefix(0, [Match()] * len(self.pools))
+        found = longest_prefix(self.pools, self.snapshots, s.chain, len(s.tokens) - 1)
+        if self.snapshots is not None:
+            pages = match_prefix(self.pools, s.chain, len(s.tokens) - 1)
+            s.branch = len(pages[0].pages) * self.size if pages else 0
+        return found
+
+    def lookup(self, tokens: Sequence[int], key: Hashable) -> tuple[int, list[list[int]]]:
+        """How many leading tokens are cached, and where: pages per page group, and the row of the snapshot."""
+        found = longest_prefix(self.pools, self.snapshots, TokenChain(tokens, self.size, key), len(tokens))
+        places = [[*m.pages, *(() if m.partial is None else (m.partial,))] for m in found.matches]
+        if self.snapshots is not None:
+            places.append([self._row(found.snapshot)] if found.snapshot else [])
+        return found.tokens, places
 
     def insert(self, tokens: Sequence[int], key: Hashable) -> list[list[int]] | None:
-        """Pages to write saved keys and values of `tokens` to, per page group; they are cached at once. None without room."""
+        """Places as `lookup` gives them to write what was saved of `tokens` to; they are cached at once. None without room."""
         count, unseen = -(-len(tokens) // self.size), self._unseen(tokens)
         if any(count - b > pool.available for b, pool in zip(unseen, self.pools)):
+            return None
+        if self.snapshots is not None and not self.snapshots.available:
             return None
         chain, out = TokenChain(tokens, self.size, key), []
         for b, pool in zip(unseen, self.pools):
@@ -128,22 +172,83 @@ class SequencePages:
                 pool.keep(pages[index], chain, index, min(self.size, len(tokens) - index * self.size))
             pool.free(pages)
             out.append(pages)
+        if self.snapshots is not None:
+            snapshot = self.snapshots.allocate(1) or []
+            self.snapshots.record(snapshot[0], chain, len(tokens))
+            self.snapshots.free(snapshot)
+            out.append([self._row(snapshot[0])])
         return out
 
     def insertion(self, tokens: Sequence[int]) -> list[int]:
-        """How many pages `insert` fills, per page group."""
-        return [-(-len(tokens) // self.size) - b for b in self._unseen(tokens)]
+        """How many places `insert` fills, per group."""
+        return [-(-len(tokens) // self.size) - b for b in self._unseen(tokens)] + [1] * (self.snapshots is not None)
 
     def _unseen(self, tokens: Sequence[int]) -> list[int]:
         return [pool.unseen(len(tokens) // self.size * self.size) for pool in self.pools]
 
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+    def _row(self, snapshot: int) -> int:
+        """The row of the states that a snapshot is; those of the slots come first."""
+        return self.slots + snapshot - 1
+
+    def cut(self, s: ScheduledSequence, start: int, size: int) -> int:
+        """How much of a chunk to run at once, so that it ends where a snapshot helps others.
+
+        That is at page borders: the last one of the prompt, as the next prompt may go on from there, and the one where other
+        prompts part from it.
+        """
+        if self.snapshots is None:
+            return size
+        end = start + size
+        if start < s.branch < end:
+            return s.branch - start
+        border = (end - (end == len(s.tokens))) // self.size * self.size
+        return border - start if border > start else size
+
+    def ran(self, s: ScheduledSequence, start: int, steps: int) -> None:
+        """Plans snapshots of a sequence that runs from `start` on: a chunk, or some of the `steps` token steps of a batch."""
+        if self.snapshots is None:
+            return
+        chunk = not steps
+        s.state_at = s.planned if chunk or start + steps == s.planned else -1
+        for count in range((start // self.size + 1) * self.size, s.planned + 1, self.size):
+            if not chunk or count == s.planned:
+                self._plan_snapshot(s, count, 1 if chunk else count - start)
+        if s.state_at < 0 and s.planned % self.size:  # later token steps of the batch go beyond its end
+            self._plan_snapshot(s, s.planned, s.planned - start)
+
+    def _plan_snapshot(self, s: ScheduledSequence, count: int, after: int) -> None:
+        assert self.snapshots is not None
+        new = self.snapshots.allocate(1)
+        if new is not None:
+            s.unrecorded.append((count, new[0]))
+            self._planned.append(StateSnapshot(after, s.slot, self._row(new[0])))
+
+    def _record(self, s: ScheduledSequence) -> None:
+        """Offer snapshots after tokens that are known by now. While decoding, the last one is enough."""
+        assert self.snapshots is not None
+        for count, snapshot in s.unrecorded:
+            if count <= s.known:
+                self.snapshots.record(snapshot, s.chain, count)
+                self.snapshots.free([snapshot])
+                if count > s.target and count % self.size == 0:
+                    if s.decoded:
+                        self.snapshots.drop(s.chain, s.decoded)
+                    s.decoded = count
+        s.unrecorded = [(count, snapshot) for count, snapshot in s.unrecorded if count > s.known]
+
+    def take_snapshots(self) -> tuple[StateSnapshot, ...]:
+        """The snapshots to make since the last call: those before the next batch, and those in it."""
+        planned, self._planned = self._planned, []
+        return tuple(planned)
+
     # -- pages of a sequence ------------------------------------------------------------------------------------------
-    def take(self, s: ScheduledSequence, slot: int, matches: Sequence[Match], first: int, spare: int) -> list[PageCopy] | None:
+    def take(self, s: ScheduledSequence, slot: int, prefix: Prefix, first: int, spare: int) -> list[PageCopy] | None:
         """Share what matches of a prompt and allocate pages for the rest; None if fewer than `spare` pages would be left.
 
         A page group with a window gets pages for the `first` tokens that run. The sources of copies are held until `unpin`.
         """
-        count, known = len(s.tokens), matches[0].tokens if matches else 0
+        count, known, matches = len(s.tokens), prefix.tokens, prefix.matches
         held = [m.pages if m.partial is None else (*m.pages, m.partial) for m in matches]
         for pool, pages in zip(self.pools, held):
             pool.fork(pages)
@@ -162,12 +267,25 @@ class SequencePages:
             self._grow(s, group, tokens)
             if match.partial is not None:
                 copies.append(PageCopy(group, match.partial, s.pages[group][len(match.pages)]))
+        if self.snapshots is not None and prefix.snapshot:
+            self.snapshots.fork([prefix.snapshot])
+            copies.append(PageCopy(len(self.pools), self._row(prefix.snapshot), slot))
         return copies
+
+    def whole_pages(self, prefix: Prefix) -> Prefix:
+        """A prefix without the page that has to be copied; none where there is no snapshot after the whole pages."""
+        pages = [Match(m.pages, len(m.pages) * self.size) for m in prefix.matches]
+        if pages[0].tokens == prefix.tokens:
+            return prefix
+        return Prefix(0, [Match()] * len(pages)) if prefix.snapshot else Prefix(pages[0].tokens, pages)
 
     def unpin(self, copies: Sequence[PageCopy]) -> None:
         """Let go of the sources of copies."""
         for copy in copies:
-            self.pools[copy.group].free([copy.source])
+            if copy.group < len(self.pools):
+                self.pools[copy.group].free([copy.source])
+            elif self.snapshots is not None:
+                self.snapshots.free([copy.source - self._row(0)])
 
     def leave(self, s: ScheduledSequence) -> None:
         """Take slot and pages from a sequence; what is known of them stays cached while there is room."""
@@ -175,6 +293,8 @@ class SequencePages:
         for pool, pages, table in zip(self.pools, s.pages, self.tables):
             pool.free(pages)
             table[s.slot] = NO_PAGE
+        if self.snapshots is not None:
+            self.snapshots.free([snapshot for _, snapshot in s.unrecorded])
         s.leave()
 
     def release_unseen(self, s: ScheduledSequence) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import pumice as pm
+from pumice.core.precisions import Precision
 from pumice.core.streamed import StreamedArray
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams
@@ -26,7 +28,10 @@ _UPLOAD_BYTES = 1 << 23
 
 
 class ModelWeights:
-    """A causal model's architecture and weights, and the store that holds them; `name` is for errors."""
+    """A causal model's architecture and weights, and the store that holds them; `name` is for errors.
+
+    `precision` is that of all its matmuls with quantised weights.
+    """
 
     def __init__(
         self,
@@ -37,10 +42,11 @@ class ModelWeights:
         *,
         adapter: Adapter | None = None,
         name: str = "",
+        precision: Precision = "exact",
         packs: GivenPacks = None,
         largest_step: float | None = None,
     ) -> None:
-        self.arch, self.cfg = arch, cfg
+        self.arch, self.cfg, self.precision = arch, cfg, precision
         self.name = name or f"the {cfg.model_type} model"
         self.adapted = adapter is not None
         self.params = params if adapter is None else attach(cfg, params, adapter)
@@ -49,17 +55,37 @@ class ModelWeights:
 
     def upload(self, exe: Executable, progress: ProgressCallback | None) -> None:
         """Uploads all weights through an executable that uses them."""
-        total, done = self.params.nbytes, 0
-        if progress is not None:
-            progress(Progress(total, 0, "upload"))
+        total, done, uploading = self.params.nbytes, 0, True
+
+        def moved(nbytes: int) -> None:
+            # Later the device may ask for the same pieces again, when it starts over.
+            if progress is not None and uploading:
+                progress(Progress(total, done + nbytes, "upload"))
+
+        moved(0)
         group: dict[str, np.ndarray[Any, Any] | StreamedArray] = {}
         waiting, left = 0, len(self.params.arrays)
         for name in self.params.arrays:
-            group[name] = array = self.params.stored(name)
+            array = self.params.stored(name)
+            if array.nbytes >= 2 * _UPLOAD_BYTES and not group and isinstance(array, np.ndarray) and array.flags.c_contiguous:
+                array = _in_pieces(array, moved)
+            group[name] = array
             waiting, left = waiting + array.nbytes, left - 1
             if waiting < _UPLOAD_BYTES and left:
                 continue
             exe.set_params(group, partial=True)
             done, waiting, group = done + waiting, 0, {}
-            if progress is not None:
-                progress(Progress(total, done, "upload"))
+            moved(0)
+        uploading = False
+
+
+def _in_pieces(array: np.ndarray[Any, Any], moved: Callable[[int], None]) -> StreamedArray:
+    """A large array to upload piece by piece; `moved` gets how many bytes are, so that the file's pages can go meanwhile."""
+    flat = array.reshape(-1).view(np.uint8)
+
+    def source(start: int, stop: int) -> Iterator[np.ndarray[Any, Any]]:
+        for at in range(start, stop, _UPLOAD_BYTES):
+            moved(at)
+            yield flat[at : min(at + _UPLOAD_BYTES, stop)]
+
+    return StreamedArray(array.dtype, array.shape, source)

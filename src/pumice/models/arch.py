@@ -27,24 +27,30 @@ from pumice.tensor import Tensor
 class _Base(ABC):
     """`layers` says what the layers of a model are, from the config that `read_hf` or `read_gguf` gave.
 
-    `ignored` are patterns of tensors in Hugging Face files that the model runs without, such as heads for other tasks.
+    `ignored` are patterns of tensors in files that the model runs without, such as heads for other tasks.
     `defaults` are the entries of a config.json that does not name them, as transformers' config class has them.
     `gguf_entries` are what the metadata of a GGUF file say beyond what all models have, and `gguf_rows` the row of the
-    Hugging Face file that each row of a weight is in a GGUF file, by the weight's role.
+    Hugging Face file that each row of a weight is in a GGUF file, by the weight's role. `gguf_values` are functions from what a
+    Hugging Face file holds of a param to what a GGUF file does, by the param's role and name.
     """
 
     read_hf: Callable[[Fields], ModelArchConfig]
     defaults: Mapping[str, Any]
     read_gguf: Callable[[GgufFields], ModelArchConfig] | None = None
     layers: Callable[[Any], Sequence[Block]]
-    names: TensorNames
+    names: TensorNames | Callable[[Any], TensorNames]
     ignored: tuple[str, ...] = ()
     gguf_entries: Callable[[Any], dict[str, Any]] = lambda cfg: {}
     gguf_rows: Mapping[str, Callable[[ModelArchConfig], NDArray[np.intp]]] = field(default_factory=dict)
+    gguf_values: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = field(default_factory=dict)
 
     def params(self, cfg: ModelArchConfig) -> tuple[ParamDef, ...]:
         """The params of a model, with their shapes and names."""
-        return param_defs(cfg, self.model(cfg), self.names)
+        return param_defs(cfg, self.model(cfg), self.names_of(cfg))
+
+    def names_of(self, cfg: ModelArchConfig) -> TensorNames:
+        """The names of tensors in files of a config."""
+        return self.names if isinstance(self.names, TensorNames) else self.names(cfg)
 
     @abstractmethod
     def model(self, cfg: ModelArchConfig) -> Any:

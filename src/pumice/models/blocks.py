@@ -30,15 +30,17 @@ class Block(nn.Module):
     """x + mixer(x), then x + ffn(x), with the norms that the model has before and after each branch.
 
     - `mixer`: of the tokens
-    - `ffn`: of the elements of each token
+    - `ffn`: of the elements of each token; None without
     - `mixer_norm`, `ffn_norm`: of what goes into the branches
     - `post_mixer_norm`, `post_ffn_norm`: of what comes out of them
     """
 
+    ffn: Any
+
     def __init__(
         self,
         mixer: Mixer,
-        ffn: nn.Module,
+        ffn: nn.Module | None = None,
         *,
         mixer_norm: nn.Module | None = None,
         ffn_norm: nn.Module | None = None,
@@ -51,11 +53,23 @@ class Block(nn.Module):
     def forward(self, x: Tensor, context: LayerContext) -> Tensor:
         """x [B, T, hidden] → [B, T, hidden]."""
         x = self.joined(x, normed(self.post_mixer_norm, self.mixer(normed(self.mixer_norm, x), context)))
+        if self.ffn is None:
+            return x
         return self.joined(x, normed(self.post_ffn_norm, self.ffn(normed(self.ffn_norm, x))))
 
     def joined(self, x: Tensor, branch: Tensor) -> Tensor:
         """The residual with what a branch adds to it."""
         return x + branch
+
+
+class ParallelBlock(Block):
+    """x + mixer(norm(x)) + ffn(norm(x)), with a norm for each branch, or `mixer_norm` for both where there is no `ffn_norm`."""
+
+    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
+        inner = normed(self.mixer_norm, x)
+        mixed = self.mixer(inner, context)
+        y: Tensor = self.ffn(inner if self.ffn_norm is None else self.ffn_norm(x)) + mixed + x
+        return y
 
 
 def normed(norm: nn.Module | None, x: Tensor) -> Tensor:
@@ -92,9 +106,22 @@ def layer_norm(cfg: ModelArchConfig, *, bias: bool = True) -> nn.LayerNorm:
     return nn.LayerNorm(cfg.hidden, cfg.norm_eps, bias)
 
 
-def run_layers(layers: Sequence[Block], x: Tensor, positions: Tensor, memory: Memory, length: Tensor | None = None) -> Tensor:
-    """x through all layers; the rotations of each rope are computed once."""
-    context = LayerContext(memory, positions, {rope: rope(positions, length) for rope in ropes_of(layers)})
+def layer_norm_decoder(cfg: ModelArchConfig, layers: Sequence[Block]) -> Decoder:
+    """A decoder whose last norm is one less the mean."""
+    return Decoder(cfg, layers, layer_norm(cfg))
+
+
+def run_layers(
+    layers: Sequence[Block],
+    x: Tensor,
+    positions: Tensor,
+    memory: Memory,
+    length: Tensor | None = None,
+    shared: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """x through all layers; the rotations of each rope are computed once. `shared` is what layers find in their context."""
+    rotations = {rope: rope(positions, length) for rope in ropes_of(layers)}
+    context = LayerContext(memory, positions, rotations, shared={} if shared is None else shared)
     for index, block in enumerate(layers):
         x = block(x, replace(context, layer=index))
     return x

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pumice import functions as F
 from pumice import nn
+from pumice.errors import InputError
 from pumice.models.blocks import Block, normed, ropes_of, run_layers
 from pumice.models.config import ModelArchConfig
 from pumice.models.memory import WholeSequences
@@ -68,9 +69,13 @@ class _BothSides(WholeSequences):
         scale: float | None = None,
         window: int | None = None,
         softcap: float | None = None,
+        slopes: Sequence[float] | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
+        if slopes is not None:
+            raise InputError("encoders have no slopes: they would have to fall to both sides", hint="give them rope or a table")
         mask = self.masks[window]
-        return F.attention(q, k, v, mask=mask, kv_len=self.length, scale=scale, softcap=softcap, layout="bshd")
+        return F.attention(q, k, v, mask=mask, kv_len=self.length, scale=scale, softcap=softcap, sinks=sinks, layout="bshd")
 
 
 def _both(padding: Tensor | None, near: Tensor) -> Tensor:

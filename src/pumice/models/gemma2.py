@@ -29,7 +29,7 @@ class GemmaConfig(ModelArchConfig):
     logits_softcap: float | None = None
 
 
-def gemma_norm(cfg: GemmaConfig, size: int) -> nn.RMSNorm:
+def gemma_norm(cfg: ModelArchConfig, size: int) -> nn.RMSNorm:
     """A norm that multiplies by 1 + weight; in GGUF files the 1 is part of the weight."""
     return nn.RMSNorm(size, cfg.norm_eps, offset=1.0 if cfg.source == "hf" else 0.0)
 

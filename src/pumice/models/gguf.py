@@ -46,11 +46,16 @@ def decoder_config(
     *,
     interleaved: bool = False,
     layer_norm: bool = False,
+    handled: tuple[str, ...] = (),
     **changes: Any,
 ) -> Config:
-    """The config of a llama-like decoder; `changes` are the fields in which an architecture differs."""
+    """The config of a llama-like decoder; `changes` are the fields in which an architecture differs.
+
+    `handled` are entries that the architecture has read itself; they are refused otherwise.
+    """
     for name in ("expert_count", "attention.clamp_kqv", "attention.max_alibi_bias"):
-        g.refuse_if(name)
+        if name not in handled:
+            g.refuse_if(name)
     hidden = g.whole("embedding_length")
     heads = g.uniform("attention.head_count")
     head_dim = head_size(g)
@@ -100,6 +105,17 @@ def head_size(g: GgufFields) -> int:
 def layer_count(g: GgufFields) -> int:
     """How many layers the model has."""
     return g.whole("block_count", most=MOST_LAYERS)
+
+
+def attending_layers(g: GgufFields) -> tuple[GgufFields, tuple[bool, ...]]:
+    """Which layers have key heads, and the metadata with as many for all, where files say 0 of layers without attention."""
+    count, name = layer_count(g), "attention.head_count_kv"
+    listed = g.items(name) if isinstance(g.get(name), list | tuple) or hasattr(g.get(name), "tolist") else [g.whole(name)] * count
+    heads = next((n for n in listed if n), g.uniform("attention.head_count"))
+    if len(listed) != count or any(n not in (0, heads) for n in listed):
+        raise g.refuse(f"{g.prefix}{name} that differs between layers with attention")
+    same = GgufFields({**g.values, g.prefix + name: heads}, g.tensors, g.prefix.removesuffix("."))
+    return same, tuple(n != 0 for n in listed)
 
 
 def window_size(g: GgufFields, default: int = 0) -> int | None:

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pumice import functions as F
 from pumice.core.fields import Fields
 from pumice.models import gguf, hf
 from pumice.models.arch import CausalArchitecture
-from pumice.models.attention import Attention, LayerContext
-from pumice.models.blocks import Block, Decoder, FeedForward, layer_norm, normed
+from pumice.models.attention import Attention, HeadwiseAttention
+from pumice.models.blocks import Block, FeedForward, ParallelBlock, layer_norm, layer_norm_decoder
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
 from pumice.models.params import TensorNames
 from pumice.models.rope import Rope, layer_ropes
 from pumice.models.rows import fused_rows
-from pumice.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeoxConfig(ModelArchConfig):
     parallel_residual: bool
-
-
-class ParallelBlock(Block):
-    """x + mixer(norm(x)) + ffn(norm(x)), with a norm for each branch."""
-
-    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
-        mixed = self.mixer(normed(self.mixer_norm, x), context)
-        y: Tensor = self.ffn(normed(self.ffn_norm, x)) + mixed + x
-        return y
-
-
-class HeadwiseAttention(Attention):
-    """Attention whose fused projection has q, k and v of each head together."""
-
-    def parted(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        each = F.reshape(qkv, (*qkv.shape[:2], self.heads, 3, self.head_dim))
-        return each[:, :, :, 0], each[:, :, :, 1], each[:, :, :, 2]
 
 
 def layers(cfg: NeoxConfig) -> list[Block]:
@@ -51,10 +31,6 @@ def layers(cfg: NeoxConfig) -> list[Block]:
         return kind(attention(cfg, layer, rope), FeedForward(cfg), mixer_norm=layer_norm(cfg), ffn_norm=layer_norm(cfg))
 
     return [block(i, rope) for i, rope in enumerate(layer_ropes(cfg))]
-
-
-def _decoder(cfg: NeoxConfig, layers: Sequence[Block]) -> Decoder:
-    return Decoder(cfg, layers, layer_norm(cfg))
 
 
 def read_hf(c: Fields) -> NeoxConfig:
@@ -98,7 +74,7 @@ ARCHITECTURE = CausalArchitecture(
     },
     read_gguf=read_gguf,
     layers=layers,
-    decoder=_decoder,
+    decoder=layer_norm_decoder,
     names=TensorNames(
         {"embed": "embed_in", "norm": "final_layer_norm"},
         {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pumice import functions as F
 from pumice import nn
 from pumice.core.fields import Fields
 from pumice.models import gguf, hf
@@ -14,8 +13,9 @@ from pumice.models.attention import Attention, LayerContext
 from pumice.models.blocks import Block, Mixer, gated_mlp, rms_norm
 from pumice.models.config import ModelArchConfig
 from pumice.models.gguf import GgufFields
-from pumice.models.memory import MemorySpec, Recurrent, State
+from pumice.models.memory import MemorySpec, Recurrent
 from pumice.models.params import LLAMA_NAMES
+from pumice.models.recurrent import CausalConvolution
 from pumice.models.rope import Rope, layer_ropes
 from pumice.tensor import Tensor
 
@@ -26,62 +26,25 @@ class Lfm2Config(ModelArchConfig):
     taps: int  # tokens that a convolution sees, counting the newest
 
 
-class Taps(nn.Module):
-    """The weights of a convolution whose channels do not see each other, the newest token's last."""
-
-    weight: Any
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.weight = nn.Parameter(shape)
-
-
 class ShortConvolution(nn.Module):
-    """c · conv(b · v) for three projections b, c and v of x; the convolution sees each element's last few tokens.
-
-    It remembers b · v of the tokens before the new ones. Where a sequence begins there are none: taps that would reach back
-    beyond position 0 count as 0, whatever the memory holds, also where several sequences are packed into a row.
-    """
+    """c · conv(b · v) for three projections b, c and v of x; the convolution sees each element's last few tokens."""
 
     def __init__(self, cfg: Lfm2Config) -> None:
-        self.hidden, self.taps = cfg.hidden, cfg.taps
-        self.state = State("conv", (cfg.taps - 1, cfg.hidden))
+        self.hidden = cfg.hidden
         self.into = nn.Linear(cfg.hidden, 3 * cfg.hidden, bias=False)
-        self.conv = Taps((cfg.hidden, 1, cfg.taps) if cfg.source == "hf" else (cfg.hidden, cfg.taps))
+        self.conv = CausalConvolution(cfg, cfg.hidden, cfg.taps)
         self.out = nn.Linear(cfg.hidden, cfg.hidden, bias=False)
 
     @property
     def memories(self) -> tuple[MemorySpec, ...]:
-        return (Recurrent(self.state),)
+        return (Recurrent(self.conv.state),)
 
     def forward(self, x: Tensor, context: LayerContext) -> Tensor:
         """x [B, T, hidden] → [B, T, hidden]."""
-        batch, time = x.shape[:2]
         projected = self.into(x)
         b, c, v = (projected[..., k * self.hidden : (k + 1) * self.hidden] for k in range(3))
-        new, past = b * v, self.taps - 1
-        if past:
-            before = F.broadcast_to(context.recall(self.state), (batch, past, self.hidden))
-            seen = F.concatenate([before, new], axis=1)
-            context.keep(self.state, _last(seen, past, context.memory.new_tokens))
-        weights = F.transpose(F.reshape(F.astype(self.conv.weight, "f32"), (self.hidden, self.taps)))
-        mixed = new * weights[past]
-        positions = F.expand_dims(context.positions, 2)
-        for distance in range(1, self.taps):
-            tap = past - distance
-            mixed = mixed + F.where(positions >= distance, seen[:, tap : tap + time] * weights[tap], 0.0)
-        y: Tensor = self.out(c * mixed)
+        y: Tensor = self.out(c * self.conv(b * v, context))
         return y
-
-
-def _last(seen: Tensor, count: int, new: Tensor | None) -> Tensor:
-    """The last rows of seen [B, count + T, hidden], of which `new` [B] of the T are real."""
-    batch, rows, width = seen.shape
-    if new is None:
-        return seen[:, rows - count : rows]
-    ends = F.expand_dims(F.arange(batch) * rows + new, 1) + F.arange(count)
-    return F.reshape(
-        F.take(F.reshape(seen, (batch * rows, width)), F.reshape(ends, (batch * count,)), axis=0), (batch, count, width)
-    )
 
 
 def layers(cfg: Lfm2Config) -> list[Block]:
@@ -127,13 +90,8 @@ def read_hf(c: Fields) -> Lfm2Config:
 
 def read_gguf(g: GgufFields) -> Lfm2Config:
     # Layers without key heads have convolutions.
-    count, name = gguf.layer_count(g), "attention.head_count_kv"
-    listed = g.items(name) if isinstance(g.get(name), list | tuple) or hasattr(g.get(name), "tolist") else [g.whole(name)] * count
-    heads = next((n for n in listed if n), g.uniform("attention.head_count"))
-    if len(listed) != count or any(n not in (0, heads) for n in listed):
-        raise g.refuse(f"{g.prefix}{name} that differs between layers with attention")
-    same = GgufFields({**g.values, g.prefix + name: heads}, g.tensors, "lfm2")
-    convolutions = tuple(n == 0 for n in listed)
+    same, attends = gguf.attending_layers(g)
+    convolutions = tuple(not attention for attention in attends)
     return gguf.decoder_config(same, "lfm2", Lfm2Config, convolutions=convolutions, taps=g.whole("shortconv.l_cache"))
 
 

@@ -26,6 +26,8 @@ from pumice.tracing import Spec
 _BUFFERS = (r".*rotary_emb\.inv_freq", r".*\.masked_bias", r".*embeddings\.position_ids")
 _GGUF_BUFFERS = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd(\.weight)?")
 _SHOWN = 5
+# Where a name has the number of one of several tensors that are one param here: experts.
+_EACH = "{}"
 _COMPARED_ROWS = 4096
 T = TypeVar("T")
 
@@ -79,14 +81,37 @@ def load_model_params(cfg: ModelArchConfig, weights: WeightFile, head: Classifie
     found = {p.path: name for p in definitions if (name := _find(p, weights)) is not None}
     _refuse_missing([p for p in definitions if p.path not in found], weights)
     orders = _orders(found, weights)
-    _refuse_unexpected(cfg, weights, {*found.values(), *orders.values()})
-    for p in definitions:
-        _check(p, weights.tensors[found[p.path]], weights)
+    counts = {found[p.path]: p.shape[0] for p in definitions if _EACH in found[p.path]}
+    parts = {name: [name.format(i) for i in range(count)] for name, count in counts.items()}
+    _refuse_unexpected(cfg, weights, {*found.values(), *orders.values(), *(part for of in parts.values() for part in of)})
     names = {**found, **orders}
-    specs = {path: Spec(weights.tensors[name].type) for path, name in names.items()}
-    nbytes = sum(weights.tensors[name].nbytes for name in names.values())
+    infos = {name: _info(name, parts.get(name), weights) for name in names.values()}
+    for p in definitions:
+        _check(p, infos[found[p.path]], weights)
+    specs = {path: Spec(infos[name].type) for path, name in names.items()}
+    nbytes = sum(infos[name].nbytes for name in names.values())
     streams = LazyMapping(weights.stream, names) if isinstance(weights, BundleWeights) else None
-    return LoadedParams(specs, LazyMapping(weights.array, names), nbytes, streams)
+
+    def read(name: str) -> NDArray[Any]:
+        return np.stack([weights.array(part) for part in parts[name]]) if name in parts else weights.array(name)
+
+    return LoadedParams(specs, LazyMapping(read, names), nbytes, streams)
+
+
+def _info(name: str, parts: Sequence[str] | None, weights: WeightFile) -> TensorInfo:
+    """A tensor of the file, or one for several that the file has one by one, which must be alike."""
+    if parts is None:
+        return weights.tensors[name]
+    first, *others = (weights.tensors[part] for part in parts)
+    for other in others:
+        if (other.shape, other.dtype) != (first.shape, first.dtype):
+            raise ShapeError(
+                f"{weights.path.name}: the tensors {shown(first.name)} and {shown(other.name)} belong together, but they are "
+                f"{first.type.describe()} and {other.type.describe()}",
+                hint="experts of a layer have the same shape and dtype; convert the checkpoint so",
+                names=[first.name, other.name],
+            )
+    return TensorInfo(name, first.dtype, (len(parts), *first.shape))
 
 
 def with_own_head(cfg: ModelArchConfig, weights: WeightFile) -> ModelArchConfig:
@@ -138,17 +163,27 @@ def _names(p: ParamDef, weights: WeightFile) -> tuple[str, ...]:
 
 
 def _find(p: ParamDef, weights: WeightFile) -> str | None:
-    return next((name for name in _names(p, weights) if name in weights.tensors), None)
+    """The name under which a file has a param; one with {} where it has each of its parts as a tensor of its own."""
+
+    def has(name: str) -> bool:
+        return name in weights.tensors or (_EACH in name and all(name.format(i) in weights.tensors for i in range(p.shape[0])))
+
+    return next((name for name in _names(p, weights) if has(name)), None)
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(shown(n) for n in names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
+def _first_missing(p: ParamDef, weights: WeightFile) -> str:
+    name = _names(p, weights)[0]
+    return next((part for i in range(p.shape[0]) if (part := name.format(i)) not in weights.tensors), name)
+
+
 def _refuse_missing(missing: Sequence[ParamDef], weights: WeightFile) -> None:
     if not missing:
         return
-    names = [_names(p, weights)[0] for p in missing]
+    names = [_first_missing(p, weights) for p in missing]
     only_head = [p.path for p in missing] == ["head.weight"]
     raise MissingName(
         f"{weights.path.name} lacks {len(names)} of the model's tensors: {_listed(names)}",
@@ -164,11 +199,11 @@ def _refuse_unexpected(cfg: ModelArchConfig, weights: WeightFile, used: set[str]
     architecture = get_architecture(cfg.model_type)
     patterns: tuple[str, ...] = ()
     if weights.kind == "gguf":
-        patterns = _GGUF_BUFFERS
+        patterns = _GGUF_BUFFERS + architecture.ignored
     elif weights.kind == "safetensors":
         patterns = _BUFFERS + architecture.ignored
         if cfg.tie_embeddings:
-            patterns += tuple(re.escape(name) + r"\.weight" for name in architecture.names.head)
+            patterns += tuple(re.escape(name) + r"\.weight" for name in architecture.names_of(cfg).head)
     ignorable = re.compile("|".join(f"(?:{p})" for p in patterns))
     names = [name for name in weights.tensors if name not in used and not ignorable.fullmatch(name)]
     if isinstance(weights, QuantizedWeights):

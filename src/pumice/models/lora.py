@@ -83,7 +83,7 @@ def linear_layers(cfg: ModelArchConfig) -> dict[str, LinearLayer]:
     for path, module in architecture.model(cfg).named_modules().items():
         if path == EMBED:
             # A tied matrix may be stored under the head's name, but the two are modules of their own.
-            own = tuple(name for name in names["embed.weight"] if name not in architecture.names.head)
+            own = tuple(name for name in names["embed.weight"] if name not in architecture.names_of(cfg).head)
             found[path] = LinearLayer(path, module.width, module.count, own)
         elif isinstance(module, nn.Linear):
             rows = architecture.gguf_rows.get(role_of(path)) if cfg.source == "gguf" else None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from pumice import functions as F
+from pumice.core.dims import Dim
 from pumice.tensor import Tensor
 
 
@@ -93,8 +96,28 @@ class Memory(Protocol):
         scale: float | None = None,
         window: int | None = None,
         softcap: float | None = None,
+        slopes: Sequence[float] | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
-        """q [B, T, heads, D], k and v [B, T, kv_heads, D] of the new tokens → [B, T, heads, D]."""
+        """q [B, T, heads, D], k and v [B, T, kv_heads, D] of the new tokens → [B, T, heads, D].
+
+        With `slopes`, the score of a key falls by its head's slope for each token that it is further from the query. `sinks`
+        [heads] are the scores of one more key of each head, without a value.
+        """
+        ...
+
+    def attend_again(
+        self,
+        layer: int,
+        q: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+        slopes: Sequence[float] | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Other queries to the keys and values of a layer that has attended before, from a later layer that has none itself."""
         ...
 
     def recall(self, layer: int, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Tensor:
@@ -106,6 +129,15 @@ class Memory(Protocol):
         ...
 
 
+def distance_bias(slopes: Sequence[float], keys: Dim) -> Tensor:
+    """What is added to the scores of so many keys, f32 [1, heads, 1, keys]: slope · position.
+
+    A softmax does not change with what all its scores have in common, so this is -slope · distance from any query.
+    """
+    each = np.array(slopes, np.float32).reshape(1, len(slopes), 1, 1)
+    return F.astype(F.arange(keys), "f32") * each
+
+
 class WholeSequences:
     """Memory of sequences that run all at once, as in training: nothing was before them and nothing is kept.
 
@@ -114,6 +146,7 @@ class WholeSequences:
 
     def __init__(self, mask: Tensor | None = None) -> None:
         self.mask = mask
+        self._given: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def new_tokens(self) -> Tensor | None:
@@ -129,8 +162,16 @@ class WholeSequences:
         scale: float | None = None,
         window: int | None = None,
         softcap: float | None = None,
+        slopes: Sequence[float] | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
-        return F.attention(q, k, v, mask=self.mask, causal=True, scale=scale, window=window, softcap=softcap, layout="bshd")
+        self._given[layer] = k, v
+        bias = None if slopes is None else distance_bias(slopes, k.shape[1])
+        options: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap, "bias": bias, "sinks": sinks}
+        return F.attention(q, k, v, mask=self.mask, causal=True, layout="bshd", **options)
+
+    def attend_again(self, layer: int, q: Tensor, **options: Any) -> Tensor:
+        return self.attend(layer, q, *self._given[layer], **options)
 
     def recall(self, layer: int, name: str, shape: tuple[int, ...], dtype: str = "f32") -> Tensor:
         # One row for all sequences of the batch.

@@ -16,10 +16,16 @@ def read_hf(c: Fields) -> ModelArchConfig:
     return hf.decoder_config(c, "mistral", windows=(hf.window_size(c),) * hf.layer_count(c))
 
 
+DEFAULTS = hf.LLAMA_DEFAULTS | {
+    "intermediate_size": 14_336,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131_072,
+    "sliding_window": 4096,
+}
+
 ARCHITECTURE = CausalArchitecture(
     read_hf=read_hf,
-    defaults=hf.LLAMA_DEFAULTS
-    | {"intermediate_size": 14_336, "num_key_value_heads": 8, "max_position_embeddings": 131_072, "sliding_window": 4096},
+    defaults=DEFAULTS,
     layers=layers,
     names=LLAMA_NAMES,
     gguf_rows=GGUF_ROWS,

@@ -18,13 +18,14 @@ from pumice.tensor import Tensor
 class OlmoAttention(Attention):
     """Attention whose queries and keys are normed before they are split into heads."""
 
-    def __init__(self, cfg: ModelArchConfig, layer: int, rope: Rope | None) -> None:
-        super().__init__(cfg, layer, rope)
+    def __init__(self, cfg: ModelArchConfig, layer: int, rope: Rope | None, *, clip: float | None = None) -> None:
+        super().__init__(cfg, layer, rope, clip=clip)
         self.q_norm = nn.RMSNorm(cfg.heads * cfg.head_dim, cfg.norm_eps)
         self.k_norm = nn.RMSNorm(cfg.kv_heads * cfg.head_dim, cfg.norm_eps)
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = normed(self.q_norm, self.q(x)), normed(self.k_norm, self.k(x)), self.v(x)
+        q, k, v = self.clipped(q), self.clipped(k), self.clipped(v)
         return self.by_head(q, self.heads), self.by_head(k, self.kv_heads), self.by_head(v, self.kv_heads)
 
 

@@ -42,7 +42,9 @@ def role_of(module: str) -> str:
 class TensorNames:
     """The names of modules in Hugging Face files: those of the whole model, and those of a layer behind `layer`, {} its number.
 
-    Every prefix is tried; the head's name has none. `gguf` has the names in GGUF files that are not the usual ones.
+    Every prefix is tried; the head's name has none. A name with {} is that of one of several tensors which are one param here,
+    stacked by their number, such as experts. `gguf` has the names in GGUF files that are not the usual ones. `whole` are
+    params, by role and name, that have a name of their own instead of being the weight or bias of a module.
     """
 
     outer: Mapping[str, str]
@@ -51,6 +53,7 @@ class TensorNames:
     prefixes: tuple[str, ...] = ("",)
     head: tuple[str, ...] = ("lm_head",)
     gguf: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    whole: tuple[str, ...] = ()
 
     def of(self, role: str, layer: str | None) -> tuple[str, ...]:
         if role == "head":
@@ -115,10 +118,19 @@ _GGUF_INNER: Mapping[str, tuple[str, ...]] = {
     "ffn.up": ("ffn_up",),
     "ffn.gate_up": ("ffn_up",),
     "ffn.down": ("ffn_down",),
+    "ffn.router": ("ffn_gate_inp",),
+    "ffn.experts.gate": ("ffn_gate_exps", "ffn_gate.{}"),
+    "ffn.experts.up": ("ffn_up_exps", "ffn_up.{}"),
+    "ffn.experts.down": ("ffn_down_exps", "ffn_down.{}"),
+    "ffn.shared.gate": ("ffn_gate_shexp",),
+    "ffn.shared.up": ("ffn_up_shexp",),
+    "ffn.shared.down": ("ffn_down_shexp",),
+    "ffn.shared_gate": ("ffn_gate_inp_shexp",),
     "post_ffn_norm": ("post_ffw_norm", "layer_output_norm"),
 }
 # Tensors of their own, whose names do not end in what they are of a module.
 _GGUF_FACTORS = {"factors": "rope_freqs.weight", "short": "rope_factors_short.weight", "long": "rope_factors_long.weight"}
+_GGUF_OWN = {"e_score_correction_bias": "exp_probs_b.bias", "sinks": "attn_sinks.weight"}
 
 
 def param_defs(cfg: ModelArchConfig, model: nn.Module, names: TensorNames) -> tuple[ParamDef, ...]:
@@ -144,13 +156,17 @@ def _param_def(path: str, shape: tuple[int, ...], names: TensorNames) -> ParamDe
     role, layer = role_of(module), module.split(".")[1] if module.startswith("layers.") else None
     if role == "rope":
         return ParamDef(path, shape, (), (_GGUF_FACTORS[kind],))
+    where, usual = ("", _GGUF_OUTER) if layer is None else (f"blk.{layer}.", _GGUF_INNER)
+    if (whole := f"{role}.{kind}") in names.whole:
+        return ParamDef(path, shape, names.of(whole, layer), tuple(f"{where}{name}" for name in names.gguf.get(whole, ())))
     hf = names.of(role, layer)
     # As TensorFlow calls them: the first checkpoints of BERT were converted with these names.
     legacy = tuple(f"{name}.{_LEGACY[kind]}" for name in hf if name.endswith("LayerNorm"))
-    where, usual = ("", _GGUF_OUTER) if layer is None else (f"blk.{layer}.", _GGUF_INNER)
     return ParamDef(
         path=path,
         shape=shape,
         hf=tuple(f"{name}.{kind}" for name in hf) + legacy,
-        gguf=tuple(f"{where}{name}.{kind}" for name in names.gguf.get(role) or usual.get(role, ())),
+        gguf=(f"{where}{_GGUF_OWN[kind]}",)
+        if kind in _GGUF_OWN
+        else tuple(f"{where}{name}.{kind}" for name in names.gguf.get(role) or usual.get(role, ())),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pumice.errors import PluginError, PumiceWarning
 from pumice.models.arch import Architecture, CausalArchitecture, EncoderArchitecture
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "pumice.models"
 _found: dict[str, Architecture] = {}
@@ -19,7 +22,7 @@ class Plugin:
 
     name: str
     package: str
-    entry: importlib.metadata.EntryPoint
+    entry: EntryPoint
 
 
 def installed_plugins() -> tuple[Plugin, ...]:
@@ -28,8 +31,10 @@ def installed_plugins() -> tuple[Plugin, ...]:
     >>> [p.name for p in installed_plugins() if p.package.startswith("pumice ")]
     []
     """
+    from importlib.metadata import distributions  # with the parsers of e-mail; built-in architectures do without
+
     found: dict[str, list[Plugin]] = {}
-    for dist in importlib.metadata.distributions():
+    for dist in distributions():
         try:
             entries = [e for e in dist.entry_points if e.group == GROUP]
             # Of a package that is on the path twice, the first counts, as it does for imports.

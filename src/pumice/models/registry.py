@@ -22,14 +22,23 @@ from pumice.models.plugins import find_plugin, installed_plugins
 
 # Each has a module of that name. A name from a file imports nothing else but the plug-in that announces it.
 ARCHITECTURES = (
-    "bert", "distilbert", "gemma2", "gemma3", "gpt2", "gpt_neox", "granite", "lfm2", "llama", "mistral", "modernbert",
-    "olmo2", "phi3", "qwen2", "qwen3", "roberta",
+    "bamba", "bert", "bloom", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "distilbert", "falcon", "falcon_mamba",
+    "gemma", "gemma2", "gemma3", "gemma3n", "glm4", "gpt2", "gpt_neox", "gpt_oss", "granite", "jamba", "lfm2", "llama",
+    "mamba", "mamba2", "ministral", "mistral", "mixtral", "modernbert", "mpt", "olmo", "olmo2", "olmoe", "opt", "phi", "phi3",
+    "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next", "roberta", "rwkv7", "smollm3", "stablelm", "starcoder2",
 )  # fmt: skip
-_HF_ALIASES = {"gemma3_text": "gemma3", "xlm-roberta": "roberta"}
+_HF_ALIASES = {"gemma3_text": "gemma3", "gemma3n_text": "gemma3n", "xlm-roberta": "roberta"}
 _GGUF_NAMES = {
-    "bert": "bert", "gemma2": "gemma2", "gemma3": "gemma3", "gpt2": "gpt2", "gptneox": "gpt_neox", "granite": "granite",
-    "lfm2": "lfm2", "llama": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
+    "bert": "bert", "bloom": "bloom", "cohere2": "cohere2", "command-r": "cohere", "deepseek2": "deepseek_v2",
+    "falcon": "falcon", "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "gemma3n": "gemma3n", "glm4": "glm4",
+    "gpt-oss": "gpt_oss", "gpt2": "gpt2", "gptneox": "gpt_neox", "granite": "granite", "jamba": "jamba", "lfm2": "lfm2",
+    "llama": "llama", "mamba": "mamba", "mamba2": "mamba2", "mpt": "mpt", "olmo": "olmo", "olmo2": "olmo2", "olmoe": "olmoe",
+    "phi2": "phi", "phi3": "phi3", "qwen2": "qwen2", "qwen2moe": "qwen2_moe", "qwen3": "qwen3", "qwen3moe": "qwen3_moe",
+    "qwen3next": "qwen3_next", "smollm3": "smollm3", "stablelm": "stablelm", "starcoder2": "starcoder2",
 }  # fmt: skip
+
+# The same name means another model where there are experts.
+_GGUF_EXPERTS = {"llama": "mixtral"}
 
 
 def get_architecture(model_type: str) -> Architecture:
@@ -57,7 +66,8 @@ def read_hf(config: Mapping[str, Any]) -> ModelArchConfig:
 def read_gguf(metadata: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> ModelArchConfig:
     """`ModelArchConfig.from_gguf`."""
     name = Fields(metadata, "the GGUF metadata").text("general.architecture")
-    architecture = _architecture(name, _GGUF_NAMES)
+    known = _GGUF_NAMES | (_GGUF_EXPERTS if metadata.get(f"{name}.expert_count") else {})
+    architecture = _architecture(name, known)
     if architecture.read_gguf is None:
         hint = "convert the model to a Hugging Face folder, or ask the plug-in's authors"
         raise InputError(f"the plug-in of the architecture {name!r:.60} reads no GGUF files", hint=hint, name=name)

@@ -18,11 +18,11 @@ def interleaved_rows(heads: int, head_dim: int, rotary_dim: int) -> NDArray[np.i
     return np.concatenate([turning, rows[:, 2 * half :]], axis=1).reshape(-1)
 
 
-def fused_rows(heads: int, head_dim: int) -> NDArray[np.intp]:
-    """For each row of all queries, then all keys, then all values, the row that it is where each head has its own three.
+def fused_rows(heads: int, head_dim: int, queries: int = 1) -> NDArray[np.intp]:
+    """For each row of all queries, then all keys, then all values, the row that it is where each key head has its own ones.
 
-    >>> fused_rows(2, 1).tolist()
-    [0, 3, 1, 4, 2, 5]
+    >>> fused_rows(2, 1).tolist(), fused_rows(2, 1, queries=2).tolist()
+    ([0, 3, 1, 4, 2, 5], [0, 1, 4, 5, 2, 6, 3, 7])
     """
-    index = np.arange(heads * 3 * head_dim).reshape(heads, 3, head_dim)
-    return index.transpose(1, 0, 2).reshape(-1)
+    index = np.arange(heads * (queries + 2) * head_dim).reshape(heads, queries + 2, head_dim)
+    return np.concatenate([index[:, :queries].reshape(-1), index[:, queries].reshape(-1), index[:, queries + 1].reshape(-1)])

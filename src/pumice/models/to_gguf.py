@@ -21,9 +21,15 @@ from pumice.models.registry import get_architecture
 from pumice.models.rope import inverse_frequencies
 
 _NAMES = {
-    "gemma2": "gemma2", "gemma3": "gemma3", "gpt2": "gpt2", "gpt_neox": "gptneox", "granite": "granite", "lfm2": "lfm2",
-    "llama": "llama", "mistral": "llama", "olmo2": "olmo2", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3",
+    "bloom": "bloom", "cohere": "command-r", "cohere2": "cohere2", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
+    "falcon": "falcon", "falcon_mamba": "mamba", "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "glm4": "glm4",
+    "gpt2": "gpt2", "gpt_neox": "gptneox", "granite": "granite", "jamba": "jamba", "lfm2": "lfm2", "llama": "llama",
+    "mamba": "mamba", "mamba2": "mamba2", "mistral": "llama", "mixtral": "llama", "mpt": "mpt", "olmo": "olmo", "olmo2": "olmo2",
+    "olmoe": "olmoe", "phi": "phi2", "phi3": "phi3", "qwen2": "qwen2", "qwen2_moe": "qwen2moe", "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe", "qwen3_next": "qwen3next", "smollm3": "smollm3", "stablelm": "stablelm", "starcoder2": "starcoder2",
 }  # fmt: skip
+# What files of these are read as.
+_READ_AS = {"deepseek_v3": "deepseek_v2", "falcon_mamba": "mamba", "mistral": "llama"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -98,7 +104,8 @@ def _metadata(cfg: ModelArchConfig) -> dict[str, Any]:
     if cfg.local_rope is not None:
         entries["rope.freq_base_swa"] = float(cfg.local_rope.theta)
     entries |= architecture.gguf_entries(cfg)
-    return {"general.architecture": name, "general.type": "model", **{f"{name}.{k}": v for k, v in entries.items()}}
+    said = {f"{name}.{k}": v for k, v in entries.items() if v is not None}
+    return {"general.architecture": name, "general.type": "model", **said}
 
 
 def _window_entries(cfg: ModelArchConfig) -> dict[str, Any]:
@@ -143,27 +150,46 @@ def _constant(name: str, values: NDArray[np.float32]) -> GgufTensor:
 def _tensors(cfg: ModelArchConfig, weights: WeightFile) -> Iterator[GgufTensor]:
     arrays, architecture = load_model_params(cfg, weights).arrays, get_architecture(cfg.model_type)
     modules = architecture.model(cfg).named_modules()
+    # Of some params files leave out an axis, or have one more.
+    shapes = {p.path: p.shape for p in architecture.params(dataclasses.replace(cfg, source="gguf"))}
     for p in architecture.params(cfg):
         path, _, kind = p.path.rpartition(".")
         module, rows = modules[path], architecture.gguf_rows.get(p.role)
         turned = isinstance(module, nn.Linear) and module.transposed and kind == "weight"
         offset = module.offset if isinstance(module, nn.RMSNorm) else 0.0
-        yield _tensor(p, arrays, turned, None if rows is None else rows(cfg), offset)
+        if len(p.shape) == 3 and isinstance(module, nn.GroupedLinear):
+            yield _stacked(p, arrays)
+            continue
+        values = architecture.gguf_values.get(f"{p.role}.{kind}")
+        shape = p.shape[::-1] if turned else shapes.get(p.path, p.shape)
+        yield _tensor(p, arrays, shape, turned, None if rows is None else rows(cfg), offset, values)
+
+
+def _stacked(p: ParamDef, arrays: Mapping[str, NDArray[Any]]) -> GgufTensor:
+    """Matrices of several experts, whose rows are counted through."""
+
+    def rows(start: int, stop: int) -> NDArray[np.float32]:
+        return np.ascontiguousarray(arrays[p.path].reshape(-1, p.shape[-1])[start:stop]).astype(np.float32)
+
+    return GgufTensor(p.gguf[0], p.shape, dtype(arrays[p.path].dtype), rows)
 
 
 def _tensor(
-    p: ParamDef, arrays: Mapping[str, NDArray[Any]], turned: bool, order: NDArray[np.intp] | None, offset: float
+    p: ParamDef,
+    arrays: Mapping[str, NDArray[Any]],
+    shape: tuple[int, ...],
+    turned: bool,
+    order: NDArray[np.intp] | None,
+    offset: float,
+    values: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None,
 ) -> GgufTensor:
-    # Of a convolution whose channels do not see each other, files leave out the axis of inputs.
-    shape = p.shape[::-1] if turned else p.shape[:1] + p.shape[2:] if len(p.shape) == 3 else p.shape
-
     def rows(start: int, stop: int) -> NDArray[np.float32]:
         array = arrays[p.path].T if turned else arrays[p.path].reshape(shape)
         part = array[start:stop] if order is None else array[order[start:stop]]
         found = np.ascontiguousarray(part).astype(np.float32)
         if offset:
             found += np.float32(offset)
-        return found
+        return found if values is None else values(found)
 
     return GgufTensor(p.gguf[0], shape, dtype(arrays[p.path].dtype), rows)
 
@@ -177,11 +203,13 @@ def _expected(cfg: ModelArchConfig) -> ModelArchConfig:
             s = RopeScaling(kind="factors", attention_factor=s.attention_factor)
         elif s.kind == "longrope":
             s = RopeScaling(kind="longrope", original_positions=s.original_positions, attention_factor=s.attention_factor)
-        rope = dataclasses.replace(rope, scaling=s, interleaved="mixer.q" in get_architecture(cfg.model_type).gguf_rows)
+        rope = dataclasses.replace(
+            rope, scaling=s, interleaved=rope.interleaved or "mixer.q" in get_architecture(cfg.model_type).gguf_rows
+        )
     return dataclasses.replace(
         cfg,
         source="gguf",
-        model_type="llama" if cfg.model_type == "mistral" else cfg.model_type,
+        model_type=_READ_AS.get(cfg.model_type, cfg.model_type),
         rope=rope,
     )
 

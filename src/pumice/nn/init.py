@@ -13,7 +13,8 @@ from pumice.errors import InputError, ShapeError
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
-Initialiser = Callable[[Shape, np.random.Generator], Array]
+# In quotes: numpy imports its generators when they are first named, and a model from a file needs none.
+Initialiser = Callable[[Shape, "np.random.Generator"], Array]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,8 @@ from pumice.nn.module import Module, Parameter, computing
 from pumice.tensor import Tensor
 
 
-def _even_bias(fan_in: int) -> init.Initialiser:
+def even_bias(fan_in: int) -> init.Initialiser:
+    """Even within ±1/√fan_in, as PyTorch starts biases."""
     bound = 1 / math.sqrt(max(1, fan_in))
     return init.uniform(-bound, bound)
 
@@ -82,9 +83,9 @@ class Linear(Module):
     ) -> None:
         self.inputs, self.outputs, self.transposed = inputs, outputs, transposed
         if transposed and weight_init is None:
-            weight_init = _even_bias(inputs)  # the same numbers as `nn.init.linear`, whose fan in is the other axis here
+            weight_init = even_bias(inputs)  # the same numbers as `nn.init.linear`, whose fan in is the other axis here
         self.weight = Parameter((inputs, outputs) if transposed else (outputs, inputs), init=weight_init)
-        self.bias = Parameter(outputs, init=_even_bias(inputs) if bias_init is None else bias_init, decay=False) if bias else None
+        self.bias = Parameter(outputs, init=even_bias(inputs) if bias_init is None else bias_init, decay=False) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return _projected(self, computing(x), self.weight, self.bias, self.transposed)
@@ -159,7 +160,7 @@ class _Conv(Module):
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         self.weight = Parameter((outputs, inputs // groups, *window), init=weight_init)
         fan_in = inputs // groups * math.prod(window)
-        self.bias = Parameter(outputs, init=_even_bias(fan_in), decay=False) if bias else None
+        self.bias = Parameter(outputs, init=even_bias(fan_in), decay=False) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         settings = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups}

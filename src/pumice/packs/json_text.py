@@ -15,7 +15,7 @@ MAX_DEPTH = 16
 # Each value takes some hundred bytes of memory, however short it is in the text.
 MAX_VALUES = 50_000
 # Digits of 2^64; Python's own limit is 4,300, and longer ones cost quadratic time.
-_MAX_DIGITS = 20
+MAX_DIGITS = 20
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[\]{}]")
@@ -43,7 +43,7 @@ def parse_object(
         return found
 
     def whole(digits: str) -> int:
-        return int(digits) if len(digits.lstrip("-")) <= _MAX_DIGITS else fail(f"a number of more than {_MAX_DIGITS} digits")
+        return int(digits) if len(digits.lstrip("-")) <= MAX_DIGITS else fail(f"a number of more than {MAX_DIGITS} digits")
 
     def real(digits: str) -> float:
         value = float(digits) if len(digits) <= 100 else fail("a number of more than 100 characters")

@@ -89,13 +89,13 @@ class _Slice:
 
 
 def _groups(graph: Graph, caps: Caps, packs: Packs) -> Iterator[list[_Matmul]]:
-    """Matmuls to merge, of one operand and weights of one dtype, in the order of the graph."""
+    """Matmuls to merge, of one operand, one precision and weights of one dtype, in the order of the graph."""
     exposed = {*graph.roots, *(target for target, _ in graph.updates)}
     found: dict[tuple[object, ...], list[_Matmul]] = {}
     for n in graph:
         m = _matmul_of_param(graph, n, exposed)
         if m is not None and _slices_are_free(graph, m.result, exposed):
-            found.setdefault((n.op, n.args[0], m.weight.type.dtype, n.type.dtype), []).append(m)
+            found.setdefault((n.op, n.args[0], n.attrs, m.weight.type.dtype, n.type.dtype), []).append(m)
     limit = min(caps.max_binding_bytes, caps.max_buffer_bytes)
     parts: list[list[_Matmul]] = []
     for matmuls in found.values():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph
+from pumice.ir.tables import with_tables
 from pumice.passes.rebuild import Rebuilder
 
 
 def shape_for_target(graph: Graph, caps: Caps) -> Graph:
-    """Drops barriers, splits concats that bind too many buffers, copies states read late."""
-    return _copy_late_state_reads(_split_wide_concats(_drop_barriers(graph), max(2, caps.max_storage_buffers - 2)))
+    """Drops barriers, splits concats that bind too many buffers, copies states read late, adds tables that kernels read."""
+    shaped = _copy_late_state_reads(_split_wide_concats(_drop_barriers(graph), max(2, caps.max_storage_buffers - 2)))
+    return with_tables(shaped) if caps.generates_kernels else shaped
 
 
 def _drop_barriers(graph: Graph) -> Graph:

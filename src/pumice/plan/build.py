@@ -21,6 +21,7 @@ from pumice.passes import optimize
 from pumice.passes.compose import compose
 from pumice.passes.merge_matmuls import Packs, merge_matmuls
 from pumice.passes.shape_for_target import shape_for_target
+from pumice.passes.turn_matmuls import turn_matmuls
 from pumice.plan.fusion import Known, partition
 from pumice.plan.memory import MemoryPlanner
 from pumice.plan.pieces import split_large_steps
@@ -53,8 +54,9 @@ def build_plan(
     verify(graph)
     maxima = symbol_maxima(graph, max or {}, options.default_max)
     graph = replace(graph, symbols=tuple((s, maxima[s]) for s, _ in graph.symbols))
-    served = find_pack_calls(options.pack_kernels, caps, graph, maxima)
-    graph = optimize(compose(graph, lambda n: n.id in served or has_kernel(caps, graph, n)), check=options.check)
+    graph = optimize(_compose_all(graph, caps, maxima, options), check=options.check)
+    if caps.turns_matmuls:
+        graph = optimize(turn_matmuls(graph), check=options.check)
     if caps.merges_matmuls and options.fuse:
         graph = merge_matmuls(graph, caps, packs)
     graph = shape_for_target(graph, caps)
@@ -72,6 +74,17 @@ def build_plan(
     plan = Plan(graph, caps, buffers, lowering.table.used, tuple(regimes), maxima, options)
     verify_plan(plan)
     return plan
+
+
+def _compose_all(graph: Graph, caps: Caps, maxima: Mapping[str, int], options: PlanOptions) -> Graph:
+    """The graph with ops that have no kernel expanded, and what these are composed of likewise."""
+    while True:
+        served = find_pack_calls(options.pack_kernels, caps, graph, maxima)
+        kernels = {n.id for n in graph if n.id in served or has_kernel(caps, graph, n)}
+        composed = compose(graph, lambda n: n.id in kernels)  # noqa: B023  called before the next round
+        if composed is graph:
+            return graph
+        graph = composed
 
 
 class _KernelTable:

@@ -110,11 +110,12 @@ def _open(data: bytes, path: Path) -> tuple[Any, list[bytes]]:
 
 
 def _parse(text: bytes, path: Path) -> Any:
-    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > MAX_PARTS:
+    if len(text) > MAX_PARTS and sum(text.count(mark) for mark in (b",", b"[", b"{")) > MAX_PARTS:
         raise malformed(path, f"a header of more than {MAX_PARTS} parts", offset=_FRAME.size, hint=_AGAIN)
     try:
-        header = json.loads(text)
-        same = canonical(header).encode() == text
+        written = text.decode()
+        header = json.loads(written)
+        same = canonical(header) == written
     except (ValueError, RecursionError) as e:
         raise malformed(path, "its header is no JSON", offset=_FRAME.size, hint=_AGAIN) from e
     if not same:

@@ -14,8 +14,8 @@ from pumice.ir.registry import RESIDENT_OPS, SOURCE_OPS
 from pumice.ir.verify import verify
 from pumice.plan.file_exprs import EXACT
 from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step, Value
-from pumice.plan.verify import check_cover, verify_plan
-from pumice.plan.wgsl_check import check_kernel
+from pumice.plan.verify import bound_parts, check_cover, verify_plan
+from pumice.plan.wgsl_check import check_kernels
 
 MAX_RANK = 32
 # The terms that the number of elements of one shape may multiply out to.
@@ -45,14 +45,18 @@ def check_structure(plan: Plan) -> None:
             _check_step(plan, regime, k, step, checked)
         _check_copies(plan, regime)
     _check_work(plan)
-    for kernel in plan.kernels:
-        # Plans of a model for several devices have most kernels in common, and are read back when they were written.
-        key = (kernel.digest, kernel.workgroup, kernel.shared_bytes, kernel.features, plan.caps.workgroup_memory)
-        if key not in _GOOD_KERNELS:
-            check_kernel(kernel, plan.caps)
-            if len(_GOOD_KERNELS) < _MOST_GOOD:
-                _GOOD_KERNELS.add(key)
+    _check_kernels(plan)
     verify_plan(plan)
+
+
+def _check_kernels(plan: Plan) -> None:
+    """Plans of a model for several devices have most kernels in common, and are read back when they were written."""
+    room = plan.caps.workgroup_memory
+    new = {(k.digest, k.workgroup, k.shared_bytes, k.features, room): k for k in plan.kernels}
+    new = {key: kernel for key, kernel in new.items() if key not in _GOOD_KERNELS}
+    check_kernels(new.values(), plan.caps)
+    if len(_GOOD_KERNELS) + len(new) <= _MOST_GOOD:
+        _GOOD_KERNELS.update(new)
 
 
 def _fail(rule: str, text: str) -> PlanError:
@@ -149,20 +153,23 @@ def _check_values(plan: Plan, regime: Regime, owners: _Owners, checked: set[int]
     graph = plan.graph
     values = [v for v in regime.values.values() if id(v) not in checked]
     sizes = _sizes(plan, regime, values, checked)
+    buffers, dispatches = dict(enumerate(b.kind for b in plan.buffers)), plan.caps.dispatches
     for v in values:
         node = graph.nodes[v.id] if v.id < len(graph) else None
         if node is not None and node.type is not v.type and node.type != v.type:
             raise _fail("values", f"value {v.id} is {v.type}, its node is {node.type}")
-        resident = node is not None and node.op in RESIDENT_OPS
+        op = "" if node is None else node.op
+        resident = op in RESIDENT_OPS
         size, room = sizes[id(v.type)][resident], sum([p.nbytes for p in v.parts])
         if size > room or size >= EXACT or not v.parts:
             raise _fail("values", f"value {v.id} takes {size} bytes and has room for {room}")
-        kinds = {plan.buffers[p.buffer].kind for p in v.parts if 0 <= p.buffer < len(plan.buffers)}
-        op = "" if node is None else node.op
+        if dispatches and not resident and len(v.parts) == 1 and buffers.get(v.parts[0].buffer) == "arena":
+            continue  # most of them, of which nothing else is to be checked
+        kinds = {buffers[p.buffer] for p in v.parts if p.buffer in buffers}
         kind = "param" if op == "pack_rows" else op
         if kind in SOURCE_OPS and kinds - {kind}:
             raise _fail("values", f"value {v.id} is a {op} in a buffer for a {min(kinds - {kind})}")
-        if not plan.caps.dispatches and any(p.offset % plan.caps.storage_alignment for p in v.parts):
+        if not dispatches and any(p.offset % plan.caps.storage_alignment for p in v.parts):
             raise _fail("alignment", f"value {v.id} starts at no multiple of {plan.caps.storage_alignment} bytes")
         if len(v.parts) > 1 and (op != "param" or not plan.caps.splits_params):
             raise _fail("values", f"value {v.id} is in {len(v.parts)} parts, only params of webgpu plans may be")
@@ -198,27 +205,28 @@ def _sizes(plan: Plan, regime: Regime, values: Sequence[Value], checked: set[int
 
 def _check_step(plan: Plan, regime: Regime, k: int, step: Step, checked: set[int]) -> None:
     nodes, values, where = plan.graph.nodes, regime.values, f"step {k} ({step.label})"
-    for n in step.nodes:
-        if not 0 <= n < len(nodes) or nodes[n].op in RESIDENT_OPS:
-            raise _fail("nodes", f"{where} computes node {n}, which is none or a source")
-    for d in (step.most_groups, *step.uniforms):
-        _check_known(plan, d, where, checked)
-    for b in step.bindings:
-        if b.value not in values or not 0 <= b.part < len(values[b.value].parts):
-            raise _fail("range", f"{where} binds part {b.part} of value {b.value}, which has no memory")
+    if id(step.nodes) not in checked:
+        checked.add(id(step.nodes))
+        for n in step.nodes:
+            if not 0 <= n < len(nodes) or nodes[n].op in RESIDENT_OPS:
+                raise _fail("nodes", f"{where} computes node {n}, which is none or a source")
+    _check_known(plan, step.most_groups, where, checked)
+    if id(step.uniforms) not in checked:
+        checked.add(id(step.uniforms))
+        for d in step.uniforms:
+            _check_known(plan, d, where, checked)
+    parts = bound_parts(regime, k, step)
     if step.root not in values or (step.anchor is not None and step.anchor not in step.nodes):
         raise _fail("nodes", f"{where} has no place for its root {step.root}, or its anchor is not among its nodes")
-    _check_writes(plan, regime, where, step)
+    _check_writes(plan, where, step, parts)
     if not plan.caps.dispatches:
         _check_host_step(plan, regime, where, step)
 
 
-def _check_writes(plan: Plan, regime: Regime, where: str, step: Step) -> None:
+def _check_writes(plan: Plan, where: str, step: Step, parts: Sequence[Part]) -> None:
     """Steps write to the arenas, and in place where the graph updates a state; inputs and weights are read-only."""
-    for b in step.bindings:
-        if b.access == "read":
-            continue
-        if plan.buffers[regime.values[b.value].parts[b.part].buffer].kind == "arena":
+    for b, part in zip(step.bindings, parts, strict=True):
+        if b.access == "read" or plan.buffers[part.buffer].kind == "arena":
             continue
         if b.access == "write" or all(b.value != to for to, _ in plan.graph.updates):
             raise _fail("write", f"{where} writes value {b.value}, which is no memory for results")

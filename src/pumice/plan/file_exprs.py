@@ -30,6 +30,7 @@ class ExprTable:
         self.rows: list[Any] = []
         self.exprs: list[Expr] = []
         self._index: dict[Expr, int] = {}
+        self._by_id: dict[int, int] = {}
 
     def dim(self, d: Dim) -> Any:
         """A dim as the file has it: a number, or a reference to an expression.
@@ -40,12 +41,18 @@ class ExprTable:
         """
         if not isinstance(d, Expr):
             return int(d)
+        found = self._by_id.get(id(d))
+        if found is not None:
+            return {"e": found}
         if d not in self._index:
             row = encode_dim(d)
             _count(row, 0, [MAX_ITEMS], lambda what: PlanError(f"the size {str(d)[:80]} {what}", rule="expression"))
             self._index[d] = len(self.rows)
             self.rows.append(row)
             self.exprs.append(d)
+        # Equal expressions may be several objects, of which those here are kept.
+        if self.exprs[self._index[d]] is d:
+            self._by_id[id(d)] = self._index[d]
         return {"e": self._index[d]}
 
 

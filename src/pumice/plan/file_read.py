@@ -81,6 +81,9 @@ class _PlanReader:
         self.maxima = self.symbols()
         self.exprs = [self.expr(row) for row in self.top["exprs"].array(MAX_ROWS)]
         self.types = self.read_types()
+        # Steps of several regimes compute the same nodes from the same values: what is equal is one object, and checked once.
+        self.bindings: dict[tuple[Any, ...], tuple[Binding, ...]] = {}
+        self.nodes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def plan(self) -> Plan:
         graph = self.graph()
@@ -128,8 +131,18 @@ class _PlanReader:
             return at.integer(least, _INT64 - 1)
         return self.exprs[at.object("e")["e"].index(len(self.exprs), "expression")]
 
+    def known_dim(self, value: Any, least: int = -_INT64) -> Dim | None:
+        """The dim that a value stands for, None where `dim` has to say what is wrong with it."""
+        if type(value) is int:
+            return value if least <= value < _INT64 else None
+        e = value.get("e") if type(value) is dict and len(value) == 1 else None
+        return self.exprs[e] if type(e) is int and 0 <= e < len(self.exprs) else None
+
     def dims(self, at: Item, most: int, least: int = -_INT64) -> tuple[Dim, ...]:
-        return tuple(self.dim(d, least) for d in at.array(most))
+        found = [self.known_dim(value, least) for value in at.values(most)]
+        if None in found:
+            return tuple(self.dim(d, least) for d in at.array(most))
+        return tuple(found)  # type: ignore[arg-type]
 
     def read_types(self) -> list[TensorType]:
         table = Table(self.top["types"], "dtype shape")
@@ -234,21 +247,33 @@ class _PlanReader:
         for i, (words, access) in enumerate(zip(rows, self.access(table))):
             if len(words) != 2 * len(access):
                 raise table.items("bindings")[i].fail(f"{len(words)} numbers for {len(access)} bindings")
-            bindings.append(tuple(map(Binding, words[::2], words[1::2], access)))
+            key = (*words, access)
+            found = self.bindings.get(key)
+            if found is None:
+                found = self.bindings[key] = tuple(map(Binding, words[::2], words[1::2], access))
+            bindings.append(found)
+        nodes = map(tuple, table.integer_rows("nodes", 0, _MAX_ID, most_items=MAX_ROWS))
         return tuple(
             map(
                 Step,
                 table.texts("label"),
-                map(tuple, table.integer_rows("nodes", 0, _MAX_ID, most_items=MAX_ROWS)),
+                [self.nodes.setdefault(row, row) for row in nodes],
                 table.integers("root", 0, _MAX_ID),
                 bindings,
                 [-1 if k is None else k for k in table.optional_integers("kernel", 0, kernels - 1)],
                 [() if u is None else uniforms[u] for u in table.optional_integers("uniforms", 0, len(uniforms) - 1)],
-                [self.grid(item) for item in table.items("groups")],
+                self.grids(table.columns["groups"]),
                 table.optional_integers("anchor", 0, _MAX_ID),
                 table.texts("variant"),
             )
         )
+
+    def grids(self, at: Item) -> list[Grid]:
+        found: list[Grid] = []
+        for i, value in enumerate(at.values(MAX_ROWS)):
+            known = self.known_dim(value)
+            found.append(self.grid(Item(value, at, i)) if known is None else known)
+        return found
 
     def grid(self, at: Item) -> Grid:
         if type(at.value) is not dict or "value" not in at.value:

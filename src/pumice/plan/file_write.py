@@ -16,7 +16,7 @@ from pumice.ir.types import TensorType
 from pumice.plan.file_exprs import ExprTable, check_exact
 from pumice.plan.file_symbols import solutions
 from pumice.plan.needs import AT_LEAST, most_groups, needed_caps
-from pumice.plan.plan import FEATURES, Access, DeviceCount, Grid, Kernel, Plan, Regime, Value
+from pumice.plan.plan import FEATURES, Access, Binding, DeviceCount, Grid, Kernel, Plan, Regime, Value
 
 Json = Any
 # Entries that are derived from the rest, for readers without an IR. Later releases may derive more, or tighter bounds, so a
@@ -64,6 +64,8 @@ class _Writer:
         # Plans share most types and attributes between layers. They live as long as the plan, so that an id names one.
         self._type_ids: dict[int, int] = {}
         self._op_ids: dict[tuple[str, int, int, int], int] = {}
+        self._bindings: dict[int, tuple[list[int], str]] = {}
+        self._sources = {n.id for op in RESIDENT_OPS for n in plan.graph.sources(op)}
 
     def encode(self, derived: bool) -> Encoded:
         plan, graph = self.plan, self.graph
@@ -164,7 +166,7 @@ class _Writer:
         return self.blob(data.data)
 
     def is_source(self, v: Value) -> bool:
-        return v.id < len(self.graph) and self.graph.nodes[v.id].op in RESIDENT_OPS
+        return v.id in self._sources
 
     def values(self, values: Iterable[Value]) -> dict[str, list[Json]]:
         return columns("id type parts", (self.value(v) for v in sorted(values, key=lambda v: v.id)))
@@ -179,22 +181,28 @@ class _Writer:
         }
 
     def steps(self, regime: Regime, uniforms: Mapping[Sequence[Dim], int]) -> dict[str, list[Json]]:
-        rows = (
-            (
-                s.label,
-                s.variant,
-                None if s.kernel < 0 else s.kernel,
-                [word for b in s.bindings for word in (b.value, b.part)],
-                access_text(b.access for b in s.bindings),
-                uniforms[s.uniforms] if s.uniforms else None,
-                self.grid(s.groups),
-                list(s.nodes),
-                s.root,
-                s.anchor,
-            )
-            for s in regime.steps
+        steps, bindings = regime.steps, [self.bindings(s.bindings) for s in regime.steps]
+        found: tuple[list[Json], ...] = (
+            [s.label for s in steps],
+            [s.variant for s in steps],
+            [None if s.kernel < 0 else s.kernel for s in steps],
+            [words for words, _ in bindings],
+            [access for _, access in bindings],
+            [uniforms[s.uniforms] if s.uniforms else None for s in steps],
+            [self.grid(s.groups) for s in steps],
+            [list(s.nodes) for s in steps],
+            [s.root for s in steps],
+            [s.anchor for s in steps],
         )
-        return columns(STEP_COLUMNS, rows)
+        return dict(zip(STEP_COLUMNS.split(), found, strict=True))
+
+    def bindings(self, bindings: tuple[Binding, ...]) -> tuple[list[int], str]:
+        """The values and parts of bindings, and what is done to them; regimes share them."""
+        found = self._bindings.get(id(bindings))
+        if found is None:
+            words = [word for b in bindings for word in (b.value, b.part)]
+            found = self._bindings[id(bindings)] = words, access_text(b.access for b in bindings)
+        return found
 
     def grid(self, groups: Grid) -> Json:
         if isinstance(groups, DeviceCount):

@@ -9,6 +9,7 @@ from pumice.core.caps import Caps
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.registry import Routine, Row, Source, get_op
+from pumice.ir.tables import table_node
 from pumice.kernels.context import Group, LowerContext, below_views, find_view
 from pumice.kernels.packs import stored_for_pack
 from pumice.kernels.routines import pulled_operands
@@ -298,12 +299,16 @@ def _finish(graph: Graph, d: _Draft, caps: Caps) -> Group:
             literal = caps.generates_kernels and a not in loaded and is_inline_constant(graph, a)
             if a not in d.nodes and not literal:
                 leaves[a] = None
+    tables = [table_node(graph, graph.nodes[a].type.dtype) for a in leaves] if caps.generates_kernels else []
+    leaves |= {table: None for table in tables if table is not None}
     return Group(d.root, d.anchor, nodes, tuple(leaves), results=d.results)
 
 
 def _bindings(ctx: LowerContext, g: Group) -> int:
-    """The fewest that a kernel of the group needs; further results may have one of their own."""
-    return 1 + sum(len(ctx.part_elements(v)) for v in g.leaves)
+    """The fewest that a kernel of the group needs. Further results may have a kernel of their own, unless operands are pulled."""
+    pulls = g.anchor is not None and bool(get_op(ctx.graph.nodes[g.anchor].op).traits.pulls)
+    written = len(g.written) if pulls else 1
+    return written + sum(len(ctx.part_elements(v)) for v in g.leaves)
 
 
 def _weight(ctx: LowerContext, g: Group) -> dict[int, int]:

@@ -14,7 +14,7 @@ from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Expr, evaluate
 from pumice.core.domain import Domain
 from pumice.ir.graph import Graph
-from pumice.ir.pack_kernels import PackKernel
+from pumice.ir.pack_kernels import PACK_VARIANT, PackKernel
 from pumice.ir.types import TensorType
 
 Access = Literal["read", "write", "update"]
@@ -286,6 +286,12 @@ class Plan:
         nodes = self.graph.nodes
         packed = {i: params for params in self.packing.values() for i in params}
         return {n.name: tuple(nodes[i].name for i in packed.get(n.id, (n.id,))) for n in self.graph.sources("param")}
+
+    @cached_property
+    def pack_steps(self) -> tuple[Step, ...]:
+        """The steps that run kernels of packs, each once."""
+        found = {id(s): s for r in self.regimes for s in r.steps if s.variant.startswith(PACK_VARIANT)}
+        return tuple(found.values())
 
     # -- files: docs/plan-format.md specifies them ------------------------------------------------------------------
     def to_bytes(self) -> bytes:

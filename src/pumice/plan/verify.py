@@ -32,8 +32,9 @@ def verify_plan(plan: Plan) -> None:
     sources = _sources(plan)
     # Regimes share values, their parts and steps, which live as long as the plan: what concerns one alone is checked once, by id.
     checked: set[int] = set()
+    fits: set[tuple[int, int, int]] = set()
     for regime in plan.regimes:
-        _check_regime(plan, regime, sources, checked)
+        _check_regime(plan, regime, sources, checked, fits)
 
 
 def _check_kernels(plan: Plan) -> None:
@@ -84,25 +85,32 @@ def _within(plan: Plan, regime: Regime, other: Regime) -> bool:
     return all(domain.upper(d) <= most for d, most in other.bounds)
 
 
-def _check_regime(plan: Plan, regime: Regime, sources: _Contents, checked: set[int]) -> None:
+def _check_regime(plan: Plan, regime: Regime, sources: _Contents, checked: set[int], fits: set[tuple[int, int, int]]) -> None:
+    """`checked` and `fits` are what was checked before: by their ids, and as bindings with a kernel and a number of uniforms."""
     for value in regime.values.values():
         if id(value) not in checked:
             checked.add(id(value))
             for part in value.parts:
                 _check_part(plan, value.id, part)
-    contents = {buffer: dict(held) for buffer, held in sources.items()}
-    domain = plan.domain(regime)
+    contents = dict(sources)
+    domain, dispatches = plan.domain(regime), plan.caps.dispatches
+    grids: set[int] = set()
     for k, step in enumerate(regime.steps):
-        if plan.caps.dispatches and id(step) not in checked:
-            checked.add(id(step))
+        fit = id(step.bindings), step.kernel, len(step.uniforms)
+        if dispatches and fit not in fits:
+            fits.add(fit)
             _check_kernel(plan, k, step)
-        parts = [_part(regime, k, step, b) for b in step.bindings]
-        if plan.caps.dispatches:
-            _check_limits(plan, domain, k, step, parts, checked)
+        parts = bound_parts(regime, k, step)
+        if dispatches:
+            if not checked.issuperset(map(id, parts)):
+                _check_parts(plan, k, step, parts, checked)
+            if id(step.groups) not in grids:
+                grids.add(id(step.groups))
+                _check_grid(plan, domain, k, step)
         if isinstance(step.groups, DeviceCount):
             _check_count(plan, regime, k, step, step.groups)
         _check_aliasing(plan, k, step, parts)
-        _check_flow(regime, k, step, parts, contents)
+        _check_flow(regime, k, step, parts, contents, sources)
     for _, root in (*plan.graph.outputs, *plan.graph.captures, *regime.copies):
         _check_present(regime, root, contents, "read back after the run")
 
@@ -154,8 +162,8 @@ def _check_kernel(plan: Plan, k: int, step: Step) -> None:
         raise _fail(k, step, "uniforms", f"{len(step.uniforms)} uniform words exceed {caps.max_uniform_bytes} bytes")
 
 
-def _check_limits(plan: Plan, domain: Domain, k: int, step: Step, parts: Sequence[Part], checked: set[int]) -> None:
-    """The memory that a step binds and its grid are within the limits."""
+def _check_parts(plan: Plan, k: int, step: Step, parts: Sequence[Part], checked: set[int]) -> None:
+    """The memory that a step binds is within the limits."""
     caps = plan.caps
     for b, part in zip(step.bindings, parts, strict=True):
         if id(part) in checked:
@@ -167,7 +175,11 @@ def _check_limits(plan: Plan, domain: Domain, k: int, step: Step, parts: Sequenc
             raise _fail(k, step, "binding-size", f"value {b.value} binds {part.nbytes} bytes of {caps.max_binding_bytes}")
         if part.nbytes % 4:
             raise _fail(k, step, "alignment", f"value {b.value} binds {part.nbytes} bytes, no multiple of 4")
-    groups = domain.upper(step.most_groups)
+
+
+def _check_grid(plan: Plan, domain: Domain, k: int, step: Step) -> None:
+    """The grid of a step is within the limits."""
+    caps, groups = plan.caps, domain.upper(step.most_groups)
     if groups > caps.max_groups and max(fold_grid(groups, caps.max_groups)) > caps.max_groups:
         raise _fail(k, step, "grid", f"{step.groups} workgroups cannot be folded into {caps.max_groups} a dimension")
 
@@ -186,6 +198,15 @@ def _check_count(plan: Plan, regime: Regime, k: int, step: Step, count: DeviceCo
         raise _fail(k, step, "count", f"its bound {count.most} on the workgroups is not in 0…{MAX_COUNT}")
 
 
+def bound_parts(regime: Regime, k: int, step: Step) -> list[Part]:
+    """The memory that the bindings of step k refer to."""
+    values = regime.values
+    try:
+        return [values[b.value].parts[b.part] if b.part >= 0 else _part(regime, k, step, b) for b in step.bindings]
+    except (KeyError, IndexError):
+        return [_part(regime, k, step, b) for b in step.bindings]
+
+
 def _part(regime: Regime, k: int, step: Step, b: Binding) -> Part:
     value = regime.values.get(b.value)
     if value is None or not 0 <= b.part < len(value.parts):
@@ -195,6 +216,8 @@ def _part(regime: Regime, k: int, step: Step, b: Binding) -> Part:
 
 def _check_aliasing(plan: Plan, k: int, step: Step, parts: Sequence[Part]) -> None:
     """One buffer may not be read-only and writable in a dispatch, and writable ranges may not overlap."""
+    if len({p.buffer for p in parts}) == len(parts):
+        return
     bound = list(zip(step.bindings, parts, strict=True))
     written = {p.buffer for b, p in bound if b.access != "read"}
     bound = [(b, p) for b, p in bound if p.buffer in written]
@@ -231,16 +254,16 @@ def _holds(regime: Regime, contents: _Contents, value: int, part: int) -> bool:
     return found is not None and part < len(found.parts) and (value, part) in contents[found.parts[part].buffer]
 
 
-def _check_flow(regime: Regime, k: int, step: Step, parts: Sequence[Part], contents: _Contents) -> None:
-    values = regime.values
+def _check_flow(regime: Regime, k: int, step: Step, parts: Sequence[Part], contents: _Contents, sources: _Contents) -> None:
+    values, writes = regime.values, []
     for b, part in zip(step.bindings, parts, strict=True):
+        if b.access != "read":
+            writes.append((b, part))
         if b.access == "write" or (b.value, b.part) in contents[part.buffer]:
             continue
         if values[b.value].type.numel != 0:  # what is empty needs no step that writes it
             raise _fail(k, step, "data-flow", f"it reads value {b.value}, which was never written or is overwritten by then")
-    for b, part in zip(step.bindings, parts, strict=True):
-        if b.access == "read":
-            continue
+    for b, part in writes:
         written = {(b.value, b.part): part}
         if b.access == "update":
             # A value that takes over the memory of a state is that state's next content.
@@ -248,6 +271,8 @@ def _check_flow(regime: Regime, k: int, step: Step, parts: Sequence[Part], conte
             written |= {(value.id, p): q for value in made for p, q in enumerate(value.parts) if q == part}
         # Few values are live at a time, however many share a buffer over a run.
         held = contents[part.buffer]
+        if held is sources[part.buffer]:  # all regimes start with those
+            held = contents[part.buffer] = dict(held)
         end = part.offset + part.nbytes
         for key in [key for key, q in held.items() if q.offset < end and part.offset < q.offset + q.nbytes]:
             del held[key]

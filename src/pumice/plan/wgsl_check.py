@@ -8,24 +8,28 @@ limits of the WGSL specification (section "Limits"), or to narrower ones that ge
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pumice.core.caps import Caps
 from pumice.errors import PlanError
 from pumice.plan.plan import Kernel
+from pumice.plan.wgsl_outline import is_plain, outline
+from pumice.plan.wgsl_tokens import (
+    MAX_BRANCHES,
+    MAX_CASES,
+    MAX_DECLARATIONS,
+    MAX_DEPTH,
+    MAX_STATEMENT,
+    Refused,
+    SeenText,
+    read_tokens,
+    without_comments,
+)
 
-MAX_TEXT = 1 << 18
-MAX_TOKENS = 1 << 16
-MAX_WORD = 255
-MAX_DECLARATIONS = 1024
-# Brackets of all kinds; WGSL allows 127 levels of braces.
-MAX_DEPTH = 96
 MAX_TYPE_DEPTH = 15
-# Operators and operands between two semicolons or braces: compilers recurse over them.
-MAX_STATEMENT = 4096
 MAX_UNARY = 16
-MAX_BRANCHES = 512
-MAX_CASES = 1023
 # Bytes of function variables of a function, of private variables of a kernel, and of any other value of fixed size.
 MAX_FUNCTION_BYTES = 8192
 MAX_PRIVATE_BYTES = 8192
@@ -33,28 +37,27 @@ MAX_VALUE_BYTES = 1 << 16
 # Tokens of a function once all calls in it are inlined, as drivers do.
 MAX_INLINED = 1 << 20
 
-# A word, a number, an operator or bracket, or what is no WGSL.
-_TOKEN = re.compile(r"[^\W\d]\w*|\.?\d(?:[eEpP][+-]|[\w.])*|->|&&|\|\||[-+*/%&|^=!<]=|[][(){}<>;:,.@=+\-*/%&|^!~]|\S")
-# The rest of a line, which ends at each of Unicode's line breaks, or the start of a block.
-_COMMENT = re.compile(r"//[^\n\v\f\r\x85\u2028\u2029]*|/\*")
-_FOREIGN = re.compile(r"[^]\w\s[(){}<>;:,.@=+\-*/%&|^!~]")
-_BLOCK = re.compile(r"/\*|\*/")
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 _STRUCTURE = {*_OPEN, *_CLOSE, ";"}
 _PREFIX = {"-", "!", "~", "&", "*", "&&"}
 _SCALARS = {"f32": 4, "i32": 4, "u32": 4, "bool": 4, "f16": 2, "f": 4, "i": 4, "u": 4, "h": 2}
 _VECTOR = re.compile(r"vec([234])([fiuh]?)")
 _MATRIX = re.compile(r"mat([234])x([234])([fh]?)")
-# Names of types of f16, and numbers of it.
-_HALF = re.compile(r"vec[234]h|mat[234]x[234]h|\.?\d[\w.]*h")
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]{1,8}|0|[1-9][0-9]{0,9})[iu]?")
 # What starts a declaration of a kernel; WGSL's `override` is for pipelines that set it, which plans do not.
 _READERS = {"const": "constant", "alias": "alias", "struct": "struct", "var": "variable", "fn": "function"}
 _SKIPPED = {"enable", "requires", "diagnostic", "const_assert"}
 
 
+def check_kernels(kernels: Iterable[Kernel], caps: Caps) -> None:
+    """Refuses kernels that a compiler should not see, or that differ from their declaration, with a PlanError."""
+    seen = SeenText()
+    for kernel in kernels:
+        _check(kernel, caps, seen)
+
+
 def check_kernel(kernel: Kernel, caps: Caps) -> None:
-    """Refuses a kernel that a compiler should not see, or that differs from its declaration, with a PlanError.
+    """The same for one kernel.
 
     >>> check_kernel(Kernel("k", "fn main() { var a: array<u32, 2000000>; }", (), 0, 1), Caps.preset("browser-baseline"))
     Traceback (most recent call last):
@@ -62,11 +65,20 @@ def check_kernel(kernel: Kernel, caps: Caps) -> None:
     pumice.errors.PlanError: [plan] the kernel k: an array of 8000000 bytes, more than 65536
       hint: kernels of a plan file stay within the limits of WGSL; save the plan again from its graph
     """
+    _check(kernel, caps, SeenText())
+
+
+def _check(kernel: Kernel, caps: Caps, seen: SeenText) -> None:
+    if _outline_is_right(kernel, caps, seen):
+        return
     try:
-        module = _WgslModule(_tokens(kernel.wgsl), caps)
+        text = without_comments(kernel.wgsl)
+        module = _WgslModule(text, read_tokens(text, seen.lines), caps)
+        seen.add(module.tokens, module.words)
+        module.check_text()
         module.check()
-        module.check_declared(kernel)
-    except _Refused as e:
+        module.check_declared(kernel, seen)
+    except Refused as e:
         raise PlanError(
             f"the kernel {kernel.name}: {e}",
             hint="kernels of a plan file stay within the limits of WGSL; save the plan again from its graph",
@@ -75,60 +87,36 @@ def check_kernel(kernel: Kernel, caps: Caps) -> None:
         ) from None
 
 
-class _Refused(Exception):
-    """What is wrong with a kernel."""
-
-
-def _tokens(text: str) -> list[str]:
-    if len(text) > MAX_TEXT:
-        raise _Refused(f"{len(text)} characters, more than {MAX_TEXT}")
-    found = _TOKEN.findall(_without_comments(text))
-    if len(found) > MAX_TOKENS:
-        raise _Refused(f"more than {MAX_TOKENS} tokens")
-    for token in dict.fromkeys(found):
-        if _FOREIGN.match(token):
-            raise _Refused(f"the character U+{ord(token):04X} is not WGSL")
-        if len(token) > MAX_WORD:
-            raise _Refused(f"a word of {len(token)} characters, more than {MAX_WORD}")
-    return found
-
-
-def _without_comments(text: str) -> str:
-    """The text with a space in the place of each comment."""
-    kept: list[str] = []
-    at = 0
-    while (start := _COMMENT.search(text, at)) is not None:
-        kept += [text[at : start.start()], " "]
-        at = _after_comment(text, start.end()) if start[0] == "/*" else start.end()
-    return "".join([*kept, text[at:]])
-
-
-def _after_comment(text: str, at: int) -> int:
-    """Where a block comment ends; they nest."""
-    depth = 1
-    while depth:
-        match = _BLOCK.search(text, at)
-        if match is None:
-            raise _Refused("a comment does not end")
-        depth += 1 if match[0] == "/*" else -1
-        if depth > MAX_DEPTH:
-            raise _Refused(f"comments nest deeper than {MAX_DEPTH}")
-        at = match.end()
-    return at
+def _outline_is_right(kernel: Kernel, caps: Caps, seen: SeenText) -> bool:
+    """Whether the outline of a kernel is enough to see that it is within all bounds."""
+    found = outline(kernel.wgsl, subgroups="subgroups" in kernel.features)
+    if found is None:
+        return False
+    try:
+        module = _WgslModule(found.text, read_tokens(found.text, seen.lines), caps, found.sizes)
+        seen.add(module.tokens, module.words)
+        module.check()
+        module.check_declared(kernel, seen)
+    except Refused:
+        return False
+    return True
 
 
 @dataclass
 class _Function:
     body: tuple[int, int]
     returned: int  # bytes
+    size: int  # tokens, at most
     calls: dict[str, int] = field(default_factory=dict)
 
 
 class _WgslModule:
-    """The declarations of a kernel."""
+    """The declarations of a kernel; `sizes` are those of functions whose bodies are not whole."""
 
-    def __init__(self, tokens: list[str], caps: Caps) -> None:
-        self.tokens, self.caps, self.at = tokens, caps, 0
+    def __init__(self, text: str, tokens: list[str], caps: Caps, sizes: Mapping[str, int] | None = None) -> None:
+        self.text, self.tokens, self.caps, self.at = text, tokens, caps, 0
+        self.body_sizes = sizes or {}
+        self.words = set(tokens)
         self.closed: dict[int, int] = {}  # by the position of a bracket: where it is closed
         self.declared: list[tuple[str, int]] = []
         self.sizes: dict[str, int] = {}  # of structs and aliases
@@ -145,19 +133,40 @@ class _WgslModule:
     def take(self, wanted: str = "") -> str:
         token = self.peek()
         if not token or (wanted and token != wanted):
-            raise _Refused(f"{wanted or 'more'} is expected at token {self.at}, not {token or 'the end'}")
+            raise Refused(f"{wanted or 'more'} is expected at token {self.at}, not {token or 'the end'}")
         self.at += 1
         return token
 
     def skip_to(self, *ends: str) -> None:
         """Past everything before one of `ends` outside of brackets; the end stays."""
-        while self.peek() not in ends:
-            self.at = self.closed.get(self.at, self.at)
+        while (token := self.peek()) not in ends:
+            if token in _OPEN:
+                self.at = self.closing(self.at)
             self.take()
+
+    def closing(self, start: int) -> int:
+        """Where the bracket at a position is closed; they all are, in order."""
+        found = self.closed.get(start)
+        if found is None:
+            tokens, opening, found, depth = self.tokens, self.tokens[start], start, 1
+            while depth:
+                before, found = found, tokens.index(_OPEN[opening], found + 1)
+                depth += tokens[before + 1 : found].count(opening) - 1
+            self.closed[start] = found
+        return found
+
+    def positions(self, word: str, start: int, end: int) -> list[int]:
+        """Where a word is, from start and before end."""
+        found: list[int] = []
+        with suppress(ValueError):
+            while word in self.words:
+                start = self.tokens.index(word, start, end) + 1
+                found.append(start - 1)
+        return found
 
     # -- rules of the text ------------------------------------------------------------------------------------------
     def check(self) -> None:
-        self.check_text()
+        """Checks the declarations; of the text and its words `check_text` does."""
         self.find_declarations()
         # Names may be used before they are declared, so types are read until their sizes no longer change.
         self.read("const")
@@ -167,8 +176,8 @@ class _WgslModule:
             if self.sizes == before:
                 break
         else:
-            raise _Refused(f"types nest deeper than {MAX_TYPE_DEPTH}, or in a circle")
-        for at in [at for at, token in enumerate(self.tokens) if token == "array"]:
+            raise Refused(f"types nest deeper than {MAX_TYPE_DEPTH}, or in a circle")
+        for at in self.positions("array", 0, len(self.tokens)):
             self.at = at
             if self.peek(1) == "<":
                 self.type()
@@ -179,23 +188,31 @@ class _WgslModule:
         limits = {"private": MAX_PRIVATE_BYTES, "workgroup": self.caps.workgroup_memory}
         for space, used in self.used.items():
             if used > limits[space]:
-                raise _Refused(f"{used} bytes of {space} variables, more than {limits[space]}")
+                raise Refused(f"{used} bytes of {space} variables, more than {limits[space]}")
 
-    def check_declared(self, kernel: Kernel) -> None:
+    def check_declared(self, kernel: Kernel, seen: SeenText) -> None:
         """Checks what the plan declares of a kernel: devices are chosen by it."""
         if [t.rstrip("u") for t in self.workgroup] != [str(kernel.workgroup)]:
-            raise _Refused(f"its workgroup size is ({' '.join(self.workgroup)[:40]}), not the plan's {kernel.workgroup}")
+            raise Refused(f"its workgroup size is ({' '.join(self.workgroup)[:40]}), not the plan's {kernel.workgroup}")
         if self.used["workgroup"] != kernel.shared_bytes:
-            raise _Refused(f"{self.used['workgroup']} bytes of workgroup variables, the plan says {kernel.shared_bytes}")
-        if "enable" in self.tokens:
-            raise _Refused("it enables features itself, which is up to a runtime")
-        words = set(self.tokens)
-        if "subgroups" not in kernel.features and any(t.startswith("subgroup") for t in words):
-            raise _Refused("it uses subgroups, which are not among its features")
-        if "f16" not in kernel.features and any(t == "f16" or _HALF.fullmatch(t) for t in words):
-            raise _Refused("it uses f16, which is not among its features")
+            raise Refused(f"{self.used['workgroup']} bytes of workgroup variables, the plan says {kernel.shared_bytes}")
+        if "enable" in self.words:
+            raise Refused("it enables features itself, which is up to a runtime")
+        if "subgroups" not in kernel.features and not seen.subgroups.isdisjoint(self.words):
+            raise Refused("it uses subgroups, which are not among its features")
+        if "f16" not in kernel.features and not seen.f16_words.isdisjoint(self.words):
+            raise Refused("it uses f16, which is not among its features")
 
     def check_text(self) -> None:
+        if not is_plain(self.text):
+            self.check_structure()
+        cases, branches = (self.tokens.count(word) if word in self.words else 0 for word in ("case", "else"))
+        if cases > MAX_CASES or branches > MAX_BRANCHES:
+            raise Refused(f"{cases} cases and {branches} branches, more than {MAX_CASES} and {MAX_BRANCHES}")
+        if "override" in self.words:
+            raise Refused("it has an override, which nothing sets")
+
+    def check_structure(self) -> None:
         tokens = self.tokens
         opened: list[int] = []
         start = 0
@@ -204,29 +221,24 @@ class _WgslModule:
             if token in _OPEN:
                 opened.append(at)
                 if len(opened) > MAX_DEPTH:
-                    raise _Refused(f"brackets nest deeper than {MAX_DEPTH}")
+                    raise Refused(f"brackets nest deeper than {MAX_DEPTH}")
             elif token in _CLOSE:
                 if not opened or _OPEN[tokens[opened[-1]]] != token:
-                    raise _Refused(f"{token} closes nothing")
-                self.closed[opened.pop()] = at
+                    raise Refused(f"{token} closes nothing")
+                opened.pop()
             if token in (";", "{", "}"):
                 self.check_statement(at - start)
                 start = at + 1
         self.check_statement(len(tokens) - start)
         if opened:
-            raise _Refused(f"{_OPEN[tokens[opened[-1]]]} is missing at the end")
+            raise Refused(f"{_OPEN[tokens[opened[-1]]]} is missing at the end")
         prefixes = [at for at, token in enumerate(tokens) if token in _PREFIX]
         if any(later - at == MAX_UNARY for at, later in zip(prefixes, prefixes[MAX_UNARY:])):
-            raise _Refused(f"more than {MAX_UNARY} operators in a row")
-        cases, branches = tokens.count("case"), tokens.count("else")
-        if cases > MAX_CASES or branches > MAX_BRANCHES:
-            raise _Refused(f"{cases} cases and {branches} branches, more than {MAX_CASES} and {MAX_BRANCHES}")
-        if "override" in self.tokens:
-            raise _Refused("it has an override, which nothing sets")
+            raise Refused(f"more than {MAX_UNARY} operators in a row")
 
     def check_statement(self, tokens: int) -> None:
         if tokens > MAX_STATEMENT:
-            raise _Refused(f"a statement of more than {MAX_STATEMENT} tokens")
+            raise Refused(f"a statement of more than {MAX_STATEMENT} tokens")
 
     # -- declarations -----------------------------------------------------------------------------------------------
     def find_declarations(self) -> None:
@@ -235,13 +247,13 @@ class _WgslModule:
         while self.at < len(self.tokens):
             count += 1
             if count > MAX_DECLARATIONS:
-                raise _Refused(f"more than {MAX_DECLARATIONS} declarations")
+                raise Refused(f"more than {MAX_DECLARATIONS} declarations")
             self.attributes()
             kind = self.take()
             if kind == ";":
                 continue
             if kind not in _READERS and kind not in _SKIPPED:
-                raise _Refused(f"{kind[:40]} starts no declaration")
+                raise Refused(f"{kind[:40]} starts no declaration")
             self.declared.append((kind, self.at))
             if kind in ("struct", "fn"):
                 self.skip_to("{")
@@ -271,7 +283,7 @@ class _WgslModule:
     def block(self) -> tuple[int, int]:
         start = self.at
         self.take("{")
-        self.at = self.closed[start]
+        self.at = self.closing(start)
         self.take("}")
         return start + 1, self.at - 1
 
@@ -331,13 +343,14 @@ class _WgslModule:
             self.take()
             self.attributes()
             returned = self.type()
-        self.functions[name] = _Function(self.block(), returned)
+        body = self.block()
+        self.functions[name] = _Function(body, returned, self.body_sizes.get(name, body[1] - body[0]))
 
     # -- types ------------------------------------------------------------------------------------------------------
     def type(self, depth: int = 0) -> int:
         """Bytes of the type that starts here, about as WGSL lays it out; 0 for an array whose length the buffer gives."""
         if depth > MAX_TYPE_DEPTH:
-            raise _Refused(f"types nest deeper than {MAX_TYPE_DEPTH}")
+            raise Refused(f"types nest deeper than {MAX_TYPE_DEPTH}")
         name = self.take()
         if self.peek() != "<":
             return self.named(name, 4)
@@ -371,9 +384,9 @@ class _WgslModule:
         token = self.take()
         found = _INTEGER.fullmatch(token)
         if found is None and token not in self.constants:
-            raise _Refused("the length of an array is neither a number nor the name of one")
+            raise Refused("the length of an array is neither a number nor the name of one")
         if self.peek() not in (">", ","):
-            raise _Refused("the length of an array is an expression")
+            raise Refused("the length of an array is an expression")
         return int(found[1], 0) if found else self.constants[token]
 
     def named(self, name: str, item: int) -> int:
@@ -387,7 +400,7 @@ class _WgslModule:
 
     def bounded(self, size: int, what: str) -> int:
         if size > MAX_VALUE_BYTES:
-            raise _Refused(f"{what} of {size} bytes, more than {MAX_VALUE_BYTES}")
+            raise Refused(f"{what} of {size} bytes, more than {MAX_VALUE_BYTES}")
         return size
 
     # -- functions --------------------------------------------------------------------------------------------------
@@ -395,8 +408,7 @@ class _WgslModule:
         """Bytes of the variables of a function, and which functions it calls how often."""
         total = 0
         self.at, end = function.body
-        wanted = {"var", "const", *self.functions}
-        for at in [at for at in range(self.at, end) if self.tokens[at] in wanted]:
+        for at in sorted(at for word in ("var", "const", *self.functions) for at in self.positions(word, self.at, end)):
             if at < self.at:
                 continue  # inside of a type
             self.at = at
@@ -404,11 +416,11 @@ class _WgslModule:
             if token == "var":
                 total += self.local()
             elif token == "const" and self.peek() in self.constants:
-                raise _Refused("a constant of a function has the name of one of the kernel")
+                raise Refused("a constant of a function has the name of one of the kernel")
             elif token in self.functions and self.peek() == "(":
                 function.calls[token] = function.calls.get(token, 0) + 1
         if total > MAX_FUNCTION_BYTES:
-            raise _Refused(f"{total} bytes of function variables, more than {MAX_FUNCTION_BYTES}")
+            raise Refused(f"{total} bytes of function variables, more than {MAX_FUNCTION_BYTES}")
 
     def local(self) -> int:
         """Bytes of a variable in a function; the position moves past its type, not past its value."""
@@ -439,15 +451,15 @@ class _WgslModule:
 
         def size(name: str, above: frozenset[str]) -> int:
             if name in above:
-                raise _Refused(f"the function {name[:40]} calls itself")
+                raise Refused(f"the function {name[:40]} calls itself")
             if len(above) > MAX_DEPTH:
-                raise _Refused(f"calls nest deeper than {MAX_DEPTH}")
+                raise Refused(f"calls nest deeper than {MAX_DEPTH}")
             if name not in inlined:
                 function = self.functions[name]
-                total = function.body[1] - function.body[0]
+                total = function.size
                 total += sum(n * size(called, above | {name}) for called, n in function.calls.items())
                 if total > MAX_INLINED:
-                    raise _Refused(f"the function {name[:40]} has more than {MAX_INLINED} tokens once its calls are inlined")
+                    raise Refused(f"the function {name[:40]} has more than {MAX_INLINED} tokens once its calls are inlined")
                 inlined[name] = total
             return inlined[name]
 

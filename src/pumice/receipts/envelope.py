@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NoReturn
 
 from pumice.packs.errors import InvalidKey
-from pumice.packs.json_text import parse_object
+from pumice.packs.json_text import MAX_DEPTH, MAX_DIGITS, parse_object
 from pumice.packs.keys import PublicKey, SigningKey
 from pumice.packs.signatures import form_problem
 from pumice.receipts.artifacts import base64_bytes, json_bytes
@@ -34,6 +34,8 @@ MAX_ENVELOPE = 16 << 20
 MAX_VALUES = 500_000
 _HINT = "ask for the file again: it is not as Pumice writes signed receipts"
 _ENVELOPE_FIELDS = {"payload", "payloadType", "signatures"}
+_MAX_WHOLE = 10**MAX_DIGITS
+_SCALARS = frozenset({str, float, bool, type(None)})
 _STATEMENT_FIELDS = {"_type", "subject", "predicateType", "predicate"}
 
 
@@ -71,15 +73,60 @@ def sign_envelope(predicate: Mapping[str, Any], subject: Sequence[Mapping[str, A
     >>> read_envelope(line).predicate, read_envelope(line).key == key.public
     ({'schema': '…'}, True)
     """
+    return signed_envelope(predicate, subject, key).line
+
+
+def signed_envelope(predicate: Mapping[str, Any], subject: Sequence[Mapping[str, Any]], key: SigningKey) -> Envelope:
+    """The same as `read_envelope` would give it, without reading it again.
+
+    >>> made = signed_envelope({"schema": "…"}, [], key := SigningKey.generate())
+    >>> made == read_envelope(made.line)
+    True
+    """
     statement = {
         "_type": STATEMENT_TYPE,
         "subject": list(subject),
         "predicateType": PREDICATE_TYPE,
         "predicate": predicate,
     }
+    _check_values(statement)
     payload = json_bytes(statement)
-    # What a reader would refuse is refused here: too many bytes or values, nesting too deep.
-    return read_envelope(_written(payload, key.public, key.sign(pae(PAYLOAD_TYPE, payload)))).line
+    line = _written(payload, key.public, key.sign(pae(PAYLOAD_TYPE, payload)))
+    if len(line) > MAX_ENVELOPE:
+        _cannot(f"{len(line)} bytes, more than {MAX_ENVELOPE}")
+    return Envelope(line, statement, key.public)
+
+
+def _check_values(statement: Mapping[str, Any]) -> None:
+    """Refuses to sign what a reader would refuse: other types than JSON's, too many values, deep nesting, huge numbers."""
+    count = 0
+    level: list[Any] = [statement]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for value in level:
+            if type(value) is dict and not all(type(name) is str for name in value):
+                _cannot("a name that is no text")
+            items = value.values() if type(value) is dict else value
+            count += len(items) or 1
+            for item in items:
+                kind = type(item)
+                if kind is dict or kind is list:
+                    inner.append(item)
+                elif kind is int:
+                    if not -_MAX_WHOLE < item < _MAX_WHOLE:
+                        _cannot(f"a number of more than {MAX_DIGITS} digits")
+                elif kind not in _SCALARS:
+                    _cannot(f"a value of the type {kind.__name__}")
+        if count > MAX_VALUES:
+            _cannot(f"more than {MAX_VALUES} values")
+        if not inner:
+            return
+        level = inner
+    _cannot(f"it nests deeper than {MAX_DEPTH}")
+
+
+def _cannot(what: str) -> NoReturn:
+    raise InvalidEnvelope(f"a receipt cannot hold this: {what}", hint="give fewer and plain values of JSON")
 
 
 def read_envelope(data: bytes) -> Envelope:

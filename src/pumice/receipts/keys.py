@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from pumice import config
@@ -40,9 +43,22 @@ def accepted_keys() -> set[PublicKey]:
     return {key for key in known if key is not None and state.revocation(key) is None}
 
 
+@lru_cache(2)
+def _own_key(path: Path, folder: tuple[int, ...], file: tuple[int, ...]) -> SigningKey:
+    """The key in a folder. As long as neither folder nor file has changed, it need not be read again."""
+    return KeyFolder(path).open(OWN_KEY)
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    found = os.stat(path, follow_symlinks=False)
+    return found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def own_key() -> SigningKey:
     """The key that signs receipts here, made when the first one is signed."""
     folder = key_folder()
+    with suppress(FileNotFoundError):
+        return _own_key(folder.path, *map(_identity, (folder.path, folder.path / f"{OWN_KEY}.pem")))
     if OWN_KEY not in folder:
         try:
             return folder.new(OWN_KEY)

@@ -4,7 +4,8 @@
     PUMICE_HOME/receipts/log.checkpoint   their number and Merkle root, signed
     PUMICE_HOME/receipts/log.state        what the next append needs of the lines; made again where it is missing or wrong
 
-An append writes the line and puts it on the disk, then the checkpoint, then the state. A process can be killed anywhere: what it
+An append writes the line and puts it on the disk, then the checkpoint, then the state; the lock is held until all are there, also
+where a thread writes them while the caller goes on. A process can be killed anywhere: what it
 leaves is an unfinished last line, which the next append cuts off, or a whole one that the checkpoint does not cover yet. So the
 checkpoint is never more than one line behind, and never ahead: lines that it covers and the log lacks were taken away.
 """
@@ -13,10 +14,13 @@ from __future__ import annotations
 
 import io
 import os
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,7 +28,7 @@ from pumice.core.private import Folder, make_private, open_private
 from pumice.errors import InputError, PumiceWarning
 from pumice.packs.keys import PublicKey, SigningKey
 from pumice.receipts.envelope import Envelope
-from pumice.receipts.errors import BrokenLog, InvalidReceipt, LogNotWritten
+from pumice.receipts.errors import BrokenLog, InvalidReceipt, LogNotWritten, ReceiptError
 from pumice.receipts.keys import own_key, receipts_folder
 from pumice.receipts.log_chain import Chain, LogLines, check_root, check_size, digest_of
 from pumice.receipts.log_proofs import consistency_request, inclusion_proof
@@ -35,6 +39,13 @@ from pumice.sources.lock import exclusive
 
 LINES, CHECKPOINT, STATE, LOCK = "log.jsonl", "log.checkpoint", "log.state", "log.lock"
 _MAX_STATE = 1 << 16
+# By the folders of logs: what the thread does that finishes appends, and the chains that this process left.
+_finishing: dict[Path, Future[None]] = {}
+_last: dict[Path, Chain] = {}
+# Seconds that it leaves the interpreter to the caller, who writes the receipt's file next.
+_HEAD_START = 1e-3
+# Of the last checkpoints: their signatures need not be checked again.
+_checked_checkpoint = lru_cache(4)(read_checkpoint)
 _ASIDE = "move log.jsonl and log.checkpoint to another folder: the next receipt begins a new log"
 
 
@@ -70,26 +81,35 @@ class ReceiptLog:
         """The file of the lines."""
         return self.folder / LINES
 
-    def append(self, make: Callable[[int, str], bytes]) -> Appended:
+    def append(
+        self, make: Callable[[int, str], bytes | Envelope], *, meanwhile: Callable[[bytes], None] | None = None
+    ) -> Appended:
         """Adds the line that `make` signs for an index and the hash of the line before; it is on the disk when this returns.
 
-        Other processes and threads wait meanwhile. After an error the log is as it was.
+        Other processes and threads wait meanwhile. After an error the log is as it was. `meanwhile` gets the line while a thread
+        puts it on the disk; that thread then writes the checkpoint, and what reads the log or appends to it, in any process,
+        waits until it has.
         """
-        with self._opened() as (folder, file):
+        with ExitStack() as held:
+            folder, file = held.enter_context(self._opened())
             chain, cut = self._caught_up(folder, file)
             index = chain.size
-            line = make(index, chain.last)
+            made = make(index, chain.last)
             try:
                 before = chain.nbytes
-                chain.take(line)
+                line = chain.take(made).line
             except BrokenLog as problem:
                 raise InvalidReceipt(f"this receipt cannot be line {index + 1} of the log: {problem.message}") from None
-            self._write_line(folder, file, line, before)
-            try:
-                self._cover(folder, chain)
-            except OSError as e:
-                # The receipt is in the log: only the checkpoint is behind, and the next append begins with it.
-                warnings.warn(f"the checkpoint of {self.path} is not written: {e.strerror or e}", PumiceWarning, stacklevel=2)
+            synced = self._write_line(folder, file, line, before)
+            if meanwhile is None:
+                synced()
+                self._try_cover(folder, chain)
+                return Appended(index, line, cut)
+            on_disk = self._finish_later(folder, chain, synced, held.pop_all())
+        try:
+            meanwhile(line)
+        finally:
+            on_disk.result()
         return Appended(index, line, cut)
 
     def checkpoint(self) -> SignedCheckpoint | None:
@@ -129,28 +149,79 @@ class ReceiptLog:
                 out.writelines(lines)
             checkpoint_beside(path).write_bytes(_needed(checkpoint))
 
+    def settle(self) -> None:
+        """Waits until the checkpoint covers what this process appended: before its folder is moved or deleted."""
+        if (finishing := _finishing.get(self.folder)) is not None:
+            finishing.exception()
+
     # -- one append ---------------------------------------------------------------------------------------------------
-    def _write_line(self, folder: Folder, file: BinaryIO, line: bytes, before: int) -> None:
+    def _write_line(self, folder: Folder, file: BinaryIO, line: bytes, before: int) -> Callable[[], None]:
+        """Writes a line, and gives the function that puts it on the disk."""
         fd = file.fileno()
-        try:
+
+        @contextmanager
+        def taken_back() -> Iterator[None]:
+            try:
+                yield
+            except BaseException:
+                # Not there as a whole, or perhaps not on the disk. If this fails too, the next append cuts it off.
+                with suppress(OSError):
+                    os.ftruncate(fd, before)
+                    os.fsync(fd)
+                raise
+
+        def sync() -> None:
+            with taken_back():
+                os.fsync(fd)
+                if before == 0:
+                    folder.sync()
+
+        with taken_back():
             rest = memoryview(line)
             while rest:
                 rest = rest[os.write(fd, rest) :]
-            os.fsync(fd)
-            if before == 0:
-                folder.sync()
-        except BaseException:
-            # Not there as a whole, or perhaps not on the disk. If this fails too, the next append cuts it off.
-            with suppress(OSError):
-                os.ftruncate(fd, before)
-                os.fsync(fd)
-            raise
+        return sync
 
     def _cover(self, folder: Folder, chain: Chain) -> None:
         """Writes checkpoint and state of a chain whose lines are on the disk."""
+        _last[self.folder] = chain
         folder.write(CHECKPOINT, sign_checkpoint(chain.size, chain.tree.root(), self._own_key()), durable=True)
         with suppress(OSError):  # saves time only
             folder.write(STATE, chain.to_json())
+
+    def _try_cover(self, folder: Folder, chain: Chain) -> None:
+        try:
+            self._cover(folder, chain)
+        except OSError as e:
+            # The receipt is in the log: only the checkpoint is behind, and the next append begins with it.
+            warnings.warn(f"the checkpoint of {self.path} is not written: {e.strerror or e}", PumiceWarning, stacklevel=3)
+
+    def _finish_later(self, folder: Folder, chain: Chain, sync: Callable[[], None], held: ExitStack) -> Future[None]:
+        """Puts the line on the disk and covers it, in a thread that has the lock until then; the result says that it is there.
+
+        The interpreter waits for the thread before it ends.
+        """
+        on_disk: Future[None] = Future()
+
+        def finish() -> None:
+            try:
+                with held:
+                    sync()
+                    on_disk.set_result(None)
+                    time.sleep(_HEAD_START)
+                    self._try_cover(folder, chain)
+                    with suppress(OSError, ReceiptError):
+                        self._covered(folder)  # checks the signature for the next append
+            except BaseException as e:
+                if on_disk.done():
+                    raise
+                on_disk.set_exception(e)
+
+        try:
+            _finishing[self.folder] = _writer().submit(finish)
+        except RuntimeError:  # there are no more threads, or the interpreter is about to end
+            finish()
+        return on_disk
 
     # -- what is there ------------------------------------------------------------------------------------------------
     def _caught_up(self, folder: Folder, file: BinaryIO) -> tuple[Chain, int]:
@@ -176,10 +247,10 @@ class ReceiptLog:
 
     def _kept(self, folder: Folder, file: BinaryIO, length: int) -> Chain:
         """The chain that the last append left, if the file still has its last line; else an empty one."""
-        try:
-            chain = Chain.from_json(folder.read(STATE, _MAX_STATE))
-        except OSError:
-            chain = None
+        chain = _last.pop(self.folder, None)
+        if chain is None:
+            with suppress(OSError):
+                chain = Chain.from_json(folder.read(STATE, _MAX_STATE))
         if chain is None or chain.nbytes > length:
             return Chain()
         file.seek(chain.nbytes - chain.last_bytes)
@@ -188,7 +259,7 @@ class ReceiptLog:
 
     def _covered(self, folder: Folder) -> SignedCheckpoint | None:
         try:
-            found = read_checkpoint(folder.read(CHECKPOINT, MAX_NOTE))
+            found = _checked_checkpoint(folder.read(CHECKPOINT, MAX_NOTE))
         except FileNotFoundError:
             return None
         if found.key != (key := self._own_key().public):
@@ -208,6 +279,7 @@ class ReceiptLog:
     @contextmanager
     def _opened(self) -> Iterator[tuple[Folder, BinaryIO]]:
         """The folder and the file of the lines, with no other writer."""
+        self.settle()  # asking for the lock again and again would take longer
         try:
             with disk_errors(self.folder):
                 make_private(self.folder)
@@ -227,6 +299,7 @@ class ReceiptLog:
     @contextmanager
     def _reading(self) -> Iterator[tuple[LogLines, bytes | None]]:
         """The lines and the checkpoint as they are at one moment; others may append meanwhile."""
+        self.settle()
         with ExitStack() as opened:
             checkpoint: bytes | None = None
             file: BinaryIO = io.BytesIO()
@@ -248,6 +321,22 @@ class ReceiptLog:
                         path=str(self.path),
                     ) from None
             yield LogLines(file, length), checkpoint
+
+
+@cache
+def _writer() -> ThreadPoolExecutor:
+    """One thread for all logs; the interpreter waits for it before it ends."""
+    return ThreadPoolExecutor(1, "pumice receipt log")
+
+
+def _forget_writer() -> None:
+    """In a fork there is no such thread."""
+    _writer.cache_clear()
+    _finishing.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_writer)
 
 
 def checkpoint_beside(path: Path) -> Path:

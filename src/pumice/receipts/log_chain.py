@@ -44,18 +44,21 @@ class Chain:
         """The number of lines."""
         return self.tree.size
 
-    def take(self, line: bytes) -> Envelope:
-        """Adds the next line, if it is a signed receipt that belongs here; `BrokenLog` names the line and what broke."""
+    def take(self, line: bytes | Envelope) -> Envelope:
+        """Adds the next line, if it is a signed receipt that belongs here; `BrokenLog` names the line and what broke.
+
+        An envelope is known to be right: it was read or signed in this process.
+        """
         envelope = self._checked(line)
-        self.last, self.last_bytes = envelope.digest, len(line)
-        self.nbytes += len(line)
-        self.tree.add(leaf_hash(line))
+        self.last, self.last_bytes = envelope.digest, len(envelope.line)
+        self.nbytes += len(envelope.line)
+        self.tree.add(leaf_hash(envelope.line))
         return envelope
 
-    def _checked(self, line: bytes) -> Envelope:
+    def _checked(self, line: bytes | Envelope) -> Envelope:
         number = self.size + 1
         try:
-            envelope = read_envelope(line)
+            envelope = read_envelope(line) if isinstance(line, bytes) else line
         except ReceiptError as problem:
             raise broken(number, f"line {number}: {problem.message}", problem.code) from None
         position = position_of(envelope)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,11 +14,11 @@ from pumice.errors import InputError, PumiceError
 from pumice.packs.keys import SigningKey
 from pumice.receipts.artifacts import JSON_TYPE, TEXT_TYPE, Artifact
 from pumice.receipts.commitments import commitment, keep_openings, new_salt
-from pumice.receipts.envelope import sign_envelope
+from pumice.receipts.envelope import Envelope, signed_envelope
 from pumice.receipts.errors import ReceiptError
 from pumice.receipts.keys import own_key
-from pumice.receipts.section import PLAIN_HASH, RUN_SCHEMA, SALTED_HASH, model_entry, receipt_errors
-from pumice.routes.documents import RouteDocument, invalid, now, plain
+from pumice.receipts.section import PLAIN_HASH, RUN_SCHEMA, SALTED_HASH, model_entry, section_errors
+from pumice.routes.documents import RouteDocument, invalid, now, plain, shared
 from pumice.routes.kernel import kernel_metadata
 from pumice.routes.receipts import input_artifact, output_artifact, route_receipt
 from pumice.sources.files import disk_errors
@@ -30,7 +29,9 @@ MAX_CONTENT = 64 << 10
 HOST_REASON = "ran on the host processor, not through WebGPU"
 
 # Texts of a request that say nothing about contents, and stay readable in private receipts.
-OPEN_REQUEST = frozenset({"activation", "cache_dtype", "device", "dtype", "format", "kind", "pooling", "sampler", "side"})
+OPEN_REQUEST = frozenset(
+    {"activation", "cache_dtype", "device", "dtype", "format", "kind", "pooling", "precision", "sampler", "side"}
+)
 
 _T = TypeVar("_T")
 # A fact that costs something to find out is given as a function, which is called when the document is first asked for.
@@ -163,13 +164,13 @@ class Receipt:
     def document(self) -> RouteDocument:
         """The route receipt with the `pumice` section, checked; not yet in a log."""
         facts = self._facts
-        model = plain(_known(facts.model))
+        model = _known(facts.model)
         made = route_receipt(
             facts.route_id,
             requested_route_id=facts.requested_route_id,
             backend=_known(facts.backend),
             model=model_entry(model),
-            kernel=kernel_metadata("pumice.plan") if facts.kernel is None else facts.kernel,
+            kernel=_plan_kernels() if facts.kernel is None else facts.kernel,
             inputs=[input_artifact(a.role, self._listed(a)) for a in self._inputs],
             outputs=[output_artifact(a.role, self._listed(a)) for a in self._outputs],
             profile=_known(facts.profile),
@@ -178,10 +179,10 @@ class Receipt:
             runtime=facts.runtime,
             created_at=facts.created_at,
         )
-        document = {**made, "pumice": self._section(model)}
-        if errors := receipt_errors(document):
+        found = made.extended(pumice=self._section(model))
+        if errors := section_errors(shared(found)):
             raise invalid(made.kind.name, errors)
-        return RouteDocument(made.kind, document)
+        return found
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The unsigned document as JSON text."""
@@ -218,12 +219,16 @@ class Receipt:
         >>> read_envelope(example_receipt().sign(SigningKey.generate())).subject[0]["name"]
         'text'
         """
-        document = plain(self.document)
-        document["pumice"]["log"] = None if position is None else plain(position)
-        line = sign_envelope(document, subject_of(document), own_key() if key is None else key)
+        return self._signed(own_key() if key is None else key, position).line
+
+    def _signed(self, key: SigningKey, position: Mapping[str, Any] | None = None) -> Envelope:
+        document = shared(self.document)
+        if position is not None:
+            document = {**document, "pumice": {**document["pumice"], "log": plain(position)}}
+        envelope = signed_envelope(document, subject_of(document), key)
         if self._salts is not None:
-            keep_openings(hashlib.sha256(line).hexdigest(), self.artifacts, self._salts)
-        return line
+            keep_openings(envelope.digest, self.artifacts, self._salts)
+        return envelope
 
     def save(self, path: str | Path, *, private: bool = False, key: SigningKey | None = None, log: bool = True) -> None:
         """Signs the receipt, appends it to this machine's log, and writes it to a file, which is replaced as a whole.
@@ -241,20 +246,37 @@ class Receipt:
         if not path.parent.is_dir():
             raise InputError(f"cannot write to {path}: there is no folder {path.parent}", hint="make it first", path=str(path))
         own = own_key() if key is None else None
-        key = own if key is None else key
+        signer = own if key is None else key
+        assert signer is not None
         _ = made.document  # hashing takes time, and others wait for the log meanwhile
-        try:
-            line = made._logged(key, own) if log else made.sign(key)
-        except PumiceError:
-            _write(path, made.sign(key))
-            raise
-        _write(path, line)
+        if not log:
+            _write(path, made._signed(signer).line)
+            return
+        problem: PumiceError | None = None
 
-    def _logged(self, key: SigningKey | None, own: SigningKey | None) -> bytes:
-        """The line that it becomes in the log, whose checkpoints the machine's `own` key signs."""
+        def write(line: bytes) -> None:
+            nonlocal problem
+            try:
+                _write(path, line)
+            except PumiceError as e:
+                problem = e
+
+        try:
+            made._log(signer, own, write)
+        except PumiceError:
+            _write(path, made._signed(signer).line)
+            raise
+        if problem is not None:
+            raise problem
+
+    def _log(self, key: SigningKey, own: SigningKey | None, meanwhile: Callable[[bytes], None]) -> None:
+        """Makes it a line of the log, whose checkpoints the machine's `own` key signs."""
         from pumice.receipts.log import ReceiptLog
 
-        return ReceiptLog(key=own).append(lambda i, previous: self.sign(key, position={"index": i, "previous": previous})).line
+        def make(index: int, previous: str) -> Envelope:
+            return self._signed(key, {"index": index, "previous": previous})
+
+        ReceiptLog(key=own).append(make, meanwhile=meanwhile)
 
     def _listed(self, artifact: Artifact) -> dict[str, Any]:
         """The artefact as an entry of `inputs` or `outputs`; its id says role and hash."""
@@ -265,29 +287,26 @@ class Receipt:
         from pumice import __version__
 
         facts, private = self._facts, self._salts is not None
-        section: dict[str, Any] = plain(
-            {
-                "schema": RUN_SCHEMA,
-                "version": __version__,
-                "task": facts.task,
-                "request": facts.request,
-                "model": model,
-                "plans": _known(facts.plans),
-                "packs": _known(facts.packs),
-                "degraded": _known(facts.degraded),
-                "insecure": facts.insecure,
-                "device": _known(facts.device),
-                "caps": _known(facts.caps),
-                "software": _known(facts.software),
-                "conditions": facts.conditions,
-                "artifacts": {
-                    "inputs": {a.role: content_entry(a, private=private) for a in self._inputs},
-                    "outputs": {a.role: content_entry(a, private=private) for a in self._outputs},
-                },
-                "log": None,
-            }
-        )
-        return section
+        return {
+            "schema": RUN_SCHEMA,
+            "version": __version__,
+            "task": facts.task,
+            "request": facts.request,
+            "model": model,
+            "plans": _known(facts.plans),
+            "packs": _known(facts.packs),
+            "degraded": _known(facts.degraded),
+            "insecure": facts.insecure,
+            "device": _known(facts.device),
+            "caps": _known(facts.caps),
+            "software": _known(facts.software),
+            "conditions": facts.conditions,
+            "artifacts": {
+                "inputs": {a.role: content_entry(a, private=private) for a in self._inputs},
+                "outputs": {a.role: content_entry(a, private=private) for a in self._outputs},
+            },
+            "log": None,
+        }
 
 
 def subject_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -325,6 +344,11 @@ def content_entry(artifact: Artifact, *, private: bool = False) -> dict[str, Any
     if artifact.media_type in (TEXT_TYPE, JSON_TYPE):
         return {**entry, "content": artifact.content.decode(), "encoding": "utf-8"}
     return {**entry, "content": base64.b64encode(artifact.content).decode(), "encoding": "base64"}
+
+
+@cache
+def _plan_kernels() -> RouteDocument:
+    return kernel_metadata("pumice.plan")
 
 
 def _known(fact: Fact[_T]) -> _T:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pumice.receipts.artifacts import json_bytes
 from pumice.routes.backend import WEBGPU_LOCAL
-from pumice.routes.documents import DocumentKind, plain
+from pumice.routes.documents import DocumentKind, shared
 from pumice.routes.receipts import RECEIPT
 from pumice.routes.rules import (
     BOOLEAN,
@@ -159,14 +159,19 @@ def receipt_errors(document: object) -> list[str]:
     >>> receipt_errors({})[0], receipt_errors({})[-1]
     ('schema must be kaminos.webgpu-route-receipt.v0', 'pumice must be an object')
     """
-    value = plain(document)
-    errors = RECEIPT.errors(value)
+    value = shared(document)
+    errors = list(RECEIPT.record.errors(value))
     section = field_of(value, "pumice")
     if not is_object(section):
         return [*errors, "pumice must be an object"]
-    errors += RUN.record.errors(section, "pumice.")
-    # The laws below take the form for granted.
-    return errors or list(_joined(value, section))
+    # The laws that join both take the form for granted.
+    return [*errors, *RUN.record.errors(section, "pumice.")] if errors else section_errors(value)
+
+
+def section_errors(receipt: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the section of a receipt, as JSON, that is right otherwise."""
+    section = receipt["pumice"]
+    return list(RUN.record.errors(section, "pumice.")) or list(_joined(receipt, section))
 
 
 def _joined(receipt: Mapping[str, Any], section: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from pumice.routes.documents import DocumentKind, RouteDocument
 from pumice.routes.errors import RouteError
 from pumice.routes.kernel import TIMESTAMP_QUERY
-from pumice.routes.rules import TEXT, Field, Law, Record, Rule, exactly, field_of, one_of
+from pumice.routes.rules import TEXT, Field, Law, Record, Rule, exactly, field_of, is_object, one_of
 
 WEBGPU_LOCAL = "webgpu-local"
 # "native" is Pumice's own value: a device that wgpu or the host opened, and no browser.
@@ -55,7 +55,7 @@ BACKEND = DocumentKind(
                 "limits",
                 Rule(
                     "must be a non-empty object",
-                    lambda value: isinstance(value, Mapping) and bool(value),
+                    lambda value: is_object(value) and bool(value),
                     {"type": "object", "minProperties": 1},
                 ),
             ),

@@ -33,14 +33,16 @@ class DocumentKind:
 
     def errors(self, value: object) -> list[str]:
         """Everything that is wrong with a value, in the order of the table."""
-        return list(self.record.errors(plain(value)))
+        return list(self.record.errors(shared(value)))
 
     def document(self, value: Mapping[str, Any]) -> RouteDocument:
         """The value as a document; InvalidDocument names every broken rule."""
-        copied = plain(value)
-        if errors := list(self.record.errors(copied)):
+        if isinstance(value, RouteDocument) and value.kind is self:
+            return value
+        made = RouteDocument(self, value)
+        if errors := list(self.record.errors(made._json)):
             raise invalid(self.name, errors)
-        return RouteDocument(self, copied)
+        return made
 
     def json_schema(self) -> Schema:
         """The rules of single fields as JSON Schema; laws that join fields are in docs/routes.md."""
@@ -63,19 +65,25 @@ class RouteDocument(Mapping[str, Any]):
 
     def __init__(self, kind: DocumentKind, value: Mapping[str, Any]) -> None:
         self.kind = kind
-        self._value: Mapping[str, Any] = _frozen(value)
+        # What checks and writers read. Nothing changes it, so that a document that holds this one shares it.
+        self._json: dict[str, Any] = shared(value)
+
+    @cached_property
+    def _value(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = _frozen(self._json)
+        return found
 
     def __getitem__(self, name: str) -> Any:
         return self._value[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._value)
+        return iter(self._json)
 
     def __len__(self) -> int:
-        return len(self._value)
+        return len(self._json)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mapping) and plain(self) == plain(other)
+        return isinstance(other, Mapping) and self._json == shared(other)
 
     def __hash__(self) -> int:
         return hash(self._sorted)
@@ -85,11 +93,22 @@ class RouteDocument(Mapping[str, Any]):
 
     @cached_property
     def _sorted(self) -> str:
-        return json.dumps(plain(self), sort_keys=True)
+        return json.dumps(self._json, sort_keys=True)
+
+    def extended(self, **fields: Any) -> RouteDocument:
+        """The same kind of document with further fields; their values are not checked.
+
+        >>> from pumice.routes.kernel import kernel_metadata
+        >>> list(kernel_metadata("fused-attention").extended(note=["a"]))
+        ['kitVersion', 'profile', 'commit', 'note']
+        """
+        made = RouteDocument(self.kind, fields)
+        made._json = {**self._json, **made._json}
+        return made
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The document as JSON text, fields in their order."""
-        return json.dumps(plain(self), ensure_ascii=False, allow_nan=False, indent=indent)
+        return json.dumps(self._json, ensure_ascii=False, allow_nan=False, indent=indent)
 
 
 def plain(value: Any) -> Any:
@@ -103,22 +122,38 @@ def plain(value: Any) -> Any:
         return value
     if kind is dict or kind is MappingProxyType:
         return {name: inner if type(inner) in _SCALARS else plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
+    if kind is list or isinstance(value, (list, tuple)):
         return [inner if type(inner) in _SCALARS else plain(inner) for inner in value]
     if isinstance(value, RouteDocument):
-        return plain(value._value)
+        return plain(value._json)
     return {name: plain(inner) for name, inner in value.items()} if isinstance(value, Mapping) else value
 
 
-def _frozen(value: Any) -> Any:
-    """A copy that nothing changes; documents are such already."""
-    if type(value) in _SCALARS:
+def shared(value: Any) -> Any:
+    """The same without copying what documents hold: to read and to write out, and never to change.
+
+    >>> from pumice.routes.kernel import kernel_metadata
+    >>> kernel = kernel_metadata("fused-attention")
+    >>> shared({"a": kernel})["a"] is shared(kernel)
+    True
+    """
+    kind = type(value)
+    if kind in _SCALARS:
         return value
-    if isinstance(value, RouteDocument):
-        return value._value
-    if type(value) is dict or isinstance(value, Mapping):
+    if kind is RouteDocument:
+        return value._json
+    if kind is dict or kind is MappingProxyType:
+        return {name: inner if type(inner) in _SCALARS else shared(inner) for name, inner in value.items()}
+    if kind is list or kind is tuple:
+        return [inner if type(inner) in _SCALARS else shared(inner) for inner in value]
+    return plain(value)
+
+
+def _frozen(value: Any) -> Any:
+    """A view of JSON values that nothing changes."""
+    if type(value) is dict:
         return MappingProxyType({name: _frozen(inner) for name, inner in value.items()})
-    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+    return tuple(map(_frozen, value)) if type(value) is list else value
 
 
 def same(a: Any, b: Any) -> bool:

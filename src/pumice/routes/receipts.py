@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pumice.routes.backend import BACKEND, WEBGPU_LOCAL
-from pumice.routes.documents import RULES_HINT, DocumentKind, RouteDocument, now
+from pumice.routes.documents import RULES_HINT, DocumentKind, RouteDocument, now, shared
 from pumice.routes.errors import InvalidDocument, NotAuthoritative
 from pumice.routes.rules import (
     ABSENT,
@@ -135,7 +135,7 @@ def route_receipt(
     >>> MOGE.definition()["routeId"]
     'moge.depth-normal.webgpu-local.v0'
     """
-    identity, staged = BACKEND.document(backend), STAGED.document(profile)
+    identity, staged = BACKEND.document(backend), shared(STAGED.document(profile))
     timings = {"source": staged["timingSource"], "totalMs": staged["totalMs"], "stages": staged["stages"], "profile": staged}
     value: dict[str, Any] = {
         "schema": RECEIPT_SCHEMA,

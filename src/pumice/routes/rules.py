@@ -31,7 +31,7 @@ def is_text(value: object) -> bool:
 
 def is_object(value: object) -> bool:
     """A JSON object."""
-    return isinstance(value, Mapping)
+    return type(value) is dict or isinstance(value, Mapping)  # asking for the type alone is much faster
 
 
 def is_integer(value: object) -> bool:
@@ -153,7 +153,7 @@ class Check(Protocol):
 
 def field_of(owner: object, name: str) -> Any:
     """A field, or ABSENT: also where the owner is no object, so that every field is then reported as missing."""
-    return owner.get(name, ABSENT) if isinstance(owner, Mapping) else ABSENT
+    return owner.get(name, ABSENT) if is_object(owner) else ABSENT  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -222,14 +222,14 @@ class Record:
 
     def takes(self, value: object) -> bool:
         """Whether a value is of a type that has fields."""
-        return isinstance(value, (Mapping, list) if self.arrays else Mapping)
+        return is_object(value) or (self.arrays and isinstance(value, list))
 
     def errors(self, value: object, path: str = "") -> Iterator[str]:
         """All texts of what is wrong with a value."""
         if not self.takes(value):
             yield f"{path}{self.name} must be an object"
             return
-        owner = value if isinstance(value, Mapping) else {}
+        owner: Any = value if is_object(value) else {}
         for check in self.checks:
             yield from check.errors(owner, path)
 
@@ -286,7 +286,7 @@ class Items:
                 if not self.item.holds(item):
                     yield f"{here} {self.item.text}"
             else:
-                yield from self.item.errors(item if isinstance(item, Mapping) else {}, f"{here}.")
+                yield from self.item.errors(item if is_object(item) else {}, f"{here}.")
 
     def properties(self) -> Iterator[tuple[str, Schema, bool]]:
         item = self.item.schema if isinstance(self.item, Rule) else self.item.schema()

@@ -15,7 +15,7 @@ from pumice import config
 from pumice.backends.base import Device
 from pumice.core.kept import kept_folder
 from pumice.errors import InputError, PumiceError, PumiceWarning
-from pumice.ir.pack_kernels import PACK_VARIANT, PackKernel, read_variant
+from pumice.ir.pack_kernels import PackKernel, read_variant
 from pumice.ir.registry import get_op
 from pumice.packs.compared import ComparedKernels
 from pumice.packs.extra import MissingExtra
@@ -283,8 +283,7 @@ def used_kernels(plans: Iterable[Plan]) -> list[dict[str, Any]]:
     """The kernels of packs that plans run, as data for reports: pack, version, digest, signer, kernel, ops, how many steps."""
     found: dict[str, dict[str, Any]] = {}
     for plan in plans:
-        steps = {id(s): s for r in plan.regimes for s in r.steps if s.variant.startswith(PACK_VARIANT)}
-        for step in steps.values():
+        for step in plan.pack_steps:
             named = read_variant(step.variant)
             if named is None:
                 continue

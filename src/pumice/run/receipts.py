@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib import metadata
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,10 @@ RUN_ROUTE = "pumice.run.v1"
 # The roles of a graph that takes or gives nothing.
 NO_INPUTS, NO_OUTPUTS = "inputs", "outputs"
 NULL_REASON = "the null device computes nothing"
+VULKAN_REASON = "ran on the GPU through Vulkan, not through WebGPU"
+_REASONS = {"host": HOST_REASON, "null": NULL_REASON, "vulkan": VULKAN_REASON}
+# The package whose version says what computes, by the kind of device; kernels reach Vulkan through a compiler in wasmtime.
+_LIBRARIES = {"webgpu": "wgpu", "vulkan": "wasmtime", "host": "numba", "null": "numba"}
 # Timestamps agree with the clock of the host if they explain at least this part of its wait, and no more than all it saw.
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.05
 # WebGPU's names of limits that devices describe.
@@ -65,16 +70,17 @@ def device_facts(device: Device) -> dict[str, Any]:
         "backend": lambda: identity(device, about()),
         "device": lambda: describe_device(device, about()),
         "caps": partial(describe_caps, device.caps),
-        "software": partial(software_versions, device.caps.target),
+        "software": partial(software_versions, _kind(device)),
     }
     kind = _kind(device)
     if kind != "webgpu":
-        facts["fallback_reason"] = HOST_REASON if kind == "host" else NULL_REASON
+        facts["fallback_reason"] = _REASONS[kind]
     return facts
 
 
 def _kind(device: Device) -> str:
-    return "null" if device.name == "null" else device.caps.target
+    """How a device computes. Plans for WebGPU run on Vulkan too: a GPU says itself which API it is used through."""
+    return "null" if device.name == "null" else getattr(device, "backend", None) or device.caps.target
 
 
 def describe_device(device: Device, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,41 +89,49 @@ def describe_device(device: Device, about: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": device.caps.target, "software": device.caps.software, **kept}
 
 
-def describe_caps(caps: Caps) -> dict[str, Any]:
+@lru_cache
+def describe_caps(caps: Caps) -> Mapping[str, Any]:
     """The caps that plans were made for.
 
     >>> describe_caps(Caps.preset("h200"))["tuning"]
     'nvidia-hopper'
     """
-    return {**asdict(caps), "tuning": None if caps.tuning is None else caps.tuning.name}
+    return MappingProxyType({**asdict(caps), "tuning": None if caps.tuning is None else caps.tuning.name})
 
 
 def identity(device: Device, about: Mapping[str, Any]) -> RouteDocument:
     """The backend identity of an opened device, by what it says of itself: what it has, and not what its adapter could give."""
     if "features" not in about:
         room = about.get("memory_bytes") or device.caps.max_buffer_bytes
-        return backend_identity(about.get("cpu") or device.name, features=(), limits={"maxBufferSize": room})
-    requested, features = about["requested_features"], about["features"]
+        return _identity(about.get("cpu") or device.name, (), (), (("maxBufferSize", room),))
+    limits = tuple((name, about["limits"][own]) for name, own in _LIMITS.items())
+    return _identity(about["name"], tuple(about["features"]), tuple(about["requested_features"]), limits)
+
+
+@lru_cache(16)  # all runs of a device have the same
+def _identity(
+    name: str, features: tuple[str, ...], requested: tuple[str, ...], limits: tuple[tuple[str, int], ...]
+) -> RouteDocument:
     timed = TIMESTAMP_QUERY in requested and TIMESTAMP_QUERY in features
     return backend_identity(
-        about["name"],
+        name,
         features=features,
         requested_features=requested,
-        limits={name: about["limits"][own] for name, own in _LIMITS.items()},
+        limits=dict(limits),
         timestamp_query="requested" if timed else "unavailable",
     )
 
 
 @cache
-def software_versions(target: str) -> dict[str, Any]:
-    """The versions of what computes on a target.
+def software_versions(kind: str) -> dict[str, Any]:
+    """The versions of what computes on a kind of device.
 
     >>> sorted(software_versions("webgpu"))
     ['numpy', 'platform', 'pumice', 'python', 'wgpu']
     """
     from pumice import __version__
 
-    library = "wgpu" if target == "webgpu" else "numba"
+    library = _LIBRARIES[kind]
     try:
         version = metadata.version(library)
     except metadata.PackageNotFoundError:

@@ -37,12 +37,14 @@ class Sharing:
         ...     exe.run(x=[1, 2]), c.report()["status"]
         (array([2., 4.], dtype=float32), 'succeeded')
         """
-        from pumice.run.cooperative import Cooperative
+        if cooperative is not None:
+            from pumice.run.cooperative import Cooperative
 
-        if cooperative is not None and not isinstance(cooperative, Cooperative):
-            raise InputError(
-                f"cooperate takes a pm.Cooperative, not {type(cooperative).__name__}", hint="such as pm.Cooperative(target_ms=4)"
-            )
+            if not isinstance(cooperative, Cooperative):
+                raise InputError(
+                    f"cooperate takes a pm.Cooperative, not {type(cooperative).__name__}",
+                    hint="such as pm.Cooperative(target_ms=4)",
+                )
 
         def put() -> None:
             self._turns.cooperative = cooperative

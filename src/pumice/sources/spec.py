@@ -82,6 +82,25 @@ class HubSpec:
         return _folder(f"{self.owner}--{self.repo}", self.text)
 
 
+@dataclass(frozen=True, slots=True)
+class NpmSpec:
+    """One file of an npm package: what runs, as a compiler of shaders, and no model."""
+
+    package: str
+    version: str
+    path: str
+
+    @property
+    def text(self) -> str:
+        """The spec as it is written."""
+        return f"npm:{self.package}@{self.version}/{self.path}"
+
+    @property
+    def name(self) -> str:
+        """The name of its folder in the cache."""
+        return _folder(f"{self.package}-{self.version}", self.text)
+
+
 Spec = PathSpec | PypiSpec | HubSpec
 
 
@@ -99,6 +118,9 @@ def parse(text: str) -> Spec:
         return _pypi(text)
     if text.startswith("hf:"):
         return _hub(text)
+    if text.startswith("npm:"):
+        spec = parse_npm(text)
+        raise InputError(f"{spec.text} is a file of an npm package, which is no model", hint="models come from hf: and pypi:")
     if not text.strip() or "\0" in text:
         raise InputError("the model's name is empty" if not text.strip() else "a path cannot hold a NUL character", spec=text)
     return PathSpec(Path(text).expanduser())
@@ -114,6 +136,19 @@ def _pypi(text: str) -> PypiSpec:
             spec=text,
         )
     return PypiSpec(re.sub(r"[-_.]+", "-", package).lower(), version, _inner_path(text, path))
+
+
+def parse_npm(text: str) -> NpmSpec:
+    """Read the spec of a file in an npm package.
+
+    >>> parse_npm("npm:naga-wasm@30.1.0/dist/wasm/naga_bg.wasm")
+    NpmSpec(package='naga-wasm', version='30.1.0', path='dist/wasm/naga_bg.wasm')
+    """
+    head, _, path = text.removeprefix("npm:").partition("/")
+    package, at, version = head.rpartition("@")
+    if not at or not path or not _PACKAGE.fullmatch(package) or not _VERSION.fullmatch(version):
+        raise InputError(f"{text!r} names no file of an npm package", hint="write npm:package@version/path/in/it", spec=text)
+    return NpmSpec(package, version, _inner_path(text, path))
 
 
 def _hub(text: str) -> HubSpec:

@@ -62,7 +62,7 @@ def read_files(
     around = _around(config, bos, eos)
     kind, strips = _decoding(backend)
     return Parts(
-        backend=backend,
+        library=lambda: backend,
         kind=kind,
         piece=backend.id_to_token,
         vocab_size=size,
@@ -112,7 +112,7 @@ def read_text(text: str, settings: Mapping[str, Any]) -> Parts:
         return tuple(i for i in given if i in _ids(given, max(size, most)))
 
     return Parts(
-        backend=backend,
+        library=lambda: backend,
         kind=kind,
         piece=piece,
         vocab_size=most,

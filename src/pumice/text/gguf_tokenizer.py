@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.core.fields import Fields
+from pumice.core.kept import keep, kept_folder, read_kept
 from pumice.errors import FormatError
 from pumice.text import pretokenizers
+from pumice.text.merging import Rank, ShortTexts
 from pumice.text.vocabulary import SPACE, Kind, Parts, byte_token, library_errors, turn_ends
 
 if TYPE_CHECKING:
@@ -19,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _T5_UNKNOWN = 2  # where a file does not say
+_LARGE_VOCABULARY = 1 << 16
 _LONGEST_PIECE = 512  # of SentencePiece; the work grows with the square, and published vocabularies stay below 100
 
 
@@ -35,11 +44,20 @@ class _Type(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """What differs between the kinds: the backend, how pieces decode, and what a silent file means."""
+    """What differs between the kinds: the parts of the backend, how pieces decode, and what a silent file means.
 
-    backend: Backend
+    `model` makes the library's model of the whole vocabulary. `rank` says which pairs of pieces are merged before which, for
+    vocabularies whose short texts are encoded without that model.
+    """
+
+    model: Callable[[], Any]
+    normalizer: Any
+    pre_tokenizer: Any
+    decoder: Any
     kind: Kind
     pieces: Sequence[str]
+    rank: Rank | None = None
+    whole_words: bool = False
     strips_leading_space: bool = False
     add_bos: bool = False
     add_eos: bool = False
@@ -67,12 +85,23 @@ def tokenizer_kind(metadata: Mapping[str, Any]) -> str:
     return model
 
 
-def read_metadata(metadata: Mapping[str, Any]) -> Parts:
-    """The tokeniser that a GGUF file describes, taken apart."""
+def read_metadata(metadata: Mapping[str, Any], digest: str | None = None) -> Parts:
+    """The tokeniser that a GGUF file describes, taken apart.
+
+    `digest` is that of the metadata's bytes. With it the library's model of the vocabulary is built on first need, unless this is
+    the first time that it is read: to build it is to check that everything fits together.
+    """
     model = tokenizer_kind(metadata)
     tokens = _Tokens(Fields(metadata, "the GGUF metadata", "tokenizer.ggml."))
+    folder = None if digest is None else kept_folder("tokenizers")
+    checked = None if folder is None else folder / f"{digest}.checked"
     with library_errors("the GGUF file's tokeniser does not fit together"):
-        return _assemble(tokens, _KINDS[model](tokens))
+        if checked is not None and read_kept(checked) is not None:
+            return _assemble(tokens, _KINDS[model](tokens), lazy=True)
+        parts = _assemble(tokens, _KINDS[model](tokens), lazy=False)
+    if checked is not None:
+        keep(checked, b"")
+    return parts
 
 
 class _Tokens:
@@ -83,32 +112,30 @@ class _Tokens:
         self.texts = fields.texts("tokens")
         if not self.texts:
             raise _wrong("tokens", "is missing or empty")
-        types = self.numbers("token_type", int)
-        self.types: list[int] = types if types is not None else self._guess_types()
+        types = self.numbers("token_type")
+        self.types = np.array(self._guess_types() if types is None else types)
         # The first of equal texts wins; the later ones can only come out of a model, never out of text.
         self.ids = dict(zip(reversed(self.texts), range(len(self.texts) - 1, -1, -1)))
 
     def texts_of(self, *types: _Type) -> list[tuple[int, str]]:
         """The tokens of some types, with their ids."""
-        wanted = set(map(int, types))  # an enumeration's members are slow to compare with
-        if not wanted & set(self.types):
-            return []
-        return [(i, self.texts[i]) for i, kind in enumerate(self.types) if kind in wanted]
+        return [(i, self.texts[i]) for i in np.flatnonzero(np.isin(self.types, list(map(int, types)))).tolist()]
 
-    def numbers(self, name: str, kind: type[Any]) -> list[Any] | None:
-        """A list of one number for each token, None if the file has none."""
+    def numbers(self, name: str) -> NDArray[Any] | None:
+        """One number for each token, None if the file has none."""
         if not self.fields.has(name):
             return None
-        listed = self.fields.items(name)
+        value = self.fields.get(name)
+        # As files have them; the numbers of a list are looked at one by one.
+        listed = value if isinstance(value, np.ndarray) and value.dtype.kind in "iufb" else self.fields.items(name)
         if len(listed) != len(self.texts):
             raise _wrong(name, f"has {len(listed)} entries for {len(self.texts)} tokens")
-        if not set(map(type, listed)) <= {int, float, bool}:
+        if isinstance(listed, list) and not set(map(type, listed)) <= {int, float, bool}:
             raise _wrong(name, "holds something else than numbers")
-        return listed if kind is int else [float(value) for value in listed]
+        return np.array(listed)
 
-    def merges(self) -> list[tuple[str, str]]:
-        """The merges, first to last."""
-        texts = self.fields.texts("merges")
+    def merges(self, texts: Sequence[str]) -> list[tuple[str, str]]:
+        """The merges as pairs, first to last."""
         # All at once where each is two pieces and nothing else: spaces and separators take turns. Starts are faster by it.
         joined = "\0".join(texts)
         marks = np.frombuffer(joined.encode(errors="surrogatepass"), np.uint8)
@@ -139,60 +166,86 @@ class _Tokens:
 
 
 def _byte_level(tokens: _Tokens) -> _Built:
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
     name = tokens.fields.text("pre", "default")
     if name in pretokenizers.METASPACE:
         return _merged(tokens)
     splitting = pretokenizers.find(name)
-    backend = Tokenizer(models.BPE(tokens.ids, tokens.merges(), ignore_merges=splitting.whole_words))
-    if tokens.fields.flag("normalizer.nfc", splitting.nfc):
-        backend.normalizer = normalizers.NFC()
+    merges = tokens.fields.texts("merges")
     splits: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splitting.patterns]
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    backend.decoder = decoders.ByteLevel()
-    return _Built(backend, "byte-level", tokens.texts, add_bos=splitting.add_bos)
+    return _Built(
+        lambda: models.BPE(tokens.ids, tokens.merges(merges), ignore_merges=splitting.whole_words),
+        normalizers.NFC() if tokens.fields.flag("normalizer.nfc", splitting.nfc) else None,
+        pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
+        decoders.ByteLevel(),
+        "byte-level",
+        tokens.texts,
+        _listed(merges),
+        splitting.whole_words,
+        add_bos=splitting.add_bos,
+    )
 
 
 def _sentencepiece(tokens: _Tokens) -> _Built:
     """SentencePiece's BPE: the scores say which merge comes first."""
-    return _metaspace_bpe(tokens, _merges_of(tokens, _scores(tokens)), prefix=tokens.fields.flag("add_space_prefix", True))
+    scores, usable = _scores(tokens), np.isin(tokens.types, [int(_Type.NORMAL), int(_Type.USER_DEFINED)])
+
+    def rank(left: str, right: str) -> tuple[float, int, int] | None:
+        ids = [tokens.ids.get(text, -1) for text in (left + right, left, right)]
+        if min(ids) < 0 or not usable[ids].all():
+            return None
+        return -float(scores[ids[0]]), ids[1], ids[2]
+
+    prefix = tokens.fields.flag("add_space_prefix", True)
+    return _metaspace_bpe(tokens, lambda: _merges_of(tokens, scores.tolist()), rank, prefix=prefix)
 
 
 def _merged(tokens: _Tokens) -> _Built:
     """The same with its merges listed, as Gemma 4 has it: nothing splits the text before them."""
-    return _metaspace_bpe(tokens, tokens.merges(), prefix=tokens.fields.flag("add_space_prefix", False))
+    texts = tokens.fields.texts("merges")
+    prefix = tokens.fields.flag("add_space_prefix", False)
+    return _metaspace_bpe(tokens, lambda: tokens.merges(texts), _listed(texts), prefix=prefix)
 
 
-def _metaspace_bpe(tokens: _Tokens, merges: list[tuple[str, str]], *, prefix: bool) -> _Built:
-    from tokenizers import Tokenizer, models, normalizers
+def _listed(merges: Sequence[str]) -> Rank:
+    """The place of a pair among merges that are listed; of equal ones the last counts, as in the library."""
+
+    @cache
+    def places() -> dict[str, int]:
+        return dict(zip(merges, range(len(merges))))
+
+    return lambda left, right: None if " " in left[1:] else places().get(f"{left} {right}")
+
+
+def _metaspace_bpe(tokens: _Tokens, merges: Callable[[], list[tuple[str, str]]], rank: Rank, *, prefix: bool) -> _Built:
+    from tokenizers import models, normalizers
 
     unknown = tokens.named("unknown")
-    model = models.BPE(
-        tokens.ids,
-        merges,
-        unk_token=None if unknown is None else tokens.texts[unknown],
-        fuse_unk=True,
-        byte_fallback=True,
-    )
-    backend = Tokenizer(model)
+    name = None if unknown is None else tokens.texts[unknown]
     # The space goes before every stretch of text between special tokens, as in the original library.
     steps: list[Any] = [normalizers.Prepend(SPACE)] if prefix else []
-    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
-    backend.decoder = _metaspace_decoder(prefix)
-    return _Built(backend, "metaspace", tokens.texts, strips_leading_space=prefix, add_bos=True)
+    return _Built(
+        lambda: models.BPE(tokens.ids, merges(), unk_token=name, fuse_unk=True, byte_fallback=True),
+        normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)]),
+        None,
+        _metaspace_decoder(prefix),
+        "metaspace",
+        tokens.texts,
+        rank,
+        strips_leading_space=prefix,
+        add_bos=True,
+    )
 
 
 def _unigram(tokens: _Tokens) -> _Built:
     """SentencePiece's unigram model, of T5 and of XLM-RoBERTa: the likeliest pieces after SentencePiece's own normalisation."""
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+    from tokenizers import Regex, models, normalizers, pre_tokenizers
 
     unknown = tokens.named("unknown")
     if unknown is None:
         unknown = _T5_UNKNOWN
-    bytes_too = bool(tokens.texts_of(_Type.BYTE))
-    model = models.Unigram(list(zip(tokens.texts, _scores(tokens))), unk_id=unknown, byte_fallback=bytes_too)
-    backend = Tokenizer(model)
+    bytes_too, scores = bool(tokens.texts_of(_Type.BYTE)), _scores(tokens).tolist()
     steps: list[Any] = []
     if charsmap := tokens.fields.raw("precompiled_charsmap"):
         steps.append(normalizers.Precompiled(charsmap))
@@ -200,12 +253,18 @@ def _unigram(tokens: _Tokens) -> _Built:
         steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     prefix = tokens.fields.flag("add_space_prefix", True)
     steps += [normalizers.Prepend(SPACE)] if prefix else []
-    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
     # No piece goes on after a space, in vocabularies that were trained as usual: then words can be looked up one by one.
-    if not any(SPACE in text[1:] for text in tokens.texts):
-        backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="never", split=True)
-    backend.decoder = _metaspace_decoder(prefix)
-    return _Built(backend, "metaspace", tokens.texts, strips_leading_space=prefix, add_eos=True)
+    by_word = not any(SPACE in text[1:] for text in tokens.texts)
+    return _Built(
+        lambda: models.Unigram(list(zip(tokens.texts, scores)), unk_id=unknown, byte_fallback=bytes_too),
+        normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)]),
+        pre_tokenizers.Metaspace(SPACE, prepend_scheme="never", split=True) if by_word else None,
+        _metaspace_decoder(prefix),
+        "metaspace",
+        tokens.texts,
+        strips_leading_space=prefix,
+        add_eos=True,
+    )
 
 
 def _metaspace_decoder(prefix: bool) -> Any:
@@ -215,15 +274,29 @@ def _metaspace_decoder(prefix: bool) -> Any:
     return decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *last])
 
 
-def _scores(tokens: _Tokens) -> list[float]:
-    scores = tokens.numbers("scores", float)
+def _scores(tokens: _Tokens) -> NDArray[Any]:
+    scores = tokens.numbers("scores")
     if scores is None:
         raise _wrong("scores", "is missing")
-    return scores
+    return scores.astype(np.float64)
 
 
 def _merges_of(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]]:
     """The merges that SentencePiece's scores imply: any two pieces that make a third, best score of the third first."""
+    path = _merges_file(tokens, scores)
+    kept = None if path is None else read_kept(path)
+    if kept is not None:
+        places = np.frombuffer(kept, "<i4").tolist()
+    else:
+        places = list(itertools.chain.from_iterable(_find_merges(tokens, scores)))
+        if path is not None:
+            keep(path, np.array(places, "<i4").tobytes())
+    pieces = operator.itemgetter(*places)(tokens.texts) if places else ()
+    return list(zip(pieces[::2], pieces[1::2]))
+
+
+def _find_merges(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[int, int]]:
+    """The ids of the pieces of each merge, first to last."""
     usable = {text: i for i, text in tokens.texts_of(_Type.NORMAL, _Type.USER_DEFINED) if tokens.ids[text] == i}
     found: list[tuple[float, int, int]] = []
     for text, i in usable.items():
@@ -234,11 +307,22 @@ def _merges_of(tokens: _Tokens, scores: Sequence[float]) -> list[tuple[str, str]
             if left is not None and (right := usable.get(text[at:])) is not None:
                 found.append((-scores[i], left, right))
     found.sort()
-    return [(tokens.texts[left], tokens.texts[right]) for _, left, right in found]
+    return [(left, right) for _, left, right in found]
+
+
+def _merges_file(tokens: _Tokens, scores: Sequence[float]) -> Path | None:
+    """Where the merges of a large vocabulary are kept: finding those of 262,144 pieces takes more than a second."""
+    folder = kept_folder("merges") if len(tokens.texts) >= _LARGE_VOCABULARY else None
+    if folder is None:
+        return None
+    digest = hashlib.sha256("\0".join(tokens.texts).encode(errors="surrogatepass"))
+    digest.update(" ".join(map(str, tokens.types.tolist())).encode())
+    digest.update(np.array(scores, "<f8").tobytes())
+    return folder / f"{digest.hexdigest()[:32]}.ids"
 
 
 def _wordpiece(tokens: _Tokens) -> _Built:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
 
     literal = {i for i, _ in tokens.texts_of(_Type.CONTROL, _Type.UNKNOWN, _Type.USER_DEFINED)}
     unknown = tokens.named("unknown")
@@ -249,19 +333,25 @@ def _wordpiece(tokens: _Tokens) -> _Built:
         for i, text in enumerate(tokens.texts)
     ]
     ids = {text: i for i, text in reversed(list(enumerate(pieces)))}
-    backend = Tokenizer(models.WordPiece(ids, unk_token="[UNK]" if unknown is None else pieces[unknown]))
     # Older files do not say; a vocabulary without a capital letter can only mean lower case.
     cased = any(piece != piece.lower() for i, piece in enumerate(pieces) if i not in literal and not piece.startswith("["))
     lower = tokens.fields.flag("normalizer.lowercase", not cased)
     strip = tokens.fields.flag("normalizer.strip_accents", lower)
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=strip)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece()
-    return _Built(backend, "wordpiece", pieces, strips_leading_space=True, add_bos=True, add_eos=True)
+    return _Built(
+        lambda: models.WordPiece(ids, unk_token="[UNK]" if unknown is None else pieces[unknown]),
+        normalizers.BertNormalizer(lowercase=lower, strip_accents=strip),
+        pre_tokenizers.BertPreTokenizer(),
+        decoders.WordPiece(),
+        "wordpiece",
+        pieces,
+        strips_leading_space=True,
+        add_bos=True,
+        add_eos=True,
+    )
 
 
-def _assemble(tokens: _Tokens, built: _Built) -> Parts:
-    from tokenizers import AddedToken
+def _assemble(tokens: _Tokens, built: _Built, *, lazy: bool) -> Parts:
+    from tokenizers import AddedToken, Tokenizer
 
     special = dict(tokens.texts_of(_Type.CONTROL, _Type.UNKNOWN))
     written = {} if built.kind == "wordpiece" else dict(tokens.texts_of(_Type.USER_DEFINED))
@@ -272,16 +362,34 @@ def _assemble(tokens: _Tokens, built: _Built) -> Parts:
     special |= {i: tokens.texts[i] for i in ends | ({bos} if bos is not None else set())}
     written = {i: text for i, text in written.items() if i not in special}
     strips = _right_strip(tokens.fields)
-    built.backend.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False, rstrip=strips(t)) for i, t in special.items() if t and tokens.ids[t] == i]
-    )
-    built.backend.add_tokens([AddedToken(t, normalized=False) for i, t in written.items() if t and tokens.ids[t] == i])
+    literal = {t: strips(t) for i, t in special.items() if t and tokens.ids[t] == i}
+    plain = [t for i, t in written.items() if t and tokens.ids[t] == i]
+
+    def equip(model: Any) -> Backend:
+        """The library's tokeniser around a model."""
+        backend = Tokenizer(model)
+        if built.normalizer is not None:
+            backend.normalizer = built.normalizer
+        if built.pre_tokenizer is not None:
+            backend.pre_tokenizer = built.pre_tokenizer
+        backend.decoder = built.decoder
+        backend.add_special_tokens([AddedToken(t, special=True, normalized=False, rstrip=cut) for t, cut in literal.items()])
+        backend.add_tokens([AddedToken(t, normalized=False) for t in plain])
+        return backend
+
+    short = None
+    added, spaced = [*literal, *plain], built.kind == "metaspace"
+    if lazy and built.rank is not None and ShortTexts.suit(tokens.ids, spaced=spaced):
+        short = ShortTexts(equip, tokens.ids, built.rank, added, whole_words=built.whole_words, spaced=spaced)
+    library = cache(lambda: equip(built.model()))
+    if short is None:
+        library()
     add_bos, add_eos = tokens.fields.flag("add_bos_token", built.add_bos), tokens.fields.flag("add_eos_token", built.add_eos)
     if built.kind == "wordpiece":
         add_eos = tokens.fields.flag("add_sep_token", add_eos)
     pieces = built.pieces
     return Parts(
-        backend=built.backend,
+        library=library,
         kind=built.kind,
         piece=lambda i: pieces[i] if 0 <= i < len(pieces) else None,
         vocab_size=len(pieces),
@@ -293,6 +401,7 @@ def _assemble(tokens: _Tokens, built: _Built) -> Parts:
         prefix=(bos,) if add_bos and bos is not None else (),
         suffix=(eos,) if add_eos and eos is not None else (),
         strips_leading_space=built.strips_leading_space,
+        short=short,
     )
 
 

@@ -40,6 +40,7 @@ class Tokenizer:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._short = parts.short
         self._bytes: dict[int, bytes] = {}
         self.vocab_size = parts.vocab_size
         self.bos_id = parts.bos_id
@@ -104,8 +105,11 @@ class Tokenizer:
         return cls(read_text(text, settings))
 
     @classmethod
-    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+    def from_gguf(cls, metadata: Mapping[str, Any], digest: str | None = None) -> Tokenizer:
         """The tokeniser that a GGUF file's key-values describe.
+
+        `digest` is that of their bytes: what was built and found right once is then built again only when it is needed, as
+        short texts are encoded without it.
 
         >>> Tokenizer.from_gguf({"tokenizer.ggml.model": "rwkv"})
         Traceback (most recent call last):
@@ -114,7 +118,7 @@ class Tokenizer:
         """
         from pumice.text.gguf_tokenizer import read_metadata
 
-        return cls(read_metadata(metadata))
+        return cls(read_metadata(metadata, digest))
 
     def lower_case(self) -> None:
         """Lower-case every text from now on, before the tokeniser's own normaliser, unless that does it already.
@@ -128,6 +132,7 @@ class Tokenizer:
         """
         from tokenizers import normalizers
 
+        self._short = None
         own = self._parts.backend.normalizer
         steps: list[Any] = [] if own is None else [own]
         if isinstance(own, normalizers.Sequence):
@@ -144,6 +149,12 @@ class Tokenizer:
         [0, 1, 1, 0]
         """
         check_text(text)
+        if self._short is not None:
+            with library_errors(_FAILED):
+                ids = self._short.encode(text)
+            if ids is not None:
+                return self._surround(ids, add_special)
+            self._short = None
         # Not through encode_batch, which starts the library's threads.
         with library_errors(_FAILED):
             encoding = self._parts.backend.encode(text, add_special_tokens=add_special and self._parts.prefix is None)

@@ -13,6 +13,8 @@ from pumice.errors import FormatError, PumiceError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
+    from pumice.text.merging import ShortTexts
+
 SPACE = "▁"  # what SentencePiece and GGUF's WordPiece write for a space
 
 # Tokens that end an answer in some family of models; files often name only one of several.
@@ -131,11 +133,13 @@ def library_errors(what: str, **fields: Any) -> Iterator[None]:
 class Parts:
     """A tokeniser taken apart, as the readers of the two file families deliver it.
 
-    `added` maps the ids of literal tokens (matched in the text before anything else) to their content. `prefix` and
-    `suffix` are the ids that go around a text, or None where the backend's own post-processor adds them.
+    `library` gives the library's tokeniser, the same each time; it may build it on the first call. `short` encodes texts until
+    there are so many that this is worth its time; None where it is built already. `added` maps the ids of literal tokens
+    (matched in the text before anything else) to their content. `prefix` and `suffix` are the ids that go around a text, or
+    None where the backend's own post-processor adds them.
     """
 
-    backend: Backend
+    library: Callable[[], Backend]
     kind: Kind
     piece: Callable[[int], str | None]
     vocab_size: int
@@ -147,3 +151,9 @@ class Parts:
     prefix: tuple[int, ...] | None
     suffix: tuple[int, ...] | None
     strips_leading_space: bool
+    short: ShortTexts | None = None
+
+    @property
+    def backend(self) -> Backend:
+        """The library's tokeniser."""
+        return self.library()

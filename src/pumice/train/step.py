@@ -65,7 +65,7 @@ def compile_step(
     - `loss`: a function `loss(model, **batch)` that gives a scalar; with `aux` the pair of it and a dict of named tensors
     - `optimizer`: one of `pumice.optim`, as `optim.AdamW(1e-3)`
     - `inputs`: the specs of a batch by name, as `{"x": pm.spec("B", 64)}`; arrays serve as examples
-    - `device`: "auto", "host", "webgpu", "webgpu:N" or "webgpu:NAME"
+    - `device`: "auto", "host", "webgpu", "vulkan", or one of several as "webgpu:N" or "vulkan:NAME"
     - `seed`: of the first parameters and of dropout, in 0…2³²-1
     - `precision`: "f32", or "f16": matmuls and convolutions in half precision from f32 parameters; the loss is scaled, and
       steps whose gradients are not finite are skipped

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 STATIC = Path(__file__).parent / "static"
+# The page of `pumice splat view`.
+SPLAT_PAGE = Path(__file__).parent / "splat_page"
 _FOR_DEVELOPERS = ("types/", "react.js")
 
 

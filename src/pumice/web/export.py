@@ -16,7 +16,7 @@ from pumice.train.step import TrainStep
 from pumice.web import STATIC, page_files
 
 # Options that models have and functions do not.
-_OF_MODELS = ("context", "slots", "chunk", "cache_dtype")
+_OF_MODELS = ("context", "slots", "chunk", "cache_dtype", "precision")
 
 
 def export_bundle(
@@ -30,10 +30,11 @@ def export_bundle(
 ) -> dict[str, Any]:
     """Write a bundle of a model or of functions, and give its manifest. docs/bundle.md says what is in it.
 
-    `target` is a model as `pm.load` takes it, with the options `context`, `slots`, `chunk` and `cache_dtype`; or a function,
-    graph, executable or route, or several by their names, with `params`, `max`, `name` and the function's specs; or a train step,
-    with the options of `train.export_step`. The plans are for each of `variants`, caps or the names of presets, by default all
-    kinds of browsers. The folder appears when all of it is written; a bundle that is there is replaced only with `overwrite`.
+    `target` is a model as `pm.load` takes it, with the options `context`, `slots`, `chunk`, `cache_dtype` and `precision`; or a
+    function, graph, executable or route, or several by their names, with `params`, `max`, `name` and the function's specs; or a
+    train step, with the options of `train.export_step`. The plans are for each of `variants`, caps or the names of presets, by
+    default all kinds of browsers. The folder appears when all of it is written; a bundle that is there is replaced only with
+    `overwrite`.
 
     >>> import tempfile, pumice as pm
     >>> with tempfile.TemporaryDirectory() as made:

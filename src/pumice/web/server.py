@@ -11,7 +11,8 @@ import errno
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -51,11 +52,26 @@ def _need_packages() -> None:
     del starlette, uvicorn
 
 
-class WebApp:
-    """The ASGI application that serves one folder."""
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An answer that is made when it is asked for."""
 
-    def __init__(self, folder: WebFolder, *, hosts: frozenset[str] | None = None) -> None:
-        self._folder, self._hosts = folder, hosts
+    content: bytes
+    media_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+# Makes an answer from the query of a request; a PumiceError becomes a refusal.
+Maker = Callable[[Mapping[str, str]], Made]
+
+
+class WebApp:
+    """The ASGI application that serves one folder, and what `makers` make by path."""
+
+    def __init__(
+        self, folder: WebFolder, *, hosts: frozenset[str] | None = None, makers: Mapping[str, Maker] | None = None
+    ) -> None:
+        self._folder, self._hosts, self._makers = folder, hosts, dict(makers or {})
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -78,10 +94,22 @@ class WebApp:
         from starlette.concurrency import run_in_threadpool
 
         path = request.scope["path"]
+        if path in self._makers:
+            return await run_in_threadpool(_made_response, self._makers[path], request)
         file = await run_in_threadpool(self._folder.find, path)
         if file is None:
             return _refuse(404, "not-found", f"there is no {path}", "check the name; the folder's manifest.json has all of them")
         return _file_response(file, request)
+
+
+def _made_response(make: Maker, request: Request) -> Response:
+    from starlette.responses import Response
+
+    try:
+        made = make(dict(request.query_params))
+    except PumiceError as e:
+        return _refuse(400 if isinstance(e, InputError) else 500, e.code, e.message, e.hint)
+    return Response(made.content, 200, {**made.headers, "Cache-Control": "no-store"}, made.media_type)
 
 
 def _file_response(file: ServedFile, request: Request) -> Response:
@@ -155,7 +183,8 @@ class WebServer:
     """A running server of one folder, in a thread of its own; a context manager.
 
     `port=None` takes 8417 or, if that is taken, one of the next; 0 takes any free one. `page=False` serves the folder's files
-    alone, without the page of this package for names that the folder lacks.
+    alone, without the page of this package for names that the folder lacks. `makers` answer paths of their own, such as
+    "/frame.png", from the query of a request.
 
     >>> import tempfile, urllib.request
     >>> from pathlib import Path
@@ -167,7 +196,13 @@ class WebServer:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, host: str = "127.0.0.1", port: int | None = None, page: bool = True
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        page: bool = True,
+        makers: Mapping[str, Maker] | None = None,
     ) -> None:
         _need_packages()
         import uvicorn
@@ -175,9 +210,9 @@ class WebServer:
         files = WebFolder(folder, page=page)
         if not files.folder.is_dir():
             raise InputError(f"{folder} is no folder", hint="name the folder of an exported model")
-        self._socket = _listen(host, port)
+        self._socket = listen(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        app = WebApp(files, hosts=_LOOPBACK if host in _LOOPBACK else None)
+        app = WebApp(files, hosts=_LOOPBACK if host in _LOOPBACK else None, makers=makers)
         config = uvicorn.Config(
             app, log_level="error", access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1, ws="none"
         )
@@ -224,7 +259,7 @@ class WebServer:
         self.close()
 
 
-def _listen(host: str, port: int | None) -> socket.socket:
+def listen(host: str, port: int | None) -> socket.socket:
     """A listening socket. Storage of a browser belongs to an address with its port: the same one each time finds it again."""
     ports = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if port is None else (port,)
     for number in ports:

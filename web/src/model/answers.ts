@@ -6,10 +6,13 @@ import { Engine, type Steps } from "./generate.js";
 import { StepInputs, type InputEntry } from "./inputs.js";
 import type { LoadedModel } from "./model.js";
 import { settingsOf, type Settings } from "./options.js";
-import { jsonArtifact, makeReceipt, textArtifact, type Artifact } from "./receipt.js";
+import type { Artifact } from "./receipt.js";
 import { limitOf, type Finished, type Sequence } from "./sequence.js";
 
 const SAMPLER = "threefry2x32";
+
+/** A file of its own, loaded with the first prompt: traced functions and training do without it. */
+type Receipts = typeof import("./receipt.js");
 
 /** All answers of a model. */
 export class Answers {
@@ -25,7 +28,7 @@ export class Answers {
   async generate(prompt: Prompt, options: GenerateOptions, onText: (piece: string, tokens: number) => void, signal: AbortSignal): Promise<Answer> {
     const { model } = this;
     const settings = settingsOf(options, model.causal.sampler, model.vocab);
-    const text = await model.texts();
+    const [text, receipts] = await Promise.all([model.texts(), import("./receipt.js")]);
     const promptTokens = text.encodePrompt(prompt, settings.system, settings.raw);
     const limit = limitOf(promptTokens, settings, model.vocab, model.cache.context);
     const ends = new Set([...settings.stopTokens, ...(settings.ignoreEos ? [] : model.causal.tokenizer.eos)]);
@@ -34,7 +37,7 @@ export class Answers {
     if (signal.aborted) cancel();
     signal.addEventListener("abort", cancel, { once: true });
     try {
-      return await this.answer(prompt, sequence, await sequence.finished);
+      return await this.answer(receipts, prompt, sequence, await sequence.finished);
     } finally {
       signal.removeEventListener("abort", cancel);
     }
@@ -45,7 +48,7 @@ export class Answers {
     this.engine.fail(error);
   }
 
-  private async answer(prompt: Prompt, sequence: Sequence, finished: Finished): Promise<Answer> {
+  private async answer(receipts: Receipts, prompt: Prompt, sequence: Sequence, finished: Finished): Promise<Answer> {
     const { settings } = sequence.request;
     const { text, tokens, finishReason, record } = finished;
     return {
@@ -56,21 +59,25 @@ export class Answers {
       timings: timingsOf(sequence, finished),
       seed: String(settings.seed),
       sampling: { ...settings.sampling, max_tokens: sequence.request.limit },
-      receipt: await this.receipt(prompt, sequence, finished),
+      receipt: await this.receipt(receipts, prompt, sequence, finished),
     };
   }
 
-  private receipt(prompt: Prompt, sequence: Sequence, { text, tokens, finishReason, record }: Finished): Promise<object> {
+  private receipt(
+    { jsonArtifact, makeReceipt, textArtifact }: Receipts, prompt: Prompt, sequence: Sequence,
+    { text, tokens, finishReason, record }: Finished,
+  ): Promise<object> {
     const { model } = this;
     const { settings, limit, ends } = sequence.request;
     const prefillMs = record.first ? record.first - record.started : 0;
     const decodeMs = record.first ? record.last - record.first : 0;
+    const asked: Artifact = typeof prompt === "string" ? textArtifact("prompt", prompt) : jsonArtifact("prompt", prompt);
     return makeReceipt(model.facts, {
       task: "generate",
       request: {
         ...requestOf(settings), max_tokens: limit, stop_tokens: [...ends].sort((a, b) => a - b),
         context: model.cache.context, slots: model.cache.slots, chunk: model.causal.chunk, memory: null,
-        cache_dtype: model.cache.dtype, largest_step: null,
+        cache_dtype: model.cache.dtype, precision: model.precision, largest_step: null,
       },
       conditions: {
         finish_reason: finishReason, sequences: 1, batch: record.batch, reused_tokens: record.reused, preempted: 0,
@@ -81,16 +88,12 @@ export class Answers {
         { name: "prefill", ms: prefillMs, metadata: { tokens: sequence.promptTokens.length - record.reused } },
         { name: "decode", ms: decodeMs, metadata: { tokens: Math.max(tokens.length - 1, 0) } },
       ],
-      inputs: [promptArtifact(prompt), jsonArtifact("prompt_tokens", sequence.promptTokens)],
+      inputs: [asked, jsonArtifact("prompt_tokens", sequence.promptTokens)],
       outputs: [textArtifact("text", text), jsonArtifact("tokens", tokens)],
       status: finishReason === "cancelled" ? "partial" : "real",
       ended: new Date(),
     });
   }
-}
-
-function promptArtifact(prompt: Prompt): Artifact {
-  return typeof prompt === "string" ? textArtifact("prompt", prompt) : jsonArtifact("prompt", prompt);
 }
 
 function requestOf(settings: Settings): Record<string, unknown> {

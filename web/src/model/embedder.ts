@@ -3,7 +3,6 @@
 import type { Embedded } from "../protocol.js";
 import { checkTexts, cut, embedTokens } from "./embed.js";
 import type { LoadedModel } from "./model.js";
-import { arrayArtifact, jsonArtifact, makeReceipt } from "./receipt.js";
 
 const STEP = "embed";
 
@@ -27,15 +26,16 @@ export class Embedder {
     return { vectors, receipt: receipt ? await this.receipt(texts, ids, vectors, batches, performance.now() - began) : null };
   }
 
-  private receipt(
+  private async receipt(
     texts: string[], ids: number[][], vectors: Float32Array[], batches: number[], ms: number,
   ): Promise<Record<string, unknown>> {
     const { encoder } = this.model;
+    const { arrayArtifact, jsonArtifact, makeReceipt } = await import("./receipt.js");
     return makeReceipt(this.model.facts, {
       task: "embed",
       request: {
         pooling: encoder.pooling, normalize: encoder.normalized, lower_case: encoder.lower_case,
-        batch_size: encoder.batch, max_tokens: encoder.max_tokens,
+        batch_size: encoder.batch, max_tokens: encoder.max_tokens, precision: this.model.precision,
       },
       conditions: { batches, sequences: ids.length },
       plans: [{ name: "encode", digest: this.model.digest(STEP) }],

@@ -103,6 +103,11 @@ export class LoadedModel {
     return this.chosen.variant.cache as unknown as CacheSizes;
   }
 
+  /** "fast" where the bundle's plans round activations to 8 bits; bundles from before say nothing and are exact. */
+  get precision(): string {
+    return String(this.manifest.model["precision"] ?? "exact");
+  }
+
   get vocab(): number {
     return Number(this.manifest.model["vocab"] ?? 0);
   }

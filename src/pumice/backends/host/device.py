@@ -8,13 +8,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice.backends.base import ByteMove, Device, Done, Pacer, Resident, ResidentSpec, buffer_starts, own_residents
 from pumice.backends.host.memory.buffers import aligned_bytes
-from pumice.backends.host.native import jit
+from pumice.backends.host.native import jit, levels
 from pumice.backends.host.native.kernel_tasks import kernels_for
 from pumice.backends.host.prepacked import Holder, held
 from pumice.backends.host.program import Program, ProgramLayout, storage_shape
@@ -49,16 +50,23 @@ class HostDevice:
     def __init__(self) -> None:
         self.caps = Caps.preset("host")
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether there are kernels, and the level of this process has instructions for dot products of bytes."""
+        return jit.available() and levels.current().byte_dots != "none"
+
     def describe(self) -> dict[str, Any]:
-        """Processor, cores, memory and the libraries that do the work.
+        """Processor, the level that kernels are compiled for, cores, memory and the libraries that do the work.
 
         >>> HostDevice().describe()["backend"]
         'host'
         """
+        level = jit.level()
         return {
             "name": self.name,
             "backend": "host",
             "cpu": _cpu_model(),
+            "level": None if level is None else level.name,
             "cores": thread_count(),
             "memory_bytes": _memory_bytes(),
             "numpy": np.__version__,
@@ -292,6 +300,7 @@ class HostSession:
         return self._residents[node]
 
 
+@cache
 def _cpu_model() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as f:
@@ -309,6 +318,7 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+@cache
 def _blas() -> str:
     built: Any = np.show_config(mode="dicts")
     found = built.get("Build Dependencies", {}).get("blas", {})

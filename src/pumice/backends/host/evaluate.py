@@ -298,7 +298,7 @@ class _Compiler:
 
         if routine.native is None:
             return call
-        return Bound(call, routine.native, tuple(args), out, routine.heavy, routine.keeping, routine.work)
+        return Bound(call, routine.native, tuple(args), out, routine.heavy, routine.keeping, routine.work, routine.kept)
 
     def _store_result(self, routine: HostRoutine, args: Sequence[int | None]) -> None:
         slots, run, target = self.program.slots, routine.run, self.target

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from pumice.backends.host.native import dense, jit
+from pumice.backends.host.native.dense import Packing
 from pumice.backends.host.native.kernel_tasks import Task
 from pumice.ir.registry import Array
 
@@ -60,12 +61,13 @@ class Holder:
         """To be called after the param was written."""
         self._writes.count += 1
 
-    def form(self, operand: Array, room: int) -> Form | None:
-        """The copy for a right operand of matmuls that is part of the param; None if it would take more bytes than `room`."""
-        layout = (operand.ctypes.data, operand.shape, operand.strides)
+    def form(self, operand: Array, room: int, packing: Packing | None = None) -> Form | None:
+        """The copy of an operand that is part of the param; None if it would take more bytes than `room`."""
+        layout = (operand.ctypes.data, operand.shape, operand.strides, packing and packing.layout)
         with self._lock:
-            if self._form is None and dense.packed_bytes(operand) <= room:
-                memory, task = dense.packing(operand)
+            size = dense.packed_bytes(operand) if packing is None else packing.nbytes
+            if self._form is None and size <= room:
+                memory, task = dense.packing(operand) if packing is None else packing.make()
                 self._form, self._layout = Form(memory, task, self._writes), layout
             return self._form if layout == self._layout else None
 

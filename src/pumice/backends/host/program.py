@@ -25,7 +25,6 @@ from pumice.ir.graph import bind_attrs
 from pumice.ir.registry import SOURCE_OPS, Array, Attrs
 from pumice.ir.types import TensorType
 from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step
-from pumice.routes.adaptive import HOST_WORK
 
 # Linked ranges that a program keeps: their borders repeat once a pacer has found its sizes.
 _RANGES = 256
@@ -271,14 +270,15 @@ class Program:
             return None
         operands, arrays = ([None if s is None else self.slots[s] for s in some] for some in (bound.args, outs))
         out: Any = tuple(arrays) if isinstance(bound.out, tuple) else arrays[0]
-        holder = None if bound.keeping is None or bound.args[-1] is None else self._resident.get(bound.args[-1])
+        kept = None if bound.keeping is None else bound.args[bound.kept]
+        holder = None if kept is None else self._resident.get(kept)
         if bound.keeping is None or holder is None:
             return bound.native(operands, out)
         return bound.keeping(operands, out, partial(self._form, holder))
 
-    def _form(self, holder: Holder, operand: Array) -> Form | None:
+    def _form(self, holder: Holder, operand: Array, packing: dense.Packing | None = None) -> Form | None:
         """The packed copy of an operand that is part of a param."""
-        found = holder.form(operand, MOST_BYTES - held(self._holders.values()))
+        found = holder.form(operand, MOST_BYTES - held(self._holders.values()), packing)
         if found is not None:
             self._forms[id(found)] = found
         return found
@@ -342,6 +342,8 @@ class Program:
 
     def _run_paced(self, pacer: Pacer) -> None:
         """The steps in ranges. Once a param or a state was updated in place, all of them run, whatever happens in between."""
+        from pumice.routes.adaptive import HOST_WORK  # most runs are not paced
+
         total, done = max(1, len(self._ends)), 0  # a run without steps still copies
         try:
             while done < total:

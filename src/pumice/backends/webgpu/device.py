@@ -6,32 +6,34 @@ import atexit
 import contextlib
 import ctypes
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice import config
-from pumice.backends.base import Array, ByteMove, Device, Resident, ResidentSpec
-from pumice.backends.webgpu.adapters import FEATURES, Adapter, caps_of, find_adapter, import_wgpu, narrow
+from pumice.backends.base import Array, Resident
+from pumice.backends.gpu.adapter import FEATURES, Adapter, caps_of
+from pumice.backends.gpu.device import GpuBase, GpuDevice
+from pumice.backends.gpu.interface import Dispatch, Read, Record, Write
+from pumice.backends.gpu.memory import GRAIN, BufferRange, ByteSource, DeviceBuffer, rounded, spans
+from pumice.backends.webgpu import queries
+from pumice.backends.webgpu.adapters import import_wgpu, pick_adapter
 from pumice.backends.webgpu.background import BackgroundEncoder
-from pumice.backends.webgpu.faults import Faults
-from pumice.backends.webgpu.memory import GRAIN, BufferRange, ByteSource, DeviceBuffer, Ledger, rounded, spans
+from pumice.backends.webgpu.buffer import WebGpuBuffer
 from pumice.backends.webgpu.pipelines import Pipelines
 from pumice.backends.webgpu.readback import Readback, StagingPool
 from pumice.core.caps import Caps
 from pumice.core.streamed import StreamedArray
-from pumice.errors import DeviceError, DeviceLost, DeviceTimeout, LimitError, OutOfMemory, PumiceError
+from pumice.errors import DeviceError, DeviceTimeout, PumiceError
 from pumice.plan.plan import Kernel, Plan
 
 if TYPE_CHECKING:
-    from pumice.backends.webgpu.encode import Commands, Dispatch
+    from pumice.backends.webgpu.encode import Commands
 
 # What is fetched travels in chunks that fit any device's buffer limit.
-_FETCH_CHUNK = 64 << 20
+
 # Uploads that the queue may hold in staging memory before we wait for it.
 _UPLOAD_IN_FLIGHT = 64 << 20
 # Submits without readback before one of them is waited for; at most twice as many are in flight.
@@ -49,41 +51,31 @@ _SUBGROUP_PROBE = Kernel(
     origin="generated",
 )
 
-Read = tuple[Sequence[BufferRange], int]
-# A buffer, an offset and the bytes to put there.
-Write = tuple[DeviceBuffer, int, bytes]
-# Adds to the commands of a submit.
-Record = Callable[["Commands"], None]
+
+_gpus: dict[int, WebGpu] = {}
+_gpus_lock = threading.RLock()
 
 
-class Gpu:
+class WebGpu(GpuBase):
     """A wgpu device and everything that sessions on it share. `lock` is held over encoding and submits, not over waits."""
+
+    registry, registry_lock = _gpus, _gpus_lock
 
     def __init__(self, adapter: Adapter) -> None:
         self.wgpu = import_wgpu()
         from pumice.backends.webgpu import encode
 
         self.encode = encode
-        self.adapter = adapter
-        self.lock = threading.RLock()
-        self.lost = self._hung = False
-        self.ledger = Ledger()
+        super().__init__(adapter)
+        self._hung = False
         self.pipelines = Pipelines(self)
-        self._to_release: deque[tuple[list[DeviceBuffer], int]] = deque()
-        self.faults: Faults | None = None
         self._in_flight = 0
         # The last results that were asked for.
         self._latest: Readback | None = None
         self._unread = 0
         self._trail: deque[Readback] = deque()
-        self.submits = 0
         # Submits that have not reached the queue yet; code that uses the queue, or destroys a buffer, waits for them first.
         self.background = BackgroundEncoder()
-        # For the profiler: called at the end of each phase of a run, and the overhead of measuring on this device.
-        self.mark: Callable[[str], None] = _no_mark
-        # Seconds that runs of sessions with kernels of packs may take, by session: those of strangers get less than our own.
-        self.pack_limits: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self.overheads: dict[str, float] = {}
         with self.guard("the request for a device"):
             # Without explicit limits a device gets the defaults, not what the adapter can do.
             self.raw = adapter.raw.request_device_sync(
@@ -92,6 +84,7 @@ class Gpu:
                 required_limits=dict(adapter.limits),
             )
             self.queue = self.raw.queue
+            self.features = frozenset(self.raw.features)
             usage = self.wgpu.BufferUsage
             self._usage = {
                 "storage": usage.STORAGE | usage.COPY_SRC | usage.COPY_DST,
@@ -118,29 +111,12 @@ class Gpu:
                 raise self.mark_lost(what) from e
             # The native library files a failed allocation under validation errors.
             if isinstance(e, self.wgpu.GPUOutOfMemoryError) or "not enough memory" in text.lower():
-                raise OutOfMemory(
-                    f"{self.adapter.name} has no memory left for {what}",
-                    hint="close executables, use a smaller maximum for symbolic dims, or quantised weights",
-                    alive=self.ledger.snapshot(),
-                ) from e
+                raise self.out_of_memory(what) from e
             raise DeviceError(f"{self.adapter.name}: {what} failed: {text}", hint="run `pumice doctor`") from e
-
-    def mark_lost(self, what: str) -> DeviceLost:
-        """Retire this device; the next `open_device` makes a new one.
-
-        It is not destroyed: other threads may be about to look at results that have arrived, which would abort the process.
-        """
-        self._retire()
-        return self.lost_error(what)
-
-    @property
-    def wait_limit(self) -> int:
-        """Seconds to wait for results before the device counts as hung."""
-        return min([config.timeout, *self.pack_limits.values()])
 
     def mark_hung(self, seconds: int) -> DeviceTimeout:
         """Retire a hung device: its pending work must not mix with later work."""
-        self._retire()
+        self.retire_device()
         with _gpus_lock:
             first, self._hung = not self._hung, True
         if first:
@@ -150,64 +126,16 @@ class Gpu:
             if self.adapter.software:
                 # A driver that computes on this machine's cores crashes when the process ends under its hands.
                 atexit.register(self.encode.wait_idle_for, self.raw._internal, _EXIT_SECONDS)
-        return DeviceTimeout(
-            f"{self.adapter.name} did not answer within {seconds} s"
-            + (", while kernels of packs ran" if self.pack_limits else ""),
-            hint="reopen() the executable; if the work really takes that long, set PUMICE_TIMEOUT"
-            + (", and try it without packs" if self.pack_limits else ""),
-            cli_hint="run the command again; if the work really takes that long, set PUMICE_TIMEOUT",
-            seconds=seconds,
-        )
-
-    def _retire(self) -> None:
-        self.lost = True
-        with _gpus_lock:
-            if _gpus.get(self.adapter.index) is self:
-                del _gpus[self.adapter.index]
-
-    def lost_error(self, what: str) -> DeviceLost:
-        """The error for any use of a lost device."""
-        return DeviceLost(
-            f"{self.adapter.name} stopped answering ({what})",
-            hint="reopen() the executable or model: a new device, the same params; state that was not saved is gone",
-            cli_hint="run the command again, a training run with --resume",
-        )
-
-    def fault(self, point: str) -> bool:
-        """Where an injected fault may strike; True if the caller is to see to it."""
-        return self.faults is not None and self.faults.at(point)
+        return self.timeout_error(seconds)
 
     # -- memory -----------------------------------------------------------------------------------------------------
     def create_buffer(self, nbytes: int, label: str, use: str = "storage") -> DeviceBuffer:
         """A zeroed buffer of at least `nbytes`."""
-        size = max(GRAIN, rounded(nbytes))
-        limit = self.adapter.limits["max-buffer-size"]
-        if size > limit:
-            raise LimitError(
-                f"the buffer {label!r} takes {size} bytes, {self.adapter.name} allows {limit}",
-                hint="use smaller maxima for symbolic dims",
-                name=label,
-                wanted=size,
-                limit=limit,
-            )
+        size = self.buffer_size(nbytes, label)
         with self.guard(f"the buffer {label!r} of {size} bytes"):
             self.fault("memory")
             raw = self.raw.create_buffer(label=label, size=size, usage=self._usage[use])
-        return DeviceBuffer(raw, size, label, self.ledger)
-
-    def release_later(self, buffers: list[DeviceBuffer], sessions: int = 0) -> None:
-        """Take the buffers of a session or a resident that was dropped; safe from a finaliser, which may run anywhere."""
-        self._to_release.append((buffers, sessions))
-
-    def settle(self) -> None:
-        """Release what `release_later` took."""
-        if self._to_release:
-            self.background.wait()
-        while self._to_release:
-            buffers, sessions = self._to_release.popleft()
-            self.ledger.sessions -= sessions
-            while buffers:
-                buffers.pop().release()
+        return WebGpuBuffer(raw, size, label, self.ledger)
 
     def upload(self, places: Sequence[BufferRange], array: Array | StreamedArray) -> int:
         """Write an array to its parts piece by piece; returns the bytes written."""
@@ -227,6 +155,33 @@ class Gpu:
         """Queue bytes for a buffer, written before the next submit; a multiple of four of them."""
         self.encode.write_bytes(self.queue._internal, buffer.handle, offset, data)
 
+    def write_sizes(self, buffer: DeviceBuffer, data: Array) -> None:
+        """Put uniform words into a buffer before the next submit."""
+        self.background.drain()
+        self.write(buffer, 0, data)
+
+    def queries(self, count: int) -> queries.WebGpuQueries:
+        """Timestamps of a submit."""
+        return queries.WebGpuQueries(self, count)
+
+    @property
+    def timestamp_period(self) -> float:
+        """Nanoseconds per tick of the device's clock."""
+        return self.encode.timestamp_period(self.queue._internal)
+
+    @property
+    def stamps_between_steps(self) -> bool:
+        """Whether timestamps can be taken inside a pass."""
+        return queries.INSIDE_PASSES in self.adapter.features
+
+    def lose(self) -> None:
+        """For injected faults: the device is destroyed under our feet, and wgpu finds out."""
+        self.raw.destroy()
+
+    def refuse_memory(self) -> None:
+        """For injected faults: raise what wgpu raises where there is no memory."""
+        raise self.wgpu.GPUOutOfMemoryError("Not enough memory left (injected).")
+
     # -- runs -------------------------------------------------------------------------------------------------------
     def execute(self, reads: Sequence[Read] = (), before: Sequence[Record] = (), after: Record | None = None) -> list[Array]:
         """`before`, copies of `reads` (parts, bytes) to the host side, then `after`.
@@ -243,11 +198,6 @@ class Gpu:
         self._submit(commands)
         self._count_unread()
         return []
-
-    @property
-    def watched(self) -> bool:
-        """Whether a profiler times the phases of runs."""
-        return self.mark is not _no_mark
 
     @property
     def idle(self) -> bool:
@@ -357,19 +307,29 @@ class Gpu:
         self.encode.submit(self.queue._internal, finished)
         self.submits += 1
 
-    def fetch(self, places: Sequence[BufferRange], nbytes: int) -> Array:
-        """The first bytes of a value, in chunks that bound the staging memory."""
-        out = np.empty(nbytes, np.uint8)
-        for at, piece in self.pieces(places, nbytes):
-            out[at : at + piece.nbytes] = self.execute([([piece], piece.nbytes)])[0]
-        return out
+    def wait_recorded(self) -> None:
+        """Wait until all that was recorded is submitted."""
+        self.background.wait()
 
-    @staticmethod
-    def pieces(places: Sequence[BufferRange], nbytes: int) -> Iterator[tuple[int, BufferRange]]:
-        """The first bytes of a value as (byte of the value, where it is), none longer than the staging memory for it."""
-        for place, start, size in spans(places, nbytes):
-            for at in range(0, size, _FETCH_CHUNK):
-                yield start + at, BufferRange(place.buffer, place.offset + at, min(_FETCH_CHUNK, size - at))
+    def flush(self) -> None:
+        """Submit uploads that wait for a submit."""
+        self.queue.submit([])
+
+    def wait_idle(self) -> None:
+        """Block until all submitted work is done."""
+        self.encode.wait_idle(self.raw._internal)
+
+    def run_alone(self, dispatches: Sequence[Dispatch]) -> Callable[[], None]:
+        """Record dispatches; the call that comes back submits them and waits."""
+        commands = self.encode.Commands(self.raw._internal)
+        commands.steps(dispatches)
+        finished = commands.finish()
+
+        def run() -> None:
+            self.encode.submit(self.queue._internal, finished)
+            self.wait_idle()
+
+        return run
 
     def _probe_subgroup_size(self) -> int:
         with self.lock:
@@ -379,94 +339,36 @@ class Gpu:
                 with self.guard("the subgroup probe"):
                     group = self.pipelines.bind(pipeline, [(buffer, 0, GRAIN)], "subgroup probe")
 
-                    steps: list[Dispatch] = [(pipeline.handle, group._internal, 1, 1, 1)]
+                    steps: list[Dispatch] = [(pipeline.handle, group.handle, 1, 1, 1)]
                     (word,) = self.execute([([BufferRange(buffer, 0, 4)], 4)], [lambda commands: commands.steps(steps)])
                 return int(word.view(np.uint32)[0])
             finally:
                 buffer.release()
 
 
-def _no_mark(name: str) -> None:
-    """Used while no profiler listens."""
-
-
-_gpus: dict[int, Gpu] = {}
-_gpus_lock = threading.RLock()
-
-
-def gpu_of(adapter: Adapter) -> Gpu:
+def gpu_of(adapter: Adapter) -> WebGpu:
     """The process-wide device of an adapter; wgpu has leaked devices, so there is never a second one while it lives."""
     with _gpus_lock:
         gpu = _gpus.get(adapter.index)
         if gpu is None:
-            gpu = _gpus[adapter.index] = Gpu(adapter)
+            gpu = _gpus[adapter.index] = WebGpu(adapter)
         return gpu
 
 
-class WebGpuDevice:
+class WebGpuDevice(GpuDevice):
     """A WebGPU device, perhaps one that promises less than it has (`caps`), as plans for smaller targets need."""
 
-    volatile = True
+    backend = "webgpu"
 
     def __init__(self, which: str = "", caps: Caps | None = None) -> None:
-        self.gpu = gpu_of(find_adapter(which))
-        self.caps = self.gpu.caps if caps is None else narrow(self.gpu.caps, caps)
-        self.name = self.gpu.adapter.name
-
-    def describe(self) -> dict[str, Any]:
-        """Name, API, driver, features and limits, as data; the features that it has, and those it asked for."""
-        about = self.gpu.adapter.describe()
-        features = [f for f in about["features"] if f in self.gpu.raw.features]
-        known = {"features": features, "requested_features": about["features"], "subgroup_size": self.caps.subgroup_size}
-        return {"backend": "webgpu", **about, **known, "caps": self.caps.name}
-
-    @property
-    def lost(self) -> bool:
-        """Whether it is known to have stopped working."""
-        return self.gpu.lost
-
-    def joins(self, other: Device) -> bool:
-        """Whether the other is a handle of the same device."""
-        return isinstance(other, WebGpuDevice) and other.gpu is self.gpu
+        super().__init__(gpu_of(pick_adapter(which)), caps)
 
     def renew(self) -> WebGpuDevice:
         """This device, or a new one on the same adapter with the same caps if it was lost."""
-        if not self.gpu.lost:
-            return self
-        return WebGpuDevice(str(self.gpu.adapter.index), None if self.caps == self.gpu.caps else self.caps)
-
-    def ledger(self) -> dict[str, int]:
-        """Buffers, bytes and sessions alive on the device."""
-        with self.gpu.lock:
-            self.gpu.settle()
-            return self.gpu.ledger.snapshot()
-
-    def allocate(self, pack: Sequence[ResidentSpec]) -> Sequence[Resident]:
-        """Zeroed memory for a param or a state, or for all params of a pack."""
-        from pumice.backends.webgpu.resident import allocate
-
-        return allocate(self.gpu, pack)
-
-    def write_all(self, values: Iterable[tuple[Resident, Array | StreamedArray]]) -> None:
-        """Set several residents, one after the other."""
-        for resident, array in values:
-            resident.write(array)
-
-    def copy_within(self, residents: Sequence[Resident], moves: Sequence[ByteMove]) -> None:
-        """Copy bytes inside each of some residents, all by the same moves, in one submit that nothing waits for."""
-        from pumice.backends.webgpu.resident import copy_within
-
-        copy_within(self.gpu, residents, moves)
+        return WebGpuDevice(str(self.gpu.adapter.index), self.narrowed) if self.gpu.lost else self
 
     def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> Any:
         """Allocate buffers, compile kernels, upload constants."""
         from pumice.backends.webgpu.session import WebGpuSession
 
         return WebGpuSession(self.gpu, plan, residents)
-
-    def prepare_kernels(self, plan: Plan, report: Callable[[int, int], None]) -> None:
-        """Opening a plan has compiled them all."""
-
-    def report_compilation(self, report: Callable[[int], None]) -> contextlib.AbstractContextManager[None]:
-        """No run compiles anything."""
-        return contextlib.nullcontext()

@@ -10,19 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from wgpu.backends.wgpu_native import ffi, lib
 from wgpu.backends.wgpu_native._api import GPUShaderModule, libf, new_struct_p, to_c_string_view
 
 from pumice.backends.base import Array
-
-# (pipeline or None when the previous one stays, bind group, x, y, z); the handles' owners must outlive the submit. Where z is 0,
-# the grid comes from the device and x is an IndirectGrid; such a dispatch always names its pipeline.
-Dispatch = tuple[Any, Any, Any, int, int]
-# Timestamps of a pass: a query set's handle, and the number in it for either end.
-PassStamps = tuple[Any, int | None, int | None]
+from pumice.backends.gpu.interface import Dispatch, IndirectGrid, PassStamps
 
 _NULL = ffi.NULL
 _NOTHING = ffi.new("uint8_t[4]")
@@ -30,16 +24,6 @@ _set_pipeline = lib.wgpuComputePassEncoderSetPipeline
 _set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
 _dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
 _dispatch_indirect = lib.wgpuComputePassEncoderDispatchWorkgroupsIndirect
-
-
-@dataclass(frozen=True, slots=True)
-class IndirectGrid:
-    """A grid that the device computes: one workgroup of `pipeline`, bound to `group`, writes it to `buffer` at `offset`."""
-
-    pipeline: Any
-    group: Any
-    buffer: Any
-    offset: int
 
 
 def encode_steps(pass_handle: Any, prepared: Iterable[Dispatch]) -> None:
@@ -90,6 +74,10 @@ class Commands:
         handle = self.begin_pass(stamps)
         encode_steps(handle, prepared)
         self.end_pass(handle)
+
+    def more_steps(self, pass_handle: Any, prepared: Iterable[Dispatch]) -> None:
+        """Steps in an open pass."""
+        encode_steps(pass_handle, prepared)
 
     def copy(self, source: Any, source_at: int, target: Any, target_at: int, nbytes: int) -> None:
         """A copy from buffer to buffer, given by handles; all numbers are multiples of four."""

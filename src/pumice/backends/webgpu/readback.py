@@ -14,7 +14,7 @@ from pumice.errors import ClosedError
 
 if TYPE_CHECKING:
     from pumice.backends.webgpu.background import EncodeJob
-    from pumice.backends.webgpu.device import Gpu
+    from pumice.backends.webgpu.device import WebGpu
     from pumice.backends.webgpu.encode import Commands
 
 # Free buffers that the pool keeps; more are in use only while several runs are in flight.
@@ -53,7 +53,7 @@ class StagingPool:
     they. All words are on the device from the start, and each readback takes another one than the last in its buffer had.
     """
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: WebGpu) -> None:
         self._gpu = gpu
         self._free: list[StagingBuffer] = []
         # Spread over all words: nothing that memory is likely to hold.
@@ -95,7 +95,7 @@ class StagingPool:
 class Readback:
     """Results in flight: `parts` of (offset, bytes) in a buffer, of which the first `total` bytes count."""
 
-    def __init__(self, gpu: Gpu, buffer: StagingBuffer, total: int, parts: Sequence[tuple[int, int]], alone: bool) -> None:
+    def __init__(self, gpu: WebGpu, buffer: StagingBuffer, total: int, parts: Sequence[tuple[int, int]], alone: bool) -> None:
         self._gpu, self.buffer, self._total, self.parts = gpu, buffer, total, parts
         self._mark = gpu.mark
         self._polling = _POLL_EAGERLY if alone and not gpu.adapter.software else _POLL

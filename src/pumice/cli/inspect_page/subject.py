@@ -12,6 +12,7 @@ import numpy as np
 
 import pumice
 from pumice.core.dims import evaluate
+from pumice.core.precisions import Precision
 from pumice.errors import InputError
 from pumice.formats import open_weights
 from pumice.formats.weights import WeightFile
@@ -21,12 +22,14 @@ from pumice.llm.embed import Pooling, encoder_graph
 from pumice.llm.graphs import trace_token_step
 from pumice.llm.load import read_classifier, read_config
 from pumice.llm.memory import CacheLayout, page_groups
+from pumice.llm.precision import choose_precision
 from pumice.llm.prepare import prepare_kernels
 from pumice.llm.sampling import Sampling
 from pumice.models.classifier import ClassifierHead
 from pumice.models.config import ModelArchConfig
 from pumice.models.load import LoadedParams, load_model_params
 from pumice.models.registry import EncoderArchitecture, get_architecture
+from pumice.passes.precision import with_precision
 from pumice.plan.build import build_plan
 from pumice.plan.file import MAGIC, read_plan
 from pumice.plan.plan import Plan
@@ -72,13 +75,20 @@ class Subject:
 
 @contextmanager
 def open_subject(
-    name: str, *, device: str, prefill: bool, context: int, weights_only: bool, progress: ProgressCallback | None
+    name: str,
+    *,
+    device: str,
+    prefill: bool,
+    context: int,
+    precision: Precision | None,
+    weights_only: bool,
+    progress: ProgressCallback | None,
 ) -> Iterator[Subject]:
     """The subject that a path or name stands for; its files are open for as long as the `with` block lasts."""
     path = Path(name).expanduser()
     if path.suffix == ".plan" or _starts_as_plan(path):
-        if prefill or weights_only:
-            raise InputError(f"{name} is a plan file", hint="--prefill and --weights go with a model")
+        if prefill or weights_only or precision is not None:
+            raise InputError(f"{name} is a plan file", hint="--prefill, --weights and --precision go with a model")
         yield Subject("plan", path.name, path, plan=read_plan(path), measured="weights and inputs are zeros")
         return
     try:
@@ -104,7 +114,8 @@ def open_subject(
             yield Subject("weights", found.name, found.path, weights=weights, note=f"not planned: {e.message}")
             return
         opened = open_device(device)
-        yield _model(plain, config, head, params, opened, prefill=prefill, context=context)
+        chosen = choose_precision(precision, weights, params, opened, found.name)
+        yield _model(plain, config, head, params, opened, prefill=prefill, context=context, precision=chosen)
 
 
 def _starts_as_plan(path: Path) -> bool:
@@ -126,6 +137,7 @@ def _model(
     *,
     prefill: bool,
     context: int,
+    precision: Precision,
 ) -> Subject:
     """The plan of a model's step, as `pm.load` would make it."""
     arch = get_architecture(config.model_type)
@@ -170,8 +182,8 @@ def _model(
         "model",
         files.name,
         files.path,
-        step,
-        build_plan(graph, device.caps, plan_options(), max=maxima),
+        step if precision == "exact" else f"{step}, precision {precision}",
+        build_plan(with_precision(graph, precision), device.caps, plan_options(), max=maxima),
         device,
         config,
         files.weights,

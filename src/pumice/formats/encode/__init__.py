@@ -27,6 +27,8 @@ _SLICE = 1 << 16
 def _encoder(layout: BlockLayout) -> Encoder:
     """The way of the kind of format that a record describes."""
     in_parts = layout.scales is not None
+    if layout.zero == 1:
+        return simple.encode_ternary
     if layout.table:
         plain = simple.encode_exponent if layout.scale_kind == "e8m0" else simple.encode_table
         return parts.encode_table_parts if in_parts else plain
@@ -54,8 +56,9 @@ def encode_rows(dtype: DType, x: NDArray[Any]) -> NDArray[Any]:
     """
     if dtype not in ENCODERS and dtype not in _FLOATS:
         why = FORMATS[dtype].not_written if dtype in FORMATS else "no encoder"
-        known = " ".join(d.name for d in (*ENCODERS, *_FLOATS))
-        raise DTypeError(f"weights cannot be written as {dtype}: {why}", hint=f"one of {known}", dtype=dtype.name)
+        instead = FORMATS[dtype].instead if dtype in FORMATS else None
+        hint = "one of " + " ".join(d.name for d in (*ENCODERS, *_FLOATS)) if instead is None else f"take {instead}"
+        raise DTypeError(f"weights cannot be written as {dtype}: {why}", hint=hint, dtype=dtype.name)
     if not np.isfinite(x).all():
         raise InputError("there are NaN or infinite values", hint="the checkpoint is broken: download or train it again")
     if dtype in _FLOATS:

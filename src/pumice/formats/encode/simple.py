@@ -20,6 +20,7 @@ from pumice.formats.encode.search import (
 
 # How far, in levels, candidates move the extreme element beyond or within the range.
 _NUDGES = tuple(n / 4 for n in range(-6, 7))
+_TERNARY_NUDGES = tuple(n / 4 for n in range(13))
 _FINE_NUDGES = (-0.6, -0.3, 0.0, 0.3, 0.6)
 
 
@@ -63,6 +64,13 @@ def _store_better(
     zero = np.zeros(columns.shape[1], np.float32)
     d, _, levels = _better(columns, ((round_to_f16(plain), zero), (round_to_f16(found), zero.copy())), -below, above)
     store(layout, blocks, d, as_blocks(levels + np.float32(layout.zero), layout.elements))
+
+
+def encode_ternary(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:
+    """One scale; levels -1, 0 and 1. Weights that were trained to be such numbers are kept as they are."""
+    columns = as_columns(x, layout.elements)
+    plain, found = np.abs(extremes(columns)), np.abs(fit_scale(columns, -1, 1, _TERNARY_NUDGES))
+    _store_better(layout, columns, blocks, plain, found, 1, 1)
 
 
 def encode_between(layout: BlockLayout, x: Floats, blocks: Bytes) -> None:

@@ -21,7 +21,7 @@ _SCORES, _MAX_BLOCKS = 1 << 23, 16
 def attention(c: Backward) -> Gradients:
     """In one op, unless more is wanted than the gradients of q, k and v."""
     given, wanted = c.operands, {name for name in c.operands if c.needs(name)}
-    if not wanted <= {"q", "k", "v"} or given.keys() & {"kv_index", "k_scale", "v_scale"}:
+    if not wanted <= {"q", "k", "v"} or given.keys() & {"kv_index", "k_scale", "v_scale", "sinks"}:
         return _composed(c.attrs, given, c.dy, wanted)
     extras = (given.get(name) for name in ("mask", "bias", "offset", "kv_len"))
     dq, dk, dv = given["q"].ops("attention_gradient", given["k"], given["v"], c.dy, *extras, **c.attrs)
@@ -61,6 +61,8 @@ def _composed(attrs: Mapping[str, Any], given: Mapping[str, Val], dy: Val, wante
             found["bias"] = block.ds
         if "q" in wanted:
             parts.append(block.of_queries())
+        if "sinks" in wanted:
+            add("sinks", block.of_sinks())
         if wanted & {"k", "k_scale"}:
             add("k", block.of_keys())
         if wanted & {"v", "v_scale"}:
@@ -144,13 +146,27 @@ class _Block:
             s = s + bias.wide()
         shown = self._shown(s)
         if shown is None:
-            self.p = s.op("softmax", axis=3)
+            self.p = self._softmax(s)
         else:
-            self.p = shown.choose(shown.choose(s, _HIDDEN).op("softmax", axis=3), 0.0)
+            self.p = shown.choose(self._softmax(shown.choose(s, _HIDDEN)), 0.0)
         weighted = (self.dy @ self.values.swap_last()).reshape(scores) * self.p
-        self.ds = weighted - self.p * weighted.sum((3,), keep=True)
+        self.total = weighted.sum((3,), keep=True)
+        self.ds = weighted - self.p * self.total
         raw = self.ds if capped is None else self.ds * (1.0 - capped * capped)
         self.inner = (raw * scale).reshape((*self.stacked, sk))
+
+    def _softmax(self, s: Val) -> Val:
+        """Probabilities of the keys, less what the sinks take."""
+        sinks = self.given.get("sinks")
+        if sinks is None:
+            return s.op("softmax", axis=3)
+        batch, heads, sq, sk = s.shape
+        column = sinks.wide().reshape((1, heads, 1, 1)).op("expand", shape=(batch, heads, sq, 1))
+        return s.op("concat", column, axis=3).op("softmax", axis=3).slice_axis(3, 0, sk)
+
+    def of_sinks(self) -> Val:
+        """A sink's value is 0: its score has the gradient of its probability times what the others give."""
+        return ((self.p.sum((3,), keep=True) - 1.0) * self.total).sum((0, 2, 3))
 
     def of_queries(self) -> Val:
         return (self.inner @ self.keys).reshape(self.shape)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pumice.ir.gradient import Backward, Gradients, Rule, Val, in_f32
 
-_LN2 = math.log(2.0)
+_LN2, _LN10 = math.log(2.0), math.log(10.0)
 
 
 def _gelu_slope(x: Val) -> Val:
@@ -40,6 +40,7 @@ _UNARY: dict[str, Callable[[Val, Val, Val], Val]] = {
     "expm1": lambda dy, x, y: dy * (y + 1.0),
     "log": lambda dy, x, y: dy / x,
     "log2": lambda dy, x, y: dy / (x * _LN2),
+    "log10": lambda dy, x, y: dy / (x * _LN10),
     "log1p": lambda dy, x, y: dy / (x + 1.0),
     "sqrt": lambda dy, x, y: dy / (y * 2.0),
     "rsqrt": lambda dy, x, y: dy * y * y * y * -0.5,
@@ -53,6 +54,9 @@ _UNARY: dict[str, Callable[[Val, Val, Val], Val]] = {
     "sinh": lambda dy, x, y: dy * x.op("cosh"),
     "cosh": lambda dy, x, y: dy * x.op("sinh"),
     "tanh": lambda dy, x, y: dy * (1.0 - y * y),
+    "asinh": lambda dy, x, y: dy / y.op("cosh"),
+    "acosh": lambda dy, x, y: dy / y.op("sinh"),
+    "atanh": lambda dy, x, y: dy / (1.0 - x * x),
     "erf": lambda dy, x, y: dy * (-(x * x)).op("exp") * (2 / math.sqrt(math.pi)),
     "sigmoid": lambda dy, x, y: dy * y * (1.0 - y),
     "gelu": lambda dy, x, y: dy * _gelu_slope(x),

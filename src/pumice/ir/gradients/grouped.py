@@ -13,6 +13,10 @@ def grouped_matmul(c: Backward) -> Gradients:
     )
 
 
+def grouped_qmatmul(c: Backward) -> Gradients:
+    return {"x": c.dy.op("grouped_matmul", c.operands["w"].op("dequantize"), c.operands["sizes"])}
+
+
 def grad_weight(c: Backward) -> Gradients:
     x, of_result, sizes, dy = c.operands["x"], c.operands["dy"], c.operands["sizes"], c.dy
     return c.each(

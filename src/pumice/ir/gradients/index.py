@@ -26,13 +26,13 @@ def _read_index(indices: Val, size: Dim) -> Val:
     return found.op("max", 0).op("min", found.scalar(last))
 
 
-def _written(indices: Val, size: Dim) -> Val:
+def is_written(indices: Val, size: Dim) -> Val:
     """Whether a write at the index happens: beyond the ends it is dropped."""
     found = _counted(indices, size)
     return found.ge(0).both(found.lt(found.scalar(size)))
 
 
-def _along(v: Val, rank: int, axis: int) -> Val:
+def along_axis(v: Val, rank: int, axis: int) -> Val:
     """A 1-D value as one that broadcasts along an axis."""
     return v.reshape(tuple(v.shape[0] if i == axis else 1 for i in range(rank)))
 
@@ -74,7 +74,7 @@ def scatter_along_axis_add(c: Backward) -> Gradients:
     def of_updates() -> Val:
         if x.shape[axis] == 0:
             return c.dy.full(0.0, indices.shape)
-        return _written(indices, x.shape[axis]).choose(c.dy.op("take_along_axis", indices, axis=axis), 0.0)
+        return is_written(indices, x.shape[axis]).choose(c.dy.op("take_along_axis", indices, axis=axis), 0.0)
 
     return c.each(x=lambda: c.dy, updates=of_updates)
 
@@ -85,7 +85,7 @@ def scatter_add(c: Backward) -> Gradients:
     def of_updates() -> Val:
         if x.shape[axis] == 0:
             return c.dy.full(0.0, c.operands["updates"].shape)
-        hit = _along(_written(indices, x.shape[axis]), x.rank, axis)
+        hit = along_axis(is_written(indices, x.shape[axis]), x.rank, axis)
         return hit.choose(c.dy.op("gather", indices, axis=axis), 0.0)
 
     return c.each(x=lambda: c.dy, updates=of_updates)
@@ -101,8 +101,8 @@ def scatter_set(c: Backward) -> Gradients:
             return c.dy.full(0.0, updates.shape)
         number = c.dy.arange(0, count)
         winner = number.full(-1, (size,)).op("scatter_set", indices, number, axis=0)
-        won = winner.op("gather", indices, axis=0).eq(number).both(_written(indices, size))
-        return _along(won, x.rank, axis).choose(c.dy.op("gather", indices, axis=axis), 0.0)
+        won = winner.op("gather", indices, axis=0).eq(number).both(is_written(indices, size))
+        return along_axis(won, x.rank, axis).choose(c.dy.op("gather", indices, axis=axis), 0.0)
 
     return c.each(
         x=lambda: c.dy.op("scatter_set", indices, c.dy.full(0.0, updates.shape), axis=axis),
@@ -117,4 +117,4 @@ def compact(c: Backward) -> Gradients:
         return {"x": None}
     keep = c.operands["keep"]
     place = keep.cast(dtypes.i32).op("cumsum", axis=0, exclusive=True, reverse=False)
-    return {"x": _along(keep, dy.rank, 0).choose(dy.op("gather", place, axis=0), 0.0)}
+    return {"x": along_axis(keep, dy.rank, 0).choose(dy.op("gather", place, axis=0), 0.0)}

@@ -129,6 +129,10 @@ def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
             **fields,
         )
     _check_attention_extras(types[3:7], batch, (batch, heads, sq, sk))
+    for sinks in given(types[10:]):
+        _check_kind(sinks, "sinks", "float")
+        if sinks.shape != (heads,):
+            raise ShapeError(f"sinks must be [H] = [{heads}], their shape is {shape_text(sinks.shape)}", operand="sinks")
     return TensorType(q.dtype, (*q.shape[:3], v.shape[3]))
 
 
@@ -198,6 +202,7 @@ def _check_attention_extras(types: Types, batch: Dim, scores: Shape) -> None:
 
 def _attention(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     mask, bias, offset, kv_len, kv_index = arrays[3:8]
+    (sinks,) = arrays[10:] or (None,)
     if kv_index is not None and len(arrays[1]) == 0:
         return np.zeros(out.static_shape, arrays[0].dtype)
     q, k, v = usual_layout(arrays, attrs)
@@ -206,7 +211,7 @@ def _attention(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         scores = np.matmul(grouped, k[:, :, None].swapaxes(-1, -2)).reshape(batch, heads, sq, sk)
         weights = probabilities(
-            scores, scale_of(attrs, depth), attrs["softcap"], bias, hidden(attrs, batch, sq, sk, mask, offset, kv_len)
+            scores, scale_of(attrs, depth), attrs["softcap"], bias, hidden(attrs, batch, sq, sk, mask, offset, kv_len), sinks
         )
         result: Array = np.matmul(head_groups(weights, kv_heads), v[:, :, None])
     result = result.reshape(batch, heads, sq, v.shape[3])
@@ -274,6 +279,7 @@ def _attention_sample(
     entries: int | None = None,
     kv_dtype: DType | None = None,
     eight_bits: bool = False,
+    sinks: Sequence[float] | None = None,
     **attrs: Any,
 ) -> Sample:
     r = rng()
@@ -288,7 +294,8 @@ def _attention_sample(
     if eight_bits:
         scales = [(np.abs(a).max(axis=-1) / 127).astype(np.float32) for a in qkv[1:]]
         qkv[1:] = [np.rint(a / s[..., None]).astype(np.int8) for a, s in zip(qkv[1:], scales, strict=True) if s is not None]
-    return Sample(label, (*qkv, mask, bias, *ints, *scales), {**_ATTENTION_ATTRS, **attrs})
+    ending = None if sinks is None else np.array(sinks, np.float32)
+    return Sample(label, (*qkv, mask, bias, *ints, *scales, ending), {**_ATTENTION_ATTRS, **attrs})
 
 
 def _attention_samples() -> Iterator[Sample]:
@@ -393,6 +400,9 @@ def _attention_samples() -> Iterator[Sample]:
     yield make("no queries", sq=0, sk=5)
     yield make("no keys gives zeros", sq=3, sk=0)
     yield make("no batch", b=0)
+    for label, size in (("one query", {"sq": 1, "sk": 70}), ("many queries", {"sq": 40}), ("few queries", {"sq": 5, "sk": 9})):
+        yield make(f"sinks, {label}", hkv=2, causal=True, sinks=(0.5, -3.0, 9.0, 200.0), **size)  # type: ignore[arg-type]
+    yield make("sinks, nothing to see", kv_len=(0, 3), sinks=(0.0, 1.0, -200.0, 2.0), layout="bshd", window=2)
 
 
 def _attention_sizes(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
@@ -436,7 +446,7 @@ register(
         name="attention",
         family="attention",
         summary="scaled dot-product attention with grouped heads, masks and key caches",
-        operands=("q", "k", "v", "mask?", "bias?", "offset?", "kv_len?", "kv_index?", "k_scale?", "v_scale?"),
+        operands=("q", "k", "v", "mask?", "bias?", "offset?", "kv_len?", "kv_index?", "k_scale?", "v_scale?", "sinks?"),
         infer=_infer_attention,
         reference=_attention,
         lowering=Routine("attention"),
@@ -463,7 +473,9 @@ register(
             "it reads P of them, one after the other, joined along the sequence: Sk is P times theirs. k and v share a float "
             "dtype, q and bias may have others; or they are i8 with k_scale and v_scale, f32 of their shapes without the "
             "depth, by which each vector is multiplied; the arithmetic is f32, the result has q's dtype, layout and Dv. Hidden "
-            "keys must hold finite values: a weight of 0 may be multiplied."
+            "keys must hold finite values: a weight of 0 may be multiplied. sinks [H] are the scores of one more key of each "
+            "head, which every query sees and whose value is 0; scale, softcap and bias do not apply to them. A row with nothing "
+            "else to attend gives zeros."
         ),
     )
 )

@@ -12,7 +12,7 @@ from pumice.ir.precision import ULP, Array, Evaluation, U, growth
 
 def _weights(e: Evaluation, q: Array, k: Array, extras: Any) -> tuple[Array, Array, Array]:
     """Probabilities [B, H, Sq, Sk], their errors, and those of the scores."""
-    mask, bias, offset, kv_len = extras
+    mask, bias, offset, kv_len, *further = extras
     (batch, heads, sq, depth), sk = q.shape, k.shape[2]
     grouped, keys = head_groups(q, k.shape[1]), k[:, :, None].swapaxes(-1, -2)
     scale, softcap = scale_of(e.attrs, depth), e.attrs["softcap"]
@@ -25,7 +25,7 @@ def _weights(e: Evaluation, q: Array, k: Array, extras: Any) -> tuple[Array, Arr
     if bias is not None:
         off = off + U * np.abs(bias)
     unseen = hidden(e.attrs, batch, sq, sk, mask, offset, kv_len)
-    p = probabilities(scores.copy(), scale, softcap, bias, unseen)
+    p = probabilities(scores.copy(), scale, softcap, bias, unseen, *further)
     # What exp loses grows with its argument, the distance from the greatest score: the logarithm of p, nearly.
     off = off + ULP * (3 + 2 * np.abs(np.log(np.maximum(p, 2.0**-126))))
     off = np.where(p > 0, off, 0.0)
@@ -39,7 +39,7 @@ def attention_error(e: Evaluation) -> Array:
     q, k, v = usual_layout(e.arrays, e.attrs)
     if not e.result.size or not k.size:
         return np.zeros_like(e.result)
-    p, off, _ = _weights(e, q, k, (mask, bias, offset, kv_len))
+    p, off, _ = _weights(e, q, k, (mask, bias, offset, kv_len, *e.arrays[10:]))
     values = np.abs(v)[:, :, None]
     spread = off + U * growth(k.shape[2]) * p
     found = np.matmul(head_groups(spread, k.shape[1]), values).reshape(*q.shape[:3], v.shape[3])

@@ -41,7 +41,7 @@ _ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "sof
 
 def _infer(types: Types, attrs: Attrs) -> tuple[TensorType, ...]:
     q, k, v, dy = given(types[:4])
-    (result,) = get_op("attention").result_types([q, k, v, *types[4:], None, None, None], attrs)
+    (result,) = get_op("attention").result_types([q, k, v, *types[4:], None, None, None, None], attrs)
     require_kind(dy, "float")
     if dy.shape != result.shape:
         raise ShapeError(f"dy must have the shape of the result, {result.describe()}, it is {dy.describe()}", operand="dy")
@@ -79,8 +79,8 @@ def _samples() -> Iterator[Sample]:
     """Samples of attention that this op has operands for, with a gradient of its result."""
     spec, r = get_op("attention"), rng(2)
     for s in spec.samples():
-        *operands, kv_index, k_scale, _ = s.inputs
-        if kv_index is not None or k_scale is not None or s.label in _LEFT_OUT:
+        operands, further = s.inputs[:7], s.inputs[7:]
+        if any(operand is not None for operand in further) or s.label in _LEFT_OUT:
             continue
         q, k, v, *extras = operands
         assert isinstance(q, np.ndarray)

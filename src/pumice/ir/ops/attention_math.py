@@ -18,7 +18,7 @@ D = TypeVar("D", int, int | Expr)
 
 def usual_layout(arrays: Sequence[Any], attrs: Attrs) -> tuple[Array, Array, Array]:
     """q, k and v as floats [B, H, S, D], keys and values those that each entry of q reads."""
-    q, k, v, _, _, _, _, kv_index, k_scale, v_scale = arrays
+    q, k, v, _, _, _, _, kv_index, k_scale, v_scale = arrays[:10]
     if k_scale is not None:
         k, v = k * k_scale[..., None], v * v_scale[..., None]
     if attrs["layout"] == "bshd":
@@ -58,8 +58,13 @@ def scale_of(attrs: Attrs, depth: int) -> float:
     return 1 / math.sqrt(depth) if attrs["scale"] is None else float(attrs["scale"])
 
 
-def probabilities(scores: Array, scale: float, softcap: float | None, bias: Array | None, unseen: Array | None) -> Array:
-    """Scores become softmax weights, in place; rows with every key masked are zeros."""
+def probabilities(
+    scores: Array, scale: float, softcap: float | None, bias: Array | None, unseen: Array | None, sinks: Array | None = None
+) -> Array:
+    """Scores [B, H, Sq, Sk] become softmax weights, in place; rows with every key masked are zeros.
+
+    `sinks` [H] are scores of one more key of each head, which has no value.
+    """
     scores *= scale
     if softcap is not None:
         scores /= softcap
@@ -74,6 +79,9 @@ def probabilities(scores: Array, scale: float, softcap: float | None, bias: Arra
     scores -= np.where(top == -np.inf, 0, top)
     weights = np.exp(scores, out=scores)
     total = weights.sum(axis=-1, keepdims=True)
+    if sinks is not None:
+        with np.errstate(over="ignore"):
+            total = np.where(total == 0, 0, total + np.exp(sinks[:, None, None] - top))
     weights /= np.where(total == 0, 1, total)
     return weights
 

@@ -19,7 +19,7 @@ from pumice.ir.rules import given, require_kind, rng, same_dtype
 from pumice.ir.traits import Sizes, Traits
 from pumice.ir.types import TensorType
 
-_SIZES = (
+SIZES_RULE = (
     "sizes [G] (i32) says how many rows each group has: group 0 has the first rows, group 1 those after them, and so on. A "
     "negative size counts as 0, and rows beyond the last one do not exist. "
 )
@@ -31,7 +31,7 @@ def _float_dtype(a: TensorType, b: TensorType) -> DType:
     return dtypes.f32 if a.dtype != b.dtype else same_dtype([a, b])
 
 
-def _check_sizes(sizes: TensorType) -> None:
+def check_sizes(sizes: TensorType) -> None:
     if sizes.dtype != dtypes.i32 or sizes.rank != 1:
         raise DTypeError(
             f"sizes must be i32 [G], they are {sizes.describe()}",
@@ -43,7 +43,7 @@ def _check_sizes(sizes: TensorType) -> None:
 def _infer_grouped(types: Types, attrs: Attrs) -> TensorType:
     x, w, sizes = given(types)
     dtype = _float_dtype(x, w)
-    _check_sizes(sizes)
+    check_sizes(sizes)
     if x.rank != 2 or w.rank != 3 or x.shape[1] != w.shape[1] or w.shape[0] != sizes.shape[0]:
         raise ShapeError(
             "takes x [M, K], w [G, K, N] and sizes [G], the shapes are "
@@ -58,7 +58,7 @@ def _infer_grouped(types: Types, attrs: Attrs) -> TensorType:
 def _infer_grad_weight(types: Types, attrs: Attrs) -> TensorType:
     x, dy, sizes = given(types)
     dtype = _float_dtype(x, dy)
-    _check_sizes(sizes)
+    check_sizes(sizes)
     if x.rank != 2 or dy.rank != 2 or x.shape[0] != dy.shape[0]:
         raise ShapeError(
             f"takes x [M, K] and dy [M, N], the shapes are {shape_text(x.shape)} and {shape_text(dy.shape)}",
@@ -144,7 +144,7 @@ def _samples(weight: bool) -> Iterator[Sample]:
         yield sample(f"{a} by {b}, odd", 10, 7, 5, (3, 6), a, b)
 
 
-def _sizes(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
+def sizes_text(of: Sizes, attrs: Attrs, out: tuple[int, ...]) -> str:
     rows, depth = of["x"]
     return f"{of['sizes'][0]} groups, M {rows}, N {out[-1]}, K {depth}"
 
@@ -162,9 +162,11 @@ register(
         error=summed(lambda e: e.arrays[0].shape[-1]),
         gradient=gradients.grouped_matmul,
         cost="compute",
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=_sizes),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=sizes_text),
         rules=(
-            "x [M, K] by w [G, K, N] gives [M, N]. " + _SIZES + "Rows of no group give zeros. Operands are f32, f16 or bf16; two "
+            "x [M, K] by w [G, K, N] gives [M, N]. "
+            + SIZES_RULE
+            + "Rows of no group give zeros. Operands are f32, f16 or bf16; two "
             "that differ give f32. Products sum in f32 and round once at the end."
         ),
     )
@@ -183,9 +185,11 @@ register(
         error=_grad_weight_error,
         gradient=gradients.grad_weight,
         cost="compute",
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["x"]) * of["dy"][1], sizes=_sizes),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(of["x"]) * of["dy"][1], sizes=sizes_text),
         rules=(
-            "x [M, K] and dy [M, N] give [G, K, N]. " + _SIZES + "A group without rows gives zeros. Dtypes and sums are those of "
+            "x [M, K] and dy [M, N] give [G, K, N]. "
+            + SIZES_RULE
+            + "A group without rows gives zeros. Dtypes and sums are those of "
             "grouped_matmul."
         ),
     )

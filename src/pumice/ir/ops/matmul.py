@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from pumice.core import dtypes
-from pumice.core.block_formats import FORMATS
+from pumice.core.block_formats import FORMATS, LAYOUTS
 from pumice.core.blocks import dequantize_rows, quantize_rows
 from pumice.core.dims import Shape, shape_text
 from pumice.core.dtypes import DType
+from pumice.core.precisions import check_precision
 from pumice.errors import DTypeError, ShapeError
+from pumice.ir.gradient import Val
 from pumice.ir.gradients import linear as gradients
-from pumice.ir.precision import Evaluation, U, growth, summed
+from pumice.ir.ops.eight_bits import compose_rounding, round_to_eight_bits, rounding_flips
+from pumice.ir.precision import DIVISION_ULPS, Evaluation, U, growth, summed
 from pumice.ir.registry import Array, Attrs, OpSpec, Packed, Pull, Routine, Sample, Types, register
 from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
 from pumice.ir.traits import Flops, Sizes, SizesText, Traits
@@ -72,7 +75,7 @@ def _matmul(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
         return np.asarray(np.matmul(a, b))
 
 
-def _check_blocks(w: TensorType) -> None:
+def check_blocks(w: TensorType) -> None:
     """Refuses a tensor that is not quantised, or whose rows are no known whole number of blocks."""
     require_kind(w, "quant")
     k = w.shape[-1] if w.shape else 0
@@ -87,8 +90,9 @@ def _check_blocks(w: TensorType) -> None:
 
 def _infer_qmatmul(types: Types, attrs: Attrs) -> TensorType:
     x, w = given(types)
+    check_precision(attrs["precision"])
     require_kind(x, "float")
-    _check_blocks(w)
+    check_blocks(w)
     if w.rank != 2 or not x.shape or x.shape[-1] != w.shape[1]:
         raise ShapeError(
             f"takes x [..., K] and w [N, K] with the same K, the shapes are {shape_text(x.shape)} and {shape_text(w.shape)}",
@@ -101,6 +105,8 @@ def _infer_qmatmul(types: Types, attrs: Attrs) -> TensorType:
 
 def _qmatmul(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     x, w = arrays
+    if attrs["precision"] == "fast":
+        x = round_to_eight_bits(x)
     n, k = w.shape
     result = np.empty(out.static_shape, x.dtype)
     step = max(1, _UNPACK_ELEMENTS // max(k, 1))
@@ -110,7 +116,7 @@ def _qmatmul(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     return result
 
 
-def _block_sizes(w: Packed) -> Array:
+def block_sizes(w: Packed) -> Array:
     """The size of each weight for error models: the largest of its block, as offsets may be applied to a block's sum."""
     values = np.abs(dequantize_rows(w.dtype, w.data, w.shape[-1]))
     count = values.shape[-1] // w.dtype.block
@@ -120,17 +126,28 @@ def _block_sizes(w: Packed) -> Array:
 
 def _qmatmul_error(e: Evaluation) -> Array:
     x, w = e.arrays
-    return np.asarray(growth(w.shape[-1]) * U * (np.abs(x) @ _block_sizes(w).T))
+    weights, roundings = block_sizes(w).T, growth(w.shape[-1])
+    if e.attrs["precision"] == "exact":
+        return np.asarray(roundings * U * (np.abs(x) @ weights))
+    # The scale of a block of x is a quotient, and the multiple of it a product; that error is the same for the whole block.
+    roundings += 2 * DIVISION_ULPS + 1
+    return np.asarray(roundings * U * (np.abs(round_to_eight_bits(x)) @ weights) + rounding_flips(x) @ weights)
+
+
+def _compose_qmatmul(attrs: Attrs, operands: Mapping[str, Val]) -> Val:
+    x, w = operands["x"], operands["w"]
+    rounded = compose_rounding(x) if attrs["precision"] == "fast" else x
+    return rounded.op("qmatmul", w).cast(x.dtype)
 
 
 def unpacked_error(e: Evaluation) -> Array:
     """Quantised weights as floats: a product of scales, a product with the code, an offset."""
-    return np.asarray(3 * U * _block_sizes(e.arrays[0]))
+    return np.asarray(3 * U * block_sizes(e.arrays[0]))
 
 
 def _infer_dequantize(types: Types, attrs: Attrs) -> TensorType:
     (w,) = given(types)
-    _check_blocks(w)
+    check_blocks(w)
     return TensorType(dtypes.f32, w.shape)
 
 
@@ -227,20 +244,56 @@ _MORE_SIZES: tuple[tuple[tuple[int, ...], int, int, DType], ...] = (
 )
 
 
+# Formats whose kernels only differ in how four codes are found have fewer sizes, and those of them that find codes like another
+# one but for other tables and places have one.
+_BY_FOURS = tuple(d for d in dtypes.QUANT if LAYOUTS[d].grid is not None or LAYOUTS[d].trits)
+ALIKE = (dtypes.iq3_xxs, dtypes.iq2_s, dtypes.iq2_xxs, dtypes.iq1_s, dtypes.tq2_0)
+
+
+def _sizes_of(q: DType) -> Iterator[tuple[tuple[int, ...], int, int, DType]]:
+    sizes = _SIZES[:1] if q in ALIKE else _SIZES[::3] if q in _BY_FOURS else _SIZES
+    yield from ((*size, dtypes.f32) for size in sizes)
+    yield from _MORE_SIZES if q in (dtypes.q4_0, dtypes.q8_0, dtypes.q6_k) else ()
+
+
 def _qmatmul_samples() -> Iterator[Sample]:
     for q in (*dtypes.QUANT, *_GROUPED):
-        more = _MORE_SIZES if q in (dtypes.q4_0, dtypes.q8_0, dtypes.q6_k) else ()
-        for lead, n, blocks, dtype in (*((*p, dtypes.f32) for p in _SIZES), *more):
+        for lead, n, blocks, dtype in _sizes_of(q):
             k = blocks * q.block
             x = rng(n + k).standard_normal((*lead, k)).astype(dtype.np)
             label = f"{q} {dtype} x {shape_text(x.shape)}, w {shape_text((n, k))}"
             yield Sample(label, (x, _packed(q, (n, k), seed=n)), {})
+    yield from _fast_samples()
+
+
+def _fast_samples() -> Iterator[Sample]:
+    """Formats with and without offsets, of blocks of 32 and more, and grouped; ties, blocks of zeros, and tiny values."""
+    fast = {"precision": "fast"}
+    names = ("q4_0", "q5_1", "q8_0", "q4_k", "q6_k", "u4b_g64_bf16")
+    for q in map(dtypes.dtype, names):
+        for rows, n in ((1, 33), (40, 65)):
+            k = 2 * max(q.block, 64)
+            x = rng(n + k).standard_normal((rows, k)).astype(np.float32)
+            yield Sample(f"fast {q} x {shape_text(x.shape)}, w {shape_text((n, k))}", (x, _packed(q, (n, k), seed=n)), fast)
+    w, r = _packed(dtypes.q4_1, (70, 96), seed=1), rng(3)
+    ties = r.integers(-252, 253, (3, 96)).astype(np.float32) / 2
+    ties[:, ::32] = 127
+    yield Sample("fast, ties", (ties, w), fast)
+    empty = r.standard_normal((2, 3, 96)).astype(np.float32)
+    empty[0, 1], empty[1, :, 32:64], empty[1, 2, :32] = 0, 0, 1e-40
+    yield Sample("fast, blocks of zeros, rank 3", (empty, w), fast)
+    yield Sample("fast, no rows", (np.zeros((0, 96), np.float32), w), fast)
+    for half in (dtypes.f16, dtypes.bf16):
+        yield Sample(f"fast {half}", (r.standard_normal((5, 96)).astype(half.np), w), fast)
 
 
 def _dequantize_samples() -> Iterator[Sample]:
     for q in _GROUPED:
         yield Sample(f"{q} {shape_text((3, 2 * q.block))}", (_packed(q, (3, 2 * q.block)),), {})
     for q in dtypes.QUANT:
+        if q in ALIKE:
+            yield Sample(f"{q} {shape_text((5, 3 * q.block))}", (_packed(q, (5, 3 * q.block)),), {})
+            continue
         for shape in ((q.block,), (5, 3 * q.block), (2, 3, 2 * q.block), (0, q.block)):
             yield Sample(f"{q} {shape_text(shape)}", (_packed(q, shape),), {})
         zeros = Packed(q, (2, q.block), quantize_rows(q, np.zeros((2, q.block))))
@@ -297,12 +350,18 @@ register(
         samples=_qmatmul_samples,
         error=_qmatmul_error,
         gradient=gradients.qmatmul,
+        composed=_compose_qmatmul,
+        attrs={"precision": "exact"},
+        implied=("precision",),
         cost="compute",
         traits=Traits(flops=_flops("x"), sizes=_sizes("x", "w"), pulls=("x",), pulls_again=True),
         rules=(
             "x [..., K] by w [N, K] gives [..., N] in x's dtype. w is quantised along K, which is static and a multiple of the "
-            "block. Each weight has the value dequantize gives it; x is not quantised; products sum in f32 and an f16 or bf16 "
-            "result rounds once at the end."
+            "block. Each weight has the value dequantize gives it; products sum in f32 and an f16 or bf16 result rounds once at "
+            "the end. With the precision exact, x is not quantised. With fast, x is rounded first: each 32 neighbours of a row "
+            "become d*q with d = max|x| / 127 in f32 and q = x/d rounded to the nearest integer, halves to the even one; where d "
+            "is below 2^-126 they become 0, and a block with NaN or infinity becomes NaN. A quotient within an ulp or so of a "
+            "half may be rounded either way. The gradient is that of exact: rounding counts as the identity."
         ),
     )
 )

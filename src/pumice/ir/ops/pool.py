@@ -212,18 +212,30 @@ def resize_weights(size: int, out: int, attrs: Attrs, dtype: Any) -> Array:
     """
     at = np.arange(out, dtype=np.int64)
     weights = np.zeros((out, size), dtype)
+    low, high, exact = resize_places(size, out, attrs)
+    share = exact.astype(dtype)
+    np.add.at(weights, (at, low), 1 - share)
+    np.add.at(weights, (at, high), share)
+    return weights
+
+
+def resize_places(size: int, out: int, attrs: Attrs) -> tuple[Array, Array, Array]:
+    """The two elements that each position of a resized axis is between, and the share of the second.
+
+    >>> [a.tolist() for a in resize_places(2, 3, {"mode": "linear", "align_corners": True})]
+    [[0, 0, 1], [1, 1, 1], [0.0, 0.5, 0.0]]
+    """
+    at = np.arange(out, dtype=np.int64)
     if attrs["mode"] == "nearest":
-        weights[at, at * size // out] = 1
-        return weights
+        nearest = at * size // max(out, 1)
+        return nearest, nearest, np.zeros(out)
     # Places are whole numbers over a common divisor: exact, and the same on every device.
     if attrs["align_corners"]:
         place, unit = at * (size - 1), max(out - 1, 1)
     else:
         place, unit = np.maximum((2 * at + 1) * size - out, 0), 2 * out
-    low, share = place // unit, (place % unit / unit).astype(dtype)
-    np.add.at(weights, (at, low), 1 - share)
-    np.add.at(weights, (at, np.minimum(low + 1, size - 1)), share)
-    return weights
+    low = place // unit
+    return low, np.minimum(low + 1, size - 1), place % unit / unit
 
 
 def _resized(x: Array, matrices: Sequence[Array]) -> Array:

@@ -21,7 +21,7 @@ from pumice.ir.rules import require_kind, same_dtype, same_shape
 from pumice.ir.traits import InPlace, Sizes, Traits
 from pumice.ir.types import TensorType
 
-_WRITE_RULE = "Negative indices count from the end; updates whose index is still out of range are dropped."
+WRITE_RULE = "Negative indices count from the end; updates whose index is still out of range are dropped."
 
 
 def _scatter_error(e: Evaluation) -> Any:
@@ -33,7 +33,8 @@ def _scatter_error(e: Evaluation) -> Any:
     return growth(terms) * U * e.again([np.abs(x), indices, np.abs(updates)])
 
 
-def _infer_scatter(types: Types, attrs: Attrs) -> TensorType:
+def infer_scatter(types: Types, attrs: Attrs) -> TensorType:
+    """The type of x, into an axis of which updates are written at indices."""
     x, indices, updates = plain(types)
     same_dtype([x, updates])
     require_kind(indices, "int", "uint")
@@ -45,7 +46,7 @@ def _infer_scatter(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _infer_scatter_add(types: Types, attrs: Attrs) -> TensorType:
-    x = _infer_scatter(types, attrs)
+    x = infer_scatter(types, attrs)
     require_kind(x, "float", "int", "uint")
     return x
 
@@ -158,7 +159,7 @@ register(
         lambda: _scatter_samples(dtypes.i8),
         {"axis": REQUIRED},
         error=_scatter_error,
-        rules=_WRITE_RULE + " Updates of the same index accumulate; integers wrap.",
+        rules=WRITE_RULE + " Updates of the same index accumulate; integers wrap.",
         gradient=gradients.scatter_add,
         traits=Traits(in_place=InPlace("x", "updates", reads=True), sizes=_sizes),
     )
@@ -169,12 +170,12 @@ register(
         "index",
         "x with each slice of updates put in place at its index along an axis",
         ("x", "indices", "updates"),
-        _infer_scatter,
+        infer_scatter,
         _scatter_set,
         Routine("scatter_set"),
         lambda: _scatter_samples(dtypes.bool_),
         {"axis": REQUIRED},
-        rules=_WRITE_RULE + " Of several updates of one index the last one wins.",
+        rules=WRITE_RULE + " Of several updates of one index the last one wins.",
         gradient=gradients.scatter_set,
         traits=Traits(in_place=InPlace("x", "updates"), sizes=_sizes, pulls=("updates",)),
     )
@@ -191,7 +192,7 @@ register(
         _scatter_along_samples,
         {"axis": REQUIRED},
         error=_scatter_error,
-        rules=_WRITE_RULE + " Updates of the same place accumulate; integers wrap. What take_along_axis reads, this writes back.",
+        rules=WRITE_RULE + " Updates of the same place accumulate; integers wrap. What take_along_axis reads, this writes back.",
         gradient=gradients.scatter_along_axis_add,
         traits=Traits(sizes=_sizes),
     )

@@ -26,6 +26,7 @@ _ERRORS: dict[str, ErrorModel] = {
     "expm1": rounded(4, 2),
     "log": rounded(3, 4),
     "log2": rounded(3, 4),
+    "log10": rounded(4, 4),
     "log1p": rounded(4, 1),
     "sqrt": rounded(2.5),
     "rsqrt": rounded(2),
@@ -39,6 +40,9 @@ _ERRORS: dict[str, ErrorModel] = {
     "sinh": rounded(6, 2),
     "cosh": rounded(6, 2),
     "tanh": rounded(6, 2),
+    "asinh": rounded(6, 2),
+    "acosh": rounded(6, 2),
+    "atanh": rounded(6, 2),
     "erf": rounded(4, 1),
     "sigmoid": rounded(6, 2),
     "gelu": rounded(8, 2),
@@ -103,6 +107,7 @@ def _op(
 
 
 _BOUNDED = (NAN, INF, -INF, 0.0, -0.0, 50.0, -50.0)
+_WIDE = (NAN, INF, -INF, 0.0, -0.0, 1e-20, -3e10, 1e30)
 _POSITIVE = (NAN, INF, 0.0, 1.0)
 _AT_ZERO = (NAN, 0.0, -0.0)
 _TIES = (NAN, INF, -INF, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 8388609.0, -16777217.0)
@@ -142,6 +147,7 @@ _op("exp2", "2 to the power x", np.exp2, "pm_exp2({0})", (-8.0, 8.0))
 _op("expm1", "exp(x) - 1, exact near 0", np.expm1, "pm_expm1({0})", near_zero=True)
 _op("log", "the natural logarithm", np.log, "pm_log({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
 _op("log2", "the logarithm to base 2", np.log2, "pm_log2({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
+_op("log10", "the logarithm to base 10", np.log10, "pm_log10({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
 _op("log1p", "log(1 + x), exact near 0", np.log1p, "pm_log1p({0})", (-0.9, 5.0), (*_POSITIVE, -1.0, -2.0), near_zero=True)
 _op("sqrt", "the square root", np.sqrt, "pm_sqrt({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
 _op("rsqrt", "1 / sqrt(x)", lambda x: 1 / np.sqrt(x), "pm_rsqrt({0})", (0.01, 10.0), (*_POSITIVE, -1.0), rules=_NAN_BELOW)
@@ -155,6 +161,26 @@ _op("atan", "the inverse tangent", np.arctan, "pm_atan({0})", (-8.0, 8.0), near_
 _op("sinh", "the hyperbolic sine", np.sinh, "pm_sinh({0})", near_zero=True)
 _op("cosh", "the hyperbolic cosine", np.cosh, "pm_cosh({0})")
 _op("tanh", "the hyperbolic tangent", np.tanh, "pm_tanh({0})", special=_BOUNDED, near_zero=True)
+_op("asinh", "the inverse hyperbolic sine", np.arcsinh, "pm_asinh({0})", special=_WIDE, near_zero=True)
+_op(
+    "acosh",
+    "the inverse hyperbolic cosine",
+    np.arccosh,
+    "pm_acosh({0})",
+    (1.0, 9.0),
+    (NAN, INF, 1.0, 0.5, 1e30),
+    rules="below 1 gives NaN",
+)
+_op(
+    "atanh",
+    "the inverse hyperbolic tangent",
+    np.arctanh,
+    "pm_atanh({0})",
+    (-0.95, 0.95),
+    (NAN, 0.0, -0.0, 1.0, -1.0, 2.0),
+    near_zero=True,
+    rules="1 and -1 give infinities, beyond them NaN",
+)
 _op("erf", "the error function", special.erf, "pm_erf({0})", special=_BOUNDED, near_zero=True)
 _op("sigmoid", "1 / (1 + exp(-x))", special.sigmoid, "pm_sigmoid({0})", special=_BOUNDED)
 _op("gelu", "x times the normal distribution function of x", special.gelu, "pm_gelu({0})", special=_GATED, rules=_GATE)
@@ -182,3 +208,18 @@ _op(
 )
 _op("isnan", "whether x is NaN", np.isnan, "pm_isnan({0})", to_bool=True)
 _op("isinf", "whether x is an infinity", np.isinf, "pm_isinf({0})", to_bool=True)
+_op(
+    "isfinite",
+    "whether x is neither NaN nor an infinity",
+    np.isfinite,
+    "((bitcast<u32>({0}) & 0x7fffffffu) < 0x7f800000u)",
+    to_bool=True,
+)
+_op(
+    "signbit",
+    "whether the sign of x is set",
+    np.signbit,
+    "((bitcast<u32>({0}) >> 31u) != 0u)",
+    to_bool=True,
+    rules="-0 has it; that of a NaN is as the operand came, and arithmetic may change it",
+)

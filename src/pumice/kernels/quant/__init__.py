@@ -8,6 +8,7 @@ from pumice.core.block_formats import LAYOUTS, BlockLayout
 from pumice.core.dtypes import DType, group_layout
 from pumice.errors import PlanError
 from pumice.kernels.builder import Operand
+from pumice.kernels.quant.fours import FourBlocks
 from pumice.kernels.quant.groups import TABLES, GroupBlocks, NvBlocks
 from pumice.kernels.quant.parts import PairBlocks, PartBlocks, SixBitBlocks, TablePartBlocks
 from pumice.kernels.quant.read import WgslReader
@@ -21,9 +22,12 @@ __all__ = ["WgslReader", "dequantized_element", "element_function", "format_of"]
 
 def _reader(layout: BlockLayout) -> WgslReader:
     """The reader for the kind of format that a record describes."""
+    if layout.grid is not None or layout.zero == 1:
+        return FourBlocks(layout)
     first, *more = layout.planes
     if layout.table:
         if layout.scales is None:
+            assert layout.scale_kind != "nibbles"
             return GroupBlocks(4, layout.scale_kind, next(name for name, table in TABLES.items() if table == layout.table))
         return NvBlocks(whole_scale=False) if layout.scales.is_float else TablePartBlocks()
     if layout.is_signed and layout.scale_kind == "f32":

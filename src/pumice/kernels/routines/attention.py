@@ -15,11 +15,13 @@ from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.attention_blocks import AttentionBlocks, BlockKernel, decide_blocks
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
+from pumice.kernels.routines.attention_rows import AttentionRows, RowKernel, decide_rows
 from pumice.kernels.routines.attention_thread_groups import ThreadGroupKernel, ThreadGroups, decide_thread_groups, load_width
 
 # What each variant is for, by how its name begins; the longer beginnings first.
 VARIANTS = {
     "flash": "blocks of queries and keys that fit the workgroup memory and give enough workgroups",
+    "rows": "barriers are slow: each thread has a query row of its own",
     "join": "joins what several workgroups found for their part of the keys",
 }
 # Up to this many query rows a workgroup, workgroups share keys in parts of at least _PART.
@@ -63,7 +65,7 @@ class Flash:
 
 def decide(
     caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int, *, stored: bool = True, width: int = 0
-) -> Flash | AttentionBlocks | ThreadGroups:
+) -> Flash | AttentionBlocks | AttentionRows | ThreadGroups:
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
     `stored`: the queries are in memory, not computed as they are read; `width` is what `load_width` gives.
@@ -74,6 +76,8 @@ def decide(
     'flash 1x32 256 16 parts'
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
+    if caps.avoids_barriers:
+        return decide_rows(caps, rows)
     threads = caps.workgroup(256)
     lanes = 16
     while lanes < min(depth_v, threads):
@@ -306,7 +310,7 @@ class AttentionKernel(AttentionOperands):
         kb.open(f"if (r < {c.rows}u && row < {kb.dim(self.rows)})")
         head, query = self.head_and_query("row")
         kb.emit("let weight = total[r];")
-        kb.emit("let share = select(0.0, 1.0 / weight, weight > 0.0);")
+        kb.emit(f"let share = {self.inverse('weight', 'top[r]', 'row')};")
         kb.open(f"for (var j = 0u; j < {self.columns}u; j++)")
         kb.emit(f"let column = lane + j * {c.lanes}u;")
         kb.open(f"if (column < {kb.dim(self.depth_v)})")
@@ -329,7 +333,7 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     stored = find_view(ctx.graph, node.operands["q"], set(group.leaves)) is not None
     width = load_width(ctx, group, node)
 
-    def chosen(rows: int, keys: int, entries: int, work: int) -> Flash | AttentionBlocks | ThreadGroups:
+    def chosen(rows: int, keys: int, entries: int, work: int) -> Flash | AttentionBlocks | AttentionRows | ThreadGroups:
         depths = static_size(q[3]), static_size(v[3])
         return decide(ctx.caps, rows, keys, *depths, shared_size(entries, rows, work), stored=stored, width=width)
 
@@ -340,6 +344,8 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     p, label = Puller(ctx, group, kb), ctx.label(group)
     if isinstance(choice, AttentionBlocks):
         return [kb.finish(groups=BlockKernel(p, node, choice).emit(), label=label, variant=choice.name)]
+    if isinstance(choice, AttentionRows):
+        return [kb.finish(groups=RowKernel(p, node, choice).emit(), label=label, variant=choice.name)]
     kernel = _kernel(p, node, choice)
     if choice.parts == 1:
         return [kb.finish(groups=kernel.emit(None), label=label, variant=choice.name)]

@@ -10,7 +10,7 @@ from pumice.core.dims import Dim
 from pumice.ir.graph import Node
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.routines.attention_operands import AttentionOperands
-from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, static_size
+from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MOST, static_size
 from pumice.kernels.routines.common import store_four, stores_fours
 
 _SHORT_EPILOGUE = 6  # nodes of a group whose results are stored one by one
@@ -311,7 +311,12 @@ class BlockKernel(AttentionOperands):
         """Shares the partial totals of a row with the threads that hold its sums."""
         kb, c = self.kb, self.choice
         for i in range(c.score_rows):
-            kb.emit(f"found[({self._score_row(i)}) * {c.maxima_pitch}u + tx / 4u][tx % 4u] = total{i};")
+            total = f"total{i}"
+            if self.sinks is not None:
+                # One of the threads of a row adds the sink's share.
+                sink = self.sunk(kb.let(f"row0 + {self._score_row(i)}", "row"), f"top{i}")
+                total = f"{total} + select(0.0, {sink}, tx == 0u)"
+            kb.emit(f"found[({self._score_row(i)}) * {c.maxima_pitch}u + tx / 4u][tx % 4u] = {total};")
         kb.emit("workgroupBarrier();")
 
     def _store(self) -> None:
@@ -336,7 +341,8 @@ class BlockKernel(AttentionOperands):
         kb.open(f"if (row < {kb.dim(self.rows)})")
         parts = " + ".join(f"found[r * {c.maxima_pitch}u + {j}u]" for j in range(c.across // 4))
         kb.emit(f"let total = dot({parts}, vec4<f32>(1.0));")
-        kb.emit(f"let result = {sums} * select(0.0, 1.0 / total, total > 0.0);")
+        seen = "total > 0.0" if self.sinks is None else f"total > 0.0 && total < {MOST}"
+        kb.emit(f"let result = {sums} * select(0.0, 1.0 / total, {seen});")
         head, query = self.head_and_query("row")
         p.push()
         columns = [kb.let(f"lane * 4u + {e}u", "column") for e in range(4)]

@@ -13,7 +13,7 @@ from pumice.ir.views import View
 from pumice.kernels.builder import KernelBuilder
 from pumice.kernels.context import find_view
 from pumice.kernels.pull import Index, Puller, clamp_index, float_literal, plus
-from pumice.kernels.routines.attention_parts import HIDDEN, LOWEST, static_size
+from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MOST, NEAR, static_size
 from pumice.kernels.routines.common import Side, broadcast_strides, load_pair, vector_width
 
 _T = TypeVar("_T")
@@ -84,6 +84,7 @@ class AttentionOperands(HeadsOfKeys):
         self.mask, self.bias = (ctx.operand(node, name, leaves) for name in ("mask", "bias"))
         self.offset, self.kv_len, self.kv_index = (ctx.operand(node, name, leaves) for name in ("offset", "kv_len", "kv_index"))
         self.k_scale, self.v_scale = (ctx.operand(node, name, leaves) for name in ("k_scale", "v_scale"))
+        self.sinks = ctx.operand(node, "sinks", leaves)
         # Queries are read once, so that they may be computed here; a view of what is stored loads by vectors.
         stored_q = find_view(ctx.graph, node.operands["q"], set(leaves))
         self.q = None if stored_q is None else _side(self._ordered(stored_q))
@@ -99,6 +100,23 @@ class AttentionOperands(HeadsOfKeys):
         self.vectors = -(-static_size(self.depth) // 4)
         # Whether all keys of a chunk are in one page, which then is looked up once.
         self.chunk_in_page = self.paged and self.by_chunks and isinstance(self.page, int) and self.page % blocking.keys == 0
+
+    def inverse(self, total: str, top: str, row: str) -> str:
+        """WGSL for what the sums of a row are multiplied by, given the total of its weights relative to `top`."""
+        if self.sinks is None:
+            return f"select(0.0, 1.0 / {total}, {total} > 0.0)"
+        whole = self.kb.let(f"{total} + {self.sunk(row, top)}", "whole")
+        return f"select(0.0, 1.0 / {whole}, {whole} < {MOST})"
+
+    def sunk(self, row: str, top: str) -> str:
+        """WGSL for what the sink of a row's head adds to a total that is relative to `top`.
+
+        Without keys, top is as low as it gets and the sink takes everything: totals from MOST on leave nothing.
+        """
+        assert self.sinks is not None
+        head, _ = self.head_and_query(row)
+        sink = self.p.operand(self.sinks.leaf).load(self.p.address(self.sinks.strides, self.sinks.offset, (head,)))
+        return f"exp(clamp({sink} - {top}, {FAR}, {NEAR}))"
 
     def _ordered(self, v: View) -> View:
         """The view with axes batch, head, sequence, depth."""
@@ -252,21 +270,27 @@ class AttentionOperands(HeadsOfKeys):
         kb.open(f"for (var e = lid; e < {c.rows * across}u; e += {c.threads}u)")
         head, query = self.head_and_query(kb.let(f"min(row0 + e / {across}u, last_row)", "row"))
         d = kb.let(f"(e % {across}u) * {each}u", "d")
-        if self.q is not None:
-            start = self.q.row(self.p, self.q.base(self.p, ("batch", head)), query)
-            loaded = self.load_four(self.q, start, d, depth)
-        else:
+        if each == 1:
             self.p.push()
-            loaded = (
-                self._computed_query(head, query, d)
-                if each == 1
-                else self._four(d, depth, lambda at: self._computed_query(head, query, at))
-            )
+            loaded = self._computed_query(head, query, d)
             self.p.pop()
+        else:
+            loaded = self.query_four(head, query, d)
         vec4 = f"e / {4 // each}u" if each == 1 else "e"
         place = vec4 if pitch == self.vectors else f"e / {across}u * {pitch}u + {vec4} % {self.vectors}u"
         kb.emit(f"queries[{place}]{'[e % 4u]' if each == 1 else ''} = {loaded} * {self.scaling};")
         kb.close()
+
+    def query_four(self, head: str, query: str, d: str) -> str:
+        """WGSL for elements d…d+3 of a query, loaded or computed here."""
+        depth = static_size(self.depth)
+        if self.q is not None:
+            start = self.q.row(self.p, self.q.base(self.p, ("batch", head)), query)
+            return self.load_four(self.q, start, d, depth)
+        self.p.push()
+        found = self._four(d, depth, lambda at: self._computed_query(head, query, at))
+        self.p.pop()
+        return found
 
     def _computed_query(self, head: str, query: str, at: str) -> str:
         """One element of a query that is computed here."""

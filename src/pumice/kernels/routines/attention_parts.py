@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 HIDDEN, LOWEST = "-3.3e38f", "-3.0e38f"
 # The difference of two such scores may overflow; e^-200 is 0 in f32 like everything below it.
 FAR = "-200.0f"
+# What a sink may be above the greatest score: e^88 is finite, and leaves the keys less than the least normal number.
+NEAR, MOST = "88.0f", "1e38f"
 # The combining kernel keeps one weight per part.
 MAX_PARTS = 32
 
@@ -78,7 +80,7 @@ def emit_join(k: AttentionKernel | ThreadGroupKernel, partial: int) -> Dim:
     kb.close()
     kb.emit("workgroupBarrier();")
     kb.emit(f"let weight = {_tree('({} + {})', [f'totals[{i}u] * shares[{i}u]' for i in range(c.parts)])};")
-    kb.emit("let factor = select(0.0, 1.0 / weight, weight > 0.0);")
+    kb.emit(f"let factor = {k.inverse('weight', 'top', 'row')};")
     kb.emit(f"var sum = {_tree('({} + {})', [f'{name} * shares[{i}u]' for i, name in enumerate(ahead)])};")
     kb.open(f"for (var column = lid; column < {depth_v}u; column += {threads}u)")
     if depth_v > threads:

@@ -287,7 +287,7 @@ class ThreadGroupKernel(AttentionOperands):
         else:
             kb.open(f"if (row < {kb.dim(self.rows)})")
             head, query = self.head_and_query("row")
-            result = kb.let(f"{value} * select(0.0, 1.0 / {weight}, {weight} > 0.0)", "result")
+            result = kb.let(f"{value} * {self.inverse(weight, top, 'row')}", "result")
             p.push()
             idx = self.reordered(("batch", head, query, "column"))
             p.store(idx, p.root_value(idx, result))

@@ -361,7 +361,7 @@ def _tiles(ctx: LowerContext, group: Group, s: ConvProblem, choice: Tiled, parti
     ragged = partial is not None or not (isinstance(s.k, int) and s.k % tile.bk == 0)
     a = GatherLoader(p, s.a.merged(), entry, m0, base, tile.bm, tile, "tile_a", ragged=ragged)
     b = GatherLoader(p, s.b.merged(), entry, n0, base, tile.bn, tile, "tile_b", ragged=ragged)
-    emit_tiled(kb, tile, "f32", chunk, a, b)
+    emit_tiled(kb, tile, "f32", chunk, a, b, ctx.max(chunk))
 
     def store(m: str, n: str, value: str) -> None:
         if partial is None:

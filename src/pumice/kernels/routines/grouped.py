@@ -157,15 +157,8 @@ def lower_grouped_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     across, label = ceildiv(n, tile.bn), ctx.label(group)
     first, table = lower_tile_table(ctx, group, sizes, tile, across, label)
     kb = KernelBuilder(ctx.caps, workgroup=tile.threads)
-    p, tiles = Puller(ctx, group, kb), kb.read(table, u32)
-    # Tiles that share columns of a group's weights follow each other: so these are read from memory once.
-    kb.emit(f"let tiles = max({tiles.load('0u')} / {p.divisor(across)}, 1u);")
-    kb.emit(f"let at = 1u + (wg % tiles) * {_TILE_WORDS}u;")
-    kb.emit(f"let group = {tiles.load('at')};\nlet m0 = {tiles.load('at + 1u')};")
-    # For any content of the table, nothing is stored past the last row.
-    kb.emit(f"let m_end = min({tiles.load('at + 2u')}, {kb.dim(m)});")
-    kb.emit(f"let n0 = (wg / tiles) * {tile.bn}u;")
-    kb.emit(f"let depth = select(0u, {kb.dim(k)}, group < {kb.dim(groups)});")
+    p = Puller(ctx, group, kb)
+    open_tile(p, table, tile, sizes, across, k)
     # A group begins at any row, so that rows side by side in memory do not come in whole words.
     apart = x.strides[1] != 1
     left = Side(x.leaf, (m, 1) if apart else (m,), (x.strides[0], 0) if apart else x.strides[:1], x.strides[1], (), x.offset)
@@ -175,8 +168,26 @@ def lower_grouped_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     compute = node.type.dtype.compute
     emit_tiled(kb, tile, compute, "depth", a, b)
     _store(p, tile, compute, "m0", "n0", "m_end", n, ())
-    count = DeviceCount(table, 0, sizes.most_tiles(tile.bm) * across)
-    return [first, kb.finish(groups=count, label=label, variant=tile.name)]
+    return [first, kb.finish(groups=tile_count(table, sizes, tile, across), label=label, variant=tile.name)]
+
+
+def open_tile(p: Puller, table: int, tile: Tile, sizes: GroupSizes, across: Dim, k: Dim) -> None:
+    """Names the workgroup's `group`, its rows m0…m_end-1 and first column `n0`, and `depth`: K, or 0 for rows of no group."""
+    kb = p.kb
+    tiles = kb.read(table, u32)
+    # Tiles that share columns of a group's weights follow each other: so these are read from memory once.
+    kb.emit(f"let tiles = max({tiles.load('0u')} / {p.divisor(across)}, 1u);")
+    kb.emit(f"let at = 1u + (wg % tiles) * {_TILE_WORDS}u;")
+    kb.emit(f"let group = {tiles.load('at')};\nlet m0 = {tiles.load('at + 1u')};")
+    # For any content of the table, nothing is stored past the last row.
+    kb.emit(f"let m_end = min({tiles.load('at + 2u')}, {kb.dim(sizes.rows)});")
+    kb.emit(f"let n0 = (wg / tiles) * {tile.bn}u;")
+    kb.emit(f"let depth = select(0u, {kb.dim(k)}, group < {kb.dim(sizes.groups)});")
+
+
+def tile_count(table: int, sizes: GroupSizes, tile: Tile, across: Dim) -> DeviceCount:
+    """The grid of a matmul over the tiles of a table."""
+    return DeviceCount(table, 0, sizes.most_tiles(tile.bm) * across)
 
 
 def lower_grouped_grad_weight(ctx: LowerContext, group: Group) -> list[Lowered]:

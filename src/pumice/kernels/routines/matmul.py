@@ -19,6 +19,7 @@ from pumice.kernels.routines.common import (
     store_four,
     stores_fours,
 )
+from pumice.kernels.routines.direct import Barrierless, decide_direct, emit_direct, swaps_sides
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
 from pumice.kernels.routines.matvec_lanes import MatvecLanes, decide_lanes, emit_lanes
 from pumice.kernels.routines.split_k import Split, decide_split, guess_parts, lower_split, most_parts
@@ -31,6 +32,7 @@ VARIANTS = {
     "matvec lanes": "five to eight vectors, weights contiguous along K: a few lanes share each row's sum",
     "matvec across": "few vectors, weights contiguous along N: neighbouring threads take neighbouring columns",
     "matvec": "few vectors: the weights are read once, thread groups share each row's blocks",
+    "direct": "barriers are slow: each thread computes results of its own from memory",
     "tiled": "the largest tile that keeps the device busy without much padding",
     "naive": "too small or too short a K for tiles: one thread for each result",
 }
@@ -61,6 +63,8 @@ MEASURED_TILES = (
 _WASTE = 4
 # Below this length of K the threads of a matvec would have nothing to share.
 _SHORT_K = 32
+# Below this one a thread for each result is as good as any other way.
+_SHORTEST_K = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,8 @@ def pulls_left(ctx: LowerContext, node: Node) -> bool:
     >>> pulls_left(LowerContext(g, Caps.preset("h200"), {}), g.nodes[-1])
     True
     """
+    if ctx.caps.avoids_barriers:
+        return False
     a, b = (ctx.type(node.operands[name]) for name in "ab")
     if b.rank != 2 or a.rank < 2 or node.operands["a"] == node.operands["b"] or b.dtype.compute != "f32":
         return False
@@ -172,7 +178,7 @@ def decide(
     computed: bool = False,
     slices: int = 1,
     most: int = 1,
-) -> Tile | Split | Matvec | MatvecLanes | Naive:
+) -> Tile | Split | Matvec | MatvecLanes | Barrierless | Naive:
     """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
 
     `computed`: the left operand is not stored, and K is a number. For `slices` see `decide_matvec`. K may be cut into up to
@@ -183,12 +189,14 @@ def decide(
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     vectors, along = min(m, n), b_along if m <= n else a_along
+    if caps.avoids_barriers and k >= _SHORTEST_K:
+        return decide_direct(caps, n if swaps_sides(m, n, a_along=a_along, b_along=b_along) else m)
     if vectors <= MAX_VECTORS and k >= _SHORT_K:
         return decide_matvec(caps, vectors, max(m, n), k, batch, along=along, computed=computed, slices=slices)
     lanes = decide_lanes(caps, vectors, k) if along else None
     if lanes is not None:
         return lanes
-    if k < 8:
+    if k < _SHORTEST_K:
         return Naive(map_workgroup(caps))
     return (
         measured_tile(caps, m, n, k, batch, most=most) or guessed_tile(caps, m, n, k, batch, most) or Naive(map_workgroup(caps))
@@ -231,9 +239,11 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     along = {"a_along": s.a is None or s.a.k_fast, "b_along": s.b.k_fast}
     gate_up = gate_up_slices(ctx, group)
 
-    def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tile | Split | Matvec | MatvecLanes | Naive, int, bool]:
+    def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tile | Split | Matvec | MatvecLanes | Barrierless | Naive, int, bool]:
         """The variant, for how many vectors, and whether those are on the right."""
         found = decide(ctx.caps, m, n, k, batch, **along, computed=computed, slices=max(1, len(gate_up)), most=parts)
+        if isinstance(found, Barrierless):
+            return found, 0, swaps_sides(m, n, **along)
         return (found, min(m, n), m > n) if isinstance(found, Matvec | MatvecLanes) else (found, 0, False)
 
     choice, _, swapped = ctx.choose(group.root, chosen, s.m, s.n, s.k, product(s.batch))
@@ -243,7 +253,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     p = Puller(ctx, group, kb)
     if isinstance(choice, Tile):
         groups = _emit_tiles(p, s, choice)
-    elif isinstance(choice, Matvec | MatvecLanes):
+    elif isinstance(choice, Matvec | MatvecLanes | Barrierless):
         groups = _emit_matvec(p, s, choice, swapped=swapped, gate_up=gate_up)
     else:
         groups = _emit_naive(p, s, choice)
@@ -256,7 +266,7 @@ def _emit_tiles(p: Puller, s: MatmulProblem, tile: Tile) -> Dim:
     batch = p.split(entry, s.batch)
     a = strided_loader(p, s.a, s.a.base(p, batch), m0, s.m, s.k, tile.bm, tile, "tile_a")
     b = strided_loader(p, s.b, s.b.base(p, batch), n0, s.n, s.k, tile.bn, tile, "tile_b")
-    emit_tiled(p.kb, tile, s.compute, s.k, a, b)
+    emit_tiled(p.kb, tile, s.compute, s.k, a, b, p.ctx.max(s.k))
 
     def store(m: str, n: str, value: str) -> None:
         idx = s.index(p, batch, m, n)
@@ -291,8 +301,10 @@ def _shared_by_rows(p: Puller, s: MatmulProblem) -> list[tuple[int, Shape]]:
     return [(a, shape) for a, shape in found.items() if shape and shape[-1] == s.n != 1 and all(d == 1 for d in shape[:-1])]
 
 
-def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec | MatvecLanes, *, swapped: bool, gate_up: tuple[int, ...]) -> Dim:
-    """The side with few rows is the vectors; `swapped` when that is the right operand."""
+def _emit_matvec(
+    p: Puller, s: MatmulProblem, choice: Matvec | MatvecLanes | Barrierless, *, swapped: bool, gate_up: tuple[int, ...]
+) -> Dim:
+    """The left side is the vectors; the right one if `swapped`."""
 
     def index(batch: Index, vector: str, row: str) -> Index:
         return s.index(p, batch, row, vector) if swapped else s.index(p, batch, vector, row)
@@ -302,6 +314,8 @@ def _emit_matvec(p: Puller, s: MatmulProblem, choice: Matvec | MatvecLanes, *, s
         roles = Roles(s.b, s.nodes[1], (), s.a, s.batch, s.n, s.m, s.k, s.compute, index)
     else:
         roles = Roles(s.a, s.nodes[0], s.lead, s.b, s.batch, s.m, s.n, s.k, s.compute, index, gate_up)
+    if isinstance(choice, Barrierless):
+        return emit_direct(p, roles, choice)
     return emit_matvec(p, roles, choice) if isinstance(choice, Matvec) else emit_lanes(p, roles, choice)
 
 

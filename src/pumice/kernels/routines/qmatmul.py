@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, product
-from pumice.ir.graph import Node
+from pumice.ir.graph import Graph, Node
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.pull import Puller
 from pumice.kernels.quant import format_of
 from pumice.kernels.routines.common import Side, gate_up_slices, merged_rows
+from pumice.kernels.routines.qdirect import QDirect, decide_qdirect, emit_qdirect
 from pumice.kernels.routines.qmatvec import MAX_VECTORS, QMatmulProblem, QMatvec, decide_matvec, emit_matvec, store
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
 
@@ -24,13 +25,15 @@ TILES = (
 )
 
 
-def decide(caps: Caps, m: int, n: int, k: int, *, together: int = 16, unit_bytes: int = 36) -> Tile | QMatvec:
+def decide(caps: Caps, m: int, n: int, k: int, *, together: int = 16, unit_bytes: int = 36) -> Tile | QMatvec | QDirect:
     """The variant for the greatest sizes; for `together` and `unit_bytes` see `decide_matvec`.
 
     >>> decide(Caps.preset("h200"), 1, 4096, 4096).name, decide(Caps.preset("browser-baseline"), 512, 4096, 4096).name
     ('matvec 16x32 2 rows by digits', 'tiled 32x64x32 4x4')
     """
     # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
+    if caps.avoids_barriers:
+        return decide_qdirect(caps, m)
     if m <= MAX_VECTORS:
         return decide_matvec(caps, m, n, k, together, unit_bytes)
     return choose_tile(caps, TILES, m, n, 1, waste=2.0) or fitting(caps, TILES)[-1]
@@ -54,7 +57,12 @@ def problem(ctx: LowerContext, group: Group) -> QMatmulProblem:
 
 def pulls_left(ctx: LowerContext, node: Node) -> bool:
     """Whether a qmatmul has so few vectors that every workgroup may compute them for itself."""
-    return ctx.at_most(node.id, product(node.type.shape[:-1]), MAX_PULLED)
+    return not ctx.caps.avoids_barriers and ctx.at_most(node.id, product(node.type.shape[:-1]), MAX_PULLED)
+
+
+def has_kernel(caps: Caps, graph: Graph, node: Node) -> bool:
+    """Whether a qmatmul reads its activations as they are, as the kernels do."""
+    return node.attr["precision"] == "exact" or caps.multiplies_bytes
 
 
 def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -64,7 +72,7 @@ def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     f = format_of(dtype)
     together, unit_bytes = 4 * min(f.groups) if f.whole else 0, dtype.block_bytes * f.unit // dtype.block
 
-    def chosen(m: int, n: int) -> tuple[Tile | QMatvec, int]:
+    def chosen(m: int, n: int) -> tuple[Tile | QMatvec | QDirect, int]:
         """The variant, and for how many vectors."""
         found = decide(ctx.caps, m, n, s.k, together=together, unit_bytes=unit_bytes)
         return found, m if isinstance(found, QMatvec) else 0
@@ -72,15 +80,21 @@ def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     choice, _ = ctx.choose(group.root, chosen, s.m, s.n)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
-    groups = _emit_tiles(p, s, choice) if isinstance(choice, Tile) else emit_matvec(p, s, choice)
+    if isinstance(choice, QDirect):
+        groups = emit_qdirect(p, s, choice)
+    else:
+        groups = _emit_tiles(p, s, choice) if isinstance(choice, Tile) else emit_matvec(p, s, choice)
     return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]
 
 
 # -- tiles --------------------------------------------------------------------------------------------------------------
 class QuantLoader:
-    """A tile Loader for quantised rows; a thread takes a piece of codes from each of four neighbouring rows."""
+    """A tile Loader for quantised rows; a thread takes a piece of codes from each of four neighbouring rows.
 
-    def __init__(self, p: Puller, s: QMatmulProblem, first: str, tile: Tile, name: str) -> None:
+    With `group`, a WGSL name, they are those of one of several weights.
+    """
+
+    def __init__(self, p: Puller, s: QMatmulProblem, first: str, tile: Tile, name: str, group: str = "") -> None:
         kb = p.kb
         self.p, self.name, self.width = p, name, tile.bn
         self.operand = p.operand(s.weight)
@@ -97,6 +111,7 @@ class QuantLoader:
             rows = []
             for c in range(4):
                 row = f"min({first} + {across} * 4u + {c}u, {kb.dim(s.n - 1)})"
+                row = f"({row} + {group} * {kb.dim(s.n)})" if group else row
                 rows.append(kb.let(f"{row} * {dtype.nbytes(s.k)}u", "row"))
             raw = [kb.fresh("raw") for _ in range(3 if self.format.minimum else 2)]
             kb.emit(f"var {raw[0]}: vec4<u32>;")
@@ -144,6 +159,6 @@ def _emit_tiles(p: Puller, s: QMatmulProblem, tile: Tile) -> Dim:
     m0, n0, _, blocks = tile_origin(p, tile, s.m, s.n)
     a = strided_loader(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile, "tile_a")
     b = QuantLoader(p, s, n0, tile, "tile_b")
-    emit_tiled(p.kb, tile, "f32", s.k, a, b)
+    emit_tiled(p.kb, tile, "f32", s.k, a, b, p.ctx.max(s.k))
     store_tile(p, tile, "f32", m0, n0, s.m, s.n, lambda m, n, value: store(p, s, m, n, [value]), written=True)
     return blocks

@@ -27,11 +27,23 @@ _LARGEST = 8355000.0
 
 
 @dataclass(frozen=True, slots=True)
+class OneRow:
+    """WGSL names where a workgroup has one row of x and one of several weights: the row, the weight's number, how much of K it
+    sums over, and the workgroup's number among those of the row."""
+
+    row: str
+    group: str
+    depth: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
 class QMatmulProblem:
     """x as rows of K against the n rows of the weight; `lead` are the result's axes before the last.
 
     `x` is None where the node `left` is computed as it is read. `gate_up` are the slices for gate and up, half of the
-    weight's rows each, where one result takes a row of both.
+    weight's rows each, where one result takes a row of both. With `one`, the rows of x are the entries of a batch, each with a
+    weight of its own.
     """
 
     x: Side | None
@@ -42,6 +54,7 @@ class QMatmulProblem:
     n: Dim
     k: int
     gate_up: tuple[int, ...] = ()
+    one: OneRow | None = None
 
     @property
     def results(self) -> Dim:
@@ -110,7 +123,7 @@ def decide_matvec(caps: Caps, m: int, n: int, k: int, together: int, unit_bytes:
 
 def store(p: Puller, s: QMatmulProblem, m: str, n: str, values: Sequence[str]) -> None:
     """Epilogue and store of result n of vector m; `values` is one value, or one for gate and one for up."""
-    idx = (*p.split(m, s.lead), n)
+    idx = (*p.split(m if s.one is None else s.one.row, s.lead), n)
     p.store(idx, gated_value(p, s.gate_up, idx, values))
 
 
@@ -126,6 +139,7 @@ class _MatvecKernel:
         # A thread group has one row of gate and one of up.
         choice = replace(choice, rows=max(choice.rows, len(s.gate_up)))
         self.p, self.kb, self.s, self.choice = p, p.kb, s, choice
+        self.part = "wg" if s.one is None else s.one.part
         self.each = choice.rows // 2 if s.gate_up else choice.rows  # results of a thread group per vector
         dtype = p.ctx.type(s.weight).dtype
         self.dtype, self.format = dtype, format_of(dtype)
@@ -141,19 +155,21 @@ class _MatvecKernel:
         kb, s, c, f = self.kb, self.s, self.choice, self.format
         block = self.each * c.thread_groups
         kb.emit(f"let lane = lid % {c.lanes}u;")
-        kb.emit(f"let first = wg * {block}u + (lid / {c.lanes}u) * {self.each}u;")
+        kb.emit(f"let first = {self.part} * {block}u + (lid / {c.lanes}u) * {self.each}u;")
         # Vectors and rows past the end repeat the last one: their sums are not stored.
-        vectors = Vectors(self.p, s.left, s.x, s.lead, (), s.m, s.k)
+        vectors = Vectors(self.p, s.left, s.x, s.lead, () if s.one is None else (s.one.row,), s.m, s.k)
         row_bytes = self.dtype.nbytes(s.k)
         numbers = [f"min(first + {r}u, {kb.dim(s.results - 1)})" for r in range(self.each)]
         if s.gate_up:
             numbers += [f"({r} + {kb.dim(s.results)})" for r in numbers]
+        if s.one is not None:
+            numbers = [f"({r} + {s.one.group} * {kb.dim(s.n)})" for r in numbers]
         rows = [kb.let(f"{r} * {row_bytes}u", "row") for r in numbers]
         sums = [f"sum{v}_{r}" for v in range(self.count) for r in range(c.rows)]
         for name in sums:
             kb.emit(f"var {name} = 0.0;")
         self._declare()
-        kb.open(f"for (var k0 = 0u; k0 < {s.k}u; k0 += {c.chunk}u)")
+        kb.open(f"for (var k0 = 0u; k0 < {f'{s.k}u' if s.one is None else s.one.depth}; k0 += {c.chunk}u)")
         kb.emit(f"let units = min({c.chunk}u, {s.k}u - k0) / {f.unit}u;")
         self._share(vectors)
         # Loads of several units are in flight together; the second loop takes the remainder.
@@ -303,7 +319,7 @@ class _MatvecKernel:
             _group_totals(kb, c, sums)
         kb.open(f"if (lid < {self.count * self.each * c.thread_groups}u)")
         kb.emit(f"let which = lid / {c.thread_groups}u;")
-        n = kb.let(f"wg * {block}u + (lid % {c.thread_groups}u) * {self.each}u + which % {self.each}u", "n")
+        n = kb.let(f"{self.part} * {block}u + (lid % {c.thread_groups}u) * {self.each}u + which % {self.each}u", "n")
         m = kb.let(f"which / {self.each}u", "m")
         kb.open(f"if ({n} < {kb.dim(s.results)} && {m} < {kb.dim(s.m)})")
         p.push()
@@ -320,7 +336,7 @@ class _MatvecKernel:
         kb, p, s = self.kb, self.p, self.s
         for v in range(self.count):
             for e in range(self.each):
-                n = kb.let(f"wg * {block}u + lid * {self.each}u + {e}u", "n")
+                n = kb.let(f"{self.part} * {block}u + lid * {self.each}u + {e}u", "n")
                 kb.open(f"if ({n} < {kb.dim(s.results)} && {v}u < {kb.dim(s.m)})")
                 p.push()
                 store(p, s, f"{v}u", n, [f"sum{v}_{e + h}" for h in range(0, self.choice.rows, self.each)])

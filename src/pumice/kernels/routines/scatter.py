@@ -1,4 +1,4 @@
-"""scatter_add and scatter_set: every output looks up the updates that name its row, so that repeats give the same bits."""
+"""Writes by index: every output looks up the updates that name its row, so that repeats give the same bits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pumice.kernels.context import Group, LowerContext, find_view
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import Index, Puller
 from pumice.kernels.rows import layout
+from pumice.kernels.rows.folds import combine
 from pumice.kernels.rows.layout import ROW_VARIANTS, RowThreads, RowTile
 
 # What each variant is for, by how its name begins; the longer beginnings first.
@@ -167,7 +168,10 @@ class _ScatterKernel:
         self.kb.emit(self.p.out().store_word(target, lanes))
 
     def added(self, a: str, b: str) -> str:
-        return self.p.wrap(self.n, f"{a} + {b}")
+        largest = self.n.attr.get("largest")
+        if largest is None:
+            return self.p.wrap(self.n, f"{a} + {b}")
+        return combine("max" if largest else "min", self.n.type.dtype.compute, a, b)
 
     def open_thread(self, shape: tuple[Dim, ...]) -> Index:
         """A thread an element of `shape`: opens the block of those that exist, which the caller closes; gives the index."""

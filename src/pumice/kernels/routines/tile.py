@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv
+from pumice.errors import LimitError
 from pumice.kernels.builder import Extent, KernelBuilder
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.common import Side, divides, load_pair, unpack_pair, vector_elements
@@ -276,8 +277,8 @@ class PairLoader(StridedLoader):
         return [f"vec4<f32>({', '.join(f'{pair}.{axis}' for pair in pairs)})" for axis in "xy"]
 
 
-def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Extent, a: Loader, b: Loader) -> None:
-    """The loop over K; leaves the thread's results in `acc{i}_{j}`, vec4s of tn in row i, for `store_tile`."""
+def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Extent, a: Loader, b: Loader, longest: int = 0) -> None:
+    """The loop over K, of up to `longest` elements; leaves results in `acc{i}_{j}`, vec4s of tn in row i, for `store_tile`."""
     _place_thread(kb, tile)
     vectors = tile.tn // 4
     for i in range(tile.tm):
@@ -301,7 +302,7 @@ def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Extent, a: Loader
     # Written out, so that loads of the next k overlap with the arithmetic of this one: GPUs' compilers stop short of it. In
     # full only on large devices, as shaders of such a length take long to compile.
     steps = tile.bk // tile.slices
-    written = steps if kb.caps.long_shaders else 2 if kb.caps.unrolls else 1
+    written = steps if kb.caps.long_shaders or _too_long(kb, tile, longest) else 2 if kb.caps.unrolls else 1
     kb.open(f"for (var kk = 0u; kk < {steps}u; kk += {written}u)" if written < steps else "")
     for i in range(written):
         kb.open("")
@@ -312,6 +313,22 @@ def emit_tiled(kb: KernelBuilder, tile: Tile, compute: str, k: Extent, a: Loader
     kb.close()
     if tile.slices > 1:
         _add_slices(kb, tile, compute)
+
+
+def _too_long(kb: KernelBuilder, tile: Tile, longest: int) -> bool:
+    """Whether the loops over K have more rounds than the device runs; those of tiles alone must not."""
+    limit = kb.caps.loop_rounds
+    if limit is None:
+        return False
+    tiles = -(-longest // tile.bk)
+    if tiles >= limit:
+        raise LimitError(
+            f"a sum of {longest} products takes more than the {limit} rounds of a loop that {kb.caps.name} runs",
+            hint="split it, or run it on the host or on a hardware GPU",
+            length=longest,
+            limit=limit,
+        )
+    return tiles * (tile.bk // tile.slices + 2) >= limit
 
 
 def _place_thread(kb: KernelBuilder, tile: Tile) -> None:

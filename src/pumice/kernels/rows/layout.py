@@ -224,7 +224,8 @@ class RowThreads:
     def scratch(self, type: str) -> str:
         """A workgroup array with one entry per thread."""
         if type not in self._scratch:
-            self._scratch[type] = self.kb.shared(f"scratch_{type}", type, self.tile.workgroup)
+            name = "scratch_" + type.replace("<", "_").replace(">", "")
+            self._scratch[type] = self.kb.shared(name, type, self.tile.workgroup)
         return self._scratch[type]
 
     def reduce(self, fold: str, type: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""Pooling, its gradients and the gradient of resizing: a thread per result, which walks the few elements that it depends on."""
+"""Pooling, its gradients, that of resizing, and overlap-add: a thread per result, which walks the few elements it depends on."""
 
 from __future__ import annotations
 
@@ -161,7 +161,22 @@ def _upsample_grad(p: Puller, n: Node, idx: Index) -> str:
     return total
 
 
+def _overlap_add(p: Puller, n: Node, idx: Index) -> str:
+    kb, x, hop = p.kb, n.operands["x"], n.attr["hop"]
+    count, size = p.ctx.type(x).shape[-2:]
+    *batch, i = idx
+    # Frames f with f · hop ≤ i < f · hop + size.
+    first = kb.let(f"(max({i} + {hop}u, {kb.dim(size)}) - {kb.dim(size)}) / {hop}u", "first")
+    end = kb.let(f"min({i} / {hop}u + 1u, {kb.dim(count)})", "end")
+    total = kb.fresh("sum")
+    kb.emit(f"var {total} = 0.0;")
+    with _loops(p, [(first, end)]) as (frame,):
+        kb.emit(f"{total} += {p.value(x, (*batch, frame, kb.let(f'{i} - {frame} * {hop}u')))};")
+    return total
+
+
 _ELEMENTS: dict[str, Element] = {
+    "overlap_add": _overlap_add,
     "max_pool": _max_pool,
     "mean_pool": _mean_pool,
     "mean_pool_grad": _mean_pool_grad,

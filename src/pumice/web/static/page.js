@@ -156,27 +156,28 @@ function lastSentenceEnd(text) {
 }
 
 // page/settings.ts
-var SETTINGS = [{ key: "temperature", named: "temperature", label: "Temperature", about: "0 always takes the likeliest token.", min: 0, max: 10, step: "any" }, { key: "topP", named: "top_p", label: "Top-p", about: "The likeliest tokens that have this probability together.", min: 0, max: 1, step: "any" }, { key: "topK", named: "top_k", label: "Top-k", about: "So many of the likeliest tokens; 0 is all of them.", min: 0, max: 1e6, step: 1 }, { key: "minP", named: "min_p", label: "Min-p", about: "Tokens at least this likely, relative to the likeliest.", min: 0, max: 1, step: "any" }, { key: "repeatPenalty", named: "repeat_penalty", label: "Repeat penalty", about: "Above 1 makes repetition less likely.", min: 0.01, max: 10, step: "any" }, { key: "maxTokens", named: "", label: "Longest answer", about: "In tokens.", min: 1, max: 1e6, step: 1 }, { key: "seed", named: "", label: "Seed", about: "The same seed gives the same answer; empty is random.", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 }], Settings = class {
-  constructor(model, store) {
-    this.model = model, this.store = store, this.kept = remembered.get(store, {}), this.system = model.info.chat ? h("textarea", { rows: 3, oninput: () => this.take() }) : null;
+var SETTINGS = [{ key: "temperature", named: "temperature", label: "Temperature", about: "0 always takes the likeliest token.", min: 0, max: 10, step: "any" }, { key: "topP", named: "top_p", label: "Top-p", about: "The likeliest tokens that have this probability together.", min: 0, max: 1, step: "any" }, { key: "topK", named: "top_k", label: "Top-k", about: "So many of the likeliest tokens; 0 is all of them.", min: 0, max: 1e6, step: 1 }, { key: "minP", named: "min_p", label: "Min-p", about: "Tokens at least this likely, relative to the likeliest.", min: 0, max: 1, step: "any" }, { key: "repeatPenalty", named: "repeat_penalty", label: "Repeat penalty", about: "Above 1 makes repetition less likely.", min: 0.01, max: 10, step: "any" }, { key: "maxTokens", named: "", label: "Longest answer", about: "In tokens.", min: 1, max: 1e6, step: 1 }, { key: "seed", named: "", label: "Seed", about: "The same seed gives the same answer; empty is random.", min: 0, max: Number.MAX_SAFE_INTEGER, step: 1 }], IN_THIS_TAB = { longest: 512, most: {} }, Settings = class {
+  constructor(model, rules = IN_THIS_TAB) {
+    this.model = model, this.rules = rules, this.store = `pumice-settings:${model.info.name}`, this.kept = remembered.get(this.store, {}), this.system = model.info.chat ? h("textarea", { rows: 3, oninput: () => this.take() }) : null;
     let rows = SETTINGS.map((setting) => {
-      let box = h("input", { type: "number", inputmode: setting.step === 1 ? "numeric" : "decimal", min: setting.min, max: setting.max, step: setting.step, placeholder: this.usual(setting), oninput: () => this.take() });
+      let box = h("input", { type: "number", inputmode: setting.step === 1 ? "numeric" : "decimal", min: setting.min, max: rules.most[setting.key] ?? setting.max, step: setting.step, placeholder: this.usual(setting), oninput: () => this.take() });
       return this.boxes.set(setting.key, box), field(setting.label, box, setting.about);
     });
     this.element = h("details", { class: "settings" }, h("summary", {}, "Settings"), h("div", { class: "body" }, this.system ? field("System text", this.system, "Who the model is and how it answers.") : null, h("div", { class: "fields" }, rows), button("Reset to the model's own", () => this.reset()))), this.fill();
   }
   model;
-  store;
+  rules;
   element;
+  store;
   kept;
   boxes = new Map();
   system;
   options() {
-    let { system, ...numbers } = this.kept;
-    return { maxTokens: 512, ...numbers, ...system && this.system ? { system } : {} };
+    let { system, ...numbers } = this.kept, { longest } = this.rules;
+    return { ...longest === null ? {} : { maxTokens: longest }, ...numbers, ...system && this.system ? { system } : {} };
   }
   usual({ key, named }) {
-    if (key === "maxTokens") return "512";
+    if (key === "maxTokens") return String(this.rules.longest ?? "no limit");
     if (key === "seed") return "random";
     let value = this.model.info.defaults?.[named];
     return value === void 0 ? "" : String(Number(value.toPrecision(6)));
@@ -243,12 +244,17 @@ function take(waiting) {
 }
 
 // page/trouble.ts
-import { InputError } from "./pumice.js";
-var TITLES = { "no-network": ["The model could not be downloaded", "retry"], "not-found": ["A file of the model is missing", "retry"], source: ["The model could not be downloaded", "retry"], "wrong-hash": ["A file of the model is damaged", "forget"], "damaged-file": ["A file of the model is damaged", "forget"], format: ["This page cannot read the model", "retry"], "disk-full": ["The browser has no storage left", "retry"], limit: ["The model does not fit this device", "none"], shader: ["A part of the model does not compile on this device", "none"], "out-of-memory": ["The device has no memory left", "retry"], "device-lost": ["The graphics device was reset", "retry"], device: ["The graphics device failed", "retry"], "run-cancelled": ["Stopped", "retry"], "not-finite": ["The model gave no usable numbers", "retry"], diverged: ["The loss is no number any more", "retry"], data: ["Nothing can be learnt from this data", "none"], closed: ["The model was closed", "retry"] }, REFUSED = ["The model does not take this", "none"];
+var REFUSED = ["The model does not take this", "none"], TITLES = { "no-network": ["The model could not be downloaded", "retry"], "not-found": ["A file of the model is missing", "retry"], source: ["The model could not be downloaded", "retry"], "wrong-hash": ["A file of the model is damaged", "forget"], "damaged-file": ["A file of the model is damaged", "forget"], format: ["This page cannot read the model", "retry"], "disk-full": ["The browser has no storage left", "retry"], limit: ["The model does not fit this device", "none"], shader: ["A part of the model does not compile on this device", "none"], "out-of-memory": ["The device has no memory left", "retry"], "device-lost": ["The graphics device was reset", "retry"], device: ["The graphics device failed", "retry"], "run-cancelled": ["Stopped", "retry"], "not-finite": ["The model gave no usable numbers", "retry"], diverged: ["The loss is no number any more", "retry"], data: ["Nothing can be learnt from this data", "none"], closed: ["The model was closed", "retry"], input: REFUSED, "unknown-name": REFUSED, "missing-name": REFUSED, shape: REFUSED, dtype: REFUSED, symbol: REFUSED, "index-range": REFUSED }, ShownError = class extends Error {
+  constructor(trouble) {
+    super(trouble.message), this.trouble = trouble;
+  }
+  trouble;
+};
 function troubleOf(error) {
+  if (error instanceof ShownError) return error.trouble;
   let { code, message, hint } = described(error);
   if (code === "no-device") return noAdapter(message);
-  let [title, remedy] = TITLES[code] ?? (error instanceof InputError ? REFUSED : ["Something went wrong", "retry"]);
+  let [title, remedy] = TITLES[code] ?? ["Something went wrong", "retry"];
   return { title, message, hint, code, remedy };
 }
 function described(error) {
@@ -279,14 +285,10 @@ function troubleCard(trouble, retry, forget) {
   return h("section", { class: "card trouble", role: "alert" }, h("h2", {}, title), h("p", {}, sentence(message)), hint ? h("p", {}, sentence(hint)) : null, steps ? h("ul", {}, steps.map(([who, what]) => h("li", {}, h("b", {}, `${who}: `), what))) : null, h("div", { class: "row" }, actions, h("small", {}, "Code: ", h("code", {}, code))));
 }
 
-// page/chat.ts
-import { signReceipt } from "./pumice.js";
-function mountChat(root, model) {
-  new ChatView(root, model);
-}
+// page/conversation.ts
 var ChatView = class {
-  constructor(root, model) {
-    this.model = model, this.store = `pumice-chat:${model.info.name}`, this.messages = remembered.get(this.store, []).filter((m) => typeof m?.content == "string"), this.settings = new Settings(model, `pumice-settings:${model.info.name}`), this.box = h("textarea", { rows: 1, "aria-label": "Message", placeholder: model.info.chat ? "Ask something" : "A text to go on with", enterkeyhint: "send", onkeydown: (event) => this.onKey(event), oninput: () => this.fitBox() }), this.send = h("button", { type: "submit", class: "main" }, "Send");
+  constructor(root, model, place) {
+    this.model = model, this.place = place, this.messages = remembered.get(place.store, []).filter((m) => typeof m?.content == "string"), this.settings = new Settings(model, place.settings), this.box = h("textarea", { rows: 1, "aria-label": "Message", placeholder: model.info.chat ? "Ask something" : "A text to go on with", enterkeyhint: "send", onkeydown: (event) => this.onKey(event), oninput: () => this.fitBox() }), this.send = h("button", { type: "submit", class: "main" }, "Send");
     let form = h("form", { class: "composer", onsubmit: (event) => {
       event.preventDefault(), this.running ? this.stop() : this.ask();
     } }, h("div", { class: "row write" }, this.box, this.send), h("div", { class: "row under" }, this.settings.element, this.speed, button("Clear", () => this.clear(), { "aria-label": "Clear the conversation" })));
@@ -297,9 +299,9 @@ var ChatView = class {
     }), this.draw(), this.box.focus({ preventScroll: !0 });
   }
   model;
+  place;
   messages;
   running = null;
-  store;
   settings;
   log = h("div", { class: "log", role: "group", "aria-label": "Conversation" });
   spoken = h("div", { class: "unseen", role: "log", "aria-live": "polite", "aria-label": "Answer" });
@@ -308,6 +310,11 @@ var ChatView = class {
   speed = h("output", { class: "speed", "aria-live": "off" });
   atEnd = !0;
   keeps = !0;
+  use(model) {
+    this.model = model;
+    let settings = new Settings(model, this.place.settings);
+    settings.element.open = this.settings.element.open, this.settings.element.replaceWith(settings.element), this.settings = settings, this.messages.length === 0 && this.draw();
+  }
   onKey(event) {
     event.key !== "Enter" || event.shiftKey || event.isComposing || (event.preventDefault(), this.running || this.ask());
   }
@@ -322,12 +329,11 @@ var ChatView = class {
     this.running?.cancel(), announce("Stopped");
   }
   clear() {
-    this.stop(), this.messages.length = 0, remembered.delete(this.store), this.speed.textContent = "", this.spoken.replaceChildren(), this.draw(), announce("The conversation is cleared"), this.box.focus();
+    this.stop(), this.messages.length = 0, remembered.delete(this.place.store), this.speed.textContent = "", this.spoken.replaceChildren(), this.draw(), announce("The conversation is cleared"), this.box.focus();
   }
   draw() {
     if (this.messages.length === 0) {
-      let does = this.model.info.chat ? "Ask it anything." : "It has no chat template: it goes on with your text.", welcome = `${this.model.info.name} runs on this device. ${does} What you type stays here.`;
-      this.log.replaceChildren(h("p", { class: "empty" }, welcome));
+      this.log.replaceChildren(h("p", { class: "empty" }, this.place.welcome(this.model)));
       return;
     }
     this.log.replaceChildren(...this.messages.map((message, at) => this.drawn(message, at))), this.atEnd = !0, this.follow();
@@ -337,10 +343,10 @@ var ChatView = class {
     text.show(message.content);
     let copy = button("Copy", () => {
       copyText(message.content, copy);
-    }), actions = [copy, mine ? button("Edit", () => this.edit(at)) : null, !mine && at === this.messages.length - 1 ? button("Regenerate", () => this.regenerate()) : null, answer ? button("Receipt", () => {
+    }), actions = [copy, mine ? button("Edit", () => this.edit(at)) : null, !mine && at === this.messages.length - 1 ? button("Regenerate", () => this.regenerate()) : null, answer?.receipt && this.place.sign ? button("Receipt", () => {
       this.receipt(answer);
     }, { "aria-label": "Download the receipt of this answer" }) : null, answer?.finishReason === "length" ? h("small", {}, "reached the longest answer") : null, answer?.finishReason === "cancelled" ? h("small", {}, "stopped") : null];
-    return h("article", { class: mine ? "said user" : "said model", "aria-label": mine ? "You" : this.model.info.name }, text.element, h("div", { class: "row actions" }, actions));
+    return h("article", { class: mine ? "said user" : "said model", "aria-label": mine ? "You" : message.by ?? this.model.info.name }, text.element, h("div", { class: "row actions" }, actions));
   }
   edit(at) {
     let message = this.messages[at];
@@ -350,12 +356,14 @@ var ChatView = class {
     this.running || (this.messages.at(-1)?.role === "assistant" && this.messages.pop(), this.answer());
   }
   async receipt(answer) {
-    try {
-      download(`receipt-${(new Date()).toISOString().replace(/[:.]/g, "-")}.json`, await signReceipt(answer.receipt));
-    } catch (error) {
-      let { title, message } = troubleOf(error);
-      notice(`${title}: ${message}`);
-    }
+    if (!(!answer.receipt || !this.place.sign))
+      try {
+        let signed = await this.place.sign(answer.receipt);
+        download(`receipt-${(new Date()).toISOString().replace(/[:.]/g, "-")}.json`, signed);
+      } catch (error) {
+        let { title, message } = troubleOf(error);
+        notice(`${title}: ${message}`);
+      }
   }
   answer() {
     this.keep(), this.draw();
@@ -363,15 +371,15 @@ var ChatView = class {
     this.log.append(article), this.atEnd = !0, this.follow(), announce("Answering"), this.stream(article, text);
   }
   async stream(article, text) {
-    let { info } = this.model, { system, ...options } = this.settings.options(), asked = info.chat ? [...system ? [{ role: "system", content: system }] : [], ...this.messages] : this.messages, speaker = new Speaker(this.spoken), [said, drawing] = ["", 0];
+    let { info } = this.model, { system, ...options } = this.settings.options(), said = this.messages.map(({ role, content }) => ({ role, content })), asked = info.chat && system ? [{ role: "system", content: system }, ...said] : said, speaker = new Speaker(this.spoken), [shown, drawing] = ["", 0];
     try {
       let prompt = info.chat ? asked : asked.map((m) => m.content).join(`
 `), generation = this.model.generate(prompt, options);
       this.setRunning(generation);
       let pace = new Pace(this.speed);
       for await (let piece of generation)
-        said += piece, article.classList.remove("waiting"), pace.count(generation.tokens), drawing ||= requestAnimationFrame(() => {
-          drawing = 0, text.show(said), speaker.hear(said), this.follow();
+        shown += piece, article.classList.remove("waiting"), pace.count(generation.tokens), drawing ||= requestAnimationFrame(() => {
+          drawing = 0, text.show(shown), speaker.hear(shown), this.follow();
         });
       let answer = await generation.result;
       cancelAnimationFrame(drawing), speaker.hear(answer.text, !0), this.finish(answer, article);
@@ -384,18 +392,18 @@ var ChatView = class {
     }
   }
   finish(answer, article) {
-    let { completionTokens } = answer.usage;
-    this.messages.push({ role: "assistant", content: answer.text }), this.keep(), article.replaceWith(this.drawn({ role: "assistant", content: answer.text }, this.messages.length - 1, answer));
+    let { completionTokens } = answer.usage, message = { role: "assistant", content: answer.text, by: this.model.info.name };
+    this.messages.push(message), this.keep(), article.replaceWith(this.drawn(message, this.messages.length - 1, answer));
     let rate = answer.timings.tokensPerSecond;
     this.speed.textContent = `${plural(completionTokens, "token")}${rate > 0 ? ` · ${rate.toFixed(1)}/s` : ""}`, this.follow();
   }
   setRunning(generation) {
-    this.running = generation, this.send.textContent = generation ? "Stop" : "Send", this.send.classList.toggle("stop", generation !== null);
+    this.running = generation, this.place.onRunning?.(generation !== null), this.send.textContent = generation ? "Stop" : "Send", this.send.classList.toggle("stop", generation !== null);
     for (let element of this.log.querySelectorAll(".user .actions button"))
       element.textContent === "Edit" && (element.disabled = generation !== null);
   }
   keep() {
-    remembered.set(this.store, this.messages) || !this.keeps || (this.keeps = !1, notice("The browser has no place to keep this conversation: it is gone when the page closes."));
+    remembered.set(this.place.store, this.messages) || !this.keeps || (this.keeps = !1, notice("The browser has no place to keep this conversation: it is gone when the page closes."));
   }
   follow() {
     this.atEnd && (this.log.scrollTop = this.log.scrollHeight);
@@ -416,6 +424,15 @@ var ChatView = class {
     this.out.textContent = `${rate.toFixed(1)} tokens/s`;
   }
 };
+
+// page/chat.ts
+import { signReceipt } from "./pumice.js";
+function mountChat(root, model) {
+  new ChatView(root, model, { store: `pumice-chat:${model.info.name}`, sign: signReceipt, welcome: ({ info }) => {
+    let does = info.chat ? "Ask it anything." : "It has no chat template: it goes on with your text.";
+    return `${info.name} runs on this device. ${does} What you type stays here.`;
+  } });
+}
 
 // page/facts.ts
 import { caches } from "./pumice.js";
@@ -461,23 +478,23 @@ var PumiceError = class extends Error {
   hint;
   fields;
   code = "error";
-}, InputError2 = class extends PumiceError {
+}, InputError = class extends PumiceError {
   code = "input";
-}, UnknownName = class extends InputError2 {
+}, UnknownName = class extends InputError {
   code = "unknown-name";
-}, MissingName = class extends InputError2 {
+}, MissingName = class extends InputError {
   code = "missing-name";
-}, ShapeError = class extends InputError2 {
+}, ShapeError = class extends InputError {
   code = "shape";
-}, DTypeError = class extends InputError2 {
+}, DTypeError = class extends InputError {
   code = "dtype";
-}, SymbolError = class extends InputError2 {
+}, SymbolError = class extends InputError {
   code = "symbol";
-}, IndexRangeError = class extends InputError2 {
+}, IndexRangeError = class extends InputError {
   code = "index-range";
-}, DataError = class extends InputError2 {
+}, DataError = class extends InputError {
   code = "data";
-}, FormatError = class extends InputError2 {
+}, FormatError = class extends InputError {
   code = "format";
 }, DamagedFile = class extends FormatError {
   code = "damaged-file";
@@ -513,7 +530,7 @@ var PumiceError = class extends Error {
   code = "no-network";
 }, WrongHash = class extends SourceError {
   code = "wrong-hash";
-}, CLASSES = [PumiceError, InputError2, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash], BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
+}, CLASSES = [PumiceError, InputError, UnknownName, MissingName, ShapeError, DTypeError, SymbolError, IndexRangeError, DataError, FormatError, DamagedFile, DiskFull, Diverged, NotFinite, PlanError, LimitError, ShaderError, DeviceError, NoDevice, DeviceLost, OutOfMemory, RunCancelled, ClosedError, SourceError, NotFound, NoNetwork, WrongHash], BY_CODE = new Map(CLASSES.map((kind) => [new kind("").code, kind]));
 
 // src/core/dims.ts
 function floorDiv(a, b) {
@@ -564,7 +581,7 @@ function exprText(e) {
 }
 
 // page/values.ts
-import { fromNumbers, InputError as InputError3, ShapeError as ShapeError2, toNumbers } from "./pumice.js";
+import { fromNumbers, InputError as InputError2, ShapeError as ShapeError2, toNumbers } from "./pumice.js";
 function typeText({ dtype, shape }) {
   return `${dtype} ${shape.length ? `[${shape.map(exprText).join(", ")}]` : "scalar"}`;
 }
@@ -576,7 +593,7 @@ function parseArray(text, type, wanted) {
   try {
     value = JSON.parse(text);
   } catch {
-    throw new InputError3(`${type.name} is no JSON`, "write a number, or nested lists such as [[1, 2], [3, 4]]");
+    throw new InputError2(`${type.name} is no JSON`, "write a number, or nested lists such as [[1, 2], [3, 4]]");
   }
   let shape = [];
   for (let at = value; Array.isArray(at); at = at[0]) shape.push(at.length);
@@ -589,7 +606,7 @@ function collect(value, shape, depth, into, name) {
   if (depth === shape.length) {
     if (typeof value == "boolean") into.push(Number(value));
     else if (typeof value == "number") into.push(value);
-    else throw new InputError3(`${name} holds ${JSON.stringify(value)?.slice(0, 40)}, which is no number`, "write numbers alone");
+    else throw new InputError2(`${name} holds ${JSON.stringify(value)?.slice(0, 40)}, which is no number`, "write numbers alone");
     return;
   }
   if (!Array.isArray(value) || value.length !== shape[depth])

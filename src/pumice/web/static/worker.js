@@ -586,9 +586,9 @@ var storedModels = { async list() {
   return storageUsage();
 } };
 async function removeBundles(store, gone, all, refuse) {
-  let listed2 = partsOf(gone), kept = partsOf(all.filter((manifest) => !gone.some(({ sha256: sha2562 }) => sha2562 === manifest.sha256))), parts = await store.parts(), unused = [...parts.keys()].filter((digest) => !kept.has(digest) && (kept.size === 0 || listed2.has(digest))), locks = new Map();
+  let listed = partsOf(gone), kept = partsOf(all.filter((manifest) => !gone.some(({ sha256: sha2562 }) => sha2562 === manifest.sha256))), parts = await store.parts(), unused = [...parts.keys()].filter((digest) => !kept.has(digest) && (kept.size === 0 || listed.has(digest))), locks = new Map();
   try {
-    for (let digest of new Set([...unused, ...listed2])) {
+    for (let digest of new Set([...unused, ...listed])) {
       let unlock = await tryLock(digest);
       if (unlock) locks.set(digest, unlock);
       else if (refuse) throw new InputError("the model is being loaded in a tab; nothing was deleted", "wait until it is loaded, or close that tab");
@@ -1809,8 +1809,8 @@ var RunQueue = class {
 
 // src/gpu/device.ts
 var WANTED_FEATURES = ["shader-f16", "subgroups", "timestamp-query"], WANTED_LIMITS = ["maxStorageBuffersPerShaderStage", "maxStorageBufferBindingSize", "maxBufferSize", "maxUniformBufferBindingSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupStorageSize", "maxComputeWorkgroupsPerDimension", "minStorageBufferOffsetAlignment", "minUniformBufferOffsetAlignment"], LIMIT_OF = { max_storage_buffers: "maxStorageBuffersPerShaderStage", max_binding_bytes: "maxStorageBufferBindingSize", max_buffer_bytes: "maxBufferSize", max_uniform_bytes: "maxUniformBufferBindingSize", max_invocations: "maxComputeInvocationsPerWorkgroup", max_workgroup_x: "maxComputeWorkgroupSizeX", workgroup_memory: "maxComputeWorkgroupStorageSize" }, LEAST_SUBGROUP = 4, SCOPES = ["internal", "out-of-memory", "validation"], NO_WEBGPU = "use a browser with WebGPU (Chrome or Edge 113, Safari 26, Firefox 141 or later), over https or on localhost, and allow it to use the GPU", Gpu = class _Gpu {
-  constructor(device2, facts) {
-    this.device = device2, this.facts = facts, this.pipelines = new Pipelines(this), this.staging = new StagingPool(this), this.lost = device2.lost.then((info) => this.onLost(info)), device2.onuncapturederror = (event) => this.onError(event.error);
+  constructor(device, facts) {
+    this.device = device, this.facts = facts, this.pipelines = new Pipelines(this), this.staging = new StagingPool(this), this.lost = device.lost.then((info) => this.onLost(info)), device.onuncapturederror = (event) => this.onError(event.error);
   }
   device;
   facts;
@@ -1833,8 +1833,8 @@ var WANTED_FEATURES = ["shader-f16", "subgroups", "timestamp-query"], WANTED_LIM
       requiredLimits[name] = asked === void 0 ? available : least ? Math.max(asked, available) : Math.min(asked, available);
     }
     try {
-      let device2 = await adapter.requestDevice({ requiredFeatures, requiredLimits });
-      return new _Gpu(device2, factsOf(adapter, device2));
+      let device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
+      return new _Gpu(device, factsOf(adapter, device));
     } catch (error) {
       throw new NoDevice(`the GPU cannot be opened: ${messageOf(error)}`, "close other pages that use the GPU, then reload");
     }
@@ -1869,9 +1869,9 @@ var WANTED_FEATURES = ["shader-f16", "subgroups", "timestamp-query"], WANTED_LIM
     return result;
   }
   watch(what, work) {
-    let { device: device2 } = this;
-    for (let kind of SCOPES) device2.pushErrorScope(kind);
-    let pop = () => Promise.all(SCOPES.map(() => device2.popErrorScope())), result;
+    let { device } = this;
+    for (let kind of SCOPES) device.pushErrorScope(kind);
+    let pop = () => Promise.all(SCOPES.map(() => device.popErrorScope())), result;
     try {
       result = work();
     } catch (error) {
@@ -1909,11 +1909,11 @@ function messageOf(error) {
 function typedError(error, what) {
   return error instanceof GPUOutOfMemoryError ? new OutOfMemory(`the GPU has no memory left for ${what}`, "close other pages that use the GPU, or use a smaller model") : new DeviceError(`${what} failed: ${error.message.slice(0, 500)}`, "report it with the plan: the browser refuses what it does");
 }
-function factsOf(adapter, device2) {
+function factsOf(adapter, device) {
   let info = adapter.info, { subgroupMinSize: least, subgroupMaxSize: most } = info, limits = {};
-  for (let name of WANTED_LIMITS) limits[name] = device2.limits[name];
+  for (let name of WANTED_LIMITS) limits[name] = device.limits[name];
   let { isFallbackAdapter } = info, words = `${info.architecture} ${info.description}`.toLowerCase();
-  return { vendor: info.vendor, architecture: info.architecture, description: info.description, software: isFallbackAdapter === !0 || /swiftshader|llvmpipe|lavapipe|basic render/.test(words), features: [...device2.features].sort(), limits, subgroupSizes: device2.features.has("subgroups") && least && most ? [least, most] : null };
+  return { vendor: info.vendor, architecture: info.architecture, description: info.description, software: isFallbackAdapter === !0 || /swiftshader|llvmpipe|lavapipe|basic render/.test(words), features: [...device.features].sort(), limits, subgroupSizes: device.features.has("subgroups") && least && most ? [least, most] : null };
 }
 function adapterName(facts) {
   return facts.description || [facts.vendor, facts.architecture].filter(Boolean).join(" ") || "this GPU";
@@ -2548,12 +2548,12 @@ var COMPARED_BYTES = 4096, Executable = class _Executable {
     });
   }
   enqueue(regime, prepared, arrays, wanted) {
-    let { device: device2 } = this.gpu;
+    let { device } = this.gpu;
     arrays.forEach((array, i) => this.upload(i, array));
-    let encoder = device2.createCommandEncoder();
+    let encoder = device.createCommandEncoder();
     regime.encode(prepared, encoder);
     let reading = this.encodeReads(encoder, wanted);
-    return regime.encodeCopies(encoder), device2.queue.submit([encoder.finish()]), reading.map(), reading;
+    return regime.encodeCopies(encoder), device.queue.submit([encoder.finish()]), reading.map(), reading;
   }
   upload(input, array) {
     let { buffer, offset, nbytes } = this.check.inputs[input].place.parts[0], bytes = new Uint8Array(array.data.buffer, array.data.byteOffset, array.data.byteLength);
@@ -3128,84 +3128,6 @@ function shown2(value) {
   return text.length > 60 ? `${text.slice(0, 59)}…` : text;
 }
 
-// src/core/version.ts
-var VERSION3 = "0.1.0";
-
-// src/model/receipt.ts
-var RECEIPT_SCHEMA = "kaminos.webgpu-route-receipt.v0", STAGED_SCHEMA = "kaminos.webgpu-staged-profile.v0", RUN_SCHEMA = "pumice.run.v1", KIT_VERSION = "0.1.52", MANIFEST2 = "manifest.json", TIMING_SOURCE = "queue-submit-wait", MAX_CONTENT = 65536, LIMITS2 = ["maxBufferSize", "maxStorageBufferBindingSize", "maxComputeWorkgroupStorageSize", "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupSizeY"];
-function textArtifact(role, text) {
-  let content = new TextEncoder().encode(text);
-  return { role, mediaType: "text/plain; charset=utf-8", shape: [content.length], content };
-}
-function jsonArtifact(role, value) {
-  let content = new TextEncoder().encode(receiptJson(value));
-  return { role, mediaType: "application/json", shape: [Array.isArray(value) ? value.length : 1], content };
-}
-function arrayArtifact(role, rows, width) {
-  let words = `{'descr': '<f4', 'fortran_order': False, 'shape': (${rows.length}, ${width}), }`, header = `${words}${" ".repeat((64 - (10 + words.length + 1) % 64) % 64)}
-`, content = new Uint8Array(10 + header.length + 4 * rows.length * width);
-  content.set([147, 78, 85, 77, 80, 89, 1, 0, header.length & 255, header.length >> 8]), content.set(new TextEncoder().encode(header), 10);
-  for (let [k, row] of rows.entries())
-    content.set(new Uint8Array(row.buffer, row.byteOffset, row.byteLength), 10 + header.length + 4 * width * k);
-  return { role, mediaType: "application/x-npy", shape: [rows.length, width], content };
-}
-async function makeReceipt(run, call) {
-  let [inputs, outputs] = await Promise.all([listed(call.inputs), listed(call.outputs)]), model = await modelEntry(run), stages = call.stages.map((stage) => ({ ...stage, ms: tenths(stage.ms) })), totalMs = tenths(stages.reduce((sum, stage) => sum + stage.ms, 0)), names = stages.map((stage) => stage.name), profile = { schema: STAGED_SCHEMA, route: "staged-submits", timingSource: TIMING_SOURCE, timestampQueryValidatedAgainstStaged: !1, requiredStages: names, stages, stageNames: names, totalMs }, route = `pumice.${call.task}.v1`;
-  return { schema: RECEIPT_SCHEMA, requestedRouteId: route, effectiveRouteId: route, status: call.status, fallbackReason: null, backend: backend(run), model: { id: model.name, revision: model.revision, weightsHash: `sha256:${model.files[0].sha256}`, dtype: model.dtype }, kernel: { kitVersion: KIT_VERSION, profile: "pumice.plan", commit: null }, inputs, outputs: outputs.map((entry) => ({ ...entry, status: "real" })), timings: { source: TIMING_SOURCE, totalMs, stages, profile }, createdAt: call.ended.toISOString(), pumice: { schema: RUN_SCHEMA, version: VERSION3, task: call.task, request: call.request, model, plans: call.plans, packs: [], degraded: [], insecure: !1, device: device(run.adapter), caps: { target: "webgpu", name: run.variant.name, ...run.variant.caps }, software: { pumice: VERSION3, browser: navigator.userAgent }, conditions: call.conditions, artifacts: { inputs: contents(call.inputs), outputs: contents(call.outputs) }, log: null } };
-}
-function receiptJson(value) {
-  if (typeof value == "bigint") return String(value);
-  if (typeof value == "number") return Number.isSafeInteger(value) ? String(value + 0) : floatText(value);
-  if (Array.isArray(value)) return `[${value.map(receiptJson).join(",")}]`;
-  if (typeof value == "object" && value !== null) {
-    let members = Object.entries(value).filter(([, inner]) => inner !== void 0);
-    return members.sort(([a], [b]) => compareText(a, b)), `{${members.map(([name, inner]) => `${JSON.stringify(name)}:${receiptJson(inner)}`).join(",")}}`;
-  }
-  return JSON.stringify(value);
-}
-function backend(run) {
-  let timed = run.features.includes("timestamp-query"), limits = LIMITS2.filter((name) => run.limits[name] !== void 0).map((name) => [name, run.limits[name]]);
-  return { kind: "webgpu-local", runtime: "browser", adapterName: deviceName(run.adapter), browser: navigator.userAgent, requestedFeatures: [...run.features].sort(), features: [...run.features].sort(), limits: Object.fromEntries(limits), timestampQuery: timed ? "requested" : "unavailable" };
-}
-function device(adapter) {
-  let { vendor, architecture, description, software, subgroupSizes } = adapter;
-  return { backend: "webgpu", target: "webgpu", name: deviceName(adapter), vendor, architecture, description, software, subgroup_size: subgroupSizes };
-}
-function deviceName(adapter) {
-  return adapter.description || [adapter.vendor, adapter.architecture].filter(Boolean).join(" ") || "unnamed adapter";
-}
-async function modelEntry({ manifest, source }) {
-  let bytes = new TextEncoder().encode(manifest.text);
-  return { name: String(manifest.model.name ?? "function"), source, revision: "unversioned", format: "bundle", architecture: manifest.model.architecture ?? null, dtype: mainDtype(manifest), files: [{ name: MANIFEST2, bytes: bytes.length, sha256: await sha256Hex(bytes) }] };
-}
-function mainDtype(manifest) {
-  let bytes = new Map();
-  for (let weight of manifest.weights) bytes.set(weight.dtype, (bytes.get(weight.dtype) ?? 0) + weight.bytes);
-  return [...bytes].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "none";
-}
-async function listed(artifacts) {
-  return Promise.all(artifacts.map(async ({ role, shape, content }) => {
-    let sha2562 = await sha256Hex(content);
-    return { role, artifactId: `${role}-${sha2562.slice(0, 16)}`, sha256: sha2562, shape };
-  }));
-}
-function contents(artifacts) {
-  let found = {};
-  for (let { role, mediaType, content } of artifacts) {
-    let entry = { mediaType, bytes: content.length, hash: "sha-256" };
-    content.length > MAX_CONTENT ? found[role] = entry : mediaType === "application/x-npy" ? found[role] = { ...entry, content: base64(content), encoding: "base64" } : found[role] = { ...entry, content: new TextDecoder("utf-8", { ignoreBOM: !0 }).decode(content), encoding: "utf-8" };
-  }
-  return found;
-}
-function base64(bytes) {
-  let text = "";
-  for (let byte of bytes) text += String.fromCharCode(byte);
-  return btoa(text);
-}
-function tenths(ms) {
-  return Math.floor(ms * 10 + 0.5) / 10;
-}
-
 // src/model/answers.ts
 var SAMPLER = "threefry2x32", Answers = class {
   constructor(model) {
@@ -3216,10 +3138,10 @@ var SAMPLER = "threefry2x32", Answers = class {
   model;
   engine;
   async generate(prompt, options, onText, signal) {
-    let { model } = this, settings = settingsOf(options, model.causal.sampler, model.vocab), text = await model.texts(), promptTokens = text.encodePrompt(prompt, settings.system, settings.raw), limit = limitOf(promptTokens, settings, model.vocab, model.cache.context), ends = new Set([...settings.stopTokens, ...settings.ignoreEos ? [] : model.causal.tokenizer.eos]), sequence = this.engine.add({ promptTokens, settings, limit, ends, tokenBytes: text.tokenBytes, onText }), cancel = () => this.engine.cancel(sequence);
+    let { model } = this, settings = settingsOf(options, model.causal.sampler, model.vocab), [text, receipts] = await Promise.all([model.texts(), import("./receipt.js")]), promptTokens = text.encodePrompt(prompt, settings.system, settings.raw), limit = limitOf(promptTokens, settings, model.vocab, model.cache.context), ends = new Set([...settings.stopTokens, ...settings.ignoreEos ? [] : model.causal.tokenizer.eos]), sequence = this.engine.add({ promptTokens, settings, limit, ends, tokenBytes: text.tokenBytes, onText }), cancel = () => this.engine.cancel(sequence);
     signal.aborted && cancel(), signal.addEventListener("abort", cancel, { once: !0 });
     try {
-      return await this.answer(prompt, sequence, await sequence.finished);
+      return await this.answer(receipts, prompt, sequence, await sequence.finished);
     } finally {
       signal.removeEventListener("abort", cancel);
     }
@@ -3227,18 +3149,15 @@ var SAMPLER = "threefry2x32", Answers = class {
   fail(error) {
     this.engine.fail(error);
   }
-  async answer(prompt, sequence, finished) {
+  async answer(receipts, prompt, sequence, finished) {
     let { settings } = sequence.request, { text, tokens, finishReason, record } = finished;
-    return { text, tokens, finishReason, usage: { promptTokens: sequence.promptTokens.length, completionTokens: tokens.length, cachedTokens: record.reused }, timings: timingsOf(sequence, finished), seed: String(settings.seed), sampling: { ...settings.sampling, max_tokens: sequence.request.limit }, receipt: await this.receipt(prompt, sequence, finished) };
+    return { text, tokens, finishReason, usage: { promptTokens: sequence.promptTokens.length, completionTokens: tokens.length, cachedTokens: record.reused }, timings: timingsOf(sequence, finished), seed: String(settings.seed), sampling: { ...settings.sampling, max_tokens: sequence.request.limit }, receipt: await this.receipt(receipts, prompt, sequence, finished) };
   }
-  receipt(prompt, sequence, { text, tokens, finishReason, record }) {
-    let { model } = this, { settings, limit, ends } = sequence.request, prefillMs = record.first ? record.first - record.started : 0, decodeMs = record.first ? record.last - record.first : 0;
-    return makeReceipt(model.facts, { task: "generate", request: { ...requestOf(settings), max_tokens: limit, stop_tokens: [...ends].sort((a, b) => a - b), context: model.cache.context, slots: model.cache.slots, chunk: model.causal.chunk, memory: null, cache_dtype: model.cache.dtype, largest_step: null }, conditions: { finish_reason: finishReason, sequences: 1, batch: record.batch, reused_tokens: record.reused, preempted: 0, recomputed: record.recomputed }, plans: [...record.steps].map((step) => ({ name: step, digest: model.digest(step) })), stages: [{ name: "prefill", ms: prefillMs, metadata: { tokens: sequence.promptTokens.length - record.reused } }, { name: "decode", ms: decodeMs, metadata: { tokens: Math.max(tokens.length - 1, 0) } }], inputs: [promptArtifact(prompt), jsonArtifact("prompt_tokens", sequence.promptTokens)], outputs: [textArtifact("text", text), jsonArtifact("tokens", tokens)], status: finishReason === "cancelled" ? "partial" : "real", ended: new Date() });
+  receipt({ jsonArtifact, makeReceipt, textArtifact }, prompt, sequence, { text, tokens, finishReason, record }) {
+    let { model } = this, { settings, limit, ends } = sequence.request, prefillMs = record.first ? record.first - record.started : 0, decodeMs = record.first ? record.last - record.first : 0, asked = typeof prompt == "string" ? textArtifact("prompt", prompt) : jsonArtifact("prompt", prompt);
+    return makeReceipt(model.facts, { task: "generate", request: { ...requestOf(settings), max_tokens: limit, stop_tokens: [...ends].sort((a, b) => a - b), context: model.cache.context, slots: model.cache.slots, chunk: model.causal.chunk, memory: null, cache_dtype: model.cache.dtype, precision: model.precision, largest_step: null }, conditions: { finish_reason: finishReason, sequences: 1, batch: record.batch, reused_tokens: record.reused, preempted: 0, recomputed: record.recomputed }, plans: [...record.steps].map((step) => ({ name: step, digest: model.digest(step) })), stages: [{ name: "prefill", ms: prefillMs, metadata: { tokens: sequence.promptTokens.length - record.reused } }, { name: "decode", ms: decodeMs, metadata: { tokens: Math.max(tokens.length - 1, 0) } }], inputs: [asked, jsonArtifact("prompt_tokens", sequence.promptTokens)], outputs: [textArtifact("text", text), jsonArtifact("tokens", tokens)], status: finishReason === "cancelled" ? "partial" : "real", ended: new Date() });
   }
 };
-function promptArtifact(prompt) {
-  return typeof prompt == "string" ? textArtifact("prompt", prompt) : jsonArtifact("prompt", prompt);
-}
 function requestOf(settings) {
   let { sampling, seed, stop, raw, ignoreEos, system } = settings;
   return { ...sampling, seed: seed <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(seed) : seed, sampler: SAMPLER, logprobs: null, logit_bias: [], raw, ignore_eos: ignoreEos, stop, ...system === null ? {} : { system } };
@@ -3317,9 +3236,9 @@ var STEP = "embed", Embedder = class {
     let { encoder, name } = this.model, [text, executable] = await Promise.all([this.model.texts(), this.model.executable(STEP)]), ids = texts.map((each) => cut(text.encode(each), encoder.max_tokens)), output = executable.plan.outputs[0].name, batches = [], began = performance.now(), vectors = await embedTokens(ids, encoder, name, async (inputs) => (await executable.run(inputs, { read: [output] }))[output].data, { signal, done, batches });
     return { vectors, receipt: receipt ? await this.receipt(texts, ids, vectors, batches, performance.now() - began) : null };
   }
-  receipt(texts, ids, vectors, batches, ms) {
-    let { encoder } = this.model;
-    return makeReceipt(this.model.facts, { task: "embed", request: { pooling: encoder.pooling, normalize: encoder.normalized, lower_case: encoder.lower_case, batch_size: encoder.batch, max_tokens: encoder.max_tokens }, conditions: { batches, sequences: ids.length }, plans: [{ name: "encode", digest: this.model.digest(STEP) }], stages: [{ name: "encode", ms }], inputs: [jsonArtifact("texts", texts), jsonArtifact("tokens", ids)], outputs: [arrayArtifact("vectors", vectors, encoder.width)], status: "real", ended: new Date() });
+  async receipt(texts, ids, vectors, batches, ms) {
+    let { encoder } = this.model, { arrayArtifact, jsonArtifact, makeReceipt } = await import("./receipt.js");
+    return makeReceipt(this.model.facts, { task: "embed", request: { pooling: encoder.pooling, normalize: encoder.normalized, lower_case: encoder.lower_case, batch_size: encoder.batch, max_tokens: encoder.max_tokens, precision: this.model.precision }, conditions: { batches, sequences: ids.length }, plans: [{ name: "encode", digest: this.model.digest(STEP) }], stages: [{ name: "encode", ms }], inputs: [jsonArtifact("texts", texts), jsonArtifact("tokens", ids)], outputs: [arrayArtifact("vectors", vectors, encoder.width)], status: "real", ended: new Date() });
   }
 };
 
@@ -3387,6 +3306,9 @@ var LoadedModel = class _LoadedModel {
   get cache() {
     return this.chosen.variant.cache;
   }
+  get precision() {
+    return String(this.manifest.model.precision ?? "exact");
+  }
   get vocab() {
     return Number(this.manifest.model.vocab ?? 0);
   }
@@ -3413,8 +3335,8 @@ var LoadedModel = class _LoadedModel {
     return this.text ??= this.loadText(), this.text;
   }
   get facts() {
-    let { facts, device: device2 } = this.gpu;
-    return { manifest: this.manifest, variant: this.chosen.variant, source: this.source, adapter: facts, features: [...device2.features].sort(), limits: facts.limits };
+    let { facts, device } = this.gpu;
+    return { manifest: this.manifest, variant: this.chosen.variant, source: this.source, adapter: facts, features: [...device.features].sort(), limits: facts.limits };
   }
   get info() {
     let { manifest } = this, isCausal = manifest.kind === "causal", { storage, notStored } = this.bundle.parts;

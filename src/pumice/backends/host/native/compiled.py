@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
-
-import numba
-from numba import types
 
 from pumice.backends.host.native.kernels import (
     attention,
     blas,
+    byte_matmul,
+    channel_norms,
+    conv,
+    conv_by_weight,
+    depthwise,
     digits,
     few_queries,
     formats,
     matmul,
     norms,
+    pooling,
     rowops,
     sharing,
+    splats,
     tiled,
     tiled_matmul,
 )
+from pumice.backends.host.native.numba_text import text_of
 
 _MODULES = (
     formats,
     digits,
     rowops,
     norms,
+    channel_norms,
+    pooling,
     attention,
     few_queries,
     matmul,
     tiled,
     tiled_matmul,
+    byte_matmul,
     blas,
+    conv,
+    conv_by_weight,
+    depthwise,
+    splats,
     sharing,
 )
-_SIGNATURE = types.void(types.intp, types.intp, types.intp)
 
 
 def llvm_text(name: str, symbol: str) -> str:
@@ -43,12 +55,22 @@ def llvm_text(name: str, symbol: str) -> str:
     >>> "pumice_test" in llvm_text("prepare_row", "pumice_test")
     True
     """
-    # Nothing in a kernel raises, and with all of it in one function LLVM sees that: what would handle errors goes away,
-    # and with it all that the code would need of numba.
-    compiler = numba.cfunc(_SIGNATURE, error_model="numpy", forceinline=True, fastmath={"reassoc", "contract"})
-    made = compiler(_function(name))
-    text: str = made.inspect_llvm()
-    return text.replace(made.native_name, symbol)
+    return text_of(_function(name), symbol)
+
+
+def names() -> list[str]:
+    """Every kernel, of formats in groups none: there are as many as lengths of groups.
+
+    >>> {"matvec_q4_k", "norm_f32", "serve"} <= set(names())
+    True
+    """
+    found = set(formats.names())
+    for module in _MODULES:
+        for name, value in vars(module).items():
+            is_own = inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+            if is_own and len(inspect.signature(value).parameters) == 3:
+                found.add(name)
+    return sorted(found)
 
 
 def _function(name: str) -> Any:

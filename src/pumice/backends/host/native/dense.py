@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -34,8 +35,19 @@ class PackedCopy(Protocol):
     def memory(self) -> Array: ...
 
 
-# The packed copy of a right operand, if there is room for one.
-Copies = Callable[[Array], PackedCopy | None]
+@dataclass(frozen=True)
+class Packing:
+    """How an operand is packed by others than matmuls: a name for the order, its bytes, and what makes memory and the task."""
+
+    layout: tuple[object, ...]
+    nbytes: int
+    make: Callable[[], tuple[Array, Task]]
+
+
+class Copies(Protocol):
+    """The packed copy of an operand, as matmuls have it on their right unless a packing says otherwise, if there is room."""
+
+    def __call__(self, operand: Array, packing: Packing | None = None) -> PackedCopy | None: ...
 
 
 def is_worth_loading(multiplications: int) -> bool:

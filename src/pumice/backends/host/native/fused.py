@@ -14,7 +14,7 @@ from pumice.ir.registry import Array
 # Elements of one part of a task whose operands all have the shape of its result.
 _PART = 4096
 # Rows that are shorter would mostly be ends of vectors.
-_LEAST_COLUMNS = 64
+_LEAST_COLUMNS = 32
 # The most elements of a part, so that there is something to share.
 _MOST_COLUMNS = 1 << 16
 

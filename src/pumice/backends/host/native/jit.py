@@ -6,12 +6,14 @@ import contextlib
 import functools
 import importlib.util
 import itertools
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pumice.backends.host.memory.scratch import ScratchPool, prepare_work, work_bytes
+from pumice.backends.host.native import levels
 from pumice.backends.host.native.kernel_tasks import joined
 from pumice.backends.host.threads.pool import RECORD, ThreadPool, compiled_at
 from pumice.backends.libraries import load_failure
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pumice.backends.host.native.kernel_tasks import Task
+    from pumice.backends.host.native.levels import Level
     from pumice.backends.host.native.machine_code import MachineCode, Report
 
 # Multiplications, or moved elements, that make it worth to share a task, and those of the smallest part of it.
@@ -44,7 +47,7 @@ def available() -> bool:
     >>> isinstance(available(), bool)
     True
     """
-    return importlib.util.find_spec("numba") is not None
+    return sys.modules.get("numba") is not None or importlib.util.find_spec("numba") is not None
 
 
 class Kernels:
@@ -54,7 +57,7 @@ class Kernels:
         serve, sleepers, self._run_tasks = (compiled_at(code.address(n)) for n in _SHARING)
         self._code, self._pool = code, ThreadPool(threads, serve, sleepers)
         self._scratch = ScratchPool()
-        self.is_wide = code.is_wide
+        self.is_wide = code.level.is_wide
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Runs tasks one after the other, once."""
@@ -141,6 +144,7 @@ def _before_compiling() -> None:
 @functools.cache
 def _machine_code() -> MachineCode | None:
     if not available():
+        levels.check_name()
         return None
     try:
         from pumice.backends.host.native.machine_code import MachineCode
@@ -152,6 +156,16 @@ def _machine_code() -> MachineCode | None:
         text = f"the compiled kernels do not load: {why}. The host runs without them, several times slower; {hint}"
         warnings.warn(text, PumiceWarning, stacklevel=2)
         return None
+
+
+def level() -> Level | None:
+    """What the kernels are compiled for; None where they cannot be used.
+
+    >>> level() in (None, levels.current())
+    True
+    """
+    code = _machine_code()
+    return None if code is None else code.level
 
 
 @functools.cache

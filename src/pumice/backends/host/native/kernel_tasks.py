@@ -6,25 +6,33 @@ that the interpreter takes no part in.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from pumice.backends.host.memory.tile_layout import tile_format
 from pumice.backends.host.memory.tiles import TILE_ROWS, Tiles
+from pumice.backends.host.native import levels
+from pumice.backends.host.native.levels import Level
 from pumice.backends.host.native.sizes import (
     BLOCK_BYTES,
+    DEEP,
     LANES,
+    ROW_PITCH,
     SLAB,
     SLAB_PITCH,
+    SPARE_ROWS,
     UNPACKED_BYTES,
     attention_bytes,
     attention_gradient_bytes,
+    byte_matmul_bytes,
     bytes_known,
 )
 from pumice.core import dtypes
-from pumice.core.block_formats import LAYOUTS
+from pumice.core.dtypes import DType
 from pumice.ir.graph import Graph
 from pumice.ir.registry import Array
 
@@ -38,14 +46,15 @@ MAPS = ("add", "sub", "mul", "silu", "gelu_tanh")
 _KERNELS = {"rms_norm": "norm_f32", "layer_norm": "norm_f32", "rope": "rope_f32", "scatter_set": "scatter_rows",
             **{name: f"map_{name}" for name in MAPS}}  # fmt: skip
 # Matmuls, whose kernels follow from the dtype of this operand.
-_WEIGHTS = {"matmul": "b", "qmatmul": "w"}
+_WEIGHTS = {"matmul": "b", "qmatmul": "w", "grouped_qmatmul": "w"}
 
-# The formats with a kernel of their own for a single row; the matmul of any other does it as well.
-_MATVECS = frozenset(d.name for d in LAYOUTS)
-# The kernel that goes before them, and which of their words is the address of what it finds.
+# The kernel that goes before these matmuls, and which of their words is the address of what it finds.
 _PREPARE_ROW, _KNOWN = "prepare_row", 3
 _INTERLEAVE = "interleave_rows"
 _SLABS = "pack_rows_f32"
+_ROUND_ROWS, _BYTE_ROWS = "round_rows", "prepare_rows_fast"
+# Codes that are eight-bit floats: dot products of bytes are no use.
+_FLOAT_CODES = ("e4m3", "e5m2")
 # What keys and values may be stored as.
 _FLOATS, _EIGHT_BITS = tuple(d.np for d in (dtypes.f32, dtypes.f16, dtypes.bf16)), (dtypes.i8.np,)
 ATTEND_MANY = "attend_many"
@@ -102,22 +111,68 @@ def is_cache(keys_values: Sequence[Array], scales: Sequence[Array | None]) -> bo
     return all(vectors) and all(s is None or s.dtype == np.float32 for s in scales)
 
 
-def packed_matmul(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
-    """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32. `wide` kernels take x in slabs."""
+def packed_matmul(x: Array, w: Tiles, out: Array, wide: bool, fast: bool = False) -> list[Task]:
+    """out [M, N] = x [M, K] times the transpose of w; x and out are dense float32. `wide` kernels take x in slabs.
+
+    `fast` rounds x to 8 bits.
+    """
     (n, k), m, tiles = w.shape, len(x), -(-w.shape[0] // TILE_ROWS)
-    single = m == 1 and w.dtype.name in _MATVECS
-    known = np.empty(bytes_known(k) if single else 0, np.uint8)
+    few = m <= _few_rows(w.dtype, fast, levels.current())
+    if fast and not few:
+        return _fast_matmul(x, w, out, wide)
+    known = np.empty(m * bytes_known(k) if few else 0, np.uint8)
     words = (address(x), address(w.data), address(out), address(known), m, k, n, 0)
     size = SLAB_PITCH * k * -(-m // SLAB) if wide else 0
     keep = (known, x, w, out)
-    if single:
-        return [Task(_PREPARE_ROW, words, 1, k), Task(f"matvec_{w.dtype}", words, tiles, m * n * k, keep)]
+    if few:
+        name = "_fast" if fast else ""
+        return [Task(f"{_PREPARE_ROW}{name}", words, m, m * k), Task(f"matvec{name}_{w.dtype}", words, tiles, m * n * k, keep)]
     matmul = Task(f"matmul_{w.dtype}", words, tiles, m * n * k, keep, scratch=size, each=UNPACKED_BYTES + BLOCK_BYTES)
     return [Task(_SLABS, words, -(-m // SLAB), m * k, keep, scratch=size), matmul] if wide else [matmul]
 
 
+@functools.cache
+def _few_rows(dtype: DType, fast: bool, level: Level) -> int:
+    """Up to how many rows of x weights are multiplied as they are, once for each row, rather than unpacked first for all.
+
+    Measured: dot products of bytes are twice as fast as unpacking for 4 rows, and with wide registers still ahead for 16. Fast
+    matmuls of many rows have them too, and give the same bits from two rows on. Grids are looked up too slowly for each row.
+    """
+    layout = tile_format(dtype).layout
+    if fast or not layout.planes or layout.code_kind != "whole" or level.byte_dots == "none":
+        return 1
+    return 16 if level.register_bits == 512 else 4
+
+
+def _multiplies_bytes(dtype: DType) -> bool:
+    groups = dtypes.group_layout(dtype)
+    return groups is None or groups.codes not in _FLOAT_CODES
+
+
+def _fast_matmul(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
+    """The rows of x become bytes first, which lie where the matmul has its scratch."""
+    if not _multiplies_bytes(w.dtype):
+        return _of_rounded_rows(x, w, out, wide)
+    (n, k), m = w.shape, len(x)
+    words, keep = (address(x), address(w.data), address(out), 0, m, k, n, 0), (x, w, out)
+    size = (m + SPARE_ROWS) * -(-k // DEEP) * ROW_PITCH
+    return [
+        Task(_BYTE_ROWS, words, m + SPARE_ROWS, m * k, keep, scratch=size),
+        Task(f"matmul_fast_{w.dtype}", words, -(-n // TILE_ROWS), m * n * k, keep, scratch=size, each=byte_matmul_bytes(m)),
+    ]
+
+
+def _of_rounded_rows(x: Array, w: Tiles, out: Array, wide: bool) -> list[Task]:
+    """By way of x rounded to 8 bits and stored as float32, for weights that have no matmul of bytes."""
+    rounded = np.empty_like(x)
+    words = (address(x), 0, address(rounded), 0, len(x), x.shape[1], 0, 0)
+    return [Task(_ROUND_ROWS, words, len(x), x.size, (x, rounded)), *packed_matmul(rounded, w, out, wide)]
+
+
 def joined(tasks: Sequence[Task]) -> list[Task]:
     """The same tasks, matmuls of one row with several weights in one: fewer barriers between threads.
+
+    What several matmuls need of the same rows of x is made once.
 
     >>> known, q, k = (Task(name, (1, w, out, 7, 1, 64, 32, 0), 1, 99) for name, w, out in
     ...               (("prepare_row", 2, 3), ("matvec_q4_1", 2, 3), ("matvec_q4_1", 4, 5)))
@@ -125,19 +180,20 @@ def joined(tasks: Sequence[Task]) -> list[Task]:
     [('prepare_row', 1, 8), ('matvec_q4_1', 2, 16)]
     """
     out: list[Task] = []
-    ready: Task | None = None  # what is known of a row that nothing has written since
+    ready: Task | None = None  # what is known of a row, or made of several, that nothing has written since
     for task in tasks:
-        if ready is not None and task.kernel == _PREPARE_ROW and _row(task) == _row(ready):
+        same = ready is not None and _row(task) == _row(ready)
+        if same and ready is not None and task.kernel == ready.kernel:
             continue
-        if ready is not None and task.kernel.startswith("matvec") and _row(task) == _row(ready):
+        if same and ready is not None and task.kernel.startswith("matvec"):
             words = (*task.words[:_KNOWN], ready.words[_KNOWN], *task.words[_KNOWN + 1 :])
             if out[-1].kernel == task.kernel:
                 before = out.pop()
                 words = (*before.words[:-1], 1, *words)
                 task = replace(task, parts=before.parts + task.parts, work=before.work + task.work, keep=(before.keep, task.keep))
             task = replace(task, words=words)
-        else:
-            ready = task if task.kernel == _PREPARE_ROW else None
+        elif not (same and task.kernel.startswith("matmul_") and task.scratch):
+            ready = task if task.kernel.startswith((_PREPARE_ROW, _SLABS, _BYTE_ROWS)) else None
         out.append(task)
     return out
 
@@ -149,9 +205,12 @@ def _row(task: Task) -> tuple[int, ...]:
 
 def interleave(w: Tiles, rows: Array) -> list[Task]:
     """Tiles filled with rows in their own order, dense bytes."""
-    words = (address(rows), address(w.data), w.row_bytes, w.rows)
+    form = tile_format(w.dtype)
+    sections = np.array([(s.start, s.stop, s.unit) for s in form.group_sections()], np.int64)
+    bits = form.bit_planes[0] if form.bit_planes else -1
+    words = (address(rows), address(w.data), w.row_bytes, w.rows, address(sections), len(sections), form.nbytes, bits)
     # A byte is far less work than a multiplication with an unpacked weight, and waking others costs more than a small tensor.
-    return [Task(_INTERLEAVE, words, -(-w.rows // TILE_ROWS), rows.nbytes // 64, (w, rows))]
+    return [Task(_INTERLEAVE, words, -(-w.rows // TILE_ROWS), rows.nbytes // 64, (w, rows, sections))]
 
 
 def unpack(w: Tiles, out: Array) -> list[Task]:
@@ -242,8 +301,11 @@ def kernels_for(graph: Graph) -> list[str]:
         weight = graph.nodes[node.operands[_WEIGHTS[node.op]]].type.dtype if node.op in _WEIGHTS else None
         if weight is not None and weight.is_quant:
             packed = True
-            single = (_PREPARE_ROW, f"matvec_{weight}") if weight.name in _MATVECS else ()
-            found |= dict.fromkeys((*single, _SLABS, f"matmul_{weight}"))
+            fast = node.attr["precision"] == "fast"
+            one = (f"{_PREPARE_ROW}_fast", f"matvec_fast_{weight}") if fast else (_PREPARE_ROW, f"matvec_{weight}")
+            is_byte = fast and _multiplies_bytes(weight)
+            many = (_BYTE_ROWS, f"matmul_fast_{weight}") if is_byte else (_SLABS, f"matmul_{weight}")
+            found |= dict.fromkeys((*one, *many, *((_ROUND_ROWS,) if fast and not is_byte else ())))
         elif weight is not None and weight.name in ("f16", "bf16"):
             found |= dict.fromkeys((f"dot_{weight}", f"widen_{weight}"))
     # The steps between matmuls only use kernels where matmuls with packed weights do.

@@ -13,12 +13,34 @@ ROW_HEADER = 64
 
 
 def bytes_known(k: int) -> int:
-    """Bytes of what matmuls of one row need to know of its k elements: digits.py has what is stored where.
+    """Bytes of what matmuls of few rows need to know of the k elements of one: digits.py has what is stored where.
 
     >>> bytes_known(32)
-    220
+    320
     """
-    return ROW_HEADER + k // 4 + k // 8 + k // 2 + 4 * k
+    return (ROW_HEADER + k // 4 + k // 8 + k // 2 + 4 * k + 3 * k + 63) // 64 * 64
+
+
+# --- rows of x rounded to 8 bits: for each CHUNK of elements their bytes, a factor, their sum, and those of both halves. A row
+# has DEEP elements together, then comes the next row. ---
+CHUNK = 32
+CHUNK_FACTOR, CHUNK_SUM, CHUNK_SUMS_16, CHUNK_PITCH = CHUNK, CHUNK + 4, CHUNK + 8, CHUNK + 16
+ROW_PITCH = DEEP // CHUNK * CHUNK_PITCH
+# Rows of zeros behind the last one: registers hold sums of at most one more. Rows, and tiles of columns, that a thread takes at
+# once: it has their sums, side by side whatever the result's own columns are, and the panels of the tiles.
+SPARE_ROWS, BYTE_ROWS, BYTE_TILES = 15, 512, 2
+# Bytes of a panel for 32 elements, at most: two digits with four vectors behind each; two parts of 16 have no more.
+_CHUNK_BYTES = 2 * (CHUNK // 4 + 4) * VECTOR_BYTES
+PANEL_BYTES = DEEP // CHUNK * _CHUNK_BYTES
+
+
+def byte_matmul_bytes(rows: int) -> int:
+    """Work memory of matmuls of so many rows of bytes: panels, and the sums of the rows that pass over them.
+
+    >>> byte_matmul_bytes(1)
+    53248
+    """
+    return BYTE_TILES * (PANEL_BYTES + (min(rows, BYTE_ROWS) + SPARE_ROWS) * VECTOR_BYTES)
 
 
 # --- work memory: what each thread that takes part in a task may write to. Kernels never ask the system for memory: it comes

@@ -92,7 +92,8 @@ class ManyQueries:
 def _kernel(call: NodeCall, pages: int) -> tuple[ManyQueries, kernel_tasks.Native] | None:
     """Attention as a task, unless it has a mask, bias or cap, or few queries."""
     many = ManyQueries(call, pages)
-    if call.has("mask") or call.has("bias") or many.softcap is not None or many.sq <= kernel_tasks.FEW_QUERIES:
+    extra = any(call.has(name) for name in ("mask", "bias", "sinks"))
+    if extra or many.softcap is not None or many.sq <= kernel_tasks.FEW_QUERIES:
         return None
 
     def make(operands: Sequence[Any], out: Array) -> list[kernel_tasks.Task] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from pumice.ir.registry import Array
 _SMALL = 1 << 22
 # Multiplications of a block at least, and what its sides are multiples of: BLAS's own tiles. Blocks depend on the sizes alone, so
 # results do not depend on the number of threads.
-_LEAST_BLOCK, _BLOCK_SIDE = 1 << 20, 48
+_LEAST_BLOCK, _BLOCK_SIDE = 1 << 21, 32
 _MOST_BLOCKS = 16
 _PREFIXES, _SUFFIXES = ("scipy_openblas", "openblas"), ("64_", "")
 
@@ -65,7 +66,7 @@ def gemm(x: Array, y: Array, out: Array, sgemm: int) -> Task | None:
 
     >>> task = gemm(np.ones((96, 512), "f4"), np.ones((100, 512), "f4").T, np.empty((96, 100), "f4"), 1)
     >>> task.kernel, task.parts, task.work
-    ('gemm_f32', 3, 4915200)
+    ('gemm_f32', 2, 4915200)
     """
     if not sgemm or any(a.dtype != np.float32 or a.ndim < 2 for a in (x, y, out)):
         return None
@@ -99,13 +100,23 @@ def _leading(a: Array) -> tuple[bool, int] | None:
 
 
 def _block(rows: int, columns: int, depth: int) -> tuple[int, int]:
-    """Rows and columns of a block: the longer side is cut, as the operand along the other one is read for each block again."""
+    """Rows and columns of a block: nearly square, as BLAS packs the rows and the columns of each block anew.
+
+    >>> _block(768, 768, 768), _block(64, 256, 784)
+    ((192, 192), (64, 64))
+    """
     blocks = max(1, min(_MOST_BLOCKS, rows * columns * depth // _LEAST_BLOCK))
+    down = min(_powers(blocks), key=lambda d: abs(math.log(rows / d) - math.log(columns * d / blocks)))
 
-    def side(length: int) -> int:
-        return min(length, -(-length // (blocks * _BLOCK_SIDE)) * _BLOCK_SIDE)
+    def side(length: int, parts: int) -> int:
+        return min(length, -(-length // (parts * _BLOCK_SIDE)) * _BLOCK_SIDE)
 
-    return (rows, side(columns)) if columns >= rows else (side(rows), columns)
+    return side(rows, down), side(columns, blocks // down)
+
+
+def _powers(most: int) -> Iterator[int]:
+    """Powers of two up to a number."""
+    return itertools.takewhile(lambda n: n <= most, (1 << i for i in itertools.count()))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pumice.backends.host.native.kernel_tasks import Native, Task
 from pumice.ir.registry import Array, Attrs, OpSpec
 from pumice.ir.types import TensorType
 
-# Makes tasks as `Native` does, given packed copies of the last operand.
+# Makes tasks as `Native` does, given packed copies of the operand that is kept.
 Keeping = Callable[[Sequence[Any], Array, Copies], list[Task] | None]
 
 
@@ -85,8 +85,8 @@ class HostRoutine:
     `raw` routines take f16 and bf16 arrays as they are stored; others get them as f32. `view` results share the memory of
     the first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much
     faster that it is worth to load them, and `work`, in multiplications, what they add to a program that may be worth it as a
-    whole. `keeping` makes the same tasks where the last operand stays as it is between runs. `stored`: results are
-    written in the dtypes that they are stored in.
+    whole. `keeping` makes the same tasks where the operand number `kept`, the last unless told, stays as it is between runs.
+    `stored`: results are written in the dtypes that they are stored in.
     """
 
     run: Callable[[list[Any], Any], Any]
@@ -100,6 +100,7 @@ class HostRoutine:
     work: int = 0
     needs_all: bool = False
     stored: bool = False
+    kept: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class Bound:
     heavy: bool = False
     keeping: Keeping | None = None
     work: int = 0
+    kept: int = -1
 
 
 Binder = Callable[[NodeCall], HostRoutine | None]

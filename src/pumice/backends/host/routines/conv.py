@@ -1,19 +1,23 @@
-"""Convolution and its gradients on the host: windows unfolded a cache's worth at a time, multiplied by BLAS; pooling by taps."""
+"""Convolution and its gradients on the host: by compiled kernels, or unfolded and multiplied by BLAS."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.scratch import scratch
+from pumice.backends.host.native import convolution, dense, jit
+from pumice.backends.host.native.conv_sizes import ConvSizes, conv_sizes
+from pumice.backends.host.native.convolution import ConvShape
+from pumice.backends.host.native.kernel_tasks import Task, is_dense
 from pumice.backends.host.routines import blas
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
-from pumice.ir.ops.pool import divisors
-from pumice.ir.ops.window import index, taps
+from pumice.ir.ops.window import index
 from pumice.ir.registry import Array
 
 # Elements of unfolded windows at a time (1 MiB): they are written and read at once, in the second-level cache.
@@ -21,40 +25,8 @@ _UNFOLDED = 1 << 18
 
 
 @dataclass(frozen=True)
-class _Windows:
-    """Where the windows are on the spatial axes of x; `counts` is how many there are along each."""
-
-    size: tuple[int, ...]
-    kernel: tuple[int, ...]
-    counts: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    low: tuple[int, ...]
-
-    def covered(self, axis: int, tap: int, first: int, end: int) -> tuple[slice, slice]:
-        """The windows first…end-1 whose element at `tap` is inside x, counted from `first`, and its position."""
-        stride, shift = self.strides[axis], tap * self.dilation[axis] - self.low[axis]
-        begin = min(end, max(first, -(shift // stride)))
-        stop = max(begin, min(end, (self.size[axis] - 1 - shift) // stride + 1))
-        at = begin * stride + shift
-        return slice(begin - first, stop - first), slice(at, at + (stop - begin - 1) * stride + 1 if stop > begin else at, stride)
-
-    def each_tap(self, rows: slice | None = None) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
-        """For each tap, the windows of some output rows, or all, that have it inside x, and the elements of x that it is."""
-        first, end = (0, self.counts[0]) if rows is None else (rows.start, rows.stop)
-        for tap in taps(self.kernel):
-            found = [self.covered(a, t, *((first, end) if a == 0 else (0, self.counts[a]))) for a, t in enumerate(tap)]
-            yield tap, tuple(w for w, _ in found), tuple(x for _, x in found)
-
-
-@dataclass(frozen=True)
-class _Shape(_Windows):
-    """The sizes of one convolution, whichever of its three matmuls is computed; c and m are channels per group."""
-
-    n: int
-    groups: int
-    c: int
-    m: int
+class _Shape(ConvShape):
+    """A convolution for NumPy."""
 
     @property
     def k(self) -> int:
@@ -158,59 +130,55 @@ def _shape_of(call: NodeCall, x: tuple[int, ...], w: tuple[int, ...], counts: tu
 def _bind_conv(call: NodeCall) -> HostRoutine:
     s = _shape_of(call, call.shape("x"), call.shape("w"), call.out.static_shape[2:])
 
-    def run(operands: list[Any], out: Array) -> None:
-        x, w, bias = operands
-        _forward(s, x, w, bias, out)
+    def tasks(
+        sizes: ConvSizes, x: Array, w: Array, bias: Array | None, out: Array, copies: dense.Copies | None = None
+    ) -> list[Task]:
+        return convolution.forward(s, sizes, x, w, convolution.Finish(shift=bias), out, copies)
 
-    return HostRoutine(run, call.out.dtype.compute_np)
+    return _routine(call, s, tasks, partial(_forward, s), kept=1)
 
 
 def _bind_grad_input(call: NodeCall) -> HostRoutine:
     grad, w = call.shape("grad"), call.shape("w")
     s = _shape_of(call, call.out.static_shape, w, grad[2:])
-
-    def run(operands: list[Any], out: Array) -> None:
-        grad, w = operands
-        _by_input(s, grad, w, out)
-
-    return HostRoutine(run, call.out.dtype.compute_np)
+    return _routine(call, s, partial(convolution.by_input, s), partial(_by_input, s))
 
 
 def _bind_grad_weight(call: NodeCall) -> HostRoutine:
     x, grad = call.shape("x"), call.shape("grad")
     s = _shape_of(call, x, call.out.static_shape, grad[2:])
+    return _routine(call, s, partial(convolution.by_weight, s), partial(_by_weight, s))
+
+
+def _routine(
+    call: NodeCall, s: _Shape, tasks: Callable[..., list[Task]], unfolded: Callable[..., None], kept: int | None = None
+) -> HostRoutine:
+    """By compiled kernels, or unfolded where there are none; the operand number `kept` may stay packed."""
+    heavy = dense.is_worth_loading(s.work)
+
+    def make(operands: Sequence[Any], out: Array, copies: dense.Copies | None = None) -> list[Task] | None:
+        kernels = jit.kernels()
+        if kernels is None or not s.fits or not all(a is None or is_dense(a) for a in (*operands, out)):
+            return None
+        further = () if copies is None else (copies,)
+        return tasks(conv_sizes(kernels.is_wide), *operands, out, *further)
 
     def run(operands: list[Any], out: Array) -> None:
-        x, grad = operands
-        _by_weight(s, x, grad, out)
+        kernels = jit.kernels() if heavy else jit.loaded()
+        made = None if kernels is None else make([None if a is None else np.ascontiguousarray(a) for a in operands], out)
+        if kernels is None or made is None:
+            unfolded(*operands, out)
+        else:
+            kernels.run(made)
 
-    return HostRoutine(run, call.out.dtype.compute_np)
-
-
-def _bind_pool(call: NodeCall) -> HostRoutine:
-    x = call.shape("x")
-    attrs, counts, ones = call.attrs, call.out.static_shape[2:], (1,) * (len(x) - 2)
-    low = tuple(lo for lo, _ in attrs["padding"])
-    s = _Windows(x[2:], attrs["kernel"], counts, attrs["strides"], ones, low)
-    takes_max, result = call.spec.name == "max_pool", call.out.dtype.compute_np
-    fold = np.maximum if takes_max else np.add
-    share = None if takes_max else 1 / divisors(x[2:], counts, attrs, result)
-
-    def run(operands: list[Any], out: Array) -> None:
-        out.fill(-np.inf if takes_max else 0)
-        for _, windows, places in s.each_tap():
-            target = out[index(..., *windows)]
-            fold(target, operands[0][index(..., *places)], out=target)
-        if share is not None:
-            np.multiply(out, share, out=out)
-
-    return HostRoutine(run, result)
+    result = call.out.dtype.compute_np
+    if kept is None:
+        return HostRoutine(run, result, native=make, heavy=heavy, work=s.work)
+    return HostRoutine(run, result, native=make, heavy=heavy, work=s.work, keeping=make, kept=kept)
 
 
 CONV: dict[str, Binder] = {
     "conv": _bind_conv,
     "conv_grad_input": _bind_grad_input,
     "conv_grad_weight": _bind_grad_weight,
-    "max_pool": _bind_pool,
-    "mean_pool": _bind_pool,
 }

@@ -17,6 +17,7 @@ from pumice.backends.host.routines.attention import bind_attention_gradient, nat
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
 from pumice.core import dtypes
 from pumice.ir.ops.attention_math import pages_of
+from pumice.ir.ops.eight_bits import round_to_eight_bits
 from pumice.ir.ops.index import clamped
 from pumice.ir.registry import Array, Attrs
 
@@ -155,6 +156,7 @@ def _by_columns(x: Array, y: Array, out: Array) -> None:
 def _bind_qmatmul(call: NodeCall) -> HostRoutine:
     n, k = call.shape("w")
     rows = numel(call.shape("x")) // k
+    fast = call.attrs["precision"] == "fast"
 
     def run(operands: list[Any], out: Array) -> None:
         x, w = operands
@@ -162,8 +164,10 @@ def _bind_qmatmul(call: NodeCall) -> HostRoutine:
         out = out.reshape(rows, n)
         kernels = jit.kernels()
         if kernels is not None:
-            kernels.run(kernel_tasks.packed_matmul(x, w, out, kernels.is_wide))
+            kernels.run(kernel_tasks.packed_matmul(x, w, out, kernels.is_wide, fast))
             return
+        if fast:
+            x = round_to_eight_bits(x)
         for part in w.blocks(_TILE):
             tile = scratch("tile", (part.stop - part.start) * k).reshape(-1, k)
             w.unpack(part, tile)
@@ -174,7 +178,8 @@ def _bind_qmatmul(call: NodeCall) -> HostRoutine:
         if not x.flags.c_contiguous or not out.flags.c_contiguous or out.dtype != np.float32:
             return None
         kernels = jit.kernels()
-        return kernel_tasks.packed_matmul(x.reshape(rows, k), w, out.reshape(rows, n), kernels is not None and kernels.is_wide)
+        wide = kernels is not None and kernels.is_wide
+        return kernel_tasks.packed_matmul(x.reshape(rows, k), w, out.reshape(rows, n), wide, fast)
 
     return HostRoutine(run, call.out.dtype.compute_np, native=tasks, heavy=True)
 
@@ -238,7 +243,7 @@ class _Attention:
         self.full = (self.batch, self.heads, self.sq, self.sk)
 
     def run(self, operands: list[Any], out: Array) -> None:
-        q, k, v, mask, bias, offset, kv_len, kv_index, k_scale, v_scale = operands
+        q, k, v, mask, bias, offset, kv_len, kv_index, k_scale, v_scale, sinks = operands
         if self.swap:
             q, k, v, out = (a.swapaxes(1, 2) for a in (q, k, v, out))
             k_scale, v_scale = (None if s is None else s.swapaxes(1, 2) for s in (k_scale, v_scale))
@@ -254,11 +259,11 @@ class _Attention:
                 length = max(0, min(length, start + self.sq))
             first = 0 if self.window is None else min(length, max(0, start - self.window + 1))
             seen = slice(first, length)
-            extras = (None if mask is None else mask[b, :, :, seen], None if bias is None else bias[b, :, :, seen])
+            extras = (*(None if a is None else a[b, :, :, seen] for a in (mask, bias)), sinks)
             keys, values = (_scaled(a, s, entry, seen) for a, s in ((k, k_scale), (v, v_scale)))
             self._entry(q[b], keys, values, extras, start - first, out[b])
 
-    def _entry(self, q: Array, k: Array, v: Array, extras: tuple[Array | None, Array | None], start: int, out: Array) -> None:
+    def _entry(self, q: Array, k: Array, v: Array, extras: Sequence[Array | None], start: int, out: Array) -> None:
         """One batch entry: q [H, Sq, D], k and v [Hkv, length, …]; `start` is the place of query 0 among these keys."""
         length, group = k.shape[1], self.group
         if length == 0:
@@ -287,7 +292,7 @@ class _Attention:
         q: Array,
         keys: Array,
         values: Array,
-        extras: tuple[Array | None, Array | None],
+        extras: Sequence[Array | None],
         head: int,
         span: tuple[int, int],
         start: int,
@@ -315,7 +320,7 @@ class _Attention:
             np.multiply(scores, self.softcap, out=scores)
         grid = scores.reshape(heads, group, count, seen)
         where = (slice(head, head + heads * group), slice(first, last), slice(low, high))
-        mask, bias = extras
+        mask, bias, sinks = extras
         if bias is not None:
             np.add(grid, bias[where].reshape(grid.shape), out=grid)
         if mask is not None:
@@ -330,6 +335,10 @@ class _Attention:
         np.exp(scores, out=scores)
         total = np.add.reduce(scores, axis=2, keepdims=True)
         np.copyto(total, 1, where=total == 0)
+        if sinks is not None:
+            own = as_f32(sinks)[head : head + heads * group].reshape(heads, group, 1)
+            with np.errstate(over="ignore"):
+                total += np.exp(np.broadcast_to(own, (heads, group, count)).reshape(top.shape) - top)
         found = blas.matmul(scores, values[:, low:high])
         np.divide(found, total, out=found)
         target[...] = found.reshape(target.shape)

@@ -114,7 +114,8 @@ def attention(call: NodeCall) -> Native:
         q, k, v, table = of["q"], of["k"], of["v"], of["kv_index"]
         batch, heads, queries, depth = q.shape
         places, scales = (of["offset"], of["kv_len"]), (of["k_scale"], of["v_scale"])
-        if queries > FEW_QUERIES or of["mask"] is not None or of["bias"] is not None or not is_known(places, table, batch):
+        extra = any(of[name] is not None for name in ("mask", "bias", "sinks"))
+        if queries > FEW_QUERIES or extra or not is_known(places, table, batch):
             return None
         if not all(a.dtype == np.float32 and a.strides[3] == 4 for a in (q, out)) or not is_cache((k, v), scales):
             return None

@@ -26,7 +26,7 @@ Chunk = tuple[Index, list[Index | None], int]
 # Below this many chunks the bookkeeping costs more than the cache gives back.
 _MIN_CHUNKS = 2
 # Elements from which on a kernel of its own keeps the calls before and after it together, where kernels are used at all.
-_LEAST_FUSED = 1 << 10
+_LEAST_FUSED = 1 << 4
 
 
 class Slots(Protocol):

@@ -1,4 +1,4 @@
-"""Host routines of the ops that are not elementwise: movement, indexing, reductions, norms, scans."""
+"""Host routines of the ops that are not elementwise: movement, indexing, reductions, norms."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from pumice.backends.host.memory.arrays import numel, row_blocks
 from pumice.backends.host.memory.tiles import Tiles
 from pumice.backends.host.routines import op_tasks
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
+from pumice.backends.host.routines.channel_norms import CHANNEL_NORMS
 from pumice.backends.host.routines.conv import CONV
 from pumice.backends.host.routines.grouped import GROUPED
 from pumice.backends.host.routines.linear import LINEAR
 from pumice.backends.host.routines.losses import LOSSES
 from pumice.backends.host.routines.norm_gradients import NORM_GRADIENTS
+from pumice.backends.host.routines.pooling import POOLING
+from pumice.backends.host.routines.recurrences import RECURRENCES
+from pumice.backends.host.routines.scans import SCANS
+from pumice.backends.host.routines.splats import SPLATS
 from pumice.core.blocks import codec_of
 from pumice.ir.ops.sort import reversible, sorted_order
 from pumice.ir.registry import Array
 
 # Partial sums of this many rows keep a float32 sum over a long leading axis as accurate as NumPy's pairwise one over the last.
 _SUM_ROWS = 128
-_LONG_SCAN = 1 << 10
 # Up to so many rows are looked up one by one.
 _FEW = 4
 
@@ -335,7 +339,7 @@ def _select(k: int, row: Array) -> Array:
     return np.asarray(candidates[len(candidates) - 1 - ascending[::-1][:k]])
 
 
-# --- norms and scans ---
+# --- norms ---
 
 
 def _rows(x: Array, columns: int) -> Array:
@@ -394,27 +398,6 @@ def _bind_norm(call: NodeCall) -> HostRoutine:
     return HostRoutine(run, call.out.dtype.compute_np, native=op_tasks.norm(call))
 
 
-def _bind_cumsum(call: NodeCall) -> HostRoutine:
-    shape, axis = call.shape("x"), call.attrs["axis"]
-    exclusive, reverse, result = call.attrs["exclusive"], call.attrs["reverse"], call.out.dtype.compute_np
-    # A running float32 sum drifts with the number of additions, a float64 one rounded at the end does not.
-    wide = np.dtype(np.float64) if result.kind == "f" and shape[axis] > _LONG_SCAN else result
-
-    def run(operands: list[Any], out: Array) -> None:
-        x, target = np.moveaxis(operands[0], axis, -1), np.moveaxis(out, axis, -1)
-        if reverse:
-            x, target = x[..., ::-1], target[..., ::-1]
-        if exclusive:
-            target[..., 0] = 0
-            x, target = x[..., :-1], target[..., 1:]
-        if wide == result:
-            np.add.accumulate(x, axis=-1, dtype=result, out=target)
-        else:
-            np.copyto(target, np.add.accumulate(x, axis=-1, dtype=wide), casting="unsafe")
-
-    return HostRoutine(run, result)
-
-
 ROUTINES: dict[str, Binder] = {
     "concat": _bind_concat,
     "pad": _bind_pad,
@@ -438,10 +421,14 @@ ROUTINES: dict[str, Binder] = {
     "log_softmax": _bind_softmax,
     "layer_norm": _bind_norm,
     "rms_norm": _bind_norm,
-    "cumsum": _bind_cumsum,
     **LINEAR,
     **GROUPED,
     **CONV,
     **LOSSES,
     **NORM_GRADIENTS,
+    **CHANNEL_NORMS,
+    **POOLING,
+    **RECURRENCES,
+    **SCANS,
+    **SPLATS,
 }

@@ -10,13 +10,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding
-import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
+from pumice.backends.host.native import levels
+from pumice.backends.host.native.codegen import small_floats, vector_math
 from pumice.backends.host.native.codegen.vector_math import FUSED
 from pumice.backends.host.native.codegen.vectors import emit_op
 from pumice.backends.host.native.sizes import LANES
@@ -24,18 +24,8 @@ from pumice.backends.host.native.sizes import LANES
 _BYTE, _SHORT, _WORD, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _FLOAT = ir.FloatType()
 ADDRESS = types.intp
-_settings: Any = numba.config  # its fields are made at run time
-_FEATURES = (_settings.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()).split(",")
+LEVEL = levels.current()
 _helpers: Any = cgutils  # has no type information
-
-
-def has_feature(name: str) -> bool:
-    """Whether kernels are compiled for a processor that has this, by LLVM's name for it.
-
-    >>> has_feature("no such thing")
-    False
-    """
-    return f"+{name}" in _FEATURES
 
 
 class LanesType(types.Type):
@@ -119,13 +109,13 @@ def load_split_half(builder: Any, low: Any, high: Any) -> Any:
     wide = ir.VectorType(_SHORT, LANES)
     upper = builder.shl(builder.zext(_load(builder, high, _BYTE), wide), ir.Constant(wide, [8] * LANES))
     bits = builder.or_(builder.zext(_load(builder, low, _BYTE), wide), upper)
-    return builder.fpext(builder.bitcast(bits, ir.VectorType(ir.HalfType(), LANES)), FLOATS.vector)
+    return small_floats.from_half(builder, bits)
 
 
 @define(FLOATS, ADDRESS)
 def load_f16(builder: Any, at: Any) -> Any:
     """f16 numbers, side by side."""
-    return builder.fpext(_load(builder, at, ir.HalfType()), FLOATS.vector)
+    return small_floats.from_half(builder, _load(builder, at, _SHORT))
 
 
 @define(FLOATS, ADDRESS)
@@ -145,13 +135,6 @@ def store_f32(builder: Any, at: Any, value: Any) -> None:
     builder.store(value, pointer(builder, at, FLOATS.vector)).align = 4
 
 
-@define(types.void, ADDRESS, ADDRESS)
-def copy_lanes(builder: Any, to: Any, source: Any) -> None:
-    """A byte of each lane."""
-    found = _load(builder, source, _BYTE)
-    builder.store(found, pointer(builder, to, found.type)).align = 1
-
-
 @define(types.float32, ADDRESS)
 def float_at(builder: Any, at: Any) -> Any:
     return builder.load(pointer(builder, at, _FLOAT))
@@ -159,7 +142,9 @@ def float_at(builder: Any, at: Any) -> Any:
 
 @define(types.float32, ADDRESS)
 def f16_at(builder: Any, at: Any) -> Any:
-    return builder.fpext(builder.load(pointer(builder, at, ir.HalfType())), _FLOAT)
+    one = builder.load(pointer(builder, at, ir.VectorType(_SHORT, 1)))
+    one.align = 2
+    return builder.extract_element(small_floats.from_half(builder, one), _WORD(0))
 
 
 @define(types.float32, ADDRESS)
@@ -176,6 +161,11 @@ def set_float(builder: Any, at: Any, value: Any) -> None:
 @define(types.int64, ADDRESS)
 def long_at(builder: Any, at: Any) -> Any:
     return builder.load(pointer(builder, at, _LONG))
+
+
+@define(types.void, ADDRESS, types.int64)
+def set_long(builder: Any, at: Any, value: Any) -> None:
+    builder.store(value, pointer(builder, at, _LONG))
 
 
 @define(types.int32, ADDRESS)
@@ -213,9 +203,13 @@ def fetch_for_writing(builder: Any, at: Any) -> None:
     call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer(builder, at, _BYTE), _WORD(1), _WORD(3), _WORD(1)])
 
 
-def fetch_for_reading(builder: Any, at: Any) -> None:
-    """Asks for a cache line that will be read soon; an address outside all memory does no harm."""
-    call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer(builder, at, _BYTE), _WORD(0), _WORD(3), _WORD(1)])
+def fetch_for_reading(builder: Any, at: Any, first_cache: bool = True) -> None:
+    """Asks for a cache line that will be read soon; an address outside all memory does no harm.
+
+    Without `first_cache` it goes to the second one: the first waits for few lines at once, too few for memory's full rate.
+    """
+    locality = _WORD(3 if first_cache else 2)
+    call_named(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer(builder, at, _BYTE), _WORD(0), locality, _WORD(1)])
 
 
 @define(types.void, ADDRESS)
@@ -299,7 +293,7 @@ def madd_scalar(builder: Any, a: Any, factor: Any, total: Any) -> Any:
 @define(FLOATS, FLOATS)
 def nearest(builder: Any, a: Any) -> Any:
     """Rounded to whole numbers, half to even."""
-    return call_named(builder, f"llvm.rint.v{LANES}f32", FLOATS.vector, [a])
+    return vector_math.nearest(builder, a)
 
 
 @define(types.float32, FLOATS)
@@ -354,33 +348,9 @@ def _function(op: str) -> Any:
 exp, tanh, silu, gelu_tanh = (_function(op) for op in ("exp", "tanh", "silu", "gelu_tanh"))
 
 
-# --- whole numbers, and dot products of bytes where the processor has an instruction for them ---
+# --- whole numbers ---
 
 _HALF_LANES = LANES // 2
-HAS_BYTE_DOTS = has_feature("avx512vnni")
-
-
-# Bytes can become numbers by shifts of whole words, four to a word. With registers of 256 bits that takes fewer instructions than
-# to spread them, but puts lane 4 j + i in place 8 i + j: the lanes are dealt. Sums are put in order at their end.
-CAN_DEAL = has_feature("avx2") and not has_feature("avx512f")
-_DEALT = [4 * (place % (LANES // 4)) + place // (LANES // 4) for place in range(LANES)]
-
-
-def deal(builder: Any, a: Any) -> Any:
-    """Lanes of any vector in the order in which shifts of words leave those of bytes."""
-    return builder.shuffle_vector(a, a, ir.Constant(ir.VectorType(_WORD, LANES), _DEALT))
-
-
-def dealt_bytes(builder: Any, a: Any, signed: bool) -> Any:
-    """Bytes as ints, dealt."""
-    words, parts = builder.bitcast(a, ir.VectorType(_WORD, LANES // 4)), []
-    for i in range(4):
-        up, down = (ir.Constant(words.type, [bits] * (LANES // 4)) for bits in (24 - 8 * i, 8 * i))
-        if signed:
-            parts.append(builder.ashr(builder.shl(words, up), ir.Constant(words.type, [24] * (LANES // 4))))
-        else:
-            parts.append(builder.and_(builder.lshr(words, down), ir.Constant(words.type, [255] * (LANES // 4))))
-    return joined(builder, parts)
 
 
 def joined(builder: Any, parts: list[Any]) -> Any:
@@ -389,20 +359,6 @@ def joined(builder: Any, parts: list[Any]) -> Any:
         lanes = ir.Constant(ir.VectorType(_WORD, 2 * parts[0].type.count), list(range(2 * parts[0].type.count)))
         parts = [builder.shuffle_vector(parts[i], parts[i + 1], lanes) for i in range(0, len(parts), 2)]
     return parts[0]
-
-
-@define(FLOATS, FLOATS)
-def gathered(builder: Any, a: Any) -> Any:
-    """Dealt lanes in order again."""
-    back = sorted(range(LANES), key=lambda place: _DEALT[place])
-    return builder.shuffle_vector(a, a, ir.Constant(ir.VectorType(_WORD, LANES), back))
-
-
-def turned(builder: Any, rows: Any) -> Any:
-    """Four rows of LANES bytes as the four bytes of each lane, the first lowest."""
-    order = [row * LANES + lane for lane in range(LANES) for row in range(4)]
-    mixed = builder.shuffle_vector(rows, rows, ir.Constant(ir.VectorType(_WORD, 4 * LANES), order))
-    return builder.bitcast(mixed, INTS.vector)
 
 
 @define(types.void, ADDRESS, types.intp, ADDRESS)
@@ -421,33 +377,6 @@ def turn_bytes(builder: Any, at: Any, stride: Any, to: Any) -> None:
         rows = [builder.shuffle_vector(rows[i], rows[i + count // 2], order) for i in range(count // 2) for order in orders]
     for i, column in enumerate(rows):
         builder.store(column, pointer(builder, builder.add(to, _LONG(i * LANES)), kind)).align = 1
-
-
-def byte_dots(builder: Any, total: Any, a: Any, b: Any) -> Any:
-    """total plus the sum of the products of a lane's four bytes, unsigned, with those of one number b, signed."""
-    everywhere = spread(builder, b, INTS.vector)
-    if not HAS_BYTE_DOTS:
-        return _byte_dots_by_parts(builder, total, a, everywhere)
-    halves = []
-    wide, undefined = ir.VectorType(_WORD, _HALF_LANES), ir.Constant(INTS.vector, ir.Undefined)
-    for first in (0, _HALF_LANES):
-        lanes = ir.Constant(wide, list(range(first, first + _HALF_LANES)))
-        operands = [builder.shuffle_vector(v, undefined, lanes) for v in (total, a, everywhere)]
-        halves.append(call_named(builder, "llvm.x86.avx512.vpdpbusd.512", wide, operands))
-    return builder.shuffle_vector(*halves, ir.Constant(INTS.vector, list(range(LANES))))
-
-
-def _byte_dots_by_parts(builder: Any, total: Any, a: Any, b: Any) -> Any:
-    """The same for any processor: no faster than floats, but what is computed can be tested everywhere."""
-
-    def shift(bits: int) -> Any:
-        return ir.Constant(INTS.vector, [bits] * LANES)
-
-    for i in range(4):
-        code = builder.and_(builder.lshr(a, shift(8 * i)), shift(255))
-        digit = builder.ashr(builder.shl(b, shift(24 - 8 * i)), shift(24))
-        total = builder.add(total, builder.mul(code, digit))
-    return total
 
 
 @define(INTS, types.int32)

@@ -6,7 +6,10 @@ from typing import Any
 
 from llvmlite import ir
 
+from pumice.backends.host.native import levels
 from pumice.backends.host.native.codegen.vector_math import constant
+
+_WIDENS_F16 = levels.current().widens_f16
 
 
 def _floats(like: Any) -> Any:
@@ -15,10 +18,25 @@ def _floats(like: Any) -> Any:
 
 def from_half(builder: Any, bits: Any) -> Any:
     """f16 numbers in the low 16 bits of each lane."""
+    if not _WIDENS_F16:
+        return _from_half_bits(builder, bits)
     count, short = bits.type.count, ir.IntType(16)
     if bits.type.element != short:
         bits = builder.trunc(bits, ir.VectorType(short, count))
     return builder.fpext(builder.bitcast(bits, ir.VectorType(ir.HalfType(), count)), _floats(bits))
+
+
+def _from_half_bits(builder: Any, bits: Any) -> Any:
+    """The same without an instruction for it: exponent and mantissa move to where f32 has them, and a factor mends the bias."""
+    wide = ir.VectorType(ir.IntType(32), bits.type.count)
+    bits = bits if bits.type == wide else builder.zext(bits, wide)
+    size = builder.shl(builder.and_(bits, constant(bits, 0x7FFF)), constant(bits, 13))
+    sign = builder.shl(builder.and_(bits, constant(bits, 0x8000)), constant(bits, 16))
+    value = builder.fmul(builder.bitcast(size, _floats(bits)), ir.Constant(_floats(bits), [2.0**112] * bits.type.count))
+    # Infinities and NaNs have the largest exponent, which is another one in f32.
+    special = builder.icmp_unsigned(">=", size, constant(bits, 0x7C00 << 13))
+    found = builder.select(special, builder.or_(size, constant(bits, 0x7F800000)), builder.bitcast(value, wide))
+    return builder.bitcast(builder.or_(found, sign), _floats(bits))
 
 
 def from_e5m2(builder: Any, codes: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from pumice.backends.host.native import levels
+
 # A product and a sum may become one instruction that rounds once.
 FUSED = ("contract",)
 # (exp(r) - 1 - r)/r² on [-ln 2, ln 2], fitted for the least error relative to exp(r), 3e-8; powers from the highest.
@@ -80,6 +82,16 @@ def _power_of_e(builder: Any, x: Any) -> Any:
     bits = builder.shl(builder.bitcast(shifted, ints(x)), ir.Constant(ints(x), [23] * x.type.count))
     power = builder.bitcast(builder.add(bits, ir.Constant(ints(x), [127 << 23] * x.type.count)), x.type)
     return builder.fmul(builder.fmul(value, power), power, flags=FUSED)
+
+
+def nearest(builder: Any, x: Any) -> Any:
+    """Rounded to whole numbers, half to even."""
+    if levels.current().rounds:
+        return call(builder, "rint", x)
+    # Beyond 2**23 all floats are whole; a sum with it has no room for a fraction.
+    large = call(builder, "copysign", constant(x, 2.0**23), x)
+    rounded = builder.fsub(builder.fadd(x, large), large)
+    return builder.select(below(builder, absolute(builder, x), 2.0**23), rounded, x)
 
 
 def sqrt(builder: Any, x: Any) -> Any:

@@ -14,11 +14,11 @@ import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.lanes import (
+    LEVEL,
     copy_bytes,
     everywhere,
     exp,
     float_at,
-    has_feature,
     int_at,
     keep_lanes,
     larger,
@@ -75,7 +75,7 @@ _F32 = np.float32
 # Then for each of the first nine the bytes from one batch entry, head and row to the next.
 _STRIDES = 8 * 25
 # Rows of a matmul that are computed together: their sums stay in registers. And how much is summed up before they change.
-_AT_A_TIME = 6 if has_feature("avx512f") else 2
+_AT_A_TIME = 6 if LEVEL.is_wide else 2
 _SUMMED = 64
 
 _inlined = numba.njit(forceinline=True, error_model="numpy")

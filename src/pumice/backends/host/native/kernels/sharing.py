@@ -6,14 +6,13 @@ Like all that is compiled here they take three words and give none, so that Pyth
 from __future__ import annotations
 
 import os
-import platform
 from typing import Any
 
 import numba
 from llvmlite import ir
 from numba import types
 
-from pumice.backends.host.native.codegen.lanes import ADDRESS, call_named, define, long_at, pointer
+from pumice.backends.host.native.codegen.lanes import ADDRESS, LEVEL, call_named, define, long_at, pointer
 from pumice.backends.host.threads.pool import (
     ALONE,
     ASLEEP,
@@ -40,7 +39,6 @@ _LEAST_ALONE, _MOST_ALONE = 64, 1 << 14
 _LOOKS_BEFORE_YIELD = 2000
 
 _LONG, _BOTH = ir.IntType(64), "seq_cst"
-_MACHINE = platform.machine().lower()
 _YIELD = "SwitchToThread" if os.name == "nt" else "sched_yield"
 _inlined = numba.njit(forceinline=True, error_model="numpy")
 
@@ -73,9 +71,9 @@ def _swap(builder: Any, control: Any, index: Any, expected: Any, value: Any) -> 
 @define(types.void)
 def _pause(builder: Any) -> None:
     """Tells the processor that this loop waits, where it has an instruction for that."""
-    if _MACHINE in ("x86_64", "amd64"):
+    if LEVEL.machine == "x86_64":
         call_named(builder, "llvm.x86.sse2.pause", ir.VoidType(), [])
-    elif _MACHINE in ("aarch64", "arm64"):
+    elif LEVEL.machine == "aarch64":
         call_named(builder, "llvm.aarch64.hint", ir.VoidType(), [ir.IntType(32)(1)])
 
 

@@ -13,42 +13,38 @@ import numpy as np
 from pumice.backends.host.native.codegen.lanes import (
     block_memory,
     copy_bytes,
-    copy_lanes,
     float_at,
-    gathered,
+    int_at,
     long_at,
     scaled,
     set_float,
+    set_int,
     store_f32,
     turn_bytes,
     zeros,
 )
-from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
+from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES, bytes_known
 
 _F32, _I32 = np.float32, np.int32
 # The words of a task: addresses of x [M, K], of the tiles, of out [M, N] and of what is known of a single row, then the sizes.
-# For a single row there is another one: whether a task for another weight and the same x follows, whose tiles come after these.
+# For few rows there is another one: whether a task for another weight and the same x follows, whose tiles come after these.
 X, W, OUT, KNOWN, M, K, N, MORE = (8 * i for i in range(8))
-# For more rows than one, the last word is the address of slabs of x instead.
+# For many rows, the last word is the address of slabs of x instead.
 PACKED = MORE
 _TASK_BYTES = 64
 _inlined = numba.njit(forceinline=True, error_model="numpy")
+# Bytes from what is known of one row of x to the next.
+pitch_of = _inlined(bytes_known)
 
 
 @_inlined
-def _evened(w: int, stride: int, size: int, room: int) -> int:
-    """A block of `size` bytes for each row with its rows LANES apart: that of a last tile of fewer rows is copied to `room`."""
-    if stride == LANES:
-        return w
-    for byte in range(size):
-        copy_lanes(room + byte * LANES, w + byte * stride)
-    return room
-
-
-@_inlined
-def unpack_block(w: int, stride: int, size: int, room: int, values: int, decode: Any) -> None:
-    """The values of one block of all rows of a tile, [elements, LANES] float32, by `decode(block, values)`."""
-    decode(_evened(w, stride, size, room), values)
+def unpack_part(w: int, part: int, stride: int, room: int, values: int, decode: Any, even: Any, part_bytes: int) -> None:
+    """The values of a part of all rows of a tile, [elements, LANES] float32, by `decode(group, part, values)`."""
+    group, own = w, w + part * part_bytes * LANES
+    if stride < LANES:
+        even(w, part, stride, room)
+        group = own = room
+    decode(group, own, values)
 
 
 @_inlined
@@ -64,12 +60,16 @@ def _finish(out: int, count: int, total: Any) -> None:
 
 
 @_inlined
-def run_matvec(job: int, first: int, last: int, dot: Any, block: int, size: int, is_dealt: bool) -> None:
-    """One row of x; `dot(known, k, b, w, total)` adds the products of its elements of block b with a tile's block.
+def run_matvec(
+    job: int, first: int, last: int, dot: Any, even: Any, header: int, part_bytes: int, parts: int, block: int
+) -> None:
+    """Few rows of x; `dot(known, k, b, group, part, total)` adds the products of a row's elements with a part of a tile.
 
-    The lanes of its totals may be dealt.
+    Groups have `parts` parts of `block` elements; `even` is that of evening.py. A tile is read again for each row, from a cache:
+    sums of several rows at once would not stay in registers.
     """
-    n, k, skipped, room = long_at(job + N), long_at(job + K), 0, block_memory()
+    n, k, m, skipped, room = long_at(job + N), long_at(job + K), long_at(job + M), 0, block_memory()
+    size = header + parts * part_bytes
     for t in range(first, last):
         while (t - skipped) * LANES >= n:
             skipped += (n + LANES - 1) // LANES
@@ -77,23 +77,30 @@ def run_matvec(job: int, first: int, last: int, dot: Any, block: int, size: int,
             n = long_at(job + N)
         row = (t - skipped) * LANES
         stride, known = min(LANES, n - row), long_at(job + KNOWN)
-        w, total = long_at(job + W) + row * (k // block * size), zeros()
-        for b in range(k // block):
-            total = dot(known, k, b, _evened(w, stride, size, room), total)
-            w += size * stride
-        total = scaled(total, float_at(known))
-        _finish(long_at(job + OUT) + 4 * row, stride, gathered(total) if is_dealt else total)
+        for r in range(m):
+            w, total = long_at(job + W) + row * (k // (parts * block) * size), zeros()
+            for g in range(k // (parts * block)):
+                for p in range(parts):
+                    group, part = w, w + p * part_bytes * LANES
+                    if stride < LANES:
+                        even(w, p, stride, room)
+                        group = part = room
+                    total = dot(known, k, g * parts + p, group, part, total)
+                w += size * stride
+            _finish(long_at(job + OUT) + 4 * (r * n + row), stride, scaled(total, float_at(known)))
+            known += pitch_of(k)
 
 
 @_inlined
-def run_unpack(job: int, first: int, last: int, decode: Any, block: int, size: int) -> None:
+def run_unpack(job: int, first: int, last: int, decode: Any, even: Any, block: int, size: int) -> None:
+    """Weights of a format without groups."""
     n, k, values, room = long_at(job + N), long_at(job + K), block_memory(), block_memory()
     for t in range(first, last):
         row = t * LANES
         stride = min(LANES, n - row)
         w, out = long_at(job + W) + row * (k // block * size), long_at(job + OUT) + 4 * row * k
         for b in range(k // block):
-            unpack_block(w, stride, size, room, values, decode)
+            unpack_part(w, 0, stride, room, values, decode, even, size)
             w += size * stride
             for r in range(stride):
                 to, lane = out + 4 * (r * k + b * block), values + 4 * r
@@ -103,22 +110,67 @@ def run_unpack(job: int, first: int, last: int, decode: Any, block: int, size: i
 
 # --- packing: a part is a tile ---
 
-ROWS_SOURCE, ROWS_TILES, ROWS_BYTES, ROWS_COUNT = (8 * i for i in range(4))
+# The words after the sizes are the address of the sections of a group, (start, stop, unit) each, their number, the bytes of a
+# group, and which of its bytes have single bits that are dealt, -1 for none.
+ROWS_SOURCE, ROWS_TILES, ROWS_BYTES, ROWS_COUNT, ROWS_SECTIONS, ROWS_SECTION_COUNT, ROWS_GROUP, ROWS_BITS = (
+    8 * i for i in range(8)
+)
+
+
+@_inlined
+def _every_fourth(bits: int) -> int:
+    """Bits 0, 4, 8, … of 32 side by side."""
+    found = bits & 0x11111111
+    found = (found | (found >> 3)) & 0x03030303
+    found = (found | (found >> 6)) & 0x000F000F
+    return (found | (found >> 12)) & 0xFF
+
+
+@_inlined
+def _dealt(bits: int) -> int:
+    """Bit 4 j + i as bit j of byte i."""
+    found = 0
+    for i in range(4):
+        found |= _every_fourth(bits >> i) << (8 * i)
+    return found
+
+
+@_inlined
+def _copy_group(source: int, size: int, width: int, to: int, sections: int, count: int) -> None:
+    """The bytes of a group of `width` rows, `size` apart."""
+    for _ in range(count):
+        start, stop, unit = long_at(sections), long_at(sections + 8), long_at(sections + 16)
+        sections += 24
+        if unit == 1 and width == LANES and stop - start >= 16:
+            # 16 bytes at a time; the last 16 may be some of those before again.
+            for at in range(start, stop, 16):
+                begin = min(at, stop - 16)
+                turn_bytes(source + begin, size, to + begin * LANES)
+                turn_bytes(source + begin + 16 * size, size, to + begin * LANES + 16)
+            continue
+        for r in range(width):
+            at, place = source + r * size + start, to + start * width + r * unit
+            if unit == 4:
+                for _word in range(start, stop, 4):
+                    set_int(place, int_at(at))
+                    at += 4
+                    place += 4 * width
+                continue
+            for i in range(stop - start):
+                copy_bytes(place + i // unit * unit * width + i % unit, at + i, 1)
 
 
 def interleave_rows(job: int, first: int, last: int) -> None:
-    """Rows in their own order become tiles, 16 bytes of each at a time; the last 16 may be some of those before again."""
-    size, count = long_at(job + ROWS_BYTES), long_at(job + ROWS_COUNT)
+    """Rows in their own order become tiles."""
+    size, count, group = long_at(job + ROWS_BYTES), long_at(job + ROWS_COUNT), long_at(job + ROWS_GROUP)
+    sections, number, bits = long_at(job + ROWS_SECTIONS), long_at(job + ROWS_SECTION_COUNT), long_at(job + ROWS_BITS)
     for t in range(first, last):
         row = t * LANES
         rows, to = long_at(job + ROWS_SOURCE) + row * size, long_at(job + ROWS_TILES) + row * size
         width = min(LANES, count - row)
-        if width == LANES and size >= 16:
-            for at in range(0, size + 15, 16):
-                begin = min(at, size - 16)
-                turn_bytes(rows + begin, size, to + begin * LANES)
-                turn_bytes(rows + begin + 16 * size, size, to + begin * LANES + 16)
-            continue
-        for byte in range(size):
-            for r in range(width):
-                copy_bytes(to + byte * width + r, rows + r * size + byte, 1)
+        for g in range(size // group if group else 0):
+            _copy_group(rows + g * group, size, width, to, sections, number)
+            for r in range(width if bits >= 0 else 0):
+                at = to + bits * width + 4 * r
+                set_int(at, np.int32(_dealt(int_at(at) & 0xFFFFFFFF)))
+            to += group * width

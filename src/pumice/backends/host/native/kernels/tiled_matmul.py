@@ -10,10 +10,10 @@ from typing import Any
 import numba
 
 from pumice.backends.host.native.codegen.lanes import (
+    LEVEL,
     block_memory,
     copy_bytes,
     float_at,
-    has_feature,
     load_f32,
     long_at,
     madd_scalar,
@@ -22,11 +22,11 @@ from pumice.backends.host.native.codegen.lanes import (
     zeros,
 )
 from pumice.backends.host.native.kernels.matmul import multiply_slab, pack_slabs
-from pumice.backends.host.native.kernels.tiled import OUT, PACKED, K, M, N, W, X, unpack_block
+from pumice.backends.host.native.kernels.tiled import OUT, PACKED, K, M, N, W, X, unpack_part
 from pumice.backends.host.native.kernels.work import give_work, take_work
 from pumice.backends.host.native.sizes import DEEP, LANES, SLAB, SLAB_PITCH, TILES_AT_ONCE, UNPACKED_BYTES, VECTOR_BYTES
 
-_MANY_REGISTERS = has_feature("avx512f")
+_MANY_REGISTERS = LEVEL.is_wide
 # Rows of x that pass together where slabs do not: the first cache holds them.
 _ROWS_AT_A_TIME = 16
 _inlined = numba.njit(forceinline=True, error_model="numpy")
@@ -134,10 +134,12 @@ def _multiply(job: int, t: int, tiles: int, start: int, count: int, values: int)
 
 
 @_inlined
-def _run(job: int, first: int, last: int, unpack: Any, decode: Any, part: int, group: int, size: int) -> None:
-    """`unpack(tile, start, count, stride, to, decode, part, group, size)` fills a tile [count, LANES]."""
+def run_matmul(
+    job: int, first: int, last: int, decode: Any, even: Any, header: int, part_bytes: int, parts: int, block: int
+) -> None:
+    """For groups of `parts` parts of `block` elements, which `decode(group, part, values)` unpacks; a task's part is a tile."""
     n, k = long_at(job + N), long_at(job + K)
-    values = take_work(job)
+    values, room, size = take_work(job), block_memory(), header + parts * part_bytes
     # Loops of steps that are no constants are written out: a range would have to raise an error for a step of 0.
     t = first
     while t < last:
@@ -146,36 +148,11 @@ def _run(job: int, first: int, last: int, unpack: Any, decode: Any, part: int, g
             count = min(DEEP, k - start)
             for i in range(tiles):
                 row = (t + i) * LANES
-                w, stride = long_at(job + W) + row * (k // group * size), min(LANES, n - row)
-                unpack(w, start, count, stride, values + i * count * VECTOR_BYTES, decode, part, group, size)
+                w, stride = long_at(job + W) + row * (k // (parts * block) * size), min(LANES, n - row)
+                for b in range(count // block):
+                    group, part = divmod(start // block + b, parts)
+                    to = values + (i * count + b * block) * VECTOR_BYTES
+                    unpack_part(w + group * size * stride, part, stride, room, to, decode, even, part_bytes)
             _multiply(job, t, tiles, start, count, values)
         t += tiles
     give_work(job, values)
-
-
-@_inlined
-def _unpack_blocks(w: int, start: int, count: int, stride: int, to: int, decode: Any, part: int, group: int, size: int) -> None:
-    room = block_memory()
-    w += start // part * size * stride
-    for b in range(count // part):
-        unpack_block(w, stride, size, room, to + b * part * VECTOR_BYTES, decode)
-        w += size * stride
-
-
-@_inlined
-def _unpack_groups(w: int, start: int, count: int, stride: int, to: int, decode: Any, part: int, group: int, size: int) -> None:
-    for b in range(count // part):
-        at = start + b * part
-        decode(w + at // group * size * stride, at % group, stride, to + b * part * VECTOR_BYTES)
-
-
-@_inlined
-def run_matmul(job: int, first: int, last: int, decode: Any, block: int, size: int) -> None:
-    """For blocks of `block` elements in `size` bytes; a part is a tile."""
-    _run(job, first, last, _unpack_blocks, decode, block, block, size)
-
-
-@_inlined
-def run_groups(job: int, first: int, last: int, decode: Any, part: int, group: int, size: int) -> None:
-    """The same for groups of any length, which `decode(w, inside, stride, values)` unpacks a part at a time."""
-    _run(job, first, last, _unpack_groups, decode, part, group, size)

@@ -1,0 +1,1 @@
+"""Memory: texts in a file, found again by meaning and by words, with their places."""

@@ -1,0 +1,329 @@
+"""Numba kernels of convolution over one to three axes, and of its gradient by input, which is a convolution too.
+
+A convolution is a matmul of weights and windows: a result is the sum over taps and channels of a weight times a number of the
+source. Windows are gathered a tile of positions at a time, as many numbers of each as fit the second cache, straight into the
+order in which the registers take them. Where they go comes from tables, so that strides, dilation, padding, groups, several
+images in one tile and each class of positions of a transposed convolution need no code of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from pumice.backends.host.native.codegen.conv_code import (
+    FEWER,
+    FEWEST,
+    HALF,
+    ROWS,
+    SIZES,
+    WIDE,
+    finish_row,
+    gather_columns,
+    half_all,
+    half_fewer,
+    half_fewest,
+    multiply_all,
+    multiply_fewer,
+    multiply_fewest,
+)
+from pumice.backends.host.native.codegen.lanes import float_at, long_at, set_float, set_int, set_long
+from pumice.backends.host.native.kernels.work import give_work, take_work
+
+# The words of a task. Axes are always three, the first of them of size 1 where there are fewer. `TAPS` is a table: for each tap
+# how far it moves along each axis, and where its weights begin in bytes. Positions are counted through all images; PARTS_* says
+# how many tiles and slabs a part has. The results are scaled and moved per channel, added to what is at OTHER, which has their
+# strides, and limited, if FINISHES; SCALE, SHIFT and OTHER may be 0.
+(
+    SOURCE,
+    WEIGHTS,
+    OUT,
+    TAPS,
+    TAP_COUNT,
+    CHANNELS,
+    OUTPUTS,
+    GROUPS,
+    IMAGES,
+    SIZE_Z,
+    SIZE_Y,
+    SIZE_X,
+    COUNT_Z,
+    COUNT_Y,
+    COUNT_X,
+    STEP_Z,
+    STEP_Y,
+    STEP_X,
+    SOURCE_IMAGE,
+    WEIGHT_ROW,
+    WEIGHT_CHANNEL,
+    WEIGHT_GROUP,
+    OUT_IMAGE,
+    OUT_CHANNEL,
+    OUT_Z,
+    OUT_Y,
+    OUT_X,
+    PART_TILES,
+    PART_SLABS,
+    FINISHES,
+    SCALE,
+    SHIFT,
+    OTHER,
+    LOW,
+    HIGH,
+    GATHERED,
+    PACKED_WEIGHTS,
+    PACKED,
+) = (8 * i for i in range(38))
+TAP_WORDS = 4
+SLAB_BYTES, TILE_BYTES, TABLE_BYTES, DEEP, _TILES = (
+    SIZES.slab_bytes,
+    SIZES.tile_bytes,
+    SIZES.table_bytes,
+    SIZES.deep,
+    SIZES.tiles,
+)
+_OUTSIDE = -(1 << 30)
+# Slabs whose weights stay in the second cache while all tiles of a part pass by.
+_SLABS = 16
+_F32 = np.float32
+
+_inlined = numba.njit(forceinline=True, error_model="numpy")
+
+
+@_inlined
+def depth_of(job: int) -> Any:
+    return long_at(job + TAP_COUNT) * long_at(job + CHANNELS)
+
+
+@_inlined
+def slab_count(job: int) -> Any:
+    return (long_at(job + OUTPUTS) + ROWS - 1) // ROWS
+
+
+@_inlined
+def positions_of(job: int) -> Any:
+    return long_at(job + IMAGES) * long_at(job + COUNT_Z) * long_at(job + COUNT_Y) * long_at(job + COUNT_X)
+
+
+@_inlined
+def _weights(job: int) -> Any:
+    """Where the packed weights are: in memory of their own, or before the gathered windows."""
+    kept = long_at(job + PACKED_WEIGHTS)
+    return kept if kept else long_at(job + PACKED)
+
+
+def conv_weights_f32(job: int, first: int, last: int) -> None:
+    """Weights as slabs [channels, taps, ROWS]; a part is a slab of a group. Rows that are not there are zeros."""
+    slabs, depth, channels, taps = slab_count(job), depth_of(job), long_at(job + CHANNELS), long_at(job + TAP_COUNT)
+    row, channel = long_at(job + WEIGHT_ROW), long_at(job + WEIGHT_CHANNEL)
+    for part in range(first, last):
+        begin = part % slabs * ROWS
+        high = min(ROWS, long_at(job + OUTPUTS) - begin)
+        group = long_at(job + WEIGHTS) + part // slabs * long_at(job + WEIGHT_GROUP) + begin * row
+        to = _weights(job) + part * depth * SLAB_BYTES
+        for c in range(channels):
+            for tap in range(taps):
+                source = group + c * channel + long_at(long_at(job + TAPS) + 8 * (TAP_WORDS * tap + 3))
+                if high == ROWS:
+                    for r in range(ROWS):
+                        set_float(to + 4 * r, float_at(source + r * row))
+                else:
+                    for r in range(ROWS):
+                        set_float(to + 4 * r, float_at(source + r * row) if r < high else _F32(0))
+                to += SLAB_BYTES
+
+
+@_inlined
+def find_places(job: int, tile: int, table: int) -> None:
+    """Fills a tile's table: where its positions are in the source, and where their results go."""
+    counts = long_at(job + COUNT_Z), long_at(job + COUNT_Y), long_at(job + COUNT_X)
+    total, begin = positions_of(job), tile * WIDE
+    x = begin % counts[2]
+    y = begin // counts[2] % counts[1]
+    z = begin // (counts[2] * counts[1]) % counts[0]
+    n = begin // (counts[2] * counts[1] * counts[0])
+    results = table + 4 * 4 * WIDE
+    neighbours = 1
+    for i in range(WIDE):
+        if begin + i < total:
+            set_int(table + 4 * i, n * long_at(job + SOURCE_IMAGE))
+            set_int(table + 4 * (WIDE + i), z * long_at(job + STEP_Z))
+            set_int(table + 4 * (2 * WIDE + i), y * long_at(job + STEP_Y))
+            set_int(table + 4 * (3 * WIDE + i), x * long_at(job + STEP_X))
+            at = n * long_at(job + OUT_IMAGE) + z * long_at(job + OUT_Z) + y * long_at(job + OUT_Y) + x * long_at(job + OUT_X)
+            set_long(results + 8 * i, at)
+            if at != long_at(results) + 4 * i:
+                neighbours = 0
+        else:
+            set_int(table + 4 * i, 0)
+            set_int(table + 4 * (WIDE + i), _OUTSIDE)
+            neighbours = 0
+        x += 1
+        if x == counts[2]:
+            x = 0
+            y += 1
+            if y == counts[1]:
+                y = 0
+                z += 1
+                if z == counts[0]:
+                    z = 0
+                    n += 1
+    set_long(results + 8 * WIDE, neighbours)
+
+
+@_inlined
+def gather_tile(job: int, group: int, table: int, begin: int, end: int, to: int) -> None:
+    """Numbers begin…end-1 of the windows at a tile's positions, taps of a channel are neighbours."""
+    taps, channels = long_at(job + TAP_COUNT), long_at(job + CHANNELS)
+    plane = 4 * long_at(job + SIZE_Z) * long_at(job + SIZE_Y) * long_at(job + SIZE_X)
+    source = long_at(job + SOURCE) + group * channels * plane
+    for tap in range(taps):
+        # Channels of which this tap is among the numbers.
+        c, stop = (begin - tap + taps - 1) // taps, (end - tap + taps - 1) // taps
+        if c < stop:
+            shifts = long_at(job + TAPS) + 8 * TAP_WORDS * tap
+            gather_columns(
+                table, long_at(shifts), long_at(shifts + 8), long_at(shifts + 16),
+                long_at(job + SIZE_Z), long_at(job + SIZE_Y), long_at(job + SIZE_X),
+                source + c * plane, plane, stop - c, to + (c * taps + tap - begin) * TILE_BYTES, taps * TILE_BYTES,
+            )  # fmt: skip
+
+
+def conv_windows_f32(job: int, first: int, last: int) -> None:
+    """All windows, where there are so few that threads share the weights; a part is a tile of a block of numbers."""
+    tiles, depth = (positions_of(job) + WIDE - 1) // WIDE, depth_of(job)
+    blocks = (depth + DEEP - 1) // DEEP
+    table = take_work(job)
+    for part in range(first, last):
+        group, block, tile = part // (blocks * tiles), part // tiles % blocks, part % tiles
+        start = block * DEEP
+        stop = min(depth, start + DEEP)
+        find_places(job, tile, table)
+        to = long_at(job + PACKED) + long_at(job + GATHERED) + TILE_BYTES * ((group * depth + start) * tiles)
+        gather_tile(job, group, table, start, stop, to + TILE_BYTES * tile * (stop - start))
+    give_work(job, table)
+
+
+@_inlined
+def is_whole(rows: int) -> bool:
+    """Whether a multiplication computes just these rows."""
+    return rows in (ROWS, FEWER, FEWEST)
+
+
+@_inlined
+def multiply(slab: int, tile: int, count: int, out: int, row: int, more: bool, rows: int, width: int) -> None:
+    if width > HALF:
+        if rows > FEWER:
+            multiply_all(slab, tile, count, out, row, more)
+        elif rows > FEWEST:
+            multiply_fewer(slab, tile, count, out, row, more)
+        else:
+            multiply_fewest(slab, tile, count, out, row, more)
+    elif rows > FEWER:
+        half_all(slab, tile, count, out, row, more)
+    elif rows > FEWEST:
+        half_fewer(slab, tile, count, out, row, more)
+    else:
+        half_fewest(slab, tile, count, out, row, more)
+
+
+@_inlined
+def _finish(job: int, at: int, row: int, other: int, channel: int, rows: int) -> None:
+    """Rows of a tile scaled, moved, added to others and limited; `other` is 0 or has the same strides."""
+    scale, shift = long_at(job + SCALE), long_at(job + SHIFT)
+    for r in range(rows):
+        factor = float_at(scale + 4 * (channel + r)) if scale else _F32(1)
+        move = float_at(shift + 4 * (channel + r)) if shift else _F32(0)
+        beside = other + r * row if other else 0
+        finish_row(at + r * row, at + r * row, WIDE, factor, move, beside, float_at(job + LOW), float_at(job + HIGH))
+
+
+@_inlined
+def _finish_one(job: int, value: Any, other: int, channel: int) -> Any:
+    scale, shift = long_at(job + SCALE), long_at(job + SHIFT)
+    if scale:
+        value = value * float_at(scale + 4 * channel)
+    if shift:
+        value = value + float_at(shift + 4 * channel)
+    if other:
+        value = value + float_at(other)
+    low, high = float_at(job + LOW), float_at(job + HIGH)
+    value = low if value < low else value
+    return high if value > high else value
+
+
+@_inlined
+def _store_product(
+    job: int,
+    slab: int,
+    tile: int,
+    count: int,
+    results: int,
+    channel: int,
+    rows: int,
+    width: int,
+    more: bool,
+    ends: bool,
+    block: int,
+) -> None:  # fmt: skip
+    """A tile times a slab to where the results go, as a whole if those are neighbours."""
+    row, finishes = long_at(job + OUT_CHANNEL), ends and long_at(job + FINISHES)
+    to = long_at(job + OUT) + channel * row
+    beside = long_at(job + OTHER) + channel * row if long_at(job + OTHER) else 0
+    if long_at(results + 8 * WIDE) and is_whole(rows):
+        place = to + long_at(results)
+        multiply(slab, tile, count, place, row, more, rows, width)
+        if finishes:
+            _finish(job, place, row, beside + long_at(results) if beside else 0, channel, rows)
+        return
+    multiply(slab, tile, count, block, TILE_BYTES, False, rows, width)
+    for r in range(rows):
+        for i in range(width):
+            place = to + r * row + long_at(results + 8 * i)
+            value = float_at(block + r * TILE_BYTES + 4 * i)
+            if more:
+                value += float_at(place)
+            if finishes:
+                value = _finish_one(job, value, beside + r * row + long_at(results + 8 * i) if beside else 0, channel + r)
+            set_float(place, value)
+
+
+def conv_f32(job: int, first: int, last: int) -> None:
+    """A part is some tiles of positions and some slabs of outputs of a group."""
+    tiles, slabs, depth, outputs = (positions_of(job) + WIDE - 1) // WIDE, slab_count(job), depth_of(job), long_at(job + OUTPUTS)
+    many, high = long_at(job + PART_TILES), long_at(job + PART_SLABS)
+    across, down = (tiles + many - 1) // many, (slabs + high - 1) // high
+    total, gathered = positions_of(job), long_at(job + GATHERED)
+    work = take_work(job)
+    tables = work + _TILES * DEEP * TILE_BYTES
+    block = tables + _TILES * TABLE_BYTES
+    for part in range(first, last):
+        group, left, top = part // (across * down), part // down % across * many, part % down * high
+        right, bottom = min(tiles, left + many), min(slabs, top + high)
+        for t in range(left, right):
+            find_places(job, t, tables + (t - left) * TABLE_BYTES)
+        start = 0
+        while start < depth or start == 0:
+            count = min(DEEP, depth - start)
+            ends = start + count == depth
+            if not gathered:
+                for t in range(left, right):
+                    table, tile = tables + (t - left) * TABLE_BYTES, work + (t - left) * DEEP * TILE_BYTES
+                    gather_tile(job, group, table, start, start + count, tile)
+            for some in range(top, bottom, _SLABS):
+                for t in range(left, right):
+                    table = tables + (t - left) * TABLE_BYTES
+                    results = table + 4 * 4 * WIDE
+                    tile = work + (t - left) * DEEP * TILE_BYTES
+                    if gathered:
+                        tile = long_at(job + PACKED) + gathered + TILE_BYTES * ((group * depth + start) * tiles + t * count)
+                    width = min(WIDE, total - t * WIDE)
+                    for s in range(some, min(bottom, some + _SLABS)):
+                        slab = _weights(job) + ((group * slabs + s) * depth + start) * SLAB_BYTES
+                        rows = min(ROWS, outputs - s * ROWS)
+                        channel = group * outputs + s * ROWS
+                        _store_product(job, slab, tile, count, results, channel, rows, width, start > 0, ends, block)
+            start += DEEP
+    give_work(job, work)

@@ -1,0 +1,265 @@
+"""Running a server: health, metrics, logs, keys and their limits, where it listens, TLS, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import signal
+import ssl
+import stat
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from prometheus_client.parser import text_string_to_metric_families
+
+from cli_harness import command, environment
+from pumice.errors import FormatError, InputError
+from pumice.serve.facts import JsonLog
+from pumice.serve.keys import ApiKey, hash_key, new_key, read_keys
+from pumice.serve.server import ModelServer
+from pumice.serve.settings import HostSettings, ServerSettings
+from pumice.serve.spec import ModelSpec
+from serve.conftest import wait_until_ready
+from serve.raw_http import ask, connect, exchange, read_all, request
+
+SECRET = "a very secret prompt"
+CHAT: Any = {"model": "tiny", "messages": [{"role": "user", "content": SECRET}], "max_tokens": 4, "ignore_eos": True}
+
+
+def test_health_and_metrics(server: ModelServer) -> None:
+    assert ask(server, "/health", method="GET")[2] == {"status": "ok"}
+    status, _, body = ask(server, "/ready", method="GET")
+    assert status == 200 and body["models"]["tiny"] == "ready"
+    assert ask(server, "/v1/chat/completions", CHAT)[0] == 200 and ask(server, "/v1/chat/completions", {})[0] == 400
+    text = ask(server, "/metrics", method="GET")[2].decode()
+    found = {f.name: f for f in text_string_to_metric_families(text)}
+    tokens = {s.labels["model"]: s.value for s in found["pumice_generation_tokens"].samples}
+    first = {s.labels["model"]: s.value for s in found["pumice_time_to_first_token_seconds"].samples if s.name.endswith("_count")}
+    statuses = {(s.labels["route"], s.labels["status"]) for s in found["pumice_http_responses"].samples}
+    assert tokens["tiny"] >= 4 and first["tiny"] >= 1
+    assert {("/v1/chat/completions", "200"), ("/v1/chat/completions", "400")} <= statuses
+    assert found["pumice_cache_pages_free"].samples and found["pumice_worker_memory_bytes"].samples[0].value > 1e6
+    states = {s.labels["state"]: s.value for s in found["pumice_model_state"].samples if s.labels["model"] == "tiny"}
+    assert states["ready"] == 1 and sum(states.values()) == 1
+    assert ask(server, "/nothing", method="GET")[2]["error"]["code"] == "unknown_url"
+    assert ask(server, "/v1/chat/completions", method="GET")[0] == 405
+    assert "/nothing" not in ask(server, "/metrics", method="GET")[2].decode()
+
+
+class _Recorder(trace.TracerProvider):
+    """Keeps the spans that are ended, as an SDK would."""
+
+    def __init__(self) -> None:
+        self.spans: list[_Recorded] = []
+
+    def get_tracer(self, *_: Any, **__: Any) -> trace.Tracer:
+        return _RecordingTracer(self)
+
+
+class _Recorded(trace.NonRecordingSpan):
+    def __init__(self, name: str, parent: trace.SpanContext) -> None:
+        super().__init__(trace.INVALID_SPAN_CONTEXT)
+        self.name, self.parent, self.attributes = name, parent, dict[str, Any]()
+
+    def update_name(self, name: str) -> None:
+        self.name = name
+
+    def set_attributes(self, attributes: Any) -> None:
+        self.attributes |= attributes
+
+
+class _RecordingTracer(trace.Tracer):
+    def __init__(self, provider: _Recorder) -> None:
+        self._provider = provider
+
+    def start_span(self, name: str, context: Any = None, *_: Any, **__: Any) -> trace.Span:
+        span = _Recorded(name, trace.get_current_span(context).get_span_context())
+        self._provider.spans.append(span)
+        return span
+
+    @contextlib.contextmanager
+    def start_as_current_span(self, name: str, context: Any = None, *_: Any, **__: Any) -> Iterator[trace.Span]:
+        yield self.start_span(name, context)
+
+
+def test_requests_are_spans(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = _Recorder()
+    monkeypatch.setattr(trace, "get_tracer", lambda *_: recorder.get_tracer())
+    parent = f"00-{'1' * 32}-{'2' * 16}-01"
+    assert ask(server, "/v1/chat/completions", CHAT, traceparent=parent)[0] == 200
+    for _ in range(100):
+        if recorder.spans and recorder.spans[0].attributes:
+            break
+        time.sleep(0.02)
+    (span,) = recorder.spans
+    assert span.name == "POST /v1/chat/completions" and span.parent.trace_id == int("1" * 32, 16)
+    assert span.attributes["gen_ai.request.model"] == "tiny" and span.attributes["gen_ai.usage.output_tokens"] == 4
+    assert span.attributes["http.response.status_code"] == 200 and SECRET not in str(span.attributes)
+
+
+def one_model(specs: list[ModelSpec], log: JsonLog | None = None, **settings: Any) -> ModelServer:
+    given = ServerSettings(port=0, drain_seconds=settings.pop("drain_seconds", 2), **settings)
+    return ModelServer([dataclasses.replace(specs[0], slots=2)], given, log=log or JsonLog(quiet=True))
+
+
+def test_keys_and_logs(models: list[ModelSpec], tmp_path: Path) -> None:
+    """Without a key only the health is told; each key has its limits; the log has ids and counts, and no text of anybody."""
+    file = tmp_path / "keys"
+    key, slow = new_key(file, "me"), new_key(file, "slow")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and key not in file.read_text()
+    file.write_text(file.read_text().replace(hash_key(slow), f"{hash_key(slow)} per_minute=2 concurrent=1"))
+    log = io.StringIO()
+    with one_model(models, JsonLog(log), key_file=str(file)) as server:
+        wait_until_ready(server)
+        for path in ("/v1/models", "/metrics", "/api/tags", "/v1/messages", "/tokenize"):
+            assert ask(server, path, method="GET")[0] == 401, path
+        status, _, body = ask(server, "/v1/models", method="GET", Authorization="Bearer guess")
+        assert status == 401 and body["error"]["code"] == "invalid_api_key"
+        assert ask(server, "/v1/messages", {}, x_api_key="guess")[2]["error"]["type"] == "authentication_error"
+        assert ask(server, "/v1/models", method="GET", Authorization=f"Bearer {key}")[0] == 200
+        status, headers, body = ask(server, "/v1/chat/completions", CHAT, x_api_key=key)
+        assert status == 200 and headers["x-request-id"].startswith("req_")
+        assert [ask(server, "/v1/models", method="GET", x_api_key=slow)[0] for _ in range(3)] == [200, 200, 429]
+        status, again, _ = ask(server, "/v1/models", method="GET", x_api_key=slow)
+        assert status == 429 and 1 <= int(again["retry-after"]) <= 60
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    entry = next(e for e in lines if e.get("id") == headers["x-request-id"])
+    assert entry["key"] == "me" and entry["completion_tokens"] == 4 and entry["model"] == "tiny" and entry["status"] == 200
+    assert SECRET not in log.getvalue() and body["choices"][0]["message"]["content"] not in log.getvalue()
+    assert key not in log.getvalue() and "guess" not in log.getvalue()
+
+
+def test_files_of_keys(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"# mine\na {'0' * 64} concurrent=3\n")
+    assert read_keys(file) == [ApiKey("a", "0" * 64, concurrent=3)]
+    with pytest.raises(InputError, match="already"):
+        new_key(file, "a")
+    for text in ("sk-plain-key\n", f"a {'0' * 64} rights=all\n"):
+        file.write_text(text)
+        with pytest.raises(FormatError) as wrong:
+            read_keys(file)
+        assert "sk-plain" not in str(wrong.value)
+    file.write_text("")
+    with pytest.raises(InputError, match="no key"):
+        read_keys(file)
+
+
+def test_strangers_are_kept_out(server: ModelServer, models: list[ModelSpec]) -> None:
+    with pytest.raises(InputError, match="can be reached from other machines"):
+        ModelServer(models, ServerSettings(host="0.0.0.0", port=0))
+    assert ask(server, "/v1/models", method="GET", Host="evil.example")[0] == 421
+    assert ask(server, "/v1/models", method="GET", Host=f"localhost:{server.port}")[0] == 200
+    assert ask(server, "/v1/chat/completions", CHAT, Origin="http://evil.example")[0] == 403
+    status, headers, _ = ask(server, "/v1/models", method="OPTIONS", Origin="http://evil.example")
+    assert status == 403 and "access-control-allow-origin" not in headers
+    with one_model(models, origins=("http://app.example",)) as other:
+        status, headers, _ = ask(other, "/v1/models", method="OPTIONS", Origin="http://app.example")
+        assert status == 204 and headers["access-control-allow-origin"] == "http://app.example"
+        status, headers, _ = ask(other, "/health", method="GET", Origin="http://app.example")
+        assert status == 200 and headers["access-control-allow-origin"] == "http://app.example"
+
+
+def test_a_full_queue_and_slow_answers(models: list[ModelSpec]) -> None:
+    """Beyond the queue a request is refused at once, with the time to come back; one that takes too long ends."""
+    settings: dict[str, Any] = {"models": HostSettings(queue=1), "request_seconds": 1.5}
+    with one_model(models, **settings) as server:
+        wait_until_ready(server)
+        long = json.dumps({**CHAT, "max_tokens": 1900, "ignore_eos": True, "n": 2}).encode()
+        found: list[Any] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(exchange(server, request("/v1/chat/completions", long))))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        statuses = sorted(status for status, _, _ in found)
+        assert set(statuses) <= {200, 429, 504} and statuses.count(429) >= 4
+        assert all(int(headers["retry-after"]) >= 1 for status, headers, _ in found if status == 429)
+        assert ask(server, "/v1/chat/completions", CHAT)[0] == 200
+
+
+def test_limits_of_a_server(models: list[ModelSpec]) -> None:
+    with one_model(models, most_tokens=5, most_choices=2) as server:
+        status, _, body = ask(server, "/v1/chat/completions", {**CHAT, "max_tokens": 6})
+        assert status == 400 and body["error"]["param"] == "max_tokens"
+        assert ask(server, "/v1/chat/completions", {**CHAT, "n": 3})[2]["error"]["param"] == "n"
+        free = {k: v for k, v in CHAT.items() if k != "max_tokens"} | {"ignore_eos": True}
+        assert ask(server, "/v1/chat/completions", free)[2]["usage"]["completion_tokens"] == 5
+
+
+def test_tls(models: list[ModelSpec], tmp_path: Path) -> None:
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+         "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
+        capture_output=True,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip("needs openssl")
+    files: dict[str, Any] = {"certificate": str(tmp_path / "cert.pem"), "private_key": str(tmp_path / "key.pem")}
+    with one_model(models, **files) as server:
+        trust = ssl.create_default_context(cafile=files["certificate"])
+        with urllib.request.urlopen(f"https://localhost:{server.port}/health", context=trust) as response:
+            assert json.load(response) == {"status": "ok"}
+    with pytest.raises(InputError, match="both"):
+        one_model(models, certificate="cert.pem")
+
+
+def test_requests_end_before_the_server_does(models: list[ModelSpec]) -> None:
+    """SIGTERM: what is being answered is finished, new requests are refused, the process ends with 0."""
+    args = ["serve", f"tiny={models[0].source}", "--port", 0, "--device", "host", "--context", 2048, "--json"]
+    with subprocess.Popen(command(*args), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()) as process:
+        assert process.stdout is not None
+        port = json.loads(process.stdout.readline())["port"]
+
+        class Running:
+            pass
+
+        server: Any = Running()
+        server.port, server.url = port, f"http://127.0.0.1:{port}"
+        wait_until_ready(server)
+        body = json.dumps({**CHAT, "max_tokens": 700, "ignore_eos": True, "stream": True}).encode()
+        with connect(server) as connection:
+            connection.sendall(request("/v1/chat/completions", body))
+            begun = connection.recv(4096)
+            process.send_signal(signal.SIGTERM)
+            answer = begun + read_all(connection)
+        assert b"data: [DONE]" in answer and answer.count(b"chat.completion.chunk") > 500
+        assert process.wait(30) == 0
+    assert not any(name.isdigit() and _is_worker_of(int(name), process.pid) for name in os.listdir("/proc"))
+
+
+def _is_worker_of(pid: int, parent: int) -> bool:
+    try:
+        return f"PPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_a_client_that_goes_away_frees_its_slots(server: ModelServer) -> None:
+    for stream in (True, False):
+        body = json.dumps({**CHAT, "max_tokens": 1900, "ignore_eos": True, "stream": stream, "n": 4}).encode()
+        with connect(server) as connection:
+            connection.sendall(request("/v1/chat/completions", body))
+            if stream:
+                assert connection.recv(4096)
+            else:
+                time.sleep(0.1)
+        assert server.api is not None
+        host, started = server.api.pool.hosts["tiny"], time.monotonic()
+        while not host.idle:
+            time.sleep(0.01)
+            assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 1

@@ -1,0 +1,175 @@
+"""Recorded runs: command buffers are made once for each size, several runs are in flight, and barriers stand where they must."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from pumice.backends.vulkan.session import _SLOTS as SLOTS
+from pumice.backends.vulkan.session import VulkanSession
+from pumice.plan.build import build_plan
+
+from harness import device
+
+pytestmark = [pytest.mark.gpu, pytest.mark.vulkan]
+ROOT = Path(__file__).parents[2]
+
+
+def opened(fn: Any, **specs: Any) -> VulkanSession:
+    return device("vulkan").open(build_plan(pm.trace(fn, **specs), device("vulkan").caps))  # type: ignore[return-value]
+
+
+def run(session: VulkanSession, outputs: bool = True, **inputs: Any) -> Any:
+    plan = session.plan
+    env = {"B": next(iter(inputs.values())).shape[0]} if plan.maxima else {}
+    return session.start(env, inputs, [i for _, i in plan.graph.outputs] if outputs else [])
+
+
+def test_a_run_is_recorded_again_only_where_its_grid_changes() -> None:
+    session = opened(lambda x: pm.softmax(x * 2.0) + 1.0, x=pm.spec("B", 300, max=64))
+    for size, recordings in ((64, 1), (64, 1), (64, 1), (4, 2), (64, 2), (4, 2)):
+        x = np.random.default_rng(size).normal(size=(size, 300)).astype("f4")
+        (found,) = run(session, x=x).result()
+        np.testing.assert_allclose(found.sum(axis=1), 301.0, rtol=1e-5)
+        assert session.recordings == recordings
+    assert session.replays == 4 and len(session._slots) == 1
+    session.close()
+
+
+def test_several_runs_are_in_flight_and_keep_their_inputs_and_order() -> None:
+    def step(x: Any) -> Any:
+        total = pm.state("total", (4,))
+        new = total + x
+        pm.set_state(total, new)
+        return new * 1.0
+
+    session = opened(step, x=pm.spec(4))
+    started = [run(session, x=np.full(4, k, np.float32)) for k in range(12)]
+    sums = np.cumsum(np.arange(12.0))
+    # Taken in another order than they were started; slots that were needed meanwhile have given their results away.
+    for k in (11, 0, 5, 3, 4, 1, 2, 10, 6, 7, 8, 9):
+        np.testing.assert_array_equal(started[k].result()[0], np.full(4, sums[k]))
+    assert 1 <= len(session._slots) <= SLOTS
+    session.close()
+
+
+def test_closing_takes_results_that_nobody_has_read() -> None:
+    session = opened(lambda x: x + 1.0, x=pm.spec(8))
+    first, second, done = (run(session, x=np.full(8, k, np.float32)) for k in (1, 2, 3))
+    device("vulkan").gpu.wait_idle()  # type: ignore[attr-defined]
+    done.abandon()
+    session.close()
+    for k, pending in enumerate((first, second, done), 2):
+        np.testing.assert_array_equal(pending.result()[0], np.full(8, k))
+
+
+def test_a_run_that_is_given_up_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = opened(lambda x: x + 1.0, x=pm.spec(8))
+    # A device that is not done with it yet.
+    gpu = device("vulkan").gpu  # type: ignore[attr-defined]
+    pending = run(session, x=np.zeros(8, np.float32))
+    with monkeypatch.context() as m:
+        m.setattr(gpu, "is_done", lambda value: False)
+        pending.abandon()
+        session.close()
+    with pytest.raises(pm.errors.ClosedError):
+        pending.result()
+
+
+def test_other_outputs_and_other_weights_are_recorded_anew() -> None:
+    w = np.eye(3, dtype="f4")
+    with pm.compile(
+        lambda params, x: (x @ params["w"], x + 1.0), params={"w": w}, x=pm.spec(2, 3), device=device("vulkan")
+    ) as exe:
+        x = np.arange(6, dtype="f4").reshape(2, 3)
+        np.testing.assert_array_equal(exe.run(x=x)[0], x)
+        np.testing.assert_array_equal(exe.run(x=x, outputs=[1])[0], x + 1)
+        exe.set_params({"w": w * 3})
+        np.testing.assert_array_equal(exe.run(x=x)[0], x * 3)
+        np.testing.assert_array_equal(exe.run(x=x * 2)[1], x * 2 + 1)
+
+
+def test_steps_that_share_nothing_have_no_barrier_between_them() -> None:
+    def barriers(fn: Any) -> int:
+        session = opened(fn, x=pm.spec(4, 70))
+        run(session, x=np.ones((4, 70), np.float32)).result()
+        ((recorded,),) = session._slot.recorded.values()
+        found, steps = recorded.commands.barriers, len(session.plan.steps)
+        session.close()
+        assert steps >= 3
+        return found
+
+    # One at the start, one before the outputs are copied; steps that build upon each other have one more each.
+    assert barriers(lambda x: (pm.softmax(x), pm.sum(x, axis=1), pm.cumsum(x, axis=1))) == 2
+    assert barriers(lambda x: pm.cumsum(pm.softmax(pm.cumsum(x, axis=1)), axis=1)) == 4
+
+
+def test_large_inputs_and_outputs_go_through_staging_memory() -> None:
+    session = opened(lambda x: x * 2.0, x=pm.spec(3_000_001))
+    x = np.arange(3_000_001, dtype="f4")
+    for k in range(3):
+        np.testing.assert_array_equal(run(session, x=x + k).result()[0], (x + k) * 2)
+    session.close()
+
+
+def test_profile_times_every_step() -> None:
+    with pm.compile(lambda x: pm.softmax(pm.cumsum(x, axis=1)), x=pm.spec(4, 70), device=device("vulkan")) as exe:
+        x = np.ones((4, 70), np.float32)
+        before = exe.run(x=x)
+        found = exe.profile(x=x, repeats=2)
+        assert found.clock == "timestamps" and [s.step for s in found.steps if s.step >= 0] == list(range(len(exe.plan.steps)))
+        assert all(s.seconds >= 0 for s in found.steps)
+        np.testing.assert_array_equal(exe.run(x=x), before)
+
+
+def test_receipts_name_the_backend() -> None:
+    with pm.compile(lambda x: x + 1.0, x=pm.spec(2), device=device("vulkan")) as exe:
+        about = exe.device.describe()
+        assert about["backend"] == "vulkan" and about["api"] == "vulkan"
+
+
+COUNT = """
+import json, numpy as np, pumice as pm
+with pm.compile(lambda x: pm.softmax(x * 1.5) - 0.25, x=pm.spec(8, 70), device="vulkan") as exe:
+    exe.run(x=np.ones((8, 70), "f4"))
+    p = exe.device.gpu.pipelines
+    print(json.dumps([p.translated, p.made]))
+"""
+
+
+def test_a_second_process_translates_nothing(tmp_path: Path) -> None:
+    from pumice.backends.vulkan import naga
+
+    # The compiler itself comes from this user's cache.
+    home = tmp_path / "home"
+    models = naga.cached_file().parents[3]
+    home.mkdir(mode=0o700)
+    (home / "models").mkdir(mode=0o700)
+    os.symlink(models, home / "models" / "npm")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PUMICE_HOME": str(home)}
+    counts = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, env=env, timeout=300)
+        assert done.returncode == 0, done.stderr
+        counts.append(json.loads(done.stdout))
+    assert counts[0][0] == counts[0][1] > 0 and counts[1] == [0, counts[0][1]]
+
+
+def test_a_session_that_is_dropped_is_freed() -> None:
+    gpu = device("vulkan")
+    gc.collect()
+    before = gpu.ledger()  # type: ignore[attr-defined]
+    session = opened(lambda x: x + 1.0, x=pm.spec(8))
+    run(session, x=np.zeros(8, np.float32)).result()
+    del session
+    gc.collect()
+    assert gpu.ledger() == before  # type: ignore[attr-defined]
