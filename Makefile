@@ -20,11 +20,11 @@ run: $(VENV)/.stamp-run  ## install, fetch the 98 MB demo model, answer a questi
 
 test: $(VENV)/.stamp-dev  ## install the test tools, run the tests
 	@tools/install-test-deps.sh
-	@$(BIN)/python -m pytest -n $(WORKERS) -q -m "not slow"
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -rR -m "not slow"
 
 test-all: $(VENV)/.stamp-dev  ## the slow tests too
 	@tools/install-test-deps.sh emulator
-	@$(BIN)/python -m pytest -n $(WORKERS) -q
+	@$(BIN)/python -m pytest -n $(WORKERS) -q -rR
 
 lint: $(VENV)/.stamp-dev  ## style, types and import contracts
 	@$(BIN)/ruff check .
