@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,13 +88,12 @@ class ByRole:
 
     name: str
 
-    def errors(self, owner: Mapping[str, Any], path: str) -> Iterator[str]:
+    def errors(self, owner: Mapping[str, Any], path: str) -> Sequence[str]:
         value = field_of(owner, self.name)
         if not is_object(value) or not value:
-            yield f"{path}{self.name} must be a non-empty object"
-            return
-        for role, entry in value.items():
-            yield from ENTRY.errors(entry if is_object(entry) else {}, f"{path}{self.name}.{role}.")
+            return (f"{path}{self.name} must be a non-empty object",)
+        listed = ((f"{path}{self.name}.{role}.", entry if is_object(entry) else {}) for role, entry in value.items())
+        return [text for here, entry in listed for text in ENTRY.errors(entry, here)]
 
     def properties(self) -> Iterator[tuple[str, Schema, bool]]:
         yield self.name, {"type": "object", "minProperties": 1, "additionalProperties": ENTRY.schema()}, True

@@ -10,7 +10,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
@@ -44,8 +44,8 @@ class DocumentCheck:
     check: Callable[[Mapping[str, Any]], Iterator[str]]
     fields: tuple[Field, ...]
 
-    def errors(self, owner: Mapping[str, Any], path: str) -> Iterator[str]:
-        return (path + text for text in self.check(owner))
+    def errors(self, owner: Mapping[str, Any], path: str) -> Sequence[str]:
+        return [path + text for text in self.check(owner)]
 
     def properties(self) -> Iterator[tuple[str, Schema, bool]]:
         for field in self.fields:

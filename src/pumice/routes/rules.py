@@ -1,18 +1,20 @@
 """The language in which documents are described: rules of values, fields, parts, lists and laws.
 
-A `Record` is a table of checks. Each check yields error texts, in the table's order, and says the same as JSON Schema.
+A `Record` is a table of checks. Each check gives error texts, in the table's order, and says the same as JSON Schema.
+Nearly all documents are right, and every receipt is checked: a check that finds nothing makes nothing.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 # What a field is that the document does not have; `None` is JSON's null.
 ABSENT: Final = object()
+_NO_ERRORS: Final = ()
 # White space as JavaScript trims it, so that both readers call the same strings empty.
 _SPACE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 _SHA256 = re.compile(r"(?:sha256:)?[0-9a-fA-F]{64}\Z")
@@ -88,7 +90,7 @@ def shown(value: object) -> str:
     return "undefined" if value is ABSENT else "null" if value is None else str(value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rule:
     """What a value must be: the text after the field's name in an error, the test, and the same as JSON Schema."""
 
@@ -142,7 +144,7 @@ def said(text: str, rule: Rule) -> Rule:
 class Check(Protocol):
     """One line of a record's table."""
 
-    def errors(self, owner: Mapping[str, Any], path: str) -> Iterator[str]:
+    def errors(self, owner: Mapping[str, Any], path: str) -> Sequence[str]:
         """The texts of what is wrong; `path` is the owner's, with a dot at its end."""
         ...
 
@@ -156,7 +158,12 @@ def field_of(owner: object, name: str) -> Any:
     return owner.get(name, ABSENT) if is_object(owner) else ABSENT  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
+def _may_lack(how: str, value: object) -> bool:
+    """Whether a field that is "absent" or "null" at most has no value to check."""
+    return bool(how) and (value is ABSENT or (value is None and how == "null"))
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """A field with a rule. `may_lack`: "absent" skips the rule where the field is missing, "null" also where it is null."""
 
@@ -164,35 +171,34 @@ class Field:
     rule: Rule
     may_lack: str = ""
 
-    def errors(self, owner: Mapping[str, Any], path: str) -> Iterator[str]:
-        value = field_of(owner, self.name)
-        lacking = (self.may_lack and value is ABSENT) or (self.may_lack == "null" and value is None)
-        if not lacking and not self.rule.holds(value):
-            yield f"{path}{self.name} {self.rule.text}"
+    def errors(self, owner: Mapping[str, Any], path: str) -> Sequence[str]:
+        value = owner.get(self.name, ABSENT)
+        if _may_lack(self.may_lack, value) or self.rule.holds(value):
+            return _NO_ERRORS
+        return (f"{path}{self.name} {self.rule.text}",)
 
     def properties(self) -> Iterator[tuple[str, Schema, bool]]:
         schema = {"anyOf": [{"type": "null"}, self.rule.schema]} if self.may_lack == "null" else self.rule.schema
         yield self.name, schema, not self.may_lack
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Hash:
     """A field that holds a SHA-256: a string first, then one of the right form."""
 
     name: str = "sha256"
 
-    def errors(self, owner: Mapping[str, Any], path: str) -> Iterator[str]:
-        value = field_of(owner, self.name)
-        for rule in (TEXT, SHA256):
-            if not rule.holds(value):
-                yield f"{path}{self.name} {rule.text}"
-                return
+    def errors(self, owner: Mapping[str, Any], path: str) -> Sequence[str]:
+        value = owner.get(self.name, ABSENT)
+        if SHA256.holds(value):
+            return _NO_ERRORS
+        return (f"{path}{self.name} {(SHA256 if TEXT.holds(value) else TEXT).text}",)
 
     def properties(self) -> Iterator[tuple[str, Schema, bool]]:
         yield self.name, SHA256.schema, True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Law:
     """A rule that fields obey together; `meaning` is what docs say of it.
 
@@ -202,14 +208,14 @@ class Law:
     meaning: str
     check: Callable[[Mapping[str, Any]], Iterator[str]]
 
-    def errors(self, owner: Mapping[str, Any], path: str) -> Iterator[str]:
-        return ((path[:-1] if text.startswith(" ") else path) + text for text in self.check(owner))
+    def errors(self, owner: Mapping[str, Any], path: str) -> Sequence[str]:
+        return [(path[:-1] if text.startswith(" ") else path) + text for text in self.check(owner)]
 
     def properties(self) -> Iterator[tuple[str, Schema, bool]]:
         return iter(())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """An object described by checks. `name` stands in errors where the whole document is none.
 
@@ -224,14 +230,18 @@ class Record:
         """Whether a value is of a type that has fields."""
         return is_object(value) or (self.arrays and isinstance(value, list))
 
-    def errors(self, value: object, path: str = "") -> Iterator[str]:
+    def errors(self, value: object, path: str = "") -> Sequence[str]:
         """All texts of what is wrong with a value."""
-        if not self.takes(value):
-            yield f"{path}{self.name} must be an object"
-            return
-        owner: Any = value if is_object(value) else {}
+        owner: Any = value
+        if not is_object(value):
+            if not self.takes(value):
+                return (f"{path}{self.name} must be an object",)
+            owner = {}
+        found: Sequence[str] = _NO_ERRORS
         for check in self.checks:
-            yield from check.errors(owner, path)
+            if errors := check.errors(owner, path):
+                found = [*found, *errors]
+        return found
 
     def schema(self) -> Schema:
         """The same as JSON Schema, without the laws; further fields are lawful."""
@@ -243,7 +253,7 @@ class Record:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Nested:
     """A field that holds a record. `own_name`: a part that is missing is reported as "path.name", in the record's words."""
 
@@ -252,21 +262,20 @@ class Nested:
     may_lack: str = ""
     own_name: bool = False
 
-    def errors(self, owner: Mapping[str, Any], path: str) -> Iterator[str]:
-        value = field_of(owner, self.name)
-        if (self.may_lack and value is ABSENT) or (self.may_lack == "null" and value is None):
-            return
+    def errors(self, owner: Mapping[str, Any], path: str) -> Sequence[str]:
+        value = owner.get(self.name, ABSENT)
+        if _may_lack(self.may_lack, value):
+            return _NO_ERRORS
         if self.own_name or self.record.takes(value):
-            yield from self.record.errors(value, f"{path}{self.name}.")
-        else:
-            yield f"{path}{self.name} must be an object"
+            return self.record.errors(value, f"{path}{self.name}.")
+        return (f"{path}{self.name} must be an object",)
 
     def properties(self) -> Iterator[tuple[str, Schema, bool]]:
         schema = self.record.schema()
         yield self.name, {"anyOf": [{"type": "null"}, schema]} if self.may_lack == "null" else schema, not self.may_lack
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Items:
     """A field that holds a list of records or of values."""
 
@@ -275,18 +284,18 @@ class Items:
     text: str = "must be a non-empty array"
     least: int = 1
 
-    def errors(self, owner: Mapping[str, Any], path: str) -> Iterator[str]:
-        value = field_of(owner, self.name)
+    def errors(self, owner: Mapping[str, Any], path: str) -> Sequence[str]:
+        value = owner.get(self.name, ABSENT)
         if not isinstance(value, list) or len(value) < self.least:
-            yield f"{path}{self.name} {self.text}"
-            return
+            return (f"{path}{self.name} {self.text}",)
+        rule = self.item
+        if isinstance(rule, Rule):
+            return [f"{path}{self.name}[{i}] {rule.text}" for i, item in enumerate(value) if not rule.holds(item)]
+        found: Sequence[str] = _NO_ERRORS
         for i, item in enumerate(value):
-            here = f"{path}{self.name}[{i}]"
-            if isinstance(self.item, Rule):
-                if not self.item.holds(item):
-                    yield f"{here} {self.item.text}"
-            else:
-                yield from self.item.errors(item if is_object(item) else {}, f"{here}.")
+            if errors := rule.errors(item if is_object(item) else {}, f"{path}{self.name}[{i}]."):
+                found = [*found, *errors]
+        return found
 
     def properties(self) -> Iterator[tuple[str, Schema, bool]]:
         item = self.item.schema if isinstance(self.item, Rule) else self.item.schema()
