@@ -37,7 +37,7 @@ def test_a_conversation(chat_bundle: Path, visit: Visit) -> None:
     send(page, "w5 w6 <b>w7</b>")
     first = answered(page)
     seen = page.evaluate("window.seen")
-    assert len(seen) > 2 and all(later.startswith(sooner) for sooner, later in pairwise(seen)), "it streams"
+    assert len(seen) > 1 and all(later.startswith(sooner) for sooner, later in pairwise(seen)), "it streams"
     assert page.locator(".speed").inner_text().startswith("24 tokens · ")
     # What a person or a model writes is text, not markup.
     assert page.locator(".said.user .text").inner_text() == "w5 w6 <b>w7</b>"

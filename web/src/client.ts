@@ -1,7 +1,8 @@
 // The client's side of a worker: starts it, numbers calls, hands events on, and turns errors into their classes.
 
 import { ClosedError, PumiceError, SourceError } from "./core/errors.js";
-import { errorOf, type FromWorker, type Method, type Methods, type ModelEvent, type ToWorker } from "./protocol.js";
+import { cancelled } from "./model/cancelled.js";
+import { ENDS_ITSELF, errorOf, type FromWorker, type Method, type Methods, type ModelEvent, type ToWorker } from "./protocol.js";
 
 interface Pending {
   resolve: (value: unknown) => void;
@@ -53,6 +54,8 @@ export class Connection {
     const { signal } = options;
     const result = new Promise<Methods[M]["result"]>((resolve, reject) => {
       if (this.ended) return reject(this.ended);
+      // A short run could end before the worker hears that it is not wanted.
+      if (signal?.aborted && !ENDS_ITSELF.has(method)) return reject(cancelled(method));
       const onEvent = options.onEvent as ((event: unknown) => void) | undefined;
       this.pending.set(id, { resolve: resolve as (value: unknown) => void, reject, onEvent: onEvent ?? (() => {}) });
       try {

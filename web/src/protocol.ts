@@ -36,6 +36,9 @@ export interface Methods {
 }
 export type Method = keyof Methods;
 
+/** What these give after they were cancelled is for them to say; a call of the others fails. */
+export const ENDS_ITSELF: ReadonlySet<Method> = new Set<Method>(["generate", "train"]);
+
 /** Text of an answer that comes, and how many tokens the answer has by then. */
 export interface Piece {
   text: string;

@@ -2,7 +2,7 @@
 
 import { orCancelled } from "./model/cancelled.js";
 import { ModelHost } from "./model/host.js";
-import { buffersOf, errorData, type FromWorker, type Method, type Methods, type ToWorker } from "./protocol.js";
+import { buffersOf, ENDS_ITSELF, errorData, type FromWorker, type Method, type Methods, type ToWorker } from "./protocol.js";
 import { storedModels } from "./storage/index.js";
 
 /** What a call has beside its arguments. */
@@ -25,9 +25,6 @@ const scope = globalThis as unknown as DedicatedWorkerGlobalScope;
 const post = (message: FromWorker, transfer: Transferable[] = []): void => scope.postMessage(message, transfer);
 const host = new ModelHost((event) => post({ model: event }));
 const calls = new Map<number, { abort: AbortController; context: Context<Method> }>();
-
-// What these give after they were cancelled is for them to say.
-const ENDS_ITSELF: ReadonlySet<Method> = new Set<Method>(["generate", "train"]);
 
 const handlers: Handlers = {
   async load(settings, { emit, signal }) {

@@ -63,7 +63,13 @@ function errorFrom(code, message, hint = "", fields = {}) {
   return new (BY_CODE.get(code) ?? PumiceError)(message, hint, fields);
 }
 
+// src/model/cancelled.ts
+function cancelled(what) {
+  return new RunCancelled(`${what} was cancelled`, "nothing is left to do");
+}
+
 // src/protocol.ts
+var ENDS_ITSELF = new Set(["generate", "train"]);
 function errorOf(data) {
   return errorFrom(data.code, data.message, data.hint, data.fields);
 }
@@ -96,6 +102,7 @@ var Connection = class {
       this.pending.has(id) && this.post({ id, cancel: !0 });
     }, { signal } = options, result = new Promise((resolve, reject) => {
       if (this.ended) return reject(this.ended);
+      if (signal?.aborted && !ENDS_ITSELF.has(method)) return reject(cancelled(method));
       let onEvent = options.onEvent;
       this.pending.set(id, { resolve, reject, onEvent: onEvent ?? (() => {
       }) });
@@ -229,11 +236,6 @@ var Generation = class {
 function refuseOptions(options) {
   for (let name of ["raw", "system"])
     if (name in options) throw new InputError(`${name} is no option of a chat's answers`, "the chat's messages are the prompt");
-}
-
-// src/model/cancelled.ts
-function cancelled(what) {
-  return new RunCancelled(`${what} was cancelled`, "nothing is left to do");
 }
 
 // src/train/training.ts

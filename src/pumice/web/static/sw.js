@@ -4,7 +4,7 @@
   var define_BUILD_FILES_default = ["app.webmanifest", "cache.js", "icon-192.png", "icon-512.png", "icon.svg", "index.html", "page.css", "page.js", "pumice.js", "receipt.js", "sign.js", "text.js", "train_session.js", "worker.js"];
 
   // page/sw.ts
-  var folder = new URL("./", self.location.href), MINE = `pumice-page ${folder.pathname} `, SHELL = MINE + "d945f22f0a805ffb", shellUrls = new Set(define_BUILD_FILES_default.map((name) => new URL(name, folder).href)), page = new URL("index.html", folder).href, PATIENCE_MS = 3e3;
+  var folder = new URL("./", self.location.href), MINE = `pumice-page ${folder.pathname} `, SHELL = MINE + "3ff52ed98169a686", shellUrls = new Set(define_BUILD_FILES_default.map((name) => new URL(name, folder).href)), page = new URL("index.html", folder).href, PATIENCE_MS = 3e3;
   self.addEventListener("install", (event) => event.waitUntil(install()));
   self.addEventListener("activate", (event) => event.waitUntil(activate()));
   self.addEventListener("message", (event) => {

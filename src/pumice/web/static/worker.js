@@ -72,6 +72,7 @@ function orCancelled(work, what, signal) {
 }
 
 // src/protocol.ts
+var ENDS_ITSELF = new Set(["generate", "train"]);
 function errorData(error) {
   return isOwn(error) ? { code: error.code, message: error.message, hint: error.hint, fields: plain(error.fields) } : { code: "error", message: error instanceof Error ? `${error.name}: ${error.message}` : String(error), hint: "", fields: {} };
 }
@@ -3434,7 +3435,7 @@ var SETTLED_MS = 1e4, ModelHost = class {
 };
 
 // src/worker.ts
-var scope = globalThis, post = (message, transfer = []) => scope.postMessage(message, transfer), host = new ModelHost((event) => post({ model: event })), calls = new Map(), ENDS_ITSELF = new Set(["generate", "train"]), handlers = { async load(settings, { emit, signal }) {
+var scope = globalThis, post = (message, transfer = []) => scope.postMessage(message, transfer), host = new ModelHost((event) => post({ model: event })), calls = new Map(), handlers = { async load(settings, { emit, signal }) {
   return { result: { info: (await host.load(settings, emit, signal)).info } };
 }, async generate({ prompt, options }, { emit, signal }) {
   return { result: await (await host.current()).answers.generate(prompt, options, (text, tokens) => emit({ text, tokens }), signal) };

@@ -101,6 +101,8 @@ export interface Methods {
     };
 }
 export type Method = keyof Methods;
+/** What these give after they were cancelled is for them to say; a call of the others fails. */
+export declare const ENDS_ITSELF: ReadonlySet<Method>;
 /** Text of an answer that comes, and how many tokens the answer has by then. */
 export interface Piece {
     text: string;
