@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.errors import InputError
 from pumice.llm.answers import Generation
 from pumice.llm.model import LanguageModel
 from pumice.serve.conversations import answer_grammar, encode_conversation, tool_format
@@ -43,6 +44,7 @@ def stream_turn(
         "parallel": parallel,
         "schema": schema,
     }
+    _check_choice(choice, [t["function"]["name"] for t in tools])
     ids = encode_conversation(model, payload)
     names = {t["function"]["name"] for t in tools} if choice != "none" else set()
     parser = ToolCallParser(tool_format(model), names)
@@ -54,3 +56,19 @@ def stream_turn(
             yield TurnPiece(text, tuple(calls))
     text, calls = parser.finish() if names else ("", [])
     yield TurnPiece(text, tuple(calls), answer)
+
+
+def _check_choice(choice: str | Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuses a choice that the tools do not offer: no answer could follow it.
+
+    >>> _check_choice({"mode": "required", "names": ["sub"]}, ["add"])
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] the tool 'sub' is chosen, and is not among the tools
+      hint: one of add
+    """
+    if choice == "required" and not names:
+        raise InputError("a tool must be called, and there are none", hint="give tools, or do not require calls", name="tools")
+    for name in choice["names"] if isinstance(choice, Mapping) else ():
+        if name not in names:
+            hint = "one of " + " ".join(names) if names else "give tools"
+            raise InputError(f"the tool {name!r:.60} is chosen, and is not among the tools", hint=hint, name="tool_choice")

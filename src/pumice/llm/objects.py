@@ -11,7 +11,7 @@ from pumice.llm.answers import Generation
 
 
 def schema_of(given: Any) -> Mapping[str, Any] | str:
-    """The JSON schema of a schema, its text, or a pydantic model.
+    """The JSON schema of a schema, its text, or a pydantic model. That of a model has its fields and no others.
 
     >>> schema_of({"type": "integer"})
     {'type': 'integer'}
@@ -25,7 +25,36 @@ def schema_of(given: Any) -> Mapping[str, Any] | str:
     make = getattr(given, "model_json_schema", None)
     if not isinstance(given, type) or make is None:
         raise InputError(f"the schema is {given!r:.60}", hint="give a JSON schema, its text, or a pydantic model", name="schema")
-    found: Mapping[str, Any] = make()
+    found: Mapping[str, Any] = closed(make())
+    return found
+
+
+# Keywords of JSON schema whose values are schemas: by name, in a list, or one.
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties", "contains", "not", "if", "then", "else")
+
+
+def closed(schema: Any) -> Any:
+    """A schema whose objects have no properties but those that it names, unless it says that they may.
+
+    A model that may add properties of its own seldom finds an end, and pydantic drops them anyway.
+
+    >>> closed({"properties": {"a": {"properties": {}, "additionalProperties": True}}})
+    {'properties': {'a': {'properties': {}, 'additionalProperties': True}}, 'additionalProperties': False}
+    """
+    if not isinstance(schema, Mapping):
+        return schema
+    found = dict(schema)
+    for name, value in schema.items():
+        if name in _NAMED and isinstance(value, Mapping):
+            found[name] = {key: closed(inner) for key, inner in value.items()}
+        elif name in _LISTED and isinstance(value, list):
+            found[name] = [closed(inner) for inner in value]
+        elif name in _SINGLE:
+            found[name] = closed(value)
+    if "properties" in found and not {"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf"} & set(found):
+        found["additionalProperties"] = False
     return found
 
 

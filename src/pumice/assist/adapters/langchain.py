@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pumice.assist.adapters.shared import ANSWER_OPTIONS, LazyModel, answer_options, chosen_tool, refuse_part
 from pumice.assist.turns import stream_turn
 from pumice.errors import InputError, PumiceError
-from pumice.llm.load import load
 
 try:
     from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -28,7 +28,7 @@ except ImportError as e:
     raise PumiceError(f"LangChain is not installed: {e}", hint="pip install 'pumice[langchain]'") from None
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "developer": "system"}
-_OPTIONS = ("temperature", "max_tokens", "top_k", "top_p", "min_p", "seed", "stop", "logit_bias")
+_NOT_FOR_THE_MODEL = ("tools", "tool_choice", "parallel_tool_calls", "ls_structured_output_format")
 
 
 class PumiceChat(BaseChatModel):
@@ -49,7 +49,7 @@ class PumiceChat(BaseChatModel):
     logit_bias: dict[int, float] | None = None
     stop: list[str] | None = Field(default=None, alias="stop_sequences")
     load_options: dict[str, Any] = Field(default_factory=dict)
-    _loaded: Any = PrivateAttr(default=None)
+    _lazy: LazyModel = PrivateAttr()
 
     def __init__(self, **given: Any) -> None:
         if "stop" in given:
@@ -58,13 +58,12 @@ class PumiceChat(BaseChatModel):
         for name in ("timeout", "max_retries", "api_key"):
             given.pop(name, None)
         super().__init__(**given)
+        self._lazy = LazyModel(self.model, "generate", self.load_options)
 
     @property
     def pumice(self) -> Any:
         """The loaded model."""
-        if self._loaded is None:
-            self._loaded = load(self.model, "generate", **self.load_options) if isinstance(self.model, str) else self.model
-        return self._loaded
+        return self._lazy.get()
 
     @property
     def _llm_type(self) -> str:
@@ -72,16 +71,14 @@ class PumiceChat(BaseChatModel):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        return {"model": self._model_name(), **{name: getattr(self, name) for name in _OPTIONS}}
+        return {"model": self._lazy.name, **self._own_options()}
 
-    def _model_name(self) -> str:
-        return self.model if isinstance(self.model, str) else str(self.model.info.get("name", "pumice"))
+    def _own_options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ANSWER_OPTIONS}
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         found = super()._get_ls_params(stop=stop, **kwargs)
-        found.update(
-            {"ls_provider": "pumice", "ls_model_name": kwargs.get("model") or self._model_name(), "ls_model_type": "chat"}
-        )
+        found.update({"ls_provider": "pumice", "ls_model_name": kwargs.get("model") or self._lazy.name, "ls_model_type": "chat"})
         return found
 
     def bind_tools(
@@ -92,22 +89,18 @@ class PumiceChat(BaseChatModel):
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """The same model with tools; `tool_choice` is auto, none, any (or required, or True), or the name of one."""
-        return self.bind(tools=[convert_to_openai_tool(t) for t in tools], tool_choice=_choice(tool_choice), **kwargs)
+        choice = chosen_tool(tool_choice)
+        return self.bind(tools=[convert_to_openai_tool(t) for t in tools], tool_choice=choice, **kwargs)
 
     def _pieces(self, messages: list[BaseMessage], stop: list[str] | None, given: Mapping[str, Any]) -> Iterator[Any]:
-        options = {name: getattr(self, name) for name in _OPTIONS} | {n: given[n] for n in _OPTIONS if given.get(n) is not None}
-        unknown = set(given) - {*_OPTIONS, "tools", "tool_choice", "parallel_tool_calls", "ls_structured_output_format"}
-        if unknown:
-            raise InputError(f"{sorted(unknown)[0]} is no option of PumiceChat", hint="one of " + " ".join(_OPTIONS))
-        if stop is not None:
-            options["stop"] = stop
+        stops = {} if stop is None else {"stop": stop}
         return stream_turn(
             self.pumice,
             [as_message(m) for m in messages],
             given.get("tools") or (),
             choice=given.get("tool_choice") or "auto",
             parallel=given.get("parallel_tool_calls", True),
-            **{name: value for name, value in options.items() if value is not None},
+            **answer_options(self._own_options(), {**given, **stops}, "PumiceChat", _NOT_FOR_THE_MODEL),
         )
 
     def _generate(
@@ -150,27 +143,12 @@ class PumiceChat(BaseChatModel):
             yield chunk
 
     def _metadata(self, answer: Any) -> dict[str, Any]:
-        return {"model_name": self._model_name(), "model_provider": "pumice", "finish_reason": answer.finish_reason}
+        return {"model_name": self._lazy.name, "model_provider": "pumice", "finish_reason": answer.finish_reason}
 
 
 def _usage(answer: Any) -> UsageMetadata:
     read, made = answer.usage["prompt_tokens"], answer.usage["completion_tokens"]
     return UsageMetadata(input_tokens=read, output_tokens=made, total_tokens=read + made)
-
-
-def _choice(given: str | dict[str, Any] | bool | None) -> Any:
-    """LangChain's and OpenAI's ways to say which tool must be called.
-
-    >>> _choice("any"), _choice(None), _choice({"type": "function", "function": {"name": "add"}})
-    ('required', 'auto', {'mode': 'required', 'names': ['add']})
-    """
-    if given in (None, False, "auto"):
-        return "auto"
-    if given in (True, "any", "required"):
-        return "required"
-    if isinstance(given, Mapping):
-        return {"mode": "required", "names": [given.get("function", given).get("name")]}
-    return given if given == "none" else {"mode": "required", "names": [given]}
 
 
 def as_message(message: BaseMessage) -> dict[str, Any]:
@@ -194,7 +172,7 @@ def _text(content: Any) -> str:
         if kind == "text":
             found.append(part if isinstance(part, str) else part["text"])
         elif kind not in ("tool_use", "tool_call"):  # these are in the message's own calls
-            raise InputError(f"a message has a part of the type {kind}", hint="send text: no model here sees or hears")
+            raise refuse_part(str(kind))
     return "".join(found)
 
 
@@ -202,14 +180,12 @@ class PumiceEmbeddings(Embeddings):
     """An encoder of Pumice as LangChain's embeddings: `PumiceEmbeddings(model="minilm").embed_query("a text")`."""
 
     def __init__(self, model: Any, **load_options: Any) -> None:
-        self._given, self._options, self._loaded = model, load_options, None
+        self._lazy = LazyModel(model, "embed", load_options)
 
     @property
     def pumice(self) -> Any:
         """The loaded model."""
-        if self._loaded is None:
-            self._loaded = load(self._given, "embed", **self._options) if isinstance(self._given, str) else self._given
-        return self._loaded
+        return self._lazy.get()
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """A vector for each text."""

@@ -9,7 +9,7 @@ import llm
 from llm.models import EmbeddingModel as LlmEmbeddingModel
 from pydantic import Field
 
-from pumice.llm.load import load
+from pumice.assist.adapters.shared import LazyModel
 from pumice.sources import catalogue
 
 
@@ -28,13 +28,10 @@ class PumiceLlmModel(llm.Model):
         seed: int | None = Field(default=None, ge=0, description="the same seed gives the same answer")
 
     def __init__(self, name: str) -> None:
-        self.model_id, self._name = f"pumice/{name}", name
-        self._loaded: Any = None
+        self.model_id, self._lazy = f"pumice/{name}", LazyModel(name, "generate")
 
     def execute(self, prompt: Any, stream: bool, response: Any, conversation: Any = None) -> Iterator[str]:
         """The answer in pieces, after what was said before in the conversation."""
-        if self._loaded is None:
-            self._loaded = load(self._name, "generate")
         messages: list[dict[str, str]] = []
         if prompt.system:
             messages.append({"role": "system", "content": prompt.system})
@@ -42,7 +39,7 @@ class PumiceLlmModel(llm.Model):
             messages += [{"role": "user", "content": earlier.prompt.prompt}, {"role": "assistant", "content": earlier.text()}]
         messages.append({"role": "user", "content": prompt.prompt})
         options = {k: v for k, v in prompt.options.model_dump().items() if v is not None}
-        for piece in self._loaded.stream(messages, **options):
+        for piece in self._lazy.get().stream(messages, **options):
             if piece:
                 yield str(piece)
             if piece.usage is not None:
@@ -53,15 +50,12 @@ class PumiceLlmEmbedding(LlmEmbeddingModel):
     """An encoder for `llm embed -m pumice/NAME`."""
 
     def __init__(self, name: str) -> None:
-        self.model_id, self._name = f"pumice/{name}", name
-        self._loaded: Any = None
+        self.model_id, self._lazy = f"pumice/{name}", LazyModel(name, "embed")
 
     def embed_batch(self, items: Iterable[Any], *, key: str | None = None) -> Iterator[list[float]]:
         """A vector for each text."""
-        if self._loaded is None:
-            self._loaded = load(self._name, "embed")
         texts = list(items)
-        return iter(self._loaded.embed(texts).tolist() if texts else [])
+        return iter(self._lazy.get().embed(texts).tolist() if texts else [])
 
 
 def _names(task: str) -> list[str]:
