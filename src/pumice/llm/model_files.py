@@ -86,6 +86,8 @@ class ModelFiles:
     @cached_property
     def entry(self) -> Mapping[str, Any]:
         """As receipts name the model; hashes the files that were not hashed before."""
+        from pumice.routes.documents import part
+
         found: dict[str, Any] = {
             "name": self.name,
             "source": self.source,
@@ -95,7 +97,7 @@ class ModelFiles:
             "dtype": self.dtype,
             "files": [file.entry() for file in self.files],
         }
-        return found if self.lora is None else found | {"lora": self.lora.entry()}
+        return part(found if self.lora is None else found | {"lora": self.lora.entry()})
 
 
 def _files(path: Path, weights: WeightFile) -> Iterator[NamedFile | HashedFile]:

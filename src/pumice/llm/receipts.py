@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # How the numbers come about that draw tokens; docs/sampling.md has the rules.
 SAMPLER = "threefry2x32"
+_PLAIN = frozenset({str, int, bool, type(None)})
 _NUMBERS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
 
 
@@ -199,7 +200,10 @@ def _grammar_entry(grammar: Any) -> dict[str, Any]:
 
 def _jsonable(value: Any) -> Any:
     """A value as JSON has it: NumPy's numbers as plain ones, anything else as its text."""
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind in _PLAIN or (kind is float and math.isfinite(value)):  # most are
+        return value
+    if kind is dict or isinstance(value, Mapping):
         return {str(name): _jsonable(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_jsonable(inner) for inner in value]

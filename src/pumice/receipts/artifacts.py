@@ -8,7 +8,6 @@ import io
 import json
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pumice.receipts.errors import ReceiptError
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 TEXT_TYPE = "text/plain; charset=utf-8"
 JSON_TYPE = "application/json"
 NPY_TYPE = "application/x-npy"
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 class Artifact:
@@ -37,6 +37,7 @@ class Artifact:
         # Documents of routes have no empty shapes: a scalar is an array of one.
         self.shape = tuple(map(int, shape)) or (1,)
         self._content = content
+        self._sha256 = ""
 
     @staticmethod
     def text(role: str, text: str) -> Artifact:
@@ -55,7 +56,8 @@ class Artifact:
         b'[1,2]'
         """
         kept = tuple(map(int, ids))
-        return Artifact(role, JSON_TYPE, (len(kept),), lambda: json_bytes(list(kept)))
+        # Python writes whole numbers as JSON does, in half the time.
+        return Artifact(role, JSON_TYPE, (len(kept),), lambda: repr(list(kept)).replace(" ", "").encode())
 
     @staticmethod
     def json(role: str, value: Any) -> Artifact:
@@ -78,15 +80,19 @@ class Artifact:
         """
         return Artifact(role, NPY_TYPE, array.shape, npy_bytes(array))
 
-    @cached_property
+    @property
     def content(self) -> bytes:
         """The canonical bytes."""
-        return self._content if isinstance(self._content, bytes) else self._content()
+        if not isinstance(self._content, bytes):
+            self._content = self._content()
+        return self._content
 
-    @cached_property
+    @property
     def sha256(self) -> str:
         """The hash of the canonical bytes, in hex."""
-        return hashlib.sha256(self.content).hexdigest()
+        if not self._sha256:
+            self._sha256 = hashlib.sha256(self.content).hexdigest()
+        return self._sha256
 
     def __repr__(self) -> str:
         return f"<artefact {self.role}: {self.media_type}, shape {list(self.shape)}>"
@@ -162,6 +168,6 @@ def json_bytes(value: Any) -> bytes:
     b'{"a":[true,null,0.5],"b":1}'
     """
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
+        return _ENCODER.encode(value).encode()
     except (TypeError, ValueError) as problem:  # such as NaN, an object of Python, or half of a surrogate pair
         raise ReceiptError(f"a receipt cannot hold this: {problem}", hint="give values of JSON") from None

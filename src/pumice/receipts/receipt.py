@@ -18,9 +18,9 @@ from pumice.receipts.envelope import Envelope, signed_envelope
 from pumice.receipts.errors import ReceiptError
 from pumice.receipts.keys import own_key
 from pumice.receipts.section import PLAIN_HASH, RUN_SCHEMA, SALTED_HASH, model_entry, section_errors
-from pumice.routes.documents import RouteDocument, invalid, now, plain, shared
+from pumice.routes.documents import RouteDocument, invalid, now, part, plain, shared
 from pumice.routes.kernel import kernel_metadata
-from pumice.routes.receipts import input_artifact, output_artifact, route_receipt
+from pumice.routes.receipts import route_receipt
 from pumice.sources.files import disk_errors
 
 # Larger contents are only hashed.
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 Fact: TypeAlias = "_T | Callable[[], _T]"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # nothing changes it, but to freeze so many fields takes a while
 class Facts:
     """What is known of a run; `make_receipt` explains each."""
 
@@ -120,7 +120,7 @@ def make_receipt(
         model=model,
         kernel=kernel,
         profile=profile,
-        request=plain(request),
+        request=shared(request),
         plans=plans,
         packs=packs,
         degraded=degraded,
@@ -128,7 +128,7 @@ def make_receipt(
         device=device,
         caps=caps,
         software=software,
-        conditions=plain(conditions or {}),
+        conditions=shared(conditions or {}),
         status=status,
         fallback_reason=fallback_reason,
         runtime=runtime,
@@ -164,23 +164,24 @@ class Receipt:
     def document(self) -> RouteDocument:
         """The route receipt with the `pumice` section, checked; not yet in a log."""
         facts = self._facts
-        model = _known(facts.model)
+        model = part(_known(facts.model))
+        entry = model.derived(model_entry)
         made = route_receipt(
             facts.route_id,
             requested_route_id=facts.requested_route_id,
             backend=_known(facts.backend),
-            model=model_entry(model),
+            model=entry,
             kernel=_plan_kernels() if facts.kernel is None else facts.kernel,
-            inputs=[input_artifact(a.role, self._listed(a)) for a in self._inputs],
-            outputs=[output_artifact(a.role, self._listed(a)) for a in self._outputs],
+            inputs=[self._listed(a) for a in self._inputs],
+            outputs=[{**self._listed(a), "status": "real"} for a in self._outputs],
             profile=_known(facts.profile),
             status=facts.status,
             fallback_reason=facts.fallback_reason,
             runtime=facts.runtime,
             created_at=facts.created_at,
         )
-        found = made.extended(pumice=self._section(model))
-        if errors := section_errors(shared(found)):
+        found = made.extended(pumice=self._section(shared(model)))
+        if errors := section_errors(shared(found), entry):
             raise invalid(made.kind.name, errors)
         return found
 
@@ -281,25 +282,24 @@ class Receipt:
     def _listed(self, artifact: Artifact) -> dict[str, Any]:
         """The artefact as an entry of `inputs` or `outputs`; its id says role and hash."""
         sha256 = artifact.sha256 if self._salts is None else commitment(self._salts[artifact.role], artifact.content)
-        return {"artifactId": f"{artifact.role}-{sha256[:16]}", "sha256": sha256, "shape": list(artifact.shape)}
+        role, shape = artifact.role, list(artifact.shape)
+        return {"role": role, "artifactId": f"{role}-{sha256[:16]}", "sha256": sha256, "shape": shape}
 
     def _section(self, model: Mapping[str, Any]) -> dict[str, Any]:
-        from pumice import __version__
-
         facts, private = self._facts, self._salts is not None
         return {
             "schema": RUN_SCHEMA,
-            "version": __version__,
+            "version": _version(),
             "task": facts.task,
             "request": facts.request,
             "model": model,
-            "plans": _known(facts.plans),
-            "packs": _known(facts.packs),
-            "degraded": _known(facts.degraded),
+            "plans": shared(_known(facts.plans)),
+            "packs": shared(_known(facts.packs)),
+            "degraded": shared(_known(facts.degraded)),
             "insecure": facts.insecure,
-            "device": _known(facts.device),
-            "caps": _known(facts.caps),
-            "software": _known(facts.software),
+            "device": shared(_known(facts.device)),
+            "caps": shared(_known(facts.caps)),
+            "software": shared(_known(facts.software)),
             "conditions": facts.conditions,
             "artifacts": {
                 "inputs": {a.role: content_entry(a, private=private) for a in self._inputs},
@@ -344,6 +344,13 @@ def content_entry(artifact: Artifact, *, private: bool = False) -> dict[str, Any
     if artifact.media_type in (TEXT_TYPE, JSON_TYPE):
         return {**entry, "content": artifact.content.decode(), "encoding": "utf-8"}
     return {**entry, "content": base64.b64encode(artifact.content).decode(), "encoding": "base64"}
+
+
+@cache
+def _version() -> str:
+    from pumice import __version__
+
+    return __version__
 
 
 @cache

@@ -167,13 +167,13 @@ def receipt_errors(document: object) -> list[str]:
     return [*errors, *RUN.record.errors(section, "pumice.")] if errors else section_errors(value)
 
 
-def section_errors(receipt: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the section of a receipt, as JSON, that is right otherwise."""
+def section_errors(receipt: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> list[str]:
+    """What is wrong with the section of a receipt, as JSON, that is right otherwise; `model`: `model_entry` of it, if known."""
     section = receipt["pumice"]
-    return list(RUN.record.errors(section, "pumice.")) or list(_joined(receipt, section))
+    return list(RUN.record.errors(section, "pumice.")) or list(_joined(receipt, section, model))
 
 
-def _joined(receipt: Mapping[str, Any], section: Mapping[str, Any]) -> Iterator[str]:
+def _joined(receipt: Mapping[str, Any], section: Mapping[str, Any], model: Mapping[str, Any] | None) -> Iterator[str]:
     roles: list[str] = []
     for side in SIDES:
         listed, described = [entry["role"] for entry in receipt[side]], section["artifacts"][side]
@@ -191,7 +191,7 @@ def _joined(receipt: Mapping[str, Any], section: Mapping[str, Any]) -> Iterator[
     for name, role in referred(section["request"]).items():
         if role not in section["artifacts"]["inputs"]:
             yield f"pumice.request.{name} names an artefact that is not there"
-    made = model_entry(section["model"])
+    made = model_entry(section["model"]) if model is None else model
     if any(receipt["model"][name] != made[name] for name in ("id", "weightsHash")):
         yield "model must have the name and the weights of pumice.model"
     if receipt["status"] == "real" and section["device"].get("backend") != "webgpu":

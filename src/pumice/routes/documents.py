@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pumice.routes.errors import InvalidDocument
 from pumice.routes.rules import Record, Schema
@@ -16,6 +16,8 @@ from pumice.routes.rules import Record, Schema
 RULES_HINT = "docs/routes.md has the rules of every document"
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 KIT_VERSION = "0.1.52"  # the version of the npm package whose documents these are
+_T = TypeVar("_T")
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -95,19 +97,38 @@ class RouteDocument(Mapping[str, Any]):
     def _sorted(self) -> str:
         return json.dumps(self._json, sort_keys=True)
 
+    @cached_property
+    def _derived(self) -> dict[Callable[[dict[str, Any]], Any], Any]:
+        return {}
+
+    def derived(self, make: Callable[[dict[str, Any]], _T]) -> _T:
+        """What a function makes of the document's JSON; it is called once, as the document stays as it is.
+
+        >>> from pumice.routes.kernel import kernel_metadata
+        >>> kernel_metadata("fused-attention").derived(len)
+        3
+        """
+        known = self._derived
+        if make not in known:
+            known[make] = make(self._json)
+        found: _T = known[make]
+        return found
+
     def extended(self, **fields: Any) -> RouteDocument:
-        """The same kind of document with further fields; their values are not checked.
+        """The same kind of document with further fields: JSON that nobody changes from now on, neither checked nor copied.
 
         >>> from pumice.routes.kernel import kernel_metadata
         >>> list(kernel_metadata("fused-attention").extended(note=["a"]))
         ['kitVersion', 'profile', 'commit', 'note']
         """
-        made = RouteDocument(self.kind, fields)
-        made._json = {**self._json, **made._json}
+        made = RouteDocument(self.kind, {})
+        made._json = {**self._json, **fields}
         return made
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The document as JSON text, fields in their order."""
+        if indent is None:
+            return _ENCODER.encode(self._json)
         return json.dumps(self._json, ensure_ascii=False, allow_nan=False, indent=indent)
 
 
@@ -149,6 +170,19 @@ def shared(value: Any) -> Any:
     return plain(value)
 
 
+_PART = DocumentKind("part", "", Record("part", ()))
+
+
+def part(value: Mapping[str, Any]) -> RouteDocument:
+    """An object that is the same in many documents: copied now, then shared by all that hold it.
+
+    >>> caps = part({"subgroup_sizes": (32, 64)})
+    >>> shared({"caps": caps}), shared({"caps": caps})["caps"] is shared(caps)
+    ({'caps': {'subgroup_sizes': [32, 64]}}, True)
+    """
+    return value if isinstance(value, RouteDocument) else RouteDocument(_PART, value)
+
+
 def _frozen(value: Any) -> Any:
     """A view of JSON values that nothing changes."""
     if type(value) is dict:
@@ -177,5 +211,5 @@ def now(at: float | None = None) -> str:
     >>> now(1.5)
     '1970-01-01T00:00:01.500Z'
     """
-    when = datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, ms = divmod(int((time.time() if at is None else at) * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{ms:03}Z"

@@ -135,8 +135,9 @@ def route_receipt(
     >>> MOGE.definition()["routeId"]
     'moge.depth-normal.webgpu-local.v0'
     """
-    identity, staged = BACKEND.document(backend), shared(STAGED.document(profile))
-    timings = {"source": staged["timingSource"], "totalMs": staged["totalMs"], "stages": staged["stages"], "profile": staged}
+    identity, staged = BACKEND.document(backend), STAGED.document(profile)
+    told = shared(staged)
+    timings = {"source": told["timingSource"], "totalMs": told["totalMs"], "stages": told["stages"], "profile": staged}
     value: dict[str, Any] = {
         "schema": RECEIPT_SCHEMA,
         "requestedRouteId": requested_route_id or route_id,

@@ -19,7 +19,8 @@ def _required(profile: Mapping[str, Any]) -> Iterator[str]:
     stages, required = field_of(profile, "stages"), field_of(profile, "requiredStages")
     found = [field_of(entry, "name") for entry in stages] if isinstance(stages, list) else []
     for name in required if isinstance(required, list) else ():
-        if not any(same(name, other) for other in found):
+        known = name in found if type(name) is str else any(same(name, other) for other in found)
+        if not known:
             yield f"missing required stage {shown(name)}"
 
 

@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache
 from importlib import metadata
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pumice.plan.plan import Plan
 from pumice.receipts.artifacts import Artifact
 from pumice.receipts.receipt import HOST_REASON, Receipt, make_receipt
 from pumice.routes.backend import backend_identity
-from pumice.routes.documents import RouteDocument
+from pumice.routes.documents import RouteDocument, part
 from pumice.routes.errors import RouteError
 from pumice.routes.kernel import QUEUE_SUBMIT_WAIT, TIMESTAMP_QUERY
 from pumice.routes.staged import stage, staged_profile
@@ -57,25 +57,32 @@ _LIMITS = {
 
 
 # -- what ran it --------------------------------------------------------------------------------------------------------
-def device_facts(device: Device) -> dict[str, Any]:
+def device_facts(device: Device) -> Mapping[str, Any]:
     """The arguments of `make_receipt` that say what a run was on: backend, device, caps, software, and why it is no WebGPU.
+
+    Devices stay what they are: each is asked once.
 
     >>> from pumice.backends.select import open_device
     >>> facts = device_facts(open_device("host"))
-    >>> facts["backend"]()["runtime"], facts["device"]()["target"], facts["fallback_reason"]
+    >>> facts["backend"]["runtime"], facts["device"]["target"], facts["fallback_reason"]
     ('native', 'host', 'ran on the host processor, not through WebGPU')
     """
-    about = cache(device.describe)
-    facts: dict[str, Any] = {
-        "backend": lambda: identity(device, about()),
-        "device": lambda: describe_device(device, about()),
-        "caps": partial(describe_caps, device.caps),
-        "software": partial(software_versions, _kind(device)),
-    }
-    kind = _kind(device)
-    if kind != "webgpu":
-        facts["fallback_reason"] = _REASONS[kind]
-    return facts
+    found = _device_facts.get(device)
+    if found is None:
+        about, kind = device.describe(), _kind(device)
+        found = {
+            "backend": identity(device, about),
+            "device": part(describe_device(device, about)),
+            "caps": describe_caps(device.caps),
+            "software": software_versions(kind),
+        }
+        if kind != "webgpu":
+            found["fallback_reason"] = _REASONS[kind]
+        _device_facts[device] = found
+    return found
+
+
+_device_facts: WeakKeyDictionary[Device, dict[str, Any]] = WeakKeyDictionary()
 
 
 def _kind(device: Device) -> str:
@@ -89,41 +96,33 @@ def describe_device(device: Device, about: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": device.caps.target, "software": device.caps.software, **kept}
 
 
-@lru_cache
-def describe_caps(caps: Caps) -> Mapping[str, Any]:
+def describe_caps(caps: Caps) -> RouteDocument:
     """The caps that plans were made for.
 
     >>> describe_caps(Caps.preset("h200"))["tuning"]
     'nvidia-hopper'
     """
-    return MappingProxyType({**asdict(caps), "tuning": None if caps.tuning is None else caps.tuning.name})
+    return part({**asdict(caps), "tuning": None if caps.tuning is None else caps.tuning.name})
 
 
 def identity(device: Device, about: Mapping[str, Any]) -> RouteDocument:
     """The backend identity of an opened device, by what it says of itself: what it has, and not what its adapter could give."""
     if "features" not in about:
         room = about.get("memory_bytes") or device.caps.max_buffer_bytes
-        return _identity(about.get("cpu") or device.name, (), (), (("maxBufferSize", room),))
-    limits = tuple((name, about["limits"][own]) for name, own in _LIMITS.items())
-    return _identity(about["name"], tuple(about["features"]), tuple(about["requested_features"]), limits)
-
-
-@lru_cache(16)  # all runs of a device have the same
-def _identity(
-    name: str, features: tuple[str, ...], requested: tuple[str, ...], limits: tuple[tuple[str, int], ...]
-) -> RouteDocument:
+        return backend_identity(about.get("cpu") or device.name, features=(), limits={"maxBufferSize": room})
+    features, requested = about["features"], about["requested_features"]
     timed = TIMESTAMP_QUERY in requested and TIMESTAMP_QUERY in features
     return backend_identity(
-        name,
+        about["name"],
         features=features,
         requested_features=requested,
-        limits=dict(limits),
+        limits={name: about["limits"][own] for name, own in _LIMITS.items()},
         timestamp_query="requested" if timed else "unavailable",
     )
 
 
 @cache
-def software_versions(kind: str) -> dict[str, Any]:
+def software_versions(kind: str) -> RouteDocument:
     """The versions of what computes on a kind of device.
 
     >>> sorted(software_versions("webgpu"))
@@ -137,7 +136,7 @@ def software_versions(kind: str) -> dict[str, Any]:
     except metadata.PackageNotFoundError:
         version = None
     known = {"pumice": __version__, "python": platform.python_version(), "numpy": np.__version__, library: version}
-    return {**known, "platform": platform.platform()}
+    return part({**known, "platform": platform.platform()})
 
 
 def plan_facts(plans: Mapping[str, Plan]) -> dict[str, Any]:
