@@ -153,6 +153,28 @@ def test_free_answers_may_call(format: ToolFormat) -> None:
     jsonschema.validate(json.loads(random_answer(either, 3, '{"x"')), schema)
 
 
+@EACH
+@pytest.mark.parametrize("required", [True, False])
+def test_calls_invent_no_arguments(format: ToolFormat, required: bool) -> None:
+    """JSON schema allows properties that it does not name; functions take no such arguments, unless their schemas say so."""
+    inner = {"type": "object", "properties": {"x": {"const": 1}}, "required": ["x"]}
+    given = {"type": "object", "properties": {"at": inner}, "required": ["at"]}
+    schema = None if required else {"type": "integer"}
+    for extra, allowed in (({}, False), ({"additionalProperties": {"const": 1}}, True)):
+        tools = [{"type": "function", "function": {"name": "go", "parameters": {**given, **extra}}}]
+        grammar = pm.Grammar.lark(tool_grammar(format, tools, required=required, parallel=False, schema=schema))
+        call = format.write([("go", {"at": {"x": 1}})])
+        begun = call[: call.index('{"x"')]
+        assert '"x"' in random_answer(grammar, 0, begun)
+        with pytest.raises(AssertionError, match=r'"x":1,\n'):
+            random_answer(grammar, 0, begun + '{"x":1,"y')
+        if allowed:
+            assert '"z":1' in random_answer(grammar, 0, begun + '{"x":1},"z":1')
+        else:
+            with pytest.raises(AssertionError, match=r'"x":1},\n'):
+                random_answer(grammar, 0, begun + '{"x":1},"z')
+
+
 def test_schemas_that_cannot_be_followed_are_refused() -> None:
     wrong: Any = [
         {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "unevaluatedProperties": False}}}

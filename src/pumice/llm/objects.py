@@ -8,6 +8,7 @@ from typing import Any
 
 from pumice.errors import InputError
 from pumice.llm.answers import Generation
+from pumice.llm.schemas import closed
 
 
 def schema_of(given: Any) -> Mapping[str, Any] | str:
@@ -26,35 +27,6 @@ def schema_of(given: Any) -> Mapping[str, Any] | str:
     if not isinstance(given, type) or make is None:
         raise InputError(f"the schema is {given!r:.60}", hint="give a JSON schema, its text, or a pydantic model", name="schema")
     found: Mapping[str, Any] = closed(make())
-    return found
-
-
-# Keywords of JSON schema whose values are schemas: by name, in a list, or one.
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
-_SINGLE = ("items", "additionalProperties", "contains", "not", "if", "then", "else")
-
-
-def closed(schema: Any) -> Any:
-    """A schema whose objects have no properties but those that it names, unless it says that they may.
-
-    A model that may add properties of its own seldom finds an end, and pydantic drops them anyway.
-
-    >>> closed({"properties": {"a": {"properties": {}, "additionalProperties": True}}})
-    {'properties': {'a': {'properties': {}, 'additionalProperties': True}}, 'additionalProperties': False}
-    """
-    if not isinstance(schema, Mapping):
-        return schema
-    found = dict(schema)
-    for name, value in schema.items():
-        if name in _NAMED and isinstance(value, Mapping):
-            found[name] = {key: closed(inner) for key, inner in value.items()}
-        elif name in _LISTED and isinstance(value, list):
-            found[name] = [closed(inner) for inner in value]
-        elif name in _SINGLE:
-            found[name] = closed(value)
-    if "properties" in found and not {"additionalProperties", "patternProperties", "unevaluatedProperties", "allOf"} & set(found):
-        found["additionalProperties"] = False
     return found
 
 

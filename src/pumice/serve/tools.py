@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.llm.schemas import closed
+
 # Between tokens of JSON, so that a model cannot write spaces until its answer is full.
 GUIDANCE = {"x-guidance": {"whitespace_pattern": r"[ \n]{0,8}"}}
 
@@ -89,6 +91,7 @@ def tool_grammar(
 ) -> str:
     """A Lark grammar of answers that call tools: with arguments as their schemas want them, and as many calls as are allowed.
 
+    Objects whose schema names properties have no others, unless it allows them.
     Where calls are not `required`, text may come before and after them, or, with `schema`, JSON in their place.
 
     >>> print(tool_grammar(HERMES, [{"function": {"name": "now"}}], required=True, parallel=False))
@@ -131,7 +134,7 @@ def tool_grammar(
     for k, tool in enumerate(tools):
         function = tool["function"]
         begin = json.dumps({"name": function["name"]}, ensure_ascii=False)[:-1] + f', "{format.arguments}": '
-        given = function.get("parameters") or {"type": "object"}
+        given = closed(function.get("parameters") or {"type": "object"})
         rules.append(f'call_{k}: {_literal(begin)} args_{k} "}}"')
         rules.append(f"args_{k}: %json {json.dumps({**given, **GUIDANCE})}")
     return "\n".join(["%llguidance {}", *rules])
@@ -144,7 +147,7 @@ def _call_or(schema: Mapping[str, Any], format: ToolFormat, tools: Sequence[Mapp
             "type": "object",
             "properties": {
                 "name": {"const": tool["function"]["name"]},
-                format.arguments: tool["function"].get("parameters") or {"type": "object"},
+                format.arguments: closed(tool["function"].get("parameters") or {"type": "object"}),
             },
             "required": ["name", format.arguments],
             "additionalProperties": False,

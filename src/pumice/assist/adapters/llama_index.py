@@ -14,7 +14,7 @@ from pumice.assist.turns import TurnPiece, stream_turn
 from pumice.errors import InputError, PumiceError
 from pumice.llm.answers import Generation
 from pumice.llm.model import DEFAULT_MAX_TOKENS
-from pumice.llm.objects import closed, object_of, schema_of
+from pumice.llm.objects import object_of, schema_of
 from pumice.serve.tools import ToolCall
 
 try:
@@ -343,10 +343,8 @@ def _object(response: ChatResponse, output_cls: type[Model]) -> Model:
 
 def _definition(tool: BaseTool) -> dict[str, Any]:
     """A tool as in OpenAI's API, with the name under which LlamaIndex finds it again: masks can spell any."""
-    about = tool.metadata
-    # Closed: LlamaIndex calls the function with all arguments that are there.
-    function = {"name": about.get_name(), "description": about.description, "parameters": closed(about.get_parameters_dict())}
-    return {"type": "function", "function": function}
+    found = tool.metadata.to_openai_tool(skip_length_check=True)
+    return {**found, "function": {**found["function"], "name": tool.metadata.get_name()}}
 
 
 def as_message(message: ChatMessage) -> dict[str, Any]:
