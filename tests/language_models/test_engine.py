@@ -207,3 +207,16 @@ def test_a_smaller_cache_changes_little(dtype: str, bytes_per_number: float, tar
 def test_an_unknown_cache_dtype_is_refused() -> None:
     with pytest.raises(errors.InputError, match="int4"):
         make_engine("llama", cache_dtype="int4")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_ever_new_options_keep_few_executables(
+    target: str, engine: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pumice.llm.runner.MOST_EXECUTABLES", 3)
+    e = engine("llama", target)
+    rules: list[dict[str, Any]] = [{}, {"presence_penalty": 0.5}, {"logprobs": 2}, {"typical_p": 0.9}, {"logit_bias": {3: 0.5}}]
+    first = [tokens_of(e, PROMPT, 6, SamplingParams(seed=5, **rule)) for rule in rules]
+    assert len(e._runner.exes) == 3, "the others were given up"
+    assert [tokens_of(e, PROMPT, 6, SamplingParams(seed=5, **rule)) for rule in reversed(rules)] == first[::-1]
+    assert len(e._runner.exes) == 3

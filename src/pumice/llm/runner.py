@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,8 @@ _SHORT_PROMPT = 32
 _SHORT_CHUNK, _SHORT_ON_HOST = 128, 256
 # A chunk that attends to more tokens than this shares its run only if it is so short: each token reads all keys for itself there.
 _LONG_SEQUENCE, _FEW_TOKENS = 512, 16
+# Of each kind. A server meets ever new combinations of its clients' options, and each executable has memory of its own.
+MOST_EXECUTABLES = 16
 _LOGPROB_OUTPUTS = ("logprob", "top_logprobs", "top_ids")
 
 
@@ -52,8 +55,8 @@ class Runner:
     def __init__(self, weights: ModelWeights, store: Store, layout: CacheLayout, chunk: int, adapters: Adapters) -> None:
         self.weights, self.store, self.layout, self.chunk, self.adapters = weights, store, layout, chunk, adapters
         # Executables by whether some sequence of the batch has an adapter, and by what is special about their tokens.
-        self._made: dict[tuple[bool, str], dict[tuple[bool, int, Sampling], Executable]] = {
-            (adapted, kind): {} for adapted in (False, True) for kind in ("", "verify", "ragged")
+        self._made: dict[tuple[bool, str], OrderedDict[tuple[bool, int, Sampling], Executable]] = {
+            (adapted, kind): OrderedDict() for adapted in (False, True) for kind in ("", "verify", "ragged")
         }
         self.exes = self._made[False, ""]
         # Tokens of chunks that may share a run.
@@ -86,9 +89,14 @@ class Runner:
 
     def _executable(self, decode: bool, size: int, sampling: Sampling, adapted: bool, kind: str = "") -> Executable:
         key, made = (decode, size, sampling), self._made[adapted, kind]
-        if key not in made:
-            with config.override(**self._switches):
-                made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None, kind)
+        if key in made:
+            made.move_to_end(key)
+            return made[key]
+        while len(made) >= MOST_EXECUTABLES:
+            # The one that was not used for longest. It is not closed, as a run of it may be under way: it goes with its results.
+            made.popitem(last=False)
+        with config.override(**self._switches):
+            made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None, kind)
         return made[key]
 
     def forget_adapted(self) -> None:
