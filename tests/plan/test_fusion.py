@@ -36,6 +36,16 @@ def test_a_norm_takes_its_residual_in() -> None:
     assert labels(lambda x, r, w: pm.rms_norm(x + r, w), x=pm.spec(8, 64), r=pm.spec(8, 64), w=pm.spec(64)) == ["add+rms_norm"]
 
 
+def test_windows_that_overlap_read_what_is_stored() -> None:
+    def f(x: Any, w: Any, b: Any, stride: int) -> Any:
+        return pm.max_pool2d(pm.relu(pm.conv2d(x, w) + b), 3, stride=stride)
+
+    specs = {"x": pm.spec(1, 3, 20, 20), "w": pm.spec(8, 3, 3, 3), "b": pm.spec(8, 1, 1)}
+    assert labels(lambda x, w, b: f(x, w, b, 2), **specs) == ["conv+add+relu", "max_pool"]
+    assert labels(lambda x, w, b: f(x, w, b, 3), **specs) == ["conv", "add+relu+max_pool"]
+    assert labels(lambda x: pm.max_pool2d(pm.relu(x), 3, stride=2), x=pm.spec(1, 3, 20, 20)) == ["relu+max_pool"]
+
+
 def test_views_cost_no_step() -> None:
     def f(x: Any, w: Any) -> Any:
         return (x.reshape(4, 2, 16).transpose(1, 0, 2)[:, ::2] * 2.0) @ w.T

@@ -80,6 +80,7 @@ class Traits:
     `view(base, attrs, shape)`: the strided view that it makes of its operand `base`, None where that takes a copy.
     `cheap`: computing it for every reader costs about as much as loading it would.
     `reads`: elements of the first operand that one element of the result is computed from.
+    `reads_again(attrs)`: whether elements of the first operand belong to several elements of the result.
     `places`: each element of its operands goes to one place of a larger result, so that none is computed twice.
     `pulls`: operands of which a routine reads each element about once, so that its kernel may compute them as it reads them;
     `pulls_again`: every workgroup does so for itself.
@@ -104,6 +105,7 @@ class Traits:
     view: Callable[[View, Attrs, Shape], View | None] | None = None
     cheap: bool = False
     reads: int = 1
+    reads_again: Callable[[Attrs], bool] | None = None
     places: bool = False
     pulls: tuple[str, ...] = ()
     pulls_again: bool = False

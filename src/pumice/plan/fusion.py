@@ -221,8 +221,25 @@ class _Partition:
                     stack.append(a)
         return any(found == set(find_gate_up(self.ctx, graph.nodes[i])) for i, found in shown.items())
 
+    def _is_epilogue_of_windows(self, n: Node, readers: set[int]) -> bool:
+        """Whether a routine's kernel can store n instead of its own result, and windows that overlap would recompute it."""
+        if not get_op(n.op).is_elementwise or not any(_reads_again(self.graph.nodes[c], n) for c in readers):
+            return False
+        region, stack = {n.id}, [n]
+        while stack:
+            for arg in stack.pop().args:
+                a = self.graph.nodes[arg]
+                if a.type.shape != n.type.shape or not set(self.graph.users[arg]) <= region or arg in self.must_store:
+                    continue
+                if isinstance(get_op(a.op).lowering, Routine):
+                    return True
+                if get_op(a.op).is_elementwise:
+                    region.add(arg)
+                    stack.append(a)
+        return False
+
     def _can_inline(self, n: Node, readers: set[int], owners: set[int], recomputed: bool) -> bool:
-        if self._is_gated_activation(n, readers):
+        if self._is_gated_activation(n, readers) or self._is_epilogue_of_windows(n, readers):
             return False
         if recomputed and not get_op(n.op).is_view:
             if len(self._recomputed_in(owners)) >= _MAX_RECOMPUTED:
@@ -276,6 +293,12 @@ def _computes_again(routine: Node, n: Node) -> bool:
     """Whether every workgroup of a routine's kernel would compute n for itself, if it computed it at all."""
     traits = get_op(routine.op).traits
     return traits.pulls_again and any(routine.operands[name] == n.id for name in traits.pulls)
+
+
+def _reads_again(consumer: Node, n: Node) -> bool:
+    """Whether elements of n belong to several elements of its consumer."""
+    again = get_op(consumer.op).traits.reads_again
+    return again is not None and consumer.args[0] == n.id and again(consumer.attr)
 
 
 def _is_anchor(n: Node) -> bool:

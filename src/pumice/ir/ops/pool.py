@@ -400,6 +400,10 @@ _RESIZE_RULES = (
 )
 
 
+def _windows_overlap(attrs: Attrs) -> bool:
+    return any(size > stride for size, stride in zip(attrs["kernel"], attrs["strides"], strict=True))
+
+
 def _upsample_requires(of: Shapes, attrs: Attrs, out: TensorType, maxima: Mapping[str, int]) -> list[Requirement]:
     sizes = zip(of["x"][2:], out.shape[2:], strict=True)
     return [Requirement(1, old, new, f"upsample takes from axis {k}") for k, (old, new) in enumerate(sizes, 2)]
@@ -415,6 +419,7 @@ register(
         reference=_max_pool,
         lowering=Row("max_pool"),
         samples=_max_pool_samples,
+        traits=Traits(reads_again=_windows_overlap),
         attrs=_POOL,
         gradient=gradients.max_pool,
         rules=_WINDOW_RULES + " Padding never wins; a NaN in a window is its result.",
@@ -447,6 +452,7 @@ register(
         lowering=Row("mean_pool"),
         samples=_mean_pool_samples,
         error=summed(_window),
+        traits=Traits(reads_again=_windows_overlap),
         attrs=_MEAN,
         gradient=gradients.mean_pool,
         rules=_WINDOW_RULES + " Padding counts as zeros, or is left out without count_include_pad; what is beyond the "
