@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice import errors as errors
+    from pumice import hooks as hooks
     from pumice import nn as nn
     from pumice import ops as ops
     from pumice import optim as optim
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pumice.llm.engine import Engine as Engine
     from pumice.llm.grammar import Grammar as Grammar
     from pumice.llm.load import load as load
+    from pumice.llm.response_cache import ResponseCache as ResponseCache
     from pumice.run.compile import compile as compile
     from pumice.run.cooperative import Cooperative as Cooperative
     from pumice.run.executable import Executable as Executable
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("errors", "nn", "ops", "optim", "splat", "train")
+_MODULES = ("errors", "hooks", "nn", "ops", "optim", "splat", "train")
 # Where each name lives. Tests compare the functions with `pumice.functions.__all__`.
 _HOMES = {
     "pumice.assist.agent": "Agent AgentLimits",
@@ -80,6 +82,7 @@ _HOMES = {
     "pumice.llm.engine": "Engine",
     "pumice.llm.grammar": "Grammar",
     "pumice.llm.load": "load",
+    "pumice.llm.response_cache": "ResponseCache",
     "pumice.run.compile": "compile",
     "pumice.run.cooperative": "Cooperative",
     "pumice.run.executable": "Executable",

@@ -206,6 +206,13 @@ class DeadlineError(PumiceError):
     HINT = "give it more time, or the engine fewer calls at once"
 
 
+class QueueFull(PumiceError):
+    """A call that was refused because too many wait for the engine already; nothing ran for it."""
+
+    code = "queue-full"
+    HINT = "ask again when others have their answers, ask for fewer at once, or allow a longer queue: queue=…"
+
+
 class RunCancelled(PumiceError):
     """A run that was cancelled at a checkpoint; `fields["complete"]` says whether its states were updated, all of them."""
 

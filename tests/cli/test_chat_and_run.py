@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from cli_harness import RUN, command, environment, pumice, refused
+from pumice import config
 from pumice.cli.text_input import whole_prompt
 from pumice.llm.model import DEFAULT_MAX_TOKENS
 from pumice.llm.requests import SamplingParams
@@ -242,6 +243,29 @@ def test_options_are_refused_before_a_model_is_looked_for() -> None:
 
 def test_the_cache_dtype_is_taken(causal: Path) -> None:
     assert answer_to(causal, "w5", "--cache-dtype", "q8") == answer_to(causal, "w5")
+
+
+def test_a_run_is_answered_from_the_cache(causal: Path, tmp_path: Path) -> None:
+    home = str(tmp_path)
+    (tmp_path / "kernels").symlink_to(config.home / "kernels")  # compiled before
+    first, second, shown = (
+        pumice("run", causal, "w5 w6", *RUN, *TURN, "--cache", *more, PUMICE_HOME=home) for more in (("--json",), ("--json",), ())
+    )
+    found = [json.loads(done.stdout) for done in (first, second)]
+    assert [f["cached"] for f in found] == [False, True]
+    assert len({(f["text"], tuple(f["tokens"]), f["finish_reason"]) for f in found}) == 1
+    assert shown.stdout == found[0]["text"] + "\n" and "4 tokens of an earlier run, from the cache" in shown.stderr
+
+
+def test_a_cache_that_does_not_go_with_other_options_is_refused(causal: Path, tmp_path: Path) -> None:
+    for more, said in (
+        (("--receipt", tmp_path / "a.json"), "--receipt and --cache do not go together"),
+        (("--profile", tmp_path / "a.json"), "--profile and --cache do not go together"),
+        (("--server", "http://127.0.0.1:9"), "--cache and --server do not go together"),
+    ):
+        refused(pumice("run", "no/such/model", "w5", *TURN, "--cache", *more, PUMICE_HOME=str(tmp_path)), said)
+    done = pumice("run", causal, "w5", *RUN, "--cache")
+    refused(done, "the answer is drawn at temperature 0.8")
 
 
 def test_a_missing_tokenizer(causal: Path, tmp_path: Path) -> None:

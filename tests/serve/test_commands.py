@@ -50,6 +50,8 @@ def test_serve_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     refused(pumice("serve"), "there is no model to serve")
     refused(pumice("serve", "x", "--host", "0.0.0.0", "--port", 0), "can be reached from other machines")
     refused(pumice("serve", "x", "--max-body", "many"), "--max-body is 'many'")
+    refused(pumice("serve", "x", "--cache", "many"), "--cache is 'many'")
+    refused(pumice("serve", "x", "--cache", "1MiB", "--receipts", tmp_path), "--receipts and --cache do not go together")
     made = pumice("serve", "--new-key", "me", "--api-key-file", tmp_path / "keys")
     assert made.returncode == 0 and made.stdout.startswith("pk-") and made.stdout.strip() not in (tmp_path / "keys").read_text()
 

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import signal
 import ssl
 import stat
@@ -54,6 +55,34 @@ def test_health_and_metrics(server: ModelServer) -> None:
     assert ask(server, "/nothing", method="GET")[2]["error"]["code"] == "unknown_url"
     assert ask(server, "/v1/chat/completions", method="GET")[0] == 405
     assert "/nothing" not in ask(server, "/metrics", method="GET")[2].decode()
+
+
+def test_answers_are_given_again_where_the_server_keeps_them(models: list[ModelSpec]) -> None:
+    settings = ServerSettings(port=0, drain_seconds=2, models=HostSettings(cache=1 << 20))
+    with ModelServer(models[:2], settings, log=JsonLog(quiet=True)) as server:
+        wait_until_ready(server)
+        same = [ask(server, "/v1/chat/completions", {**CHAT, "temperature": 0})[2] for _ in range(3)]
+        seeded = [ask(server, "/v1/chat/completions", {**CHAT, "seed": 5})[2] for _ in range(2)]
+        for _ in range(2):
+            assert ask(server, "/v1/chat/completions", CHAT)[0] == 200  # drawn anew each time
+        streamed = exchange(
+            server, request("/v1/chat/completions", json.dumps({**CHAT, "temperature": 0, "stream": True}).encode())
+        )
+        for answers in (same, seeded):
+            assert len({json.dumps([a["choices"], a["usage"]["completion_tokens"]]) for a in answers}) == 1
+        assert same[0]["choices"][0]["message"]["content"] == "".join(
+            json.loads(line)["choices"][0]["delta"].get("content") or ""
+            for line in re.findall(r"data: ({.*})", streamed[2].decode())
+        )
+        until = time.monotonic() + 20
+        found: dict[str, float] = {}
+        while found.get("pumice_response_cache_hits") != 4 and time.monotonic() < until:  # workers count once a second
+            text = ask(server, "/metrics", method="GET")[2].decode()
+            families = {f.name: f.samples for f in text_string_to_metric_families(text)}
+            found = {name: samples[0].value for name, samples in families.items() if "response_cache" in name}
+            time.sleep(0.1)
+    assert (found["pumice_response_cache_hits"], found["pumice_response_cache_misses"]) == (4, 2)
+    assert found["pumice_response_cache_answers"] == 2 and found["pumice_response_cache_bytes"] > 512
 
 
 class _Recorder(trace.TracerProvider):

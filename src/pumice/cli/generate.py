@@ -32,6 +32,8 @@ def device_line(info: Mapping[str, Any], precision: str = "exact") -> str:
 def speed_line(answer: Any, device: Mapping[str, Any]) -> str:
     """Tokens, speeds and device of an answer, for stderr."""
     t, u = answer.timings, answer.usage
+    if answer.cached:
+        return f"{u['completion_tokens']} tokens of an earlier run, from the cache; loaded in {t['load_s']:.2f} s"
     drafts = f"{t['accepted']} of {t['drafted']} drafts accepted, " if "drafted" in t else ""
     return (
         f"{u['completion_tokens']} tokens at {t['decode_tok_s']:.1f}/s, "
@@ -76,6 +78,24 @@ def bias_of(given: Sequence[str] | None) -> dict[str, float] | None:
         except ValueError:
             raise InputError(f"--logit-bias is {entry!r}", hint="write ID=VALUE, such as 42=-100", name="logit_bias") from None
     return found or None
+
+
+def disk_cache(**unfit: Any) -> Any:
+    """The cache of --cache, which later processes find. Options that are about a run do not go with answers that need none.
+
+    >>> disk_cache(receipt=Path("proof.json"), profile=None)
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] --receipt and --cache do not go together: nothing runs for an answer that is in the cache
+      hint: leave one of them out
+    """
+    from pumice.errors import InputError
+    from pumice.llm.response_cache import ResponseCache
+
+    for name, value in unfit.items():
+        if value is not None:
+            message = f"--{name} and --cache do not go together: nothing runs for an answer that is in the cache"
+            raise InputError(message, hint="leave one of them out", name="cache")
+    return ResponseCache(disk=True)
 
 
 def check_before_loading(options: Mapping[str, Any]) -> None:
@@ -196,6 +216,7 @@ def answer_json(answer: Any, device: Mapping[str, Any], model: Mapping[str, Any]
         "seed": answer.seed,
         "sampling": answer.sampling,
         "precision": answer.precision,
+        "cached": answer.cached,
         "device": dict(device),
         "model": dict(model),
     }

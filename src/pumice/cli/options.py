@@ -74,6 +74,10 @@ LengthPenalty = Annotated[
 Seed = Annotated[int | None, typer.Option(help="The same seed gives the same answer.", show_default="random")]
 Stop = Annotated[list[str] | None, typer.Option(help="A text that ends the answer; may be repeated.", show_default="none")]
 System = Annotated[str | None, typer.Option(help="The system text.", show_default="the chat template's own")]
+Cache = Annotated[
+    bool,
+    typer.Option("--cache", help="Give the answer of an earlier run again, of --temperature 0 or a --seed; new ones are kept."),
+]
 Server = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Let a running `pumice serve` answer; MODEL is a name there.", show_default="none"),

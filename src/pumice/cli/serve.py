@@ -45,6 +45,14 @@ def serve(
     pack: Packs = None,
     largest_step: LargestStep = None,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait for a model; others are refused with 429.")] = 256,
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Keep answers, of temperature 0 or a seed, to give them again: up to so much for a model, as 64MiB.",
+            show_default="none",
+        ),
+    ] = None,
     max_loaded: Annotated[int | None, typer.Option(min=1, help="Models that are loaded at once.", show_default="all")] = None,
     max_memory: Annotated[
         str | None,
@@ -91,6 +99,9 @@ def serve(
     options |= {"precision": precision_of(precision, fast), "lora": None if lora is None else str(lora), "lora_scale": lora_scale}
     options |= {"packs": pack, "largest_step": largest_step}
     if receipts is not None:
+        if cache is not None:
+            message = "--receipts and --cache do not go together: nothing runs for an answer that is in the cache"
+            raise InputError(message, hint="leave one of them out", name="cache")
         receipts.mkdir(parents=True, exist_ok=True)
     specs = [ModelSpec.parse(text, slots=slots, **options) for text in models or ()]
     settings = ServerSettings(
@@ -108,7 +119,11 @@ def serve(
         connections=connections,
         log_text=log_text,
         quiet=quiet,
-        models=HostSettings(queue=queue, receipts=None if receipts is None else str(receipts.absolute())),
+        models=HostSettings(
+            queue=queue,
+            receipts=None if receipts is None else str(receipts.absolute()),
+            cache=None if cache is None else bytes_of(cache, "--cache", _BYTES),
+        ),
         pool=PoolSettings(
             loaded=max_loaded,
             memory=None if max_memory is None else bytes_of(max_memory, "--max-memory", _BYTES),

@@ -9,6 +9,7 @@ import typer
 
 from pumice.cli.options import (
     Beams,
+    Cache,
     CacheDType,
     Context,
     Cooperative,
@@ -102,6 +103,7 @@ def run(
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Perfetto trace of one token step, its times to stderr.")
     ] = None,
+    cache: Cache = False,
     receipt: Receipt = None,
     receipt_private: ReceiptPrivate = False,
     cooperative: Cooperative = False,
@@ -114,7 +116,7 @@ def run(
 ) -> None:
     """One answer, streamed; speed and device on stderr."""
     from pumice.cli.cooperative_option import sharing
-    from pumice.cli.generate import bias_of
+    from pumice.cli.generate import bias_of, disk_cache
     from pumice.cli.generate import run as answer
     from pumice.cli.receipt_option import receipt_file
     from pumice.cli.text_input import read_text
@@ -127,12 +129,15 @@ def run(
     if server is not None:
         from pumice.cli.remote import RemoteModel, refuse_local
 
-        refuse_local(device=device != "auto", lora=lora, draft=draft, profile=profile, receipt=receipt, pack=pack, page=page)
+        local: dict[str, Any] = {"device": device != "auto", "lora": lora, "draft": draft, "profile": profile, "pack": pack}
+        refuse_local(**local, receipt=receipt, page=page, cache=cache)
         raise typer.Exit(RemoteModel(server, model, server_key_file).run(prompt, options, as_json=json))
     load = {"device": device, "context": context, "cache_dtype": cache_dtype, "lora": lora, "lora_scale": lora_scale}
     load |= {"packs": pack, "largest_step": largest_step, "precision": precision_of(precision, fast)}
     more: dict[str, Any] = {"draft": draft, "profile": profile, "sharing": sharing(cooperative, target_ms, yield_ms, page)}
     more["receipts"] = receipt_file(receipt, private=receipt_private)
+    if cache:
+        options["cache"] = disk_cache(receipt=receipt, profile=profile)
     raise typer.Exit(answer(model, prompt, load_options=load, as_json=json, options=options, **more))
 
 

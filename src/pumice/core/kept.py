@@ -1,4 +1,4 @@
-"""Entries of the user's cache that can be made again: compiled kernels and plans.
+"""Entries of the user's cache that can be made again: compiled kernels, plans, answers of models.
 
 Protection: the folder and the file must belong to this user and be closed to others' writes, the file must be a plain
 one, and its digest covers its name as well as its content. The name says what it was made from (sources, versions, processor),
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import threading
 import warnings
 from pathlib import Path
@@ -98,6 +99,35 @@ def forget_oldest(folder: Path, most: int) -> None:
             old.unlink()
 
 
+def forget_beyond(folder: Path, most_bytes: int) -> int:
+    """Delete the oldest entries of a folder until the rest take at most so many bytes, and return how many they take.
+
+    What a killed process left of a write is a file like others: it counts, and goes when it is the oldest.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for age, name in enumerate("abc"):
+    ...         _ = Path(folder, name).write_bytes(b"1234")
+    ...         os.utime(Path(folder, name), (10 - age, 10 - age))
+    ...     forget_beyond(Path(folder), 11), sorted(os.listdir(folder))
+    (8, ['a', 'b'])
+    """
+    found: list[tuple[int, int, str]] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # another process deleted it meanwhile
+                about = entry.stat(follow_symlinks=False)
+                found.append((about.st_mtime_ns, about.st_size, entry.path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= most_bytes:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+            total -= size
+    return total
+
+
 def _digest(path: Path, content: bytes) -> bytes:
     """Digest of content, name and folder: an entry that was renamed or moved is invalid."""
     name = f"pumice {path.parent.name}/{path.name}\0".encode()
@@ -109,5 +139,5 @@ def _report(what: str, hint: str) -> None:
         if what in _reported:
             return
         _reported.add(what)
-    text = f"{what}. Compiled kernels and plans are not kept: each start makes them again; {hint}"
+    text = f"{what}. Entries are not kept there: each start makes them again; {hint}"
     warnings.warn(text, PumiceWarning, stacklevel=3)

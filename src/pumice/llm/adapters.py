@@ -171,6 +171,11 @@ class Adapters:
             if held.users:
                 self._leaving.append(held)
 
+    def digest(self, name: str) -> str:
+        """What tells the adapter that has this name now from others."""
+        with self._lock:
+            return self._find(name).sha256
+
     def acquire(self, name: str) -> HeldAdapter:
         """The adapter for a request, which must `release` it."""
         with self._lock:

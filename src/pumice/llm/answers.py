@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
+from pumice import hooks
 from pumice.core.precisions import Precision
 from pumice.errors import InputError
+from pumice.hooks import ErrorEvent, GenerateEvent, Operation, QueueWaitEvent
 from pumice.llm.live import EventQueue
 from pumice.llm.receipts import AnswerFacts, CallFacts
+from pumice.llm.records import SequenceRecord
 from pumice.llm.requests import Request, Timings, TokenEvent, number
 from pumice.text.stream import TextStream
 
 if TYPE_CHECKING:
     from pumice.llm.engine import Engine
     from pumice.llm.model import LanguageModel
+    from pumice.llm.response_cache import KeptAnswers
     from pumice.llm.speculate import Drafter
     from pumice.receipts.receipt import Receipt
 
@@ -29,7 +35,8 @@ _SHOWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty
 class Generation:
     """An answer. `finish_reason` is "stop" (the model or a stop string ended it), "length" or "cancelled".
 
-    `sampling` holds the numbers that were used, `precision` is that of the model: "exact" or "fast".
+    `sampling` holds the numbers that were used, `precision` is that of the model: "exact" or "fast". `cached`: it is from a
+    response cache, and nothing ran for it.
     """
 
     text: str = ""
@@ -43,6 +50,7 @@ class Generation:
     precision: Precision = "exact"
     # The stop string that ended it, None if something else did.
     stop_string: str | None = None
+    cached: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -58,7 +66,14 @@ class Generation:
         Traceback (most recent call last):
         pumice.errors.InputError: [input] the answer has no receipt
           hint: answers of a model have one, once they are complete
+        >>> Generation("Hi", finish_reason="stop", cached=True).receipt
+        Traceback (most recent call last):
+        pumice.errors.InputError: [input] the answer is from the response cache: nothing ran that a receipt could prove
+          hint: ask again with cache=False
         """
+        if self.cached:
+            message = "the answer is from the response cache: nothing ran that a receipt could prove"
+            raise InputError(message, hint="ask again with cache=False", name="cache")
         if self._facts is None or not self.finish_reason:
             raise InputError("the answer has no receipt", hint="answers of a model have one, once they are complete")
         return self._facts.receipt(self)
@@ -104,7 +119,11 @@ class Piece(str):
 
 
 class Run:
-    """One call: its requests, `n` for each prompt, and their answers as they grow from the events of an engine."""
+    """One call: its requests, `n` for each prompt, and their answers as they grow from the events of an engine.
+
+    `asked` are the requests that an engine answers: all but those whose answers a cache has. Hooks are called by `follow_up`,
+    which the reader of the answers calls without any lock.
+    """
 
     def __init__(
         self,
@@ -115,9 +134,10 @@ class Run:
         n: int,
         stop: tuple[str, ...],
         cancelled: Callable[[], bool] | None,
+        operation: Operation = "generate",
     ) -> None:
         self.model, self.engine, self.requests, self.n = model, engine, requests, n
-        self.cancelled = cancelled
+        self.cancelled, self._operation = cancelled, operation
         precision = engine.weights.precision
         self.answers = [Generation(seed=r.sampling.seed, sampling=_shown(r), precision=precision) for r in requests]
         self.timings = Timings()
@@ -125,6 +145,28 @@ class Run:
         self._streams = [TextStream(model.tokenizer.token_bytes, stop) for _ in requests]
         self._started = time.perf_counter()
         self._first: float | None = None
+        # The number of the answer that each sequence of the engine is for, and what the cache has of the others.
+        self._numbers = list(range(len(requests)))
+        self._found: dict[int, list[TokenEvent]] = {}
+        self._keeping: KeptAnswers | None = None
+        self._due: deque[Callable[[], None]] = deque()
+        # Whether the engine has taken the call; answers whose wait for a slot was looked at; whether the call failed.
+        self.taken = False
+        self._waited: set[int] = set()
+        self._failed = False
+
+    @property
+    def asked(self) -> list[Request]:
+        """The requests that run."""
+        return [self.requests[i] for i in self._numbers]
+
+    def use_cache(self, keeping: KeptAnswers) -> None:
+        """Takes the answers that a cache has, and lets it keep the others."""
+        self._keeping, self._found = keeping, keeping.find(self.requests)
+        self._numbers = [i for i in self._numbers if i not in self._found]
+        for i in self._found:
+            # It has no receipt, as nothing runs.
+            self.answers[i].cached, self.answers[i]._facts = True, None
 
     def keep_facts(self, given: Mapping[str, Any], draft: Drafter | None, prompts: Sequence[Any]) -> None:
         """Lets the answers have receipts: of a call with these options, and with `prompts` as they were given."""
@@ -137,32 +179,54 @@ class Run:
 
     def pieces(self) -> Iterator[Piece]:
         """Text as soon as it is final, and the last piece of each answer when the answer is complete."""
-        queue = EventQueue(self.requests, self.timings, patient=True)
+        queue = EventQueue(self.asked, self.timings, patient=True)
         try:
             self.engine.open(queue)
-            for event in self.engine.events(queue, self.cancelled):
-                piece = self.take(event, queue)
+            self.taken = True
+            for piece in self._all_pieces(queue):
+                if self._due:
+                    self.follow_up()
                 if piece is not None:
                     yield piece
-            yield from self.rest()
+        except Exception as e:
+            self.fail(e)
+            raise
         finally:
             # By name: an error's traceback would keep the queue open.
             queue.closed = True
             self.engine.end(queue)
             self.complete()
+            self.follow_up()
+
+    def _all_pieces(self, queue: EventQueue) -> Iterator[Piece | None]:
+        yield from self.found()
+        for event in self.engine.events(queue, self.cancelled):
+            yield self.take(event, queue)
+        yield from self.rest()
+
+    def found(self) -> Iterator[Piece]:
+        """The pieces of answers that the cache had: the same as when the model made them."""
+        for i, events in self._found.items():
+            for event in events if i in self._open else ():
+                piece, _ = self._take(i, event)
+                if piece is not None:
+                    yield piece
 
     def take(self, event: TokenEvent, queue: EventQueue) -> Piece | None:
         """What an event adds to the text of its answer, if anything."""
-        i = event.request
+        i = self._numbers[event.request]
         if i not in self._open:
             return None
-        text, done = self._take(i, event)
+        self._note_wait(i)
+        if self._keeping is not None:
+            self._keeping.note(i, event)
+        piece, done = self._take(i, event)
         if done:
-            self._open.discard(i)
             if event.finish is None:  # a stop string
-                self.engine.end(queue, i)
-            return self._last(i, text)
-        return Piece(text, prompt=i // self.n, choice=i % self.n) if text else None
+                self.engine.end(queue, event.request)
+            if self._keeping is not None:
+                self._due.append(partial(self._keeping.keep, i, self._record(i)))
+        return piece
 
     def rest(self) -> Iterator[Piece]:
         """The last pieces of answers that end before the model or a limit ended them."""
@@ -174,6 +238,42 @@ class Run:
             self._open.discard(i)
             yield self._last(i, rest)
 
+    # -- hooks ------------------------------------------------------------------------------------------------------
+    def fail(self, error: BaseException) -> None:
+        """The call ends with an error, which is reported once, however often it is raised."""
+        if not self._failed and isinstance(error, Exception) and hooks.wanted(ErrorEvent):
+            self._due.append(partial(hooks.emit, ErrorEvent(self._operation, self.model.name, error)))
+        self._failed = True
+
+    def follow_up(self) -> None:
+        """Does what is due: calls hooks, and lets the cache keep answers. The caller holds no lock."""
+        while self._due:
+            try:
+                work = self._due.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            work()
+
+    def _note_wait(self, i: int) -> None:
+        """An answer has its first token, or its end: whether it waited for a slot before."""
+        if i in self._waited or not self.taken:
+            return
+        self._waited.add(i)
+        record = self._record(i)
+        # The answers of one beam search wait together.
+        if record is not None and not self.requests[i].choice and hooks.wanted(QueueWaitEvent):
+            waiting = self.engine.statistics.waiting
+            event = QueueWaitEvent(self.model.name, 1e3 * record.queue_s, waiting, started=bool(record.started))
+            self._due.append(partial(hooks.emit, event))
+
+    def _note_end(self, i: int) -> None:
+        """An answer is complete."""
+        if not self._failed and hooks.wanted(GenerateEvent):
+            answer = self.answers[i]
+            event = GenerateEvent(self.model.name, answer, answer.cached, 1e3 * answer.timings["queue_s"])
+            self._due.append(partial(hooks.emit, event))
+
+    # -- answers ----------------------------------------------------------------------------------------------------
     def result(self, *, batch: bool) -> Any:
         """The answers as a call gives them: one, a list of `n`, or for a `batch` of prompts a list of those."""
         n, all_ = self.n, self.answers
@@ -192,16 +292,30 @@ class Run:
 
     def complete(self) -> None:
         """The call is over: usage and timings of all answers."""
-        for i in self._open:
+        left, self._open = self._open, set()
+        for i in left:
             self.answers[i].finish_reason = self.answers[i].finish_reason or "cancelled"
         for i in range(len(self.requests)):
             self._complete(i)
+        for i in sorted(left):
+            self._note_wait(i)
+            self._note_end(i)
 
     def _last(self, i: int, text: str) -> Piece:
         self._complete(i)
+        self._note_wait(i)
+        self._note_end(i)
         return Piece(text, prompt=i // self.n, choice=i % self.n, answer=self.answers[i])
 
-    def _take(self, i: int, event: TokenEvent) -> tuple[str, bool]:
+    def _take(self, i: int, event: TokenEvent) -> tuple[Piece | None, bool]:
+        """The piece that an event makes of an answer, and whether it is the last."""
+        text, done = self._add(i, event)
+        if done:
+            self._open.discard(i)
+            return self._last(i, text), True
+        return Piece(text, prompt=i // self.n, choice=i % self.n) if text else None, False
+
+    def _add(self, i: int, event: TokenEvent) -> tuple[str, bool]:
         if self._first is None:
             self._first = time.perf_counter() - self._started
         answer, text = self.answers[i], self._streams[i]
@@ -235,17 +349,17 @@ class Run:
 
     def _complete(self, i: int) -> None:
         """Usage and timings of an answer, as of now."""
-        t, answer = self.timings, self.answers[i]
+        t, answer, record = self.timings, self.answers[i], self._record(i)
         answer.timings = {
             "load_s": self.model.load_s,
             "first_token_s": self._first or 0.0,
+            "queue_s": self._queue_s(i),
             "total_s": time.perf_counter() - self._started,
             "prefill_s": t.prefill_s,
             "decode_s": t.decode_s,
             "prefill_tok_s": t.prompt_tokens / t.prefill_s if t.prefill_s else 0.0,
             "decode_tok_s": t.decode_tokens / t.decode_s if t.decode_s else 0.0,
         }
-        record = t.records[i] if t.records else None
         if record is not None and (drafts := record.drafts) is not None:
             answer.timings |= {"drafted": drafts.drafted, "accepted": drafts.accepted, "acceptance_rate": drafts.rate}
         if record is not None and answer._facts is not None:
@@ -255,6 +369,16 @@ class Run:
             "completion_tokens": len(answer.tokens),
             "cached_tokens": 0 if record is None else record.reused,
         }
+
+    def _record(self, i: int) -> SequenceRecord | None:
+        """How the sequence of an answer ran; None for one that the cache had."""
+        records = self.timings.records
+        # Numbers grow, so those of what the cache had are missing in between.
+        return records[bisect_left(self._numbers, i)] if records and i not in self._found else None
+
+    def _queue_s(self, i: int) -> float:
+        record = self._record(i - self.requests[i].choice)  # the answers of one beam search wait together
+        return 0.0 if record is None else record.queue_s
 
 
 def _mean_logprob(answer: Generation) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import InputError
+from pumice.hooks import ReportErrors
 from pumice.llm.answers import Generation, Piece
 from pumice.llm.chat_file import SavedChat, model_identity, read_chat, save_chat
 from pumice.llm.prompts import check_messages
@@ -63,13 +64,15 @@ class Chat:
 
     def stream(self, text: str, **options: Any) -> Iterator[Piece]:
         """The answer to a text in pieces; the last one has the whole `answer`. Closing the iterator ends it there."""
-        if not isinstance(text, str):
-            raise InputError(f"the message is {type(text).__name__}", hint="give a text")
-        if self._answering:
-            raise InputError("this chat is still answering", hint="read that answer to its end, close() it, or fork() the chat")
-        _check_options(options)
-        asked = [*self._history, {"role": "user", "content": text}]
-        run, _ = self.model.start(self._prompt(asked), 1, {**self.options, **options})
+        with ReportErrors("generate", self.model.name):
+            if not isinstance(text, str):
+                raise InputError(f"the message is {type(text).__name__}", hint="give a text")
+            if self._answering:
+                hint = "read that answer to its end, close() it, or fork() the chat"
+                raise InputError("this chat is still answering", hint=hint)
+            _check_options(options)
+            asked = [*self._history, {"role": "user", "content": text}]
+            run, _ = self.model.start(self._prompt(asked), 1, {**self.options, **options})
         return self._follow(asked, [*run.requests[0].prompt], run.pieces())
 
     def _prompt(self, messages: list[dict[str, Any]]) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 from pumice.core.fields import Fields
 from pumice.core.json_file import read_optional_json
 from pumice.errors import InputError
+from pumice.hooks import ReportErrors
 from pumice.llm.embed import text_settings
 from pumice.llm.encoder_receipts import EncoderRun
 from pumice.llm.encoders import Array, EncoderModel, text_list
@@ -172,7 +173,8 @@ class CrossEncoder(EncoderModel):
 
     def logits(self, items: Sequence[str | tuple[str, str]], *, progress: ProgressCallback | None = None) -> Array:
         """What the head gives for each text or pair, before any activation: float32 [n, labels]."""
-        return self._logits(_items(items), progress, EncoderRun())
+        with ReportErrors("classify" if self.info.get("task") == "classify" else "rerank", self.name):
+            return self._logits(_items(items), progress, EncoderRun())
 
     def _logits(self, items: Sequence[tuple[str, ...]], progress: ProgressCallback | None, ran: EncoderRun) -> Array:
         self._require_open()
@@ -205,13 +207,14 @@ class CrossEncoder(EncoderModel):
         The activation is that of the model's files; by default a sigmoid for one label and none for more. With `receipt` the
         scores and what proves them.
         """
-        items, ran = _items(pairs), EncoderRun()
-        found = self._scores(items, progress, ran)
-        if not receipt:
-            return found
-        from pumice.receipts.artifacts import Artifact
+        with ReportErrors("rerank", self.name):
+            items, ran = _items(pairs), EncoderRun()
+            found = self._scores(items, progress, ran)
+            if not receipt:
+                return found
+            from pumice.receipts.artifacts import Artifact
 
-        return found, self._receipt(ran, "score", [_texts(items)], [Artifact.array("scores", found)])
+            return found, self._receipt(ran, "score", [_texts(items)], [Artifact.array("scores", found)])
 
     def _scores(self, items: Sequence[tuple[str, ...]], progress: ProgressCallback | None, ran: EncoderRun) -> Array:
         found = _ACTIVATIONS[self.settings.activation](self._logits(items, progress, ran)).astype(np.float32)
@@ -256,26 +259,27 @@ class CrossEncoder(EncoderModel):
 
         With `receipt` the ranking and what proves it, with the scores of all texts.
         """
-        if len(self.labels) != 1:
-            raise InputError(
-                f"{self.info.get('name', 'the model')} has {len(self.labels)} labels, and no single score to rank by",
-                hint="scores(pairs) gives the scores of all labels",
-            )
-        if top is not None and number("top", top, whole=True) < 1:
-            raise InputError(f"top is {top}", hint="give a number from 1 on, or None for all")
-        if not isinstance(query, str):
-            raise InputError(f"the query is no string but {type(query).__name__}", hint="give the query as a text")
-        candidates, ran = text_list(texts), EncoderRun()
-        scores = self._scores([(query, text) for text in candidates], progress, ran)
-        order = np.argsort(-scores, kind="stable")[:top]
-        found = [Ranked(int(k), float(scores[k]), candidates[k]) for k in order]
-        if not receipt:
-            return found
-        from pumice.receipts.artifacts import Artifact
+        with ReportErrors("rerank", self.name):
+            if len(self.labels) != 1:
+                raise InputError(
+                    f"{self.info.get('name', 'the model')} has {len(self.labels)} labels, and no single score to rank by",
+                    hint="scores(pairs) gives the scores of all labels",
+                )
+            if top is not None and number("top", top, whole=True) < 1:
+                raise InputError(f"top is {top}", hint="give a number from 1 on, or None for all")
+            if not isinstance(query, str):
+                raise InputError(f"the query is no string but {type(query).__name__}", hint="give the query as a text")
+            candidates, ran = text_list(texts), EncoderRun()
+            scores = self._scores([(query, text) for text in candidates], progress, ran)
+            order = np.argsort(-scores, kind="stable")[:top]
+            found = [Ranked(int(k), float(scores[k]), candidates[k]) for k in order]
+            if not receipt:
+                return found
+            from pumice.receipts.artifacts import Artifact
 
-        inputs = [Artifact.text("query", query), Artifact.json("texts", candidates)]
-        outputs = [Artifact.ids("ranking", order.tolist()), Artifact.array("scores", scores)]
-        return found, self._receipt(ran, "rank", inputs, outputs, top=top)
+            inputs = [Artifact.text("query", query), Artifact.json("texts", candidates)]
+            outputs = [Artifact.ids("ranking", order.tolist()), Artifact.array("scores", scores)]
+            return found, self._receipt(ran, "rank", inputs, outputs, top=top)
 
     @overload
     def classify(
@@ -293,22 +297,23 @@ class CrossEncoder(EncoderModel):
         Scores are a softmax over the labels; a sigmoid of each if there is one label or the model's `problem_type` is
         multi_label_classification; the logits if it is regression. With `receipt` the labels and what proves them.
         """
-        items, ran = _items([texts] if isinstance(texts, str) else texts), EncoderRun()
-        scores = self._logits(items, progress, ran)
-        if self._problem != "regression":
-            alone = len(self.labels) == 1 or self._problem == "multi_label_classification"
-            scores = _sigmoid(scores) if alone else _softmax(scores)
-        best = scores.argmax(axis=1)
-        found = [
-            Classified(self.labels[k], float(row[k]), dict(zip(self.labels, map(float, row), strict=True)))
-            for k, row in zip(best, scores, strict=True)
-        ]
-        if not receipt:
-            return found
-        from pumice.receipts.artifacts import Artifact
+        with ReportErrors("classify", self.name):
+            items, ran = _items([texts] if isinstance(texts, str) else texts), EncoderRun()
+            scores = self._logits(items, progress, ran)
+            if self._problem != "regression":
+                alone = len(self.labels) == 1 or self._problem == "multi_label_classification"
+                scores = _sigmoid(scores) if alone else _softmax(scores)
+            best = scores.argmax(axis=1)
+            found = [
+                Classified(self.labels[k], float(row[k]), dict(zip(self.labels, map(float, row), strict=True)))
+                for k, row in zip(best, scores, strict=True)
+            ]
+            if not receipt:
+                return found
+            from pumice.receipts.artifacts import Artifact
 
-        outputs = [Artifact.json("labels", [c.label for c in found]), Artifact.array("scores", scores)]
-        return found, self._receipt(ran, "classify", [_texts(items)], outputs, labels=list(self.labels))
+            outputs = [Artifact.json("labels", [c.label for c in found]), Artifact.array("scores", scores)]
+            return found, self._receipt(ran, "classify", [_texts(items)], outputs, labels=list(self.labels))
 
 
 def _texts(items: Sequence[tuple[str, ...]]) -> Artifact:

@@ -15,6 +15,7 @@ from pumice.core.json_file import read_json_list, read_optional_json
 from pumice.errors import FormatError, InputError
 from pumice.formats.bundle import MANIFEST, BundleWeights
 from pumice.formats.weights import WeightFile
+from pumice.hooks import ReportErrors
 from pumice.llm.encoder_receipts import EncoderRun
 from pumice.llm.encoders import Array, EncoderModel, text_list
 from pumice.models.config import ModelArchConfig
@@ -194,9 +195,10 @@ class EmbeddingModel(EncoderModel):
 
         With `receipt` the vectors and what proves them: `vectors, receipt = model.embed(texts, receipt=True)`.
         """
-        items = text_list(texts)
-        self._require_open()
-        return self._embed(self.tokenizer.encode_batch(items), items if receipt else None, progress, receipt=receipt)
+        with ReportErrors("embed", self.name):
+            items = text_list(texts)
+            self._require_open()
+            return self._embed(self.tokenizer.encode_batch(items), items if receipt else None, progress, receipt=receipt)
 
     @overload
     def embed_tokens(
@@ -210,8 +212,9 @@ class EmbeddingModel(EncoderModel):
         self, texts: Sequence[Sequence[int]], *, progress: ProgressCallback | None = None, receipt: bool = False
     ) -> Array | tuple[Array, Receipt]:
         """The same for texts that are token ids already, with the tokens that mark their beginning and end."""
-        self._require_open()
-        return self._embed(texts, None, progress, receipt=receipt)
+        with ReportErrors("embed", self.name):
+            self._require_open()
+            return self._embed(texts, None, progress, receipt=receipt)
 
     def _embed(
         self, tokens: Any, texts: list[str] | None, progress: ProgressCallback | None, *, receipt: bool

@@ -78,6 +78,11 @@ class EncoderModel:
         if self._closed:
             raise ClosedError("the model is closed", hint="load it again")
 
+    @property
+    def name(self) -> str:
+        """What it was loaded by."""
+        return str(self.info.get("name", ""))
+
     def packs_used(self) -> list[dict[str, Any]]:
         """The kernels of packs that it runs."""
         return used_kernels([self.plan])

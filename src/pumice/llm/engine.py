@@ -13,7 +13,8 @@ from weakref import WeakSet
 
 import numpy as np
 
-from pumice.errors import ClosedError, DeviceLost, InputError
+from pumice.errors import ClosedError, DeviceLost, InputError, QueueFull
+from pumice.hooks import ReportErrors
 from pumice.llm.answers import Run
 from pumice.llm.batch_loop import BatchLoop
 from pumice.llm.batches import BatchLimits, Job, Statistics
@@ -31,6 +32,7 @@ from pumice.llm.requests import (
     check_cache_dtype,
     check_order,
     check_prompt,
+    check_queue,
     check_request,
     check_sizes,
 )
@@ -71,6 +73,7 @@ class Engine(BatchLoop):
 
     `slots` is how many sequences run at once, `context` how many tokens each may have, `memory` of how many tokens the keys and
     values are kept for all of them together, those for prompts that begin alike included; or how much they take: "2GiB".
+    `queue` is how many sequences may wait for a slot: a call beyond that is refused with `QueueFull`; None takes any number.
     """
 
     def __init__(
@@ -82,11 +85,13 @@ class Engine(BatchLoop):
         memory: int | str | None = None,
         chunk: int = 512,
         cache_dtype: str = "f32",
+        queue: int | None = None,
         greedy: bool = False,
         progress: ProgressCallback | None = None,
     ) -> None:
         check_sizes(slots=slots, context=context, chunk=chunk)
         check_cache_dtype(cache_dtype)
+        check_queue(queue)
         weights: ModelWeights = model if isinstance(model, ModelWeights) else model.engine.weights
         cfg, caps = weights.cfg, weights.store.device.caps
         self.context = min(context, cfg.max_positions)
@@ -103,6 +108,9 @@ class Engine(BatchLoop):
         # Engines of models that draft for this one.
         self.draft_engines: WeakSet[Engine] = WeakSet()
         self._logits: SequenceLogits | None = None
+        # The most sequences that may wait; where there is a limit, the calls that are open.
+        self.queue = queue
+        self._calls: list[EventQueue] = []
         # Calls of handles, which a thread of the engine answers while nobody waits for them.
         self._submitted: list[EventQueue] = []
         self._driver: threading.Thread | None = None
@@ -132,7 +140,7 @@ class Engine(BatchLoop):
     @property
     def plans(self) -> list[Plan]:
         """The plans of the token steps that were made so far."""
-        return [exe.plan for exe in self._runner.exes.values()]
+        return [exe.plan for exe in list(self._runner.exes.values())]
 
     @property
     def statistics(self) -> Statistics:
@@ -166,11 +174,27 @@ class Engine(BatchLoop):
             for s in queue.sequences:
                 if s.request.adapter is not None:
                     s.adapter = s.record.adapter = self.adapters.acquire(s.request.adapter)
+            self._enqueue(queue)
         except BaseException:
             for s in queue.sequences:
                 self._release_adapter(s)
             raise
-        self._opened.append(queue)
+
+    def _enqueue(self, queue: EventQueue) -> None:
+        """Appends a call to those that want slots, unless too many wait for one already."""
+        if self.queue is None:
+            self._opened.append(queue)
+            return
+        with self._turns.lock:
+            self._calls = [q for q in self._calls if not q.over]
+            taken = sum(s.rows for q in self._calls for s in q.sequences if not s.done)
+            wanted = sum(s.rows for s in queue.sequences)
+            waiting = max(taken - self.layout.slots, 0)
+            if taken + wanted > self.layout.slots + self.queue:
+                message = f"the queue of {self.name} has no room for {wanted} more: {waiting} of {self.queue} places are taken"
+                raise QueueFull(message, hint=QueueFull.HINT, waiting=waiting, wanted=wanted, queue=self.queue)
+            self._calls.append(queue)
+            self._opened.append(queue)
 
     def events(self, queue: EventQueue, cancelled: Callable[[], bool] | None = None) -> Generator[TokenEvent, None, None]:
         """The events of a call as they come."""
@@ -198,7 +222,7 @@ class Engine(BatchLoop):
         """Answer a prompt while the caller does something else; options are those of `model.generate`.
 
         Calls of higher `priority` go first, and those of each `client` get an equal share; after `deadline` seconds the call ends
-        with an error.
+        with an error. Hooks are called where the answer is read.
 
         >>> import pumice as pm  # doctest: +SKIP
         >>> with pm.load("smollm2") as model, pm.Engine(model, slots=4) as engine:  # doctest: +SKIP
@@ -207,17 +231,32 @@ class Engine(BatchLoop):
         """
         if self.model is None:
             raise InputError("this engine has no tokenizer", hint="make it from a model: pm.Engine(model)")
+        with ReportErrors("generate", self.model.name):
+            return self._submit(self.model, prompt, n, priority, client, deadline, options)
+
+    def _submit(
+        self,
+        model: LanguageModel,
+        prompt: Any,
+        n: int,
+        priority: int,
+        client: str,
+        deadline: float | None,
+        options: Mapping[str, Any],
+    ) -> Handle:
         if options.get("cancelled") is not None:
             raise InputError("submit takes no option 'cancelled'", hint="call the handle's cancel()", name="cancelled")
         check_order(priority, client, deadline)
         if isinstance(prompt, Request):
-            run, batch = Run(self.model, self, [prompt], n=1, stop=(), cancelled=None), False
+            run, batch = Run(model, self, [prompt], n=1, stop=(), cancelled=None), False
             given = {"raw": True, "ignore_eos": True, "adapter": prompt.adapter, "grammar": prompt.grammar}
             run.keep_facts(given, prompt.draft, [prompt.prompt])
         else:
-            run, batch = self.model.start(prompt, n, options, engine=self)
+            run, batch = model.start(prompt, n, options, engine=self)
         until = None if deadline is None else time.monotonic() + deadline
         handle = Handle(self, run, batch=batch, priority=priority, client=client, deadline=until)
+        if not run.asked:  # the cache has all answers
+            return handle
         try:
             with self._turns.lock:
                 self._submitted.append(handle._queue)

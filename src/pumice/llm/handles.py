@@ -23,11 +23,13 @@ class Handle:
 
     def __init__(self, engine: Engine, run: Run, *, batch: bool, **order: Any) -> None:
         self._engine, self._run, self._batch = engine, run, batch
-        self._queue = EventQueue(run.requests, run.timings, patient=False, **order)
+        self._queue = EventQueue(run.asked, run.timings, patient=False, **order)
         self._lock = threading.RLock()
         self._pieces: deque[Piece] = deque()
         self._over = False
         engine.open(self._queue)
+        run.taken = True
+        self._pieces.extend(run.found())
 
     # -- threads ----------------------------------------------------------------------------------------------------
     def __iter__(self) -> Handle:
@@ -62,7 +64,8 @@ class Handle:
     @property
     def tokens(self) -> list[int]:
         """Tokens of the first answer so far."""
-        return list(self._queue.sequences[0].tokens)
+        first = self.answers[0]
+        return list(first.tokens if first.cached else self._queue.sequences[0].tokens)
 
     @property
     def answers(self) -> list[Generation]:
@@ -118,7 +121,13 @@ class Handle:
 
     # -- both -------------------------------------------------------------------------------------------------------
     def _ready(self) -> Piece | None:
-        """The next piece, if there is one now."""
+        """The next piece, if there is one now; hooks are called before the reader gets it."""
+        try:
+            return self._next()
+        finally:
+            self._run.follow_up()
+
+    def _next(self) -> Piece | None:
         with self._lock:
             while not self._pieces and not self._over:
                 event, over = self._queue.take()
@@ -129,6 +138,7 @@ class Handle:
                 elif not over:
                     return None
                 elif self._queue.error is not None:
+                    self._run.fail(self._queue.error)
                     self._run.complete()
                     raise self._queue.error
                 else:

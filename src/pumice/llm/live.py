@@ -125,6 +125,11 @@ class LiveSequence:
         if self.speculator is not None:
             self.record.drafts = self.speculator.seen
 
+    @property
+    def rows(self) -> int:
+        """How many sequences run for it: several for a beam search, none for what another one's search finds."""
+        return 0 if self.request.choice else self.request.beams
+
     def start(self) -> list[LiveSequence]:
         """The sequences that run for it: itself, or the rows of its beam search, which others may share."""
         if self.request.beams == 1:

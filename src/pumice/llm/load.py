@@ -22,6 +22,7 @@ from pumice.formats import open_weights
 from pumice.formats.bundle import BundleWeights
 from pumice.formats.gguf_metadata import metadata_digest
 from pumice.formats.weights import WeightFile
+from pumice.hooks import ReportLoad
 from pumice.llm.bundle_model import bundle_config, bundle_defaults, bundle_template, bundle_tokenizer
 from pumice.llm.defaults import defaults_of_folder, defaults_of_gguf
 from pumice.llm.engine import DEFAULT_SLOTS, Engine
@@ -29,7 +30,8 @@ from pumice.llm.fits import check_memory
 from pumice.llm.model import LanguageModel
 from pumice.llm.model_files import LoadedAdapter, ModelFiles
 from pumice.llm.precision import choose_precision
-from pumice.llm.requests import check_cache_dtype, check_options, check_sizes, number, sampling_of
+from pumice.llm.requests import check_cache_dtype, check_options, check_queue, check_sizes, number, sampling_of
+from pumice.llm.response_cache import ResponseCache, cache_of
 from pumice.llm.sampling import Sampling
 from pumice.llm.weights import ModelWeights
 from pumice.models.classifier import ClassifierHead
@@ -66,6 +68,8 @@ def load(
     slots: int = DEFAULT_SLOTS,
     memory: int | str | None = None,
     cache_dtype: str = "f32",
+    queue: int | None = None,
+    cache: ResponseCache | bool | int | str | None = None,
     precision: Precision | None = None,
     lora: str | Path | None = None,
     lora_scale: float = 1.0,
@@ -82,7 +86,9 @@ def load(
     The task follows from the checkpoint unless it is given: "generate" gives a `LanguageModel`, "embed" an `EmbeddingModel`,
     "classify" and "rerank" a `CrossEncoder`; one that the model cannot do is refused. `context` is the most tokens a sequence
     may have, `slots` how many sequences run at once, `memory` of how many tokens the keys and values are kept in all, or how much
-    they take ("2GiB"), by default two contexts, `cache_dtype` f32, f16 or q8 for them. `precision` is "exact", the default
+    they take ("2GiB"), by default two contexts, `cache_dtype` f32, f16 or q8 for them. `queue` is how many sequences may wait
+    while all slots are taken (others are refused with `QueueFull`), by default any number. `cache` keeps answers that would be
+    the same again: True, a number of bytes ("64MiB"), or a `pm.ResponseCache`. `precision` is "exact", the default
     but for bundles that say otherwise, or "fast": matmuls with quantised weights then round their activations to 8 bits, which
     processors multiply faster (docs/precision.md says what that costs). `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `packs` names kernel packs, which are used
@@ -93,75 +99,89 @@ def load(
     bytes move and, on the first start, while kernels are compiled.
     """
     started = time.perf_counter()
-    check_task(task)
-    check_sizes(slots=slots, context=context)
-    check_memory(memory)
-    check_cache_dtype(cache_dtype)
-    if precision is not None:
-        check_precision(precision)
-    check_options(ready_for or {})
-    # Before anything is fetched for it.
-    opened = open_device(device) if isinstance(device, str) else device
-    resolved = resolve(str(model), progress=progress)
-    with open_weights(resolved.path) as weights, _startup_settings():
-        cfg = read_config(resolved.path, weights)
-        arch = get_architecture(cfg.model_type)
-        folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
-        head = read_classifier(resolved.path, weights, cfg)
-        chosen = choose_task(task, tasks_of(arch, head), str(model), cfg.model_type)
-        adapter = None if lora is None else _adapter(cfg, Path(lora), lora_scale)
-        scored = head if chosen in ("classify", "rerank") else None
-        params = load_model_params(cfg, weights, scored)
-        precision = choose_precision(precision, weights, params, opened, str(model))
-        info: dict[str, Any] = {
-            "name": str(model),
-            "path": str(resolved.path),
-            "architecture": cfg.model_type,
-            "task": chosen,
-            "format": weights.kind,
-            "precision": precision,
-        }
-        if lora is not None:
-            info |= {"lora": str(lora), "lora_scale": lora_scale}
-        applied = None if lora is None else LoadedAdapter.of(lora, lora_scale)
-        files = ModelFiles.of(resolved, weights, cfg.model_type, applied)
-        if isinstance(arch, EncoderArchitecture):
-            from pumice.llm.cross_encoder import CrossEncoder, ScoringSettings
-            from pumice.llm.embed import EmbeddingModel, read_pooling
+    with ReportLoad(str(model), device if isinstance(device, str) else device.name) as loading:
+        check_task(task)
+        check_sizes(slots=slots, context=context)
+        check_memory(memory)
+        check_cache_dtype(cache_dtype)
+        check_queue(queue)
+        responses = cache_of(cache)
+        if precision is not None:
+            check_precision(precision)
+        check_options(ready_for or {})
+        # Before anything is fetched for it.
+        opened = open_device(device) if isinstance(device, str) else device
+        loading.device = opened.name
+        resolved = resolve(str(model), progress=partial(_noting_fetch, loading, progress))
+        with open_weights(resolved.path) as weights, _startup_settings():
+            cfg = read_config(resolved.path, weights)
+            arch = get_architecture(cfg.model_type)
+            folder = resolved.path if resolved.path.is_dir() else resolved.path.parent
+            head = read_classifier(resolved.path, weights, cfg)
+            chosen = choose_task(task, tasks_of(arch, head), str(model), cfg.model_type)
+            adapter = None if lora is None else _adapter(cfg, Path(lora), lora_scale)
+            scored = head if chosen in ("classify", "rerank") else None
+            params = load_model_params(cfg, weights, scored)
+            precision = choose_precision(precision, weights, params, opened, str(model))
+            info: dict[str, Any] = {
+                "name": str(model),
+                "path": str(resolved.path),
+                "architecture": cfg.model_type,
+                "task": chosen,
+                "format": weights.kind,
+                "precision": precision,
+            }
+            if lora is not None:
+                info |= {"lora": str(lora), "lora_scale": lora_scale}
+            applied = None if lora is None else LoadedAdapter.of(lora, lora_scale)
+            files = ModelFiles.of(resolved, weights, cfg.model_type, applied)
+            if isinstance(arch, EncoderArchitecture):
+                if responses is not None:
+                    hint = "leave cache out: it keeps what language models answer"
+                    raise InputError(f"{model} is an encoder, which answers nothing", hint=hint, name="cache")
+                from pumice.llm.cross_encoder import CrossEncoder, ScoringSettings
+                from pumice.llm.embed import EmbeddingModel, read_pooling
 
-            options: dict[str, Any] = {"info": info, "files": files, "progress": progress, "packs": packs}
-            options |= {"largest_step": largest_step, "precision": precision}
-            tokenizer = read_tokenizer(resolved.path, weights)
-            if scored is None:
-                pooling = read_pooling(resolved.path, weights)
-                embedder = EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, **options)
-                _check_rest(weights, embedder)
-                return _sharing(embedder, cooperative)
-            settings = ScoringSettings.from_folder(folder, scored)
-            return _sharing(CrossEncoder(arch, cfg, scored, params, tokenizer, opened, settings, **options), cooperative)
-        info["defaults"] = read_defaults(resolved.path, weights)
-        require_tokenizer(resolved.path, weights)
-        if isinstance(weights, BundleWeights):
-            weights.read_ahead()
-        # Weights are copied without the interpreter: it reads the vocabulary meanwhile, but not before, when both would want it.
-        with ThreadPoolExecutor(1) as pool:
-            text = _Once(pool, partial(_text, resolved.path, weights))
-            report = _releasing(weights, progress, text.start)
-            options = {"slots": slots, "context": context, "memory": memory, "cache_dtype": cache_dtype}
-            options["greedy"] = _is_greedy(info["defaults"], ready_for or {}, cfg.vocab)
-            planned: dict[str, Any] = {"packs": packs, "largest_step": largest_step}
-            planned["precision"] = precision
-            held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model), **planned)
-            engine = Engine(held, **options, progress=report)
-            try:
-                tokenizer, template = text.result()
-            except BaseException:
-                engine.close()
-                raise
-            _check_rest(weights, engine)
-        about: dict[str, Any] = {"info": info, "files": files, "defaults": info["defaults"]}
-        taken = time.perf_counter() - started
-        return _sharing(LanguageModel(engine, tokenizer, template, load_s=taken, **about), cooperative)
+                options: dict[str, Any] = {"info": info, "files": files, "progress": progress, "packs": packs}
+                options |= {"largest_step": largest_step, "precision": precision}
+                tokenizer = read_tokenizer(resolved.path, weights)
+                if scored is None:
+                    pooling = read_pooling(resolved.path, weights)
+                    embedder = EmbeddingModel(arch, cfg, params, tokenizer, opened, pooling, **options)
+                    _check_rest(weights, embedder)
+                    return _sharing(embedder, cooperative)
+                settings = ScoringSettings.from_folder(folder, scored)
+                return _sharing(CrossEncoder(arch, cfg, scored, params, tokenizer, opened, settings, **options), cooperative)
+            info["defaults"] = read_defaults(resolved.path, weights)
+            require_tokenizer(resolved.path, weights)
+            if isinstance(weights, BundleWeights):
+                weights.read_ahead()
+            # Weights are copied without the interpreter: it reads the vocabulary meanwhile, not before, when both would want it.
+            with ThreadPoolExecutor(1) as pool:
+                text = _Once(pool, partial(_text, resolved.path, weights))
+                report = _releasing(weights, progress, text.start)
+                options = {"slots": slots, "context": context, "memory": memory, "cache_dtype": cache_dtype, "queue": queue}
+                options["greedy"] = _is_greedy(info["defaults"], ready_for or {}, cfg.vocab)
+                planned: dict[str, Any] = {"packs": packs, "largest_step": largest_step}
+                planned["precision"] = precision
+                held = ModelWeights(arch, cfg, params, opened, adapter=adapter, name=str(model), **planned)
+                engine = Engine(held, **options, progress=report)
+                try:
+                    tokenizer, template = text.result()
+                except BaseException:
+                    engine.close()
+                    raise
+                _check_rest(weights, engine)
+            about: dict[str, Any] = {"info": info, "files": files, "defaults": info["defaults"], "cache": responses}
+            taken = time.perf_counter() - started
+            return _sharing(LanguageModel(engine, tokenizer, template, load_s=taken, **about), cooperative)
+
+
+def _noting_fetch(loading: ReportLoad, progress: ProgressCallback | None, now: Progress) -> None:
+    """Passes progress on, and notes that something is downloaded."""
+    loading.from_cache = loading.from_cache and now.phase != "fetch"
+    if progress is not None:
+        progress(now)
 
 
 def _is_greedy(defaults: Mapping[str, Any], options: Mapping[str, Any], vocab: int) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.core.precisions import Precision
 from pumice.errors import ClosedError, InputError
+from pumice.hooks import Operation, ReportErrors
 from pumice.llm.adapters import Adapters
 from pumice.llm.answers import Piece, Run, check_best_of
 from pumice.llm.beams import beams_of, without_rules
@@ -20,6 +21,8 @@ from pumice.llm.grammar import grammar_of, provider_of
 from pumice.llm.model_files import ModelFiles
 from pumice.llm.prompts import Messages, Prompt, check_messages, split_batch, token_ids
 from pumice.llm.requests import Request, check_options, number, sampling_of, stop_tokens_of, stops_of
+from pumice.llm.response_cache import ResponseCache
+from pumice.llm.response_keys import ResponseKeys, cache_of_call
 from pumice.llm.speculate import Drafter, drafter_of
 from pumice.run.device import Device, open_device
 from pumice.run.packs import used_kernels
@@ -51,6 +54,7 @@ class LanguageModel:
         load_s: float,
         files: ModelFiles | None = None,
         defaults: Mapping[str, Any] | None = None,
+        cache: ResponseCache | None = None,
     ) -> None:
         self.tokenizer, self.template = tokenizer, template
         self.info = dict(info)
@@ -58,6 +62,9 @@ class LanguageModel:
         # Which files it was loaded from, for receipts.
         self.files = files
         self._defaults = dict(defaults or {})
+        # Answers to requests that would be answered in the same way again; None keeps none.
+        self.response_cache = cache
+        self._keys = ResponseKeys(files)
         self._engine: Engine | None = engine
         engine.model = self
 
@@ -66,6 +73,11 @@ class LanguageModel:
         if self._engine is None:
             raise ClosedError("the model is closed", hint="load it again")
         return self._engine
+
+    @property
+    def name(self) -> str:
+        """What it was loaded by."""
+        return str(self.info.get("name", ""))
 
     @property
     def precision(self) -> Precision:
@@ -118,22 +130,36 @@ class LanguageModel:
         `on_text` is called with each `Piece` of text as it comes; `piece.prompt` and `piece.choice` say whose it is. Options:
         max_tokens, temperature, top_k, top_p, min_p, typical_p, repeat_penalty, presence_penalty, frequency_penalty, logit_bias,
         forbid, grammar, json_schema, adapter, draft, beams, length_penalty, seed, stop, stop_tokens, logprobs, system, raw,
-        ignore_eos, cancelled and strict. What is not given is as the model's own files recommend, then as docs/sampling.md says.
-        An answer ends where the context does, with finish_reason "length"; with strict=True a max_tokens that does not fit is
-        refused instead.
+        ignore_eos, cancelled, cache and strict. What is not given is as the model's own files recommend, then as docs/sampling.md
+        says. An answer ends where the context does, with finish_reason "length"; with strict=True a max_tokens that does not fit
+        is refused instead. `cache` is True, or a `pm.ResponseCache`, for an answer that was given before, False for a new one in
+        any case (docs/models.md, Response cache).
         """
-        if best_of is not None:
-            check_best_of(best_of, n, options, on_text)
-            # The model's own log-probabilities rank the answers, even if the caller did not ask for them.
-            wanted = 0 if options.get("logprobs") is None else options["logprobs"]
-            run, batch = self.start(prompt, best_of, {**options, "logprobs": wanted})
-            for _ in run.pieces():
-                pass
-            return run.best(n, batch=batch, logprobs=options.get("logprobs") is not None)
-        run, batch = self.start(prompt, n, options)
+        return self._generate("generate", prompt, n=n, best_of=best_of, on_text=on_text, **options)
+
+    def _generate(
+        self,
+        operation: Operation,
+        prompt: Prompt | Sequence[Prompt],
+        *,
+        n: int = 1,
+        best_of: int | None = None,
+        on_text: Callable[[Piece], None] | None = None,
+        **options: Any,
+    ) -> Any:
+        with ReportErrors(operation, self.name):
+            if best_of is not None:
+                check_best_of(best_of, n, options, on_text)
+                # The model's own log-probabilities rank the answers, even if the caller did not ask for them.
+                ranked = {**options, "logprobs": 0 if options.get("logprobs") is None else options["logprobs"]}
+                run, batch = self.start(prompt, best_of, ranked, operation=operation)
+            else:
+                run, batch = self.start(prompt, n, options, operation=operation)
         for piece in run.pieces():
             if on_text is not None and piece:
                 on_text(piece)
+        if best_of is not None:
+            return run.best(n, batch=batch, logprobs=options.get("logprobs") is not None)
         return run.result(batch=batch)
 
     def generate_object(self, prompt: Prompt, schema: Any, **options: Any) -> Any:
@@ -151,7 +177,11 @@ class LanguageModel:
         """
         from pumice.llm.objects import object_of, schema_of
 
-        return object_of(self.generate(prompt, json_schema=schema_of(schema), **options), schema)
+        with ReportErrors("json", self.name):
+            given = schema_of(schema)
+        answer = self._generate("json", prompt, json_schema=given, **options)
+        with ReportErrors("json", self.name):
+            return object_of(answer, schema)
 
     def stream(self, prompt: Prompt | Sequence[Prompt], *, n: int = 1, **options: Any) -> Iterator[Piece]:
         """The answer in pieces, which are strings of whole characters; closing the iterator stops the model.
@@ -159,7 +189,9 @@ class LanguageModel:
         The last piece of an answer, which may be empty, has its `finish_reason`, `usage` and `logprobs`. Pieces of several
         answers come as the model makes them: `piece.prompt` and `piece.choice` say whose they are.
         """
-        return self.start(prompt, n, options)[0].pieces()
+        with ReportErrors("generate", self.name):
+            run, _ = self.start(prompt, n, options)
+        return run.pieces()
 
     def chat(self, *, system: str | None = None, history: Messages = (), **options: Any) -> Chat:
         """A conversation that remembers what was said: `chat.send("Hi")`, `chat.stream(…)`, `fork`, `undo`.
@@ -176,8 +208,18 @@ class LanguageModel:
 
         return Chat.restore(self, file)
 
-    def start(self, prompt: Any, n: int, options: Mapping[str, Any], engine: Engine | None = None) -> tuple[Run, bool]:
-        """A call, checked and encoded, and whether its prompt is a batch; `engine` answers it, by default the model's own."""
+    def start(
+        self,
+        prompt: Any,
+        n: int,
+        options: Mapping[str, Any],
+        engine: Engine | None = None,
+        operation: Operation = "generate",
+    ) -> tuple[Run, bool]:
+        """A call, checked and encoded, and whether its prompt is a batch; `engine` answers it, by default the model's own.
+
+        Callers report what it raises to hooks; the call itself reports what comes later, as an error of `operation`.
+        """
         engine = engine or self.engine
         if number("n", n, whole=True) < 1:
             raise InputError(f"n is {n}", hint="ask for at least 1 answer")
@@ -217,8 +259,14 @@ class LanguageModel:
             for tokens in ids
             for k in range(n)
         ]
-        run = Run(self, engine, requests, n=n, stop=stops_of(given), cancelled=given.get("cancelled"))
+        stop = stops_of(given)
+        run = Run(self, engine, requests, n=n, stop=stop, cancelled=given.get("cancelled"), operation=operation)
         run.keep_facts({**given, "grammar": grammar}, draft, prompts)
+        if given.get("cache") is True and self.response_cache is None:
+            self.response_cache = ResponseCache()
+        cache = cache_of_call(given, self.response_cache, grammar, sampling)
+        if cache is not None:
+            run.use_cache(self._keys.kept(cache, engine, requests, stop=stop, grammar=grammar))
         return run, batch
 
     def _forbidden(self, given: Any) -> Iterator[int]:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,16 @@ def plan_path(caps: Caps, *inputs: Any) -> Path | None:
         return None
     digest = hashlib.sha256(repr((sys.version_info, plan_options(), list(_sources()), caps, inputs)).encode())
     return folder / f"{digest.hexdigest()[:32]}.plan"
+
+
+@cache
+def sources_digest() -> str:
+    """A digest of Pumice's source files, as this process found them when it was first asked.
+
+    >>> len(sources_digest())
+    64
+    """
+    return hashlib.sha256(repr(list(_sources())).encode()).hexdigest()
 
 
 def _sources() -> Iterator[tuple[str, int, int]]:

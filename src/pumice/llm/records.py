@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ class SequenceRecord:
     recomputed: int = 0
     drafts: Acceptance | None = None
     adapter: HeldAdapter | None = None
+    queued: float = field(default_factory=time.perf_counter)
     started: float = 0.0
     first_token: float = 0.0
     last_token: float = 0.0
@@ -36,6 +38,11 @@ class SequenceRecord:
         self.plans[id(plan)] = name, plan
         if batch > self.batch:
             self.batch = batch
+
+    @property
+    def queue_s(self) -> float:
+        """From the call until it got a slot; until now where it has none yet."""
+        return max((self.started or time.perf_counter()) - self.queued, 0.0)
 
     @property
     def prefill_s(self) -> float:

@@ -173,6 +173,18 @@ def check_sizes(**sizes: Any) -> None:
             raise InputError(f"{name} is {value}", hint="it must be at least 1", name=name, value=value)
 
 
+def check_queue(queue: Any) -> None:
+    """Refuses what cannot bound a queue.
+
+    >>> check_queue(-1)
+    Traceback (most recent call last):
+    pumice.errors.InputError: [input] queue is -1
+      hint: give how many sequences may wait, or None for any number
+    """
+    if queue is not None and (isinstance(queue, bool) or not isinstance(queue, int) or queue < 0):
+        raise InputError(f"queue is {queue!r:.60}", hint="give how many sequences may wait, or None for any number", name="queue")
+
+
 def check_cache_dtype(dtype: Any) -> None:
     """Refuses what the cache of keys and values cannot be stored in.
 
@@ -184,7 +196,7 @@ def check_cache_dtype(dtype: Any) -> None:
 
 _NUMBERS = tuple(f.name for f in fields(SamplingParams))
 _OPTIONS = {*_NUMBERS, "max_tokens", "strict", "stop", "stop_tokens", "system", "raw", "cancelled", "ignore_eos"}
-_OPTIONS |= {"forbid", "grammar", "json_schema", "adapter", "draft", "beams", "length_penalty"}
+_OPTIONS |= {"forbid", "grammar", "json_schema", "adapter", "draft", "beams", "length_penalty", "cache"}
 
 
 def sampling_of(options: Mapping[str, Any]) -> SamplingParams:

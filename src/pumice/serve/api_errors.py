@@ -111,6 +111,8 @@ def from_data(data: Mapping[str, Any]) -> ApiError:
         return ApiError(400, message, code="invalid_value", param=param, hint=hint)
     if code == "deadline":
         return ApiError(504, "the request took longer than it may", code="timeout", hint="ask for fewer tokens")
+    if code == "queue-full":
+        return overloaded(message, 1.0, "queue_full")
     if code in ("device-lost", "timeout", "out-of-memory", "closed", "no-device"):
         return unavailable(message, code=code.replace("-", "_"), hint=hint)
     return ApiError(500, message, code=code.replace("-", "_"), hint=hint)

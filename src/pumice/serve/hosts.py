@@ -225,10 +225,7 @@ class ModelHost:
                 await self._set("loading" if not failures else "restarting")
                 if self._make_room is not None:
                     await self._make_room(self)
-                settings = self.settings
-                self.worker = await WorkerProcess.start(
-                    self.spec, self._on_frame, seconds=settings.load_seconds, receipts=settings.receipts
-                )
+                self.worker = await WorkerProcess.start(self.spec, self._on_frame, self.settings)
                 self.info, self.error = self.worker.info, None
                 await self._set("ready")
                 self._pump()

@@ -62,6 +62,12 @@ _ENGINE = {
     "prefix_hits": ("cache_hits", "Prompts of which a beginning was found in the cache."),
     "preemptions": ("preemptions", "Sequences that lost their slot to others."),
 }
+_CACHE = {
+    "hits": ("response_cache_hits_total", "counter", "Answers that were given again, without a run."),
+    "misses": ("response_cache_misses_total", "counter", "Answers that could have been in the response cache."),
+    "entries": ("response_cache_answers", "gauge", "Answers in the response cache."),
+    "bytes": ("response_cache_bytes", "gauge", "What they take."),
+}
 _GROWING = ("prefix_tokens", "prefix_hits", "preemptions")
 
 
@@ -129,6 +135,9 @@ class Metrics:
             values = {m: h.statistics["engine"][key] for m, h in hosts.items() if "engine" in h.statistics}
             growing = key in _GROWING
             yield from _gauge(f"{name}_total" if growing else name, "counter" if growing else "gauge", text, values)
+        cached = {m: h.statistics["cache"] for m, h in hosts.items() if "cache" in h.statistics}
+        for key, (name, kind, text) in _CACHE.items() if cached else ():
+            yield from _gauge(name, kind, text, {m: counts[key] for m, counts in cached.items()})
 
 
 def _model(name: str) -> str:

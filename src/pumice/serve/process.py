@@ -11,6 +11,7 @@ from typing import Any
 
 from pumice.serve.api_errors import ApiError, from_data, unavailable
 from pumice.serve.frames import Frame, pack, receive
+from pumice.serve.settings import HostSettings
 from pumice.serve.spec import ModelSpec
 
 _SECONDS_TO_CLOSE = 5.0
@@ -33,9 +34,11 @@ class WorkerProcess:
 
     @classmethod
     async def start(
-        cls, spec: ModelSpec, on_frame: Callable[[Frame], None], *, seconds: float, receipts: str | None = None
+        cls, spec: ModelSpec, on_frame: Callable[[Frame], None], settings: HostSettings | None = None
     ) -> WorkerProcess:
         """A worker that has loaded its model; LoadRefused if that cannot be, another ApiError if it ended meanwhile."""
+        settings = settings or HostSettings()
+        seconds, about = settings.load_seconds, {"receipts": settings.receipts, "cache": settings.cache}
         command = [sys.executable, "-m", "pumice.serve.worker"]
         pipe = asyncio.subprocess.PIPE
         # Whoever imported this package found it; the worker must find the same one.
@@ -45,7 +48,7 @@ class WorkerProcess:
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=env)
         worker = cls(process, on_frame)
         try:
-            worker.send({"model": spec.source, "options": {"slots": spec.slots, **spec.options}, "receipts": receipts})
+            worker.send({"model": spec.source, "options": {"slots": spec.slots, **spec.options}, **about})
             worker.info = await asyncio.wait_for(worker._ready, seconds)
         except TimeoutError:
             worker.kill()

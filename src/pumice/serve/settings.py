@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class HostSettings:
-    """For each model: the queue before its worker, and how often and how soon a worker that died is started again."""
+    """For each model: the queue before its worker, and how often and how soon a worker that died is started again.
+
+    `cache` is how many bytes of answers a worker keeps; None keeps none.
+    """
 
     queue: int = 256
     queue_bytes: int = 64 << 20
@@ -16,6 +19,7 @@ class HostSettings:
     longest_back_off: float = 30.0
     load_seconds: float = 600.0
     receipts: str | None = None
+    cache: int | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from pumice.llm.handles import Handle
 from pumice.llm.load import load
 from pumice.llm.model import LanguageModel
 from pumice.llm.requests import sampling_of
+from pumice.llm.response_cache import cache_of
 from pumice.llm.step_inputs import RULES
 from pumice.serve.api_errors import as_data
 from pumice.serve.conversations import answer_grammar, encode_conversation, knows_tools, tool_format
@@ -156,6 +157,8 @@ class ModelWorker:
         if not frame.get("strict"):
             options["max_tokens"] = min(options["max_tokens"], most)
         options["grammar"] = answer_grammar(model, frame)
+        if frame.get("receipt") or self._receipts:
+            options["cache"] = False  # a receipt is of a run
         order = {"client": frame.get("client", ""), "deadline": frame.get("deadline")}
         handle = model.engine.submit(tokens, n=frame.get("n", 1), strict=True, **order, **options)
         return handle, len(tokens)
@@ -243,6 +246,8 @@ class ModelWorker:
         found: dict[str, Any] = {"ev": "stats", "rss": _resident_bytes(), "answered": self.answered, "tasks": len(self._tasks)}
         if isinstance(self.model, LanguageModel):
             found["engine"] = self.model.engine.statistics._asdict()
+            if self.model.response_cache is not None:
+                found["cache"] = self.model.response_cache.statistics._asdict()
         return found
 
     def close(self) -> None:
@@ -298,6 +303,8 @@ async def serve(source: int, sink: int, given: Frame | None = None) -> int:
     def prepare() -> AnyModel:
         model: AnyModel = load(first["model"], **first["options"])
         warm_up(model)
+        if isinstance(model, LanguageModel):
+            model.response_cache = cache_of(first.get("cache"))
         return model
 
     try:
