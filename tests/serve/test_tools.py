@@ -175,6 +175,22 @@ def test_calls_invent_no_arguments(format: ToolFormat, required: bool) -> None:
                 random_answer(grammar, 0, begun + '{"x":1},"z')
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"oneOf": 3},
+        {"properties": 3},
+        {"oneOf": [{"properties": {"a": {"enum": 3}}, "required": 5}, 7]},
+        {"$defs": 3, "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": 5}]},
+        {"oneOf": [{"properties": 3}]},
+    ],
+)
+def test_malformed_schemas_are_refused_where_they_are_compiled(wrong: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": wrong}}]
+    with pytest.raises(InputError):
+        pm.Grammar.lark(tool_grammar(HERMES, tools, required=True, parallel=True))
+
+
 def test_schemas_that_cannot_be_followed_are_refused() -> None:
     wrong: Any = [
         {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "unevaluatedProperties": False}}}
