@@ -21,14 +21,14 @@ TEMPLATE = (
 )
 
 
-def language_model(folder: Path, *, name: str = "tiny", template: str | None = TEMPLATE) -> Path:
+def language_model(folder: Path, *, name: str = "tiny", template: str | None = TEMPLATE, context: int = CONTEXT) -> Path:
     """A llama of one layer and random weights with a byte-level tokeniser."""
     from safetensors.numpy import save_file
 
     made = folder / name
     made.mkdir()
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": VOCAB,
-              "num_key_value_heads": 1, "intermediate_size": 64, "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5,
+              "num_key_value_heads": 1, "intermediate_size": 64, "max_position_embeddings": context, "rms_norm_eps": 1e-5,
               "tie_word_embeddings": False}  # fmt: skip
     (made / "config.json").write_text(json.dumps(config))
     rng = np.random.default_rng(3)
