@@ -34,11 +34,13 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False, mode: int 
         with open(path, "ab") as file:
             yield file
         return
-    target = Path(os.path.realpath(path))
+    # Links above the file need not be followed, which would ask for every folder on the way.
+    target = os.path.realpath(path) if os.path.islink(path) else os.path.abspath(path)
+    folder, name = os.path.split(target)
     # Short, as names have a limit, and hidden: it is not there for readers.
-    part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}")
+    part = os.path.join(folder, f".{name[:200]}.{secrets.token_hex(4)}")
     with suppress(FileNotFoundError):
-        mode = stat.S_IMODE(target.stat().st_mode)
+        mode = stat.S_IMODE(os.stat(target).st_mode)
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode), "wb") as file:
             yield file
@@ -46,10 +48,12 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False, mode: int 
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(FileNotFoundError):  # an interrupt may come after the rename
+            os.unlink(part)
+        raise
     if durable:
-        sync(target.parent)
+        sync(Path(folder))
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | str, *, durable: bool = False, mode: int = 0o666) -> None:

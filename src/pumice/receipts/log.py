@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -42,7 +43,7 @@ _MAX_STATE = 1 << 16
 # By the folders of logs: what the thread does that finishes appends, and the chains that this process left.
 _finishing: dict[Path, Future[None]] = {}
 _last: dict[Path, Chain] = {}
-# Seconds that it leaves the interpreter to the caller, who writes the receipt's file next.
+# Seconds that it leaves the interpreter to the caller, whose line is on the disk.
 _HEAD_START = 1e-3
 # Of the last checkpoints: their signatures need not be checked again.
 _checked_checkpoint = lru_cache(4)(read_checkpoint)
@@ -199,11 +200,14 @@ class ReceiptLog:
     def _finish_later(self, folder: Folder, chain: Chain, sync: Callable[[], None], held: ExitStack) -> Future[None]:
         """Puts the line on the disk and covers it, in a thread that has the lock until then; the result says that it is there.
 
-        The interpreter waits for the thread before it ends.
+        The thread has begun when this returns: else the caller, who goes on, could keep the interpreter from it for 5 ms. The
+        interpreter waits for it before it ends.
         """
         on_disk: Future[None] = Future()
+        begun = threading.Event()
 
         def finish() -> None:
+            begun.set()
             try:
                 with held:
                     sync()
@@ -221,6 +225,7 @@ class ReceiptLog:
             _finishing[self.folder] = _writer().submit(finish)
         except RuntimeError:  # there are no more threads, or the interpreter is about to end
             finish()
+        begun.wait()
         return on_disk
 
     # -- what is there ------------------------------------------------------------------------------------------------
