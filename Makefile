@@ -53,7 +53,7 @@ bench: $(VENV)/.stamp-run  ## measure this machine against its peers; PUMICE_BEN
 	@$${PUMICE_BENCH_PYTHON:-.bench-venv/bin/python} bench/plot.py
 
 constraints: $(VENV)/.stamp-dev  ## resolve the pinned versions anew
-	@$(PIP) install --dry-run --ignore-installed --report $(VENV)/resolved.json '.[cpu,llm,grammar,examples,serve,packs,vulkan,ray,assist,mcp,pdf,langchain,llm-plugin,sklearn,dev]'
+	@$(PIP) install --dry-run --ignore-installed --report $(VENV)/resolved.json '.[cpu,llm,grammar,examples,serve,packs,vulkan,ray,assist,mcp,pdf,langchain,llama-index,llm-plugin,sklearn,dev]'
 	@$(BIN)/python tools/write_constraints.py $(VENV)/resolved.json > $(VENV)/constraints.new
 	@mv $(VENV)/constraints.new constraints.txt
 

@@ -23,7 +23,7 @@ from serve.serving import CONTEXT, encoder, language_model
 
 pytest.importorskip("llama_index.core", reason="pip install 'pumice[llama-index]'")
 
-from llama_index.core import Document, PromptTemplate, VectorStoreIndex
+from llama_index.core import Document, PromptTemplate, Settings, VectorStoreIndex
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.agent.workflow.workflow_events import AgentOutput, ToolCallResult
 from llama_index.core.base.llms.types import ChatResponse, ThinkingBlock, ToolCallBlock
@@ -385,7 +385,12 @@ def test_embeddings_are_the_models(encoder_model: EmbeddingModel) -> None:
     assert PumiceEmbedding.from_dict(made.to_dict()).model_name == encoder_model.info["name"]
 
 
-def test_an_index_answers_from_the_nearest_texts(llm: PumiceLLM, encoder_model: EmbeddingModel) -> None:
+def test_an_index_answers_from_the_nearest_texts(
+    llm: PumiceLLM, encoder_model: EmbeddingModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llama_index.core.global_tokenizer", None)
+    monkeypatch.setattr(Settings, "_tokenizer", None)
+    Settings.tokenizer = llm.pumice.tokenizer.encode
     texts = [f"w{k} w{k + 1} w{k + 2}" for k in range(5, 45, 4)]
     embedding = PumiceEmbedding(encoder_model)
     index = VectorStoreIndex.from_documents([Document(text=t) for t in texts], embed_model=embedding)
