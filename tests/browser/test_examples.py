@@ -42,7 +42,7 @@ def talker(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     settings = json.loads((model / "tokenizer_config.json").read_text())
     (model / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
     # Small chunks have few kernels, which a software adapter takes long to compile.
-    pm.export_web(model, root / "site", context=32, chunk=4)
+    pm.export_web(model, root / "site", context=512, chunk=4)
     return model, root / "site"
 
 
@@ -57,7 +57,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def native_answer(model: Path, *questions: str, system: str = "", max_tokens: int = 200) -> list[str]:
     """What Python answers to questions of one conversation."""
-    with pm.load(model, device="host", context=32) as loaded:
+    with pm.load(model, device="host", context=512) as loaded:
         messages = [{"role": "system", "content": system}] if system else []
         for question in questions:
             messages.append({"role": "user", "content": question})
@@ -215,7 +215,7 @@ def test_an_unmounted_component_stops_loading_and_answering(hooks: Page) -> None
     _until_no_worker(hooks)
     put(hooks, mounted=True)
     expect(hooks.locator("#status")).to_have_text("ready")
-    hooks.evaluate("() => { hooks.chat.send('w5', { maxTokens: 20, ignoreEos: true }); }")
+    hooks.evaluate("() => { hooks.chat.send('w5', { maxTokens: 200, ignoreEos: true }); }")
     until(hooks, "hooks.chat.messages[1]?.content.length > 0")
     put(hooks, mounted=False)
     _until_no_worker(hooks)
@@ -249,7 +249,7 @@ def test_stopping_keeps_what_there_is_and_a_failed_question_is_asked_again(hooks
     assert hooks.evaluate("hooks.chat.send('w5')") is None
     expect(hooks.locator("#error")).to_contain_text("not loaded yet")
     expect(hooks.locator("#status")).to_have_text("ready")
-    hooks.evaluate("() => { window.first = hooks.chat.send('w5', { maxTokens: 20, ignoreEos: true }); }")
+    hooks.evaluate("() => { window.first = hooks.chat.send('w5', { maxTokens: 200, ignoreEos: true }); }")
     until(hooks, "hooks.chat.messages[1]?.content.length > 0")
     assert hooks.evaluate("hooks.chat.send('w6')") is None
     expect(hooks.locator("#error")).to_contain_text("still answering")
@@ -259,7 +259,7 @@ def test_stopping_keeps_what_there_is_and_a_failed_question_is_asked_again(hooks
     until(hooks, "!hooks.chat.streaming")
     assert hooks.evaluate("hooks.chat.messages[1].content") == stopped["text"]
 
-    hooks.evaluate("() => { window.second = hooks.chat.send('w7 w8', { maxTokens: 8, ignoreEos: true }); }")
+    hooks.evaluate("() => { window.second = hooks.chat.send('w7 w8', { maxTokens: 100, ignoreEos: true }); }")
     until(hooks, "hooks.chat.messages[3]?.content.length > 0")
     hooks.evaluate("hooks.model.model._loseDevice()")
     assert hooks.evaluate("window.second") is None
