@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from pumice.errors import InputError, PumiceError, PumiceWarning
 from pumice.packs.keys import PublicKey, SigningKey
 from pumice.receipts import log_chain, log_verify
 from pumice.receipts.errors import BrokenLog, InvalidReceipt, LogNotWritten, ReceiptError, UntrustedSigner
-from pumice.receipts.log import CHECKPOINT, LINES, STATE, ReceiptLog
+from pumice.receipts.log import CHECKPOINT, LINES, STATE, ReceiptLog, _finishing
 from pumice.receipts.log_chain import digest_of, position_of
 from pumice.receipts.log_verify import LogReport, verify_copy
 from pumice.receipts.merkle import Frontier, leaf_hash
@@ -201,6 +202,31 @@ def test_the_line_is_there_meanwhile_and_readers_wait_for_its_checkpoint(tmp_pat
         found = ReceiptLog(tmp_path, key=KEY).verify([KEY.public])
         assert (found.receipts, found.uncovered) == (i + 1, 0)
     assert add(log).index == 3
+
+
+def test_the_disk_has_begun_when_the_caller_goes_on(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Python lets a thread that computes go on for the switch interval: one that has not begun by then would be late by that.
+    begun, synced = [], threading.Event()
+    log = ReceiptLog(copy, key=KEY)
+    add(log, meanwhile=lambda line: None)  # starts the thread, which then waits for work
+    log.settle()
+
+    def sync(fd: int, fsync: Callable[[int], None] = os.fsync) -> None:
+        synced.wait(30)
+        fsync(fd)
+
+    def go_on(line: bytes) -> None:
+        begun.append(_finishing[copy].running())
+        synced.set()
+
+    monkeypatch.setattr(os, "fsync", sync)
+    switched = sys.getswitchinterval()
+    sys.setswitchinterval(10)
+    try:
+        add(log, meanwhile=go_on)
+    finally:
+        sys.setswitchinterval(switched)
+    assert begun == [True] and log.verify().receipts == TEN + 2
 
 
 @pytest.mark.parametrize(("code", "error"), [(errno.ENOSPC, NoSpace), (errno.EIO, LogNotWritten)])
