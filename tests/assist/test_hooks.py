@@ -167,7 +167,7 @@ def test_what_a_caller_gets_as_an_error_is_reported_once(model: LanguageModel, s
 
 
 def test_an_error_of_a_handle_is_reported_once_however_often_it_is_read(model: LanguageModel, seen: Seen) -> None:
-    handle = model.engine.submit("hello", grammar=FailingGrammar(2), max_tokens=9)
+    handle = model.engine.submit("hello", grammar=FailingGrammar(2), max_tokens=9, ignore_eos=True)
     for _ in range(3):
         with pytest.raises(InputError, match="grammar failed"):
             handle.result()

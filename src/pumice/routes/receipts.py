@@ -136,8 +136,8 @@ def route_receipt(
     'moge.depth-normal.webgpu-local.v0'
     """
     identity, staged = BACKEND.document(backend), STAGED.document(profile)
-    told = shared(staged)
-    timings = {"source": told["timingSource"], "totalMs": told["totalMs"], "stages": told["stages"], "profile": staged}
+    timed = shared(staged)
+    timings = {"source": timed["timingSource"], "totalMs": timed["totalMs"], "stages": timed["stages"], "profile": staged}
     value: dict[str, Any] = {
         "schema": RECEIPT_SCHEMA,
         "requestedRouteId": requested_route_id or route_id,
