@@ -19,7 +19,7 @@ from pumice.errors import ClosedError, DTypeError, MissingName, PumiceWarning, U
 from pumice.packs.degraded import forget, note
 from pumice.receipts.envelope import read_envelope
 from pumice.receipts.receipt import HOST_REASON, Receipt
-from pumice.routes.documents import plain
+from pumice.routes.documents import plain, shared
 from pumice.routes.evidence import classify_receipt
 from pumice.routes.receipts import RECEIPT
 from pumice.run import digests, receipts
@@ -244,6 +244,20 @@ def test_a_target_without_timestamps_is_timed_by_the_host() -> None:
         document = exe.run(x=[1, 2, 3, 4], receipt=True)[1].document
         assert document["timings"]["source"] == "queue-submit-wait" and document["status"] == "real"
         assert document["backend"]["timestampQuery"] == "requested" and document["pumice"]["caps"]["timestamps"] is False
+
+
+def test_receipts_of_a_device_share_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, asked = NullDevice(), []
+    describe = own.describe
+    monkeypatch.setattr(own, "describe", lambda: asked.append(1) or describe())
+    with pm.compile(lambda x: x * 2.0, x=pm.spec(4), device=own) as exe:
+        first, second = (exe.run(x=np.ones(4, np.float32), receipt=True)[1].document for _ in range(2))
+        other = pm.compile(lambda x: x, x=pm.spec(4), device=NullDevice()).run(x=np.ones(4, np.float32), receipt=True)[1].document
+    assert len(asked) == 1
+    assert shared(first)["pumice"]["caps"] is shared(second)["pumice"]["caps"]
+    assert first["pumice"]["device"] == second["pumice"]["device"] == other["pumice"]["device"]
+    with pytest.raises(TypeError):
+        first["pumice"]["caps"]["name"] = "another"
 
 
 def test_a_device_that_computes_nothing_says_so() -> None:
