@@ -36,7 +36,9 @@ def test_run_prints_one_object(causal: Path) -> None:
     assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1
     out = json.loads(done.stdout)
     settings = {"seed", "sampling", "precision", "device", "model"}
-    assert set(out) == {"text", "tokens", "finish_reason", "usage", "timings", "logprobs"} | settings
+    assert (
+        set(out) == {"text", "tokens", "finish_reason", "usage", "timings", "logprobs", "cached"} | settings and not out["cached"]
+    )
     assert out["usage"]["completion_tokens"] == len(out["tokens"]) == len(out["logprobs"]) and out["device"]["target"] == "host"
     assert {"load_s", "prefill_tok_s", "decode_tok_s"} <= set(out["timings"]) and out["model"]["architecture"] == "llama"
     again = json.loads(pumice(*args).stdout)

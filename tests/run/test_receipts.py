@@ -260,6 +260,13 @@ def test_receipts_of_a_device_share_what_it_is(monkeypatch: pytest.MonkeyPatch) 
         first["pumice"]["caps"]["name"] = "another"
 
 
+def test_a_receipt_names_the_threads_of_its_run() -> None:
+    with pm.compile(lambda x: x * 2.0, x=pm.spec(4), device="host") as exe:
+        exe.run(x=np.ones(4, np.float32), receipt=True)
+        with config.override(threads=1):
+            assert exe.run(x=np.ones(4, np.float32), receipt=True)[1].document["pumice"]["device"]["cores"] == 1
+
+
 def test_a_device_that_computes_nothing_says_so() -> None:
     with pm.compile(lambda x: x * 2.0, x=pm.spec(4), device=NullDevice()) as exe:
         document = exe.run(x=[1, 2, 3, 4], receipt=True)[1].document

@@ -17,6 +17,7 @@ import numpy as np
 from pumice.backends.base import Array, Device, Done, Session
 from pumice.backends.timing import Span, Timing
 from pumice.core.caps import Caps
+from pumice.core.threads import thread_count
 from pumice.ir.graph import Graph
 from pumice.plan.plan import Plan
 from pumice.receipts.artifacts import Artifact
@@ -60,15 +61,16 @@ _LIMITS = {
 def device_facts(device: Device) -> Mapping[str, Any]:
     """The arguments of `make_receipt` that say what a run was on: backend, device, caps, software, and why it is no WebGPU.
 
-    Devices stay what they are: each is asked once.
+    Devices stay what they are, but for how many threads run them: each is asked once for each number.
 
     >>> from pumice.backends.select import open_device
     >>> facts = device_facts(open_device("host"))
     >>> facts["backend"]["runtime"], facts["device"]["target"], facts["fallback_reason"]
     ('native', 'host', 'ran on the host processor, not through WebGPU')
     """
-    found = _device_facts.get(device)
-    if found is None:
+    threads = thread_count()
+    known, found = _device_facts.get(device, (0, {}))
+    if known != threads:
         about, kind = device.describe(), _kind(device)
         found = {
             "backend": identity(device, about),
@@ -78,11 +80,11 @@ def device_facts(device: Device) -> Mapping[str, Any]:
         }
         if kind != "webgpu":
             found["fallback_reason"] = _REASONS[kind]
-        _device_facts[device] = found
+        _device_facts[device] = threads, found
     return found
 
 
-_device_facts: WeakKeyDictionary[Device, dict[str, Any]] = WeakKeyDictionary()
+_device_facts: WeakKeyDictionary[Device, tuple[int, dict[str, Any]]] = WeakKeyDictionary()
 
 
 def _kind(device: Device) -> str:
