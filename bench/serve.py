@@ -271,7 +271,7 @@ def cpu_main(args: argparse.Namespace) -> int:
     with_peer = not args.alone and has_modules(args.peer_python, "llama_cpp", "uvicorn", "starlette_context")
     if not with_peer and not args.alone:
         print(f"{args.peer_python} has no llama_cpp.server: bench/peers.sh makes an environment that has", file=sys.stderr)
-    machine, device = this_machine("host"), args.device or "host"
+    machine, device = this_machine(), args.device or "host"
     rows: list[Row] = []
     for model in args.model.split(","):
         path = real_file(model) if model == "qwen" else resolve(model).path
