@@ -8,7 +8,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -52,6 +52,15 @@ class GpuBase(ABC):
         self.overheads: dict[str, float] = {}
         # Seconds that runs of sessions with kernels of packs may take, by session: those of strangers get less than our own.
         self.pack_limits: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, adapter: Adapter) -> Self:
+        """The process-wide device of an adapter; wgpu has leaked devices, so there is never a second one while it lives."""
+        with cls.registry_lock:
+            gpu: Self | None = cls.registry.get(adapter.index)
+            if gpu is None:
+                gpu = cls.registry[adapter.index] = cls(adapter)
+            return gpu
 
     # -- errors -----------------------------------------------------------------------------------------------------
     def out_of_memory(self, what: str) -> OutOfMemory:
@@ -170,10 +179,15 @@ class GpuDevice(ABC):
     # How a device of the API is asked for.
     backend = ""
 
-    def __init__(self, gpu: Any, caps: Caps | None = None) -> None:
-        self.gpu = gpu
+    def __init__(self, which: str = "", caps: Caps | None = None) -> None:
+        self.gpu = gpu = self.find(which)
         self.caps = gpu.caps if caps is None else narrow(gpu.caps, caps)
         self.name = gpu.adapter.name
+
+    @staticmethod
+    @abstractmethod
+    def find(which: str) -> Any:
+        """The process-wide device of the adapter that a text picks."""
 
     def describe(self) -> dict[str, Any]:
         """Name, API, driver, features and limits, as data; the features that it has, and those it asked for."""
@@ -196,9 +210,9 @@ class GpuDevice(ABC):
         """Whether the other is a handle of the same device."""
         return isinstance(other, GpuDevice) and other.gpu is self.gpu
 
-    @abstractmethod
-    def renew(self) -> Device:
+    def renew(self) -> Self:
         """This device, or a new one on the same adapter with the same caps if it was lost."""
+        return type(self)(str(self.gpu.adapter.index), self.narrowed) if self.gpu.lost else self
 
     @property
     def narrowed(self) -> Caps | None:

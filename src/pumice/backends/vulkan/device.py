@@ -27,7 +27,6 @@ from pumice.backends.vulkan.pipelines import VulkanPipelines
 from pumice.backends.vulkan.queries import VulkanQueries
 from pumice.backends.vulkan.readback import ReadbackPool, VulkanReadback, parts_of, record_reads
 from pumice.backends.vulkan.transfers import Transfers
-from pumice.core.caps import Caps
 from pumice.core.streamed import StreamedArray
 from pumice.errors import ClosedError, DeviceError, DeviceTimeout, PumiceError
 from pumice.plan.plan import Plan
@@ -356,26 +355,15 @@ def _wait_at_exit(gpu: weakref.ref[Vulkan]) -> None:
             found.wait_exit()
 
 
-def gpu_of(adapter: Adapter) -> Vulkan:
-    """The process-wide device of an adapter."""
-    with _gpus_lock:
-        gpu = _gpus.get(adapter.index)
-        if gpu is None:
-            gpu = _gpus[adapter.index] = Vulkan(adapter)
-        return gpu
-
-
 class VulkanDevice(GpuDevice):
     """A Vulkan device, perhaps one that promises less than it has (`caps`), as plans for smaller targets need."""
 
     backend = "vulkan"
 
-    def __init__(self, which: str = "", caps: Caps | None = None) -> None:
-        super().__init__(gpu_of(pick_adapter(which)), caps)
-
-    def renew(self) -> VulkanDevice:
-        """This device, or a new one on the same adapter with the same caps if it was lost."""
-        return VulkanDevice(str(self.gpu.adapter.index), self.narrowed) if self.gpu.lost else self
+    @staticmethod
+    def find(which: str) -> Vulkan:
+        """The process-wide device of the adapter that a text picks."""
+        return Vulkan.of(pick_adapter(which))
 
     def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> Any:
         """Allocate buffers, compile kernels, upload constants."""

@@ -24,7 +24,6 @@ from pumice.backends.webgpu.background import BackgroundEncoder
 from pumice.backends.webgpu.buffer import WebGpuBuffer
 from pumice.backends.webgpu.pipelines import Pipelines
 from pumice.backends.webgpu.readback import Readback, StagingPool
-from pumice.core.caps import Caps
 from pumice.core.streamed import StreamedArray
 from pumice.errors import DeviceError, DeviceTimeout, PumiceError
 from pumice.plan.plan import Kernel, Plan
@@ -346,26 +345,15 @@ class WebGpu(GpuBase):
                 buffer.release()
 
 
-def gpu_of(adapter: Adapter) -> WebGpu:
-    """The process-wide device of an adapter; wgpu has leaked devices, so there is never a second one while it lives."""
-    with _gpus_lock:
-        gpu = _gpus.get(adapter.index)
-        if gpu is None:
-            gpu = _gpus[adapter.index] = WebGpu(adapter)
-        return gpu
-
-
 class WebGpuDevice(GpuDevice):
     """A WebGPU device, perhaps one that promises less than it has (`caps`), as plans for smaller targets need."""
 
     backend = "webgpu"
 
-    def __init__(self, which: str = "", caps: Caps | None = None) -> None:
-        super().__init__(gpu_of(pick_adapter(which)), caps)
-
-    def renew(self) -> WebGpuDevice:
-        """This device, or a new one on the same adapter with the same caps if it was lost."""
-        return WebGpuDevice(str(self.gpu.adapter.index), self.narrowed) if self.gpu.lost else self
+    @staticmethod
+    def find(which: str) -> WebGpu:
+        """The process-wide device of the adapter that a text picks."""
+        return WebGpu.of(pick_adapter(which))
 
     def open(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> Any:
         """Allocate buffers, compile kernels, upload constants."""
