@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pumice.core.caps import Caps
@@ -208,35 +209,31 @@ class _Partition:
             return False
         if all(self._reads_identically(c, n) for c in readers):
             return False
-        graph, region, stack, shown = self.graph, {n.id}, [n], dict[int, set[int]]()
-        while stack:
-            for arg in stack.pop().args:
-                a = graph.nodes[arg]
-                if a.type.shape != n.type.shape or not set(graph.users[arg]) <= region or arg in self.must_store:
-                    continue
-                if a.op == "slice":
-                    shown.setdefault(a.args[0], set()).add(arg)
-                elif get_op(a.op).is_elementwise:
-                    region.add(arg)
-                    stack.append(a)
+        graph, shown = self.graph, dict[int, set[int]]()
+        for a in self._below_elementwise(n):
+            if a.op == "slice":
+                shown.setdefault(a.args[0], set()).add(a.id)
         return any(found == set(find_gate_up(self.ctx, graph.nodes[i])) for i, found in shown.items())
 
     def _is_epilogue_of_windows(self, n: Node, readers: set[int]) -> bool:
         """Whether a routine's kernel can store n instead of its own result, and windows that overlap would recompute it."""
         if not get_op(n.op).is_elementwise or not any(_reads_again(self.graph.nodes[c], n) for c in readers):
             return False
+        return any(isinstance(get_op(a.op).lowering, Routine) for a in self._below_elementwise(n))
+
+    def _below_elementwise(self, n: Node) -> Iterator[Node]:
+        """What n is computed from by elementwise nodes alone: nodes of its shape that nothing else reads."""
         region, stack = {n.id}, [n]
         while stack:
             for arg in stack.pop().args:
                 a = self.graph.nodes[arg]
                 if a.type.shape != n.type.shape or not set(self.graph.users[arg]) <= region or arg in self.must_store:
                     continue
-                if isinstance(get_op(a.op).lowering, Routine):
-                    return True
                 if get_op(a.op).is_elementwise:
                     region.add(arg)
                     stack.append(a)
-        return False
+                else:
+                    yield a
 
     def _can_inline(self, n: Node, readers: set[int], owners: set[int], recomputed: bool) -> bool:
         if self._is_gated_activation(n, readers) or self._is_epilogue_of_windows(n, readers):
