@@ -53,6 +53,12 @@ def census(device: WebGpuDevice) -> dict[str, Any]:
     }
 
 
+def check_nothing_is_left(start: dict[str, Any], now: dict[str, Any]) -> None:
+    # Threads of earlier tests may end meanwhile: fewer are no leak.
+    assert now["threads"] <= start["threads"]
+    assert {**now, "threads": 0} == {**start, "threads": 0}
+
+
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("after", [0, 2])
 def test_a_loss_in_a_loop_of_runs(kind: Kind, after: int) -> None:
@@ -275,7 +281,7 @@ def test_fifty_cycles_leave_nothing_behind() -> None:
     start = census(device)
     for k in range(50):
         cycle(k)
-    assert census(device) == start
+    check_nothing_is_left(start, census(device))
 
 
 def test_lost_devices_are_freed() -> None:
@@ -292,7 +298,7 @@ def test_lost_devices_are_freed() -> None:
     start = census(WebGpuDevice())
     for _ in range(5):
         cycle()
-    assert census(WebGpuDevice()) == start
+    check_nothing_is_left(start, census(WebGpuDevice()))
 
 
 def _run(code: str, **env: str) -> subprocess.CompletedProcess[str]:
