@@ -56,7 +56,7 @@ class Slot:
 
 
 class SlotReadback:
-    """The results of a run that was submitted; whoever needs the slot next takes them out of it."""
+    """The results of a run that was submitted; the next run in its slot takes them out first."""
 
     def __init__(self, gpu: Vulkan, slot: Slot, parts: Sequence[tuple[int, int]]) -> None:
         self._gpu, self._slot, self._parts = gpu, slot, parts
@@ -307,6 +307,6 @@ class VulkanSession(GpuSession):
         """Results that someone may still want are taken before their memory goes."""
         if not unread.abandoned:
             self._gpu.wait_for(slot.value)
-        # A run that is done has its results, whoever has given it up meanwhile.
+        # A run that is done has its results, even if its caller has given it up meanwhile.
         if self._gpu.is_done(slot.value):
             unread.take()

@@ -55,7 +55,7 @@ class MachineCode:
         self._lock = threading.Lock()
         self._addresses: dict[str, int] = {}
         if self._folder is None or not self._folder.is_dir():
-            _ = self._engine  # LLVM is needed in any case: whoever makes this object can still do without kernels
+            _ = self._engine  # LLVM is needed in any case: the caller can still do without kernels
 
     @cached_property
     def _machine(self) -> Any:
