@@ -1,6 +1,6 @@
 """On a machine with a real GPU: every op's samples, random graphs and repeated runs against the reference.
 
-python bench/gpu_check.py [--graphs 100]
+python bench/gpu_check.py [--graphs 100] [--device webgpu|vulkan]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ sys.path[:0] = [str(Path(__file__).parent.parent / d) for d in ("src", "tests")]
 
 import pumice as pm  # noqa: E402
 from pumice.backends.base import Device  # noqa: E402
-from pumice.backends.webgpu.device import WebGpuDevice  # noqa: E402
+from pumice.backends.select import open_device  # noqa: E402
 from pumice.ir.registry import all_ops  # noqa: E402
 
 
@@ -92,8 +92,9 @@ def check_repeats(device: Device) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphs", type=int, default=100)
+    parser.add_argument("--device", default="webgpu", help="webgpu, vulkan, or one of several with :N or :NAME")
     args = parser.parse_args()
-    device = WebGpuDevice()
+    device = open_device(args.device)
     print(device.name, device.caps)
     wrong = check_ops(device) + check_graphs(device, args.graphs) + check_repeats(device)
     return 1 if wrong else 0
