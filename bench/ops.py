@@ -39,7 +39,7 @@ from pumice.errors import PumiceError
 PEERS = Path(__file__).with_name("ops_peers.py")
 TABLE = "Ops"
 # Elements of the copy and rows of the matmul that closed forms are computed from.
-_COPY, _MATMUL = (1 << 26, 4096), (1 << 16, 128)
+_COPY, _MATMUL = (1 << 26, 1 << 16), (4096, 128)
 _GOAL = Goal(3, least=False)
 
 

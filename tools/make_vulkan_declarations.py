@@ -87,6 +87,8 @@ STRUCTS = [
     "VkPhysicalDeviceVulkan13Features",
     "VkPhysicalDeviceMemoryBudgetPropertiesEXT",
     "VkPhysicalDeviceRobustness2FeaturesEXT",
+    "VkPhysicalDevicePipelineRobustnessFeaturesEXT",
+    "VkPipelineRobustnessCreateInfoEXT",
     "VkSemaphoreTypeCreateInfo",
     "VkTimelineSemaphoreSubmitInfo",
 ]
@@ -152,7 +154,34 @@ ENUMS = [
     "VK_SUBGROUP_FEATURE_BASIC_BIT",
     "VK_SUBGROUP_FEATURE_ARITHMETIC_BIT",
     "VK_SUBGROUP_FEATURE_SHUFFLE_BIT",
+    "VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT",
+    "VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT",
+    "VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_2_EXT",
 ]
+# Matrix units are younger than the registry of Debian 12: VK_KHR_cooperative_matrix (506) and VK_KHR_shader_bfloat16 (141).
+YOUNGER = [
+    "typedef struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR { VkStructureType sType; void *pNext; VkBool32 "
+    "cooperativeMatrix; VkBool32 cooperativeMatrixRobustBufferAccess; } VkPhysicalDeviceCooperativeMatrixFeaturesKHR;",
+    "typedef struct VkCooperativeMatrixPropertiesKHR { VkStructureType sType; void *pNext; uint32_t MSize; uint32_t NSize; "
+    "uint32_t KSize; int32_t AType; int32_t BType; int32_t CType; int32_t ResultType; VkBool32 saturatingAccumulation; int32_t "
+    "scope; } VkCooperativeMatrixPropertiesKHR;",
+    "typedef struct VkPhysicalDeviceShaderBfloat16FeaturesKHR { VkStructureType sType; void *pNext; VkBool32 "
+    "shaderBFloat16Type; VkBool32 shaderBFloat16DotProduct; VkBool32 shaderBFloat16CooperativeMatrix; } "
+    "VkPhysicalDeviceShaderBfloat16FeaturesKHR;",
+    "typedef VkResult (*PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(VkPhysicalDevice physicalDevice, uint32_t "
+    "*pPropertyCount, VkCooperativeMatrixPropertiesKHR *pProperties);",
+]
+YOUNGER_TYPES = {
+    "VkPhysicalDeviceCooperativeMatrixFeaturesKHR": 1000506000,
+    "VkCooperativeMatrixPropertiesKHR": 1000506001,
+    "VkPhysicalDeviceShaderBfloat16FeaturesKHR": 1000141000,
+}
+YOUNGER_VALUES = {
+    "COMPONENT_TYPE_FLOAT16_KHR": 0,
+    "COMPONENT_TYPE_FLOAT32_KHR": 1,
+    "COMPONENT_TYPE_BFLOAT16_KHR": 1000141000,
+    "SCOPE_SUBGROUP_KHR": 3,
+}
 
 
 class Registry:
@@ -275,9 +304,11 @@ def render(path: Path) -> str:
     for name in COMMANDS:
         registry.want_command(f"vk{name}")
     wrap = textwrap.TextWrapper(width=126, break_long_words=False, break_on_hyphens=False, subsequent_indent="  ")
-    lines = [piece for line in registry.lines for piece in wrap.wrap(line)]
-    types = "\n".join(f'    "{name}": {value},' for name, value in sorted(registry.structure_types.items()))
-    values = "\n".join(f"{name.removeprefix('VK_')} = {registry.values[name]}" for name in ENUMS)
+    lines = [piece for line in [*registry.lines, *YOUNGER] for piece in wrap.wrap(line)]
+    numbers = registry.structure_types | YOUNGER_TYPES
+    types = "\n".join(f'    "{name}": {value},' for name, value in sorted(numbers.items()))
+    known = {name.removeprefix("VK_"): registry.values[name] for name in ENUMS} | YOUNGER_VALUES
+    values = "\n".join(f"{name} = {value}" for name, value in known.items())
     return (
         '"""Vulkan\'s C declarations that this backend uses; written by tools/make_vulkan_declarations.py."""\n\n'
         "from __future__ import annotations\n\n"

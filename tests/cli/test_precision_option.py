@@ -55,7 +55,7 @@ def test_inspect_shows_it(file: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("run", "MODEL", "hi", "--precision", "best"), "there is no precision 'best'; one of exact fast"),
+        (("run", "MODEL", "hi", "--precision", "best"), "there is no precision 'best'; one of exact fast f16 bf16"),
         (("run", "MODEL", "hi", "--fast", "--precision", "exact"), "--fast and --precision exact contradict each other"),
         (("chat", "MODEL", "--precision", "8"), "there is no precision '8'"),
         (("embed", "MODEL", "text", "--precision", "8"), "there is no precision '8'"),

@@ -54,7 +54,7 @@ def test_a_default_that_is_written_out_is_refused_since_equal_graphs_have_equal_
 def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(UnknownName, match="there is no precision") as e:
         traced(value)
-    assert e.value.hint == "one of exact fast"
+    assert e.value.hint == "one of exact fast f16 bf16"
     if isinstance(value, str):
         with pytest.raises(GraphError, match="there is no precision"):
             verify(parse_graph(print_graph(traced("fast")).replace('"fast"', f'"{value}"')))

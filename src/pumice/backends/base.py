@@ -261,6 +261,9 @@ class Device(Protocol):
     def multiplies_bytes(self) -> bool:
         """Whether matmuls are faster with activations of 8 bits than with floats (`precision="fast"`)."""
 
+    def multiplies_matrices(self, kind: str) -> bool:
+        """Whether there are matrix units for "f16" or "bf16" that matmuls of such a precision use."""
+
     def describe(self) -> dict[str, Any]:
         """Name, backend, driver, features and limits, as data."""
 

@@ -17,8 +17,9 @@ CacheDType = Annotated[str, typer.Option("--cache-dtype", help="How keys and val
 Precision = Annotated[
     str | None,
     typer.Option(
-        metavar="exact|fast",
-        help="Activations that meet quantised weights: as they are, or rounded to 8 bits, which processors multiply faster.",
+        metavar="exact|fast|f16|bf16",
+        help="Activations as they are; fast: rounded to 8 bits where weights are quantised, which processors multiply faster; "
+        "f16, bf16: rounded to these where the GPU has matrix units for them.",
         show_default="exact, or as a bundle says",
     ),
 ]

@@ -39,6 +39,9 @@ class Caps:
     subgroup_size: int = 0
     # Whether every kernel runs in subgroups of that size, threads in the order of their numbers.
     subgroup_fixed: bool = False
+    # Matrix units: subgroups multiply 16 x 16 matrices of f16 or bf16, with sums in f32.
+    matrix_f16: bool = False
+    matrix_bf16: bool = False
     timestamps: bool = False
     # Software rasterisers and CPUs: enough work in flight is a few threads, not thousands.
     software: bool = False

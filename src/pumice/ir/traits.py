@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.core.dims import Dim, Expr, Shape, bounds, symbols
+from pumice.core.precisions import Precision
 from pumice.ir.types import TensorType
 from pumice.ir.views import View
 
@@ -95,6 +96,7 @@ class Traits:
     `requires(shapes, attrs, out, maxima)`: what must hold of the symbols in a run.
     `unchanged(attrs)`: whether a result of the first operand's type is that operand. None: it never is.
     `merged(first, second)`: the attributes of one such op that does what two in a row do.
+    `precisions`: the values that its attribute `precision` may have.
 
     Reports, by the sizes of a run:
     `flops(sizes, attrs, out)`: multiplications and additions, for ops that mostly do these.
@@ -120,6 +122,7 @@ class Traits:
     requires: Callable[[Shapes, Attrs, TensorType, Mapping[str, int]], list[Requirement]] | None = None
     unchanged: Callable[[Attrs], bool] | None = None
     merged: Callable[[Attrs, Attrs], Attrs] | None = None
+    precisions: tuple[Precision, ...] = ()
     flops: Flops | None = None
     demand: Callable[[str, Sizes, Attrs, tuple[int, ...]], int] | None = None
     sizes: SizesText | None = None

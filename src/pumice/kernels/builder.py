@@ -303,6 +303,10 @@ class KernelBuilder:
         self._features.add("subgroups")
         return f"subgroup{operation}({', '.join(operands)})"
 
+    def need(self, *features: str) -> None:
+        """Note features that the kernel needs."""
+        self._features.update(features)
+
     def fresh(self, prefix: str = "t") -> str:
         """A WGSL name not used yet."""
         self._counter += 2 if self._counter in (15, 31, 63) else 1  # 16, 32 and 64 would turn i, u or f into a type's name

@@ -89,8 +89,9 @@ def load(
     they take ("2GiB"), by default two contexts, `cache_dtype` f32, f16 or q8 for them. `queue` is how many sequences may wait
     while all slots are taken (others are refused with `QueueFull`), by default any number. `cache` keeps answers that would be
     the same again: True, a number of bytes ("64MiB"), or a `pm.ResponseCache`. `precision` is "exact", the default
-    but for bundles that say otherwise, or "fast": matmuls with quantised weights then round their activations to 8 bits, which
-    processors multiply faster (docs/precision.md says what that costs). `lora` is
+    but for bundles that say otherwise; "fast": matmuls with quantised weights round their activations to 8 bits, which
+    processors multiply faster; or "f16" or "bf16": matmuls round their operands to such floats where the device has matrix units
+    for them (docs/precision.md says what each costs). `lora` is
     the folder of a LoRA adapter, added to the weights with the factor `lora_scale`. `packs` names kernel packs, which are used
     wherever their kernels fit; without it enabled packs are, where they are faster. `largest_step` is the
     most work of one dispatch, as `pm.Store` has it. `cooperative` is a `pm.Cooperative` for all its runs, so that other work on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from pumice.core.precisions import Precision, check_precision
+from pumice.core.precisions import MATRIX_ROUNDING, Precision, check_precision
 from pumice.errors import PumiceWarning
 from pumice.formats.bundle import BundleWeights
 from pumice.formats.weights import WeightFile
@@ -19,7 +19,7 @@ def is_quantized(params: LoadedParams) -> bool:
 
 def useful_precision(asked: Precision, params: LoadedParams, name: str) -> Precision:
     """The precision asked for; a model without quantised weights is exact, which a warning says if it should be fast."""
-    if asked == "exact" or is_quantized(params):
+    if asked != "fast" or is_quantized(params):
         return asked
     warnings.warn(
         f"the precision fast has no effect on {name}: none of its weights are quantised, and others are multiplied in f32",
@@ -36,6 +36,13 @@ def choose_precision(asked: Precision | None, weights: WeightFile, params: Loade
         warnings.warn(
             f"the precision fast brings no speed on {device.name}, whose kernels multiply floats: "
             "activations are rounded as asked, which costs accuracy for nothing",
+            PumiceWarning,
+            stacklevel=3,
+        )
+    if chosen in MATRIX_ROUNDING and not device.multiplies_matrices(chosen):
+        warnings.warn(
+            f"the precision {chosen} has no effect on {device.name}, which has no matrix units for it that can be used: "
+            "matmuls are exact there; Vulkan reaches those of NVIDIA's GPUs (device='vulkan')",
             PumiceWarning,
             stacklevel=3,
         )

@@ -20,6 +20,7 @@ from pumice.plan.file_write import ACCESS, OPTIONS, STEP_COLUMNS, encode
 from pumice.plan.needs import AT_LEAST
 from pumice.plan.plan import (
     FEATURES,
+    MATRIX_FEATURES,
     Access,
     Binding,
     BufferKind,
@@ -166,7 +167,12 @@ class _PlanReader:
         if self.top["target"].choice(["webgpu", "host"]) == "host":
             self.top["needs"].object("")
             return Caps.preset("host")
-        needs = self.top["needs"].object(" ".join((*AT_LEAST, *FEATURES, "storage_alignment workgroups")), "subgroup_size")
+        optional = " ".join(("subgroup_size", *MATRIX_FEATURES))
+        needs = self.top["needs"].object(" ".join((*AT_LEAST, *FEATURES, "storage_alignment workgroups")), optional)
+        for name in MATRIX_FEATURES:
+            # What a kernel reads into a matrix cannot be bounded, so that only kernels generated here may.
+            if name in needs:
+                raise needs[name].fail("kernels for matrix units run in the process that planned them: compile the graph again")
         limits: dict[str, Any] = {key: needs[key].integer() for key in AT_LEAST}
         alignment = needs["storage_alignment"].integer(1, 256)
         if alignment & (alignment - 1):

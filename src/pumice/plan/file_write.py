@@ -16,7 +16,7 @@ from pumice.ir.types import TensorType
 from pumice.plan.file_exprs import ExprTable, check_exact
 from pumice.plan.file_symbols import solutions
 from pumice.plan.needs import AT_LEAST, most_groups, needed_caps
-from pumice.plan.plan import FEATURES, Access, Binding, DeviceCount, Grid, Kernel, Plan, Regime, Value
+from pumice.plan.plan import FEATURES, MATRIX_FEATURES, Access, Binding, DeviceCount, Grid, Kernel, Plan, Regime, Value
 
 Json = Any
 # Entries that are derived from the rest, for readers without an IR. Later releases may derive more, or tighter bounds, so a
@@ -117,6 +117,7 @@ class _Writer:
             needs = {name: getattr(caps, name) for name in names} | {"workgroups": most_groups(plan)}
             if caps.subgroup_fixed:
                 needs["subgroup_size"] = caps.subgroup_size
+            needs |= {name: True for name in MATRIX_FEATURES if getattr(caps, name)}
         exact = self.exact
         return {
             "needs": needs,

@@ -6,7 +6,7 @@ from math import gcd
 
 from pumice.core.caps import Caps
 from pumice.errors import LimitError, PlanError
-from pumice.plan.plan import FEATURES, Plan, fold_grid
+from pumice.plan.plan import KERNEL_FEATURES, Plan, fold_grid
 
 # Bindings and buffers come in whole 16-byte elements, as arrays of vec4 need them.
 GRAIN = 16
@@ -67,6 +67,8 @@ def needed_caps(plan: Plan) -> Caps:
         workgroup_memory=max((k.shared_bytes for k in plan.kernels), default=0),
         f16="f16" in features,
         subgroups="subgroups" in features,
+        matrix_f16="matrix_f16" in features,
+        matrix_bf16="matrix_bf16" in features,
         subgroup_size=plan.caps.subgroup_size if fixed else 0,
         subgroup_fixed=fixed,
     )
@@ -95,7 +97,7 @@ def check_device(plan: Plan, need: Caps, device: Caps, name: str) -> None:
         return
     for limit in AT_LEAST:
         _refuse(name, limit, getattr(need, limit), getattr(device, limit), getattr(need, limit) <= getattr(device, limit))
-    for feature in FEATURES:
+    for feature in KERNEL_FEATURES:
         wanted, there = getattr(need, feature), getattr(device, feature)
         _refuse(name, feature, wanted, there, there or not wanted)
     if need.subgroup_fixed:

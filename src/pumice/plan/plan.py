@@ -23,8 +23,10 @@ BufferKind = Literal["input", "param", "constant", "state", "arena"]
 Origin = Literal["generated", "file", "pack"]
 # What the variant of a piece of a step ends with.
 _PIECE = re.compile(r", piece ([0-9]{1,6}) of ([0-9]{1,6})\Z")
-# Features of WebGPU that kernels may need.
+# Features of WebGPU that kernels may need, and those of Vulkan's matrix units.
 FEATURES = ("f16", "subgroups")
+MATRIX_FEATURES = ("matrix_bf16", "matrix_f16")
+KERNEL_FEATURES = tuple(sorted((*FEATURES, *MATRIX_FEATURES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class Kernel:
     """WGSL with entry point `main`: storage bindings 0…n-1 in the steps' order, then the uniform block if any.
 
     `workgroup` is its number of invocations, all along x, `shared_bytes` its workgroup memory as WebGPU counts it. `features` are
-    those of WebGPU that it needs, by their names in WGSL; the text has no `enable` lines, as compilers differ in which they want:
-    a runtime adds them. `origin` decides which guards it is compiled with, and is no part of what the kernel is.
+    those of WebGPU that it needs, by their names in WGSL, and those of matrix units; the text has no `enable` lines, as compilers
+    differ in which they want: a runtime adds them. `origin` decides which guards it is compiled with, and is no part of what the kernel is.
     """
 
     name: str

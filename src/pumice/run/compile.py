@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pumice.backends.base import Device
+from pumice.core.precisions import Precision
 from pumice.errors import InputError
 from pumice.ir.graph import Graph
+from pumice.passes.precision import with_precision
 from pumice.plan.build import build_plan
 from pumice.run.convert import flatten
 from pumice.run.executable import Executable
@@ -34,6 +36,7 @@ def compile(
     fuse: bool | None = None,
     arena: bool | None = None,
     largest_step: float | None = None,
+    precision: Precision | None = None,
     check_indices: bool = True,
     feeds: Mapping[str, int | str] | None = None,
     skip_unchanged: bool | None = None,
@@ -45,7 +48,8 @@ def compile(
     `max` sets maxima of symbolic dims. `params` of a function may be arrays (uploaded at once) or specs (set later);
     `store` is the `Store` whose params and states it uses, on whose device it then is; executables of one store share those of
     equal name. `fuse` and `arena` switch fusion and memory sharing off. Integer inputs that select rows are range-checked
-    unless `check_indices` is False. `packs` names kernel packs and `largest_step` is the most work of one dispatch (see `Store`).
+    unless `check_indices` is False. `precision` is that of all matmuls, "exact", "fast", "f16" or "bf16" (docs/precision.md);
+    without it each has its own. `packs` names kernel packs and `largest_step` is the most work of one dispatch (see `Store`).
 
     `feeds` maps states to outputs: after each run the state has the output's value, without leaving the device. An input
     named there becomes a state. Inputs of up to 4 KiB that have not changed since the last run are not uploaded again;
@@ -63,6 +67,8 @@ def compile(
         graph = target
     else:
         graph = trace(target, **({} if params is None else {"params": params}), **specs)
+    if precision is not None:
+        graph = with_precision(graph, precision)
     if feeds:
         graph = feed_states(graph, feeds)
     store, opened = store_for(device, store, packs)

@@ -189,8 +189,8 @@ def check_settings(inputs: Mapping[str, Any], seed: int, precision: str, accumul
     for name in inputs:
         if name in _RESERVED or name.startswith("step."):
             raise InputError(f"an input cannot be called {name!r}", hint="give it another name", name=name)
-    if precision not in ("f32", "f16"):
-        raise InputError(f"the precision is 'f32' or 'f16', not {precision!r}")
+    if precision not in ("f32", "f16", "bf16"):
+        raise InputError(f"the precision is 'f32', 'f16' or 'bf16', not {precision!r}")
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
         raise InputError(f"accumulate must be an int of at least 1, not {accumulate!r}")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:

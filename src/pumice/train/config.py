@@ -63,7 +63,7 @@ class RunSettings:
     out: str | None = None
     seed: int = 0
     device: str = "auto"
-    precision: Literal["f32", "f16"] = "f32"
+    precision: Literal["f32", "f16", "bf16"] = "f32"
     accumulate: int = 1
     epochs: int | None = None
     steps: int | None = None

@@ -11,6 +11,7 @@ from pumice.errors import InputError
 from pumice.ir.graph import Graph
 from pumice.nn.module import Labels, Module, bind
 from pumice.optim.optimizer import Named, Optimizer, global_norm
+from pumice.passes.precision import with_precision
 from pumice.tensor import Tensor
 from pumice.tracing import Spec, set_param, set_state, spec, state, trace
 from pumice.train.checks import ancestors
@@ -42,7 +43,13 @@ class TrainStepGraphs:
 
     @property
     def compute(self) -> str | None:
-        return None if self.precision == "f32" else self.precision
+        """The dtype that modules compute in, where it is not that of their parameters."""
+        return "f16" if self.precision == "f16" else None
+
+    def _traced(self, run: Callable[..., Any], **specs: Any) -> Graph:
+        """The graph of a function, its matmuls in the precision of matrix units that was asked for."""
+        graph = trace(run, params=self.model.specs(), **specs)
+        return with_precision(graph, "bf16") if self.precision == "bf16" else graph
 
     def main(self) -> Graph:
         """Loss and gradients of a batch; with one micro-batch per train step the update too."""
@@ -63,7 +70,7 @@ class TrainStepGraphs:
 
         extra: dict[str, Spec] = {KEY: spec(2, dtype="u32")}
         extra |= {FIRST: spec()} if self.accumulate > 1 else {LR: spec(), NUMBER: spec()}
-        graph = trace(run, params=self.model.specs(), **self.inputs, **extra)
+        graph = self._traced(run, **self.inputs, **extra)
         self._check_depends(graph)
         return graph
 
@@ -92,7 +99,7 @@ class TrainStepGraphs:
             with bind(self.model, params, compute=self.compute):
                 return fn(self.model, **given)
 
-        return trace(run, params=self.model.specs(), **inputs)
+        return self._traced(run, **inputs)
 
     def evaluation(self) -> Graph:
         """The loss and what came with it as a dict, not in training."""

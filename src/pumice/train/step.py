@@ -67,8 +67,9 @@ def compile_step(
     - `inputs`: the specs of a batch by name, as `{"x": pm.spec("B", 64)}`; arrays serve as examples
     - `device`: "auto", "host", "webgpu", "vulkan", or one of several as "webgpu:N" or "vulkan:NAME"
     - `seed`: of the first parameters and of dropout, in 0…2³²-1
-    - `precision`: "f32", or "f16": matmuls and convolutions in half precision from f32 parameters; the loss is scaled, and
-      steps whose gradients are not finite are skipped
+    - `precision`: "f32"; or "f16": matmuls and convolutions in half precision from f32 parameters; the loss is scaled, and
+      steps whose gradients are not finite are skipped; or "bf16": matmuls round operands to bf16 where the device has matrix
+      units for it, all else is f32
     - `accumulate`: k makes each call one of k micro-batches; every k-th updates the parameters by the mean of their gradients
     - `max`: the largest value of each symbol, as `{"B": 64}`, or of the only one; batches may be smaller
     - `params`: values to start from by path, as `train.load_params(path)` gives; the rest comes from the model's initialisers

@@ -13,7 +13,7 @@ from pumice.errors import NoDevice
 Kind = Literal["discrete", "integrated", "cpu", "unknown"]
 
 # Features that kernels or the profiler can use; a device gets those of them that its adapter has.
-FEATURES = ("shader-f16", "subgroup", "timestamp-query", "timestamp-query-inside-passes")
+FEATURES = ("shader-f16", "subgroup", "matrix-f16", "matrix-bf16", "timestamp-query", "timestamp-query-inside-passes")
 # The order of preference.
 RANK: Mapping[str, int] = {"discrete": 0, "integrated": 1, "unknown": 2, "cpu": 3}
 # Metal reports argument slots that it also needs for itself, and no kernel of ours gains from more.
@@ -114,6 +114,8 @@ def caps_of(adapter: Adapter, subgroup_size: int) -> Caps:
         subgroups="subgroup" in adapter.features and subgroup_size > 0,
         subgroup_size=subgroup_size,
         subgroup_fixed=adapter.software or adapter.vendor_id in _ONE_SUBGROUP_SIZE,
+        matrix_f16="matrix-f16" in adapter.features,
+        matrix_bf16="matrix-bf16" in adapter.features,
         timestamps="timestamp-query" in adapter.features,
         software=adapter.software,
         tuning=None if adapter.software else tuning_for(adapter.name),
@@ -138,6 +140,8 @@ def narrow(real: Caps, wanted: Caps) -> Caps:
         subgroups=subgroups,
         subgroup_size=real.subgroup_size if subgroups else 0,
         subgroup_fixed=subgroups and real.subgroup_fixed,
+        matrix_f16=subgroups and real.matrix_f16 and wanted.matrix_f16,
+        matrix_bf16=subgroups and real.matrix_bf16 and wanted.matrix_bf16,
         timestamps=real.timestamps and wanted.timestamps,
     )
 

@@ -201,6 +201,10 @@ class GpuDevice(ABC):
         """Whether matmuls are faster with activations of 8 bits than with floats."""
         return bool(self.caps.multiplies_bytes)
 
+    def multiplies_matrices(self, kind: str) -> bool:
+        """Whether there are matrix units for a kind of 16-bit floats."""
+        return bool(getattr(self.caps, f"matrix_{kind}"))
+
     @property
     def lost(self) -> bool:
         """Whether it is known to have stopped working."""

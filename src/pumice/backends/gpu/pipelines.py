@@ -20,7 +20,8 @@ from pumice.plan.plan import Access, Kernel
 # Sessions keep their own pipelines alive; this many more stay for the next session that wants them.
 _KEPT = 1024
 # What naga wants at the head of a kernel that needs a feature; it refuses the line that browsers want for subgroups.
-_ENABLE = {"f16": "enable f16;"}
+_MATRICES = "enable wgpu_cooperative_matrix;"
+_ENABLE = {"f16": "enable f16;", "matrix_f16": _MATRICES, "matrix_bf16": _MATRICES}
 
 
 def naga_text(kernel: Kernel) -> str:

@@ -55,6 +55,10 @@ class HostDevice:
         """Whether there are kernels, and the level of this process has instructions for dot products of bytes."""
         return jit.available() and levels.current().byte_dots != "none"
 
+    def multiplies_matrices(self, kind: str) -> bool:
+        """The host's kernels have no matrix units."""
+        return False
+
     def describe(self) -> dict[str, Any]:
         """Processor, the level that kernels are compiled for, cores, memory and the libraries that do the work.
 

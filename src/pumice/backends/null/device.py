@@ -45,6 +45,10 @@ class NullDevice:
         """Whether matmuls are faster with activations of 8 bits than with floats."""
         return self.caps.multiplies_bytes
 
+    def multiplies_matrices(self, kind: str) -> bool:
+        """As the Caps have it."""
+        return bool(getattr(self.caps, f"matrix_{kind}"))
+
     def joins(self, other: Device) -> bool:
         """Whether the other is of this kind too: their sessions use the same residents."""
         return isinstance(other, NullDevice)

@@ -32,12 +32,28 @@ WANTED = {
     "VkPhysicalDeviceVulkan13Features": ("subgroupSizeControl", "computeFullSubgroups", "maintenance4"),
     # Bounds accesses by what is bound; without it a stray access may reach the rest of the same buffer.
     "VkPhysicalDeviceRobustness2FeaturesEXT": ("robustBufferAccess2",),
+    # Lets each pipeline choose: bounds on accesses cost own kernels, which need none, up to a third of their speed.
+    "VkPhysicalDevicePipelineRobustnessFeaturesEXT": ("pipelineRobustness",),
+    "VkPhysicalDeviceCooperativeMatrixFeaturesKHR": ("cooperativeMatrix",),
+    "VkPhysicalDeviceShaderBfloat16FeaturesKHR": ("shaderBFloat16Type", "shaderBFloat16CooperativeMatrix"),
 }
 ROBUSTNESS = "VK_EXT_robustness2"
+MATRIX = "VK_KHR_cooperative_matrix"
 # Structs that only drivers with an extension know.
-_OF_EXTENSION = {"VkPhysicalDeviceRobustness2FeaturesEXT": ROBUSTNESS}
+_OF_EXTENSION = {
+    "VkPhysicalDeviceRobustness2FeaturesEXT": ROBUSTNESS,
+    "VkPhysicalDevicePipelineRobustnessFeaturesEXT": "VK_EXT_pipeline_robustness",
+    "VkPhysicalDeviceCooperativeMatrixFeaturesKHR": MATRIX,
+    "VkPhysicalDeviceShaderBfloat16FeaturesKHR": "VK_KHR_shader_bfloat16",
+}
 # Extensions that a device is made with where the driver has them.
-EXTENSIONS = (MEMORY_BUDGET, ROBUSTNESS)
+EXTENSIONS = (MEMORY_BUDGET, *_OF_EXTENSION.values())
+# What bounds accesses for all pipelines of a device; not switched on where each pipeline can choose.
+_BOUNDS = frozenset({"robustBufferAccess", "robustBufferAccess2"})
+# Component types of matrices that kernels multiply, by what their features are called; sums are f32.
+_MATRIX_TYPES = {vk.COMPONENT_TYPE_FLOAT16_KHR: "matrix-f16", vk.COMPONENT_TYPE_BFLOAT16_KHR: "matrix-bf16"}
+# Kernels count on matrices of this size, shared by subgroups of this many threads.
+_MATRIX_SIZE, _MATRIX_THREADS = 16, 32
 # Those without which this backend does not run.
 _NEEDED = ("robustBufferAccess", "timelineSemaphore")
 # What WGSL's subgroup functions are made of: basic, vote, arithmetic, ballot, shuffle and relative shuffle.
@@ -69,8 +85,20 @@ class DriverFacts:
     subgroup_size: int
     subgroup_range: tuple[int, int]
     subgroup_operations: int
+    # Kinds of matrix products that kernels can use.
+    matrices: frozenset[str]
     # The number of the queue family that computes, best one without graphics; None without one.
     family: int | None
+
+    @property
+    def enabled(self) -> frozenset[str]:
+        """The features that a device is made with."""
+        return self.features - _BOUNDS if self.bounds_by_pipeline else self.features
+
+    @property
+    def bounds_by_pipeline(self) -> bool:
+        """Whether each pipeline chooses whether its accesses to buffers are bounded."""
+        return "pipelineRobustness" in self.features
 
     @property
     def problem(self) -> str:
@@ -143,7 +171,29 @@ def read_facts(instance: VulkanInstance, handle: Any) -> DriverFacts:
         subgroup_operations=parts[11].subgroupSupportedOperations
         if parts[11].subgroupSupportedStages & vk.SHADER_STAGE_COMPUTE_BIT
         else 0,
+        matrices=_matrices(instance, handle, version, extensions),
         family=family,
+    )
+
+
+def _matrices(instance: VulkanInstance, handle: Any, version: int, extensions: frozenset[str]) -> frozenset[str]:
+    """The kinds of matrix products in f32 sums that the driver has in the size that kernels count on."""
+    if version < API_1_3 or MATRIX not in extensions:
+        return frozenset()
+    f, count, ask = ffi(), ffi().new("uint32_t *"), instance.functions.checked
+    ask("GetPhysicalDeviceCooperativeMatrixPropertiesKHR", handle, count, f.NULL)
+    rows = f.new("VkCooperativeMatrixPropertiesKHR[]", max(1, count[0]))
+    for i in range(count[0]):
+        rows[i] = make("VkCooperativeMatrixPropertiesKHR")[0]
+    ask("GetPhysicalDeviceCooperativeMatrixPropertiesKHR", handle, count, rows)
+    return frozenset(
+        _MATRIX_TYPES[row.AType]
+        for row in (rows[i] for i in range(count[0]))
+        if row.AType in _MATRIX_TYPES
+        and row.BType == row.AType
+        and row.CType == row.ResultType == vk.COMPONENT_TYPE_FLOAT32_KHR
+        and row.MSize == row.NSize == row.KSize == _MATRIX_SIZE
+        and row.scope == vk.SCOPE_SUBGROUP_KHR
     )
 
 
@@ -196,6 +246,10 @@ def _features_of(facts: DriverFacts) -> frozenset[str]:
         found.add("shader-f16")
     if facts.subgroup_operations & _SUBGROUP_OPERATIONS == _SUBGROUP_OPERATIONS:
         found.add("subgroup")
+    if "cooperativeMatrix" in facts.features and "vulkanMemoryModel" in facts.features and facts.subgroup_size == _MATRIX_THREADS:
+        found |= facts.matrices
+        if "shaderBFloat16CooperativeMatrix" not in facts.features:
+            found.discard("matrix-bf16")
     if facts.timestamp_bits and facts.timestamp_period:
         found |= {"timestamp-query", "timestamp-query-inside-passes"}
     return frozenset(found)

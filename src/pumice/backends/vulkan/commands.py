@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 # A range of a buffer: its handle, first byte and end.
 Span = tuple[int, int, int]
 
-_WORK = vk.PIPELINE_STAGE_COMPUTE_SHADER_BIT | vk.PIPELINE_STAGE_TRANSFER_BIT
+_COMPUTE = vk.PIPELINE_STAGE_COMPUTE_SHADER_BIT
+_WORK = _COMPUTE | vk.PIPELINE_STAGE_TRANSFER_BIT
 _READERS = _WORK | vk.PIPELINE_STAGE_DRAW_INDIRECT_BIT
 _WRITES = vk.ACCESS_SHADER_WRITE_BIT | vk.ACCESS_TRANSFER_WRITE_BIT
 _ACCESSES = (
@@ -76,22 +77,31 @@ class VulkanCommands:
         self._handle = out[0]
         self._hazards = Hazards()
         self._pipeline: Any = None
+        # Whether something was copied, filled or dispatched indirectly since the last barrier; and whether a barrier between
+        # dispatches came since the last one between any work, so that copies do not see yet what was written before it.
+        self._moved = self._narrow = False
         self.barriers = 0
         flags = vk.COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT if once else 0
         self._call.checked("BeginCommandBuffer", self._handle, make("VkCommandBufferBeginInfo", flags=flags))
         self._barrier()
 
     def _barrier(self) -> None:
-        self.barriers += 1
         self._hazards.forget()
-        self._call.CmdPipelineBarrier(self._handle, _WORK, _READERS, 0, 1, self._gpu.between_steps, 0, ffi().NULL, 0, ffi().NULL)
+        self._record_barrier(wide=True)
 
-    def _order(self, reads: Iterable[Span], writes: Iterable[Span]) -> None:
-        if self._hazards.clash(reads, writes):
-            self.barriers += 1
-            self._call.CmdPipelineBarrier(
-                self._handle, _WORK, _READERS, 0, 1, self._gpu.between_steps, 0, ffi().NULL, 0, ffi().NULL
-            )
+    def _record_barrier(self, *, wide: bool) -> None:
+        """A barrier between dispatches or, if `wide`, between any work: what waits for grids or copies takes NVIDIA's devices
+        longer, which a token step of two hundred short dispatches feels."""
+        self.barriers += 1
+        self._moved, self._narrow = False, not wide
+        stages, barrier = ((_WORK, _READERS), self._gpu.between_all) if wide else ((_COMPUTE, _COMPUTE), self._gpu.between_steps)
+        self._call.CmdPipelineBarrier(self._handle, *stages, 0, 1, barrier, 0, ffi().NULL, 0, ffi().NULL)
+
+    def _order(self, reads: Iterable[Span], writes: Iterable[Span], *, steps: bool = False) -> None:
+        """A barrier, if these clash with what came before; `steps` says that they are those of a dispatch with a known grid."""
+        if self._hazards.clash(reads, writes) or (self._narrow and not steps):
+            self._record_barrier(wide=self._moved or not steps)
+        self._moved = self._moved or not steps
 
     # -- Commands of `backends.gpu` ---------------------------------------------------------------------------------
     def begin_pass(self, stamps: PassStamps | None = None) -> Any:
@@ -125,7 +135,7 @@ class VulkanCommands:
             self._call.CmdDispatchIndirect(self._handle, x.buffer, x.offset)
 
     def _bind(self, pipeline: Any, group: Any, *reads: Span) -> None:
-        self._order((*group.reads, *reads), group.writes)
+        self._order((*group.reads, *reads), group.writes, steps=not reads)
         if pipeline is not self._pipeline:
             self._call.CmdBindPipeline(self._handle, vk.PIPELINE_BIND_POINT_COMPUTE, pipeline.raw)
             self._pipeline = pipeline
@@ -182,8 +192,10 @@ class VulkanCommands:
         self._call.FreeCommandBuffers(self._gpu.device, self._gpu.pool, 1, self.handles)
 
 
-def barriers_of(gpu: Vulkan) -> tuple[Any, Any]:
-    """The two memory barriers that are recorded: between steps, and from copies to the host."""
-    between = make("VkMemoryBarrier", srcAccessMask=_WRITES, dstAccessMask=_ACCESSES)
+def barriers_of(gpu: Vulkan) -> tuple[Any, Any, Any]:
+    """The memory barriers that are recorded: between dispatches, between any work, and from copies to the host."""
+    shader = vk.ACCESS_SHADER_WRITE_BIT
+    steps = make("VkMemoryBarrier", srcAccessMask=shader, dstAccessMask=shader | vk.ACCESS_SHADER_READ_BIT)
+    work = make("VkMemoryBarrier", srcAccessMask=_WRITES, dstAccessMask=_ACCESSES)
     host = make("VkMemoryBarrier", srcAccessMask=vk.ACCESS_TRANSFER_WRITE_BIT, dstAccessMask=vk.ACCESS_HOST_READ_BIT)
-    return between, host
+    return steps, work, host

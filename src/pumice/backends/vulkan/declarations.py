@@ -108,6 +108,14 @@ typedef struct VkPhysicalDeviceMemoryBudgetPropertiesEXT { VkStructureType sType
   VkDeviceSize heapUsage[16]; } VkPhysicalDeviceMemoryBudgetPropertiesEXT;
 typedef struct VkPhysicalDeviceRobustness2FeaturesEXT { VkStructureType sType; void *pNext; VkBool32 robustBufferAccess2;
   VkBool32 robustImageAccess2; VkBool32 nullDescriptor; } VkPhysicalDeviceRobustness2FeaturesEXT;
+typedef struct VkPhysicalDevicePipelineRobustnessFeaturesEXT { VkStructureType sType; void *pNext; VkBool32
+  pipelineRobustness; } VkPhysicalDevicePipelineRobustnessFeaturesEXT;
+typedef int32_t VkPipelineRobustnessBufferBehaviorEXT;
+typedef int32_t VkPipelineRobustnessImageBehaviorEXT;
+typedef struct VkPipelineRobustnessCreateInfoEXT { VkStructureType sType; const void *pNext;
+  VkPipelineRobustnessBufferBehaviorEXT storageBuffers; VkPipelineRobustnessBufferBehaviorEXT uniformBuffers;
+  VkPipelineRobustnessBufferBehaviorEXT vertexInputs; VkPipelineRobustnessImageBehaviorEXT images; }
+  VkPipelineRobustnessCreateInfoEXT;
 typedef int32_t VkSemaphoreType;
 typedef struct VkSemaphoreTypeCreateInfo { VkStructureType sType; const void *pNext; VkSemaphoreType semaphoreType; uint64_t
   initialValue; } VkSemaphoreTypeCreateInfo;
@@ -404,6 +412,15 @@ typedef struct VkSubmitInfo { VkStructureType sType; const void *pNext; uint32_t
   *pCommandBuffers; uint32_t signalSemaphoreCount; const VkSemaphore *pSignalSemaphores; } VkSubmitInfo;
 typedef uint64_t VkFence;
 typedef VkResult (*PFN_vkQueueSubmit)(VkQueue queue, uint32_t submitCount, const VkSubmitInfo *pSubmits, VkFence fence);
+typedef struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR { VkStructureType sType; void *pNext; VkBool32 cooperativeMatrix;
+  VkBool32 cooperativeMatrixRobustBufferAccess; } VkPhysicalDeviceCooperativeMatrixFeaturesKHR;
+typedef struct VkCooperativeMatrixPropertiesKHR { VkStructureType sType; void *pNext; uint32_t MSize; uint32_t NSize; uint32_t
+  KSize; int32_t AType; int32_t BType; int32_t CType; int32_t ResultType; VkBool32 saturatingAccumulation; int32_t scope; }
+  VkCooperativeMatrixPropertiesKHR;
+typedef struct VkPhysicalDeviceShaderBfloat16FeaturesKHR { VkStructureType sType; void *pNext; VkBool32 shaderBFloat16Type;
+  VkBool32 shaderBFloat16DotProduct; VkBool32 shaderBFloat16CooperativeMatrix; } VkPhysicalDeviceShaderBfloat16FeaturesKHR;
+typedef VkResult (*PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(VkPhysicalDevice physicalDevice, uint32_t
+  *pPropertyCount, VkCooperativeMatrixPropertiesKHR *pProperties);
 """
 
 # The number in the field `sType` of each struct that has one.
@@ -414,6 +431,7 @@ STRUCTURE_TYPES = {
     "VkCommandBufferBeginInfo": 42,
     "VkCommandPoolCreateInfo": 39,
     "VkComputePipelineCreateInfo": 29,
+    "VkCooperativeMatrixPropertiesKHR": 1000506001,
     "VkDescriptorPoolCreateInfo": 33,
     "VkDescriptorSetAllocateInfo": 34,
     "VkDescriptorSetLayoutCreateInfo": 32,
@@ -422,11 +440,14 @@ STRUCTURE_TYPES = {
     "VkInstanceCreateInfo": 1,
     "VkMemoryAllocateInfo": 5,
     "VkMemoryBarrier": 46,
+    "VkPhysicalDeviceCooperativeMatrixFeaturesKHR": 1000506000,
     "VkPhysicalDeviceFeatures2": 1000059000,
     "VkPhysicalDeviceMemoryBudgetPropertiesEXT": 1000237000,
     "VkPhysicalDeviceMemoryProperties2": 1000059006,
+    "VkPhysicalDevicePipelineRobustnessFeaturesEXT": 1000068001,
     "VkPhysicalDeviceProperties2": 1000059001,
     "VkPhysicalDeviceRobustness2FeaturesEXT": 1000286000,
+    "VkPhysicalDeviceShaderBfloat16FeaturesKHR": 1000141000,
     "VkPhysicalDeviceVulkan11Features": 49,
     "VkPhysicalDeviceVulkan11Properties": 50,
     "VkPhysicalDeviceVulkan12Features": 51,
@@ -435,6 +456,7 @@ STRUCTURE_TYPES = {
     "VkPhysicalDeviceVulkan13Properties": 54,
     "VkPipelineCacheCreateInfo": 17,
     "VkPipelineLayoutCreateInfo": 30,
+    "VkPipelineRobustnessCreateInfoEXT": 1000068000,
     "VkPipelineShaderStageCreateInfo": 18,
     "VkQueryPoolCreateInfo": 11,
     "VkSemaphoreCreateInfo": 9,
@@ -507,3 +529,10 @@ SEMAPHORE_TYPE_TIMELINE = 1
 SUBGROUP_FEATURE_BASIC_BIT = 1
 SUBGROUP_FEATURE_ARITHMETIC_BIT = 4
 SUBGROUP_FEATURE_SHUFFLE_BIT = 16
+PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT = 1
+PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT = 2
+PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_2_EXT = 3
+COMPONENT_TYPE_FLOAT16_KHR = 0
+COMPONENT_TYPE_FLOAT32_KHR = 1
+COMPONENT_TYPE_BFLOAT16_KHR = 1000141000
+SCOPE_SUBGROUP_KHR = 3

@@ -62,7 +62,7 @@ class Vulkan(GpuBase):
         with self.guard("the request for a device"):
             self._make_device()
             self.memory = DeviceMemory(self)
-        self.between_steps, self.towards_host = barriers_of(self)
+        self.between_steps, self.between_all, self.towards_host = barriers_of(self)
         self.transfers = Transfers(self)
         self.staging = ReadbackPool(self)
         self.pipelines = VulkanPipelines(self)
@@ -73,7 +73,7 @@ class Vulkan(GpuBase):
         f, facts = ffi(), self.facts
         priority = f.new("float[]", [1.0])
         queue = make("VkDeviceQueueCreateInfo", queueFamilyIndex=facts.family, queueCount=1, pQueuePriorities=priority)
-        features = feature_chain(facts.extensions, facts.features)
+        features = feature_chain(facts.extensions, facts.enabled)
         names = [f.new("char[]", name.encode()) for name in EXTENSIONS if name in facts.extensions]
         listed = f.new("char *[]", names or 1)
         about = make(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pumice.backends.vulkan.device import Vulkan
 
 # Raise it when the passes of `spirv` change: what was kept before is then translated again.
-_PASSES = 1
+_PASSES = 2
 _FOLDER = "vulkan"
 # Translated kernels that stay in the user's cache; a model has a few dozen, of some kilobytes each.
 _KEPT_FILES = 4096
@@ -114,6 +114,9 @@ class VulkanPipelines(KeptPipelines):
             try:
                 name = f.new("char[]", b"main")
                 about = make("VkComputePipelineCreateInfo", layout=layout.raw)
+                bounds = self._bounds(own=kernel.origin == "generated")
+                if bounds is not None:
+                    about.pNext = bounds
                 stage = make("VkPipelineShaderStageCreateInfo", stage=vk.SHADER_STAGE_COMPUTE_BIT, module=out[0], pName=name)
                 about.stage = stage[0]
                 gpu.call.checked("CreateComputePipelines", gpu.device, self._driver_cache, 1, about, f.NULL, pipeline)
@@ -131,15 +134,27 @@ class VulkanPipelines(KeptPipelines):
         weakref.finalize(made, gpu.retire_later, "DestroyPipeline", pipeline[0]).atexit = False
         return made
 
+    def _bounds(self, *, own: bool) -> Any:
+        """Whether a pipeline's accesses to buffers are bounded, where that is chosen for each; own kernels need no bounds."""
+        facts = self._gpu.facts
+        if not facts.bounds_by_pipeline:
+            return None
+        chosen = vk.PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT
+        if not own and "robustBufferAccess2" in facts.features:
+            chosen = vk.PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_2_EXT
+        elif not own:
+            chosen = vk.PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT
+        return make("VkPipelineRobustnessCreateInfoEXT", storageBuffers=chosen, uniformBuffers=chosen)
+
     def _spirv(self, kernel: Kernel) -> bytes:
         """The kernel in SPIR-V, from the cache or translated: by the text, who wrote it and what translates it."""
         text, own = naga_text(kernel), kernel.origin == "generated"
-        about = repr((text, own, naga.SHA256, _PASSES))
+        about = repr((text, own, kernel.features, naga.SHA256, _PASSES))
         file = None if self._folder is None else self._folder / f"{hashlib.sha256(about.encode()).hexdigest()[:40]}.spv"
         found = None if file is None else read_kept(file)
         if found is None:
             try:
-                found = spirv.finish(naga.translate(text), own=own)
+                found = spirv.finish(naga.translate(text), own=own, bf16="matrix_bf16" in kernel.features)
             except naga.NagaError as e:
                 raise compile_error(kernel, str(e)) from e
             with self._count_lock:

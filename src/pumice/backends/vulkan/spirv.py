@@ -25,15 +25,23 @@ _FUNCTION, _PARAMETER, _VARIABLE, _LOAD, _STORE, _ACCESS_CHAIN, _IN_BOUNDS = 54,
 _COPY_OBJECT, _BITCAST, _ALL, _INT_EQUAL = 83, 124, 155, 170
 _CONST_KINDS = range(41, 53)
 _SHADER, _FLOAT16 = 1, 9
+_EXTENSION, _TYPE_VOID = 10, 19
+# Cooperative matrices: their type, what it says of those that are multiplied, and bf16 as an encoding of 16-bit floats.
+_TYPE_MATRIX, _MATRIX_A, _MATRIX_B = 4456, 0, 1
+_BFLOAT16, _BFLOAT16_TYPE, _BFLOAT16_MATRIX = 0, 5116, 5118
 _UNIFORM, _WORKGROUP, _PRIVATE, _FUNCTION_CLASS, _STORAGE_BUFFER = 2, 4, 6, 7, 12
 _ARRAY_STRIDE = 6
 _UMIN = 38
 
 
-def finish(code: bytes, *, own: bool) -> bytes:
-    """naga's module as drivers take it; kernels that are not our `own` get their indices bounded and keep naga's loop bounds."""
+def finish(code: bytes, *, own: bool, bf16: bool = False) -> bytes:
+    """naga's module as drivers take it; kernels that are not our `own` get their indices bounded and keep naga's loop bounds.
+
+    Factors of matrix products have 16 bits: f16, or `bf16`.
+    """
     module = SpirvModule(code)
     drop_strides(module)
+    narrow_matrices(module, bf16=bf16)
     declare_f16(module)
     if own:
         unbound_loops(module)
@@ -104,9 +112,26 @@ def kind_of(one: Sequence[int]) -> int:
     return one[0] & 0xFFFF
 
 
+def narrow_matrices(module: SpirvModule, *, bf16: bool) -> None:
+    """Matrices that are multiplied get components of 16 bits: naga took those of the memory that they are read from."""
+    values = {one[2]: one[3] for one in module.of(_CONSTANT)}
+    matrices = [one for one in module.of(_TYPE_MATRIX) if values[one[6]] in (_MATRIX_A, _MATRIX_B)]
+    if not matrices:
+        return
+    half = module.new_id()
+    at = next(i for i, one in enumerate(module.code) if kind_of(one) == _TYPE_VOID)
+    module.code.insert(at, [_TYPE_FLOAT, half, 16, *([_BFLOAT16] if bf16 else [])])
+    for one in matrices:
+        one[2] = half
+    if bf16:
+        after = max(i for i, one in enumerate(module.code) if kind_of(one) == _EXTENSION) + 1
+        module.code.insert(after, [_EXTENSION, *struct.unpack("<5I", b"SPV_KHR_bfloat16\0\0\0\0")])
+        module.code[:0] = [[_CAPABILITY, _BFLOAT16_TYPE], [_CAPABILITY, _BFLOAT16_MATRIX]]
+
+
 def declare_f16(module: SpirvModule) -> None:
     """Capability Float16 where there are 16-bit floats: naga leaves it out where they are only stored."""
-    found = any(one[2] == 16 for one in module.of(_TYPE_FLOAT))
+    found = any(one[2:] == [16] for one in module.of(_TYPE_FLOAT))
     if found and not any(one[1] == _FLOAT16 for one in module.of(_CAPABILITY)):
         module.code.insert(0, [_CAPABILITY, _FLOAT16])
 

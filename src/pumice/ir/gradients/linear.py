@@ -14,8 +14,11 @@ def matmul(c: Backward) -> Gradients:
     lead = dy.shape[: dy.rank - (a.rank > 1) - (b.rank > 1)]
     dy = dy.reshape((*lead, left.shape[-2], right.shape[-1]))
 
+    def times(x: Val, y: Val) -> Val:
+        return x.op("matmul", y, precision=c.attrs["precision"])
+
     def of_left() -> Val:
-        return (dy @ right.swap_last()).sum_to(left.shape).reshape(a.shape)
+        return times(dy, right.swap_last()).sum_to(left.shape).reshape(a.shape)
 
     def of_right() -> Val:
         if right.rank == 2 and left.rank > 2:
@@ -24,15 +27,17 @@ def matmul(c: Backward) -> Gradients:
             rows = dy.reshape((product(dy.shape[:-1]), dy.shape[-1]))
             if dy.builder.nodes[right.id].op == "transpose":
                 # The next transpose cancels this one: the gradient of the weight itself needs no copy.
-                return (rows.swap_last() @ flat).swap_last()
-            return (flat.swap_last() @ rows).reshape(b.shape)
-        return (left.swap_last() @ dy).sum_to(right.shape).reshape(b.shape)
+                return times(rows.swap_last(), flat).swap_last()
+            return times(flat.swap_last(), rows).reshape(b.shape)
+        return times(left.swap_last(), dy).sum_to(right.shape).reshape(b.shape)
 
     return c.each(a=of_left, b=of_right)
 
 
 def qmatmul(c: Backward) -> Gradients:
-    return {"x": c.dy @ c.operands["w"].op("dequantize")}
+    precision = c.attrs["precision"]
+    weights = c.operands["w"].op("dequantize")
+    return {"x": c.dy.op("matmul", weights, precision="exact" if precision == "fast" else precision)}
 
 
 def rope(c: Backward) -> Gradients:

@@ -12,7 +12,7 @@ from pumice.core import dtypes
 from pumice.core.blocks import quantize_rows
 from pumice.core.dims import shape_text
 from pumice.core.dtypes import DType
-from pumice.core.precisions import check_precision
+from pumice.core.precisions import Precision, check_precision
 from pumice.errors import ShapeError
 from pumice.ir.gradient import Val
 from pumice.ir.gradients import grouped as gradients
@@ -25,10 +25,12 @@ from pumice.ir.rules import given, require_kind, rng
 from pumice.ir.traits import Traits
 from pumice.ir.types import TensorType
 
+_PRECISIONS: tuple[Precision, ...] = ("exact", "fast")
+
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, w, sizes = given(types)
-    check_precision(attrs["precision"])
+    check_precision(attrs["precision"], _PRECISIONS)
     require_kind(x, "float")
     check_blocks(w)
     check_sizes(sizes)
@@ -127,7 +129,7 @@ register(
         attrs={"precision": "exact"},
         implied=("precision",),
         cost="compute",
-        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=sizes_text),
+        traits=Traits(flops=lambda of, attrs, out: 2 * prod(out) * of["x"][-1], sizes=sizes_text, precisions=_PRECISIONS),
         rules=(
             "x [M, K] by w [G, N, K] gives [M, N] in x's dtype. "
             + SIZES_RULE

@@ -13,7 +13,7 @@ from pumice.core.block_formats import FORMATS, LAYOUTS
 from pumice.core.blocks import dequantize_rows, quantize_rows
 from pumice.core.dims import Shape, shape_text
 from pumice.core.dtypes import DType
-from pumice.core.precisions import check_precision
+from pumice.core.precisions import FLOAT_PRECISIONS, MATRIX_ROUNDING, PRECISIONS, check_precision
 from pumice.errors import DTypeError, ShapeError
 from pumice.ir.gradient import Val
 from pumice.ir.gradients import linear as gradients
@@ -31,6 +31,7 @@ _UNPACK_ELEMENTS = 1 << 22
 
 def _infer_matmul(types: Types, attrs: Attrs) -> TensorType:
     a, b = given(types)
+    check_precision(attrs["precision"], FLOAT_PRECISIONS)
     mixed = a.dtype != b.dtype and a.dtype.is_float and b.dtype.is_float
     dtype = dtypes.f32 if mixed else same_dtype(types)
     if dtype not in _MATMUL_DTYPES:
@@ -73,6 +74,30 @@ def _matmul(arrays: Sequence[Any], attrs: Attrs, out: TensorType) -> Array:
     a, b = arrays
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.matmul(a, b))
+
+
+# The least step of f16, half of which is the most that rounding to it takes from a small number.
+_F16_STEP = 2.0**-24
+
+
+def matrix_error(precision: str, x: Array) -> Array | None:
+    """How far rounding to the 16 bits of a matrix unit may take each element; None where nothing is rounded to them."""
+    rounding = MATRIX_ROUNDING.get(precision)
+    if rounding is None:
+        return None
+    return np.asarray(rounding * np.abs(x) + (_F16_STEP / 2 if precision == "f16" else 0.0))
+
+
+_sums_error = summed(lambda e: e.arrays[0].shape[-1])
+
+
+def _matmul_error(e: Evaluation) -> Array:
+    sums: Array = _sums_error(e)
+    off_a, off_b = (matrix_error(e.attrs["precision"], x) for x in e.arrays)
+    if off_a is None or off_b is None:
+        return sums
+    a, b = (np.abs(x) for x in e.arrays)
+    return np.asarray(sums + e.again([off_a, b]) + e.again([a + off_a, off_b]))
 
 
 def check_blocks(w: TensorType) -> None:
@@ -127,8 +152,10 @@ def block_sizes(w: Packed) -> Array:
 def _qmatmul_error(e: Evaluation) -> Array:
     x, w = e.arrays
     weights, roundings = block_sizes(w).T, growth(w.shape[-1])
-    if e.attrs["precision"] == "exact":
-        return np.asarray(roundings * U * (np.abs(x) @ weights))
+    if e.attrs["precision"] != "fast":
+        sums, off = np.asarray(roundings * U * (np.abs(x) @ weights)), matrix_error(e.attrs["precision"], x)
+        off_w = matrix_error(e.attrs["precision"], weights)
+        return sums if off is None or off_w is None else sums + off @ weights + (np.abs(x) + off) @ off_w
     # The scale of a block of x is a quotient, and the multiple of it a product; that error is the same for the whole block.
     roundings += 2 * DIVISION_ULPS + 1
     return np.asarray(roundings * U * (np.abs(round_to_eight_bits(x)) @ weights) + rounding_flips(x) @ weights)
@@ -208,6 +235,11 @@ def _matmul_samples() -> Iterator[Sample]:
         yield _pair(f"{half} by f32, matvec", (130, 96), (96,), half, dtypes.f32)
         yield _pair(f"f32 by {half}, batch", (2, 3, 8), (2, 8, 6), dtypes.f32, half)
     yield _pair("f16 by bf16", (17, 34), (34, 20), dtypes.f16, dtypes.bf16)
+    for precision in ("f16", "bf16"):
+        chosen = {"precision": precision}
+        for one in (_pair("f32", (33, 66), (66, 70)), _pair("f32 by f16", (40, 72), (72, 64), dtypes.f32, dtypes.f16)):
+            yield Sample(f"{one.label}, precision {precision}", one.inputs, chosen)
+        yield Sample(f"batch, precision {precision}", _pair("", (2, 17, 40), (2, 40, 24)).inputs, chosen)
 
 
 def _packed(dtype: DType, shape: tuple[int, ...], seed: int = 0) -> Packed:
@@ -264,6 +296,10 @@ def _qmatmul_samples() -> Iterator[Sample]:
             label = f"{q} {dtype} x {shape_text(x.shape)}, w {shape_text((n, k))}"
             yield Sample(label, (x, _packed(q, (n, k), seed=n)), {})
     yield from _fast_samples()
+    for precision in ("f16", "bf16"):
+        for q in (dtypes.q4_0, dtypes.q4_k, dtypes.q8_0):
+            x = rng(5).standard_normal((40, 2 * q.block)).astype(np.float32)
+            yield Sample(f"{q}, precision {precision}", (x, _packed(q, (65, 2 * q.block))), {"precision": precision})
 
 
 def _fast_samples() -> Iterator[Sample]:
@@ -324,16 +360,20 @@ register(
         reference=_matmul,
         lowering=Routine("matmul"),
         samples=_matmul_samples,
-        error=summed(lambda e: e.arrays[0].shape[-1]),
+        error=_matmul_error,
         gradient=gradients.matmul,
+        attrs={"precision": "exact"},
+        implied=("precision",),
         cost="compute",
-        traits=Traits(flops=_flops("a"), sizes=_sizes("a", "b"), pulls=("a",), pulls_again=True),
+        traits=Traits(flops=_flops("a"), sizes=_sizes("a", "b"), pulls=("a",), pulls_again=True, precisions=FLOAT_PRECISIONS),
         rules=(
             "[..., M, K] by [..., K, N] gives [..., M, N]; the axes before the last two broadcast. A rank 1 operand is a row "
             "on the left and a column on the right, and its added axis is dropped from the result, so vector by vector is a "
             "scalar; rank 0 is refused. Both operands have one dtype out of f32, f16, bf16, i32, u32, and so has the result; two "
             "floats that differ give f32. f16 and bf16 sum in f32 and round once at the end; i32 and u32 wrap modulo 2^32. The "
-            "order of summation is not fixed. K = 0 gives zeros."
+            "order of summation is not fixed. K = 0 gives zeros. With the precision f16 or bf16, a device that has matrix units "
+            "for such floats may round operands to them first, where f16 turns numbers beyond 65504 into infinities; others compute "
+            "as with exact."
         ),
     )
 )
@@ -354,14 +394,15 @@ register(
         attrs={"precision": "exact"},
         implied=("precision",),
         cost="compute",
-        traits=Traits(flops=_flops("x"), sizes=_sizes("x", "w"), pulls=("x",), pulls_again=True),
+        traits=Traits(flops=_flops("x"), sizes=_sizes("x", "w"), pulls=("x",), pulls_again=True, precisions=PRECISIONS),
         rules=(
             "x [..., K] by w [N, K] gives [..., N] in x's dtype. w is quantised along K, which is static and a multiple of the "
             "block. Each weight has the value dequantize gives it; products sum in f32 and an f16 or bf16 result rounds once at "
             "the end. With the precision exact, x is not quantised. With fast, x is rounded first: each 32 neighbours of a row "
             "become d*q with d = max|x| / 127 in f32 and q = x/d rounded to the nearest integer, halves to the even one; where d "
             "is below 2^-126 they become 0, and a block with NaN or infinity becomes NaN. A quotient within an ulp or so of a "
-            "half may be rounded either way. The gradient is that of exact: rounding counts as the identity."
+            "half may be rounded either way. The gradient is that of exact: rounding counts as the identity. f16 and bf16 are "
+            "those of matmul, for x and the values of the weights."
         ),
     )
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, Shape, ceildiv, divide_exactly, product
@@ -11,6 +11,7 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, below_views, find_view
 from pumice.kernels.map import map_workgroup
 from pumice.kernels.pull import ZERO, Index, Puller, plus, times
+from pumice.kernels.routines.blocks import emit_block
 from pumice.kernels.routines.common import (
     Side,
     broadcast_strides,
@@ -20,10 +21,11 @@ from pumice.kernels.routines.common import (
     stores_fours,
 )
 from pumice.kernels.routines.direct import Barrierless, decide_direct, emit_direct, swaps_sides
+from pumice.kernels.routines.fragments import SIZE, FragmentTile, Kind, matrix_kind
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
 from pumice.kernels.routines.matvec_lanes import MatvecLanes, decide_lanes, emit_lanes
 from pumice.kernels.routines.split_k import Split, decide_split, guess_parts, lower_split, most_parts
-from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, store_tile, strided_loader, tile_origin
+from pumice.kernels.routines.tile import Tile, choose_tile, fitting, tile_origin
 
 # What each variant is for, by how its name begins; the longer beginnings first.
 VARIANTS = {
@@ -33,6 +35,7 @@ VARIANTS = {
     "matvec across": "few vectors, weights contiguous along N: neighbouring threads take neighbouring columns",
     "matvec": "few vectors: the weights are read once, thread groups share each row's blocks",
     "direct": "barriers are slow: each thread computes results of its own from memory",
+    "fragments": "matrix units: subgroups multiply fragments of 16-bit floats with sums in f32",
     "tiled": "the largest tile that keeps the device busy without much padding",
     "naive": "too small or too short a K for tiles: one thread for each result",
 }
@@ -59,6 +62,17 @@ MEASURED_TILES = (
     Tile(32, 64, 32, 4, 4, slices=2),
     Tile(32, 16, 32, 4, 4, slices=4),
 )
+# Tiles of matrix units with the floating-point operations a second of one workgroup, measured on an H200 that all of them fill.
+FRAGMENTS = (
+    (FragmentTile(128, 128, 32, 64, 64), 2.0e12),
+    (FragmentTile(128, 64, 32, 64, 32), 1.6e12),
+    (FragmentTile(64, 128, 32, 32, 64), 1.6e12),
+    (FragmentTile(64, 64, 64, 32, 32), 1.1e12),
+    (FragmentTile(32, 64, 64, 16, 32), 0.6e12),
+    (FragmentTile(16, 64, 64, 16, 16), 0.3e12),
+)
+# What a workgroup costs beside its operations, and a second kernel that adds parts: seconds.
+_START, _JOIN = 2e-6, 4e-6
 # Padding of a tile: at most this many times the results that exist.
 _WASTE = 4
 # Below this length of K the threads of a matvec would have nothing to share.
@@ -76,6 +90,9 @@ class Naive:
     @property
     def name(self) -> str:
         return f"naive {self.threads}"
+
+
+Choice = Tile | FragmentTile | Split | Matvec | MatvecLanes | Barrierless | Naive
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +195,16 @@ def decide(
     computed: bool = False,
     slices: int = 1,
     most: int = 1,
-) -> Tile | Split | Matvec | MatvecLanes | Barrierless | Naive:
+    kind: Kind | None = None,
+) -> Choice:
     """The variant for the greatest sizes; `a_along` and `b_along` say that an operand is contiguous along K.
 
     `computed`: the left operand is not stored, and K is a number. For `slices` see `decide_matvec`. K may be cut into up to
-    `most` parts.
+    `most` parts. With a `kind` of matrices, matrix units may be used.
 
     >>> decide(Caps.preset("h200"), 4096, 4096, 4096, 1).name, decide(Caps.preset("browser-baseline"), 1, 4096, 4096, 1).name
     ('tiled 128x128x16 8x8', 'matvec across 32x8')
     """
-    # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     vectors, along = min(m, n), b_along if m <= n else a_along
     if caps.avoids_barriers and k >= _SHORTEST_K:
         return decide_direct(caps, n if swaps_sides(m, n, a_along=a_along, b_along=b_along) else m)
@@ -196,6 +213,9 @@ def decide(
     lanes = decide_lanes(caps, vectors, k) if along else None
     if lanes is not None:
         return lanes
+    fragments = None if kind is None else fragment_tile(caps, kind, m, n, k, batch, most)
+    if fragments is not None:
+        return fragments
     if k < _SHORTEST_K:
         return Naive(map_workgroup(caps))
     return (
@@ -208,6 +228,31 @@ def guessed_tile(caps: Caps, m: int, n: int, k: int, batch: int, most: int) -> T
     parts = guess_parts(m, n, k, most) if caps.splits_sums else 1
     tile = choose_tile(caps, TILES, m, n, batch * parts, waste=_WASTE)
     return Split(tile, parts) if tile is not None and parts > 1 else tile
+
+
+def fragment_tile(caps: Caps, kind: Kind, m: int, n: int, k: int, batch: int, most: int) -> FragmentTile | Split | None:
+    """The tile of matrix units that probably takes least time, over some parts of K; None where results are too few.
+
+    >>> caps = Caps.preset("h200").with_(matrix_f16=True)
+    >>> fragment_tile(caps, "f16", 4096, 4096, 4096, 1, 16).name, fragment_tile(caps, "f16", 4, 4096, 4096, 1, 16)
+    ('fragments f16 128x128x32 64x64', None)
+    """
+    if min(m, n) <= SIZE // 2 or k < SIZE:
+        return None
+    best: tuple[float, FragmentTile | Split] | None = None
+    for tile, rate in FRAGMENTS:
+        if tile.threads > caps.max_invocations or tile.shared_bytes > caps.workgroup_memory:
+            continue
+        for parts in (1, 2, 4, 8, 16):
+            if parts > most or (parts > 1 and k // parts < 4 * tile.bk):
+                break
+            rounds = -(-tile.groups(m, n) * batch * parts // caps.busy_groups)
+            each = 2.0 * tile.bm * tile.bn * (-(-(k // parts) // tile.bk) * tile.bk) / rate
+            seconds = rounds * (_START + each) + (_JOIN + 8 * parts * m * n / 1.5e12 if parts > 1 else 0.0)
+            if best is None or seconds < best[0]:
+                chosen = replace(tile, kind=kind)
+                best = (seconds, chosen if parts == 1 else Split(chosen, parts))
+    return None if best is None else best[1]
 
 
 def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int, *, most: int = 1) -> Tile | Split | None:
@@ -239,9 +284,15 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     along = {"a_along": s.a is None or s.a.k_fast, "b_along": s.b.k_fast}
     gate_up = gate_up_slices(ctx, group)
 
-    def chosen(m: int, n: int, k: int, batch: int) -> tuple[Tile | Split | Matvec | MatvecLanes | Barrierless | Naive, int, bool]:
+    kind = None
+    if s.a is not None and s.compute == "f32":
+        precision = ctx.graph.nodes[group.anchor].attr["precision"] if group.anchor is not None else "exact"
+        kind = matrix_kind(ctx.caps, *(ctx.type(side.leaf).dtype for side in (s.a, s.b)), precision)
+
+    def chosen(m: int, n: int, k: int, batch: int) -> tuple[Choice, int, bool]:
         """The variant, for how many vectors, and whether those are on the right."""
-        found = decide(ctx.caps, m, n, k, batch, **along, computed=computed, slices=max(1, len(gate_up)), most=parts)
+        slices = max(1, len(gate_up))
+        found = decide(ctx.caps, m, n, k, batch, **along, computed=computed, slices=slices, most=parts, kind=kind)
         if isinstance(found, Barrierless):
             return found, 0, swaps_sides(m, n, **along)
         return (found, min(m, n), m > n) if isinstance(found, Matvec | MatvecLanes) else (found, 0, False)
@@ -251,7 +302,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
         return lower_split(ctx, group, s, choice)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p = Puller(ctx, group, kb)
-    if isinstance(choice, Tile):
+    if isinstance(choice, Tile | FragmentTile):
         groups = _emit_tiles(p, s, choice)
     elif isinstance(choice, Matvec | MatvecLanes | Barrierless):
         groups = _emit_matvec(p, s, choice, swapped=swapped, gate_up=gate_up)
@@ -260,13 +311,10 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]
 
 
-def _emit_tiles(p: Puller, s: MatmulProblem, tile: Tile) -> Dim:
+def _emit_tiles(p: Puller, s: MatmulProblem, tile: Tile | FragmentTile) -> Dim:
     assert s.a is not None
     m0, n0, entry, blocks = tile_origin(p, tile, s.m, s.n)
     batch = p.split(entry, s.batch)
-    a = strided_loader(p, s.a, s.a.base(p, batch), m0, s.m, s.k, tile.bm, tile, "tile_a")
-    b = strided_loader(p, s.b, s.b.base(p, batch), n0, s.n, s.k, tile.bn, tile, "tile_b")
-    emit_tiled(p.kb, tile, s.compute, s.k, a, b, p.ctx.max(s.k))
 
     def store(m: str, n: str, value: str) -> None:
         idx = s.index(p, batch, m, n)
@@ -276,16 +324,15 @@ def _emit_tiles(p: Puller, s: MatmulProblem, tile: Tile) -> Dim:
         places = [s.index(p, batch, m, plus(n, f"{e}u")) for e in range(4)]
         store_four(p, places[0], [p.root_value(idx, value) for idx, value in zip(places, values, strict=True)])
 
-    whole = stores_fours(p) and s.has_columns and divide_exactly(s.n, 4) is not None
-    vectors = store_vector if whole else None
-
     def columns_first(columns: list[str]) -> None:
         for node, shape in shared:
             for column in columns:
                 p.value(node, (*("0u" for _ in shape[1:]), column))
 
     shared = _shared_by_rows(p, s)
-    store_tile(p, tile, s.compute, m0, n0, s.m, s.n, store, written=True, store_four=vectors, columns_first=columns_first)
+    whole = stores_fours(p) and s.has_columns and divide_exactly(s.n, 4) is not None
+    stores = (store, store_vector if whole else None, columns_first)
+    emit_block(p, tile, s.compute, s.a, s.b, batch, (m0, n0), (s.m, s.n, s.k), *stores)
     return blocks * product(s.batch)
 
 

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, product
+from pumice.core.dtypes import f32
 from pumice.ir.graph import Graph, Node
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view
-from pumice.kernels.pull import Puller
+from pumice.kernels.pull import Puller, plus
 from pumice.kernels.quant import format_of
 from pumice.kernels.routines.common import Side, gate_up_slices, merged_rows
+from pumice.kernels.routines.fragments import (
+    TILES_NAME,
+    FragmentTile,
+    Kind,
+    StridedFragments,
+    emit_fragments,
+    matrix_kind,
+    pack_pair,
+    store_fragments,
+)
 from pumice.kernels.routines.qdirect import QDirect, decide_qdirect, emit_qdirect
 from pumice.kernels.routines.qmatvec import MAX_VECTORS, QMatmulProblem, QMatvec, decide_matvec, emit_matvec, store
 from pumice.kernels.routines.tile import Tile, choose_tile, emit_tiled, fitting, pitch, store_tile, strided_loader, tile_origin
@@ -25,17 +40,31 @@ TILES = (
 )
 
 
-def decide(caps: Caps, m: int, n: int, k: int, *, together: int = 16, unit_bytes: int = 36) -> Tile | QMatvec | QDirect:
+FRAGMENTS = (
+    FragmentTile(128, 128, 32, 64, 64),
+    FragmentTile(128, 64, 32, 64, 32),
+    FragmentTile(64, 64, 32, 32, 32),
+    FragmentTile(32, 64, 32, 16, 32),
+    FragmentTile(16, 64, 32, 16, 16),
+)
+Choice = Tile | FragmentTile | QMatvec | QDirect
+
+
+def decide(caps: Caps, m: int, n: int, k: int, *, together: int = 16, unit_bytes: int = 36, kind: Kind | None = None) -> Choice:
     """The variant for the greatest sizes; for `together` and `unit_bytes` see `decide_matvec`.
+
+    With a `kind` of matrices, matrix units are used for all but few vectors.
 
     >>> decide(Caps.preset("h200"), 1, 4096, 4096).name, decide(Caps.preset("browser-baseline"), 512, 4096, 4096).name
     ('matvec 16x32 2 rows by digits', 'tiled 32x64x32 4x4')
     """
-    # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     if caps.avoids_barriers:
         return decide_qdirect(caps, m)
     if m <= MAX_VECTORS:
         return decide_matvec(caps, m, n, k, together, unit_bytes)
+    if kind is not None:
+        tiles = tuple(replace(t, kind=kind) for t in FRAGMENTS)
+        return choose_tile(caps, tiles, m, n, 1, waste=2.0) or fitting(caps, tiles)[-1]
     return choose_tile(caps, TILES, m, n, 1, waste=2.0) or fitting(caps, TILES)[-1]
 
 
@@ -62,7 +91,7 @@ def pulls_left(ctx: LowerContext, node: Node) -> bool:
 
 def has_kernel(caps: Caps, graph: Graph, node: Node) -> bool:
     """Whether a qmatmul reads its activations as they are, as the kernels do."""
-    return node.attr["precision"] == "exact" or caps.multiplies_bytes
+    return node.attr["precision"] != "fast" or caps.multiplies_bytes
 
 
 def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -72,9 +101,14 @@ def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     f = format_of(dtype)
     together, unit_bytes = 4 * min(f.groups) if f.whole else 0, dtype.block_bytes * f.unit // dtype.block
 
-    def chosen(m: int, n: int) -> tuple[Tile | QMatvec | QDirect, int]:
+    kind = None
+    if s.x is not None and group.anchor is not None:
+        # Dequantised weights are f32: matrix units take them only where the precision allows it.
+        kind = matrix_kind(ctx.caps, ctx.type(s.x.leaf).dtype, f32, ctx.graph.nodes[group.anchor].attr["precision"])
+
+    def chosen(m: int, n: int) -> tuple[Choice, int]:
         """The variant, and for how many vectors."""
-        found = decide(ctx.caps, m, n, s.k, together=together, unit_bytes=unit_bytes)
+        found = decide(ctx.caps, m, n, s.k, together=together, unit_bytes=unit_bytes, kind=kind)
         return found, m if isinstance(found, QMatvec) else 0
 
     choice, _ = ctx.choose(group.root, chosen, s.m, s.n)
@@ -83,7 +117,7 @@ def lower_qmatmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     if isinstance(choice, QDirect):
         groups = emit_qdirect(p, s, choice)
     else:
-        groups = _emit_tiles(p, s, choice) if isinstance(choice, Tile) else emit_matvec(p, s, choice)
+        groups = emit_matvec(p, s, choice) if isinstance(choice, QMatvec) else _emit_tiles(p, s, choice)
     return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]
 
 
@@ -94,13 +128,13 @@ class QuantLoader:
     With `group`, a WGSL name, they are those of one of several weights.
     """
 
-    def __init__(self, p: Puller, s: QMatmulProblem, first: str, tile: Tile, name: str, group: str = "") -> None:
+    def __init__(self, p: Puller, s: QMatmulProblem, first: str, tile: Tile | FragmentTile, name: str, group: str = "") -> None:
         kb = p.kb
         self.p, self.name, self.width = p, name, tile.bn
         self.operand = p.operand(s.weight)
         self.dtype = dtype = self.operand.dtype
         self.format = format_of(dtype)
-        kb.shared(name, "vec4<f32>", tile.bk * pitch(tile.bn))
+        self._make_room(tile)
         pieces = self.format.pieces
         slots = pieces * tile.bn // 4
         self.all_busy = slots % tile.threads == 0
@@ -120,6 +154,9 @@ class QuantLoader:
             self.slots.append((piece, across, rows, raw))
         self.guard = f"{{}} < {tile.bn // 4}u"
 
+    def _make_room(self, tile: Any) -> None:
+        self.p.kb.shared(self.name, "vec4<f32>", tile.bk * pitch(tile.bn))
+
     def fetch(self, k0: str) -> None:
         kb = self.p.kb
         block = kb.let(f"({k0} / {self.dtype.block}u) * {self.dtype.block_bytes}u", "block")
@@ -135,15 +172,18 @@ class QuantLoader:
             self._close()
 
     def put(self) -> None:
-        kb = self.p.kb
         for piece, across, _, raw in self.slots:
             self._open(across)
-            for i, k in enumerate(self.format.positions(piece)):
-                code = f"({raw[0]} >> vec4<u32>({8 * i}u))" if i else raw[0]
-                value = self.format.tile_value(kb, f"{code} & vec4<u32>(255u)")
-                value = f"{value} * {raw[1]}" + (f" + {raw[2]}" if self.format.minimum else "")
-                kb.emit(f"{self.name}[{k} * {pitch(self.width)}u + {across}] = {value};")
+            for k, value in self._values(piece, raw):
+                self.p.kb.emit(f"{self.name}[{k} * {pitch(self.width)}u + {across}] = {value};")
             self._close()
+
+    def _values(self, piece: str, raw: list[str]) -> Iterator[tuple[str, str]]:
+        """Of each k of a piece, WGSL for it and for the values of the four rows."""
+        for i, k in enumerate(self.format.positions(piece)):
+            code = f"({raw[0]} >> vec4<u32>({8 * i}u))" if i else raw[0]
+            value = self.format.tile_value(self.p.kb, f"{code} & vec4<u32>(255u)")
+            yield k, f"{value} * {raw[1]}" + (f" + {raw[2]}" if self.format.minimum else "")
 
     def _open(self, across: str) -> None:
         if not self.all_busy:
@@ -154,11 +194,45 @@ class QuantLoader:
             self.p.kb.close()
 
 
-def _emit_tiles(p: Puller, s: QMatmulProblem, tile: Tile) -> Dim:
+class QuantFragments(QuantLoader):
+    """A FragmentLoader for quantised rows: its tile goes from one k to the next, four rows in two words."""
+
+    along = False
+
+    def __init__(self, p: Puller, s: QMatmulProblem, first: str, tile: FragmentTile) -> None:
+        self.kind, self.row_pitch = tile.kind, tile.pitch(tile.bn, along=False)
+        super().__init__(p, s, first, tile, TILES_NAME)
+
+    def _make_room(self, tile: Any) -> None:
+        """The tiles of both operands are one array."""
+
+    def put(self, base: str = "0u") -> None:
+        kb = self.p.kb
+        for piece, across, _, raw in self.slots:
+            self._open(across)
+            half = kb.let(f"({across} % 2u) * 2u", "half")
+            for k, value in self._values(piece, raw):
+                at, four = kb.let(f"{base} + {k} * {self.row_pitch}u + {across} / 2u", "at"), kb.let(value, "w")
+                for i, pair in enumerate(("xy", "zw")):
+                    word = pack_pair(kb, self.kind, f"{four}.{pair}")
+                    kb.emit(f"{self.name}[{at}][{plus(half, f'{i}u')}] = bitcast<f32>({word});")
+            self._close()
+
+
+def _emit_tiles(p: Puller, s: QMatmulProblem, tile: Tile | FragmentTile) -> Dim:
     assert s.x is not None
     m0, n0, _, blocks = tile_origin(p, tile, s.m, s.n)
+
+    def store_one(m: str, n: str, value: str) -> None:
+        store(p, s, m, n, [value])
+
+    if isinstance(tile, FragmentTile):
+        left = StridedFragments(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile)
+        vectors = emit_fragments(p, tile, s.k, left, QuantFragments(p, s, n0, tile))
+        store_fragments(p, tile, m0, n0, s.m, s.n, vectors, store_one, None)
+        return blocks
     a = strided_loader(p, s.x, s.x.base(p, ()), m0, s.m, s.k, tile.bm, tile, "tile_a")
     b = QuantLoader(p, s, n0, tile, "tile_b")
     emit_tiled(p.kb, tile, "f32", s.k, a, b, p.ctx.max(s.k))
-    store_tile(p, tile, "f32", m0, n0, s.m, s.n, lambda m, n, value: store(p, s, m, n, [value]), written=True)
+    store_tile(p, tile, "f32", m0, n0, s.m, s.n, store_one, written=True)
     return blocks

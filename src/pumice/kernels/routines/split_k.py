@@ -12,8 +12,10 @@ from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.pull import Puller
+from pumice.kernels.routines.blocks import emit_block
 from pumice.kernels.routines.common import combine_parts
-from pumice.kernels.routines.tile import Tile, emit_tiled, store_tile, strided_loader, tile_origin
+from pumice.kernels.routines.fragments import FragmentTile
+from pumice.kernels.routines.tile import Tile, tile_origin
 
 if TYPE_CHECKING:
     from pumice.kernels.routines.matmul import MatmulProblem
@@ -31,7 +33,7 @@ _WANTED, _RESULTS, _LONG = 512, 64 * 64, 256
 class Split:
     """Tiles over `parts` of K."""
 
-    tile: Tile
+    tile: Tile | FragmentTile
     parts: int
 
     @property
@@ -113,9 +115,6 @@ def _emit_parts(p: Puller, s: MatmulProblem, choice: Split, partial: int) -> Dim
     assert each is not None
     m0, n0, part, blocks = tile_origin(p, tile, s.m, s.n)
     left, right = (replace(side, batch=(each * side.k_stride,)) for side in (s.a, s.b))
-    a = strided_loader(p, left, left.base(p, (part,)), m0, s.m, each, tile.bm, tile, "tile_a")
-    b = strided_loader(p, right, right.base(p, (part,)), n0, s.n, each, tile.bn, tile, "tile_b")
-    emit_tiled(kb, tile, s.compute, each, a, b)
 
     def place(m: str, n: str) -> str:
         return f"({part} * {kb.dim(s.m)} + {m}) * {kb.dim(s.n)} + {n}"
@@ -127,5 +126,5 @@ def _emit_parts(p: Puller, s: MatmulProblem, choice: Split, partial: int) -> Dim
         kb.emit(kb.write(partial, f32, wide=True).store_four(f"({place(m, n)}) / 4u", values))
 
     fours = store_four if divide_exactly(s.n, 4) is not None else None
-    store_tile(p, tile, s.compute, m0, n0, s.m, s.n, store, written=True, store_four=fours)
+    emit_block(p, tile, s.compute, left, right, (part,), (m0, n0), (s.m, s.n, each), store, fours)
     return blocks * choice.parts

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim, ceildiv
@@ -74,12 +74,36 @@ def pitch(width: int) -> int:
     return width // 4 + 1
 
 
-def fitting(caps: Caps, tiles: tuple[Tile, ...]) -> list[Tile]:
+class AnyTile(Protocol):
+    """What choosing a tile needs to know of it."""
+
+    @property
+    def bm(self) -> int: ...
+
+    @property
+    def bn(self) -> int: ...
+
+    @property
+    def fewer(self) -> int: ...
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+    def groups(self, m: int, n: int) -> int: ...
+
+
+T = TypeVar("T", bound=AnyTile)
+
+
+def fitting(caps: Caps, tiles: Sequence[T]) -> list[T]:
     """The tiles that the target can run."""
     return [t for t in tiles if t.threads <= caps.max_invocations and t.shared_bytes <= caps.workgroup_memory]
 
 
-def choose_tile(caps: Caps, tiles: tuple[Tile, ...], m: int, n: int, batch: int, *, waste: float) -> Tile | None:
+def choose_tile(caps: Caps, tiles: Sequence[T], m: int, n: int, batch: int, *, waste: float) -> T | None:
     """The first tile that keeps the device busy without computing over `waste` times the result.
 
     If none keeps it busy, the one with most workgroups; None if all waste too much.
@@ -481,7 +505,7 @@ def _open_inside(kb: KernelBuilder, at: str, size: Extent, block: int) -> None:
     kb.open("" if isinstance(size, int) and size % block == 0 else f"if ({at} < {kb.dim(size)})")
 
 
-def tile_origin(p: Puller, tile: Tile, m: Dim, n: Dim) -> tuple[str, str, str, Dim]:
+def tile_origin(p: Puller, tile: AnyTile, m: Dim, n: Dim) -> tuple[str, str, str, Dim]:
     """First row and column of the workgroup's block, its batch entry, and the number of blocks in a batch entry.
 
     Blocks that share columns follow each other: the weights are on the right, and so are read from memory once.

@@ -1,0 +1,67 @@
+"""Kernels for matrix units as plain WGSL, so that a device without such units can run them.
+
+A fragment that is multiplied becomes the place in workgroup memory that it is read from, which nothing changes before it is
+used; one of sums becomes eight floats of each of the 32 threads. It is slow, and exact enough to be compared with the oracle.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from pumice.plan.plan import MATRIX_FEATURES, Kernel, Plan
+
+_UNPACK = {
+    "matrix_f16": "unpack2x16float(word)[i % 2u]",
+    "matrix_bf16": "bitcast<f32>(select(word << 16u, word & 0xffff0000u, i % 2u == 1u))",
+}
+_FUNCTIONS = """
+fn emulated_half(f: vec3<u32>, row: u32, column: u32) -> f32 {
+  let i = select(column, row, f.z == 0u);
+  let at = f.x + select(row, column, f.z == 0u) * f.y + i / 8u;
+  let word = bitcast<u32>(tiles[at][(i % 8u) / 2u]);
+  return UNPACK;
+}
+fn emulated_multiply(a: vec3<u32>, b: vec3<u32>, sums: array<f32, 8>, lane: u32) -> array<f32, 8> {
+  var out = sums;
+  for (var c = 0u; c < 8u; c++) {
+    for (var k = 0u; k < 16u; k++) {
+      out[c] += emulated_half(a, lane / 2u, k) * emulated_half(b, k, (lane % 2u) * 8u + c);
+    }
+  }
+  return out;
+}
+fn emulated_store(sums: array<f32, 8>, at: u32, pitch: u32, lane: u32) {
+  var s = sums;
+  for (var c = 0u; c < 8u; c++) {
+    let column = (lane % 2u) * 8u + c;
+    tiles[at + (lane / 2u) * pitch + column / 4u][column % 4u] = s[c];
+  }
+}
+"""
+
+
+def emulate(kernel: Kernel) -> Kernel:
+    """The kernel without matrices; others as they are."""
+    kinds = [f for f in MATRIX_FEATURES if f in kernel.features]
+    if not kinds:
+        return kernel
+    text = kernel.wgsl.replace("coop_mat16x16<f32, C>()", "array<f32, 8>()")
+    text = re.sub(r"coopLoad(T?)<coop_mat16x16<f32, [AB]>>\(&tiles\[(.*)\], (\d+u)\);", _place, text)
+    text = re.sub(r"coopMultiplyAdd\((\w+), (\w+), (\w+)\)", r"emulated_multiply(\1, \2, \3, lid % 32u)", text)
+    text = re.sub(r"coopStoreT\((\w+), &tiles\[(.*)\], (\d+u)\);", r"emulated_store(\1, \2, \3, lid % 32u);", text)
+    assert "coop" not in text
+    head, main = text.split("\n@compute", 1)
+    functions = _FUNCTIONS.replace("UNPACK", _UNPACK[kinds[0]])
+    features = tuple(f for f in kernel.features if f not in MATRIX_FEATURES)
+    return replace(kernel, wgsl=f"{head}{functions}\n@compute{main}", features=features)
+
+
+def _place(found: re.Match[str]) -> str:
+    return f"vec3<u32>({found[2]}, {found[3]}, {1 if found[1] else 0}u);"
+
+
+def emulate_plan(plan: Plan) -> Plan:
+    """The plan with all its kernels emulated, for a device without matrix units."""
+    caps = plan.caps.with_(matrix_f16=False, matrix_bf16=False)
+    return replace(plan, kernels=tuple(emulate(k) for k in plan.kernels), caps=caps)

@@ -1,0 +1,166 @@
+"""Matmuls on matrix units, emulated on a device that has none: every tile, layout, kind of operand and ragged size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice as pm
+from gpu.emulated_matrices import emulate_plan
+from pumice.ad.graphs import gradient_graph
+from pumice.core.dtypes import dtype
+from pumice.ir.registry import get_op
+from pumice.kernels.routines import matmul, qmatmul
+from pumice.passes.precision import with_precision
+from pumice.plan.build import build_plan
+from pumice.plan.plan import Plan, PlanOptions
+
+import harness
+
+# As large as the software device has memory for: those of two stages are tried in their smaller sizes.
+TILES = [replace(tile, stages=1) if tile.shared_bytes > 32 << 10 else tile for tile, _ in matmul.FRAGMENTS]
+KINDS = ("f16", "bf16")
+
+
+def plan_of(graph: Any, **options: Any) -> Plan:
+    """The plan of a graph for the software device with matrix units."""
+    caps = harness.device("webgpu").caps.with_(matrix_f16=True, matrix_bf16=True, software=False)
+    return build_plan(graph, caps, PlanOptions(**{"arena": False, "guard": harness.GUARD, **options}))
+
+
+def check(graph: Any, inputs: dict[str, Any], variant: str, params: dict[str, Any] | None = None) -> None:
+    """Runs a graph on emulated matrix units against the oracle; some step must be of the variant."""
+    plan = plan_of(graph)
+    assert any(s.variant.startswith(variant) for s in plan.steps), [s.variant for s in plan.steps]
+    case = harness.Case(plan.graph, inputs, params or {})
+    results, broken = harness.run_plan(harness.device("webgpu"), emulate_plan(plan), case, guarded=True)
+    assert not broken
+    assert harness.wrong_outputs(harness.Case(graph, inputs, params or {}), results) == ""
+
+
+def random(*shape: int, kind: str = "f32", seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype(kind).np)
+
+
+def tiles(found: Sequence[Any]) -> list[Any]:
+    """The tiles as parameters; an emulated tile of many results takes half a minute, so that only the smallest are quick."""
+    return [pytest.param(t, id=t.name, marks=() if t.bm * t.bn <= 32 * 64 else pytest.mark.slow) for t in found]
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests do not choose themselves is computed by the smallest tiles, which are quick to emulate."""
+    monkeypatch.setattr(matmul, "FRAGMENTS", tuple((tile, 1e12) for tile in TILES[-2:]))
+    monkeypatch.setattr(qmatmul, "FRAGMENTS", qmatmul.FRAGMENTS[-2:])
+
+
+@pytest.mark.parametrize("tile", tiles(TILES))
+@pytest.mark.parametrize("turned", [False, True], ids=["w", "w.T"])
+def test_every_tile(monkeypatch: pytest.MonkeyPatch, tile: Any, turned: bool) -> None:
+    monkeypatch.setattr(matmul, "FRAGMENTS", ((tile, 1e12),))
+    m, n, k = tile.bm + 9, tile.bn + 12, 2 * tile.bk + 8
+    x, w = random(m, k, kind="f16"), random(*((n, k) if turned else (k, n)), kind="f16", seed=1)
+    graph = pm.trace(lambda x, w: x @ (w.T if turned else w), x=pm.spec(m, k, dtype="f16"), w=pm.spec(*w.shape, dtype="f16"))
+    check(graph, {"x": x, "w": w}, tile.name)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_stages(monkeypatch: pytest.MonkeyPatch, stages: int) -> None:
+    monkeypatch.setattr(matmul, "FRAGMENTS", ((replace(TILES[4], stages=stages), 1e12),))
+    graph = pm.trace(lambda x, w: x @ w, x=pm.spec(70, 200, dtype="f16"), w=pm.spec(200, 72, dtype="f16"))
+    check(graph, {"x": random(70, 200, kind="f16"), "w": random(200, 72, kind="f16", seed=1)}, "fragments")
+
+
+# Sizes of which vectors of eight divide all, some or none; and the least that matrices take.
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("left", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("sizes", [(24, 72, 40), (33, 70, 65), (9, 17, 16)], ids=str)
+def test_precisions(kind: str, left: str, sizes: tuple[int, int, int]) -> None:
+    m, n, k = sizes
+    x, w = random(m, k, kind=left), random(k, n, seed=1)
+    graph = pm.trace(lambda x, w: pm.matmul(x, w), x=pm.spec(m, k, dtype=left), w=pm.spec(k, n))
+    check(with_precision(graph, kind), {"x": x, "w": w}, f"fragments {kind}")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("view", ["x.T", "w.T", "slices", "steps"])
+def test_views(view: str) -> None:
+    shapes = {
+        "x.T": ((64, 48), (64, 40)),
+        "w.T": ((48, 64), (40, 64)),
+        "slices": ((50, 80), (80, 44)),
+        "steps": ((96, 128), (64, 40)),
+    }
+    calls: dict[str, Callable[[Any, Any], Any]] = {
+        "x.T": lambda x, w: x.T @ w,
+        "w.T": lambda x, w: x @ w.T,
+        "slices": lambda x, w: x[1:49, 3:67] @ w[3:67, 2:42],
+        "steps": lambda x, w: x[::2, ::2] @ w,
+    }
+    a, b = shapes[view]
+    graph = with_precision(pm.trace(calls[view], x=pm.spec(*a), w=pm.spec(*b)), "f16")
+    check(graph, {"x": random(*a), "w": random(*b, seed=1)}, "fragments")
+
+
+def test_epilogue_batch_and_rows() -> None:
+    def model(x: Any, w: Any, b: Any, r: Any) -> Any:
+        return pm.gelu(x @ w + b) + r
+
+    specs = {"x": pm.spec(3, 20, 40), "w": pm.spec(40, 48), "b": pm.spec(48), "r": pm.spec(3, 20, 48)}
+    graph = with_precision(pm.trace(model, **specs), "bf16")
+    check(graph, {name: random(*map(int, s.type.shape), seed=i) for i, (name, s) in enumerate(specs.items())}, "fragments bf16")
+    batches = with_precision(pm.trace(lambda a, b: a @ b, a=pm.spec(2, 3, 17, 24), b=pm.spec(3, 24, 33)), "f16")
+    check(batches, {"a": random(2, 3, 17, 24), "b": random(3, 24, 33, seed=1)}, "fragments f16")
+
+
+def test_parts_of_k(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul, "FRAGMENTS", ((TILES[-1], 1e12),))
+    graph = with_precision(pm.trace(lambda x, w: x @ w.T, x=pm.spec(24, 4096), w=pm.spec(40, 4096)), "f16")
+    check(graph, {"x": random(24, 4096), "w": random(40, 4096, seed=1)}, f"{TILES[-1].name} in")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("q", ["q4_0", "q4_1", "q5_k", "q6_k", "q8_0", "q2_k", "iq4_nl", "mxfp4", "iq2_xs"])
+def test_quantised_weights(kind: str, q: str) -> None:
+    from pumice.core.blocks import quantize_rows
+
+    k = 2 * max(64, dtype(q).block)
+    w = quantize_rows(dtype(q), random(70, k, seed=1))
+    graph = pm.trace(lambda x, params: pm.qmatmul(x, params["w"]), params={"w": pm.spec(70, k, dtype=q)}, x=pm.spec(33, k))
+    check(with_precision(graph, kind), {"x": random(33, k)}, f"fragments {kind}", {"w": w})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tile", tiles(qmatmul.FRAGMENTS))
+def test_every_quantised_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
+    from pumice.core.blocks import quantize_rows
+
+    tile = replace(tile, stages=1) if tile.shared_bytes > 32 << 10 else tile
+    monkeypatch.setattr(qmatmul, "FRAGMENTS", (tile,))
+    n, m = tile.bn + 4, tile.bm + 3
+    w = quantize_rows(dtype("q4_0"), random(n, 96, seed=1))
+    graph = pm.trace(lambda x, params: pm.qmatmul(x, params["w"]), params={"w": pm.spec(n, 96, dtype="q4_0")}, x=pm.spec(m, 96))
+    check(with_precision(graph, "f16"), {"x": random(m, 96)}, tile.name, {"w": w})
+
+
+def test_gradients_keep_the_precision() -> None:
+    def loss(params: Any, x: Any) -> Any:
+        return pm.sum(pm.tanh(x @ params["w"]))
+
+    forward = with_precision(pm.trace(loss, params={"w": pm.spec(48, 64)}, x=pm.spec(40, 48)), "bf16")
+    backward = gradient_graph(forward, ["w", "x"])
+    found = [n.attr["precision"] for n in backward if n.op == "matmul"]
+    assert len(found) == 3 and set(found) == {"bf16"}
+
+
+def test_small_matmuls_and_other_devices_stay_exact() -> None:
+    spec = {"x": pm.spec(4, 64), "w": pm.spec(64, 64)}
+    graph = with_precision(pm.trace(lambda x, w: x @ w, **spec), "f16")
+    assert not any("fragments" in s.variant for s in plan_of(graph).steps)
+    plain = build_plan(graph, harness.device("webgpu").caps)
+    assert not any("fragments" in s.variant for s in plain.steps)
+    exact = pm.trace(lambda x, w: x @ w, x=pm.spec(64, 64), w=pm.spec(64, 64))
+    assert not any("fragments" in s.variant for s in plan_of(exact).steps)
+    assert "f16" in get_op("matmul").traits.precisions
