@@ -168,6 +168,12 @@ def has_modules(python: str, *modules: str) -> bool:
     return done.returncode == 0
 
 
+def has_cuda(python: str) -> bool:
+    """Whether the torch of a Python has a GPU."""
+    code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    return subprocess.run([python, "-c", code], stderr=subprocess.DEVNULL).returncode == 0
+
+
 def require_native() -> None:
     """Refuses to measure the processor without numba: NumPy would do the work, many times slower than what users have."""
     from pumice.backends.host.native.jit import available
