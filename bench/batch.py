@@ -271,7 +271,9 @@ def main() -> int:
             # What torch keeps its cache in is f16; on the host both sides have what is usual there.
             ours: Any = None if device else stack.enter_context(setting.ours("f32" if host else "f16"))
             machine = this_machine(device.name if device else ours.ask("device"))
-            table = "Several sequences at once, " + (f"{setting.threads} threads" if host else f"through {GPU_APIS[args.device.partition(':')[0]]}")
+            table = "Several sequences at once, " + (
+                f"{setting.threads} threads" if host else f"through {GPU_APIS[args.device.partition(':')[0]]}"
+            )
 
             def keep(rows: Sequence[Row]) -> None:
                 # At once: a run that is cut off loses only the rest.

@@ -1,6 +1,6 @@
 """The GPU table: matmuls, language models, embeddings, images and training on this machine's GPU, against PyTorch on the same one.
 
-python bench/gpu.py [--only matmul,matvec] [--devices webgpu,vulkan] [--precision exact|f16|bf16] [--rounds 5] [--small]
+python bench/gpu.py [--only matmul,matvec] [--devices webgpu,vulkan] [--precision exact,f16] [--rounds 5] [--small]
 Every group of rows is measured on each device in turn; Vulkan is left out, with the reason, where it cannot be used. Weights are
 random. PyTorch runs in processes of its own; where there is none, or no CUDA, only ours is measured. Each group is kept as
 soon as it is there. Groups are in gpu_math.py, gpu_text.py and gpu_nets.py. bench/gpu_check.py checks the results of every op on
@@ -40,7 +40,8 @@ class Run:
     """The rows so far, and how many groups could not be measured on some device."""
 
     def __init__(self, benches: Sequence[Bench], names: Sequence[str], machine: Machine, keep: bool) -> None:
-        self.pairs = [(name, bench) for name in names for bench in benches]
+        once = {bench.device.backend: bench for bench in reversed(benches)}.values()
+        self.pairs = [(name, bench) for name in names for bench in (benches if GROUPS[name].precise else once)]
         self.machine, self.keep = machine, keep
         self.rows: list[Row] = []
         self.failed = 0
@@ -64,17 +65,17 @@ class Run:
 
     def _timed(self, name: str, bench: Bench, done: str, call: Callable[[Group, Bench], object]) -> bool:
         """Calls it with a group, and says how long that took; a group that fails does not end the others."""
-        began, api = time.perf_counter(), bench.device.backend
+        began, where = time.perf_counter(), f"on {bench.device.backend}, {bench.precision}"
         try:
             call(GROUPS[name], bench)
         except Exception as e:
             self.failed += 1
             if not isinstance(e, (PumiceError, SideError)):
                 traceback.print_exc()
-            print(f"{name} could not be {done} on {api}: {type(e).__name__}: {e}", file=sys.stderr)
+            print(f"{name} could not be {done} {where}: {type(e).__name__}: {e}", file=sys.stderr)
             return False
         finally:
-            print(f"({name} on {api}: {done} in {time.perf_counter() - began:.1f} s)\n", file=sys.stderr, flush=True)
+            print(f"({name} {where}: {done} in {time.perf_counter() - began:.1f} s)\n", file=sys.stderr, flush=True)
         return True
 
 
@@ -103,7 +104,8 @@ def main() -> int:
     parser.add_argument("--only", type=some_of(GROUPS), default=list(GROUPS), help=f"some of {','.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=5, help="how often sides take turns")
     parser.add_argument("--devices", type=some_of(DEVICES), default=list(DEVICES), help=f"some of {','.join(DEVICES)}")
-    parser.add_argument("--precision", choices=PRECISIONS, default="exact", help="of ours, where a row can have another")
+    precisions = f"of ours, in rows that can have several: some of {','.join(PRECISIONS)}"
+    parser.add_argument("--precision", type=some_of(PRECISIONS), default=["exact"], help=precisions)
     parser.add_argument("--chunk", type=int, default=0, help="tokens of long prompts that ours runs at once")
     parser.add_argument("--alone", action="store_true", help="no peers")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to see that all run: no goals, and no results are kept")
@@ -119,12 +121,13 @@ def main() -> int:
     began, machine = time.perf_counter(), this_machine(devices[0].name)
     python = None if args.alone else peers_python(args.python, devices)
     sizes = SMALL if args.small else Sizes()
-    options = {"sizes": sizes, "rounds": args.rounds, "precision": args.precision, "chunk": args.chunk}
+    options = {"sizes": sizes, "rounds": args.rounds, "chunk": args.chunk}
     with ExitStack() as stack:
         peers = Peers(python, stack, on_cuda=not all(d.caps.software for d in devices))
         for name in args.only:
             GROUPS[name].prepare(peers, sizes)
-        run = Run([Bench(device, peers, stack, **options) for device in devices], args.only, machine, keep=not args.small)
+        benches = [Bench(d, peers, stack, precision=p, **options) for d in devices for p in args.precision]
+        run = Run(benches, args.only, machine, keep=not args.small)
         run.make()
         peers.settle()
         print(f"all is made after {time.perf_counter() - began:.0f} s\n", file=sys.stderr, flush=True)

@@ -21,6 +21,7 @@ from pumice.backends.gpu.device import GpuDevice
 from pumice.core.dtypes import dtype as get_dtype
 
 HERE = Path(__file__).parent
+PEERS = "gpu_peers.py"
 PRECISIONS = ("exact", "f16", "bf16")
 Side = Callable[[int], float]
 
@@ -102,14 +103,12 @@ class Peers:
     def __init__(self, python: str | None, stack: ExitStack, on_cuda: bool = True) -> None:
         self._python, self._stack, self.on_cuda = python, stack, on_cuda
         self._workers: dict[tuple[str, ...], Worker | None] = {}
-        self._asked: list[tuple[str, ...]] = []
+        # Requests that were sent and not answered, in order.
+        self._waiting: list[tuple[str, ...]] = []
+        self._settled = False
 
-    @property
-    def any(self) -> bool:
-        return self._python is not None
-
-    def get(self, *args: str, script: str = "gpu_peers.py") -> Worker | None:
-        """The process of a script with these arguments, started when it is first asked for."""
+    def get(self, *args: str, script: str = PEERS) -> Worker | None:
+        """The process of a script with these arguments, started when it is first asked for; None if it cannot be had."""
         key = (script, *args)
         if key not in self._workers:
             self._workers[key] = None
@@ -117,26 +116,40 @@ class Peers:
                 # Several compile side by side.
                 worker = Worker(self._python, HERE / script, *args, environment={"TORCHINDUCTOR_COMPILE_THREADS": "3"})
                 self._workers[key] = self._stack.enter_context(worker)
+                self._send(key, "ready")
+                if self._settled:
+                    self.settle()
         return self._workers[key]
 
     def prepare(self, *args: str, work: str, **options: Any) -> None:
         """Lets a process begin with what takes long, such as compiling, until `settle`."""
-        worker = self.get(*args)
-        if worker is not None:
-            worker.send(work, **options)
-            self._asked.append(("gpu_peers.py", *args))
+        self.get(*args)
+        self._send((PEERS, *args), work, **options)
 
     def settle(self) -> None:
-        """Waits for all that was prepared: nothing is measured meanwhile. One that failed is no peer."""
-        for key in self._asked:
+        """Waits until all have begun and prepared what they should: nothing is measured before. One that failed is no peer."""
+        self._settled = True
+        for key in self._waiting:
             worker = self._workers[key]
             try:
                 if worker is not None:
                     worker.answer()
             except SideError as e:
-                print(f"left out: {e}", file=sys.stderr)
-                self._workers[key] = None
-        self._asked.clear()
+                self._drop(key, e)
+        self._waiting.clear()
+
+    def _send(self, key: tuple[str, ...], work: str, **options: Any) -> None:
+        worker = self._workers[key]
+        try:
+            if worker is not None:
+                worker.send(work, **options)
+                self._waiting.append(key)
+        except SideError as e:
+            self._drop(key, e)
+
+    def _drop(self, key: tuple[str, ...], error: SideError) -> None:
+        print(f"left out: {error}", file=sys.stderr)
+        self._workers[key] = None
 
 
 def asked(worker: Worker | None, work: str, *, side: str = "peer", **options: Any) -> dict[str, Side]:
@@ -149,7 +162,15 @@ class Bench:
     """A device with what is measured on it, and the peers."""
 
     def __init__(
-        self, device: GpuDevice, peers: Peers, stack: ExitStack, *, sizes: Sizes, rounds: int, precision: str = "exact", chunk: int = 0
+        self,
+        device: GpuDevice,
+        peers: Peers,
+        stack: ExitStack,
+        *,
+        sizes: Sizes,
+        rounds: int,
+        precision: str = "exact",
+        chunk: int = 0,
     ) -> None:
         self.device, self.peers, self.sizes, self.rounds = device, peers, sizes, rounds
         self.precision = precision
@@ -198,8 +219,8 @@ class Bench:
 class Group:
     """Rows that are measured together.
 
-    `prepare` tells peers what to compile and `make` makes ours meanwhile, both before anything is measured. Where `precise`, all
-    rows are those of the precision that was asked for.
+    `prepare` tells peers what to compile and `make` makes ours meanwhile, both before anything is measured. Where `precise`, rows
+    are those of a precision, and measured in each that is asked for; others are exact, and measured once.
     """
 
     rows: Callable[[Bench], list[Row]]

@@ -182,14 +182,14 @@ def train_rows(bench: Bench) -> list[Row]:
     rate = {side: 1 / found for side, found in bench.turns(sides).items()}
     t = _train_sizes(sizes)
     what = f"GPT-2 small, batch {t.batch} × {t.context}"
-    work, name = f"{what}: train step, {precision} matmuls, f32 parameters", "torch bf16 autocast, eager"
+    work, name = f"{what}: train step, f32 parameters", "torch bf16 autocast, eager"
     goal = bench.goal(1.0) if precision != "f32" else None
-    rows.append(Row(f"train {precision}", work, "steps/s", rate["ours"], rate.get("peer"), name, goal))
+    rows.append(Row("train", work, "steps/s", rate["ours"], rate.get("peer"), name, goal))
     if precision != "f32":
         curve, exact = (bench.made[f"losses {p}"] for p in (precision, "f32"))
         apart = 100 * largest_difference(curve, exact)
         work, goal = f"{what}: losses of {len(curve)} steps, largest difference from f32", bench.goal(1, least=False, unit="%")
-        rows.append(Row(f"train {precision} losses", work, "%", apart, goal=goal, data={"losses": curve, "f32": exact}))
+        rows.append(Row("train losses", work, "%", apart, goal=goal, data={"losses": curve, "f32": exact}))
     return rows
 
 
@@ -208,5 +208,5 @@ GROUPS = {
     ),
     "minilm16": Group(half_minilm_rows, lambda bench: make_encoder(bench, "f16"), _prepare_half, precise=True),
     "vit": Group(vision_rows, lambda bench: vision(bench).run(), lambda p, sizes: p.get(sizes.models["vit"]), precise=True),
-    "train": Group(train_rows, make_train, torch_train),
+    "train": Group(train_rows, make_train, torch_train, precise=True),
 }

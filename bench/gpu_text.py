@@ -71,6 +71,7 @@ def make_text(bench: Bench, name: str) -> None:
 
 
 def prepare_text(peers: Peers, sizes: Sizes, name: str) -> None:
+    peers.get("math")
     args = {"prompt": sizes.prompt, "steps": sizes.answer, "cache_length": sizes.cache}
     peers.prepare(sizes.models[name], work="prepare", **args)
 
@@ -105,7 +106,9 @@ def text_rows(bench: Bench, name: str, bound: float, webgpu: float, idle: float)
     bounds = {sizes.prefill: (1.0, 0.25)} if name == "llama1b" else {}
     rows += prefill_rows(bench, engine, name, [sizes.prefill], bounds)
     if name == "llama1b":
-        rows += prefill_rows(bench, reader(bench, name), name, sizes.long_prefills, dict.fromkeys(sizes.long_prefills, (0.5, None)))
+        rows += prefill_rows(
+            bench, reader(bench, name), name, sizes.long_prefills, dict.fromkeys(sizes.long_prefills, (0.5, None))
+        )
     return rows
 
 
@@ -165,6 +168,7 @@ def make_batch(bench: Bench) -> None:
 
 
 def prepare_batch(peers: Peers, sizes: Sizes) -> None:
+    peers.get("math")
     prepare_batches(peers, sizes.models["llama1b"], sizes.sequences, [sizes.full_cache])
 
 
@@ -214,5 +218,5 @@ GROUPS = {
     "smollm2": _text_group("smollm2", bound=4.0, webgpu=3.0, idle=5),
     "llama1b": _text_group("llama1b", bound=2.0, webgpu=2.0, idle=10),
     "batch": Group(llama_batch_rows, make_batch, prepare_batch, precise=True),
-    "qwen1.5b": Group(mix_rows, make_mix, precise=True),
+    "qwen1.5b": Group(mix_rows, make_mix, lambda peers, sizes: peers.get("math"), precise=True),
 }

@@ -31,7 +31,10 @@ MINILM: dict[str, Any] = {
 }
 ENCODERS = {
     "minilm": MINILM,
-    "minilm-tiny": {**MINILM, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 512},
+    "minilm-tiny": {
+        **MINILM,
+        **{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 512},
+    },
 }
 
 
