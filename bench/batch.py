@@ -1,6 +1,6 @@
 """Several sequences at once: tokens a second against llama.cpp (processor) or torch (GPU), and requests that arrive over time.
 
-python bench/batch.py [--device host|webgpu|vulkan] [--sequences 1,4,16] [--lengths 16,200] [--rounds 3] [--alone] [--results FOLDER]
+python bench/batch.py [--device host|webgpu|vulkan] [--sequences 1,4,16] [--lengths 16,200] [--rounds 3] [--alone]
 python bench/batch.py --arrivals 512 [--loads 0.3,0.6,0.9]
 On the host the model is SmolLM2, and the peer llama.cpp's batched decoding in the environment that bench/peers.sh makes. On a
 GPU it is Llama-1B with random weights, and the peer torch's compiled step over a static cache, where this Python has CUDA.
@@ -168,22 +168,25 @@ def gpu_rows(setting: Setting, device: Any, keep: Callable[[Sequence[Row]], None
     """Token steps at each number of sequences, while the cache of each fills up to each length, with the device's roofline."""
     from batch_sides import PAGE
     from gpu_batch import batch_rows, prepare_batches
-    from gpu_bench import Bench, Peers, Sizes
-    from pumice.llm.engine import Engine
+    from gpu_bench import SMALL, Bench, Peers, Sizes
     from random_models import random_weights
+
+    from pumice.llm.engine import Engine
 
     name = setting.model.removeprefix(RANDOM)
     if name == setting.model:
         raise SideError(f"torch is measured with random weights: --model {RANDOM}NAME, NAME one of {','.join(CAUSAL)}")
     peers = Peers(sys.executable if not setting.alone and has_cuda(sys.executable) else None, stack)
     prepare_batches(peers, name, setting.sequences, setting.lengths)
-    bench = Bench(device, peers, stack, sizes=Sizes(), rounds=setting.rounds)
+    # Those of the copy and the matmul that the roofline is made of.
+    sizes = SMALL if device.caps.software else Sizes()
+    bench = Bench(device, peers, stack, sizes=sizes, rounds=setting.rounds)
     slots = max(setting.sequences)
     room = {"slots": slots, "context": setting.context, "memory": slots * (setting.context + PAGE)}
     engine = stack.enter_context(Engine(random_weights(CAUSAL[name], device), **room, cache_dtype="f16"))
     peers.settle()
-    sizes = setting.sequences, setting.lengths
-    return batch_rows(bench, engine, name, *sizes, new_tokens=NEW_TOKENS, keep=lambda row: keep([row]))
+    works = setting.sequences, setting.lengths
+    return batch_rows(bench, engine, name, *works, new_tokens=NEW_TOKENS, keep=lambda row: keep([row]))
 
 
 # -- arrivals -----------------------------------------------------------------------------------------------------------
@@ -249,7 +252,8 @@ def main() -> int:
     parser.add_argument("--peer-python", default=peers if Path(peers).exists() else sys.executable)
     args = parser.parse_args()
     host = args.device == "host"
-    if not host and args.device.partition(":")[0] not in GPU_APIS:
+    api = args.device.partition(":")[0]
+    if not host and api not in GPU_APIS:
         parser.error(f"--device is host, webgpu or vulkan, not {args.device}")
     setting = Setting(
         model=args.model or ("smollm2" if host else f"{RANDOM}llama1b"),
@@ -271,9 +275,7 @@ def main() -> int:
             # What torch keeps its cache in is f16; on the host both sides have what is usual there.
             ours: Any = None if device else stack.enter_context(setting.ours("f32" if host else "f16"))
             machine = this_machine(device.name if device else ours.ask("device"))
-            table = "Several sequences at once, " + (
-                f"{setting.threads} threads" if host else f"through {GPU_APIS[args.device.partition(':')[0]]}"
-            )
+            table = "Several sequences at once, " + (f"{setting.threads} threads" if host else f"through {GPU_APIS[api]}")
 
             def keep(rows: Sequence[Row]) -> None:
                 # At once: a run that is cut off loses only the rest.

@@ -1,4 +1,4 @@
-"""The GPU table: matmuls, language models, embeddings, images and training on this machine's GPU, against PyTorch on the same one.
+"""The GPU table: matmuls, language models, embeddings, images and training on this machine's GPU, against PyTorch on it.
 
 python bench/gpu.py [--only matmul,matvec] [--devices webgpu,vulkan] [--precision exact,f16] [--rounds 5] [--small]
 Every group of rows is measured on each device in turn; Vulkan is left out, with the reason, where it cannot be used. Weights are
@@ -61,22 +61,22 @@ class Run:
         if self.keep:
             save(self.machine, TABLE, found)  # at once: a run that is cut off loses only the rest
         self.rows += found
-        print(plain_table(found), file=sys.stderr)
+        if found:
+            print(plain_table(found), file=sys.stderr)
 
     def _timed(self, name: str, bench: Bench, done: str, call: Callable[[Group, Bench], object]) -> bool:
         """Calls it with a group, and says how long that took; a group that fails does not end the others."""
-        began, where = time.perf_counter(), f"on {bench.device.backend}, {bench.precision}"
+        began, where, held = time.perf_counter(), f"on {bench.device.backend}, {bench.precision}", True
         try:
             call(GROUPS[name], bench)
         except Exception as e:
-            self.failed += 1
+            self.failed, held = self.failed + 1, False
             if not isinstance(e, (PumiceError, SideError)):
                 traceback.print_exc()
             print(f"{name} could not be {done} {where}: {type(e).__name__}: {e}", file=sys.stderr)
-            return False
-        finally:
-            print(f"({name} {where}: {done} in {time.perf_counter() - began:.1f} s)\n", file=sys.stderr, flush=True)
-        return True
+        took = time.perf_counter() - began
+        print(f"({name} {where}: {done if held else 'failed'} in {took:.1f} s)\n", file=sys.stderr, flush=True)
+        return held
 
 
 def open_devices(names: Sequence[str]) -> list[GpuDevice]:

@@ -1,4 +1,4 @@
-"""What the groups of the GPU table share: sizes, the precision, PyTorch's processes, a device, and how a call is repeated on it."""
+"""What the groups of the GPU table share: sizes, precision, PyTorch's processes, a device, and how a call is repeated on it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def precision_option(function: Callable[..., Any], precision: str) -> dict[str, 
     if precision == "exact":
         return {}
     if "precision" not in inspect.signature(function).parameters:
-        raise SideError(f"{function.__qualname__} takes no precision: without --precision {precision} it is measured as exact")
+        raise SideError(f"{function.__name__} takes no precision yet: only exact can be measured, not {precision}")
     return {"precision": precision}
 
 

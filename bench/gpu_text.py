@@ -106,9 +106,8 @@ def text_rows(bench: Bench, name: str, bound: float, webgpu: float, idle: float)
     bounds = {sizes.prefill: (1.0, 0.25)} if name == "llama1b" else {}
     rows += prefill_rows(bench, engine, name, [sizes.prefill], bounds)
     if name == "llama1b":
-        rows += prefill_rows(
-            bench, reader(bench, name), name, sizes.long_prefills, dict.fromkeys(sizes.long_prefills, (0.5, None))
-        )
+        longer = sizes.long_prefills
+        rows += prefill_rows(bench, reader(bench, name), name, longer, dict.fromkeys(longer, (0.5, None)))
     return rows
 
 
