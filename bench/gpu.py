@@ -40,7 +40,7 @@ class Run:
     """The rows so far, and how many groups could not be measured on some device."""
 
     def __init__(self, benches: Sequence[Bench], names: Sequence[str], machine: Machine, keep: bool) -> None:
-        once = {bench.device.backend: bench for bench in reversed(benches)}.values()
+        once = [b for k, b in enumerate(benches) if b.device not in [other.device for other in benches[:k]]]
         self.pairs = [(name, bench) for name in names for bench in (benches if GROUPS[name].precise else once)]
         self.machine, self.keep = machine, keep
         self.rows: list[Row] = []

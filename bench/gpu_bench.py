@@ -92,7 +92,7 @@ def precision_option(function: Callable[..., Any], precision: str) -> dict[str, 
     if precision == "exact":
         return {}
     if "precision" not in inspect.signature(function).parameters:
-        raise SideError(f"{function.__name__} takes no precision yet: only exact can be measured, not {precision}")
+        raise SideError(f"{function.__name__} takes no precision: only exact can be measured, not {precision}")
     return {"precision": precision}
 
 
