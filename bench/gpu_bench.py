@@ -83,7 +83,7 @@ SMALL = Sizes(
 
 
 # -- precision ----------------------------------------------------------------------------------------------------------
-def precision_option(function: Callable[..., Any], precision: str) -> dict[str, str]:
+def precision_option(function: Callable[..., Any], precision: str) -> dict[str, Any]:
     """A precision as an option of a function of ours, which is exact where nothing is said.
 
     >>> precision_option(pm.train.compile_step, "f16"), precision_option(pm.compile, "exact")

@@ -77,7 +77,7 @@ def pumice_step(sizes: Sizes, device: Any = None) -> Callable[[Any, Any], float]
         return nn.cross_entropy(model(x), y)
 
     shape = pm.spec(sizes.batch, sizes.context, dtype="i32")
-    options = {"device": device or sizes.device, "precision": sizes.precision}
+    options: dict[str, Any] = {"device": device or sizes.device, "precision": sizes.precision}
     step = pm.train.compile_step(Model(), loss, optim.AdamW(1e-3), {"x": shape, "y": shape}, **options)
     return lambda x, y: float(step(x=x, y=y))
 
