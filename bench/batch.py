@@ -182,7 +182,7 @@ def gpu_rows(setting: Setting, device: Any, keep: Callable[[Sequence[Row]], None
     sizes = SMALL if device.caps.software else Sizes()
     bench = Bench(device, peers, stack, sizes=sizes, rounds=setting.rounds)
     slots = max(setting.sequences)
-    room = {"slots": slots, "context": setting.context, "memory": slots * (setting.context + PAGE)}
+    room: dict[str, Any] = {"slots": slots, "context": setting.context, "memory": slots * (setting.context + PAGE)}
     engine = stack.enter_context(Engine(random_weights(CAUSAL[name], device), **room, cache_dtype="f16"))
     peers.settle()
     works = setting.sequences, setting.lengths

@@ -58,8 +58,9 @@ def reader(bench: Bench, name: str) -> Engine:
 
 def batcher(bench: Bench, name: str, sequences: int, dtype: str = "f16") -> Engine:
     """An engine with room for so many sequences at their full length."""
-    context = bench.sizes.full_cache + PAGE
-    return engine_of(bench, name, "batch", dtype, slots=sequences, context=context, memory=sequences * (context + PAGE))
+    # A context from which prompts are read in parts of the usual size: else the first sequence ends before the last one begins.
+    full = bench.sizes.full_cache
+    return engine_of(bench, name, "batch", dtype, slots=sequences, context=8 * full, memory=sequences * (full + 2 * PAGE))
 
 
 # -- one sequence -------------------------------------------------------------------------------------------------------
