@@ -1,6 +1,6 @@
 """Several sequences at once: tokens a second against llama.cpp (processor) or torch (GPU), and requests that arrive over time.
 
-python bench/batch.py [--device host|webgpu] [--sequences 1,4,16] [--lengths 16,200] [--rounds 3] [--alone] [--results FOLDER]
+python bench/batch.py [--device host|webgpu|vulkan] [--sequences 1,4,16] [--lengths 16,200] [--rounds 3] [--alone]
 python bench/batch.py --arrivals 512 [--loads 0.3,0.6,0.9]
 On the host the model is SmolLM2, and the peer llama.cpp's batched decoding in the environment that bench/peers.sh makes. On a
 GPU it is Llama-1B with random weights, and the peer torch's compiled step over a static cache, where this Python has CUDA.
@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import ROOT, SideError, Worker, has_modules, in_turns, medians, thread_settings
+from measure import ROOT, SideError, Worker, has_cuda, has_modules, in_turns, medians, thread_settings
 from report import RESULTS, Goal, Machine, Row, commit_name, figure, plain_table, publish, save, this_machine, write_json
 from shapes import CAUSAL, RANDOM
 
 HERE = Path(__file__).parent
-SIDES, PEERS = HERE / "batch_sides.py", HERE / "gpu_peers.py"
+SIDES = HERE / "batch_sides.py"
 NEW_TOKENS = 64
+GPU_APIS = {"webgpu": "WebGPU", "vulkan": "Vulkan"}
 PERCENTILES = [*range(100), 99.5, 99.9, 100]
 
 
@@ -163,105 +164,29 @@ def _host_pair(setting: Setting, workers: dict[str, Worker], sequences: int, len
 
 
 # -- a GPU --------------------------------------------------------------------------------------------------------------
-def gpu_rows(setting: Setting, ours: Worker, keep: Callable[[Sequence[Row]], None], stack: ExitStack) -> list[Row]:
+def gpu_rows(setting: Setting, device: Any, keep: Callable[[Sequence[Row]], None], stack: ExitStack) -> list[Row]:
     """Token steps at each number of sequences, while the cache of each fills up to each length, with the device's roofline."""
-    from gpu import Bench, has_cuda
-    from pumice.backends.webgpu.device import WebGpuDevice
+    from batch_sides import PAGE
+    from gpu_batch import batch_rows, prepare_batches
+    from gpu_bench import SMALL, Bench, Peers, Sizes
+    from random_models import random_weights
+
+    from pumice.llm.engine import Engine
 
     name = setting.model.removeprefix(RANDOM)
     if name == setting.model:
         raise SideError(f"torch is measured with random weights: --model {RANDOM}NAME, NAME one of {','.join(CAUSAL)}")
-
-    bench = Bench(WebGpuDevice(), setting.rounds, stack, not setting.alone and has_cuda())
-    peers: dict[tuple[int, int], Worker] = {}
-    if bench.has_peers:
-        # One process for each: their steps compile side by side, which takes a minute each.
-        for sequences in setting.sequences:
-            for length in setting.lengths:
-                worker = Worker(sys.executable, PEERS, name, str(sequences), environment={"TORCHINDUCTOR_COMPILE_THREADS": "2"})
-                peers[sequences, length] = stack.enter_context(worker)
-                worker.send("compile_step", cache_length=length)
-    pairs = [(sequences, length) for sequences in setting.sequences for length in setting.lengths]
-    prompts = {p: ours.ask("prompts", count=p[0], length=p[1] - NEW_TOKENS, seed=p[1]) for p in pairs}
-    for pair in pairs:  # compiles ours, and fills the prefix cache: prompts are not what is measured here
-        ours.ask("batch", prompts=prompts[pair], steps=NEW_TOKENS)
-    for worker in peers.values():
-        worker.answer()
-    matmul = bench.matmul_rates("float16")
-    roof = Roofline(CAUSAL[name], bench.copy_bandwidth, matmul["ours"], matmul.get("peer"))
-    print(roof.text, file=sys.stderr)
-    rows: list[Row] = []
-    for sequences, length in pairs:
-
-        def mine(i: int, pair: tuple[int, int] = (sequences, length)) -> float:
-            found = ours.ask("batch", prompts=prompts[pair], steps=NEW_TOKENS)
-            if found["decode"] is None:
-                raise SideError("the first sequence ended before the last one began")
-            return float(found["decode"]) / pair[0]
-
-        sides: dict[str, Callable[[int], float]] = {"ours": mine}
-        if (sequences, length) in peers:
-
-            def torch(i: int, worker: Worker = peers[sequences, length], length: int = length) -> float:
-                return 1 / float(worker.ask("loop", prompt=length - NEW_TOKENS, steps=NEW_TOKENS))
-
-            sides["peer"] = torch
-        bench.warm()
-        rate = medians(in_turns(sides, setting.rounds, rest=0.0))
-        found = _gpu_row(name, sequences, length, rate, roof)
-        keep([found])
-        rows.append(found)
-    return rows
-
-
-def _gpu_row(model: str, sequences: int, length: int, rate: dict[str, float], roof: Roofline) -> Row:
-    said, data = roof.explain(sequences, length - NEW_TOKENS / 2, rate["ours"])
-    work = f"{model} f16, {sequences} sequences, caches of {length - NEW_TOKENS} to {length} tokens"
-    goal = Goal(1.0) if sequences <= 32 else None
-    name = "torch, compiled batched step, static cache"
-    return Row(f"{model} {sequences} x {length}", work, "token steps/s", rate["ours"], rate.get("peer"), name, goal, said, data)
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """What a device can do at best: bytes a second of a copy, f16 matmuls by us and by the peer (None: not measured)."""
-
-    config: dict[str, Any]
-    copy: float
-    matmul: float
-    peer_matmul: float | None
-
-    @property
-    def text(self) -> str:
-        peer = "" if self.peer_matmul is None else f", torch's f16 matmul {self.peer_matmul / 1e12:.0f} TFLOP/s"
-        return f"roofline: copy {self.copy / 1e12:.2f} TB/s, our f16 matmul {self.matmul / 1e12:.1f} TFLOP/s{peer}"
-
-    def work(self, sequences: int, cached: float) -> tuple[float, float]:
-        """Bytes that a token step reads at least, and its arithmetic: f16 weights once, f16 keys and values of each sequence."""
-        c = self.config
-        width, head = c["hidden_size"], c["hidden_size"] // c["num_attention_heads"]
-        keys = 2 * c["num_key_value_heads"] * head
-        layer = width * (2 * width + keys + 3 * c["intermediate_size"])
-        weights = c["num_hidden_layers"] * layer + width * c["vocab_size"]
-        nbytes = 2 * weights + 2 * sequences * cached * keys * c["num_hidden_layers"]
-        return nbytes, sequences * (2 * weights + 4 * cached * width * c["num_hidden_layers"])
-
-    def explain(self, sequences: int, cached: float, rate: float) -> tuple[str, dict[str, float]]:
-        """What a rate of token steps means next to the roofline, in words and numbers."""
-        nbytes, flops = self.work(sequences, cached)
-        # Reading and arithmetic overlap at best: the slower one bounds the step.
-        best = 1 / max(nbytes / self.copy, flops / self.matmul)
-        bound = "reading" if nbytes / self.copy > flops / self.matmul else "arithmetic"
-        share = {"bytes_per_s": rate * nbytes, "flop_per_s": rate * flops, "best": best}
-        said = (
-            f"{rate * nbytes / 1e12:.2f} of {self.copy / 1e12:.2f} TB/s, {rate * flops / 1e12:.1f} of {self.matmul / 1e12:.1f}"
-            f" TFLOP/s; {bound} bounds ours at {figure(best)}"
-        )
-        if self.peer_matmul is not None:
-            peer = 1 / max(nbytes / self.copy, flops / self.peer_matmul)
-            said += f", torch with tensor cores at {figure(peer)}"
-            share["peer_best"] = peer
-        return said, share
+    peers = Peers(sys.executable if not setting.alone and has_cuda(sys.executable) else None, stack)
+    prepare_batches(peers, name, setting.sequences, setting.lengths)
+    # Those of the copy and the matmul that the roofline is made of.
+    sizes = SMALL if device.caps.software else Sizes()
+    bench = Bench(device, peers, stack, sizes=sizes, rounds=setting.rounds)
+    slots = max(setting.sequences)
+    room: dict[str, Any] = {"slots": slots, "context": setting.context, "memory": slots * (setting.context + PAGE)}
+    engine = stack.enter_context(Engine(random_weights(CAUSAL[name], device), **room, cache_dtype="f16"))
+    peers.settle()
+    works = setting.sequences, setting.lengths
+    return batch_rows(bench, engine, name, *works, new_tokens=NEW_TOKENS, keep=lambda row: keep([row]))
 
 
 # -- arrivals -----------------------------------------------------------------------------------------------------------
@@ -314,7 +239,7 @@ def draw(setting: Setting, path: Path) -> None:
 def main() -> int:
     peers = os.environ.get("PUMICE_BENCH_PYTHON") or str(ROOT / ".bench-venv" / "bin" / "python")
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--device", default="host")
+    parser.add_argument("--device", default="host", help="host, or webgpu or vulkan, or one of several with :N or :NAME")
     parser.add_argument("--model", help=f"a model, or {RANDOM}NAME: random weights in one of the shapes {','.join(CAUSAL)}")
     parser.add_argument("--sequences", type=whole_numbers, help="how many at once: 1,4,16 on the host, 1,8,32,128 else")
     parser.add_argument("--lengths", type=whole_numbers, help="tokens of prompts (16,200), on a GPU of full caches (128,1024)")
@@ -327,6 +252,9 @@ def main() -> int:
     parser.add_argument("--peer-python", default=peers if Path(peers).exists() else sys.executable)
     args = parser.parse_args()
     host = args.device == "host"
+    api = args.device.partition(":")[0]
+    if not host and api not in GPU_APIS:
+        parser.error(f"--device is host, webgpu or vulkan, not {args.device}")
     setting = Setting(
         model=args.model or ("smollm2" if host else f"{RANDOM}llama1b"),
         device=args.device,
@@ -341,22 +269,25 @@ def main() -> int:
         parser.error(f"caches must hold more than the {NEW_TOKENS} new tokens")
     with ExitStack() as stack:
         try:
+            from pumice.backends.select import open_device
+
+            device = None if host or args.arrivals else open_device(args.device)
             # What torch keeps its cache in is f16; on the host both sides have what is usual there.
-            ours = stack.enter_context(setting.ours("f32" if host else "f16"))
-            machine = this_machine(ours.ask("device"))
-            table = "Several sequences at once, " + (f"{setting.threads} threads" if host else "through WebGPU")
+            ours: Any = None if device else stack.enter_context(setting.ours("f32" if host else "f16"))
+            machine = this_machine(device.name if device else ours.ask("device"))
+            table = "Several sequences at once, " + (f"{setting.threads} threads" if host else f"through {GPU_APIS[api]}")
 
             def keep(rows: Sequence[Row]) -> None:
                 # At once: a run that is cut off loses only the rest.
                 save(machine, table, rows, folder=args.results)
                 print(plain_table(rows), file=sys.stderr, flush=True)
 
-            if args.arrivals:
+            if device is not None:
+                rows = gpu_rows(setting, device, keep, stack)
+            elif args.arrivals:
                 rows = arrival_rows(setting, ours, args.arrivals, args.loads, args.results, machine)
-            elif host:
-                rows = host_rows(setting, ours, keep)
             else:
-                rows = gpu_rows(setting, ours, keep, stack)
+                rows = host_rows(setting, ours, keep)
         except SideError as e:
             print(f"could not be measured: {e}", file=sys.stderr)
             return 1

@@ -39,10 +39,26 @@ def batch_figures(began: float, times: Sequence[Sequence[float]], tokens: list[l
 
 
 # -- Pumice -------------------------------------------------------------------------------------------------------------
+def greedy_request(prompt: Sequence[int], steps: int) -> Any:
+    from pumice.llm.requests import Request, SamplingParams
+
+    return Request(prompt, SamplingParams(temperature=0), steps)
+
+
+def run_batch(engine: Any, prompts: Sequence[Sequence[int]], steps: int) -> dict[str, Any]:
+    """What a run of several sequences in an engine shows, one for each prompt."""
+    times: list[list[float]] = [[] for _ in prompts]
+    tokens: list[list[int]] = [[] for _ in prompts]
+    began = time.perf_counter()
+    for event in engine.stream([greedy_request(p, steps) for p in prompts]):
+        times[event.request].append(time.perf_counter())
+        tokens[event.request].append(event.token)
+    return batch_figures(began, times, tokens)
+
+
 def pumice(model: str, device: str, slots: int, context: int, cache_dtype: str) -> Works:
     """Pumice's engine: a model of its own, or random weights in one of the known shapes."""
     import pumice as pm
-    from pumice.llm.requests import Request, SamplingParams
     from pumice.run.device import open_device
 
     opened = open_device(device)
@@ -61,24 +77,17 @@ def pumice(model: str, device: str, slots: int, context: int, cache_dtype: str) 
 
     def prompts(count: int, length: int, seed: int) -> list[list[int]]:
         """Distinct prompts: parts of a text, or random tokens for random weights."""
-        rng = np.random.default_rng(seed)
         if random:
-            return [[int(t) for t in rng.integers(0, engine.cfg.vocab, length)] for _ in range(count)]
+            from random_models import random_prompts
+
+            return random_prompts(engine, count, length, seed)
+        rng = np.random.default_rng(seed)
         whole = loaded.tokenizer.encode((TEXT / "design.md").read_text())
         places = rng.choice(len(whole) - length, count, replace=False)
         return [whole[at : at + length] for at in places]
 
-    def request(prompt: Sequence[int], steps: int) -> Request:
-        return Request(prompt, SamplingParams(temperature=0), steps)
-
     def batch(prompts: list[list[int]], steps: int) -> dict[str, Any]:
-        times: list[list[float]] = [[] for _ in prompts]
-        tokens: list[list[int]] = [[] for _ in prompts]
-        began = time.perf_counter()
-        for event in engine.stream([request(p, steps) for p in prompts]):
-            times[event.request].append(time.perf_counter())
-            tokens[event.request].append(event.token)
-        return batch_figures(began, times, tokens)
+        return run_batch(engine, prompts, steps)
 
     def arrivals(prompts: list[list[int]], offsets: list[float], steps: int) -> dict[str, Any]:
         """Requests that are submitted at these seconds: when each one's tokens came after that, as a server would see them."""
@@ -87,7 +96,7 @@ def pumice(model: str, device: str, slots: int, context: int, cache_dtype: str) 
 
         async def user(k: int) -> None:
             await asyncio.sleep(began + offsets[k] - time.perf_counter())
-            handle = engine.submit(request(prompts[k], steps))
+            handle = engine.submit(greedy_request(prompts[k], steps))
             async for _ in handle:
                 # Some tokens are part of a character, and make no piece of text.
                 new = len(handle.tokens) - len(times[k])

@@ -37,11 +37,10 @@ class Part:
 # In order of worth: what comes last is left out where time runs short.
 PARTS = {
     "check": Part("gpu_check.py", ("--graphs", "50"), 300),
-    "table": Part("gpu.py", (), 420),
+    "table": Part("gpu.py", (), 780, json=True),
     "receipts": Part("receipts.py", ("--device", "webgpu", "--model", "random:smollm2"), 90, json=True),
     "foreground": Part("foreground.py", ("--device", "webgpu"), 180, json=True),
     "slots": Part("slots.py", ("--device", "webgpu"), 90),
-    "batch": Part("batch.py", ("--device", "webgpu", "--lengths", "128"), 420),
     "serve": Part("serve.py", ("--gpu-shape", "llama1b"), 300),
 }
 OLD = "before_after"

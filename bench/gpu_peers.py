@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 from measure import median_seconds, serve
-from shapes import CAUSAL, MINILM
+from shapes import CAUSAL, ENCODERS
+from train_models import VISION, torchs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# The processor, which only tiny sizes are tried on, has no fast f16.
+HALF = torch.float16 if DEVICE == "cuda" else torch.float32
 
 
 def wait() -> None:
@@ -49,9 +52,8 @@ def causal(config: dict[str, Any]) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     cfg = LlamaConfig(**{k: v for k, v in config.items() if k != "model_type"}, attn_implementation="sdpa")
-    kind = torch.float16 if DEVICE == "cuda" else torch.float32
     before = torch.get_default_dtype()
-    torch.set_default_dtype(kind)
+    torch.set_default_dtype(HALF)
     try:
         with torch.device(DEVICE):
             return LlamaForCausalLM(cfg).eval()
@@ -65,8 +67,8 @@ class Text:
     Several sequences run in lockstep: all are as long.
     """
 
-    def __init__(self, name: str, sequences: int = 1) -> None:
-        self.sequences = sequences
+    def __init__(self, name: str, sequences: int = 1, cache_length: int = 0) -> None:
+        self.sequences, self.cache_length = sequences, cache_length
         self.config = CAUSAL[name]
         self.model = causal(self.config)
         self.model.generation_config.eos_token_id = None  # random weights would end the text anywhere
@@ -81,10 +83,11 @@ class Text:
         for _ in range(2):
             self.generate(prompt, steps)
 
-    def compile_step(self, cache_length: int) -> None:
-        """Compiles the step of `loop` alone, for caches of so many tokens."""
+    def compile_step(self, cache_length: int = 0) -> None:
+        """Compiles the step of `loop` alone, for caches of so many tokens, or of those that the process was started for."""
         from transformers import StaticCache
 
+        cache_length = cache_length or self.cache_length
         self.cache = StaticCache(config=self.model.config, max_cache_len=cache_length)
         self.step = torch.compile(self._step, mode="reduce-overhead" if DEVICE == "cuda" else "default", fullgraph=True)
         for _ in range(2):
@@ -138,39 +141,74 @@ class Text:
 
 # -- embeddings ---------------------------------------------------------------------------------------------------------
 class Encoder:
-    """MiniLM in f32, eager: token ids from the host in, pooled vectors on the host out."""
+    """A BERT, in f32 and eager, or in f16 and compiled: token ids from the host in, pooled vectors on the host out."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, dtype: str) -> None:
         from transformers import BertConfig, BertModel
 
         torch.backends.cuda.matmul.allow_tf32 = False
-        config = BertConfig(**{k: v for k, v in MINILM.items() if k != "model_type"}, attn_implementation="sdpa")
-        with torch.device(DEVICE):
-            self.model = BertModel(config, add_pooling_layer=False).eval()
+        self.config = ENCODERS[name]
+        config = BertConfig(**{k: v for k, v in self.config.items() if k != "model_type"}, attn_implementation="sdpa")
+        model = BertModel(config, add_pooling_layer=False).eval().to(DEVICE)
+        self.embedded: Any = self._embedded
+        if dtype == "f16":
+            model = model.to(HALF)
+            self.embedded = torch.compile(self._embedded, dynamic=False)
+        self.model = model
+
+    def _embedded(self, ids: Any, mask: Any) -> Any:
+        hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        return torch.nn.functional.normalize(hidden.mean(1), dim=-1)
+
+    def prepare(self, batches: list[int], length: int) -> None:
+        """Compiles what is measured later."""
+        for batch in batches:
+            self.embed(batch, length, 1)
 
     @torch.inference_mode()
     def embed(self, batch: int, length: int, repeats: int) -> float:
         """Seconds of a call."""
-        tokens = torch.randint(0, MINILM["vocab_size"], (batch, length))
+        tokens = torch.randint(0, self.config["vocab_size"], (batch, length))
 
         def run() -> None:
             ids = tokens.to(DEVICE)
-            hidden = self.model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-            torch.nn.functional.normalize(hidden.mean(1), dim=-1).cpu()
+            self.embedded(ids, torch.ones_like(ids)).cpu()
 
         return median_seconds(run, repeats, 3)
 
 
-def works(side: str, sequences: int = 1) -> dict[str, Callable[..., Any]]:
-    """What the process of a side answers to: `math`, `minilm`, or the name of a causal model."""
+# -- images -------------------------------------------------------------------------------------------------------------
+class Vision:
+    """An image network in f16, eager: images on the device in, logits on the host out."""
+
+    def __init__(self, name: str) -> None:
+        network = VISION[name]
+        self.model = network.make(torchs()).eval().to(DEVICE).to(HALF)
+        self.images = torch.from_numpy(network.batch()[0]).to(DEVICE).to(HALF)
+
+    @torch.inference_mode()
+    def classify(self, repeats: int) -> float:
+        """Seconds of a call."""
+        return median_seconds(lambda: self.model(self.images).cpu(), repeats, 3)
+
+
+def works(side: str, *args: str) -> dict[str, Callable[..., Any]]:
+    """What the process of a side answers to.
+
+    A side is `math`; an encoder with f32 or f16; an image network; or a causal model with a number of sequences and the length of
+    their caches.
+    """
     if side == "math":
         return {"matmul": matmul, "copy": copy}
-    if side == "minilm":
-        return {"embed": Encoder().embed}
-    text = Text(side, sequences)
+    if side in ENCODERS:
+        encoder = Encoder(side, *args)
+        return {"prepare": encoder.prepare, "embed": encoder.embed}
+    if side in VISION:
+        return {"classify": Vision(side).classify}
+    text = Text(side, *map(int, args))
     prepare = {"prepare": text.prepare, "compile_step": text.compile_step}
     return {**prepare, "loop": text.loop, "generate": text.generate, "prefill": text.prefill}
 
 
 if __name__ == "__main__":
-    serve(works(sys.argv[1], *map(int, sys.argv[2:])))
+    serve(works(*sys.argv[1:]))

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,7 +125,8 @@ class Worker:
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it ended before it read all that was sent
+            self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
 
@@ -141,10 +142,11 @@ class SideError(RuntimeError):
 
 
 def serve(works: Mapping[str, Callable[..., Any]]) -> None:
-    """The loop of a worker: one request a line on stdin, one answer a line on stdout."""
+    """The loop of a worker: one request a line on stdin, one answer a line on stdout; `ready` says that it began."""
     # Libraries print where they like: stdout belongs to the answers alone.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    works = {"ready": lambda: True, **works}
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -166,6 +168,12 @@ def has_modules(python: str, *modules: str) -> bool:
     code = f"import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in {modules!r}))"
     done = subprocess.run([python, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return done.returncode == 0
+
+
+def has_cuda(python: str) -> bool:
+    """Whether the torch of a Python has a GPU."""
+    code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    return subprocess.run([python, "-c", code], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def require_native() -> None:

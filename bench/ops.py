@@ -15,7 +15,6 @@ import argparse
 import math
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import SideError, Worker, has_modules, in_turns, median_seconds, medians, some_of
+from measure import SideError, Worker, has_cuda, has_modules, in_turns, median_seconds, medians, some_of
 from ops_works import WORKS, Array, Sizes, Work
 from report import Goal, Machine, Row, plain_table, publish, save, this_machine, write_json
 from warm import Load
@@ -123,11 +122,6 @@ class Bench:
 def peer_python(given: str) -> str | None:
     """A Python with PyTorch: the one that is named, or this one."""
     return given if has_modules(given, "torch", "numpy") else None
-
-
-def has_cuda(python: str) -> bool:
-    code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
-    return subprocess.run([python, "-c", code], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def started_peer(python: str, device: Device, stack: ExitStack) -> Worker | None:

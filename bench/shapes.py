@@ -12,7 +12,10 @@ _KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_val
 CAUSAL: dict[str, dict[str, Any]] = {
     "tiny": {**_LLAMA, **dict(zip(_KEYS, (128, 2, 4, 2, 256, 512)))},
     "smollm2": {**_LLAMA, **dict(zip(_KEYS, (576, 30, 9, 3, 1536, 49152)))},
-    "llama1b": {**_LLAMA, **dict(zip(_KEYS, (2048, 16, 32, 8, 8192, 128256)))},
+    "llama1b": {**_LLAMA, **dict(zip(_KEYS, (2048, 16, 32, 8, 8192, 128256))), "max_position_embeddings": 16384},
+    # Rows are whole blocks of 256 weights, as formats such as q4_k want.
+    "tiny-qwen": {**_LLAMA, **dict(zip(_KEYS, (256, 4, 4, 2, 512, 512))), "model_type": "qwen2"},
+    "qwen1.5b": {**_LLAMA, **dict(zip(_KEYS, (1536, 28, 12, 2, 8960, 151936))), "model_type": "qwen2"},
 }
 MINILM: dict[str, Any] = {
     "model_type": "bert",
@@ -25,6 +28,13 @@ MINILM: dict[str, Any] = {
     "type_vocab_size": 2,
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
+}
+ENCODERS = {
+    "minilm": MINILM,
+    "minilm-tiny": {
+        **MINILM,
+        **{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 512},
+    },
 }
 
 

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Worker, in_turns, median_seconds, medians
+from measure import Worker, has_cuda, in_turns, median_seconds, medians
 from report import Row, plain_table, publish, this_machine, write_json
 from warm import Load
 
 import pumice as pm
-from ops import has_cuda, peer_python
+from ops import peer_python
 from pumice.backends.base import Device
 from pumice.backends.select import open_device
 from pumice.splat import Camera, Renderer, Splats

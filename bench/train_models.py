@@ -29,6 +29,13 @@ class Library:
     sigmoid: Callable[[Any], Any]
     tanh: Callable[[Any], Any]
     modules: Callable[[list[Any]], Any]
+    gelu: Callable[[Any], Any]
+    # Of queries, keys and values [batch, positions, heads, depth].
+    attention: Callable[[Any, Any, Any], Any]
+    parameter: Callable[..., Any]
+    # A row [1, 1, width] before the first one of each batch.
+    put_first: Callable[[Any, Any], Any]
+    rows_of_plane: Callable[[Any], Any]
 
 
 def ours() -> Library:
@@ -47,6 +54,11 @@ def ours() -> Library:
         pm.sigmoid,
         pm.tanh,
         list,
+        pm.gelu,
+        lambda q, k, v: pm.attention(q, k, v, layout="bshd"),
+        lambda *shape: nn.Parameter(shape, init=nn.init.normal()),
+        lambda row, x: pm.concat([pm.broadcast_to(row, (x.shape[0], 1, x.shape[2])), x], 1),
+        lambda x: pm.transpose(x.reshape(x.shape[0], x.shape[1], -1), (0, 2, 1)),
     )
 
 
@@ -67,6 +79,11 @@ def torchs() -> Library:
         torch.sigmoid,
         torch.tanh,
         nn.ModuleList,
+        F.gelu,
+        lambda q, k, v: F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v))).transpose(1, 2),
+        lambda *shape: nn.Parameter(torch.randn(shape) * 0.02),
+        lambda row, x: torch.cat([row.expand(x.shape[0], 1, -1), x], 1),
+        lambda x: x.flatten(2).transpose(1, 2),
     )
 
 
@@ -169,6 +186,40 @@ def mobilenet(lib: Library, classes: int = 1000) -> Any:
     return MobileNet()
 
 
+def vit(lib: Library, side: int = 224, width: int = 768, layers: int = 12, heads: int = 12, classes: int = 1000) -> Any:
+    """A vision transformer over patches of 16 × 16 with a class token; by default ViT-B."""
+
+    class Block(lib.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = lib.nn.LayerNorm(width), lib.nn.LayerNorm(width)
+            self.qkv, self.o = lib.nn.Linear(width, 3 * width), lib.nn.Linear(width, width)
+            self.fc1, self.fc2 = lib.nn.Linear(width, 4 * width), lib.nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            joined = self.qkv(self.norm1(x))
+            parts = (joined[..., k * width : (k + 1) * width] for k in range(3))
+            split = (t.reshape(x.shape[0], x.shape[1], heads, width // heads) for t in parts)
+            x = x + self.o(lib.attention(*split).reshape(x.shape[0], x.shape[1], width))
+            return x + self.fc2(lib.gelu(self.fc1(self.norm2(x))))
+
+    class Vit(lib.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches = lib.nn.Conv2d(3, width, 16, stride=16)
+            self.first, self.places = lib.parameter(1, 1, width), lib.parameter(1, (side // 16) ** 2 + 1, width)
+            self.blocks = lib.modules([Block() for _ in range(layers)])
+            self.norm, self.head = lib.nn.LayerNorm(width), lib.nn.Linear(width, classes)
+
+        def forward(self, x: Any) -> Any:
+            x = lib.put_first(self.first, lib.rows_of_plane(self.patches(x))) + self.places
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.norm(x)[:, 0])
+
+    return Vit()
+
+
 def mlp(lib: Library) -> Any:
     """784 → 512 → 256 → 10 with ReLU."""
 
@@ -235,6 +286,11 @@ NETWORKS = {
 INFERENCE = {
     "resnet18": Network(lambda lib: resnet18(lib, 1000), (1, 3, 224, 224)),
     "mobilenetv2": Network(mobilenet, (1, 3, 224, 224)),
+}
+# At half precision on a GPU, in batches.
+VISION = {
+    "vit": Network(vit, (32, 3, 224, 224)),
+    "vit-tiny": Network(lambda lib: vit(lib, 32, 32, 2, 2, 10), (2, 3, 32, 32)),
 }
 
 

@@ -1,6 +1,7 @@
-"""A training step against PyTorch, in turns: on the host against the CPU, on webgpu against CUDA, all in f32.
+"""A training step against PyTorch, in turns: on the host against the CPU, on a GPU against CUDA.
 
-The model is a transformer, of characters or of GPT-2's size, or one of the networks in train_models.py.
+The model is a transformer, of characters or of GPT-2's size, or one of the networks in train_models.py. Parameters are f32, and
+so are matmuls unless a transformer's `--precision` is another: ours then compiles the step with it, PyTorch runs under autocast.
 
 Each runs in a process of its own. CPU time is reported beside wall time, as it says more on a machine that others use too;
 memory is the most that a process had resident, and by how much that exceeds what it had before the model was made.
@@ -40,8 +41,10 @@ class Sizes:
     fused: bool = False
     compile: bool = False
     network: str = ""
+    precision: str = "f32"
 
 
+CHOICES = {"device": ("host", "webgpu", "vulkan"), "precision": ("f32", "f16", "bf16")}
 MODELS: dict[str, dict[str, Any]] = {
     "characters": {},
     **{name: {"network": name} for name in NETWORKS},
@@ -49,8 +52,8 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def pumice_step(sizes: Sizes) -> Callable[[Any, Any], float]:
-    """A step of ours."""
+def pumice_step(sizes: Sizes, device: Any = None) -> Callable[[Any, Any], float]:
+    """A step of ours, on the device that is given or that the sizes name."""
     import pumice as pm
     from pumice import nn, optim
 
@@ -74,7 +77,8 @@ def pumice_step(sizes: Sizes) -> Callable[[Any, Any], float]:
         return nn.cross_entropy(model(x), y)
 
     shape = pm.spec(sizes.batch, sizes.context, dtype="i32")
-    step = pm.train.compile_step(Model(), loss, optim.AdamW(1e-3), {"x": shape, "y": shape}, device=sizes.device)
+    options: dict[str, Any] = {"device": device or sizes.device, "precision": sizes.precision}
+    step = pm.train.compile_step(Model(), loss, optim.AdamW(1e-3), {"x": shape, "y": shape}, **options)
     return lambda x, y: float(step(x=x, y=y))
 
 
@@ -121,10 +125,13 @@ def torch_step(sizes: Sizes) -> Callable[[Any, Any], float]:
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.01, fused=sizes.fused or None)
 
     forward = torch.compile(model) if sizes.compile else model
+    if sizes.precision not in ("f32", "bf16"):
+        raise ValueError(f"PyTorch's side has the precisions f32 and bf16, not {sizes.precision}")
 
     def step(x: Any, y: Any) -> float:
-        logits = forward(torch.from_numpy(x).to(device))
-        loss = F.cross_entropy(logits.view(-1, sizes.vocab), torch.from_numpy(y).to(device).view(-1).long())
+        with torch.autocast(device.type, torch.bfloat16, enabled=sizes.precision == "bf16"):
+            logits = forward(torch.from_numpy(x).to(device))
+            loss = F.cross_entropy(logits.view(-1, sizes.vocab), torch.from_numpy(y).to(device).view(-1).long())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -133,8 +140,8 @@ def torch_step(sizes: Sizes) -> Callable[[Any, Any], float]:
     return step
 
 
-def works(side: str, sizes: Sizes) -> dict[str, Callable[..., Any]]:
-    """What the process of a side answers to."""
+def works(side: str, sizes: Sizes, device: Any = None) -> dict[str, Callable[..., Any]]:
+    """What the process of a side answers to; `device` is one of ours that is open already."""
     import numpy as np
 
     if side == "torch":
@@ -147,7 +154,7 @@ def works(side: str, sizes: Sizes) -> dict[str, Callable[..., Any]]:
         step = torch_train(network, sizes.threads, sizes.device) if side == "torch" else pumice_train(network, sizes.device)
         x, y = network.batch()
     else:
-        step = (torch_step if side == "torch" else pumice_step)(sizes)
+        step = torch_step(sizes) if side == "torch" else pumice_step(sizes, device)
         generator = np.random.default_rng(0)
         # Text in which each character follows from the one before, so that there is something to learn.
         start = generator.integers(0, sizes.vocab, (sizes.batch, 1))
@@ -218,13 +225,15 @@ def main() -> None:
         if isinstance(value, bool):
             parser.add_argument(f"--{name}", action="store_true", default=None)
         else:
-            parser.add_argument(f"--{name}", type=type(value), choices=("host", "webgpu") if name == "device" else None)
+            parser.add_argument(f"--{name}", type=type(value), choices=CHOICES.get(name))
     args = parser.parse_args()
     if args.serve:
         serve(works(args.serve, Sizes(**json.loads(args.sizes))))
         return
     given = {name: value for name in asdict(Sizes()) if (value := getattr(args, name)) is not None}
     sizes = Sizes(**{**MODELS[args.model], **given})
+    if sizes.network and sizes.precision != "f32":
+        parser.error(f"--precision is for transformers: {sizes.network} is measured in f32")
     torch_python = None if args.alone or not has_modules(args.torch_python, "torch") else args.torch_python
     if torch_python is None and not args.alone:
         print(f"{args.torch_python} has no torch, only Pumice is measured: --torch-python names another Python")

@@ -18,6 +18,11 @@ ELSEWHERE = {"gpu_peers.py", "ops_peers.py", "plot.py", "splats_peer.py"}
 PARTS = {
     "batch_sides.py",
     "cpu_sides.py",
+    "gpu_batch.py",
+    "gpu_bench.py",
+    "gpu_math.py",
+    "gpu_nets.py",
+    "gpu_text.py",
     "measure.py",
     "ops_works.py",
     "precision_sides.py",
@@ -40,6 +45,9 @@ def test_help(script: str) -> None:
     [
         ("cpu.py", ["--only", "smollm2,nothing"], "nothing is not among start,smollm2"),
         ("gpu.py", ["--only", "nothing"], "nothing is not among matmul"),
+        ("gpu.py", ["--precision", "exact,f8"], "f8 is not among exact,f16,bf16"),
+        ("batch.py", ["--device", "cuda"], "--device is host, webgpu or vulkan, not cuda"),
+        ("train_step.py", ["--model", "mlp", "--precision", "f16"], "--precision is for transformers: mlp is measured in f32"),
         ("ops.py", ["--only", "nothing"], "nothing is not among fft"),
         ("scaling.py", ["--only", "nothing"], "nothing is not among layers"),
         ("batch.py", ["--sequences", "1,0"], "'1,0' is no list of numbers from 1 on"),
@@ -79,6 +87,55 @@ def test_every_op_of_the_table_runs(device: str, tmp_path: Path) -> None:
     [rows] = json.loads(out.read_text())["tables"].values()
     assert len(rows) > 30 and all(row["ours"] > 0 for row in rows)
     assert all(row["peer"] > 0 for row in rows if row["peer_name"] == "closed form")
+
+
+GPU_APIS = ["webgpu", pytest.param("vulkan", marks=pytest.mark.vulkan)]
+
+
+def run_gpu_table(folder: Path, device: str, *args: str) -> dict[str, dict[str, Any]]:
+    """The rows of bench/gpu.py at tiny sizes and without peers, by key."""
+    out = folder / "found.json"
+    options = ["--small", "--alone", "--rounds", "1", "--devices", device, "--json", str(out)]
+    done = subprocess.run([sys.executable, str(BENCH / "gpu.py"), *options, *args], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [rows] = json.loads(out.read_text())["tables"].values()
+    assert all(row["device"] == device and row["goal"] is None for row in rows)
+    return {row["key"].removesuffix(f" {device}"): row for row in rows}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", GPU_APIS)
+def test_groups_of_the_gpu_table(device: str, tmp_path: Path) -> None:
+    rows = run_gpu_table(tmp_path, device, "--only", "matmul,train,vit", "--precision", "exact")
+    assert list(rows) == ["matmul f32", "matmul f16", "matmul f16 torch", "matmul bf16 torch", "train", "vit"]
+    assert all(row["ours"] > 0 for row in rows.values())
+
+
+@pytest.mark.gpu
+def test_a_train_step_of_the_gpu_table_in_half_precision_learns_as_in_f32(tmp_path: Path) -> None:
+    rows = run_gpu_table(tmp_path, "webgpu", "--only", "train", "--precision", "f16")
+    assert list(rows) == ["train f16", "train losses f16"]
+    losses = rows["train losses f16"]["data"]
+    assert len(losses["losses"]) == len(losses["f32"]) > 1 and losses["losses"] != losses["f32"]
+    assert rows["train losses f16"]["ours"] < 1
+
+
+def test_the_gpu_table_names_a_precision_that_a_row_cannot_have() -> None:
+    code = "from gpu_bench import precision_option; print(precision_option(lambda graph: None, 'f16'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=BENCH)
+    assert done.returncode == 1 and "takes no precision: only exact can be measured, not f16" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", GPU_APIS)
+def test_every_row_of_the_gpu_table(device: str, tmp_path: Path) -> None:
+    rows = run_gpu_table(tmp_path, device)
+    begins = ["matmul", "matvec", "dispatches", "minilm", "minilm f16", "vit", "train", "smollm2", "llama1b", "tiny", "qwen1.5b"]
+    assert not [name for name in begins if not any(key.startswith(name) for key in rows)]
+    assert {f"matvec {kind}" for kind in ("f16", "q8_0", "q6_k", "q4_k", "q5_k")} <= set(rows)
+    # What is measured may be 0 only where 0 is best.
+    assert all(row["ours"] > 0 or row["unit"] == "%" for row in rows.values())
 
 
 @pytest.mark.gpu
