@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,7 @@ from pumice.plan.plan import Plan, PlanOptions
 
 import harness
 
-# As large as the software device has memory for: those of two stages are tried in their smaller sizes.
-TILES = [replace(tile, stages=1) if tile.shared_bytes > 32 << 10 else tile for tile, _ in matmul.FRAGMENTS]
+TILES = [tile for tile, _ in matmul.FRAGMENTS]
 KINDS = ("f16", "bf16")
 
 
@@ -68,13 +66,6 @@ def test_every_tile(monkeypatch: pytest.MonkeyPatch, tile: Any, turned: bool) ->
     check(graph, {"x": x, "w": w}, tile.name)
 
 
-@pytest.mark.parametrize("stages", [1, 2])
-def test_stages(monkeypatch: pytest.MonkeyPatch, stages: int) -> None:
-    monkeypatch.setattr(matmul, "FRAGMENTS", ((replace(TILES[4], stages=stages), 1e12),))
-    graph = pm.trace(lambda x, w: x @ w, x=pm.spec(70, 200, dtype="f16"), w=pm.spec(200, 72, dtype="f16"))
-    check(graph, {"x": random(70, 200, kind="f16"), "w": random(200, 72, kind="f16", seed=1)}, "fragments")
-
-
 # Sizes of which vectors of eight divide all, some or none; and the least that matrices take.
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("left", ["f32", "f16", "bf16"])
@@ -116,6 +107,12 @@ def test_epilogue_batch_and_rows() -> None:
     check(batches, {"a": random(2, 3, 17, 24), "b": random(3, 24, 33, seed=1)}, "fragments f16")
 
 
+def test_16_bit_results_are_packed_by_the_matmul_itself() -> None:
+    graph = pm.trace(lambda x, w: x @ w + 1.0, x=pm.spec(40, 64, dtype="f16"), w=pm.spec(64, 72, dtype="f16"))
+    check(graph, {"x": random(40, 64, kind="f16"), "w": random(64, 72, kind="f16", seed=1)}, "fragments")
+    assert len(plan_of(graph).steps) == 1
+
+
 def test_parts_of_k(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "FRAGMENTS", ((TILES[-1], 1e12),))
     graph = with_precision(pm.trace(lambda x, w: x @ w.T, x=pm.spec(24, 4096), w=pm.spec(40, 4096)), "f16")
@@ -137,7 +134,6 @@ def test_quantised_weights(kind: str, q: str) -> None:
 def test_every_quantised_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> None:
     from pumice.core.blocks import quantize_rows
 
-    tile = replace(tile, stages=1) if tile.shared_bytes > 32 << 10 else tile
     monkeypatch.setattr(qmatmul, "FRAGMENTS", (tile,))
     n, m = tile.bn + 4, tile.bm + 3
     w = quantize_rows(dtype("q4_0"), random(n, 96, seed=1))

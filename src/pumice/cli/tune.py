@@ -13,12 +13,15 @@ import numpy as np
 from pumice.backends.tuning import save_user_entry
 from pumice.core.tuning import Tuning
 from pumice.errors import InputError
-from pumice.kernels.routines.matmul import MEASURED_TILES
+from pumice.kernels.routines.fragments import FragmentTile
+from pumice.kernels.routines.matmul import FRAGMENTS, MEASURED_TILES
 from pumice.kernels.routines.tile import Tile, fitting
 from pumice.run.device import Device
 
 # Workgroups a core, for which the table has rates; the length of K they are measured with; runs, of which the median counts.
 GROUPS, K, REPEATS = (1, 2, 4), 512, 9
+# On matrix units the same takes a longer K to be as good a measure.
+MATRIX_K = 2048
 # Cores are counted with long matmuls: one more workgroup than cores must be seen to take longer.
 _LONG_K, _MOST_CORES, _LONGER = 4096, 1024, 1.1
 
@@ -33,9 +36,12 @@ def tune(device: Device, say: Callable[[str], None]) -> tuple[str, dict[str, Any
     cores = count_cores(lambda groups: _seconds(device, tiles[0], groups, _LONG_K))
     entry["cores"] = cores
     say(f"{cores} cores")
-    for tile in tiles:
-        work = 2e-9 * tile.bm * tile.bn * K
-        rates = [float(f"{work * each / _seconds(device, tile, each * cores, K):.4g}") for each in GROUPS]
+    matrices = fitting(caps, [tile for tile, _ in FRAGMENTS]) if caps.matrix_f16 else []
+    both: list[Tile | FragmentTile] = [*tiles, *matrices]
+    for tile in both:
+        k = MATRIX_K if isinstance(tile, FragmentTile) else K
+        work = 2e-9 * tile.bm * tile.bn * k
+        rates = [float(f"{work * each / _seconds(device, tile, each * cores, k):.4g}") for each in GROUPS]
         entry["tiles"][tile.key] = rates
         say(f"{tile.name}: " + ", ".join(f"{rate:g}" for rate in rates) + " GFLOP/s a core")
     return "-".join(caps.name.lower().split()), entry
@@ -73,8 +79,11 @@ def grid(groups: int) -> tuple[int, int]:
     return down, groups // down
 
 
-def _seconds(device: Device, tile: Tile, groups: int, k: int) -> float:
-    """Device time of a matmul of `groups` whole tiles, planned for a device whose only tile is this one."""
+def _seconds(device: Device, tile: Tile | FragmentTile, groups: int, k: int) -> float:
+    """Device time of a matmul of `groups` whole tiles, planned for a device whose only tile is this one.
+
+    On matrix units operands are f16, and the right one is transposed, as weights are.
+    """
     import pumice as pm
     from pumice.plan.build import build_plan
     from pumice.run.executable import Executable
@@ -82,9 +91,12 @@ def _seconds(device: Device, tile: Tile, groups: int, k: int) -> float:
 
     down, across = grid(groups)
     shapes = {"a": (down * tile.bm, k), "b": (k, across * tile.bn)}
-    params = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    turned = isinstance(tile, FragmentTile)
+    if turned:
+        shapes["b"] = shapes["b"][::-1]
+    params = {name: np.ones(shape, np.float16 if turned else np.float32) for name, shape in shapes.items()}
     only = Tuning("measured", (), 1, (1,), ((tile.key, (1.0,)),))
-    graph = pm.trace(lambda params: (params["a"] @ params["b"],), params=params)
+    graph = pm.trace(lambda params: (params["a"] @ (params["b"].T if turned else params["b"]),), params=params)
     with Executable(build_plan(graph, device.caps.with_(tuning=only)), Store.temporary(device)) as exe:
         exe.set_params(params)
         found = exe.profile(outputs=[], repeats=REPEATS).steps

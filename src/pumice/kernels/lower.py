@@ -42,6 +42,9 @@ def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
     lower = _lowering(ctx.graph.nodes[group.anchor])
     if all(t.dtype.per_word == 1 for t in types) or group.inplace is not None:  # in place, packed values are written by words
         return lower(ctx, group)
+    kernels = kernels_of(ctx.graph.nodes[group.anchor])
+    if kernels is not None and kernels.packs is not None and kernels.packs(ctx, group):
+        return lower(ctx, group)
     store = tuple(
         v if t.dtype.per_word == 1 else ctx.temp(TensorType(_WIDE[t.dtype.compute], t.shape))
         for v, t in zip(group.written, types, strict=True)

@@ -74,7 +74,8 @@ class Kernel:
 
     `workgroup` is its number of invocations, all along x, `shared_bytes` its workgroup memory as WebGPU counts it. `features` are
     those of WebGPU that it needs, by their names in WGSL, and those of matrix units; the text has no `enable` lines, as compilers
-    differ in which they want: a runtime adds them. `origin` decides which guards it is compiled with, and is no part of what the kernel is.
+    differ in which they want: a runtime adds them. `origin` decides which guards it is compiled with, and is no part of what the
+    kernel is.
     """
 
     name: str

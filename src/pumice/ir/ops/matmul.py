@@ -372,8 +372,8 @@ register(
             "scalar; rank 0 is refused. Both operands have one dtype out of f32, f16, bf16, i32, u32, and so has the result; two "
             "floats that differ give f32. f16 and bf16 sum in f32 and round once at the end; i32 and u32 wrap modulo 2^32. The "
             "order of summation is not fixed. K = 0 gives zeros. With the precision f16 or bf16, a device that has matrix units "
-            "for such floats may round operands to them first, where f16 turns numbers beyond 65504 into infinities; others compute "
-            "as with exact."
+            "for such floats may round operands to them first, where f16 turns numbers beyond 65504 into infinities; others "
+            "compute as with exact."
         ),
     )
 )

@@ -47,6 +47,7 @@ class RoutineKernels:
     `pulls(ctx, node)`: whether they can compute the operands that the op's traits name as they read them.
     `reads_rows(ctx, node)`: whether they read whole rows of the weight for few vectors, so that one can compute gate and up.
     `fits(caps, graph, node)`: whether the target can run them; else the op is composed of others.
+    `packs(ctx, group)`: whether they store 16-bit results themselves, two a word; else another kernel packs them.
     """
 
     lower: Callable[[LowerContext, Group], list[Lowered]]
@@ -54,6 +55,7 @@ class RoutineKernels:
     pulls: Callable[[LowerContext, Node], bool] | None = None
     reads_rows: Callable[[LowerContext, Node], bool] | None = None
     fits: Callable[[Caps, Graph, Node], bool] | None = None
+    packs: Callable[[LowerContext, Group], bool] | None = None
 
 
 def _never_lowered(ctx: LowerContext, group: Group) -> list[Lowered]:
@@ -66,7 +68,9 @@ _CONV = RoutineKernels(conv.lower_conv, conv.VARIANTS)
 _SORT = RoutineKernels(sort.lower_sort, sort.VARIANTS)
 _FFT = RoutineKernels(fft.lower_fft, fft.VARIANTS, fits=fft.has_kernel)
 ROUTINES: Mapping[str, RoutineKernels] = {
-    "matmul": RoutineKernels(matmul.lower_matmul, matmul.VARIANTS, matmul.pulls_left, matmul.reads_rows),
+    "matmul": RoutineKernels(
+        matmul.lower_matmul, matmul.VARIANTS, matmul.pulls_left, matmul.reads_rows, packs=matmul.packs_results
+    ),
     "qmatmul": RoutineKernels(qmatmul.lower_qmatmul, matmul.VARIANTS, qmatmul.pulls_left, qmatmul.pulls_left, qmatmul.has_kernel),
     "grouped_matmul": RoutineKernels(grouped.lower_grouped_matmul, grouped.VARIANTS),
     "grouped_matmul_grad_weight": RoutineKernels(grouped.lower_grouped_grad_weight, grouped.VARIANTS),

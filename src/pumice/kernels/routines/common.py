@@ -170,13 +170,18 @@ def gated_value(p: Puller, gate_up: Sequence[int], idx: Index, values: Sequence[
 
 
 def stores_fours(p: Puller) -> bool:
-    """Whether a kernel may store the root four elements at a time: one a word, and not over what it reads."""
-    return p.ctx.type(p.group.root).dtype.per_word == 1 and p.group.inplace is None and not p.group.store
+    """Whether a kernel may store the root four elements at a time: up to two a word, and not over what it reads."""
+    return p.ctx.type(p.group.root).dtype.per_word <= 2 and p.group.inplace is None and not p.group.store
 
 
 def store_four(p: Puller, first: Index, values: Sequence[str]) -> None:
     """Store four neighbours of the root, from the index `first` on, which begins a vec4."""
     t = p.ctx.type(p.group.root)
+    if t.dtype.per_word == 2:
+        word, out = p.kb.let(f"({p.linear(t.shape, first)}) / 2u", "word"), p.kb.write(p.group.root, t.dtype)
+        for i in range(2):
+            p.kb.emit(out.store_word(plus(word, f"{i}u"), values[2 * i : 2 * i + 2]))
+        return
     p.kb.emit(p.kb.write(p.group.root, t.dtype, wide=True).store_four(f"({p.linear(t.shape, first)}) / 4u", values))
 
 

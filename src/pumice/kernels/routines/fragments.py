@@ -29,7 +29,7 @@ TILES_NAME = "tiles"
 
 @dataclass(frozen=True, slots=True)
 class FragmentTile:
-    """bm × bn results per workgroup, bk of K at a time, wm × wn results per subgroup, tiles for `stages` steps of K.
+    """bm × bn results per workgroup, bk of K at a time, wm × wn results per subgroup.
 
     >>> t = FragmentTile(128, 128, 32, 64, 64)
     >>> t.threads, t.name
@@ -41,7 +41,6 @@ class FragmentTile:
     bk: int
     wm: int
     wn: int
-    stages: int = 2
     kind: Kind = "f16"
     fewer: int = 1
 
@@ -58,7 +57,7 @@ class FragmentTile:
         return (width if along else self.bk) * self.pitch(width, along=along)
 
     def pitch(self, width: int, *, along: bool) -> int:
-        """vec4s from one row to the next, where rows go `along` K, else from one k to the next; one more avoids bank conflicts."""
+        """vec4s from one row to the next, if rows go `along` K, else from one k to the next; one more avoids bank conflicts."""
         return (self.bk if along else width) // EACH + 1
 
     @property
@@ -70,7 +69,7 @@ class FragmentTile:
     def shared_bytes(self) -> int:
         """The most that any layout of the operands takes."""
         tiles = sum(max(self.vectors(w, along=along) for along in (True, False)) for w in (self.bm, self.bn))
-        return 16 * max(self.stages * tiles, self.subgroups * SIZE * self.result_pitch)
+        return 16 * max(tiles, self.subgroups * SIZE * self.result_pitch)
 
     def groups(self, m: int, n: int) -> int:
         """Workgroups for m × n results."""
@@ -78,7 +77,16 @@ class FragmentTile:
 
     @property
     def name(self) -> str:
-        return f"fragments {self.kind} {self.bm}x{self.bn}x{self.bk} {self.wm}x{self.wn}"
+        return f"fragments {self.kind} {self._sizes}"
+
+    @property
+    def key(self) -> str:
+        """The name in the tuning table: the rates of both kinds are the same."""
+        return f"fragments {self._sizes}"
+
+    @property
+    def _sizes(self) -> str:
+        return f"{self.bm}x{self.bn}x{self.bk} {self.wm}x{self.wn}"
 
 
 def matrix_kind(caps: Caps, left: DType, right: DType, precision: str) -> Kind | None:
@@ -98,7 +106,7 @@ def matrix_kind(caps: Caps, left: DType, right: DType, precision: str) -> Kind |
 
 
 class FragmentLoader(Protocol):
-    """Brings tiles of one operand in: `fetch` reads the tile at k0 into registers, `put` writes it to the stage at `base`."""
+    """Brings tiles of one operand in: `fetch` reads the tile at k0 into registers, `put` writes it to the tile at `base`."""
 
     along: bool
 
@@ -233,8 +241,8 @@ def emit_fragments(p: Puller, tile: FragmentTile, k: Extent, a: FragmentLoader, 
     kb = p.kb
     kb.need(f"matrix_{tile.kind}", "subgroups")
     sizes = [tile.vectors(w, along=side.along) for w, side in ((tile.bm, a), (tile.bn, b))]
-    starts = [0, tile.stages * sizes[0]]
-    total = max(tile.stages * sum(sizes), tile.subgroups * SIZE * tile.result_pitch)
+    starts = ["0u", f"{sizes[0]}u"]
+    total = max(sum(sizes), tile.subgroups * SIZE * tile.result_pitch)
     kb.shared(TILES_NAME, "vec4<f32>", total)
     across = tile.bn // tile.wn
     kb.emit(f"let sub = lid / {LANES}u;")
@@ -246,45 +254,29 @@ def emit_fragments(p: Puller, tile: FragmentTile, k: Extent, a: FragmentLoader, 
             kb.emit(f"var acc{i}_{j} = coop_mat{SIZE}x{SIZE}<f32, C>();")
     size = kb.dim(k)
 
-    def base(which: int, stage: str) -> str:
-        return plus(f"{starts[which]}u", "0u" if stage == "0u" else f"{stage} * {sizes[which]}u")
-
     kb.open(f"if ({size} > 0u)")
-    for which, loader in enumerate((a, b)):
-        loader.fetch("0u")
-        loader.put(base(which, "0u"))
+    a.fetch("0u")
+    b.fetch("0u")
     kb.close()
-    kb.emit("workgroupBarrier();")
-    stage, following = ("stage", "1u - stage") if tile.stages > 1 else ("0u", "0u")
-    if tile.stages > 1:
-        kb.emit("var stage = 0u;")
+    # One set of tiles: a second one, filled while the first is multiplied, was slower, as it halves the workgroups on a core.
     kb.open(f"for (var k0 = 0u; k0 < {size}; k0 += {tile.bk}u)")
+    a.put(starts[0])
+    b.put(starts[1])
+    kb.emit("workgroupBarrier();")
     kb.emit(f"let k_next = k0 + {tile.bk}u;")
     # Prefetch the next tiles while these are multiplied.
     kb.open(f"if (k_next < {size})")
     a.fetch("k_next")
     b.fetch("k_next")
     kb.close()
+    pitches = [tile.pitch(w, along=side.along) for w, side in ((tile.bm, a), (tile.bn, b))]
     for kk in range(tile.bk // SIZE):
-        lefts = [
-            _load(kb, "A", base(0, stage), f"sub_m + {i * SIZE}u", kk, tile.pitch(tile.bm, along=a.along), along=a.along)
-            for i in range(rows)
-        ]
+        lefts = [_load(kb, "A", starts[0], f"sub_m + {i * SIZE}u", kk, pitches[0], along=a.along) for i in range(rows)]
         for j in range(columns):
-            right = _load(kb, "B", base(1, stage), f"sub_n + {j * SIZE}u", kk, tile.pitch(tile.bn, along=b.along), along=b.along)
+            right = _load(kb, "B", starts[1], f"sub_n + {j * SIZE}u", kk, pitches[1], along=b.along)
             for i in range(rows):
                 kb.emit(f"acc{i}_{j} = coopMultiplyAdd({lefts[i]}, {right}, acc{i}_{j});")
-    if tile.stages == 1:
-        kb.emit("workgroupBarrier();")
-    else:
-        kb.emit(f"let next_stage = {following};")
-    kb.open(f"if (k_next < {size})")
-    for which, loader in enumerate((a, b)):
-        loader.put(base(which, "0u" if tile.stages == 1 else "next_stage"))
-    kb.close()
     kb.emit("workgroupBarrier();")
-    if tile.stages > 1:
-        kb.emit("stage = next_stage;")
     kb.close()
     return total
 

@@ -24,7 +24,7 @@ from pumice.kernels.routines.direct import Barrierless, decide_direct, emit_dire
 from pumice.kernels.routines.fragments import SIZE, FragmentTile, Kind, matrix_kind
 from pumice.kernels.routines.matvec import MAX_VECTORS, Matvec, Roles, decide_matvec, emit_matvec
 from pumice.kernels.routines.matvec_lanes import MatvecLanes, decide_lanes, emit_lanes
-from pumice.kernels.routines.split_k import Split, decide_split, guess_parts, lower_split, most_parts
+from pumice.kernels.routines.split_k import PARTS, Split, decide_split, guess_parts, join_seconds, lower_split, most_parts
 from pumice.kernels.routines.tile import Tile, choose_tile, fitting, tile_origin
 
 # What each variant is for, by how its name begins; the longer beginnings first.
@@ -62,17 +62,21 @@ MEASURED_TILES = (
     Tile(32, 64, 32, 4, 4, slices=2),
     Tile(32, 16, 32, 4, 4, slices=4),
 )
-# Tiles of matrix units with the floating-point operations a second of one workgroup, measured on an H200 that all of them fill.
+# Tiles of matrix units, with the operations a second of one workgroup as on an H200 that all of them fill: what adapters
+# without measured rates are taken to have.
 FRAGMENTS = (
-    (FragmentTile(128, 128, 32, 64, 64), 2.0e12),
-    (FragmentTile(128, 64, 32, 64, 32), 1.6e12),
-    (FragmentTile(64, 128, 32, 32, 64), 1.6e12),
-    (FragmentTile(64, 64, 64, 32, 32), 1.1e12),
-    (FragmentTile(32, 64, 64, 16, 32), 0.6e12),
-    (FragmentTile(16, 64, 64, 16, 16), 0.3e12),
+    (FragmentTile(128, 128, 32, 64, 64), 1.8e12),
+    (FragmentTile(128, 64, 32, 64, 32), 1.2e12),
+    (FragmentTile(64, 128, 32, 32, 64), 1.2e12),
+    (FragmentTile(64, 64, 64, 32, 32), 1.0e12),
+    (FragmentTile(64, 64, 32, 32, 32), 0.9e12),
+    (FragmentTile(32, 128, 32, 32, 32), 0.6e12),
+    (FragmentTile(32, 64, 64, 16, 32), 0.5e12),
+    (FragmentTile(16, 128, 64, 16, 32), 0.5e12),
+    (FragmentTile(16, 64, 64, 16, 16), 0.4e12),
 )
-# What a workgroup costs beside its operations, and a second kernel that adds parts: seconds.
-_START, _JOIN = 2e-6, 4e-6
+# The least of K that a part has, in steps of a tile.
+_LEAST_STEPS = 4
 # Padding of a tile: at most this many times the results that exist.
 _WASTE = 4
 # Below this length of K the threads of a matvec would have nothing to share.
@@ -239,20 +243,29 @@ def fragment_tile(caps: Caps, kind: Kind, m: int, n: int, k: int, batch: int, mo
     """
     if min(m, n) <= SIZE // 2 or k < SIZE:
         return None
-    best: tuple[float, FragmentTile | Split] | None = None
-    for tile, rate in FRAGMENTS:
-        if tile.threads > caps.max_invocations or tile.shared_bytes > caps.workgroup_memory:
-            continue
-        for parts in (1, 2, 4, 8, 16):
-            if parts > most or (parts > 1 and k // parts < 4 * tile.bk):
-                break
-            rounds = -(-tile.groups(m, n) * batch * parts // caps.busy_groups)
-            each = 2.0 * tile.bm * tile.bn * (-(-(k // parts) // tile.bk) * tile.bk) / rate
-            seconds = rounds * (_START + each) + (_JOIN + 8 * parts * m * n / 1.5e12 if parts > 1 else 0.0)
-            if best is None or seconds < best[0]:
-                chosen = replace(tile, kind=kind)
-                best = (seconds, chosen if parts == 1 else Split(chosen, parts))
-    return None if best is None else best[1]
+    tuning = caps.tuning
+    rates = {tile: rate for tile, rate in FRAGMENTS if tile in fitting(caps, [tile])}
+    known = [tile for tile in rates if tuning is not None and tile.key in tuning.times]
+
+    def seconds(tile: FragmentTile, parts: int) -> float:
+        groups, each = tile.groups(m, n) * batch * parts, 2.0 * tile.bm * tile.bn * (-(-(k // parts) // tile.bk) * tile.bk)
+        if tuning is not None and known:
+            found = tuning.seconds(tile.key, groups, each)
+        else:
+            found = -(-groups // caps.busy_groups) * each / rates[tile]
+        return found + (join_seconds(parts, m, n) if parts > 1 else 0.0)
+
+    choices = [
+        (tile, parts)
+        for tile in known or rates
+        for parts in (1, *PARTS)
+        if parts == 1 or (parts <= most and k // parts >= _LEAST_STEPS * tile.bk)
+    ]
+    if not choices:
+        return None
+    tile, parts = min(choices, key=lambda choice: seconds(*choice))
+    chosen = replace(tile, kind=kind)
+    return chosen if parts == 1 else Split(chosen, parts)
 
 
 def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int, *, most: int = 1) -> Tile | Split | None:
@@ -276,28 +289,40 @@ def measured_tile(caps: Caps, m: int, n: int, k: int, batch: int, *, most: int =
     return decide_split(tuning, known, m, n, k, most, seconds(best)) or best
 
 
-def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
-    """matmul with its epilogue as one kernel."""
+def packs_results(ctx: LowerContext, group: Group) -> bool:
+    """Whether a matmul stores its 16-bit results itself: on matrix units, where four neighbours of a row are whole words."""
+    if not (ctx.caps.matrix_f16 or ctx.caps.matrix_bf16) or ctx.type(group.root).dtype.per_word != 2:
+        return False
     s = problem(ctx, group)
+    whole = len(group.written) == 1 and s.has_columns and divide_exactly(s.n, 4) is not None
+    return whole and isinstance(_choose(ctx, group, s)[0], FragmentTile)
+
+
+def _choose(ctx: LowerContext, group: Group, s: MatmulProblem) -> tuple[Choice, int, bool]:
+    """The variant, for how many vectors, and whether those are on the right."""
+    assert group.anchor is not None
     computed = s.a is None and isinstance(s.k, int)
     parts = most_parts(s.k) if s.a is not None and not s.batch and s.has_columns and s.compute == "f32" else 1
     along = {"a_along": s.a is None or s.a.k_fast, "b_along": s.b.k_fast}
-    gate_up = gate_up_slices(ctx, group)
-
+    slices = max(1, len(gate_up_slices(ctx, group)))
     kind = None
     if s.a is not None and s.compute == "f32":
-        precision = ctx.graph.nodes[group.anchor].attr["precision"] if group.anchor is not None else "exact"
-        kind = matrix_kind(ctx.caps, *(ctx.type(side.leaf).dtype for side in (s.a, s.b)), precision)
+        precision = ctx.graph.nodes[group.anchor].attr["precision"]
+        kind = matrix_kind(ctx.caps, ctx.type(s.a.leaf).dtype, ctx.type(s.b.leaf).dtype, precision)
 
     def chosen(m: int, n: int, k: int, batch: int) -> tuple[Choice, int, bool]:
-        """The variant, for how many vectors, and whether those are on the right."""
-        slices = max(1, len(gate_up))
         found = decide(ctx.caps, m, n, k, batch, **along, computed=computed, slices=slices, most=parts, kind=kind)
         if isinstance(found, Barrierless):
             return found, 0, swaps_sides(m, n, **along)
         return (found, min(m, n), m > n) if isinstance(found, Matvec | MatvecLanes) else (found, 0, False)
 
-    choice, _, swapped = ctx.choose(group.root, chosen, s.m, s.n, s.k, product(s.batch))
+    return ctx.choose(group.root, chosen, s.m, s.n, s.k, product(s.batch))
+
+
+def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
+    """matmul with its epilogue as one kernel."""
+    s = problem(ctx, group)
+    choice, _, swapped = _choose(ctx, group, s)
     if isinstance(choice, Split):
         return lower_split(ctx, group, s, choice)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
@@ -305,7 +330,7 @@ def lower_matmul(ctx: LowerContext, group: Group) -> list[Lowered]:
     if isinstance(choice, Tile | FragmentTile):
         groups = _emit_tiles(p, s, choice)
     elif isinstance(choice, Matvec | MatvecLanes | Barrierless):
-        groups = _emit_matvec(p, s, choice, swapped=swapped, gate_up=gate_up)
+        groups = _emit_matvec(p, s, choice, swapped=swapped, gate_up=gate_up_slices(ctx, group))
     else:
         groups = _emit_naive(p, s, choice)
     return [kb.finish(groups=groups, label=ctx.label(group), variant=choice.name)]

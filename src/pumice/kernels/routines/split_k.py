@@ -20,7 +20,7 @@ from pumice.kernels.routines.tile import Tile, tile_origin
 if TYPE_CHECKING:
     from pumice.kernels.routines.matmul import MatmulProblem
 
-_PARTS = (16, 8, 4, 2)
+PARTS = (16, 8, 4, 2)
 # The least of K that a part has.
 _LEAST = 128
 # What a second kernel costs, and how fast parts are written and read again: seconds, and bytes a second.
@@ -55,7 +55,7 @@ def most_parts(k: Dim) -> int:
     >>> most_parts(1536), most_parts(100), most_parts(75)
     (16, 4, 1)
     """
-    return next((parts for parts in _PARTS if divide_exactly(k, parts) is not None), 1)
+    return next((parts for parts in PARTS if divide_exactly(k, parts) is not None), 1)
 
 
 def decide_split(tuning: Tuning, tiles: list[Tile], m: int, n: int, k: int, most: int, alone: float) -> Split | None:
@@ -70,14 +70,19 @@ def decide_split(tuning: Tuning, tiles: list[Tile], m: int, n: int, k: int, most
     True
     """
     best, choice = alone, None
-    for parts in (p for p in _PARTS if p <= most and k // p >= _LEAST):
-        join = _KERNEL + 8 * parts * m * n / _RATE
+    for parts in (p for p in PARTS if p <= most and k // p >= _LEAST):
+        join = join_seconds(parts, m, n)
         for t in tiles:
             each = -(-(k // parts) // t.bk) * t.bk
             seconds = join + tuning.seconds(t.key, t.groups(m, n) * parts, 2.0 * t.bm * t.bn * each)
             if seconds < best:
                 best, choice = seconds, Split(t, parts)
     return choice
+
+
+def join_seconds(parts: int, m: int, n: int) -> float:
+    """About how long it takes to write the parts of m × n results, read them again and add them up."""
+    return _KERNEL + 8 * parts * m * n / _RATE
 
 
 def guess_parts(m: int, n: int, k: int, most: int) -> int:
