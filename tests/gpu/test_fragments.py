@@ -141,6 +141,49 @@ def test_every_quantised_tile(monkeypatch: pytest.MonkeyPatch, tile: Any) -> Non
     check(with_precision(graph, "f16"), {"x": random(m, 96)}, tile.name, {"w": w})
 
 
+# Depths of which blocks of both sizes are made; masks, windows, groups of heads and pages as the plain kernel has them.
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        ("GQA, bshd, window", "f16"),
+        ("pages, i8", "bf16"),
+        *(
+            pytest.param(case, kind, marks=pytest.mark.slow)
+            for case, kind in (
+                ("causal", "f16"),
+                ("causal", "bf16"),
+                ("mask, deep", "f16"),
+                ("softcap, sinks", "bf16"),
+                ("pages, i8", "f16"),
+            )
+        ),
+    ],
+)
+def test_attention(case: str, kind: str) -> None:
+    r = np.random.default_rng(3)
+    b, h, hkv, sq, sk, d, attrs, extra = 1, 2, 2, 40, 50, 16, {}, {}
+    if case == "causal":
+        sk, d, attrs = 40, 64, {"causal": True}
+    elif case == "GQA, bshd, window":
+        h, attrs = 4, {"causal": True, "window": 20, "layout": "bshd"}
+    elif case == "mask, deep":
+        d, extra = 128, {"mask": r.random((1, 1, 40, 50)) < 0.7}
+    elif case == "softcap, sinks":
+        attrs, extra = {"softcap": 3.0}, {"sinks": r.standard_normal(h).astype("f4")}
+    shapes = {"q": (b, h, sq, d), "k": (b, hkv, sk, d), "v": (b, hkv, sk, d)}
+    if attrs.get("layout") == "bshd":
+        shapes = {n: (s[0], s[2], s[1], s[3]) for n, s in shapes.items()}
+    given: dict[str, Any] = {n: r.standard_normal(s).astype("f4") for n, s in shapes.items()} | extra
+    if case == "pages, i8":
+        pages = {n: r.integers(-127, 128, (6, hkv, 32, d)).astype("i1") for n in "kv"}
+        scales = {f"{n}_scale": (r.random((6, hkv, 32)) / 64).astype("f4") for n in "kv"}
+        given |= pages | scales | {"kv_index": np.array([[4, 1]], "i4"), "kv_len": np.array([45], "i4")}
+    graph = pm.trace(lambda **t: pm.attention(t.pop("q"), t.pop("k"), t.pop("v"), **t, **attrs), **{
+        n: pm.spec(*a.shape, dtype=a.dtype) for n, a in given.items()
+    })  # fmt: skip
+    check(with_precision(graph, kind), given, f"fragments {kind}")  # type: ignore[arg-type]
+
+
 def test_gradients_keep_the_precision() -> None:
     def loss(params: Any, x: Any) -> Any:
         return pm.sum(pm.tanh(x @ params["w"]))

@@ -26,7 +26,8 @@ def with_precision(graph: Graph, precision: Precision) -> Graph:
     r = Rebuilder(graph)
     for n in graph:
         if "precision" in n.attr:
-            r.ids[n.id] = r.add(n.op, [r.ids[i] for i in n.args], {**n.attr, "precision": wanted(n)}, n.where)
+            inputs = [None if i is None else r.ids[i] for i in n.inputs]
+            r.ids[n.id] = r.add(n.op, inputs, {**n.attr, "precision": wanted(n)}, n.where)
         else:
             r.keep(n)
     return r.finish()

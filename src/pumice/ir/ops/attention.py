@@ -12,6 +12,7 @@ import numpy as np
 from pumice.core import dtypes
 from pumice.core.dims import Dim, Shape, shape_text
 from pumice.core.dtypes import DType
+from pumice.core.precisions import FLOAT_PRECISIONS, check_precision
 from pumice.errors import DTypeError, InputError, ShapeError
 from pumice.ir.gradients.attention import attention as attention_gradient
 from pumice.ir.gradients.linear import rope as rope_gradient
@@ -30,7 +31,7 @@ from pumice.ir.rules import broadcast, given, require_kind, rng, same_dtype
 from pumice.ir.traits import Sizes, Traits
 from pumice.ir.types import TensorType
 
-_ATTENTION_ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "softcap": None}
+_ATTENTION_ATTRS = {"layout": "bhsd", "causal": False, "window": None, "scale": None, "softcap": None, "precision": "exact"}
 
 
 def _check_kind(t: TensorType, name: str, kind: str) -> None:
@@ -106,6 +107,7 @@ def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
     same_dtype((k, v))
     _check_scales(k, v, types[8], types[9])
     _check_attention_attrs(attrs)
+    check_precision(attrs["precision"], FLOAT_PRECISIONS)
     layout = attrs["layout"]
     order = "[B, H, S, D]" if layout == "bhsd" else "[B, S, H, D]"
     shapes = f"q {shape_text(q.shape)}, k {shape_text(k.shape)}, v {shape_text(v.shape)}"
@@ -324,6 +326,8 @@ def _attention_samples() -> Iterator[Sample]:
     yield make("window, not causal", sq=5, sk=9, window=4)
     yield make("window and offset, several chunks", sq=2, sk=130, causal=True, window=40, offset=[60, 120])
     yield make("softcap", softcap=1.5)
+    yield make("precision f16", sq=20, sk=40, d=16, causal=True, precision="f16")
+    yield make("precision bf16, GQA", hkv=2, sq=20, sk=40, d=32, precision="bf16")
     yield make("scale", scale=0.5)
     yield make("scale, softcap, causal", hkv=2, scale=2.0, softcap=3.0, causal=True)
     yield make("mask [1,1,Sq,Sk]", sk=8, mask=r.random((1, 1, 6, 8)) < 0.6)
@@ -454,8 +458,10 @@ register(
         error=attention_error,
         gradient=attention_gradient,
         attrs=_ATTENTION_ATTRS,
+        implied=("precision",),
         cost="compute",
         traits=Traits(
+            precisions=FLOAT_PRECISIONS,
             flops=lambda of, attrs, out: attended_pairs(of, attrs) * 2 * (of["q"][3] + of["v"][3]),
             sizes=_attention_sizes,
             demand=_attention_demand,
@@ -475,7 +481,8 @@ register(
             "depth, by which each vector is multiplied; the arithmetic is f32, the result has q's dtype, layout and Dv. Hidden "
             "keys must hold finite values: a weight of 0 may be multiplied. sinks [H] are the scores of one more key of each "
             "head, which every query sees and whose value is 0; scale, softcap and bias do not apply to them. A row with nothing "
-            "else to attend gives zeros."
+            "else to attend gives zeros. With the precision f16 or bf16, a device that has matrix units for such floats may "
+            "round q, k, v and the softmax's weights to them, as matmul does."
         ),
     )
 )

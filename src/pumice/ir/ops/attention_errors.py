@@ -6,8 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from pumice.core.precisions import MATRIX_ROUNDING
 from pumice.ir.ops.attention_math import head_groups, hidden, probabilities, scale_of, usual_layout
 from pumice.ir.precision import ULP, Array, Evaluation, U, growth
+
+
+def matrix_rounding(precision: str) -> tuple[float, float]:
+    """How far rounding to the 16 bits of a matrix unit takes a number, relative to it and at least; zeros without it."""
+    return MATRIX_ROUNDING.get(precision, 0.0), 2.0**-25 if precision == "f16" else 0.0
 
 
 def _weights(e: Evaluation, q: Array, k: Array, extras: Any) -> tuple[Array, Array, Array]:
@@ -19,6 +25,12 @@ def _weights(e: Evaluation, q: Array, k: Array, extras: Any) -> tuple[Array, Arr
     scores = np.matmul(grouped, keys).reshape(batch, heads, sq, sk)
     sizes = np.matmul(np.abs(grouped), np.abs(keys)).reshape(scores.shape) * abs(scale)
     off = U * (growth(depth) * sizes + 2 * np.abs(scores * scale))
+    rounding, least = matrix_rounding(e.attrs.get("precision", "exact"))
+    if rounding:
+        # Queries are scaled before they are rounded.
+        lengths = [np.abs(t).sum(axis=-1) for t in (grouped * abs(scale), k[:, :, None])]
+        small = least * (lengths[0][..., :, None] + abs(scale) * lengths[1][..., None, :] + least * depth).reshape(scores.shape)
+        off = off + (2 * rounding + rounding**2) * sizes + small * (1 + rounding)
     if softcap is not None:
         # tanh takes its operand with a derivative of at most 1, and is off by a few ulp itself.
         off = off + 8 * ULP * np.minimum(softcap, np.abs(scores * scale))
@@ -42,6 +54,11 @@ def attention_error(e: Evaluation) -> Array:
     p, off, _ = _weights(e, q, k, (mask, bias, offset, kv_len, *e.arrays[10:]))
     values = np.abs(v)[:, :, None]
     spread = off + U * growth(k.shape[2]) * p
+    rounding, least = matrix_rounding(e.attrs["precision"])
+    if rounding:
+        # Weights relative to the largest are rounded, and so are values.
+        spread = spread + (2 * rounding + rounding**2) * (p + off) + np.where(p > 0, least, 0.0)
+        values = values + least
     found = np.matmul(head_groups(spread, k.shape[1]), values).reshape(*q.shape[:3], v.shape[3])
     return np.asarray(found.swapaxes(1, 2) if e.attrs["layout"] == "bshd" else found)
 

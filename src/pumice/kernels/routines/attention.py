@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim
+from pumice.core.dtypes import f32
 from pumice.errors import LimitError
 from pumice.ir.graph import Node
 from pumice.ir.ops.attention_math import pages_of
@@ -13,13 +14,16 @@ from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext, find_view, shared_size
 from pumice.kernels.pull import Puller, plus
 from pumice.kernels.routines.attention_blocks import AttentionBlocks, BlockKernel, decide_blocks
+from pumice.kernels.routines.attention_fragments import AttentionFragments, FragmentBlockKernel, decide_fragments
 from pumice.kernels.routines.attention_operands import AttentionOperands
 from pumice.kernels.routines.attention_parts import FAR, HIDDEN, LOWEST, MAX_PARTS, emit_join, part_type, static_size, store_part
 from pumice.kernels.routines.attention_rows import AttentionRows, RowKernel, decide_rows
 from pumice.kernels.routines.attention_thread_groups import ThreadGroupKernel, ThreadGroups, decide_thread_groups, load_width
+from pumice.kernels.routines.fragments import Kind, matrix_kind
 
 # What each variant is for, by how its name begins; the longer beginnings first.
 VARIANTS = {
+    "fragments": "matrix units: both products of a block of queries and keys by fragments of 16-bit floats",
     "flash": "blocks of queries and keys that fit the workgroup memory and give enough workgroups",
     "rows": "barriers are slow: each thread has a query row of its own",
     "join": "joins what several workgroups found for their part of the keys",
@@ -64,20 +68,33 @@ class Flash:
 
 
 def decide(
-    caps: Caps, rows: int, keys: int, depth: int, depth_v: int, heads: int, *, stored: bool = True, width: int = 0
+    caps: Caps,
+    rows: int,
+    keys: int,
+    depth: int,
+    depth_v: int,
+    heads: int,
+    *,
+    stored: bool = True,
+    width: int = 0,
+    kind: Kind | None = None,
 ) -> Flash | AttentionBlocks | AttentionRows | ThreadGroups:
     """The block sizes for `rows` query rows (queries × heads that share keys) of `heads` batch entries × key heads.
 
-    `stored`: the queries are in memory, not computed as they are read; `width` is what `load_width` gives.
+    `stored`: the queries are in memory, not computed as they are read; `width` is what `load_width` gives. With a `kind` of
+    matrices, matrix units are used for all but few rows.
 
     >>> decide(Caps.preset("h200"), 2048, 2048, 128, 128, 32).name
     'blocks 32x32 128'
     >>> decide(Caps.preset("browser-baseline"), 1, 512, 64, 64, 8).name
     'flash 1x32 256 16 parts'
     """
-    # Seam: matrix units (subgroup matrices) become a variant here once a WebGPU release offers them.
     if caps.avoids_barriers:
         return decide_rows(caps, rows)
+    if rows > _FEW_ROWS and kind is not None:
+        fragments = decide_fragments(caps, kind, depth, depth_v)
+        if fragments is not None:
+            return fragments
     threads = caps.workgroup(256)
     lanes = 16
     while lanes < min(depth_v, threads):
@@ -332,16 +349,20 @@ def lower_attention(ctx: LowerContext, group: Group) -> list[Lowered]:
     rows = q[heads] // k[heads] * q[sequence]
     stored = find_view(ctx.graph, node.operands["q"], set(group.leaves)) is not None
     width = load_width(ctx, group, node)
+    kind = matrix_kind(ctx.caps, f32, f32, node.attr["precision"])
 
     def chosen(rows: int, keys: int, entries: int, work: int) -> Flash | AttentionBlocks | AttentionRows | ThreadGroups:
         depths = static_size(q[3]), static_size(v[3])
-        return decide(ctx.caps, rows, keys, *depths, shared_size(entries, rows, work), stored=stored, width=width)
+        found = shared_size(entries, rows, work)
+        return decide(ctx.caps, rows, keys, *depths, found, stored=stored, width=width, kind=kind)
 
     entries = q[0] * k[heads]
     pages = pages_of(ctx.type(node.operands["kv_index"]).shape) if "kv_index" in node.operands else 1
     choice = ctx.choose(group.root, chosen, rows, k[sequence] * pages, entries, entries * rows)
     kb = KernelBuilder(ctx.caps, workgroup=choice.threads)
     p, label = Puller(ctx, group, kb), ctx.label(group)
+    if isinstance(choice, AttentionFragments):
+        return [kb.finish(groups=FragmentBlockKernel(p, node, choice).emit(), label=label, variant=choice.name)]
     if isinstance(choice, AttentionBlocks):
         return [kb.finish(groups=BlockKernel(p, node, choice).emit(), label=label, variant=choice.name)]
     if isinstance(choice, AttentionRows):

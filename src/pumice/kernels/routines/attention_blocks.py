@@ -125,17 +125,12 @@ class BlockKernel(AttentionOperands):
 
     def emit(self) -> Dim:
         """The whole body; gives the number of workgroups."""
-        kb, c, pitch = self.kb, self.choice, self.vectors + 1
-        # First the keys of a chunk, then the softmax weights.
-        kb.shared("keys", "vec4<f32>", max(c.keys * pitch, c.rows * (c.across + 1)))
-        if c.holds_values:
-            kb.shared("values", "vec4<f32>", c.keys * self.lanes)
+        kb, c = self.kb, self.choice
+        self._make_room()
         kb.shared("found", "vec4<f32>", c.rows * c.maxima_pitch)
         kb.shared("keep", "f32", c.rows)
         self.place()
-        if c.holds_queries:
-            kb.shared("queries", "vec4<f32>", c.rows * pitch)
-            self.load_queries(pitch)
+        self._hold_queries()
         self._declare()
         # Blocks whose keys are all hidden are never visited: the bounds are the same for the whole workgroup.
         kb.open(f"for (var c0 = key_begin; c0 < key_end; c0 += {c.keys}u)")
@@ -153,6 +148,21 @@ class BlockKernel(AttentionOperands):
         self._share_totals()
         self._store()
         return self.blocks * self.kv_heads * self.batch
+
+    def _make_room(self) -> None:
+        """Workgroup memory for keys, and for values where they are held."""
+        kb, c = self.kb, self.choice
+        # First the keys of a chunk, then the softmax weights.
+        kb.shared("keys", "vec4<f32>", max(c.keys * (self.vectors + 1), c.rows * (c.across + 1)))
+        if c.holds_values:
+            kb.shared("values", "vec4<f32>", c.keys * self.lanes)
+
+    def _hold_queries(self) -> None:
+        """The workgroup's queries into workgroup memory, where they are held."""
+        if self.choice.holds_queries:
+            pitch = self.vectors + 1
+            self.kb.shared("queries", "vec4<f32>", self.choice.rows * pitch)
+            self.load_queries(pitch)
 
     def _declare(self) -> None:
         kb, c = self.kb, self.choice
@@ -187,17 +197,24 @@ class BlockKernel(AttentionOperands):
         for first in range(0, c.keys * self.vectors, c.threads):
             e = kb.let(f"lid + {first}u", "e")
             guard = "" if first + c.threads <= c.keys * self.vectors else f"if ({e} < {c.keys * self.vectors}u) "
-            place, value = self.key_slot(base, e)
-            stores.append(f"{guard}{{ keys[{place}] = {value}; }}")
+            stores.append(f"{guard}{{ {self._put_key(e, *self.key_slot(base, e))} }}")
         if c.holds_values:
             base = self.cached(self.v)
             for first in range(0, c.keys * self.lanes, c.threads):
                 e = kb.let(f"lid + {first}u", "e")
                 guard = "" if first + c.threads <= c.keys * self.lanes else f"if ({e} < {c.keys * self.lanes}u) "
                 value = self._value(base, kb.let(f"{e} / {self.lanes}u", "key"), f"({e} % {self.lanes}u)")
-                stores.append(f"{guard}{{ values[{e}] = {value}; }}")
+                stores.append(f"{guard}{{ {self._put_value(e, value)} }}")
         for text in stores:
             kb.emit(text)
+
+    def _put_key(self, e: str, place: str, value: str) -> str:
+        """WGSL that stores the vec4 of slot `e` of the keys."""
+        return f"keys[{place}] = {value};"
+
+    def _put_value(self, e: str, value: str) -> str:
+        """The same for the values."""
+        return f"values[{e}] = {value};"
 
     def _value(self, base: str, key: str, lane: str) -> str:
         """Name of four numbers of a value in the chunk; zero past the keys, as memory there may hold NaN."""
@@ -210,6 +227,11 @@ class BlockKernel(AttentionOperands):
 
     def _scores(self) -> None:
         """Scores in registers, as `score{i}`, one component for each of the thread's keys; their maxima go to `found`."""
+        self._multiply()
+        self._finish()
+
+    def _multiply(self) -> None:
+        """Queries by keys, into `score{i}`."""
         kb, c, pitch = self.kb, self.choice, self.vectors + 1
         for i in range(c.score_rows):
             kb.emit(f"var score{i} = vec4<f32>();")
@@ -223,6 +245,10 @@ class BlockKernel(AttentionOperands):
                     for part in "xyzw":
                         score = f"fma(q{i}.{part}, k{axis}.{part}, {score})"
                     kb.emit(f"score{i}.{axis} = {score};")
+
+    def _finish(self) -> None:
+        """Factors, biases and masks onto the scores."""
+        kb, c = self.kb, self.choice
         keys = [self._key_tests(e) for e in range(4)]
         for i in range(c.score_rows):
             row = kb.let(f"min(row0 + {self._score_row(i)}, last_row)", "row")
@@ -244,10 +270,14 @@ class BlockKernel(AttentionOperands):
         assert self.q is not None
         return self.load_four(self.q, self.query_starts[i], f"{d} * 4u", static_size(self.depth))
 
+    def _key(self, e: int) -> str:
+        """The number in the chunk of a thread's e-th key."""
+        return f"tx + {e * self.choice.across}u"
+
     def _key_tests(self, e: int) -> tuple[str, list[str], str]:
         """Position of the thread's e-th key, what must hold for it to be shown, and its bias where all rows share one."""
         kb = self.kb
-        key = kb.let(f"tx + {e * self.choice.across}u", "key")
+        key = kb.let(self._key(e), "key")
         position = kb.let(f"c0 + min({key}, chunk - 1u)", "position")
         tests, bias = [f"{key} < chunk"], ""
         where: Index = ("batch", "kv_head", "0u", position)
@@ -273,10 +303,15 @@ class BlockKernel(AttentionOperands):
             kb.emit(f"let w{i} = select(vec4<f32>(), exp(max(score{i} - next{i}, vec4<f32>({FAR}))), {shown});")
             kb.emit(f"total{i} = total{i} * keep{i} + dot(w{i}, vec4<f32>(1.0));")
             kb.emit(f"top{i} = next{i};")
-            for e, axis in enumerate("xyzw"):
-                key = f"tx + {e * c.across}u"
-                kb.emit(f"keys[{row} * {c.across + 1}u + ({key}) / 4u][({key}) % 4u] = w{i}.{axis};")
+            self._put_weights(row, f"w{i}")
             kb.emit(f"if (tx == 0u) {{ keep[{row}] = keep{i}; }}")
+
+    def _put_weights(self, row: str, four: str) -> None:
+        """The thread's weights of a row, over the keys."""
+        c = self.choice
+        for e, axis in enumerate("xyzw"):
+            key = self._key(e)
+            self.kb.emit(f"keys[{row} * {c.across + 1}u + ({key}) / 4u][({key}) % 4u] = {four}.{axis};")
 
     def _add(self) -> None:
         """The chunk's weighted values onto the sums."""

@@ -271,9 +271,9 @@ def emit_fragments(p: Puller, tile: FragmentTile, k: Extent, a: FragmentLoader, 
     kb.close()
     pitches = [tile.pitch(w, along=side.along) for w, side in ((tile.bm, a), (tile.bn, b))]
     for kk in range(tile.bk // SIZE):
-        lefts = [_load(kb, "A", starts[0], f"sub_m + {i * SIZE}u", kk, pitches[0], along=a.along) for i in range(rows)]
+        lefts = [load_fragment(kb, "A", starts[0], f"sub_m + {i * SIZE}u", kk, pitches[0], along=a.along) for i in range(rows)]
         for j in range(columns):
-            right = _load(kb, "B", starts[1], f"sub_n + {j * SIZE}u", kk, pitches[1], along=b.along)
+            right = load_fragment(kb, "B", starts[1], f"sub_n + {j * SIZE}u", kk, pitches[1], along=b.along)
             for i in range(rows):
                 kb.emit(f"acc{i}_{j} = coopMultiplyAdd({lefts[i]}, {right}, acc{i}_{j});")
     kb.emit("workgroupBarrier();")
@@ -281,7 +281,7 @@ def emit_fragments(p: Puller, tile: FragmentTile, k: Extent, a: FragmentLoader, 
     return total
 
 
-def _load(kb: KernelBuilder, role: str, base: str, row: str, kk: int, pitch: int, *, along: bool) -> str:
+def load_fragment(kb: KernelBuilder, role: str, base: str, row: str, kk: int, pitch: int, *, along: bool) -> str:
     """Name of a fragment: sixteen rows from `row` on, at the kk-th sixteen of K."""
     if along:
         at = f"{base} + ({row}) * {pitch}u + {kk * SIZE // EACH}u"
