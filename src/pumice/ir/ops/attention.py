@@ -107,7 +107,7 @@ def _infer_attention(types: Types, attrs: Attrs) -> TensorType:
     same_dtype((k, v))
     _check_scales(k, v, types[8], types[9])
     _check_attention_attrs(attrs)
-    check_precision(attrs["precision"], FLOAT_PRECISIONS)
+    check_precision(attrs.get("precision", "exact"), FLOAT_PRECISIONS)  # the gradient, whose operands are the same, has none
     layout = attrs["layout"]
     order = "[B, H, S, D]" if layout == "bhsd" else "[B, S, H, D]"
     shapes = f"q {shape_text(q.shape)}, k {shape_text(k.shape)}, v {shape_text(v.shape)}"

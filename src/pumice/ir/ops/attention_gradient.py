@@ -87,7 +87,7 @@ def _samples() -> Iterator[Sample]:
         types = [TensorType(dtypes.dtype(a.dtype), a.shape) if isinstance(a, np.ndarray) else None for a in s.inputs]
         shape = spec.result_types(types, s.attrs)[0].static_shape
         dy = r.standard_normal(shape).astype(np.float32).astype(q.dtype)
-        yield Sample(s.label, (q, k, v, dy, *extras), s.attrs)
+        yield Sample(s.label, (q, k, v, dy, *extras), {name: s.attrs[name] for name in _ATTRS})
 
 
 register(
