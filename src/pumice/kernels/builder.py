@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -39,6 +40,7 @@ _PACK = {
 _ELEMENT_BYTES = {"f32": 4, "i32": 4, "u32": 4, "atomic<u32>": 4}
 _ELEMENT_BYTES |= {f"vec{n}<{t}>": 4 * n for n in (2, 4) for t in ("f32", "i32", "u32")}
 _WORD = re.compile(r"\w+")
+_LET = re.compile(r" *let (\w+) ")
 # How every kernel begins: the number of its workgroup, and nothing to do from `total` on.
 _NUMBER = "  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);\n"
 _TOTAL = "  if (wg >= {total}) {{ return; }}\n"
@@ -202,7 +204,7 @@ class KernelBuilder:
         self._features: set[str] = set()
         self._operands: dict[tuple[int, Access], Operand] = {}
         self._body: list[str] = []
-        self._lazy: dict[str, None] = {}
+        self._lazy: dict[str, str] = {}
         self._indent = 1
         self._counter = 0
 
@@ -355,22 +357,23 @@ class KernelBuilder:
     def let_lazy(self, expr: str, prefix: str = "i") -> str:
         """Like `let`, but the line is dropped at the end if nothing uses the name."""
         name = self.let(expr, prefix)
-        self._lazy[name] = None
+        self._lazy[name] = expr
         return name
 
     def _drop_unused(self) -> list[str]:
         """The body without the lazy lines that no later line needs."""
         if not self._lazy:
             return self._body
-        used: set[str] = set()
-        kept: list[str] = []
-        for line in reversed(self._body):
-            words = _WORD.findall(line)
-            if words[:1] == ["let"] and words[1] in self._lazy and words[1] not in used:
-                continue
-            used.update(words)
-            kept.append(line)
-        return kept[::-1]
+        # How often each name occurs: a line that nothing needs has the only one, and takes those that it reads with it.
+        used = Counter(_WORD.findall("\n".join(self._body)))
+        unused: set[str] = set()
+        for name in reversed(self._lazy):
+            if used[name] == 1:
+                unused.add(name)
+                used.subtract(_WORD.findall(self._lazy[name]))
+        if not unused:
+            return self._body
+        return [line for line in self._body if not (found := _LET.match(line)) or found[1] not in unused]
 
     def open(self, head: str) -> None:
         """Open a block: `kb.open("if (x)")`."""
