@@ -205,7 +205,7 @@ class KernelBuilder:
         self._operands: dict[tuple[int, Access], Operand] = {}
         self._body: list[str] = []
         self._lazy: dict[str, str] = {}
-        self._indent = 1
+        self._indent = "  "
         self._counter = 0
 
     # -- bindings ---------------------------------------------------------------------------------------------------
@@ -316,11 +316,10 @@ class KernelBuilder:
 
     def emit(self, text: str) -> None:
         """Append statements to the body."""
-        indent = "  " * self._indent
         if "\n" in text:
-            self._body.extend([indent + line for line in text.splitlines()])
+            self._body.extend([self._indent + line for line in text.splitlines()])
         elif text:
-            self._body.append(indent + text)
+            self._body.append(self._indent + text)
 
     def in_turn(self, pieces: Sequence[Callable[[], _T]]) -> list[_T]:
         """Interleaves independent pieces of code, so that the loads of all are in flight together.
@@ -378,18 +377,16 @@ class KernelBuilder:
     def open(self, head: str) -> None:
         """Open a block: `kb.open("if (x)")`."""
         self.emit(head + " {")
-        self._indent += 1
+        self._indent += "  "
 
     def close(self, tail: str = "") -> None:
         """Close the innermost block."""
-        self._indent -= 1
+        self._indent = self._indent[2:]
         self.emit("}" + tail)
 
     def orelse(self) -> None:
         """Close the innermost `if` and open its `else`."""
-        self._indent -= 1
-        self.emit("} else {")
-        self._indent += 1
+        self._body.append(self._indent[2:] + "} else {")
 
     def finish(self, *, groups: Grid, label: str, variant: str = "", any_size: bool = False) -> Lowered:
         """The kernel as text with its launch data; with `any_size` the number of workgroups is no part of the text.
