@@ -40,6 +40,9 @@ class Expr:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Expr, (self.terms,)  # hashes of texts are others in another process
+
     # NumPy must hand `array * dim` over to Expr instead of making an array of dims.
     __array_ufunc__ = None
 

@@ -57,6 +57,9 @@ class Node:
     where: str = field(default="", compare=False)
     further: tuple[TensorType, ...] = ()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Node, (self.id, self.op, self.inputs, self.attrs, self.type, self.name, self.where, self.further)
+
     @property
     def results(self) -> tuple[TensorType, ...]:
         """The types of all results."""

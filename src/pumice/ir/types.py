@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pumice.core.dims import Dim, Shape, evaluate, product, shape_text, symbols, upper
 from pumice.core.dtypes import DType
@@ -25,6 +26,9 @@ class TensorType:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorType, (self.dtype, self.shape)  # hashes of texts are others in another process
 
     @lazy
     def _hash(self) -> int:
