@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim
@@ -40,7 +40,8 @@ _PACK = {
 _ELEMENT_BYTES = {"f32": 4, "i32": 4, "u32": 4, "atomic<u32>": 4}
 _ELEMENT_BYTES |= {f"vec{n}<{t}>": 4 * n for n in (2, 4) for t in ("f32", "i32", "u32")}
 _WORD = re.compile(r"\w+")
-_LET = re.compile(r" *let (\w+) ")
+# The names that `let_lazy` gives. A set of letters comes first, so that the search skips everything else.
+_LAZY = re.compile(r"[ik](?<!\w[ik])\d+(?!\w)")
 # How every kernel begins: the number of its workgroup, and nothing to do from `total` on.
 _NUMBER = "  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);\n"
 _TOTAL = "  if (wg >= {total}) {{ return; }}\n"
@@ -353,10 +354,10 @@ class KernelBuilder:
         self.emit(f"let {name} = {expr};")
         return name
 
-    def let_lazy(self, expr: str, prefix: str = "i") -> str:
+    def let_lazy(self, expr: str, prefix: Literal["i", "k"] = "i") -> str:
         """Like `let`, but the line is dropped at the end if nothing uses the name."""
         name = self.let(expr, prefix)
-        self._lazy[name] = expr
+        self._lazy[name] = self._body[-1]
         return name
 
     def _drop_unused(self) -> list[str]:
@@ -364,15 +365,13 @@ class KernelBuilder:
         if not self._lazy:
             return self._body
         # How often each name occurs: a line that nothing needs has the only one, and takes those that it reads with it.
-        used = Counter(_WORD.findall("\n".join(self._body)))
+        used = Counter(_LAZY.findall("\n".join(self._body)))
         unused: set[str] = set()
-        for name in reversed(self._lazy):
+        for name, line in reversed(self._lazy.items()):
             if used[name] == 1:
-                unused.add(name)
-                used.subtract(_WORD.findall(self._lazy[name]))
-        if not unused:
-            return self._body
-        return [line for line in self._body if not (found := _LET.match(line)) or found[1] not in unused]
+                unused.add(line)
+                used.subtract(_LAZY.findall(line))
+        return [line for line in self._body if line not in unused] if unused else self._body
 
     def open(self, head: str) -> None:
         """Open a block: `kb.open("if (x)")`."""
