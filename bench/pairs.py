@@ -1,6 +1,7 @@
 """Two checkouts call by call: a living process of each, one call of the other after each of the one.
 
 python bench/pairs.py OLD [NEW] [--only embed,train] [--rounds 25] [--json FILE]
+Planning is measured cold, in a new process for each call.
 Finer than before_after.py, which runs whole tables in turns: on a machine whose clock drifts by a tenth within minutes, only
 calls that follow each other compare. A ratio is the new speed over the old one, the median of all pairs of calls.
 """
@@ -17,20 +18,42 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from measure import ROOT, Worker, checkout, in_turns, some_of, thread_settings
 from train_step import Sizes
 
 from pumice.sources import resolve
 
+LAYERS = 32
+
+
+class ColdWorker:
+    """Answers each call in a process of its own, which has done nothing yet."""
+
+    def __init__(self, make: Callable[[], Worker]) -> None:
+        self._make = make
+
+    def ask(self, work: str, **args: Any) -> Any:
+        """What a new process answers."""
+        with self._make() as worker:
+            return worker.ask(work, **args)
+
+    def __enter__(self) -> ColdWorker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Its processes have ended."""
+
+
 # A work, and what a worker answers in seconds for the round of that number.
-Call = tuple[str, Callable[[Worker, int], float]]
+Call = tuple[str, Callable[[Worker | ColdWorker, int], float]]
 
 
 def decode_calls() -> Iterator[Call]:
     """SmolLM2: another prompt in each round, the same for both."""
 
-    def run(worker: Worker, i: int, count: int, steps: int, what: str) -> float:
+    def run(worker: Worker | ColdWorker, i: int, count: int, steps: int, what: str) -> float:
         random = Random(count + i)
         return float(worker.ask("generate", tokens=[random.randrange(32000) for _ in range(count)], steps=steps)[what])
 
@@ -53,16 +76,30 @@ def train_calls() -> Iterator[Call]:
     yield "train step of a character transformer", lambda w, i: float(w.ask("measure", steps=1)["walls"][0])
 
 
-GROUPS: dict[str, Callable[[], Iterator[Call]]] = {"decode": decode_calls, "embed": embed_calls, "train": train_calls}
+def plan_calls() -> Iterator[Call]:
+    """Tracing and planning the two steps of a Llama-shaped model."""
+    yield f"trace and plan {LAYERS} layers for a GPU, cold", lambda w, i: float(w.ask("plan", layers=LAYERS))
 
 
-def start(group: str, checkout: Path, threads: int) -> Worker:
-    """The process of a checkout that answers the calls of a group, by the checkout's own benchmark script."""
+GROUPS: dict[str, Callable[[], Iterator[Call]]] = {
+    "decode": decode_calls,
+    "embed": embed_calls,
+    "train": train_calls,
+    "plan": plan_calls,
+}
+
+
+def start(group: str, checkout: Path, threads: int) -> Worker | ColdWorker:
+    """What answers the calls of a group for a checkout: a process, by the checkout's own benchmark script."""
     bench, count = checkout / "bench", str(threads)
     environment = {**thread_settings(threads), "PYTHONPATH": os.pathsep.join([str(checkout / "src"), str(bench)])}
     if group == "train":
         sizes = json.dumps(asdict(Sizes(threads=threads)))
         return Worker(sys.executable, bench / "train_step.py", "--serve", "pumice", "--sizes", sizes, environment=environment)
+    if group == "plan":
+        return ColdWorker(
+            lambda: Worker(sys.executable, bench / "cpu_sides.py", "pumice-plan", count, ".", environment=environment)
+        )
     side, model = ("pumice-text", "smollm2") if group == "decode" else ("pumice-embed", "minilm")
     return Worker(sys.executable, bench / "cpu_sides.py", side, count, str(resolve(model).path), environment=environment)
 

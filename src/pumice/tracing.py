@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pumice.core import dtypes
+from pumice.core.collection import without_collection
 from pumice.core.dims import Dim, Expr, parse_dim
 from pumice.errors import (
     DTypeError,
@@ -103,6 +104,7 @@ def spec_of(value: Any, name: str = "the argument") -> Spec:
 # --- trace ---
 
 
+@without_collection
 def trace(fn: Callable[..., Any], /, params: Any = None, **inputs: Any) -> Graph:
     """The graph of a function of tensors.
 

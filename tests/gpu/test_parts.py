@@ -250,6 +250,38 @@ def test_a_run_that_is_broken_off_changes_nothing_where_it_lies(monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("one_each")
+def test_updates_of_states_are_split_where_they_may_be() -> None:
+    xs = inputs()
+
+    def f(x: Any) -> Any:
+        total = pm.state("total", (4, 8))
+        x = total * 2.0 + x
+        pm.set_state(total, x)
+        for _ in range(6):
+            x = pm.softmax(x)
+        return (x,)
+
+    with pm.compile(f, x=pm.spec(4, 8), device=device("webgpu")) as exe:
+        steps = len(exe.plan.steps)
+        assert exe.plan.copies == () and first_update(exe.plan, exe.plan.regimes[-1]) < steps - 1
+        usual = run_thrice(exe, xs)
+        exe.state.reset()
+        exe.split_updates()
+        before = exe.counters()["submits"]
+        for a, b in zip(run_thrice(exe, xs), usual, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert exe.counters()["submits"] - before == 3 * steps
+        wanted = [i for _, i in exe.graph.outputs]
+        before = exe.counters()["submits"]
+        _, timing = exe._in_turn(lambda session: session.profile({}, {"x": xs[0]}, wanted, False))  # type: ignore[attr-defined]
+        assert timing.device_seconds > 0 and exe.counters()["submits"] - before == steps
+        exe.reopen()
+        before = exe.counters()["submits"]
+        exe.run(x=xs[0])
+        assert exe.counters()["submits"] - before == steps
+
+
+@pytest.mark.usefixtures("one_each")
 @pytest.mark.parametrize("after", [0, 5])
 def test_a_device_lost_between_parts(after: int) -> None:
     xs = inputs()

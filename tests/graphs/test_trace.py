@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -302,3 +303,25 @@ def test_every_public_name_exists() -> None:
         assert getattr(pm, name) is not None or name == "newaxis"  # which is None, as NumPy's
     with pytest.raises(AttributeError, match="nothing_such"):
         _ = pm.nothing_such
+
+
+def test_a_graph_pickled_here_is_the_same_under_another_hash_seed(tmp_path: Path) -> None:
+    def f(x: Any) -> Any:
+        return pm.softmax(pm.relu(x.reshape(-1)[: x.shape[0] * 2] + 1.0))
+
+    graph = pm.trace(f, x=pm.spec("B", 4))
+    known = {n.type: n.attr for n in graph}  # what is worked out on demand is there
+    (tmp_path / "graph").write_bytes(pickle.dumps(graph))
+    code = (
+        "import pickle, sys; from pathlib import Path; from pumice.ir.text import parse_graph\n"
+        "graph = pickle.loads(Path(sys.argv[1]).read_bytes())\n"
+        "again = parse_graph(str(graph))\n"
+        "assert graph == again and {n.type for n in graph} == {n.type for n in again}\n"
+        "assert {d for n in graph for d in n.type.shape} == {d for n in again for d in n.type.shape}\n"
+        "print(graph.hash, len({n.type for n in graph}))\n"
+    )
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", code, str(tmp_path / "graph")]
+        found = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        assert found.returncode == 0, found.stderr
+        assert found.stdout.split() == [graph.hash, str(len(known))]

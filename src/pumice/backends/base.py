@@ -197,6 +197,8 @@ class Session(Protocol):
     overlaps: bool
     # Whether inputs whose content is that of the last run stay where they are: None for small ones, True for all.
     skip_unchanged: bool | None
+    # Whether a run that is interrupted while it starts has changed no param or state: steps that update them are one submit.
+    whole_updates: bool
 
     def run(self, env: Mapping[str, int], inputs: Mapping[str, Array], outputs: Sequence[int]) -> list[Array]:
         """Upload the inputs, run every step, apply state updates, read the values `outputs` back.

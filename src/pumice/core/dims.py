@@ -6,7 +6,7 @@ import ast
 import functools
 import keyword
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -31,6 +31,17 @@ class Expr:
     """
 
     terms: tuple[tuple[Monomial, int], ...]
+    # Dims are keys of most tables of planning.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.terms))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Expr, (self.terms,)  # hashes of texts are others in another process
 
     # NumPy must hand `array * dim` over to Expr instead of making an array of dims.
     __array_ufunc__ = None

@@ -43,9 +43,10 @@ class Domain:
         """The greatest value of a dim, never below 0 (sound, perhaps not tight)."""
         if isinstance(d, int):
             return max(0, d)
-        if d not in self._uppers:
-            self._uppers[d] = self._upper(d)
-        return self._uppers[d]
+        found = self._uppers.get(d)
+        if found is None:
+            found = self._uppers[d] = self._upper(d)
+        return found
 
     def _upper(self, d: Expr) -> int:
         if not self._products:

@@ -28,6 +28,9 @@ class DType:
     block: int
     block_bytes: int
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # which tells them apart; tables of planning are by types
+
     @property
     def itemsize(self) -> int:
         """Bytes of one element; quantised types have none and raise."""

@@ -40,17 +40,26 @@ def call_site() -> str:
     True
     """
     frame = sys._getframe(1)
-    shown = shown_code.get()
-    while _is_hidden(frame.f_code.co_filename, shown):
+    hidden = _hidden(shown_code.get())
+    while hidden[(code := frame.f_code).co_filename]:
         if frame.f_back is None:
             return ""
         frame = frame.f_back
-    return f"{_last_two(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+    return f"{_last_two(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
 
 
-@cache
-def _is_hidden(path: str, shown: tuple[str, ...]) -> bool:
-    return (path.startswith(_PACKAGE) or path == _FUNCTOOLS) and not path.startswith(shown)
+class _Hidden(dict[str, bool]):
+    """Whether frames of a file are passed over, by its path: every traced op looks at several."""
+
+    def __init__(self, shown: tuple[str, ...]) -> None:
+        self.shown = shown
+
+    def __missing__(self, path: str) -> bool:
+        found = self[path] = (path.startswith(_PACKAGE) or path == _FUNCTOOLS) and not path.startswith(self.shown)
+        return found
+
+
+_hidden = cache(_Hidden)
 
 
 @cache

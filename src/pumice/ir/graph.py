@@ -12,8 +12,9 @@ import numpy as np
 
 from pumice.core.dims import Dim, Expr, evaluate
 from pumice.core.dtypes import DType
+from pumice.core.lazy import lazy
 from pumice.errors import GraphError, PumiceError
-from pumice.ir.registry import SOURCE_OPS, get_op
+from pumice.ir.registry import SOURCE_OPS, OpSpec, get_op
 from pumice.ir.types import TensorType
 
 
@@ -56,17 +57,26 @@ class Node:
     where: str = field(default="", compare=False)
     further: tuple[TensorType, ...] = ()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Node, (self.id, self.op, self.inputs, self.attrs, self.type, self.name, self.where, self.further)
+
     @property
     def results(self) -> tuple[TensorType, ...]:
         """The types of all results."""
         return (self.type, *self.further)
 
-    @cached_property
+    @lazy
+    def spec(self) -> OpSpec:
+        """The OpSpec of its op."""
+        return get_op(self.op)
+
+    @lazy
     def attr(self) -> Mapping[str, Any]:
         """All attributes by name, implied ones included."""
-        return {**get_op(self.op).implied_attrs, **dict(self.attrs)}
+        implied = self.spec.implied_attrs
+        return {**implied, **dict(self.attrs)} if implied else dict(self.attrs)
 
-    @cached_property
+    @lazy
     def exact_attrs(self) -> Hashable:
         """The attributes such that equal means the same text: 0.0 and -0.0, or 1 and 1.0, are equal as numbers only."""
         return self.attrs if self.op == "constant" else repr(self.attrs)
@@ -84,11 +94,14 @@ class Node:
         if id == self.id and inputs == self.inputs:
             return self
         new = object.__new__(Node)
-        new.__dict__.update(self.__dict__, id=id, inputs=inputs)
-        new.__dict__.pop("operands", None)
+        known = new.__dict__
+        known |= self.__dict__
+        known["id"], known["inputs"] = id, inputs
+        if "operands" in known:
+            del known["operands"]
         return new
 
-    @cached_property
+    @lazy
     def operands(self) -> Mapping[str, int]:
         """The inputs that are there by the names that the op gives them; where one name has any number, the first of them.
 
@@ -98,7 +111,7 @@ class Node:
         >>> b.nodes[b.add("rms_norm", [x, None])].operands
         {'x': 0}
         """
-        return {name: i for name, i in zip(get_op(self.op).operand_names, self.inputs, strict=False) if i is not None}
+        return {name: i for name, i in zip(self.spec.operand_names, self.inputs, strict=False) if i is not None}
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 from pumice.core.dims import Dim, Shape, evaluate, product, shape_text, symbols, upper
 from pumice.core.dtypes import DType
+from pumice.core.lazy import lazy
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,21 @@ class TensorType:
     dtype: DType
     shape: Shape
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorType, (self.dtype, self.shape)  # hashes of texts are others in another process
+
+    @lazy
+    def _hash(self) -> int:
+        return hash((self.dtype, self.shape))
+
     @property
     def rank(self) -> int:
         return len(self.shape)
 
-    @cached_property
+    @lazy
     def numel(self) -> Dim:
         """Number of elements; planning asks for it thousands of times."""
         return product(self.shape)
@@ -37,7 +48,7 @@ class TensorType:
         """Whether no symbol occurs in the shape."""
         return all(isinstance(d, int) for d in self.shape)
 
-    @cached_property
+    @lazy
     def symbols(self) -> frozenset[str]:
         return frozenset().union(*(symbols(d) for d in self.shape))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pumice.core.caps import Caps
 from pumice.core.dims import Dim
@@ -39,6 +40,8 @@ _PACK = {
 _ELEMENT_BYTES = {"f32": 4, "i32": 4, "u32": 4, "atomic<u32>": 4}
 _ELEMENT_BYTES |= {f"vec{n}<{t}>": 4 * n for n in (2, 4) for t in ("f32", "i32", "u32")}
 _WORD = re.compile(r"\w+")
+# The names that `let_lazy` gives. A set of letters comes first, so that the search skips everything else.
+_LAZY = re.compile(r"[ik](?<!\w[ik])\d+(?!\w)")
 # How every kernel begins: the number of its workgroup, and nothing to do from `total` on.
 _NUMBER = "  let wg = wid.x + nwg.x * (wid.y + nwg.y * wid.z);\n"
 _TOTAL = "  if (wg >= {total}) {{ return; }}\n"
@@ -202,8 +205,8 @@ class KernelBuilder:
         self._features: set[str] = set()
         self._operands: dict[tuple[int, Access], Operand] = {}
         self._body: list[str] = []
-        self._lazy: dict[str, None] = {}
-        self._indent = 1
+        self._lazy: dict[str, str] = {}
+        self._indent = "  "
         self._counter = 0
 
     # -- bindings ---------------------------------------------------------------------------------------------------
@@ -314,11 +317,10 @@ class KernelBuilder:
 
     def emit(self, text: str) -> None:
         """Append statements to the body."""
-        indent = "  " * self._indent
         if "\n" in text:
-            self._body.extend([indent + line for line in text.splitlines()])
+            self._body.extend([self._indent + line for line in text.splitlines()])
         elif text:
-            self._body.append(indent + text)
+            self._body.append(self._indent + text)
 
     def in_turn(self, pieces: Sequence[Callable[[], _T]]) -> list[_T]:
         """Interleaves independent pieces of code, so that the loads of all are in flight together.
@@ -352,41 +354,38 @@ class KernelBuilder:
         self.emit(f"let {name} = {expr};")
         return name
 
-    def let_lazy(self, expr: str, prefix: str = "i") -> str:
+    def let_lazy(self, expr: str, prefix: Literal["i", "k"] = "i") -> str:
         """Like `let`, but the line is dropped at the end if nothing uses the name."""
         name = self.let(expr, prefix)
-        self._lazy[name] = None
+        self._lazy[name] = self._body[-1]
         return name
 
     def _drop_unused(self) -> list[str]:
         """The body without the lazy lines that no later line needs."""
         if not self._lazy:
             return self._body
-        used: set[str] = set()
-        kept: list[str] = []
-        for line in reversed(self._body):
-            words = _WORD.findall(line)
-            if words[:1] == ["let"] and words[1] in self._lazy and words[1] not in used:
-                continue
-            used.update(words)
-            kept.append(line)
-        return kept[::-1]
+        # How often each name occurs: a line that nothing needs has the only one, and takes those that it reads with it.
+        used = Counter(_LAZY.findall("\n".join(self._body)))
+        unused: set[str] = set()
+        for name, line in reversed(self._lazy.items()):
+            if used[name] == 1:
+                unused.add(line)
+                used.subtract(_LAZY.findall(line))
+        return [line for line in self._body if line not in unused] if unused else self._body
 
     def open(self, head: str) -> None:
         """Open a block: `kb.open("if (x)")`."""
         self.emit(head + " {")
-        self._indent += 1
+        self._indent += "  "
 
     def close(self, tail: str = "") -> None:
         """Close the innermost block."""
-        self._indent -= 1
+        self._indent = self._indent[2:]
         self.emit("}" + tail)
 
     def orelse(self) -> None:
         """Close the innermost `if` and open its `else`."""
-        self._indent -= 1
-        self.emit("} else {")
-        self._indent += 1
+        self._body.append(self._indent[2:] + "} else {")
 
     def finish(self, *, groups: Grid, label: str, variant: str = "", any_size: bool = False) -> Lowered:
         """The kernel as text with its launch data; with `any_size` the number of workgroups is no part of the text.

@@ -13,7 +13,7 @@ from pumice.core.domain import Domain, Limit, normal_limit
 from pumice.errors import LimitError, PlanError
 from pumice.ir.graph import Graph, Node
 from pumice.ir.pack_kernels import PackCall
-from pumice.ir.registry import RESIDENT_OPS, get_op
+from pumice.ir.registry import RESIDENT_OPS
 from pumice.ir.types import TensorType
 from pumice.ir.views import View, contiguous_strides
 
@@ -261,7 +261,7 @@ class LowerContext:
 
 def below_views(graph: Graph, node: int) -> int:
     """The value that a chain of views shows."""
-    while get_op(graph.nodes[node].op).is_view:
+    while graph.nodes[node].spec.is_view:
         node = graph.nodes[node].args[0]
     return node
 
@@ -272,6 +272,6 @@ def find_view(graph: Graph, node: int, stored: set[int]) -> View | None:
         shape = graph.nodes[node].type.shape
         return View(node, shape, contiguous_strides(shape))
     n = graph.nodes[node]
-    view = get_op(n.op).traits.view
+    view = n.spec.traits.view
     base = find_view(graph, n.args[0], stored) if view is not None else None
     return None if base is None or view is None else view(base, n.attr, n.type.shape)

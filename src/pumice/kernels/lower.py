@@ -10,7 +10,7 @@ from pumice.core.dims import ceildiv
 from pumice.core.dtypes import f32, i32, u32
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
-from pumice.ir.registry import PACK, Routine, Row, get_op
+from pumice.ir.registry import PACK, Routine, Row
 from pumice.ir.types import TensorType
 from pumice.kernels.builder import KernelBuilder, Lowered
 from pumice.kernels.context import Group, LowerContext
@@ -24,7 +24,7 @@ _WIDE = {"f32": f32, "i32": i32, "u32": u32, "bool": u32}
 
 def has_kernel(caps: Caps, graph: Graph, node: Node) -> bool:
     """Whether a target has a kernel for a node whose op could be composed of others instead; the host has routines for all."""
-    if get_op(node.op).family == PACK:
+    if node.spec.family == PACK:
         return False  # kernels of packs are asked for before
     kernels = kernels_of(node) if caps.dispatches else None
     return kernels is None or kernels.fits is None or kernels.fits(caps, graph, node)
@@ -54,7 +54,7 @@ def lower_group(ctx: LowerContext, group: Group) -> list[Lowered]:
 
 
 def _lowering(node: Node) -> Callable[[LowerContext, Group], list[Lowered]]:
-    lowering = get_op(node.op).lowering
+    lowering = node.spec.lowering
     if isinstance(lowering, Row) and lowering.rule in ROWS:
         return ROWS[lowering.rule]
     if isinstance(lowering, Routine) and lowering.rule in ROUTINES:

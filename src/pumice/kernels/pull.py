@@ -14,7 +14,7 @@ from pumice.core.dims import Dim, Shape
 from pumice.core.dtypes import DType
 from pumice.errors import PlanError
 from pumice.ir.graph import Node
-from pumice.ir.registry import Pull, Scalar, get_op
+from pumice.ir.registry import Pull, Scalar
 from pumice.ir.tables import table_node
 from pumice.ir.views import View, contiguous_strides
 from pumice.kernels.builder import KernelBuilder, Operand
@@ -184,7 +184,7 @@ class Puller:
             return self.rules[n.id](idx)
         if n.id not in self.inside:
             return self.load_view(View(n.id, n.type.shape, contiguous_strides(n.type.shape)), idx)
-        lowering = get_op(n.op).lowering
+        lowering = n.spec.lowering
         if isinstance(lowering, Scalar):
             return self._scalar(n, lowering, idx)
         if isinstance(lowering, Pull):

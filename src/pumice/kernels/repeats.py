@@ -5,8 +5,9 @@ So are most groups at other sizes: a regime lowers those alone of which somethin
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from pumice.core.domain import Domain, Limit
 from pumice.ir.types import TensorType
@@ -15,7 +16,9 @@ from pumice.kernels.context import Asked, Group, LowerContext
 from pumice.kernels.lower import lower_group
 from pumice.plan.plan import Access, Binding, DeviceCount
 
-_FIELDS = tuple(f.name for f in fields(Group))
+_fields_of = attrgetter(*[f.name for f in fields(Group)])
+# Where a context notes the borders of a pattern, and why.
+_Notes = list[tuple[dict[int, str], str]]
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,12 @@ class Repeats:
     """
 
     def __init__(self) -> None:
-        self._patterns: dict[Hashable, list[_Pattern]] = {}
-        # The pattern that fits in a context, which is kept so that its id stays its own.
-        self._fitting: dict[tuple[int, Hashable], _Pattern] = {}
-        self._contexts: dict[int, LowerContext] = {}
-        # What groups are by, as long as they live: regimes share most of them.
-        self._kinds: dict[int, tuple[Group, tuple[int, ...], Hashable]] = {}
+        self._patterns: dict[int, list[_Pattern]] = {}
+        # For a context, which is kept so that its id stays its own: the pattern that fits a kind of groups there.
+        self._fitting: dict[int, tuple[LowerContext, dict[int, tuple[_Pattern, _Notes]]]] = {}
+        # The kinds of groups by number, and that of each group, as long as it lives: regimes share most of them.
+        self._kinds: dict[Hashable, int] = {}
+        self._groups: dict[int, tuple[Group, tuple[int, ...], int]] = {}
         # Numbers of all that lowering may see of a value but its operands: layers share those, and numbers are compared fast.
         self._numbers: dict[Hashable, int] = {}
         self._computed: dict[int, int] = {}
@@ -65,28 +68,35 @@ class Repeats:
 
     def lower(self, ctx: LowerContext, group: Group) -> list[Lowered]:
         """The kernels of a group, in order; the same objects in every context where they are the same."""
-        self._contexts.setdefault(id(ctx), ctx)
-        kind = self._kinds.get(id(group))
-        if kind is None:
+        known = self._groups.get(id(group))
+        if known is None:
             values = _values(ctx, group)
-            kind = self._kinds[id(group)] = group, values, self._key(ctx, group, {v: k for k, v in enumerate(values)})
-        _, values, key = kind
-        found = self._fitting.get((id(ctx), key))
-        if found is None:
-            found = next((p for p in self._patterns.get(key, ()) if p.fits(ctx.domain)), None)
+            key = self._key(ctx, group, {v: k for k, v in enumerate(values)})
+            known = self._groups[id(group)] = group, values, self._kinds.setdefault(key, len(self._kinds))
+        _, values, kind = known
+        _, fitting = self._fitting.setdefault(id(ctx), (ctx, {}))
+        fit = fitting.get(kind)
+        temps: tuple[int, ...] | None = None
+        if fit is None:
+            found = next((p for p in self._patterns.get(kind, ()) if p.fits(ctx.domain)), None)
             if found is None:
-                return self._lower_first(ctx, group, values, key)
-            self._fitting[id(ctx), key] = found
-        for border, why in found.borders:
-            ctx.note(border, group.root, why)
-        temps = tuple([ctx.temp(type) for _, type in found.temps])
+                found = self._lower_first(ctx, group, values)
+                self._patterns.setdefault(kind, []).append(found)
+                temps = tuple([t for t, _ in found.temps])
+                self._renamed[id(group), id(found), temps] = found.kernels
+            fit = fitting[kind] = found, [(ctx.borders.setdefault(border, {}), why) for border, why in found.borders]
+        found, notes = fit
+        for nodes, why in notes:
+            nodes.setdefault(group.root, why)
+        if temps is None:
+            temps = tuple([ctx.temp(type) for _, type in found.temps])
         place = id(group), id(found), temps
-        if place not in self._renamed:
-            names = dict(zip(found.values, values, strict=True)) | {
-                t: new for (t, _), new in zip(found.temps, temps, strict=True)
-            }
-            self._renamed[place] = [self._rename(kernel, names) for kernel in found.kernels]
-        return self._renamed[place]
+        kernels = self._renamed.get(place)
+        if kernels is None:
+            names = dict(zip(found.values, values, strict=True))
+            names.update(zip([t for t, _ in found.temps], temps, strict=True))
+            kernels = self._renamed[place] = [self._rename(kernel, names) for kernel in found.kernels]
+        return kernels
 
     def _rename(self, kernel: Lowered, names: Mapping[int, int]) -> Lowered:
         known, bindings = self._bindings, []
@@ -101,8 +111,10 @@ class Repeats:
         return kernel.bound_to(tuple(bindings), groups)
 
     def _key(self, ctx: LowerContext, group: Group, numbers: Mapping[int, int]) -> Hashable:
-        shape = tuple([(name, numbers[v]) for name, v in _ids(group)])
-        return shape, tuple([self._value_key(ctx, v, numbers, v in group.nodes) for v in numbers])
+        """What groups that are lowered alike have in common: their fields, with the values numbered, and what these are."""
+        shape = [tuple([numbers[v] for v in f]) if isinstance(f, tuple) else numbers.get(f) for f in _fields_of(group)]
+        computed = set(group.nodes)
+        return tuple(shape), tuple([self._value_key(ctx, v, numbers, v in computed) for v in numbers])
 
     def _value_key(self, ctx: LowerContext, value: int, numbers: Mapping[int, int], computed: bool) -> Hashable:
         n = ctx.graph.nodes[value]
@@ -117,31 +129,21 @@ class Repeats:
             )
         return (number, *[None if i is None else numbers[i] for i in n.inputs]) if computed else number
 
-    def _lower_first(self, ctx: LowerContext, group: Group, values: tuple[int, ...], key: Hashable) -> list[Lowered]:
+    def _lower_first(self, ctx: LowerContext, group: Group, values: tuple[int, ...]) -> _Pattern:
         before, others = len(ctx.temps), ctx.borders
         ctx.asked, ctx.borders = [], {}
         kernels = lower_group(ctx, group)
         noted = tuple((border, why) for border, nodes in ctx.borders.items() for why in nodes.values())
         ctx.borders = others
-        for border, why in noted:
-            ctx.note(border, group.root, why)
         temps = tuple(ctx.temps.items())[before:]
-        made = self._fitting[id(ctx), key] = _Pattern(values, temps, kernels, tuple(ctx.asked), noted)
-        self._patterns.setdefault(key, []).append(made)
-        self._renamed[id(group), id(made), tuple([t for t, _ in temps])] = kernels
-        return kernels
+        return _Pattern(values, temps, kernels, tuple(ctx.asked), noted)
 
 
 def _values(ctx: LowerContext, group: Group) -> tuple[int, ...]:
     """All ids that lowering may see, in ascending order, so that it orders them equally in all such groups."""
-    near = {v for _, v in _ids(group)}
-    near |= {i for v in near for i in ctx.graph.nodes[v].args if v in group.nodes}
-    return tuple(sorted(near))
-
-
-def _ids(group: Group) -> Iterator[tuple[str, int]]:
-    """Every id in a group's fields, with the name of the field."""
-    for name in _FIELDS:
-        value = getattr(group, name)
-        for v in value if isinstance(value, tuple) else () if value is None else (value,):
-            yield name, v
+    near: set[int | None] = set()
+    for ids in _fields_of(group):
+        near.update(ids if isinstance(ids, tuple) else (ids,))
+    for v in group.nodes:
+        near.update(ctx.graph.nodes[v].args)
+    return tuple(sorted(v for v in near if v is not None))

@@ -96,8 +96,10 @@ class Runner:
             # The one that was not used for longest. It is not closed, as a run of it may be under way: it goes with its results.
             made.popitem(last=False)
         with config.override(**self._switches):
-            made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None, kind)
-        return made[key]
+            exe = made[key] = self._make(decode, size, sampling, self.adapters.layout if adapted else None, kind)
+        # After an interrupt everything is prefilled again.
+        exe.split_updates()
+        return exe
 
     def forget_adapted(self) -> None:
         """Executables for another layout of the adapters come in place of the present ones."""

@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 from pumice.ir.gradient import Val, compose_op
 from pumice.ir.graph import Graph, GraphBuilder, Node
-from pumice.ir.registry import get_op
 from pumice.passes.rebuild import Rebuilder
 
 
 def compose(graph: Graph, has_kernel: Callable[[Node], bool]) -> Graph:
     """The graph with composed ops expanded, except those with a kernel."""
-    replaced = {n.id for n in graph if get_op(n.op).composed is not None and not has_kernel(n)}
+    replaced = {n.id for n in graph if n.spec.composed is not None and not has_kernel(n)}
     if not replaced:
         return graph
     r, builder = Rebuilder(graph), GraphBuilder()

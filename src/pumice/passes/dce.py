@@ -12,6 +12,8 @@ def dce(graph: Graph) -> Graph:
     for n in reversed(graph.nodes):
         if n.id in live:
             live.update(n.args)
+    if len(live) == len(graph):
+        return graph
     r = Rebuilder(graph)
     for n in graph:
         if n.id in live:

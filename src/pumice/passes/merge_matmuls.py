@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pumice.core.caps import Caps
 from pumice.ir.graph import Graph, Node
 from pumice.ir.ops.pack_rows import TILE_ROWS
-from pumice.ir.registry import Routine, get_op
+from pumice.ir.registry import Routine
 from pumice.passes.dce import dce
 from pumice.passes.rebuild import Rebuilder
 
@@ -157,7 +157,7 @@ def _slices_are_free(graph: Graph, result: int, exposed: set[int]) -> bool:
         if node in exposed:
             return False
         for reader in (graph.nodes[i] for i in set(graph.users[node])):
-            spec = get_op(reader.op)
+            spec = reader.spec
             if spec.is_view:
                 kept = reader.op != "reshape" or tuple(d for d in reader.type.shape if d != 1)[: len(rows)] == rows
                 pending.append((reader.id, strided and kept))

@@ -6,7 +6,6 @@ from typing import Any
 
 from pumice.core.dims import Dim
 from pumice.ir.graph import Graph, Node
-from pumice.ir.registry import get_op
 from pumice.passes.rebuild import Rebuilder
 
 
@@ -31,7 +30,7 @@ def _scalar(r: Rebuilder, new: int) -> Any:
 
 def _same_as(n: Node, r: Rebuilder) -> int | None:
     """The new id of an operand that already is this node's value."""
-    traits = get_op(n.op).traits
+    traits = n.spec.traits
     for name, neutral in traits.neutral.items():
         (other,) = (r.ids[i] for operand, i in n.operands.items() if operand != name)
         if r.nodes[other].type == n.type and _scalar(r, r.ids[n.operands[name]]) == neutral:
@@ -59,7 +58,7 @@ def _part_of(n: Node, concat: Node, r: Rebuilder) -> int | None:
 
 def _merge_with_producer(n: Node, r: Rebuilder) -> bool:
     """Two reshapes, transposes or expands in a row are one, or none."""
-    traits = get_op(n.op).traits
+    traits = n.spec.traits
     if traits.merged is None:
         return False
     producer = r.nodes[r.ids[n.args[0]]]

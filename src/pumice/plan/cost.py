@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pumice.core.dims import evaluate
 from pumice.ir.graph import Graph, Node
-from pumice.ir.registry import Routine, Row, get_op
+from pumice.ir.registry import Routine, Row
 from pumice.ir.traits import Sizes
 from pumice.plan.plan import Plan, Regime, Step
 
@@ -106,7 +106,7 @@ def _step_cost(graph: Graph, regime: Regime, step: Step, env: Env, *, arithmetic
 
 def node_flops(graph: Graph, node: Node, env: Env) -> int | None:
     """Multiplications and additions of a matmul, convolution or attention; None for every other op."""
-    flops = get_op(node.op).traits.flops
+    flops = node.spec.traits.flops
     return None if flops is None else flops(_sizes(graph, node, env), node.attr, node.type.at(env).static_shape)
 
 
@@ -137,12 +137,12 @@ def _demand(graph: Graph, regime: Regime, step: Step, env: Env) -> dict[int, int
 
 def _reads(node: Node) -> list[tuple[str, int]]:
     """The operands that are there with their names; all operands of an op that takes any number have its last name."""
-    names = get_op(node.op).operand_names
+    names = node.spec.operand_names
     return [(names[min(k, len(names) - 1)], a) for k, a in enumerate(node.inputs) if a is not None]
 
 
 def _operand_demand(graph: Graph, node: Node, operand: str, wanted: int, size: int, env: Env) -> int:
-    spec = get_op(node.op)
+    spec = node.spec
     if spec.traits.demand is not None:
         return spec.traits.demand(operand, _sizes(graph, node, env), node.attr, node.type.at(env).static_shape)
     return size if isinstance(spec.lowering, (Row, Routine)) else min(size, wanted)
@@ -158,11 +158,11 @@ def _bytes(regime: Regime, value: int, elements: int | None, env: Env) -> int:
 def _touched(graph: Graph, regime: Regime, step: Step, value: int, env: Env) -> int:
     """Bytes that an update in place writes: the updates of a scatter, else the whole value."""
     root = graph.nodes[step.root]
-    in_place = get_op(root.op).traits.in_place
+    in_place = root.spec.traits.in_place
     updates = None if in_place is None else evaluate(graph.nodes[root.operands[in_place.updates]].type.numel, env)
     return _bytes(regime, value, updates, env)
 
 
 def _reads_what_it_updates(graph: Graph, step: Step) -> bool:
-    in_place = get_op(graph.nodes[step.root].op).traits.in_place
+    in_place = graph.nodes[step.root].spec.traits.in_place
     return in_place is None or in_place.reads

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pumice.core.caps import Caps
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
-from pumice.ir.registry import Routine, Row, Source, get_op
+from pumice.ir.registry import Routine, Row, Source
 from pumice.ir.tables import table_node
 from pumice.kernels.context import Group, LowerContext, below_views, find_view
 from pumice.kernels.packs import stored_for_pack
@@ -78,7 +78,7 @@ class _Partition:
 
     def run(self) -> list[_Draft]:
         for n in reversed(self.graph.nodes):
-            if not isinstance(get_op(n.op).lowering, Source):
+            if not isinstance(n.spec.lowering, Source):
                 self._place(n)
         return [self.groups[r] for r in sorted(self.groups)]
 
@@ -148,7 +148,7 @@ class _Partition:
 
     def _require_operands(self, n: Node) -> None:
         """Routines read stored values through strided views: whatever is below the views must be stored."""
-        if not isinstance(get_op(n.op).lowering, Routine) or n.id in self.ctx.pack_calls:
+        if not isinstance(n.spec.lowering, Routine) or n.id in self.ctx.pack_calls:
             return
         pulled, memory = self._pulled(n), self.known.memory
         for name, arg in n.operands.items():
@@ -191,7 +191,7 @@ class _Partition:
 
     def _reads_identically(self, consumer: int, n: Node) -> bool:
         c = self.graph.nodes[consumer]
-        return get_op(c.op).is_elementwise and consumer in self.identity and c.type.shape == n.type.shape
+        return c.spec.is_elementwise and consumer in self.identity and c.type.shape == n.type.shape
 
     def _reads_gate_up(self, n: Node) -> bool:
         """Whether n is a gate/up matmul whose two slices are read at the index of the group's root."""
@@ -203,7 +203,7 @@ class _Partition:
 
         Then the workgroups of the next matmul load n instead of recomputing it.
         """
-        if not (get_op(n.op).is_elementwise and self.caps.generates_kernels and n.type.shape):
+        if not (n.spec.is_elementwise and self.caps.generates_kernels and n.type.shape):
             return False
         if not self.ctx.ask(_is_wide, n.type.shape[-1]):
             return False
@@ -217,9 +217,9 @@ class _Partition:
 
     def _is_epilogue_of_windows(self, n: Node, readers: set[int]) -> bool:
         """Whether a routine's kernel can store n instead of its own result, and windows that overlap would recompute it."""
-        if not get_op(n.op).is_elementwise or not any(_reads_again(self.graph.nodes[c], n) for c in readers):
+        if not n.spec.is_elementwise or not any(_reads_again(self.graph.nodes[c], n) for c in readers):
             return False
-        return any(isinstance(get_op(a.op).lowering, Routine) for a in self._below_elementwise(n))
+        return any(isinstance(a.spec.lowering, Routine) for a in self._below_elementwise(n))
 
     def _below_elementwise(self, n: Node) -> Iterator[Node]:
         """What n is computed from by elementwise nodes alone: nodes of its shape that nothing else reads."""
@@ -229,7 +229,7 @@ class _Partition:
                 a = self.graph.nodes[arg]
                 if a.type.shape != n.type.shape or not set(self.graph.users[arg]) <= region or arg in self.must_store:
                     continue
-                if get_op(a.op).is_elementwise:
+                if a.spec.is_elementwise:
                     region.add(arg)
                     stack.append(a)
                 else:
@@ -238,7 +238,7 @@ class _Partition:
     def _can_inline(self, n: Node, readers: set[int], owners: set[int], recomputed: bool) -> bool:
         if self._is_gated_activation(n, readers) or self._is_epilogue_of_windows(n, readers):
             return False
-        if recomputed and not get_op(n.op).is_view:
+        if recomputed and not n.spec.is_view:
             if len(self._recomputed_in(owners)) >= _MAX_RECOMPUTED:
                 return False
             if _is_anchor(n):
@@ -248,36 +248,36 @@ class _Partition:
             if len(owners) != 1 or not (all(self._reads_identically(c, n) for c in readers) or self._reads_gate_up(n)):
                 return False
             return self.groups[next(iter(owners))].anchor is None
-        if get_op(n.op).is_view:
+        if n.spec.is_view:
             return True
-        routines = [c for c in map(self.graph.nodes.__getitem__, readers) if isinstance(get_op(c.op).lowering, Routine)]
+        routines = [c for c in map(self.graph.nodes.__getitem__, readers) if isinstance(c.spec.lowering, Routine)]
         if not all(self._is_pulled(n, c) for c in routines):
             return False  # it reads memory, see _require_operands
         if len(owners) == 1 and not any(self._spreads(n, self.graph.nodes[c]) for c in readers):
             return True
-        return get_op(n.op).traits.cheap and self._subtree(n, _CHEAP_SUBTREE) <= _CHEAP_SUBTREE
+        return n.spec.traits.cheap and self._subtree(n, _CHEAP_SUBTREE) <= _CHEAP_SUBTREE
 
     def _spreads(self, n: Node, consumer: Node) -> bool:
         """Whether the consumer reads each element of n more than once, so that inlining would recompute it."""
-        lowering = get_op(consumer.op).lowering
+        lowering = consumer.spec.lowering
         if isinstance(lowering, Routine):
             return False  # of what a routine may pull it reads each element once
         if isinstance(lowering, Row):
             # Rows are read once per pass; a per-row operand (a norm's weight) is read by every row.
             return n.id != consumer.args[0]
         own, read = n.type.numel, consumer.type.numel
-        return own != read and self.ctx.ask(operator.lt, own, read) and not get_op(consumer.op).traits.places
+        return own != read and self.ctx.ask(operator.lt, own, read) and not consumer.spec.traits.places
 
     def _subtree(self, n: Node, limit: int) -> int:
         """Number of inlinable ops below n that compute something, counted up to just over the limit."""
         total, stack = 0, [n.id]
         while stack and total <= limit:
             node = self.graph.nodes[stack.pop()]
-            if isinstance(get_op(node.op).lowering, Source):
+            if isinstance(node.spec.lowering, Source):
                 continue
-            if not get_op(node.op).traits.cheap:
+            if not node.spec.traits.cheap:
                 return limit + 1
-            total += not get_op(node.op).is_view
+            total += not node.spec.is_view
             stack.extend(node.args)
         return total
 
@@ -288,18 +288,18 @@ def _is_wide(columns: int) -> bool:
 
 def _computes_again(routine: Node, n: Node) -> bool:
     """Whether every workgroup of a routine's kernel would compute n for itself, if it computed it at all."""
-    traits = get_op(routine.op).traits
+    traits = routine.spec.traits
     return traits.pulls_again and any(routine.operands[name] == n.id for name in traits.pulls)
 
 
 def _reads_again(consumer: Node, n: Node) -> bool:
     """Whether elements of n belong to several elements of its consumer."""
-    again = get_op(consumer.op).traits.reads_again
+    again = consumer.spec.traits.reads_again
     return again is not None and consumer.args[0] == n.id and again(consumer.attr)
 
 
 def _is_anchor(n: Node) -> bool:
-    return get_op(n.op).is_anchor
+    return n.spec.is_anchor
 
 
 def is_inline_constant(graph: Graph, node: int) -> bool:
@@ -311,7 +311,7 @@ def is_inline_constant(graph: Graph, node: int) -> bool:
 def _finish(graph: Graph, d: _Draft, caps: Caps) -> Group:
     nodes = tuple(sorted(d.nodes))
     leaves: dict[int, None] = {}
-    routine = d.anchor is not None and isinstance(get_op(graph.nodes[d.anchor].op).lowering, Routine)
+    routine = d.anchor is not None and isinstance(graph.nodes[d.anchor].spec.lowering, Routine)
     # A routine reads memory, through views; a scalar that such a view spreads must be there like any other operand.
     loaded = {below_views(graph, a) for a in graph.nodes[d.anchor].args} if d.anchor is not None and routine else set()
     for i in nodes:
@@ -326,7 +326,7 @@ def _finish(graph: Graph, d: _Draft, caps: Caps) -> Group:
 
 def _bindings(ctx: LowerContext, g: Group) -> int:
     """The fewest that a kernel of the group needs. Further results may have a kernel of their own, unless operands are pulled."""
-    pulls = g.anchor is not None and bool(get_op(ctx.graph.nodes[g.anchor].op).traits.pulls)
+    pulls = g.anchor is not None and bool(ctx.graph.nodes[g.anchor].spec.traits.pulls)
     written = len(g.written) if pulls else 1
     return written + sum(len(ctx.part_elements(v)) for v in g.leaves)
 
@@ -336,7 +336,7 @@ def _weight(ctx: LowerContext, g: Group) -> dict[int, int]:
     out: dict[int, int] = {}
     for i in g.nodes:
         n = ctx.graph.nodes[i]
-        out[i] = 1 + sum(out.get(a, 0) * (get_op(n.op).traits.reads if k == 0 else 1) for k, a in enumerate(n.args))
+        out[i] = 1 + sum(out.get(a, 0) * (n.spec.traits.reads if k == 0 else 1) for k, a in enumerate(n.args))
     return out
 
 
@@ -398,7 +398,7 @@ def _may_overwrite(graph: Graph, g: Group, state: int, caps: Caps) -> bool:
     root = graph.nodes[g.root]
     if state not in g.leaves:
         return False
-    in_place = get_op(root.op).traits.in_place
+    in_place = root.spec.traits.in_place
     if in_place is not None and not in_place.reads:
         # Only the operand that it changes may be the old value; updates and indices must not be views of it.
         others = any(_reaches(graph, i, state, set(g.nodes)) for i in g.nodes if i != g.root)
@@ -410,7 +410,7 @@ def _may_overwrite(graph: Graph, g: Group, state: int, caps: Caps) -> bool:
     # Elementwise at the root's own index: the thread that overwrites an element is the only one to read it.
     for i in g.nodes:
         n = graph.nodes[i]
-        if _reaches(graph, i, state, set(g.nodes)) and not (get_op(n.op).is_elementwise and n.type.shape == root.type.shape):
+        if _reaches(graph, i, state, set(g.nodes)) and not (n.spec.is_elementwise and n.type.shape == root.type.shape):
             return False
     return True
 

@@ -156,8 +156,12 @@ class MemoryPlanner:
         """Arena, offset and bytes of each value."""
         arenas = [_Arena(nbytes=nbytes) for nbytes in self._arena_bytes]
         placed: dict[int, tuple[int, int, int]] = {}
+        sizes: dict[int, int] = {}  # by the id of a type: layers share them
         for value, (first, last) in sorted(lifetimes.items(), key=lambda i: (i[1][0], i[0])):
-            nbytes = self.nbytes(ctx, value)
+            kind = id(ctx.type(value))
+            nbytes = sizes.get(kind, -1)
+            if nbytes < 0:
+                nbytes = sizes[kind] = self.nbytes(ctx, value)
             forbidden = {placed[c][0] for c in conflicts.get(value, ()) if c in placed}
             best: tuple[int, int, int] | None = None  # growth, arena, offset
             for k, a in enumerate(arenas):

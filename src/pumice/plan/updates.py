@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pumice.ir.graph import Graph
-from pumice.ir.registry import get_op
 from pumice.kernels.context import Group, LowerContext
 
 Chain = list[Group]
@@ -117,7 +116,7 @@ def reads_own_element(graph: Graph, g: Group, value: int | None) -> bool:
         n = graph.nodes[i]
         if reading.isdisjoint(n.args):
             continue
-        if n.type.shape != shape or not get_op(n.op).is_elementwise:
+        if n.type.shape != shape or not n.spec.is_elementwise:
             return False
         reading.add(i)
     return graph.nodes[value].type.shape == shape

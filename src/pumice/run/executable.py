@@ -31,7 +31,7 @@ from pumice.run.convert import Array, as_array, by_name, convert, flatten
 from pumice.run.entry import Entry, RunCount, StateTable
 from pumice.run.inspection import Inspection
 from pumice.run.reopen import Reopened
-from pumice.run.request import RunRequest, check_indices, unknown_name
+from pumice.run.request import BegunRun, RunRequest, check_indices, unknown_name
 from pumice.run.store import Store
 from pumice.run.turns import DeviceCall
 
@@ -68,7 +68,9 @@ class Executable(Inspection):
         self._session: Session | None = None
         self._closed = False
         self._skip_unchanged = False if config.nohash else skip_unchanged
+        self._whole_updates = True
         self._inputs = {n.name: n for n in self.graph.sources("input")}
+        self._outputs = {name: k for k, (name, _) in enumerate(self.graph.outputs)}
         self._dtypes = {name: node.type.dtype.np for name, node in self._inputs.items()}
         # What it borrows from the store, by node id, and the memory of it that the session has bound.
         self._nodes: dict[int, Entry] = {}
@@ -102,7 +104,7 @@ class Executable(Inspection):
     # -- for the store, under its lock ------------------------------------------------------------------------------
     def _open(self, device: Device, residents: Mapping[int, Resident]) -> Session:
         session = device.open(self.plan, residents)
-        session.skip_unchanged = self._skip_unchanged
+        session.skip_unchanged, session.whole_updates = self._skip_unchanged, self._whole_updates
         return session
 
     def _take(self, nodes: dict[int, Entry]) -> None:
@@ -218,17 +220,7 @@ class Executable(Inspection):
         """
         call = self._call(by_name(arrays, {}), outputs, False)
         pending = self._in_turn(lambda session: self._begin(session, call))
-        done: Future[Any] = Future()
-
-        def results() -> Any:
-            if not done.done():  # results can be waited for once, and may be asked for again
-                try:
-                    done.set_result(call.finish(pending.result()))
-                except Exception as e:
-                    done.set_exception(e)
-            return done.result()
-
-        return results
+        return BegunRun(lambda: call.finish(pending.result()))
 
     def cooperate(self, cooperative: Cooperative | None) -> None:
         """`Store.cooperate` of its store: for all runs of the store's executables."""
@@ -246,6 +238,18 @@ class Executable(Inspection):
         def work(session: Session) -> None:
             self._check_bound()
             session.prepare(call.env, call.wanted)
+
+        self._in_turn(work)
+
+    def split_updates(self) -> None:
+        """Let a GPU begin while the steps after the first update of a state are still recorded.
+
+        A run that is interrupted while it starts may then have changed some states and others not: for owners of states that
+        give all of them up in that case.
+        """
+
+        def work(session: Session) -> None:
+            self._whole_updates = session.whole_updates = False
 
         self._in_turn(work)
 
@@ -369,7 +373,7 @@ class Executable(Inspection):
         return dict(last[1])
 
     def _pick_outputs(self, outputs: Sequence[int | str] | None) -> list[int]:
-        names = [name for name, _ in self.graph.outputs]
+        names = self._outputs
         if outputs is None:
             return list(range(len(names)))
         picked = []
@@ -377,7 +381,7 @@ class Executable(Inspection):
             if isinstance(o, str):
                 if o not in names:
                     raise unknown_name("output", o, names)
-                picked.append(names.index(o))
+                picked.append(names[o])
             elif isinstance(o, int) and -len(names) <= o < len(names):
                 picked.append(o % len(names))
             else:

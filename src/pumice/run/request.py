@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,27 @@ class RunRequest:
         if self.captures is None:
             return result
         return result, dict(zip(self.captures, results[len(self.outputs) :], strict=True))
+
+
+class BegunRun:
+    """What `Executable.begin` gives: results that are waited for once, and may be asked for again."""
+
+    __slots__ = ("_outcome", "_wait")
+
+    def __init__(self, wait: Callable[[], Any]) -> None:
+        self._wait = wait
+        self._outcome: tuple[Any, Exception | None] | None = None
+
+    def __call__(self) -> Any:
+        if self._outcome is None:
+            try:
+                self._outcome = self._wait(), None
+            except Exception as e:
+                self._outcome = None, e
+        found, error = self._outcome
+        if error is not None:
+            raise error
+        return found
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:

@@ -44,9 +44,9 @@ class RegimeSteps:
         self._groups: list[StepGroups | None] = [self._bind(i) for i in range(len(regime.steps))]
         for pair in regime.copies:
             self._check_copy(*pair)
-        # The steps with work, and the same cut into submits for a run whose results are awaited.
+        # The steps with work, and the same as `parts` gives them.
         self.dispatches: list[Dispatch] = []
-        self.parts: list[list[Dispatch]] = []
+        self._parts: dict[bool, list[list[Dispatch]]] = {}
         # The same with every pipeline spelt out, once ranges were asked for.
         self._spelt_out: list[Dispatch] = []
         # How many come before the first that updates a param or a state in place.
@@ -131,7 +131,7 @@ class RegimeSteps:
         if self._uniform is not None:
             self._gpu.write_sizes(self._uniform, self.sizes.words.view(np.uint8))
             uploaded = self.sizes.words.nbytes
-        self.dispatches, self.parts, self.free, self._spelt_out = dispatches, cut(dispatches, free), free, []
+        self.dispatches, self._parts, self.free, self._spelt_out = dispatches, {}, free, []
         self.updates = self._updates_at(env, type_of)
         self.sizes.bound = True
         return uploaded
@@ -144,6 +144,15 @@ class RegimeSteps:
             if to != source and nbytes:
                 found.append((source.buffer.handle, source.offset, to.buffer.handle, to.offset, nbytes))
         return found
+
+    def parts(self, whole_updates: bool) -> list[list[Dispatch]]:
+        """The dispatches cut into submits, for a run whose results are awaited.
+
+        With `whole_updates` all from the first one on that updates a param or a state in place are in one submit.
+        """
+        if whole_updates not in self._parts:
+            self._parts[whole_updates] = cut(self.dispatches, self.free if whole_updates else len(self.dispatches))
+        return self._parts[whole_updates]
 
     def between(self, start: int, end: int) -> list[Dispatch]:
         """A range of the dispatches, as a pass of its own."""
@@ -166,5 +175,5 @@ class RegimeSteps:
 
     def forget(self) -> None:
         """Drop what was prepared for the last sizes; it names memory that is to change or to go."""
-        self.dispatches, self.parts, self.updates, self._spelt_out = [], [], [], []
+        self.dispatches, self._parts, self.updates, self._spelt_out = [], {}, [], []
         self.sizes.bound = False

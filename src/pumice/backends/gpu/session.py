@@ -32,6 +32,8 @@ _COUNTERS = (
 )
 # Larger inputs are always uploaded: hashing them may take longer than the upload.
 HASHED_BYTES = 4096
+# Sizes of which it is remembered what runs at them.
+_REMEMBERED = 256
 
 
 class GpuSession(ABC):
@@ -42,6 +44,7 @@ class GpuSession(ABC):
     def __init__(self, gpu: Gpu, plan: Plan, residents: Mapping[int, Resident] | None = None) -> None:
         self.plan = plan
         self.skip_unchanged: bool | None = None
+        self.whole_updates = True
         # What each input's buffer holds, as `_content` identifies it; an input that is not in it may hold anything.
         self._held: dict[int, bytes] = {}
         self._gpu = gpu
@@ -66,6 +69,8 @@ class GpuSession(ABC):
         self._overwritten = overwritten_inputs(plan)
         # The regimes that were used so far, by their number; the widest one is there from the start.
         self._regimes: dict[int, RegimeSteps] = {}
+        # The numbers of the regimes for sizes that were met.
+        self._numbers: dict[tuple[tuple[str, int], ...], int] = {}
         widest = len(plan.regimes) - 1
         pipelines = self._compile(widest)
         with gpu.lock:
@@ -95,7 +100,11 @@ class GpuSession(ABC):
 
     def _steps_at(self, env: Mapping[str, int]) -> RegimeSteps:
         """What runs at some sizes; the pipelines and bind groups of a regime are made when it is first used."""
-        number = self.plan.pick(env)
+        number = self._numbers.get(key := tuple(env.items()))
+        if number is None:
+            if len(self._numbers) >= _REMEMBERED:
+                self._numbers.clear()
+            number = self._numbers[key] = self.plan.pick(env)
         found = self._regimes.get(number)
         if found is None:
             pipelines = self._compile(number)

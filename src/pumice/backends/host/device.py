@@ -123,6 +123,7 @@ class HostSession:
 
     overlaps = False
     skip_unchanged: bool | None = None  # nothing is ever uploaded: inputs are read where the caller has them
+    whole_updates = True
 
     def __init__(self, plan: Plan, residents: Mapping[int, Resident] | None = None) -> None:
         self.plan = plan

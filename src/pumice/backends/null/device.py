@@ -120,6 +120,7 @@ class NullSession:
 
     overlaps = False
     skip_unchanged: bool | None = None
+    whole_updates = True
 
     def __init__(self, device: NullDevice, plan: Plan, residents: Mapping[int, Resident]) -> None:
         self.device, self.plan = device, plan

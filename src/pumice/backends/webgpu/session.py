@@ -67,9 +67,10 @@ class WebGpuSession(GpuSession):
     def _recorders(self, steps: RegimeSteps, waited: bool) -> list[Record]:
         """What records the steps, part by part."""
         if self._timer is not None:
-            return [partial(self._timer.encode, dispatches=p) for p in (steps.parts if self._timer.cut else [steps.dispatches])]
+            measured = steps.parts(self.whole_updates) if self._timer.cut else [steps.dispatches]
+            return [partial(self._timer.encode, dispatches=p) for p in measured]
         # Submit in parts only when the device is idle; a busy one has work until everything is recorded.
-        parts = steps.parts if waited and self._gpu.idle else [steps.dispatches]
+        parts = steps.parts(self.whole_updates) if waited and self._gpu.idle else [steps.dispatches]
         return [partial(Commands.steps, prepared=p) for p in parts if p]
 
     def _record_updates(self, copies: Sequence[tuple[Any, int, Any, int, int]], commands: Commands) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pumice.core.caps import Caps
 from pumice.errors import PlanError
 from pumice.ir.graph import Graph, Node
-from pumice.ir.registry import Routine, get_op
+from pumice.ir.registry import Routine
 from pumice.kernels.builder import Lowered
 from pumice.kernels.context import Group, LowerContext
 from pumice.kernels.routines import (
@@ -113,12 +113,12 @@ ROUTINES: Mapping[str, RoutineKernels] = {
 
 def kernels_of(node: Node) -> RoutineKernels | None:
     """The kernels of a node whose op is lowered to a routine."""
-    lowering = get_op(node.op).lowering
+    lowering = node.spec.lowering
     return ROUTINES[lowering.rule] if isinstance(lowering, Routine) else None
 
 
 def pulled_operands(ctx: LowerContext, node: Node) -> frozenset[str]:
     """Which operands of a routine node its kernel can compute as it reads them."""
-    names, kernels = get_op(node.op).traits.pulls, kernels_of(node)
+    names, kernels = node.spec.traits.pulls, kernels_of(node)
     pulls = bool(names) and kernels is not None and (kernels.pulls is None or kernels.pulls(ctx, node))
     return frozenset(names) if pulls else frozenset()
