@@ -18,6 +18,7 @@ from pumice.backends.host.native.kernels import (
     formats,
     matmul,
     norms,
+    pointwise,
     pooling,
     rowops,
     sharing,
@@ -44,6 +45,7 @@ _MODULES = (
     conv,
     conv_by_weight,
     depthwise,
+    pointwise,
     splats,
     sharing,
 )

@@ -60,6 +60,11 @@ class Finish:
     low: float = -inf
     high: float = inf
 
+    def factors(self, channels: int) -> tuple[Array, Array]:
+        """The scale and shift of each channel, also where that is none."""
+        scale = np.ones(channels, np.float32) if self.scale is None else self.scale
+        return scale, np.zeros(channels, np.float32) if self.shift is None else self.shift
+
     @property
     def is_needed(self) -> bool:
         return any(a is not None for a in (self.scale, self.shift, self.other)) or self.low != -inf or self.high != inf
@@ -78,6 +83,12 @@ class _Pass:
     first: tuple[int, ...]
     every: tuple[int, ...]
     taps: tuple[tuple[tuple[int, ...], int], ...]
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each position reads the element at its own place, and no other."""
+        alone = len(self.taps) == 1 and not any(self.taps[0][0]) and self.size == self.counts
+        return alone and {*self.step, *self.every} == {1}
 
 
 def _forward_pass(s: ConvShape) -> _Pass:
@@ -141,17 +152,20 @@ def _tasks(
             return planes
     table = np.array([(*three_axes(shifts, 0), 4 * number) for shifts, number in p.taps] or [(0,) * 4], np.int64)
     depth, positions = len(p.taps) * inputs, n * prod(p.counts)
-    tiles, slabs = -(-positions // sizes.lanes), sizes.slabs(outputs)
-    many = max(1, min(sizes.tiles, -(-tiles // _ENOUGH_PARTS)))
+    # Tiles of a convolution of one tap end with an image.
+    entries, tiles = (n * groups, -(-prod(p.counts) // sizes.lanes)) if p.is_pointwise else (groups, -(-positions // sizes.lanes))
+    slabs, kernel = sizes.slabs(outputs), "pointwise" if p.is_pointwise else "conv"
+    many = max(1, min(sizes.tiles, -(-entries * tiles // _ENOUGH_PARTS)))
     high, packed = slabs, 4 * -(-groups * slabs * depth * sizes.rows // 16) * 16
     gathered = 0
-    if groups * -(-tiles // many) < _ENOUGH_PARTS and slabs > 1:
+    if entries * -(-tiles // many) < _ENOUGH_PARTS and slabs > 1:
         # Few positions: all windows are gathered first, and threads share the weights.
         gathered, many = packed, min(tiles, sizes.tiles)
-        high = max(1, slabs * groups * -(-tiles // many) // _ENOUGH_PARTS)
-    size = packed + (4 * groups * depth * tiles * sizes.lanes if gathered else 0)
+        high = max(1, slabs * entries * -(-tiles // many) // _ENOUGH_PARTS)
+    size = packed + (4 * entries * depth * tiles * sizes.lanes if gathered else 0)
     steps = _strides(out_size)
     begin = 4 * sum(at * step for at, step in zip(p.first, steps, strict=True))
+    scale, shift = finish.factors(groups * outputs)
     words = (
         *(address(source), address(w), address(out) + begin, address(table)),
         *(len(p.taps), inputs, outputs, groups, n),
@@ -163,7 +177,7 @@ def _tasks(
         *(4 * groups * outputs * prod(out_size), 4 * prod(out_size)),
         *three_axes([4 * every * step for every, step in zip(p.every, steps, strict=True)], 0),
         *(many, high, int(finish.is_needed)),
-        *(address(finish.scale), address(finish.shift), address(finish.other), bits(finish.low), bits(finish.high)),
+        *(address(scale), address(shift), address(finish.other), bits(finish.low), bits(finish.high)),
         gathered,
     )
 
@@ -176,16 +190,17 @@ def _tasks(
     if copies is not None and depth:
         copy = copies(w, Packing(("conv", groups, outputs, p.taps), packed, packing))
     places = (*words, 0 if copy is None else address(copy.memory), 0)
-    keep = (source, w, out, table, finish, copy)
+    keep = (source, w, out, table, finish, scale, shift, copy)
     tasks = []
     if depth and copy is None:
         tasks.append(Task("conv_weights_f32", places, groups * slabs, _PACKING * w.size, keep, scratch=size))
     if gathered and depth:
-        parts, work = groups * -(-depth // sizes.deep) * tiles, _PACKING * groups * depth * positions
-        tasks.append(Task("conv_windows_f32", places, parts, work, keep, scratch=size, each=sizes.table_bytes))
-    parts = groups * -(-tiles // many) * -(-slabs // high)
+        parts, work = entries * -(-depth // sizes.deep) * tiles, _PACKING * groups * depth * positions
+        name, each = ("pointwise_columns_f32", 0) if p.is_pointwise else ("conv_windows_f32", sizes.table_bytes)
+        tasks.append(Task(name, places, parts, work, keep, scratch=size, each=each))
+    parts = entries * -(-tiles // many) * -(-slabs // high)
     work = max(depth, 8) * positions * groups * outputs
-    return [*tasks, Task("conv_f32", places, parts, work, keep, scratch=max(size, 64), each=sizes.work_bytes)]
+    return [*tasks, Task(f"{kernel}_f32", places, parts, work, keep, scratch=max(size, 64), each=sizes.work_bytes)]
 
 
 def by_weight(s: ConvShape, sizes: ConvSizes, x: Array, grad: Array, out: Array) -> list[Task]:

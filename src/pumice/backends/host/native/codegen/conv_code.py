@@ -1,4 +1,4 @@
-"""LLVM code of convolution's inner loops: windows gathered into tiles, and tiles times weights."""
+"""LLVM code that moves what is convolved: windows gathered into tiles, and rows of depthwise convolutions."""
 
 from __future__ import annotations
 
@@ -8,55 +8,13 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from pumice.backends.host.native.codegen.lanes import ADDRESS, FLOATS, LEVEL, call_named, define, pointer
-from pumice.backends.host.native.codegen.vector_math import FUSED
-from pumice.backends.host.native.conv_sizes import conv_sizes
+from pumice.backends.host.native.codegen.conv_products import HALF, WIDE, finished_value
+from pumice.backends.host.native.codegen.lanes import ADDRESS, FLOATS, call_named, define, pointer
+from pumice.backends.host.native.codegen.loops import first_lanes, load, loop, masked_load, splat, store
 
-SIZES = conv_sizes(LEVEL.is_wide)
-ROWS, WIDE = SIZES.rows, SIZES.lanes
 _WORD, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _FLOATS, _INTS = ir.VectorType(_FLOAT, WIDE), ir.VectorType(_WORD, WIDE)
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
-
-
-def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
-    first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _WORD(0))
-    lanes = ir.Constant(ir.VectorType(_WORD, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), lanes)
-
-
-def _load(builder: Any, at: Any, vector: Any) -> Any:
-    found = builder.load(pointer(builder, at, vector))
-    found.align = 4
-    return found
-
-
-def _store(builder: Any, at: Any, value: Any) -> None:
-    builder.store(value, pointer(builder, at, value.type)).align = 4
-
-
-def _masked_load(builder: Any, at: Any, vector: Any, mask: Any) -> Any:
-    operands = [pointer(builder, at, vector), _WORD(4), mask, ir.Constant(vector, None)]
-    return call_named(builder, f"llvm.masked.load.v{vector.count}f32.p0", vector, operands)
-
-
-def _loop(builder: Any, count: Any, values: list[Any], body: Callable[..., list[Any]]) -> list[Any]:
-    """`values` after `body` has changed them `count` times, which may be 0."""
-    before = builder.block
-    head, inside, after = (builder.append_basic_block(name) for name in ("head", "inside", "after"))
-    builder.branch(head)
-    builder.position_at_end(head)
-    phis = [builder.phi(v.type) for v in (count, *values)]
-    for phi, v in zip(phis, (count, *values), strict=True):
-        phi.add_incoming(v, before)
-    builder.cbranch(builder.icmp_signed(">", phis[0], _LONG(0)), inside, after)
-    builder.position_at_end(inside)
-    changed = [builder.sub(phis[0], _LONG(1)), *body(*phis[1:])]
-    for phi, v in zip(phis, changed, strict=True):
-        phi.add_incoming(v, builder.block)
-    builder.branch(head)
-    builder.position_at_end(after)
-    return phis[1:]
 
 
 @define(types.void, ADDRESS, *[types.intp] * 6, ADDRESS, types.intp, types.intp, ADDRESS, types.intp)
@@ -69,15 +27,15 @@ def gather_columns(
     `table` has the image's first element and the three coordinates of each position. What neighbours in memory is read at once,
     with a mask at borders.
     """
-    image, z, y, x = (_load(builder, builder.add(table, _LONG(4 * WIDE * i)), _INTS) for i in range(4))
+    image, z, y, x = (load(builder, builder.add(table, _LONG(4 * WIDE * i)), _INTS) for i in range(4))
     places = []
     inside = None
     for place, shift, size in ((z, shift_z, size_z), (y, shift_y, size_y), (x, shift_x, size_x)):
-        moved = builder.add(place, _splat(builder, builder.trunc(shift, _WORD), _INTS))
-        within = builder.icmp_unsigned("<", moved, _splat(builder, builder.trunc(size, _WORD), _INTS))
+        moved = builder.add(place, splat(builder, builder.trunc(shift, _WORD), _INTS))
+        within = builder.icmp_unsigned("<", moved, splat(builder, builder.trunc(size, _WORD), _INTS))
         inside = within if inside is None else builder.and_(inside, within)
         places.append(moved)
-    wide_y, wide_x = (_splat(builder, builder.trunc(s, _WORD), _INTS) for s in (size_y, size_x))
+    wide_y, wide_x = (splat(builder, builder.trunc(s, _WORD), _INTS) for s in (size_y, size_x))
     index = builder.add(builder.mul(builder.add(builder.mul(places[0], wide_y), places[1]), wide_x), places[2])
     index = builder.add(index, image)
     start = builder.sub(index, ir.Constant(_INTS, list(range(WIDE))))
@@ -101,20 +59,20 @@ def gather_columns(
     builder.position_at_end(neighbours)
 
     def copy(at: Any, place: Any) -> list[Any]:
-        _store(builder, place, _load(builder, at, _FLOATS))
+        store(builder, place, load(builder, at, _FLOATS))
         return [builder.add(at, channel), builder.add(place, pitch)]
 
-    _loop(builder, channels, [first, to], copy)
+    loop(builder, channels, [first, to], copy)
     builder.branch(done)
 
     builder.position_at_end(borders)
     zeros = ir.Constant(_FLOATS, None)
 
     def copy_some(at: Any, place: Any) -> list[Any]:
-        _store(builder, place, _masked_load(builder, at, _FLOATS, inside))
+        store(builder, place, masked_load(builder, at, _FLOATS, inside))
         return [builder.add(at, channel), builder.add(place, pitch)]
 
-    _loop(builder, channels, [first, to], copy_some)
+    loop(builder, channels, [first, to], copy_some)
     builder.branch(done)
 
     builder.position_at_end(scattered)
@@ -127,64 +85,12 @@ def gather_columns(
         for i, offset in enumerate(offsets):
             one = builder.load(pointer(builder, builder.add(at, offset), _FLOAT))
             found = builder.insert_element(found, one, _WORD(i))
-        _store(builder, place, builder.select(inside, found, zeros))
+        store(builder, place, builder.select(inside, found, zeros))
         return [builder.add(at, channel), builder.add(place, pitch)]
 
-    _loop(builder, channels, [source, to], collect)
+    loop(builder, channels, [source, to], collect)
     builder.branch(done)
     builder.position_at_end(done)
-
-
-def _multiplier(rows: int, width: int) -> Any:
-    """A function for so many rows and positions: out = slab [count, ROWS] transposed times tile [count, WIDE], or more of it."""
-
-    vector = ir.VectorType(_FLOAT, width)
-
-    @define(types.void, ADDRESS, ADDRESS, types.intp, ADDRESS, types.intp, types.boolean)
-    def multiply(builder: Any, slab: Any, tile: Any, count: Any, out: Any, out_row: Any, more: Any) -> None:
-        def step(at: Any, place: Any, *sums: Any) -> list[Any]:
-            values = _load(builder, place, vector)
-            found = []
-            for r, total in enumerate(sums):
-                weight = builder.load(pointer(builder, builder.add(at, _LONG(4 * r)), _FLOAT))
-                product = builder.fmul(values, _splat(builder, weight, vector), flags=FUSED)
-                found.append(builder.fadd(total, product, flags=FUSED))
-            return [builder.add(at, _LONG(SIZES.slab_bytes)), builder.add(place, _LONG(SIZES.tile_bytes)), *found]
-
-        zeros = [ir.Constant(vector, None)] * rows
-        _, _, *sums = _loop(builder, count, [slab, tile, *zeros], step)
-        add, put, end = (builder.append_basic_block(name) for name in ("add", "put", "end"))
-        places = [builder.add(out, builder.mul(out_row, _LONG(r))) for r in range(rows)]
-        builder.cbranch(more, add, put)
-        builder.position_at_end(add)
-        for place, total in zip(places, sums, strict=True):
-            _store(builder, place, builder.fadd(_load(builder, place, vector), total))
-        builder.branch(end)
-        builder.position_at_end(put)
-        for place, total in zip(places, sums, strict=True):
-            _store(builder, place, total)
-        builder.branch(end)
-        builder.position_at_end(end)
-
-    return multiply
-
-
-# Rows of a slab that is not full, in the kernels for them, and half tiles.
-FEWER, FEWEST = (8, 4) if ROWS > 8 else (4, 2)
-HALF = WIDE // 2
-multiply_all, multiply_fewer, multiply_fewest = (_multiplier(rows, WIDE) for rows in (ROWS, FEWER, FEWEST))
-half_all, half_fewer, half_fewest = (_multiplier(rows, HALF) for rows in (ROWS, FEWER, FEWEST))
-
-
-def _finished(builder: Any, value: Any, scale: Any, shift: Any, other: Any, low: Any, high: Any) -> Any:
-    """Times a number, plus another, plus what stands beside it, between two limits."""
-    vector = value.type
-    wide = [_splat(builder, s, vector) for s in (scale, shift, low, high)]
-    value = builder.fadd(builder.fmul(value, wide[0], flags=FUSED), wide[1], flags=FUSED)
-    value = value if other is None else builder.fadd(value, other)
-    # Comparisons that are false for NaN, so that it stays.
-    value = builder.select(builder.fcmp_ordered("<", value, wide[2]), wide[2], value)
-    return builder.select(builder.fcmp_ordered(">", value, wide[3]), wide[3], value)
 
 
 @define(types.void, ADDRESS, ADDRESS, types.intp, types.float32, types.float32, ADDRESS, types.float32, types.float32)
@@ -195,25 +101,19 @@ def finish_row(builder: Any, source: Any, to: Any, count: Any, scale: Any, shift
 
     def step(lanes: int) -> Callable[..., list[Any]]:
         vector = ir.VectorType(_FLOAT, lanes)
-        mask = _splat(builder, has_other, ir.VectorType(ir.IntType(1), lanes))
+        mask = splat(builder, has_other, ir.VectorType(ir.IntType(1), lanes))
 
-        def store(at: Any) -> list[Any]:
-            beside = builder.select(mask, _load(builder, builder.add(readable, at), vector), ir.Constant(vector, None))
-            value = _load(builder, builder.add(source, at), vector)
-            _store(builder, builder.add(to, at), _finished(builder, value, scale, shift, beside, low, high))
+        def put(at: Any) -> list[Any]:
+            beside = builder.select(mask, load(builder, builder.add(readable, at), vector), ir.Constant(vector, None))
+            value = load(builder, builder.add(source, at), vector)
+            store(builder, builder.add(to, at), finished_value(builder, value, scale, shift, beside, low, high))
             return [builder.add(at, _LONG(4 * lanes))]
 
-        return store
+        return put
 
     # What does not fill a vector is stored one by one: stores with a mask take some processors longer than eight of these.
-    (at,) = _loop(builder, builder.sdiv(count, _LONG(HALF)), [_LONG(0)], step(HALF))
-    _loop(builder, builder.srem(count, _LONG(HALF)), [at], step(1))
-
-
-def _first(builder: Any, count: Any, lanes: int) -> Any:
-    """A mask for the first `count` lanes."""
-    wide = ir.VectorType(_LONG, lanes)
-    return builder.icmp_signed("<", ir.Constant(wide, list(range(lanes))), _splat(builder, count, wide))
+    (at,) = loop(builder, builder.sdiv(count, _LONG(HALF)), [_LONG(0)], step(HALF))
+    loop(builder, builder.srem(count, _LONG(HALF)), [at], step(1))
 
 
 @define(types.void, ADDRESS, ADDRESS, types.intp)
@@ -222,11 +122,11 @@ def copy_row(builder: Any, to: Any, source: Any, count: Any) -> None:
     vector = ir.VectorType(_FLOAT, HALF)
 
     def step(at: Any, left: Any) -> list[Any]:
-        found = _masked_load(builder, builder.add(source, at), vector, _first(builder, left, HALF))
-        _store(builder, builder.add(to, at), found)
+        found = masked_load(builder, builder.add(source, at), vector, first_lanes(builder, left, HALF))
+        store(builder, builder.add(to, at), found)
         return [builder.add(at, _LONG(4 * HALF)), builder.sub(left, _LONG(HALF))]
 
-    _loop(builder, builder.sdiv(builder.add(count, _LONG(HALF - 1)), _LONG(HALF)), [_LONG(0), count], step)
+    loop(builder, builder.sdiv(builder.add(count, _LONG(HALF - 1)), _LONG(HALF)), [_LONG(0), count], step)
 
 
 @define(types.void, ADDRESS, ADDRESS, ADDRESS, types.intp)
@@ -237,15 +137,15 @@ def split_row(builder: Any, evens: Any, odds: Any, source: Any, count: Any) -> N
     def step(at: Any, to: Any, left: Any) -> list[Any]:
         pair = []
         for half in range(2):
-            mask = _first(builder, builder.sub(left, _LONG(half * HALF)), HALF)
-            pair.append(_masked_load(builder, builder.add(source, builder.add(at, _LONG(4 * half * HALF))), vector, mask))
+            mask = first_lanes(builder, builder.sub(left, _LONG(half * HALF)), HALF)
+            pair.append(masked_load(builder, builder.add(source, builder.add(at, _LONG(4 * half * HALF))), vector, mask))
         for first, place in enumerate((evens, odds)):
             order = ir.Constant(ir.VectorType(_WORD, HALF), list(range(first, 2 * HALF, 2)))
-            _store(builder, builder.add(place, to), builder.shuffle_vector(*pair, order))
+            store(builder, builder.add(place, to), builder.shuffle_vector(*pair, order))
         moved = builder.add(at, _LONG(8 * HALF)), builder.add(to, _LONG(4 * HALF))
         return [*moved, builder.sub(left, _LONG(2 * HALF))]
 
-    _loop(builder, builder.sdiv(builder.add(count, _LONG(2 * HALF - 1)), _LONG(2 * HALF)), [_LONG(0), _LONG(0), count], step)
+    loop(builder, builder.sdiv(builder.add(count, _LONG(2 * HALF - 1)), _LONG(2 * HALF)), [_LONG(0), _LONG(0), count], step)
 
 
 @define(types.void, ADDRESS, ADDRESS, types.intp)
@@ -254,13 +154,13 @@ def put_row(builder: Any, to: Any, source: Any, count: Any) -> None:
     vector = ir.VectorType(_FLOAT, HALF)
 
     def step(at: Any) -> list[Any]:
-        _store(builder, builder.add(to, at), _load(builder, builder.add(source, at), vector))
+        store(builder, builder.add(to, at), load(builder, builder.add(source, at), vector))
         return [builder.add(at, _LONG(4 * HALF))]
 
-    _loop(builder, builder.sdiv(builder.add(count, _LONG(HALF - 1)), _LONG(HALF)), [_LONG(0)], step)
+    loop(builder, builder.sdiv(builder.add(count, _LONG(HALF - 1)), _LONG(HALF)), [_LONG(0)], step)
 
 
 @define(FLOATS, FLOATS, types.float32, types.float32, types.float32, types.float32)
 def finished(builder: Any, value: Any, scale: Any, shift: Any, low: Any, high: Any) -> Any:
     """As `finish_row`, with nothing beside."""
-    return _finished(builder, value, scale, shift, None, low, high)
+    return finished_value(builder, value, scale, shift, None, low, high)

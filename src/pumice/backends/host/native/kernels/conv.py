@@ -13,29 +13,16 @@ from typing import Any
 import numba
 import numpy as np
 
-from pumice.backends.host.native.codegen.conv_code import (
-    FEWER,
-    FEWEST,
-    HALF,
-    ROWS,
-    SIZES,
-    WIDE,
-    finish_row,
-    gather_columns,
-    half_all,
-    half_fewer,
-    half_fewest,
-    multiply_all,
-    multiply_fewer,
-    multiply_fewest,
-)
+from pumice.backends.host.native.codegen.conv_code import gather_columns
+from pumice.backends.host.native.codegen.conv_products import ROWS, SIZES, WIDE
 from pumice.backends.host.native.codegen.lanes import float_at, long_at, set_float, set_int, set_long
+from pumice.backends.host.native.kernels.conv_products import multiply, store_product
 from pumice.backends.host.native.kernels.work import give_work, take_work
 
 # The words of a task. Axes are always three, the first of them of size 1 where there are fewer. `TAPS` is a table: for each tap
 # how far it moves along each axis, and where its weights begin in bytes. Positions are counted through all images; PARTS_* says
 # how many tiles and slabs a part has. The results are scaled and moved per channel, added to what is at OTHER, which has their
-# strides, and limited, if FINISHES; SCALE, SHIFT and OTHER may be 0.
+# strides, and limited, if FINISHES; OTHER may be 0. SCALE to HIGH are in the order of conv_products.py.
 (
     SOURCE,
     WEIGHTS,
@@ -86,7 +73,7 @@ SLAB_BYTES, TILE_BYTES, TABLE_BYTES, DEEP, _TILES = (
 )
 _OUTSIDE = -(1 << 30)
 # Slabs whose weights stay in the second cache while all tiles of a part pass by.
-_SLABS = 16
+SLABS_AT_ONCE = 16
 _F32 = np.float32
 
 _inlined = numba.njit(forceinline=True, error_model="numpy")
@@ -108,7 +95,7 @@ def positions_of(job: int) -> Any:
 
 
 @_inlined
-def _weights(job: int) -> Any:
+def weights_of(job: int) -> Any:
     """Where the packed weights are: in memory of their own, or before the gathered windows."""
     kept = long_at(job + PACKED_WEIGHTS)
     return kept if kept else long_at(job + PACKED)
@@ -122,7 +109,7 @@ def conv_weights_f32(job: int, first: int, last: int) -> None:
         begin = part % slabs * ROWS
         high = min(ROWS, long_at(job + OUTPUTS) - begin)
         group = long_at(job + WEIGHTS) + part // slabs * long_at(job + WEIGHT_GROUP) + begin * row
-        to = _weights(job) + part * depth * SLAB_BYTES
+        to = weights_of(job) + part * depth * SLAB_BYTES
         for c in range(channels):
             for tap in range(taps):
                 source = group + c * channel + long_at(long_at(job + TAPS) + 8 * (TAP_WORDS * tap + 3))
@@ -159,7 +146,6 @@ def find_places(job: int, tile: int, table: int) -> None:
         else:
             set_int(table + 4 * i, 0)
             set_int(table + 4 * (WIDE + i), _OUTSIDE)
-            neighbours = 0
         x += 1
         if x == counts[2]:
             x = 0
@@ -207,46 +193,8 @@ def conv_windows_f32(job: int, first: int, last: int) -> None:
 
 
 @_inlined
-def is_whole(rows: int) -> bool:
-    """Whether a multiplication computes just these rows."""
-    return rows in (ROWS, FEWER, FEWEST)
-
-
-@_inlined
-def multiply(slab: int, tile: int, count: int, out: int, row: int, more: bool, rows: int, width: int) -> None:
-    if width > HALF:
-        if rows > FEWER:
-            multiply_all(slab, tile, count, out, row, more)
-        elif rows > FEWEST:
-            multiply_fewer(slab, tile, count, out, row, more)
-        else:
-            multiply_fewest(slab, tile, count, out, row, more)
-    elif rows > FEWER:
-        half_all(slab, tile, count, out, row, more)
-    elif rows > FEWEST:
-        half_fewer(slab, tile, count, out, row, more)
-    else:
-        half_fewest(slab, tile, count, out, row, more)
-
-
-@_inlined
-def _finish(job: int, at: int, row: int, other: int, channel: int, rows: int) -> None:
-    """Rows of a tile scaled, moved, added to others and limited; `other` is 0 or has the same strides."""
-    scale, shift = long_at(job + SCALE), long_at(job + SHIFT)
-    for r in range(rows):
-        factor = float_at(scale + 4 * (channel + r)) if scale else _F32(1)
-        move = float_at(shift + 4 * (channel + r)) if shift else _F32(0)
-        beside = other + r * row if other else 0
-        finish_row(at + r * row, at + r * row, WIDE, factor, move, beside, float_at(job + LOW), float_at(job + HIGH))
-
-
-@_inlined
 def _finish_one(job: int, value: Any, other: int, channel: int) -> Any:
-    scale, shift = long_at(job + SCALE), long_at(job + SHIFT)
-    if scale:
-        value = value * float_at(scale + 4 * channel)
-    if shift:
-        value = value + float_at(shift + 4 * channel)
+    value = value * float_at(long_at(job + SCALE) + 4 * channel) + float_at(long_at(job + SHIFT) + 4 * channel)
     if other:
         value = value + float_at(other)
     low, high = float_at(job + LOW), float_at(job + HIGH)
@@ -255,7 +203,7 @@ def _finish_one(job: int, value: Any, other: int, channel: int) -> Any:
 
 
 @_inlined
-def _store_product(
+def _scatter_product(
     job: int,
     slab: int,
     tile: int,
@@ -268,16 +216,10 @@ def _store_product(
     ends: bool,
     block: int,
 ) -> None:  # fmt: skip
-    """A tile times a slab to where the results go, as a whole if those are neighbours."""
-    row, finishes = long_at(job + OUT_CHANNEL), ends and long_at(job + FINISHES)
+    """A tile times a slab to places that are no neighbours."""
+    row = long_at(job + OUT_CHANNEL)
     to = long_at(job + OUT) + channel * row
     beside = long_at(job + OTHER) + channel * row if long_at(job + OTHER) else 0
-    if long_at(results + 8 * WIDE) and is_whole(rows):
-        place = to + long_at(results)
-        multiply(slab, tile, count, place, row, more, rows, width)
-        if finishes:
-            _finish(job, place, row, beside + long_at(results) if beside else 0, channel, rows)
-        return
     multiply(slab, tile, count, block, TILE_BYTES, False, rows, width)
     for r in range(rows):
         for i in range(width):
@@ -285,9 +227,21 @@ def _store_product(
             value = float_at(block + r * TILE_BYTES + 4 * i)
             if more:
                 value += float_at(place)
-            if finishes:
+            if ends:
                 value = _finish_one(job, value, beside + r * row + long_at(results + 8 * i) if beside else 0, channel + r)
             set_float(place, value)
+
+
+@_inlined
+def store_rows(
+    job: int, slab: int, tile: int, count: int, at: int, channel: int, rows: int, width: int, more: bool, ends: bool, block: int
+) -> None:
+    """The same to neighbours, `at` bytes from the first result of a channel."""
+    row = long_at(job + OUT_CHANNEL)
+    at += channel * row
+    other = long_at(job + OTHER) + at if long_at(job + OTHER) else 0
+    out = long_at(job + OUT) + at
+    store_product(slab, tile, count, out, row, rows, width, more, ends, job + SCALE, channel, other, block)
 
 
 def conv_f32(job: int, first: int, last: int) -> None:
@@ -307,12 +261,12 @@ def conv_f32(job: int, first: int, last: int) -> None:
         start = 0
         while start < depth or start == 0:
             count = min(DEEP, depth - start)
-            ends = start + count == depth
+            ends = start + count == depth and long_at(job + FINISHES) != 0
             if not gathered:
                 for t in range(left, right):
                     table, tile = tables + (t - left) * TABLE_BYTES, work + (t - left) * DEEP * TILE_BYTES
                     gather_tile(job, group, table, start, start + count, tile)
-            for some in range(top, bottom, _SLABS):
+            for some in range(top, bottom, SLABS_AT_ONCE):
                 for t in range(left, right):
                     table = tables + (t - left) * TABLE_BYTES
                     results = table + 4 * 4 * WIDE
@@ -320,10 +274,14 @@ def conv_f32(job: int, first: int, last: int) -> None:
                     if gathered:
                         tile = long_at(job + PACKED) + gathered + TILE_BYTES * ((group * depth + start) * tiles + t * count)
                     width = min(WIDE, total - t * WIDE)
-                    for s in range(some, min(bottom, some + _SLABS)):
-                        slab = _weights(job) + ((group * slabs + s) * depth + start) * SLAB_BYTES
+                    for s in range(some, min(bottom, some + SLABS_AT_ONCE)):
+                        slab = weights_of(job) + ((group * slabs + s) * depth + start) * SLAB_BYTES
                         rows = min(ROWS, outputs - s * ROWS)
                         channel = group * outputs + s * ROWS
-                        _store_product(job, slab, tile, count, results, channel, rows, width, start > 0, ends, block)
+                        if long_at(results + 8 * WIDE):
+                            at = long_at(results)
+                            store_rows(job, slab, tile, count, at, channel, rows, width, start > 0, ends, block)
+                        else:
+                            _scatter_product(job, slab, tile, count, results, channel, rows, width, start > 0, ends, block)
             start += DEEP
     give_work(job, work)

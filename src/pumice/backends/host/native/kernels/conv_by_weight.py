@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from pumice.backends.host.native.codegen.conv_code import ROWS, SIZES, WIDE
+from pumice.backends.host.native.codegen.conv_products import ROWS, SIZES, WIDE
 from pumice.backends.host.native.codegen.lanes import float_at, long_at, set_float
 from pumice.backends.host.native.kernels.conv import (
     COUNT_X,
@@ -32,11 +32,10 @@ from pumice.backends.host.native.kernels.conv import (
     depth_of,
     find_places,
     gather_tile,
-    is_whole,
-    multiply,
     positions_of,
     slab_count,
 )
+from pumice.backends.host.native.kernels.conv_products import multiply
 from pumice.backends.host.native.kernels.matmul import SQUARE, turn_square
 from pumice.backends.host.native.kernels.work import give_work, take_work
 
@@ -107,7 +106,7 @@ def conv_by_weight_f32(job: int, first: int, last: int) -> None:
                 for s in range(slabs):
                     slab = long_at(job + PACKED) + ((group * slabs + s) * _row_positions(job) + at) * SLAB_BYTES
                     rows, place = min(ROWS, outputs - s * ROWS), out + 4 * (s * ROWS * depth + k)
-                    if width == WIDE and is_whole(rows):
+                    if width == WIDE and rows % 2 == 0:
                         multiply(slab, work + 4 * k * _CHUNK, count, place, 4 * depth, at > start, rows, width)
                         continue
                     multiply(slab, work + 4 * k * _CHUNK, count, block, TILE_BYTES, False, rows, width)

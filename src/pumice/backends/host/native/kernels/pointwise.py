@@ -1,0 +1,96 @@
+"""Numba kernels of convolutions of one tap without strides: each image's channels are the right operand of a matmul as they are.
+
+The words of a task and its packed weights are those of conv.py. Tiles of positions end with an image, so that results are always
+neighbours, and no table says where they go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+
+from pumice.backends.host.native.codegen.conv_products import ROWS, SIZES, WIDE, copy_columns
+from pumice.backends.host.native.codegen.lanes import long_at
+from pumice.backends.host.native.kernels.conv import (
+    CHANNELS,
+    COUNT_X,
+    COUNT_Y,
+    COUNT_Z,
+    GATHERED,
+    GROUPS,
+    OUT_IMAGE,
+    OUTPUTS,
+    PACKED,
+    PART_SLABS,
+    PART_TILES,
+    FINISHES,
+    SLAB_BYTES,
+    SLABS_AT_ONCE,
+    SOURCE,
+    TILE_BYTES,
+    DEEP,
+    slab_count,
+    store_rows,
+    weights_of,
+)
+from pumice.backends.host.native.kernels.work import give_work, take_work
+
+_TILES_BYTES = SIZES.tiles * DEEP * TILE_BYTES
+
+_inlined = numba.njit(forceinline=True, error_model="numpy")
+
+
+@_inlined
+def _plane(job: int) -> Any:
+    """Positions of an image."""
+    return long_at(job + COUNT_Z) * long_at(job + COUNT_Y) * long_at(job + COUNT_X)
+
+
+@_inlined
+def _copy_tile(job: int, entry: int, tile: int, start: int, count: int, to: int) -> None:
+    """Channels start…start+count-1 at a tile of positions; an entry is a group of an image."""
+    plane = _plane(job)
+    source = long_at(job + SOURCE) + 4 * ((entry * long_at(job + CHANNELS) + start) * plane + tile * WIDE)
+    copy_columns(source, 4 * plane, count, min(WIDE, plane - tile * WIDE), to)
+
+
+def pointwise_columns_f32(job: int, first: int, last: int) -> None:
+    """All tiles, where there are so few that threads share the weights; a part is a tile of a block of channels."""
+    tiles, depth = (_plane(job) + WIDE - 1) // WIDE, long_at(job + CHANNELS)
+    blocks = (depth + DEEP - 1) // DEEP
+    for part in range(first, last):
+        entry, start, tile = part // (blocks * tiles), part // tiles % blocks * DEEP, part % tiles
+        count = min(DEEP, depth - start)
+        to = long_at(job + PACKED) + long_at(job + GATHERED) + TILE_BYTES * ((entry * depth + start) * tiles + tile * count)
+        _copy_tile(job, entry, tile, start, count, to)
+
+
+def pointwise_f32(job: int, first: int, last: int) -> None:
+    """A part is some tiles of an image and some slabs of outputs of a group."""
+    plane, slabs, depth, outputs = _plane(job), slab_count(job), long_at(job + CHANNELS), long_at(job + OUTPUTS)
+    groups, gathered, finishes = long_at(job + GROUPS), long_at(job + GATHERED), long_at(job + FINISHES) != 0
+    many, high, tiles = long_at(job + PART_TILES), long_at(job + PART_SLABS), (plane + WIDE - 1) // WIDE
+    across, down = (tiles + many - 1) // many, (slabs + high - 1) // high
+    work = take_work(job)
+    block = work + _TILES_BYTES
+    for part in range(first, last):
+        entry, left, top = part // (across * down), part // down % across * many, part % down * high
+        right, bottom, group = min(tiles, left + many), min(slabs, top + high), entry % groups
+        for start in range(0, depth, DEEP):
+            count = min(DEEP, depth - start)
+            ends = start + count == depth and finishes
+            if not gathered:
+                for t in range(left, right):
+                    _copy_tile(job, entry, t, start, count, work + (t - left) * DEEP * TILE_BYTES)
+            for some in range(top, bottom, SLABS_AT_ONCE):
+                for t in range(left, right):
+                    tile = work + (t - left) * DEEP * TILE_BYTES
+                    if gathered:
+                        tile = long_at(job + PACKED) + gathered + TILE_BYTES * ((entry * depth + start) * tiles + t * count)
+                    at, width = entry // groups * long_at(job + OUT_IMAGE) + 4 * t * WIDE, min(WIDE, plane - t * WIDE)
+                    for s in range(some, min(bottom, some + SLABS_AT_ONCE)):
+                        slab = weights_of(job) + ((group * slabs + s) * depth + start) * SLAB_BYTES
+                        rows, channel = min(ROWS, outputs - s * ROWS), group * outputs + s * ROWS
+                        store_rows(job, slab, tile, count, at, channel, rows, width, start > 0, ends, block)
+    give_work(job, work)
