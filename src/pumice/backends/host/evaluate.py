@@ -10,6 +10,7 @@ import numpy as np
 
 from pumice.backends.host.memory.arrays import NpDType, is_half, overlap, widen
 from pumice.backends.host.routines.calls import Bound, HostRoutine, NodeCall
+from pumice.backends.host.routines.finishing import ending_of, factor_region
 from pumice.backends.host.routines.region import Instruction, Region, RegionLeaf
 from pumice.backends.host.routines.scalars import bind_scalar
 from pumice.backends.host.routines.table import bind_routine
@@ -59,6 +60,8 @@ class _Compiler:
         inside = set(self.nodes)
         self.shared = [leaf for leaf in self.readers if leaf not in inside and self._shares_memory(leaf)]
         self.lent: list[int] = []
+        # Routines whose results wait in the target, and can be finished as they are stored: their calls, and their operands.
+        self.waiting: dict[int, tuple[Thunk | Bound, HostRoutine, Sequence[int | None]]] = {}
 
     def compile(self) -> Code:
         for n in self.nodes:
@@ -146,6 +149,8 @@ class _Compiler:
                 names.append(arg if kernel.raw else region.widened(arg))
             limits = (call.attrs.get("lo"), call.attrs.get("hi"))
             region.add(Instruction(kernel.run, tuple(names), n, kernel.result, kernel.in_place, kernel.native, node.op, limits))
+        if head == self.root and self._end_routine(region):
+            return
         if head == self.root and self._may_write_target(set(members)):
             self.code += region.emit(self.program, self.target, self.target_dtype, (*self.shared, *self.lent))
             return
@@ -155,6 +160,31 @@ class _Compiler:
         self.values[head] = _Operand(slot, dtype)
         if head == self.root:
             self._store(slot)
+
+    def _end_routine(self, region: Region) -> bool:
+        """Has the routine whose result waits in the target do all that the region does; whether it can."""
+        if len(self.waiting) != 1:
+            return False
+        ((n, (thunk, routine, args)),) = self.waiting.items()
+        ending = ending_of(region, n)
+        if ending is None or routine.ending is None or (ending.other is not None and not ending.other.dense):
+            return False
+        scales = ending.scale is not None or ending.shift is not None
+        ended, leaves = routine.ending(scales, ending.low, ending.high), {leaf.name: leaf for leaf in region.leaves}
+        if ended is None:
+            return False
+        shape = (1, region.shape[1], *(1,) * (len(region.shape) - 2))
+        slots: list[int | None] = []
+        for factor in (ending.scale, ending.shift):
+            slots.append(None)
+            if factor is not None:
+                slots[-1] = self.program.temporary(shape, _F32)
+                self.code += factor_region(factor, leaves, shape).emit(self.program, slots[-1], _F32)
+        slots.append(None if ending.other is None else ending.other.slot)
+        # The routine comes last, as the numbers of channels may be computed after the place where it stood.
+        self.code.remove(thunk)
+        self.code.append(self._thunk(ended, [*args, *slots], self.target))
+        return True
 
     def _may_write_target(self, members: set[int]) -> bool:
         """Whether a region may write the target while it reads: each value there is read at the index that is written."""
@@ -255,12 +285,14 @@ class _Compiler:
         """A value that stays inside the step."""
         program = self.program
         if routine.writes:
-            if self._may_borrow_target(n, routine):
+            lends = self._may_borrow_target(n, routine)
+            slot = self.target if lends else program.temporary(self._shape(n), routine.result)
+            thunk = self._thunk(routine, args, slot)
+            if lends:
                 self.lent.append(n)
-                slot = self.target
-            else:
-                slot = program.temporary(self._shape(n), routine.result)
-            self.code.append(self._thunk(routine, args, slot))
+                if routine.ending is not None:
+                    self.waiting[n] = thunk, routine, args
+            self.code.append(thunk)
             return _Operand(slot, routine.result)
         slot, run, slots = program.add(), routine.run, program.slots
         if routine.view and args[0] is not None and slots[args[0]] is not None and args[0] not in program.dynamic:

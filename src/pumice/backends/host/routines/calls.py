@@ -86,7 +86,9 @@ class HostRoutine:
     the first operand. `native` makes tasks for compiled kernels that do the same as `run`; `heavy` says that they are so much
     faster that it is worth to load them, and `work`, in multiplications, what they add to a program that may be worth it as a
     whole. `keeping` makes the same tasks where the operand number `kept`, the last unless told, stays as it is between runs.
-    `stored`: results are written in the dtypes that they are stored in.
+    `stored`: results are written in the dtypes that they are stored in. `ending(scales, low, high)` gives a routine with three more
+    operands, each of which may be None: a factor and a summand of each channel, the first two if it `scales`, then a tensor to add; its
+    results are kept between the limits. None: it cannot do that.
     """
 
     run: Callable[[list[Any], Any], Any]
@@ -101,6 +103,7 @@ class HostRoutine:
     needs_all: bool = False
     stored: bool = False
     kept: int = -1
+    ending: Callable[[bool, float, float], HostRoutine | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -135,7 +135,37 @@ def _bind_conv(call: NodeCall) -> HostRoutine:
     ) -> list[Task]:
         return convolution.forward(s, sizes, x, w, convolution.Finish(shift=bias), out, copies)
 
-    return _routine(call, s, tasks, partial(_forward, s), kept=1)
+    return replace(_routine(call, s, tasks, partial(_forward, s), kept=1), ending=partial(_ended, call, s))
+
+
+def _ended(call: NodeCall, s: _Shape, scales: bool, low: float, high: float) -> HostRoutine | None:
+    """A convolution whose results are scaled, moved, added to others and limited; a bias moves them already."""
+    if scales and call.has("bias"):
+        return None
+
+    def tasks(
+        sizes: ConvSizes,
+        x: Array,
+        w: Array,
+        bias: Array | None,
+        scale: Array | None,
+        shift: Array | None,
+        other: Array | None,
+        out: Array,
+        copies: dense.Copies | None = None,
+    ) -> list[Task]:
+        return convolution.forward(s, sizes, x, w, convolution.Finish(scale, shift if bias is None else bias, other, low, high), out, copies)
+
+    def unfolded(
+        x: Array, w: Array, bias: Array | None, scale: Array | None, shift: Array | None, other: Array | None, out: Array
+    ) -> None:
+        _forward(s, x, w, bias, out)
+        for function, operand in ((np.multiply, scale), (np.add, shift), (np.add, other)):
+            if operand is not None:
+                function(out, operand, out=out)
+        np.clip(out, low, high, out=out)
+
+    return _routine(call, s, tasks, unfolded, kept=1)
 
 
 def _bind_grad_input(call: NodeCall) -> HostRoutine:

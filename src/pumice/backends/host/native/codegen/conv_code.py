@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
@@ -17,6 +18,51 @@ _FLOATS, _INTS = ir.VectorType(_FLOAT, WIDE), ir.VectorType(_WORD, WIDE)
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
 
 
+@dataclass(frozen=True)
+class _EveryOther:
+    """Half a tile whose positions are two elements apart, if it `is_regular`: where the first is, and which are inside the source."""
+
+    is_regular: Any
+    first: Any
+    masks: tuple[Any, Any]
+
+    def values(self, builder: Any, source: Any) -> Any:
+        """Zeros where nothing is inside. The second load begins one element early, so that it ends with the last position."""
+        vector, quarter = ir.VectorType(_FLOAT, HALF), HALF // 2
+        at = builder.add(source, self.first)
+        pair = [
+            masked_load(builder, builder.add(at, _LONG(4 * skip)), vector, mask)
+            for skip, mask in zip((0, HALF - 1), self.masks, strict=True)
+        ]
+        order = [2 * i if i < quarter else HALF + 2 * (i - quarter) + 1 for i in range(HALF)]
+        return builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(_WORD, HALF), order))
+
+
+def _by_two(builder: Any, index: Any, inside: Any) -> list[_EveryOther]:
+    """Both halves of a tile's places."""
+    found, quarter = [], HALF // 2
+    ints = ir.VectorType(_WORD, HALF)
+    for begin in (0, HALF):
+        lanes = ir.Constant(ints, list(range(begin, begin + HALF)))
+        places, known = (builder.shuffle_vector(v, v, lanes) for v in (index, inside))
+        starts = builder.sub(places, ir.Constant(ints, [2 * i for i in range(HALF)]))
+        low, high = (
+            call_named(
+                builder, f"llvm.vector.reduce.{name}.v{HALF}i32", _WORD,
+                [builder.select(known, starts, ir.Constant(ints, [other] * HALF))],
+            )
+            for name, other in (("smin", _MOST), ("smax", _LEAST))
+        )  # fmt: skip
+        none = builder.icmp_signed(">", low, high)
+        first = builder.shl(builder.sext(builder.select(none, _WORD(0), low), _LONG), _LONG(2))
+        # The lanes that the two loads are wanted for: even ones of the first, odd ones of the second.
+        nothing = ir.Constant(known.type, [0] * HALF)
+        orders = ([i // 2 if i % 2 == 0 else HALF for i in range(HALF)], [quarter + i // 2 if i % 2 else HALF for i in range(HALF)])
+        masks = [builder.shuffle_vector(known, nothing, ir.Constant(ints, order)) for order in orders]
+        found.append(_EveryOther(builder.icmp_signed(">=", low, high), first, (masks[0], masks[1])))
+    return found
+
+
 @define(types.void, ADDRESS, *[types.intp] * 6, ADDRESS, types.intp, types.intp, ADDRESS, types.intp)
 def gather_columns(
     builder: Any, table: Any, shift_z: Any, shift_y: Any, shift_x: Any, size_z: Any, size_y: Any, size_x: Any,
@@ -25,7 +71,7 @@ def gather_columns(
     """One number of the windows at WIDE positions in so many channels: 0 where it is outside the source.
 
     `table` has the image's first element and the three coordinates of each position. What neighbours in memory is read at once,
-    with a mask at borders.
+    with a mask at borders; so is every other number of a row.
     """
     image, z, y, x = (load(builder, builder.add(table, _LONG(4 * WIDE * i)), _INTS) for i in range(4))
     places = []
@@ -76,6 +122,21 @@ def gather_columns(
     builder.branch(done)
 
     builder.position_at_end(scattered)
+    halves = _by_two(builder, index, inside)
+    strided, anywhere = (builder.append_basic_block(n) for n in ("strided", "anywhere"))
+    builder.cbranch(builder.and_(*(half.is_regular for half in halves)), strided, anywhere)
+
+    builder.position_at_end(strided)
+
+    def copy_strided(at: Any, place: Any) -> list[Any]:
+        for i, half in enumerate(halves):
+            store(builder, builder.add(place, _LONG(4 * HALF * i)), half.values(builder, at))
+        return [builder.add(at, channel), builder.add(place, pitch)]
+
+    loop(builder, channels, [source, to], copy_strided)
+    builder.branch(done)
+
+    builder.position_at_end(anywhere)
     # What is outside reads the first element, which is there, and becomes 0 afterwards.
     safe = builder.select(inside, index, ir.Constant(_INTS, [0] * WIDE))
     offsets = [builder.shl(builder.sext(builder.extract_element(safe, _WORD(i)), _LONG), _LONG(2)) for i in range(WIDE)]

@@ -10,9 +10,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from pumice.backends.host.native.codegen.lanes import float_at, long_at, set_float
+from pumice.backends.host.native.codegen.lanes import block_memory, float_at, long_at, set_float
+from pumice.backends.host.native.codegen.pool_code import LANES, fill_row, fold_row, slide_row, slide_row_by_two
 
 _F32 = np.float32
+# Floats of a row with its padding that fit the memory of a kernel: LANES of them more may be written behind it.
+_MOST_ROW = 8000
 # The words of a task. LARGE has the elements that windows are over, SMALL one for each window, and OTHER a second one for each;
 # SHARES is what a window's sum is multiplied with, per window.
 (
@@ -62,6 +65,41 @@ def _planes(job: int) -> Any:
 
 @_inlined
 def _pool(job: int, first: int, last: int, takes_max: bool) -> None:
+    reach = (long_at(job + COUNT_X) - 1) * long_at(job + STRIDE_X) + long_at(job + KERNEL_X)
+    length = max(long_at(job + LOW_X) + long_at(job + SIZE_X), reach) + 3 * LANES
+    if long_at(job + STRIDE_X) <= 2 and length <= _MOST_ROW:
+        _pool_rows(job, first, last, takes_max, length)
+    else:
+        _pool_windows(job, first, last, takes_max)
+
+
+@_inlined
+def _pool_rows(job: int, first: int, last: int, takes_max: bool, length: int) -> None:
+    """The rows of a row of windows folded into one, with padding on both sides, along which the windows slide."""
+    large, small = _planes(job)
+    high, wide, count = long_at(job + SIZE_Y), long_at(job + SIZE_X), long_at(job + COUNT_X)
+    row, kernel = block_memory(), long_at(job + KERNEL_X)
+    for part in range(first, last):
+        x, out, share = long_at(job + LARGE) + part * large, long_at(job + OUT) + part * small, long_at(job + SHARES)
+        for wz in range(long_at(job + COUNT_Z)):
+            z0, z1 = _span(job, 0, wz)
+            for wy in range(long_at(job + COUNT_Y)):
+                y0, y1 = _span(job, 1, wy)
+                fill_row(row, length, _F32(-np.inf) if takes_max else _F32(0))
+                for z in range(z0, z1):
+                    for y in range(y0, y1):
+                        fold_row(row + 4 * long_at(job + LOW_X), x + 4 * (z * high + y) * wide, wide, takes_max)
+                if long_at(job + STRIDE_X) == 2:
+                    slide_row_by_two(out, row, count, kernel, share, takes_max)
+                else:
+                    slide_row(out, row, count, kernel, share, takes_max)
+                out += 4 * count
+                share += 4 * count
+
+
+@_inlined
+def _pool_windows(job: int, first: int, last: int, takes_max: bool) -> None:
+    """Window by window."""
     large, small = _planes(job)
     high, wide = long_at(job + SIZE_Y), long_at(job + SIZE_X)
     for part in range(first, last):
