@@ -25,6 +25,7 @@ from pumice.backends.host.native.kernels import (
     splats,
     tiled,
     tiled_matmul,
+    winograd,
 )
 from pumice.backends.host.native.numba_text import text_of
 
@@ -46,6 +47,7 @@ _MODULES = (
     conv_by_weight,
     depthwise,
     pointwise,
+    winograd,
     splats,
     sharing,
 )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, prod
+from math import prod
 
 import numpy as np
 
 from pumice.backends.host.memory.buffers import aligned_bytes
+from pumice.backends.host.native import winograd
+from pumice.backends.host.native.conv_shapes import ConvShape, Finish
 from pumice.backends.host.native.conv_sizes import ConvSizes
 from pumice.backends.host.native.dense import Copies, Packing
 from pumice.backends.host.native.kernel_tasks import Task, address, bits
 from pumice.backends.host.native.sizes import LANES, VECTOR_BYTES
-from pumice.backends.host.native.windows import Windows, three_axes
+from pumice.backends.host.native.windows import three_axes
 from pumice.ir.registry import Array
 
 # Parts of a task from which on no thread waits long for another.
@@ -25,49 +27,6 @@ _PACKING = 8
 _LEAST_PIECE, _SUM_PART = 512, 4096
 # Bytes of a padded plane that a thread may have.
 _MOST_WORK = 1 << 22
-# Elements that the kernels can count.
-_MOST = 1 << 31
-
-
-@dataclass(frozen=True)
-class ConvShape(Windows):
-    """The sizes of one convolution, whichever of its three matmuls is computed; c and m are channels per group."""
-
-    n: int
-    groups: int
-    c: int
-    m: int
-
-    @property
-    def work(self) -> int:
-        """Multiplications."""
-        return self.n * prod(self.counts) * self.groups * self.m * self.c * prod(self.kernel)
-
-    @property
-    def fits(self) -> bool:
-        """Whether the kernels can count all elements."""
-        most = max(self.c * prod(self.size), self.m * prod(self.counts))
-        return 4 * self.n * self.groups * most < 4 * _MOST and self.work > 0
-
-
-@dataclass(frozen=True)
-class Finish:
-    """What happens to each result before it is stored: times `scale`, plus `shift`, both per channel; plus `other`; limited."""
-
-    scale: Array | None = None
-    shift: Array | None = None
-    other: Array | None = None
-    low: float = -inf
-    high: float = inf
-
-    def factors(self, channels: int) -> tuple[Array, Array]:
-        """The scale and shift of each channel, also where that is none."""
-        scale = np.ones(channels, np.float32) if self.scale is None else self.scale
-        return scale, np.zeros(channels, np.float32) if self.shift is None else self.shift
-
-    @property
-    def is_needed(self) -> bool:
-        return any(a is not None for a in (self.scale, self.shift, self.other)) or self.low != -inf or self.high != inf
 
 
 @dataclass(frozen=True)
@@ -116,8 +75,12 @@ def forward(
 ) -> list[Task]:
     """out [N, groups m, counts…] from x [N, groups c, size…] and w [groups m, c, kernel…]; all dense.
 
-    `copies` are for weights that stay: they are packed once.
+    `copies` are for weights that stay: they are packed once, also for Winograd's method, which takes fewer multiplications.
     """
+    if copies is not None and winograd.is_better(s):
+        tasks = winograd.forward(s, sizes, x, w, finish, out, copies)
+        if tasks is not None:
+            return tasks
     taps = prod(s.kernel)
     strides = (4 * s.c * taps, 4 * taps, 4 * s.m * s.c * taps)
     return _tasks(_forward_pass(s), sizes, (s.n, s.groups, s.c, s.m), x, w, strides, finish, out, s.size, s.counts, copies)

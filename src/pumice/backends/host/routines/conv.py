@@ -12,8 +12,8 @@ import numpy as np
 from pumice.backends.host.memory.arrays import numel
 from pumice.backends.host.memory.scratch import scratch
 from pumice.backends.host.native import convolution, dense, jit
+from pumice.backends.host.native.conv_shapes import ConvShape, Finish
 from pumice.backends.host.native.conv_sizes import ConvSizes, conv_sizes
-from pumice.backends.host.native.convolution import ConvShape
 from pumice.backends.host.native.kernel_tasks import Task, is_dense
 from pumice.backends.host.routines import blas
 from pumice.backends.host.routines.calls import Binder, HostRoutine, NodeCall
@@ -133,7 +133,7 @@ def _bind_conv(call: NodeCall) -> HostRoutine:
     def tasks(
         sizes: ConvSizes, x: Array, w: Array, bias: Array | None, out: Array, copies: dense.Copies | None = None
     ) -> list[Task]:
-        return convolution.forward(s, sizes, x, w, convolution.Finish(shift=bias), out, copies)
+        return convolution.forward(s, sizes, x, w, Finish(shift=bias), out, copies)
 
     return replace(_routine(call, s, tasks, partial(_forward, s), kept=1), ending=partial(_ended, call, s))
 
@@ -154,7 +154,7 @@ def _ended(call: NodeCall, s: _Shape, scales: bool, low: float, high: float) -> 
         out: Array,
         copies: dense.Copies | None = None,
     ) -> list[Task]:
-        return convolution.forward(s, sizes, x, w, convolution.Finish(scale, shift if bias is None else bias, other, low, high), out, copies)
+        return convolution.forward(s, sizes, x, w, Finish(scale, shift if bias is None else bias, other, low, high), out, copies)
 
     def unfolded(
         x: Array, w: Array, bias: Array | None, scale: Array | None, shift: Array | None, other: Array | None, out: Array

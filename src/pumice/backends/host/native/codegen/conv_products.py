@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from pumice.backends.host.native.codegen.lanes import ADDRESS, FLOATS, LEVEL, define, fetch_for_writing, pointer
+from pumice.backends.host.native.codegen.lanes import ADDRESS, LEVEL, define, fetch_for_reading, fetch_for_writing, pointer
 from pumice.backends.host.native.codegen.loops import first_lanes, load, loop, masked_load, masked_store, splat, store
 from pumice.backends.host.native.codegen.vector_math import FUSED
 from pumice.backends.host.native.conv_sizes import conv_sizes
@@ -16,6 +16,9 @@ from pumice.backends.host.native.conv_sizes import conv_sizes
 SIZES = conv_sizes(LEVEL.is_wide)
 ROWS, WIDE = SIZES.rows, SIZES.lanes
 _LONG, _FLOAT = ir.IntType(64), ir.FloatType()
+# Bytes between the weights that are multiplied and those that are asked for: they come from memory, and processors look no further
+# ahead than a page.
+_AHEAD = 3072
 
 
 def finished_value(builder: Any, value: Any, scale: Any, shift: Any, other: Any, low: Any, high: Any) -> Any:
@@ -59,6 +62,7 @@ class _Sums:
 
         def step(at: Any, place: Any, *totals: Any) -> list[Any]:
             values = load(b, place, self.vector)
+            fetch_for_reading(b, b.add(at, _LONG(_AHEAD)))
             found = []
             for r, total in enumerate(totals):
                 weight = _float_at(b, b.add(at, _LONG(4 * r)))
