@@ -28,8 +28,8 @@ from pumice.plan.plan import DeviceCount, Part, Plan, Regime, Step
 
 # Linked ranges that a program keeps: their borders repeat once a pacer has found its sizes.
 _RANGES = 256
-# Inputs and outputs up to this size are copied: compiled calls know arrays by their place in memory.
-_SMALL = 1 << 16
+# Inputs and outputs up to this size, images among them, are copied: compiled calls know arrays by their place in memory.
+_SMALL = 1 << 20
 
 
 def storage_shape(type: TensorType) -> tuple[int, ...]:

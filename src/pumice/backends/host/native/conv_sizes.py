@@ -11,6 +11,7 @@ class ConvSizes:
 
     `rows` × `lanes` results are summed in registers while `deep` numbers of each window pass by; a part has up to `tiles` tiles
     of as many positions as lanes. The gradient by weight takes `weights` weights of an output channel over `chunk` positions.
+    `masks`: parts of vectors are read and written as fast as whole ones.
     """
 
     rows: int
@@ -19,6 +20,7 @@ class ConvSizes:
     tiles: int
     weights: int
     chunk: int
+    masks: bool
 
     @property
     def slab_bytes(self) -> int:
@@ -57,5 +59,5 @@ def conv_sizes(wide: bool) -> ConvSizes:
     202368
     """
     if wide:
-        return ConvSizes(14, 32, 192, 8, 160, 256)
-    return ConvSizes(6, 16, 256, 12, 144, 256)
+        return ConvSizes(14, 32, 192, 8, 160, 256, masks=True)
+    return ConvSizes(6, 16, 256, 12, 144, 256, masks=False)

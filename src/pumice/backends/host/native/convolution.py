@@ -49,6 +49,14 @@ class _Pass:
         alone = len(self.taps) == 1 and not any(self.taps[0][0]) and self.size == self.counts
         return alone and {*self.step, *self.every} == {1}
 
+    @property
+    def is_3x3(self) -> bool:
+        """Whether windows are 3x3 without gaps, one or two elements apart on both axes."""
+        if len(self.size) != 2 or {*self.every} != {1} or self.step not in ((1, 1), (2, 2)) or len(self.taps) != 9:
+            return False
+        (y, x), _ = self.taps[0]
+        return self.taps == tuple(((y + i // 3, x + i % 3), i) for i in range(9))
+
 
 def _forward_pass(s: ConvShape) -> _Pass:
     taps = []
@@ -110,7 +118,7 @@ def _tasks(
 ) -> list[Task]:
     n, groups, inputs, outputs = channels
     if inputs == 1:
-        planes = _depthwise(p, channels, source, w, weight_strides, finish, out, out_size)
+        planes = _depthwise(p, sizes, channels, source, w, weight_strides, finish, out, out_size)
         if planes is not None:
             return planes
     table = np.array([(*three_axes(shifts, 0), 4 * number) for shifts, number in p.taps] or [(0,) * 4], np.int64)
@@ -118,7 +126,7 @@ def _tasks(
     # Tiles of a convolution of one tap end with an image.
     entries, tiles = (n * groups, -(-prod(p.counts) // sizes.lanes)) if p.is_pointwise else (groups, -(-positions // sizes.lanes))
     slabs, kernel = sizes.slabs(outputs), "pointwise" if p.is_pointwise else "conv"
-    many = max(1, min(sizes.tiles, -(-entries * tiles // _ENOUGH_PARTS)))
+    many = max(1, min(sizes.tiles, entries * tiles // _ENOUGH_PARTS))
     high, packed = slabs, 4 * -(-groups * slabs * depth * sizes.rows // 16) * 16
     gathered = 0
     if entries * -(-tiles // many) < _ENOUGH_PARTS and slabs > 1:
@@ -202,6 +210,7 @@ def by_weight(s: ConvShape, sizes: ConvSizes, x: Array, grad: Array, out: Array)
 
 def _depthwise(
     p: _Pass,
+    sizes: ConvSizes,
     channels: tuple[int, int, int, int],
     source: Array,
     w: Array,
@@ -212,6 +221,8 @@ def _depthwise(
 ) -> list[Task] | None:
     """The task where each output has one input channel; None if a padded plane is too large for work memory."""
     n, groups, _, per = channels
+    if per == 1 and sizes.masks and p.is_3x3:
+        return [_depthwise_3x3(p, n, groups, source, w, finish, out)]
     if not p.taps or (finish.is_needed and any(every > 1 for every in p.every)):
         return None
     size, counts, step, every = (three_axes(v, 1) for v in (p.size, p.counts, p.step, p.every))
@@ -247,6 +258,19 @@ def _depthwise(
     )
     work = n * groups * per * prod(counts) * len(taps)
     return [Task("depthwise_f32", words, n * groups * per, work, (source, w, out, taps, finish), each=each)]
+
+
+def _depthwise_3x3(p: _Pass, n: int, channels: int, source: Array, w: Array, finish: Finish, out: Array) -> Task:
+    """The task for 3x3 windows, which are read where they are."""
+    (low_y, low_x), _ = p.taps[0]
+    scale, shift = finish.factors(channels)
+    words = (
+        *(address(source), address(w), address(out), channels),
+        *(*p.size, *p.counts, *p.step, -low_y, -low_x),
+        *(address(scale), address(shift), address(finish.other), bits(finish.low), bits(finish.high)),
+    )
+    work, keep = n * channels * prod(p.counts) * len(p.taps), (source, w, out, finish, scale, shift)
+    return Task("depthwise_3x3_f32", words, n * channels, work, keep, each=4 * p.size[1] + VECTOR_BYTES)
 
 
 def _strides(size: tuple[int, ...]) -> list[int]:

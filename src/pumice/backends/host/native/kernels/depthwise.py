@@ -1,7 +1,8 @@
 """Numba kernels of depthwise convolution: a part is a channel of an image, whose plane is copied with its padding first.
 
 The copy has one plane for each class of rows and columns that a stride reaches together. Then every tap is a shift of a plane,
-and results are computed as if rows had no ends: vectors run on from one row to the next, whatever the width.
+and results are computed as if rows had no ends: vectors run on from one row to the next, whatever the width. Windows of
+3x3 need no copy where parts of vectors are read as fast as whole ones.
 """
 
 from __future__ import annotations
@@ -12,6 +13,14 @@ import numba
 import numpy as np
 
 from pumice.backends.host.native.codegen.conv_code import copy_row, finish_row, finished, put_row, split_row
+from pumice.backends.host.native.codegen.depthwise_code import (
+    TOGETHER,
+    TOGETHER_BY_TWO,
+    filter_row,
+    filter_row_by_two,
+    filter_rows,
+    filter_rows_by_two,
+)
 from pumice.backends.host.native.codegen.lanes import (
     copy_bytes,
     float_at,
@@ -167,3 +176,73 @@ def depthwise_f32(job: int, first: int, last: int) -> None:
                 for x in range(wide):
                     set_float(long_at(job + OUT) + place + x * long_at(job + OUT_X), float_at(row + 4 * x) * factor + move)
     give_work(job, work)
+
+
+# The words of 3x3 windows with the same stride on both axes. LOW_Y and LOW_X are the padding.
+(
+    ROWS_SOURCE,
+    ROWS_WEIGHTS,
+    ROWS_OUT,
+    ROWS_CHANNELS,
+    ROWS_SIZE_Y,
+    ROWS_SIZE_X,
+    ROWS_COUNT_Y,
+    ROWS_COUNT_X,
+    ROWS_STEP_Y,
+    ROWS_STEP_X,
+    ROWS_LOW_Y,
+    ROWS_LOW_X,
+    ROWS_SCALE,
+    ROWS_SHIFT,
+    ROWS_OTHER,
+    ROWS_LOW,
+    ROWS_HIGH,
+) = (8 * i for i in range(17))
+
+
+@_inlined
+def _filter(job: int, part: int, channel: int, y: int, is_many: bool, by_two: bool, nothing: int) -> None:
+    """One row of results, or those that are computed together."""
+    high, wide, count = long_at(job + ROWS_SIZE_Y), long_at(job + ROWS_SIZE_X), long_at(job + ROWS_COUNT_X)
+    plane = long_at(job + ROWS_SOURCE) + 4 * part * high * wide
+    at = 4 * (part * long_at(job + ROWS_COUNT_Y) + y) * count
+    out, other = long_at(job + ROWS_OUT) + at, long_at(job + ROWS_OTHER) + at if long_at(job + ROWS_OTHER) else 0
+    top, left = y * long_at(job + ROWS_STEP_Y) - long_at(job + ROWS_LOW_Y), long_at(job + ROWS_LOW_X)
+    weights = long_at(job + ROWS_WEIGHTS) + 36 * channel
+    scale, shift = float_at(long_at(job + ROWS_SCALE) + 4 * channel), float_at(long_at(job + ROWS_SHIFT) + 4 * channel)
+    low, most = float_at(job + ROWS_LOW), float_at(job + ROWS_HIGH)
+    if by_two:
+        if is_many:
+            filter_rows_by_two(out, plane, nothing, top, high, wide, count, left, weights, scale, shift, other, low, most)
+        else:
+            filter_row_by_two(out, plane, nothing, top, high, wide, count, left, weights, scale, shift, other, low, most)
+    elif is_many:
+        filter_rows(out, plane, nothing, top, high, wide, count, left, weights, scale, shift, other, low, most)
+    else:
+        filter_row(out, plane, nothing, top, high, wide, count, left, weights, scale, shift, other, low, most)
+
+
+@_inlined
+def _filter_planes(job: int, first: int, last: int, by_two: bool, together: int, nothing: int) -> None:
+    count = long_at(job + ROWS_COUNT_Y)
+    for part in range(first, last):
+        channel = part % long_at(job + ROWS_CHANNELS)
+        if count < together:
+            for y in range(count):
+                _filter(job, part, channel, y, False, by_two, nothing)
+        else:
+            # The last rows are computed together with some of those before them.
+            for y in range(0, count, together):
+                _filter(job, part, channel, min(y, count - together), True, by_two, nothing)
+
+
+def depthwise_3x3_f32(job: int, first: int, last: int) -> None:
+    """A part is a channel of an image."""
+    nothing = take_work(job)
+    for at in range(nothing, nothing + 4 * long_at(job + ROWS_SIZE_X), 4):
+        set_float(at, _F32(0))
+    if long_at(job + ROWS_STEP_X) == 2:
+        _filter_planes(job, first, last, True, TOGETHER_BY_TWO, nothing)
+    else:
+        _filter_planes(job, first, last, False, TOGETHER, nothing)
+    give_work(job, nothing)
