@@ -50,8 +50,6 @@ def _rows_filter(stride: int, count_y: int) -> Any:
         `zeros` stands for rows outside of it. Results are finished as those of other convolutions.
         """
         has_other = builder.icmp_signed("!=", other, _LONG(0))
-        readable = builder.select(has_other, other, out)
-        flags = splat(builder, has_other, ir.VectorType(ir.IntType(1), _LANES))
         row = builder.shl(width, _LONG(2))
         sources = []
         for r in range((count_y - 1) * stride + _TAPS):
@@ -94,12 +92,16 @@ def _rows_filter(stride: int, count_y: int) -> Any:
                 store(builder, builder.add(out, by), finished_value(builder, total, scale, shift, None, least, most))
             builder.branch(done)
             builder.position_at_end(border)
-            mask = first_lanes(builder, left, _LANES)
-            for by, total in zip(shifts, sums(first, False), strict=True):
-                beside = masked_load(builder, builder.add(readable, by), _VECTOR, builder.and_(mask, flags))
-                value = finished_value(builder, total, scale, shift, beside, least, most)
-                masked_store(builder, builder.add(out, by), value, mask)
-            builder.branch(done)
+            mask, totals = first_lanes(builder, left, _LANES), sums(first, False)
+            beside, alone = (builder.append_basic_block(name) for name in ("beside", "alone"))
+            builder.cbranch(has_other, beside, alone)
+            for block in (beside, alone):
+                builder.position_at_end(block)
+                for by, total in zip(shifts, totals, strict=True):
+                    there = masked_load(builder, builder.add(other, by), _VECTOR, mask) if block is beside else None
+                    value = finished_value(builder, total, scale, shift, there, least, most)
+                    masked_store(builder, builder.add(out, by), value, mask)
+                builder.branch(done)
             builder.position_at_end(done)
             return [builder.add(at, _LONG(_LANES))]
 
