@@ -19,8 +19,9 @@ from pumice.backends.host.native.codegen.winograd_code import collect_tiles, spr
 from pumice.backends.host.native.kernels.conv_products import multiply
 from pumice.backends.host.native.kernels.work import give_work, take_work
 
-# The words of a task: channels and outputs are those of a group. A part has PART_BLOCKS blocks of WIDE tiles and PART_SLABS slabs. PITCH
-# is the tiles of a row with the one more, and PLANE_BYTES what a part's rows take, split. SCALE to HIGH are as in conv_products.py.
+# The words of a task: channels and outputs are those of a group. A part has PART_BLOCKS blocks of WIDE tiles and PART_SLABS slabs; it makes
+# their matrices, or finds those of all blocks in memory if they are GATHERED, by parts of that many channels. PITCH is the tiles of a row
+# with the one more, and PLANE_BYTES what the rows that are copied at once take, split. SCALE to HIGH are as in conv_products.py.
 (
     SOURCE,
     WEIGHTS,
@@ -43,8 +44,10 @@ from pumice.backends.host.native.kernels.work import give_work, take_work
     OTHER,
     LOW,
     HIGH,
+    GATHERED,
     PACKED,
-) = (8 * i for i in range(22))
+    MEMORY,
+) = (8 * i for i in range(24))
 MATRICES = 16
 # Bytes between two matrices, whose places would otherwise share a few lines of the first cache.
 MATRIX_GAP = 2 * 64
@@ -138,39 +141,81 @@ def _store_tiles(job: int, results: int, blocks: int, begin: int, entry: int, ch
                 )  # fmt: skip
 
 
-def winograd_f32(job: int, first: int, last: int) -> None:
-    channels, outputs, pitch, many = long_at(job + CHANNELS), long_at(job + OUTPUTS), long_at(job + PITCH), long_at(job + PART_BLOCKS)
-    slabs, high, groups, plane = _slabs(job), long_at(job + PART_SLABS), long_at(job + GROUPS), long_at(job + PLANE_BYTES)
-    size = 4 * long_at(job + SIZE_Y) * long_at(job + SIZE_X)
-    tiles = (long_at(job + COUNT_Y) + 1) // 2 * pitch
-    across, down = (tiles + many * WIDE - 1) // (many * WIDE), (slabs + high - 1) // high
-    work = take_work(job)
-    matrix = channels * TILE_BYTES + MATRIX_GAP
-    products = work + many * MATRICES * matrix
-    results = products + MATRICES * _BLOCK_ROWS
-    planes = results + 2 * ROWS * 8 * WIDE * many
-    for at in range(planes, planes + 4 * plane, 4):
+@_inlined
+def _matrix_bytes(job: int) -> Any:
+    return long_at(job + CHANNELS) * TILE_BYTES + MATRIX_GAP
+
+
+@_inlined
+def _tiles(job: int) -> Any:
+    return (long_at(job + COUNT_Y) + 1) // 2 * long_at(job + PITCH)
+
+
+@_inlined
+def _clear(planes: int, job: int) -> None:
+    for at in range(planes, planes + 4 * long_at(job + PLANE_BYTES), 4):
         set_float(at, _F32(0))
+
+
+@_inlined
+def _make_matrices(job: int, entry: int, first: int, last: int, begin: int, blocks: int, planes: int, to: int) -> None:
+    """The numbers of channels first…last-1 of a group of an image in the matrices of some blocks, the first at tile `begin`."""
+    channels, pitch, plane, matrix = long_at(job + CHANNELS), long_at(job + PITCH), long_at(job + PLANE_BYTES), _matrix_bytes(job)
+    size = 4 * long_at(job + SIZE_Y) * long_at(job + SIZE_X)
+    row = begin // pitch
+    rows = 2 * ((begin + blocks * WIDE - 1) // pitch - row + 2)
+    for c in range(first, last):
+        _copy_rows(job, long_at(job + SOURCE) + (entry * channels + c) * size, 2 * row, rows, planes)
+        for b in range(blocks):
+            tile = planes + 4 * (begin + b * WIDE - row * pitch)
+            spread_tiles(tile, plane, 4 * pitch, to + b * MATRICES * matrix + c * TILE_BYTES, matrix)
+
+
+def winograd_matrices_f32(job: int, first: int, last: int) -> None:
+    """The matrices of all blocks, where there are so few that threads share the weights; a part is some channels."""
+    channels, some = long_at(job + CHANNELS), long_at(job + GATHERED)
+    blocks = (_tiles(job) + WIDE - 1) // WIDE
+    parts = (channels + some - 1) // some
+    planes = take_work(job)
+    _clear(planes, job)
     for part in range(first, last):
-        entry, begin, top = part // (across * down), part // down % across * many * WIDE, part % down * high
-        blocks = min(many, (tiles - begin + WIDE - 1) // WIDE)
-        row = begin // pitch
-        rows = 2 * ((begin + blocks * WIDE - 1) // pitch - row + 2)
-        for c in range(channels):
-            _copy_rows(job, long_at(job + SOURCE) + (entry * channels + c) * size, 2 * row, rows, planes)
-            for b in range(blocks):
-                tile = planes + 4 * (begin + b * WIDE - row * pitch)
-                spread_tiles(tile, plane, 4 * pitch, work + b * MATRICES * matrix + c * TILE_BYTES, matrix)
+        entry, begin = part // parts, part % parts * some
+        to = long_at(job + MEMORY) + entry * blocks * MATRICES * _matrix_bytes(job)
+        _make_matrices(job, entry, begin, min(channels, begin + some), 0, blocks, planes, to)
+    give_work(job, planes)
+
+
+def winograd_f32(job: int, first: int, last: int) -> None:
+    """A part is some blocks of an image and some slabs of outputs of a group."""
+    channels, outputs, many, gathered = long_at(job + CHANNELS), long_at(job + OUTPUTS), long_at(job + PART_BLOCKS), long_at(job + GATHERED)
+    slabs, high, groups, tiles = _slabs(job), long_at(job + PART_SLABS), long_at(job + GROUPS), _tiles(job)
+    whole = (tiles + WIDE - 1) // WIDE
+    across, down = (whole + many - 1) // many, (slabs + high - 1) // high
+    matrix = _matrix_bytes(job)
+    products = take_work(job)
+    results = products + MATRICES * _BLOCK_ROWS
+    made = results + 2 * ROWS * 8 * WIDE * many
+    planes = made + many * MATRICES * matrix
+    if not gathered:
+        _clear(planes, job)
+    for part in range(first, last):
+        # Parts of the same weights follow each other.
+        entry, top, left = part // (across * down), part // across % down * high, part % across * many
+        blocks, begin = min(many, whole - left), left * WIDE
+        matrices = long_at(job + MEMORY) + (entry * whole + left) * MATRICES * matrix
+        if not gathered:
+            matrices = made
+            _make_matrices(job, entry, 0, channels, begin, blocks, planes, made)
         for s in range(top, min(slabs, top + high)):
-            here = min(ROWS, outputs - s * ROWS)
+            rows = min(ROWS, outputs - s * ROWS)
             slab = long_at(job + PACKED) + (entry % groups * slabs + s) * MATRICES * channels * SLAB_BYTES
             for b in range(blocks):
                 for m in range(MATRICES):
-                    matrix_of = work + (b * MATRICES + m) * matrix
+                    of = matrices + (b * MATRICES + m) * matrix
                     to = products + m * _BLOCK_ROWS
-                    multiply(slab + m * channels * SLAB_BYTES, matrix_of, channels, to, TILE_BYTES, False, here, WIDE)
-                for r in range(here):
+                    multiply(slab + m * channels * SLAB_BYTES, of, channels, to, TILE_BYTES, False, rows, WIDE)
+                for r in range(rows):
                     upper = results + 2 * r * 8 * WIDE * blocks + 8 * WIDE * b
                     collect_tiles(products + r * TILE_BYTES, _BLOCK_ROWS, upper, upper + 8 * WIDE * blocks)
-            _store_tiles(job, results, blocks, begin, entry, s * ROWS, here)
-    give_work(job, work)
+            _store_tiles(job, results, blocks, begin, entry, s * ROWS, rows)
+    give_work(job, products)
