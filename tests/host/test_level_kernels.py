@@ -33,6 +33,7 @@ FILES = (
     "norm_gradients",
     "channel_norms",
     "conv_kernels",
+    "winograd",
     "pooling_kernels",
     "fused",
 )

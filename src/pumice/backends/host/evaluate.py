@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.backends.host.memory.arrays import NpDType, is_half, overlap, widen
+from pumice.backends.host.memory.arrays import NpDType, is_half, numel, overlap, widen
 from pumice.backends.host.routines.calls import Bound, HostRoutine, NodeCall
-from pumice.backends.host.routines.finishing import ending_of, factor_region
-from pumice.backends.host.routines.region import Instruction, Region, RegionLeaf
+from pumice.backends.host.routines.finishing import Factor, ending_of, factor_region
+from pumice.backends.host.routines.region import Instruction, Name, Region, RegionLeaf
 from pumice.backends.host.routines.scalars import bind_scalar
 from pumice.backends.host.routines.table import bind_routine
 from pumice.ir.pack_kernels import PREFIX
@@ -173,18 +173,26 @@ class _Compiler:
         ended, leaves = routine.ending(scales, ending.low, ending.high), {leaf.name: leaf for leaf in region.leaves}
         if ended is None:
             return False
-        shape = (1, region.shape[1], *(1,) * (len(region.shape) - 2))
-        slots: list[int | None] = []
-        for factor in (ending.scale, ending.shift):
-            slots.append(None)
-            if factor is not None:
-                slots[-1] = self.program.temporary(shape, _F32)
-                self.code += factor_region(factor, leaves, shape).emit(self.program, slots[-1], _F32)
+        slots = [None if f is None else self._emit_factor(f, leaves, region.shape) for f in (ending.scale, ending.shift)]
         slots.append(None if ending.other is None else ending.other.slot)
         # The routine comes last, as the numbers of channels may be computed after the place where it stood.
         self.code.remove(thunk)
         self.code.append(self._thunk(ended, [*args, *slots], self.target))
         return True
+
+    def _emit_factor(self, factor: Factor, leaves: Mapping[Name, RegionLeaf], full: tuple[int, ...]) -> int:
+        """The slot of a number of each channel."""
+        shape = (1, full[1], *(1,) * (len(full) - 2))
+        leaf = leaves.get(factor.leaf)
+        if leaf is not None and numel(leaf.shape) == full[1]:
+            return leaf.slot
+        slot = self.program.temporary(shape, _F32)
+        if leaf is not None:
+            slots, source = self.program.slots, leaf.slot
+            self.code.append(lambda: np.copyto(slots[slot], slots[source]))
+        else:
+            self.code += factor_region(factor, leaves, shape).emit(self.program, slot, _F32)
+        return slot
 
     def _may_write_target(self, members: set[int]) -> bool:
         """Whether a region may write the target while it reads: each value there is read at the index that is written."""
