@@ -10,7 +10,7 @@ import pytest
 import pumice as pm
 from pumice.backends.host.native import convolution, jit
 from pumice.backends.host.native.conv_sizes import conv_sizes
-from pumice.backends.host.native.convolution import ConvShape, Finish
+from pumice.backends.host.native.conv_shapes import ConvShape, Finish
 from pumice.ir.ops.conv import conv_counts
 from pumice.ir.registry import get_op
 
@@ -27,8 +27,15 @@ CASES: dict[str, tuple[Any, ...]] = {
     "padding beyond the kernel": ((2, 3, 5, 5), (4, 3, 2, 2), (1, 1), ((4, 4), (3, 5)), (1, 1), 1),
     "few positions, many weights": ((16, 64, 2, 2), (70, 64, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
     "1x1": ((2, 33, 8, 8), (17, 33, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "7x7 positions": ((1, 30, 7, 7), (19, 30, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    "1x1, 7x7 positions": ((2, 400, 7, 7), (46, 200, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 2),
+    "1x1, many positions": ((1, 16, 37, 41), (24, 16, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    "stride, long rows": ((1, 3, 40, 64), (16, 3, 7, 7), (2, 2), ((3, 3), (3, 3)), (1, 1), 1),
     "1x1, stride": ((2, 16, 9, 9), (8, 16, 1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 1),
     "depthwise": ((2, 19, 9, 7), (19, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 19),
+    "depthwise, 3x3, long rows": ((2, 3, 9, 50), (3, 1, 3, 3), (1, 1), ((1, 1), (2, 0)), (1, 1), 3),
+    "depthwise, 3x3, few rows": ((1, 3, 2, 7), (3, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 3),
+    "depthwise, 3x3, stride, few rows": ((1, 3, 3, 40), (3, 1, 3, 3), (2, 2), ((0, 0), (1, 1)), (1, 1), 3),
     "depthwise, two outputs, stride": ((2, 5, 9, 9), (10, 1, 3, 3), (2, 2), ((0, 1), (1, 1)), (1, 1), 5),
     "depthwise, three axes, dilation": ((1, 3, 5, 8, 40), (3, 1, 2, 3, 3), (1, 2, 3), ((1, 0), (2, 2), (1, 3)), (2, 2, 1), 3),
     "depthwise, one axis": ((2, 4, 50), (4, 1, 7), (1,), ((3, 3),), (1,), 4),
@@ -87,7 +94,10 @@ def test_forward_and_both_gradients(kernels: jit.Kernels, name: str) -> None:
     case.check(dw, "conv_grad_weight", [case.x, case.grad], kernel=case.w.shape[2:])
 
 
-@pytest.mark.parametrize("name", ["borders", "whole tiles", "depthwise"])
+FINISHED = ["borders", "whole tiles", "depthwise", "depthwise, long rows", "depthwise, 3x3, long rows", "depthwise, long rows, stride", "1x1", "7x7 positions"]
+
+
+@pytest.mark.parametrize("name", [*FINISHED, "1x1, 7x7 positions", "odd channels in groups"])
 def test_results_are_finished_as_they_are_stored(kernels: jit.Kernels, name: str) -> None:
     case, sizes = _Case(name), conv_sizes(kernels.is_wide)
     plain, out = (np.empty(case.grad.shape, "f4") for _ in range(2))

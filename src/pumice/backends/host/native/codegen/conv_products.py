@@ -124,6 +124,36 @@ multiply_half = tuple(_multiplier(rows, HALF) for rows in range(ROWS, 0, -2))
 multiply_finished = tuple(_finisher(rows) for rows in range(ROWS, 0, -2))
 
 
+@define(types.void, ADDRESS, ADDRESS, types.intp, ADDRESS, types.intp)
+def multiply_one(builder: Any, slab: Any, tile: Any, count: Any, out: Any, out_row: Any) -> None:
+    """The same for a single position, whose results of all rows are one vector; several sums, as each waits for itself."""
+    vector = ir.VectorType(_FLOAT, 16)
+    mask = ir.Constant(ir.VectorType(ir.IntType(1), 16), [int(r < ROWS) for r in range(16)])
+
+    def add(at: Any, place: Any, total: Any) -> Any:
+        weights = masked_load(builder, at, vector, mask)
+        product = builder.fmul(weights, splat(builder, _float_at(builder, place), vector), flags=FUSED)
+        return builder.fadd(total, product, flags=FUSED)
+
+    def some(step: int) -> Callable[..., list[Any]]:
+        def body(at: Any, place: Any, *totals: Any) -> list[Any]:
+            found = list(totals)
+            for i in range(step):
+                found[i] = add(builder.add(at, _LONG(i * SIZES.slab_bytes)), builder.add(place, _LONG(i * SIZES.tile_bytes)), found[i])
+            moved = [builder.add(at, _LONG(step * SIZES.slab_bytes)), builder.add(place, _LONG(step * SIZES.tile_bytes))]
+            return [*moved, *found]
+
+        return body
+
+    values = loop(builder, builder.sdiv(count, _LONG(8)), [slab, tile, *[ir.Constant(vector, None)] * 8], some(8))
+    _, _, *totals = loop(builder, builder.srem(count, _LONG(8)), values, some(1))
+    while len(totals) > 1:
+        totals = [builder.fadd(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
+    for r in range(ROWS):
+        place = builder.add(out, builder.mul(out_row, _LONG(r)))
+        builder.store(builder.extract_element(totals[0], ir.IntType(32)(r)), pointer(builder, place, _FLOAT))
+
+
 @define(types.void, ADDRESS, types.intp, types.intp, ADDRESS, types.intp, types.boolean, types.boolean,
         ADDRESS, ADDRESS, ADDRESS, types.float32, types.float32)  # fmt: skip
 def finish_rows(

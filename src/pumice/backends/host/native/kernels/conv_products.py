@@ -14,6 +14,7 @@ from pumice.backends.host.native.codegen.conv_products import (
     finish_rows,
     multiply_finished,
     multiply_half,
+    multiply_one,
     multiply_tile,
 )
 from pumice.backends.host.native.codegen.lanes import float_at, long_at
@@ -22,6 +23,7 @@ from pumice.backends.host.native.codegen.lanes import float_at, long_at
 # limits.
 SCALE, SHIFT, OTHER, LOW, HIGH = (8 * i for i in range(5))
 TILE_BYTES = SIZES.tile_bytes
+_HAS_ONE = SIZES.masks
 
 _inlined = numba.njit(forceinline=True, error_model="numpy")
 
@@ -57,9 +59,13 @@ _tile, _half, _finished = (_by_rows(functions) for functions in (multiply_tile, 
 def multiply(slab: int, tile: int, count: int, out: int, row: int, more: bool, rows: int, width: int) -> None:
     """out [rows, width] = slab [count, ROWS] transposed times tile [count, WIDE], or more of it; as a whole or half tile.
 
-    Rows are an even number, and the place must have room for one more than there are.
+    The place must have room for ROWS rows, and as it is not whole, for more of a tile than `width`; `more` is for whole tiles.
     """
-    if width > HALF:
+    if _HAS_ONE and width == HALF + 1:
+        # As 7x7 positions leave: a second half for one of them would take as long as the first.
+        _half(rows, slab, tile, count, out, row, more)
+        multiply_one(slab, tile + 4 * HALF, count, out + 4 * HALF, row)
+    elif width > HALF:
         _tile(rows, slab, tile, count, out, row, more)
     else:
         _half(rows, slab, tile, count, out, row, more)
